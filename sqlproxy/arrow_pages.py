@@ -284,6 +284,12 @@ class _Slot:
                 return None
             stored = STORED_INT[base]
             return pa.array(ints.astype(stored.to_pandas_dtype()), stored, mask=nulls).view(wanted)
+        if base == "enum":
+            ints = self._ints() if _IS_INT[there].all() else None
+            if ints is None:
+                return None
+            places = pa.array(ints, pa.int64(), mask=nulls)
+            return places if wanted == pa.int64() else from_stored(kind, places.to_pylist(), wanted)
         if base in _FLOATS:
             return self._floats(_FLOATS[base], there, nulls, wanted)
         if base == "bool":

@@ -63,6 +63,7 @@ _ARROW: Final = {
     "interval": pa.month_day_nano_interval(),
     "json": pa.string(),
     "jsonb": pa.string(),
+    "enum": pa.string(),
 }
 # Arrow's own integers behind the types that we store as integers.
 STORED_INT: Final = {
@@ -71,7 +72,9 @@ STORED_INT: Final = {
     "time": pa.int64(), "timestamp": pa.int64(), "timestamptz": pa.int64(),
 }  # fmt: skip
 _DECIMAL_DIGITS_MAX: Final = 76  # that Arrow can hold; a longer numeric goes as text
-_CHECKED: Final = frozenset({"uuid", "json", "jsonb", "varchar", "char", "name", "interval", ARRAY})
+_CHECKED: Final = frozenset(
+    {"uuid", "json", "jsonb", "varchar", "char", "name", "interval", "enum", ARRAY}
+)
 """Types whose values are checked, or converted, one by one."""
 _DAYS: Final = tuple((d - date(1970, 1, 1)).days for d in (date.min, date.max))
 _MICROSECONDS: Final = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
@@ -478,6 +481,8 @@ def _slots(table: Table, keys: Sequence[bytes], values: Sequence[bytes]) -> list
 def from_stored(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
     if kind.base in STORED_INT:
         return pa.array(stored, STORED_INT[kind.base]).view(wanted)
+    if kind.base == "enum":
+        return _labels(kind, stored, wanted)
     if kind.base == "uuid":
         return pa.array([None if v is None else str(UUID(bytes=v)) for v in stored], wanted)
     if kind.base == "numeric" and pa.types.is_string(wanted):
@@ -495,6 +500,16 @@ def from_stored(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
                 "that it needs, or read it by the SDK"
             ) from error
     return pa.array(stored, wanted)
+
+
+def _labels(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
+    """Positions as they are, where integers are wanted; else each one's label, looked up once."""
+    if pa.types.is_integer(wanted):
+        return pa.array(stored, wanted)
+    assert kind.from_stored is not None
+    label = kind.from_stored
+    known = {one: label(one) for one in set(stored) if one is not None}
+    return pa.array(list(map(known.get, stored)), wanted)
 
 
 def _converted(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:

@@ -43,12 +43,13 @@ from kv.base import system
 from kv.base.checksum import CRC_BYTES, intact, seal
 from kv.base.errors import AlreadyExists, NotFound, Refused, TooLarge
 from kv.base.ids import FIRST_USER_TABLE, TableId
-from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64
+from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64, unescape
 from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
 from kv.base.ports import Timers
-from sqlproxy import records
+from sqlproxy import enums, records
 from sqlproxy.naming import check_name, check_partition_bytes, check_placement
 from sqlproxy.records import FORMAT, corrupt, decode_namespace, decode_table, encode_table, opened
+from sqlproxy.refusals import refusal
 from sqlproxy.schema import (
     CREATING,
     DEFAULT_NAMESPACE,
@@ -57,11 +58,14 @@ from sqlproxy.schema import (
     POSTGRES_NAMESPACE,
     PUBLIC,
     USABLE,
+    Column,
     ColumnLike,
+    EnumType,
     Namespace,
     Table,
     with_columns,
 )
+from sqlproxy.types import resolve
 
 T = TypeVar("T")
 
@@ -540,8 +544,61 @@ def _put(t: Writer, key: bytes, row: list[Any]) -> None:
     t.put(key, records.sealed(key, row))
 
 
+async def relation_rows(t: Reader, namespace: str) -> list[tuple[str, list[Any]]]:
+    """Names besides those of tables, and what they stand for (opened rows), in their order."""
+    prefix = table_prefix(system.RELATIONS) + escape(namespace.encode())
+    found = []
+    for key, value in await scan_all(t, prefix):
+        name, _ = unescape(key, len(prefix))
+        found.append((name.decode(), opened(key, value, records.RELATION_FORMATS)))
+    return found
+
+
+async def list_types(t: Reader, namespace: str) -> dict[int, EnumType]:
+    """The enums of a namespace by their OIDs."""
+    rows = await relation_rows(t, namespace)
+    found = [records.decode_type(namespace, name, row) for name, row in rows if row[1] == "enum"]
+    return {one.enum.oid: one for one in found}
+
+
+async def _with_types(t: Reader, table: Table) -> Table:
+    """Each column that is an enum says what its type is now: so whoever writes a descriptor need
+    not know what was done to the type meanwhile. Raises NotFound (42704): it was dropped.
+    """
+    if table.state == DROPPING or not any(enums.oid_in(c.type) for c in table.columns):
+        return table
+    types = await list_types(t, table.namespace)
+    columns = []
+    for column in table.columns:
+        if oid := enums.oid_in(column.type):
+            if oid not in types:
+                name = enums.shown(column.type).removesuffix("[]")
+                raise refusal("42704", f'type "{name}" does not exist', kind=NotFound)
+            text = enums.text_of(types[oid].enum) + ("[]" if column.type.endswith("[]") else "")
+            if text != column.type:
+                column = _retold(column, text)
+        columns.append(column)
+    return replace(table, columns=tuple(columns))
+
+
+def _retold(column: Column, text: str) -> Column:
+    """With another version of its type: the constants that it keeps are the same positions, whose
+    labels may be others.
+    """
+    before, now = column.resolved, resolve(text)
+    assert now.from_stored is not None
+    again = now.from_stored
+
+    def label(value: Any) -> Any:
+        return None if value is None else again(before.to_stored(value))
+
+    initial = None if column.initial is None else (label(column.initial[0]),)
+    return replace(column, type=text, default=label(column.default), initial=initial)
+
+
 async def write(t: Writer, table: Table, *, awaited: bool = False) -> None:
-    """The descriptor as it is now. `awaited`: see `touch`."""
+    """The descriptor as it is now. `awaited`: see `touch`. Raises NotFound (a type)."""
+    table = await _with_types(t, table)
     await touch(t, table.namespace, awaited=awaited)
     _put(t, table_key(table.namespace, table.name), encode_table(table))
 

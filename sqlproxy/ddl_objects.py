@@ -36,11 +36,12 @@ from procedures.engine.registry import Registry, procedure, step
 from sqlproxy import catalog, records, relations
 from sqlproxy.altering import SETTLE_MS
 from sqlproxy.dropping import plan_drop, views_over
+from sqlproxy.enums import same_type
 from sqlproxy.naming import check_column_name, check_table_name
 from sqlproxy.privileges import made
 from sqlproxy.refusals import refusal
 from sqlproxy.relations import IndexName
-from sqlproxy.schema import CREATING, DROPPING, Column, Relation, Sequence, Table, View
+from sqlproxy.schema import CREATING, DROPPING, Column, EnumType, Relation, Sequence, Table, View
 from sqlproxy.sequences import Stand, altered, put_stand, sequence_of
 from sqlproxy.steps import (
     CatalogTxn,
@@ -96,7 +97,8 @@ def missing(name: str) -> KvorumError:
 async def _usable(t: CatalogTxn, namespace: str, name: str) -> Relation | IndexName:
     """What has this name, if users see it. Raises NotFound."""
     there = await relations.find_relation(t, namespace, name)
-    if there is None or (isinstance(there, Table) and there.state in (CREATING, DROPPING)):
+    hidden = isinstance(there, Table) and there.state in (CREATING, DROPPING)
+    if there is None or hidden or isinstance(there, EnumType):
         await catalog.lookup_namespace(t, namespace)
         raise missing(name)
     return there
@@ -188,7 +190,7 @@ def _check_replaced(old: View, new: View) -> None:
                 hint="Use ALTER VIEW ... RENAME COLUMN ... to change name of view column instead.",
                 kind=InvalidArgument,
             )  # fmt: skip
-        if was != is_:
+        if not same_type(was, is_):
             raise refusal(
                 "42P16", f'cannot change data type of view column "{had}" from {was} to {is_}',
                 kind=InvalidArgument,
@@ -222,7 +224,7 @@ class _Drop(_OfRelation):
                 absent.append(name)
             elif there is None:
                 raise _no_such(self.kind, name)
-            elif isinstance(there, IndexName) or there.kind != self.kind:
+            elif isinstance(there, IndexName | EnumType) or there.kind != self.kind:
                 raise wrong_kind(name, there.kind, self.kind)
             else:
                 found.append(there)
@@ -341,12 +343,12 @@ def _column(table: Table, name: str) -> Column:
 # -- names
 
 
-def _rename_locks(args: Any) -> list[Lock]:
+def rename_locks(args: Any) -> list[Lock]:
     namespace = name_in(args, "namespace")
     return [exclusive(f"table/{namespace}/{name_in(args, field)}") for field in ("name", "to")]
 
 
-@procedure("RenameTable", locks=_rename_locks)
+@procedure("RenameTable", locks=rename_locks)
 class RenameTable(_OfRelation):
     @step(first=True)
     async def rename(self, ctx: StepContext) -> Outcome:

@@ -23,7 +23,7 @@ from sqlproxy.catalog import Writer
 from sqlproxy.privileges import OWNER, default, with_owner
 from sqlproxy.refusals import refusal
 from sqlproxy.relations import IndexName
-from sqlproxy.schema import Acl, Relation, Sequence, Table, View
+from sqlproxy.schema import Acl, EnumType, Relation, Sequence, Table, View
 
 Change = Callable[[str, Acl], Acl]  # (kind, list) → list
 
@@ -136,7 +136,7 @@ async def comment(t: Writer, namespace: str, name: str, column: str, text: str) 
 
 async def _relation(t: Writer, namespace: str, name: str) -> Relation:
     one = await relations.find_relation(t, namespace, name)
-    if one is None or isinstance(one, IndexName):
+    if one is None or isinstance(one, IndexName | EnumType):
         raise refusal("42P01", f'relation "{name}" does not exist')
     return one
 

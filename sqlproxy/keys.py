@@ -10,6 +10,7 @@ points).
     bool          10  00 | 01
     int2/4/8, oid 20  8 bytes big-endian, sign bit flipped: of one width, so that a column can be
                       widened
+    enum          21  8 bytes, the position of the label, sign bit flipped
     float4/8      30  8 bytes of the IEEE double: sign bit flipped if positive, all bits if
                       negative; −0 becomes 0, every NaN 7FF8…: above infinity, equal to itself
     numeric       40  20 = −∞ | 60 ~body = negative | 80 = zero | A0 body = positive | E0 = ∞ | F0 =
@@ -57,7 +58,7 @@ TAG: Final = {
     "bool": 0x10, "int2": 0x20, "int4": 0x20, "int8": 0x20, "oid": 0x20, "float4": 0x30,
     "float8": 0x30, "numeric": 0x40, "text": 0x50, "varchar": 0x50, "char": 0x50, "name": 0x50,
     "bytea": 0x51, "uuid": 0x52, "date": 0x60, "time": 0x61, "timestamp": 0x62,
-    "timestamptz": 0x63, "interval": 0x64, ARRAY: 0x70,
+    "timestamptz": 0x63, "interval": 0x64, "enum": 0x21, ARRAY: 0x70,
 }  # fmt: skip
 EXACT: Final = frozenset(TAG) - {"float4", "float8", "numeric", "char", "interval", ARRAY}
 """Types whose stored value can be had back from a key."""
@@ -92,7 +93,7 @@ def encoder(base: str) -> Encode:
     match base:
         case "bool":
             return lambda value: head + (b"\x01" if value else b"\x00")
-        case "int2" | "int4" | "int8" | "oid" | "time" | "timestamp" | "timestamptz":
+        case "int2" | "int4" | "int8" | "oid" | "enum" | "time" | "timestamp" | "timestamptz":
             pack = _TAG_U64.pack
             return lambda value: pack(tag, value + SIGN64)
         case "date":
@@ -133,7 +134,7 @@ def decoder(base: str) -> Decode:
     match base:
         case "bool":
             return lambda key, at: (key[at] != 0, at + 1)
-        case "int2" | "int4" | "int8" | "oid" | "time" | "timestamp" | "timestamptz":
+        case "int2" | "int4" | "int8" | "oid" | "enum" | "time" | "timestamp" | "timestamptz":
             return lambda key, at: (_U64.unpack_from(key, at)[0] - SIGN64, at + 8)
         case "date":
             return lambda key, at: (_U32.unpack_from(key, at)[0] - SIGN32, at + 4)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlproxy.errors import INSUFFICIENT_PRIVILEGE, SqlError
-from sqlproxy.schema import Acl, Relation, Sequence, Table
+from sqlproxy.schema import Acl, EnumType, Relation, Sequence, Table
 
 OWNER: Final = "kvorum"  # the role that is always there, and owns what has no other owner
 PUBLIC: Final = ""
@@ -180,7 +180,7 @@ class Rights:
         self._relations = relations
         self.place = place
 
-    def owner(self, one: Relation) -> str:
+    def owner(self, one: Relation | EnumType) -> str:
         """Whose it is."""
         if isinstance(one, Sequence) and one.owned_by is not None:
             table = self._relations.get(one.owned_by[0])
@@ -188,7 +188,7 @@ class Rights:
                 return table.owner or OWNER
         return one.owner or OWNER
 
-    def owns(self, user: str, one: Relation) -> bool:
+    def owns(self, user: str, one: Relation | EnumType) -> bool:
         return self.members.superuser(user) or self.owner(one) in self.members.roles_of(user)
 
     def allows(self, user: str, one: Relation, any_of: str) -> bool:

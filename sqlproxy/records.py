@@ -18,6 +18,9 @@ key).
                                              [1, "sequence", id, version, start, increment, minimum,
                                              maximum, cycle, type, cache, owned by or nil, owner,
                                              acl, comments]; both may end before `owner`
+                                             [2, "enum", id, oid, born, version, [[label, position],
+                                             …], [pending label, …], owner]: a number of its own, as
+                                             an older program takes an unknown kind for a free name
                                              [1, "gone", free again at (ms)]   a name that is not to
                                              be used before everybody has forgotten it
     SEQUENCES      u32 id                    [1, last value, called]; see `sqlproxy.sequences`
@@ -44,6 +47,7 @@ import msgspec
 from kv.base.checksum import CRC_BYTES, intact, seal
 from kv.base.errors import Corruption
 from kv.base.ids import TableId
+from sqlproxy.enums import Enum
 from sqlproxy.naming import made_name
 from sqlproxy.rows import stored_default
 from sqlproxy.schema import (
@@ -51,6 +55,7 @@ from sqlproxy.schema import (
     Acl,
     Check,
     Column,
+    EnumType,
     ForeignKey,
     Index,
     IndexColumn,
@@ -62,6 +67,8 @@ from sqlproxy.schema import (
 
 FORMAT: Final = 1
 FORMAT_EXTRA: Final = 2
+FORMAT_TYPE: Final = 2  # of a type in RELATIONS
+RELATION_FORMATS: Final = (FORMAT, FORMAT_TYPE)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
@@ -340,3 +347,22 @@ def decode_sequence(namespace: str, name: str, row: list[Any]) -> Sequence:
         minimum=minimum, maximum=maximum, cycle=cycle, type=kind, cache=cache, version=version,
         owned_by=None if owner is None else (owner[0], owner[1]), **_rights(more),
     )  # fmt: skip
+
+
+# -- types
+
+
+def encode_type(one: EnumType) -> list[Any]:
+    enum = one.enum
+    return [
+        FORMAT_TYPE, "enum", one.id, enum.oid, enum.born, enum.version,
+        [list(pair) for pair in enum.labels], list(enum.pending), one.owner,
+    ]  # fmt: skip
+
+
+def decode_type(namespace: str, name: str, row: list[Any]) -> EnumType:
+    """From an opened row. Raises ValueError, TypeError."""
+    _, _, number, oid, born, version, labels, pending, owner = row
+    placed = tuple((label, position) for label, position in labels)
+    enum = Enum(oid, born, version, name, placed, tuple(pending))
+    return EnumType(number, namespace, enum, owner=owner)

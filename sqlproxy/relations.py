@@ -1,4 +1,4 @@
-"""What has a name in a namespace besides tables: views, sequences, indexes.
+"""What has a name in a namespace besides tables: views, sequences, indexes, types.
 Functions of a transaction, as `sqlproxy.catalog`'s are.
 
     await taken(t, ns)                  -> {name: what it is}    everything that has a name
@@ -26,15 +26,16 @@ from typing import Any, Final
 from kv.base import system
 from kv.base.errors import AlreadyExists
 from kv.base.ids import TableId
-from kv.base.keys import escape, table_prefix, u32, unescape
+from kv.base.keys import escape, table_prefix, u32
 from sqlproxy import catalog, records
 from sqlproxy.catalog import Reader, Writer
 from sqlproxy.refusals import refusal
-from sqlproxy.schema import CREATING, DROPPING, Index, Relation, Sequence, Table, View
+from sqlproxy.schema import CREATING, DROPPING, EnumType, Index, Relation, Sequence, Table, View
 
 TABLE: Final = "table"
 VIEW: Final = "view"
 SEQUENCE: Final = "sequence"
+TYPE: Final = "enum"
 INDEX: Final = "index"
 KEY: Final = "key"  # of a primary key: PostgreSQL calls it an index, too
 GONE: Final = "gone"
@@ -59,6 +60,7 @@ class Relations:
     tables: tuple[Table, ...]
     views: tuple[View, ...]
     sequences: tuple[Sequence, ...]
+    types: tuple[EnumType, ...] = ()  # they have names, but nobody reads from them
 
     def __iter__(self) -> Iterator[Relation]:
         yield from self.tables
@@ -79,18 +81,8 @@ def relation_key(namespace: str, name: str) -> bytes:
     return table_prefix(system.RELATIONS) + escape(namespace.encode()) + escape(name.encode())
 
 
-def _prefix(namespace: str) -> bytes:
-    return table_prefix(system.RELATIONS) + escape(namespace.encode())
-
-
 async def _rows(t: Reader, namespace: str) -> list[tuple[str, list[Any]]]:
-    """Names and opened rows, in order of the names."""
-    prefix = _prefix(namespace)
-    found = []
-    for key, value in await catalog.scan_all(t, prefix):
-        name, _ = unescape(key, len(prefix))
-        found.append((name.decode(), records.opened(key, value)))
-    return found
+    return await catalog.relation_rows(t, namespace)
 
 
 async def taken(t: Reader, namespace: str) -> dict[str, str]:
@@ -106,13 +98,13 @@ async def gone_until(t: Reader, namespace: str, name: str) -> int:
     value, _ = await t.get(key)
     if value is None:
         return 0
-    row = records.opened(key, value)
+    row = records.opened(key, value, records.RELATION_FORMATS)
     return int(row[2]) if row[1] == GONE else 0
 
 
 async def find_relation(
     t: Reader, namespace: str, name: str
-) -> Table | View | Sequence | IndexName | None:
+) -> Table | View | Sequence | EnumType | IndexName | None:
     """Whatever has this name. A table in whatever state."""
     table = await catalog.find(t, namespace, name)
     if table is not None:
@@ -121,15 +113,19 @@ async def find_relation(
     value, _ = await t.get(key)
     if value is None:
         return None
-    return _relation(namespace, name, records.opened(key, value))
+    return _relation(namespace, name, records.opened(key, value, records.RELATION_FORMATS))
 
 
-def _relation(namespace: str, name: str, row: list[Any]) -> View | Sequence | IndexName | None:
+def _relation(
+    namespace: str, name: str, row: list[Any]
+) -> View | Sequence | EnumType | IndexName | None:
     match row[1]:
         case "view":
             return records.decode_view(namespace, name, row)
         case "sequence":
             return records.decode_sequence(namespace, name, row)
+        case "enum":
+            return records.decode_type(namespace, name, row)
         case "index":
             return IndexName(namespace, name, TableId(row[2]), TableId(row[3]))
         case "key":
@@ -146,16 +142,20 @@ async def list_relations(t: Reader, namespace: str, *, creating: bool = False) -
     tables = [
         table for table in await catalog.list_tables(t, namespace) if table.state not in hidden
     ]
-    views, sequences = [], []
+    views: list[View] = []
+    sequences: list[Sequence] = []
+    types: list[EnumType] = []
     for name, row in await _rows(t, namespace):
         match _relation(namespace, name, row):
             case View() as view:
                 views.append(view)
             case Sequence() as sequence:
                 sequences.append(sequence)
+            case EnumType() as kind:
+                types.append(kind)
             case _:
                 pass  # a name of a part of a table
-    return Relations(namespace, tuple(tables), tuple(views), tuple(sequences))
+    return Relations(namespace, tuple(tables), tuple(views), tuple(sequences), tuple(types))
 
 
 # -- changes; each is one of the namespace, too
@@ -169,8 +169,33 @@ async def check_free(t: Writer, namespace: str, name: str) -> None:
         raise already(name, what=there.kind, namespace=namespace)
 
 
+async def check_free_type(t: Writer, namespace: str, name: str) -> None:
+    """Raises AlreadyExists (42710): a table has a type of its name, too. NotFound, Refused."""
+    await catalog.hold_namespace(t, namespace)
+    if await find_relation(t, namespace, name) is not None:
+        raise refusal(
+            "42710", f'type "{name}" already exists', kind=AlreadyExists, namespace=namespace,
+            name=name,
+        )  # fmt: skip
+
+
+async def enum_oids(t: Reader) -> set[int]:
+    """Of all databases."""
+    found = set[int]()
+    for namespace in await catalog.list_namespaces(t):
+        found |= set(await catalog.list_types(t, namespace.name))
+    return found
+
+
 def already(name: str, *, what: str, namespace: str) -> Exception:
     """The refusal in PostgreSQL's words."""
+    if what in (TYPE, "type"):
+        return refusal(
+            "42710", f'type "{name}" already exists', kind=AlreadyExists,
+            hint="A relation has an associated type of the same name, so you must use a name that "
+            "doesn't conflict with any existing type.",
+            namespace=namespace, name=name, being="type",
+        )  # fmt: skip
     return refusal(
         "42P07", f'relation "{name}" already exists', kind=AlreadyExists,
         namespace=namespace, name=name, being=what,
@@ -199,6 +224,12 @@ async def put_sequence(t: Writer, sequence: Sequence) -> Sequence:
     """Write it, whether or not it is there."""
     await put_name(t, sequence.namespace, sequence.name, records.encode_sequence(sequence))
     return sequence
+
+
+async def put_type(t: Writer, one: EnumType) -> EnumType:
+    """Write it, whether or not it is there; the tables that have it are the caller's."""
+    await put_name(t, one.namespace, one.name, records.encode_type(one))
+    return one
 
 
 async def put_name(t: Writer, namespace: str, name: str, row: list[Any]) -> None:

@@ -26,6 +26,7 @@ from typing import Any, Final, Protocol
 from kv.base.errors import AlreadyExists, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import COLUMNS_MAX, PRIMARY_KEY_COLUMNS_MAX
+from sqlproxy.enums import Enum
 from sqlproxy.keys import unordered
 from sqlproxy.naming import (
     check_column_name,
@@ -231,6 +232,30 @@ class View:
     owner: str = ""
     acl: Acl | None = None
     comments: tuple[tuple[int, str], ...] = ()  # (place of a column from 1, or 0, COMMENT ON)
+
+    @property
+    def path(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class EnumType:
+    """A type that CREATE TYPE … AS ENUM made. Columns have all of `enum` in their types."""
+
+    id: int
+    namespace: str
+    enum: Enum
+    kind: str = "type"
+    owner: str = ""
+    acl: Acl | None = None  # everybody may use it; nothing is granted
+
+    @property
+    def name(self) -> str:
+        return self.enum.name
+
+    @property
+    def version(self) -> int:
+        return self.enum.version
 
     @property
     def path(self) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 
 from kv.base.errors import AlreadyExists, InvalidArgument, NotFound
 from kv.base.ids import TableId
-from sqlproxy import catalog, relations
+from sqlproxy import catalog, enums, relations
 from sqlproxy.catalog import Writer
 from sqlproxy.declaring import Draft, WantedKey
 from sqlproxy.naming import check_column_name, first_free, joined_columns
@@ -216,13 +216,13 @@ def _check_types(name: str, columns: list[Column], referenced: list[Column]) -> 
     for mine, theirs in zip(columns, referenced, strict=True):
         a, b = mine.resolved, theirs.resolved
         if _FAMILIES.get(a.base, a.base) != _FAMILIES.get(b.base, b.base) or (
-            a.element is not None and a.name != b.name
+            (a.element is not None or a.base == enums.BASE) and not enums.same_type(a.name, b.name)
         ):
             raise refusal(
                 "42804",
                 f'foreign key constraint "{name}" cannot be implemented',
                 detail=f'Key columns "{mine.name}" and "{theirs.name}" are of incompatible types: '
-                f"{mine.type} and {theirs.type}.",
+                f"{enums.shown(mine.type)} and {enums.shown(theirs.type)}.",
                 kind=InvalidArgument,
             )
 

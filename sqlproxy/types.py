@@ -25,6 +25,7 @@ bytes inside a key (`sqlproxy.keys`). NULL is None in the first two.
                                               days, i64 µs, big-endian
     json              text of a JSON value    the same text               string
     jsonb             text of a JSON value    PostgreSQL's text of it     string
+    enum […]          str, one of its labels  int, its position           string
     T[]               list (of lists), None   list of stored forms        list(T), one dimension
                       for NULL elements
 
@@ -36,7 +37,7 @@ What a column's length or precision does to a value: `assign` (INSERT, UPDATE: r
 and `cast` (`::varchar(3)`: cuts). Both raise `DoesNotFit`, an SqlError with PostgreSQL's SQLSTATE.
 
 Deliberately missing: infinite dates and times (0A000), times with a zone, money, bit strings,
-geometry, ranges, composite and enumerated types.
+geometry, ranges and composite types. Of enums the name is all that they are (`sqlproxy.enums`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
-from sqlproxy import arrays
+from sqlproxy import arrays, enums
 from sqlproxy.conversions import (
     CONVERTERS,
     INTERVAL,
@@ -144,6 +145,9 @@ def canonical(name: str) -> str:
 @lru_cache(maxsize=1024)
 def resolve(name: str) -> Type:
     """The type behind a name. Raises InvalidArgument with all names."""
+    if name.startswith(enums.PREFIX):
+        one = _enum(name.removesuffix("[]"))
+        return array_of(one) if name.endswith("[]") else one
     written = _WRITTEN.fullmatch(" ".join(name.lower().split()))
     if written is None:
         raise _unknown(name)
@@ -157,6 +161,12 @@ def resolve(name: str) -> Type:
         raise _unknown(name) from None
     found = _scalar(name, base, args)
     return array_of(found) if written["dims"] else found
+
+
+def _enum(text: str) -> Type:
+    """Raises InvalidArgument."""
+    one = enums.parsed(text)
+    return Type(text, enums.BASE, enums.to_position(one), enums.to_label(one))
 
 
 def array_of(element: Type) -> Type:

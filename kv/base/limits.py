@@ -31,6 +31,7 @@ PRIMARY_KEY_COLUMNS_MAX: Final = 32
 INDEXES_MAX: Final = 64  # per table; each is a key range with partitions of its own
 INDEX_COLUMNS_MAX: Final = 32  # with those of INCLUDE
 CHECKS_MAX: Final = 256  # per table
+ENUM_LABELS_MAX: Final = 500  # of a type; all of them stand in each column of it
 FOREIGN_KEYS_MAX: Final = 64  # per table
 REPLICAS_MAX: Final = 9
 STORES_MAX: Final = 64  # node processes of one machine

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from sqlproxy import keys
+from sqlproxy import enums, keys
 from sqlproxy.analytic import forms
 from sqlproxy.analytic.folding import opaque, rebuilt, volatile
 from sqlproxy.analytic.forms import TEXT, decimal_of, held, literal
@@ -340,7 +340,7 @@ class Expressions:
         if expr.all or expr.test.operator != "=" or not self.is_constant(expr.array):
             return None
         element = r.element_of(expr.array.oid)
-        if not any({expr.left.oid, element} <= family for family in _COMPARED):
+        if not _alike({expr.left.oid, element}):
             return None
         values = self.constant(expr.array)
         left = self.text(expr.left)
@@ -370,12 +370,8 @@ class Expressions:
         """Both sides, so that DuckDB compares them as PostgreSQL; None: only a closure does."""
         element = r.element_of(left.oid)
         both = {left.oid, right.oid}
-        known = any(both <= family for family in _COMPARED) or (
-            len(both) == 1
-            and (
-                left.oid in (r.NUMERIC, r.BPCHAR, r.JSONB)
-                or any(element in family for family in _COMPARED)
-            )
+        known = _alike(both) or (
+            len(both) == 1 and (left.oid in (r.NUMERIC, r.BPCHAR, r.JSONB) or _alike({element}))
         )
         return self.pair(self.sql(left), self.sql(right)) if known else None
 
@@ -383,7 +379,7 @@ class Expressions:
         """Two values as what DuckDB compares as PostgreSQL; None: there is no such thing."""
         both = {a.oid, b.oid}
         element = r.element_of(a.oid)
-        if any(both <= family for family in _COMPARED):
+        if _alike(both):
             return a.text, b.text
         if both == {r.NUMERIC}:
             if _fit(a, b):
@@ -391,7 +387,7 @@ class Expressions:
             return self.key(self.as_held(a, TEXT)), self.key(self.as_held(b, TEXT))
         if both in ({r.BPCHAR}, {r.JSONB}):
             return self.key(a), self.key(b)
-        if len(both) == 1 and any(element in family for family in _COMPARED):
+        if len(both) == 1 and _alike({element}):
             return a.text, b.text
         return None
 
@@ -522,7 +518,14 @@ def _fit(a: Sql, b: Sql) -> bool:
 
 
 def _orders(oid: int) -> bool:
-    return oid == r.NUMERIC or any(oid in family for family in _COMPARED)
+    return oid == r.NUMERIC or _alike({oid})
+
+
+def _alike(oids: set[int]) -> bool:
+    """Whether DuckDB compares values of these types, as they are held, as PostgreSQL does."""
+    if len(oids) == 1 and enums.is_enum(next(iter(oids))):
+        return True
+    return any(oids <= family for family in _COMPARED)
 
 
 def _odd_end(pattern: str) -> bool:

@@ -5,6 +5,7 @@ other numeric            VARCHAR: PostgreSQL's text, since each value has its ow
 timestamptz              TIMESTAMP in UTC
 oid                      BIGINT
 char(n), json, jsonb     VARCHAR
+enum                     BIGINT: its position, which orders as its label does
 T[]                      T[], one dimension
 """
 
@@ -19,6 +20,7 @@ from uuid import UUID as Uuid
 
 import pyarrow as pa
 
+from sqlproxy import enums
 from sqlproxy.errors import unsupported
 from sqlproxy.front import registry as r
 from sqlproxy.interval import Interval
@@ -59,7 +61,7 @@ def held(oid: int, typmod: int = -1) -> str:
         digits, scale = (typmod - 4) >> 16, r.scale_of(typmod)
         if 0 <= scale <= digits <= DIGITS_MAX:
             return decimal(digits, scale)
-    found = _HELD.get(oid)
+    found = "BIGINT" if enums.is_enum(oid) else _HELD.get(oid)
     if found is None:
         raise unsupported(f"a value of type {r.format_type(oid)} in a join or an aggregate")
     return found
@@ -84,6 +86,8 @@ def reader(oid: int, held_as: str) -> Callable[[Any], Any] | None:
         if inner is None:
             return None
         return lambda value: [None if one is None else inner(one) for one in value]
+    if (enum := enums.of(oid)) is not None:
+        return enum.labels.__getitem__
     match oid:
         case r.UUID:
             return Uuid
@@ -121,6 +125,8 @@ def _writer(oid: int, held_as: str) -> Callable[[Any], Any] | None:
             return [None if one is None else inner(one) for one in value]
 
         return each
+    if (enum := enums.of(oid)) is not None:
+        return enum.position
     match oid:
         case r.UUID:
             return str
@@ -187,6 +193,8 @@ def _written(value: Any, oid: int) -> str:
             "NULL" if one is None else f"CAST({_written(one, element)} AS {kind})" for one in value
         ]
         return "[" + ", ".join(parts) + "]"
+    if (enum := enums.of(oid)) is not None:
+        return f"({enum.position(value)})"
     match value:
         case bool():
             return "true" if value else "false"

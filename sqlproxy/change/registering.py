@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from procedures.engine.registry import Registry
-from sqlproxy.change import adding, altering, columns, indexes, parts, retyping
+from sqlproxy.change import adding, altering, columns, enum_types, indexes, parts, retyping
 from sqlproxy.change import constraints as constraining
 from sqlproxy.change.states import ChangeServices
 
@@ -17,3 +17,4 @@ def register(registry: Registry, services: ChangeServices) -> None:
     columns.register(registry, services)
     constraining.register(registry, services)
     parts.register(registry, services)
+    enum_types.register(registry, services)

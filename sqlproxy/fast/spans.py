@@ -14,6 +14,7 @@ from typing import Any, Final
 from kv.base.keys import escape_open, successor
 from kv.base.limits import SQL_POINTS_MAX
 from sqlproxy import keys
+from sqlproxy.enums import BASE
 from sqlproxy.fast.access import Access, Limit, directions_of
 from sqlproxy.front.compiling import Fn
 from sqlproxy.front.exprs import Expr
@@ -52,7 +53,8 @@ class Component:
     __slots__ = ("_encode", "_kind", "descending", "null", "nulls_first")
 
     def __init__(self, kind: Type, *, descending: bool = False, nulls_first: bool = False) -> None:
-        self._kind = kind if kind.base == ARRAY else resolve(_WIDEST.get(kind.base, kind.base))
+        own = kind.base in (ARRAY, BASE)
+        self._kind = kind if own else resolve(_WIDEST.get(kind.base, kind.base))
         self._encode = keys.component(kind, descending=descending, nulls_first=nulls_first)
         self.descending, self.nulls_first = descending, nulls_first
         self.null: bytes = self._encode(None)

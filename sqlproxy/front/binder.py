@@ -604,7 +604,7 @@ class Binder:
     # -- casts
 
     def _cast(self, body: Node, scope: Scope) -> Expr:
-        oid, typmod = type_of(body["typeName"])
+        oid, typmod = type_of(body["typeName"], self.names)
         kind, arg_body = unwrap(body["arg"])
         pos = at(body)
         if kind == "A_ArrayExpr" and element_of(oid):

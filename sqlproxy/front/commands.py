@@ -231,7 +231,7 @@ class Commands:
         for node in body.get("argtypes", ()):
             part = node["TypeName"]
             unknown = strings(part["names"])[-1] == "unknown"
-            oids.append(0 if unknown else type_of(part)[0])
+            oids.append(0 if unknown else type_of(part, self.queries.binder.names)[0])
         return s.Prepare(body["name"], tuple(oids), inner_text(text, "prepare"))
 
     # -- COPY

@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlproxy import jsonb
+from sqlproxy import enums, jsonb
 from sqlproxy.front.registry import (
     BOOL,
     BPCHAR,
@@ -75,6 +75,8 @@ def test(name: str, left: int, right: int) -> Test | None:
         return plain
     if both == {DATE, TIMESTAMP}:
         return _by_key(plain, _midnight)
+    if left == right and (enum := enums.of(left)) is not None:
+        return plain if name in ("=", "<>") else _by_key(plain, enum.position)
     if left == right and (element := element_of(left)):
         key = key_of(element)
         return _by_key(plain, lambda value: array_key(value, key))
@@ -164,6 +166,8 @@ def key_of(oid: int) -> Callable[[Any], Any]:
         return _unpadded
     if oid == JSONB:
         return json_key
+    if (enum := enums.of(oid)) is not None:
+        return enum.position
     if element := element_of(oid):
         inner = key_of(element)
         return lambda value: array_key(value, inner)
@@ -176,7 +180,7 @@ def _same(value: Any) -> Any:
 
 def hashable(oid: int) -> bool:
     """Whether equal values are equal as Python sees them, so that sets may hold them."""
-    return oid in _NATIVE or oid in (DATE, TIMESTAMP, TIMESTAMPTZ)
+    return oid in _NATIVE or oid in (DATE, TIMESTAMP, TIMESTAMPTZ) or enums.is_enum(oid)
 
 
 def json_key(text: str) -> Any:

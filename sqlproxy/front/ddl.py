@@ -316,7 +316,7 @@ class Definitions:
             "a schema beside public", hint="Each database has the schema public; make a database."
         )
 
-    def drop(self, body: Node) -> d.Drop | Ignored:
+    def drop(self, body: Node) -> d.Drop | d.DropTypes | Ignored:
         if body["removeType"] in ("OBJECT_TYPE", "OBJECT_DOMAIN"):
             return ddl_types.drop(body, self.names)
         kind = _DROPS.get(body["removeType"])
@@ -365,7 +365,7 @@ class Definitions:
             )
         return d.Comment(kind, name, column, text)
 
-    def rename(self, body: Node) -> d.Rename | Ignored:
+    def rename(self, body: Node) -> d.Rename:
         if body["renameType"] == "OBJECT_TYPE":
             return ddl_types.rename(body, self.names)
         kinds = {

@@ -131,7 +131,9 @@ class Alterations:
     def _set_type(self, command: Node, table: Table) -> list[d.Action]:
         column = self._column(table, command["name"])
         body = command["def"]["ColumnDef"]
-        oid, typmod = type_of(body["typeName"])
+        oid, typmod = type_of(body["typeName"], self.ddl.names)
+        retyped = replace(column, oid=oid, typmod=typmod)
+        self._items = [retyped if item is column else item for item in self._items]
         using: str | None = None
         uses: tuple[str, ...] = (column.name,)
         if "raw_default" in body:

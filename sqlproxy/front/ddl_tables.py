@@ -53,7 +53,7 @@ class Draft:
             if type_body.get("arrayBounds"):
                 raise unsupported("an array of serial", position=at(type_body))
             type_body = {**type_body, "names": [{"String": {"sval": SERIALS[words[-1]]}}]}
-        oid, typmod = type_of(type_body)
+        oid, typmod = type_of(type_body, self.ddl.names)
         made = d.ColumnDef(
             name=name, type=canonical(oid, typmod), serial=serial, nullable=not serial
         )

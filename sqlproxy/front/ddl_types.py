@@ -1,16 +1,14 @@
-"""CREATE, ALTER and DROP of types, of which users have none: there are PostgreSQL's own, and those
-of the rows of tables and views.
+"""CREATE, ALTER and DROP of types. Users have enums (`sqlproxy.enums`); besides there are
+PostgreSQL's own types, and those of the rows of tables and views.
 
-What would make one is refused with what to write instead (docs/decisions/1076). What names one that
-is not there answers as PostgreSQL: migrations say DROP TYPE IF EXISTS behind a DROP TABLE, whether
-or not a type was made. Not here: ALTER TYPE of composite types, which is an ALTER TABLE to the
-grammar.
+What names one that is not there answers as PostgreSQL: migrations say DROP TYPE IF EXISTS behind a
+DROP TABLE, whether or not a type was made. Not here: ALTER TYPE of composite types, which is an
+ALTER TABLE to the grammar; composite, range and base types, and domains (0A000 by the front).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from sqlproxy.errors import (
     DEPENDENT_OBJECTS,
@@ -20,49 +18,86 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
+from sqlproxy.front import definitions as d
 from sqlproxy.front.fromitems import check_schema
 from sqlproxy.front.registry import TYPE_BY_NAME, format_type
 from sqlproxy.front.scope import Names
 from sqlproxy.front.statements import Ignored
 from sqlproxy.front.syntax import Node, strings
 
-ENUM_HINT: Final = (
-    "Use text with CHECK (column IN ('a', 'b')); in SQLAlchemy Enum(..., native_enum=False, "
-    "create_constraint=True)."
-)
+
+def create_enum(body: Node, names: Names) -> d.CreateEnum:
+    """Raises 3F000, 0A000."""
+    words = strings(body["typeName"])
+    return d.CreateEnum(_own_name(words, names), tuple(strings(body.get("vals"))))
 
 
-def create_enum(body: Node) -> Ignored:
-    """Raises 0A000 with the way around."""
-    raise unsupported("CREATE TYPE … AS ENUM", hint=ENUM_HINT)
-
-
-def drop(body: Node, names: Names) -> Ignored:
+def drop(body: Node, names: Names) -> d.DropTypes | Ignored:
     """DROP TYPE and DROP DOMAIN. Raises 42704, 3F000, 42809, 2BP01 (a type of the system, or of a
     relation's rows).
     """
-    missing = []
+    missing: list[str] = []
+    found: list[str] = []
+    domain = body["removeType"] == "OBJECT_DOMAIN"
     for words in _names(body):
-        found = _why_not(words, names, domain=body["removeType"] == "OBJECT_DOMAIN")
-        absent = found.sqlstate in (UNDEFINED_OBJECT, UNDEFINED_SCHEMA)
+        if not domain and (own := _own(words, names)) is not None:
+            found.append(own)
+            continue
+        why = _why_not(words, names, domain=domain)
+        absent = why.sqlstate in (UNDEFINED_OBJECT, UNDEFINED_SCHEMA)
         if not (absent and body.get("missing_ok")):
-            raise found
-        missing.append(f"{found.message}, skipping")
+            raise why
+        missing.append(f"{why.message}, skipping")
     tag = body["removeType"].replace("OBJECT", "DROP").replace("_", " ")
-    return Ignored(tag, missing[0], tuple(missing[1:]))
+    if not found:
+        return Ignored(tag, missing[0], tuple(missing[1:]))
+    cascade = body.get("behavior") == "DROP_CASCADE"
+    return d.DropTypes(tuple(dict.fromkeys(found)), cascade, tuple(missing))
 
 
-def alter_enum(body: Node, names: Names) -> Ignored:
+def alter_enum(body: Node, names: Names) -> d.AddLabel | d.RenameLabel:
     """ADD VALUE and RENAME VALUE. Raises 42704, 42809."""
-    raise _no_enum(strings(body["typeName"]), names)
+    words = strings(body["typeName"])
+    name = _own(words, names)
+    if name is None:
+        raise _no_enum(words, names)
+    if "oldVal" in body:
+        return d.RenameLabel(name, body["oldVal"], body.get("newVal", ""))
+    neighbour = body.get("newValNeighbor")
+    after = bool(body.get("newValIsAfter"))
+    return d.AddLabel(
+        name,
+        body.get("newVal", ""),
+        before=None if after else neighbour,
+        after=neighbour if after else None,
+        if_not_exists=bool(body.get("skipIfNewValExists")),
+    )
 
 
-def rename(body: Node, names: Names) -> Ignored:
+def rename(body: Node, names: Names) -> d.Rename:
     """ALTER TYPE … RENAME TO. Raises 42704, 0A000."""
     words = strings(body["object"]["List"]["items"])
+    if (name := _own(words, names)) is not None:
+        return d.Rename("type", name, body["newname"])
     if _there(words, names):
         raise unsupported("renaming a type that is the system's or of a relation's rows")
     raise SqlError(UNDEFINED_OBJECT, f'type "{".".join(words)}" does not exist')
+
+
+def _own_name(words: list[str], names: Names) -> str:
+    """In schema public. Raises 3F000, 0A000."""
+    reference: Node = {"relname": words[-1]}
+    if len(words) > 1:
+        reference["schemaname"] = words[-2]
+    if len(words) > 2:
+        reference["catalogname"] = words[-3]
+    return check_schema(reference, names.database)
+
+
+def _own(words: list[str], names: Names) -> str | None:
+    """The name of a type of users'; None: it is none."""
+    known = words[:-1] in ([], ["public"], [names.database, "public"])
+    return words[-1] if known and names.enum(words[-1]) is not None else None
 
 
 def _names(body: Node) -> Iterator[list[str]]:

@@ -304,7 +304,8 @@ class FromItems:
             found = []
             for part in declared:
                 column = part["ColumnDef"]
-                found.append(ItemColumn(column["colname"], *type_of(column["typeName"])))
+                kind = type_of(column["typeName"], self.binder.names)
+                found.append(ItemColumn(column["colname"], *kind))
             return found
         if isinstance(call, Call) and call.proc.out and call.oid == RECORD:
             return [ItemColumn(name, oid) for name, oid in call.proc.out]

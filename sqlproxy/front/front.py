@@ -292,7 +292,7 @@ class _Bind:
             "CreatedbStmt": ddl.create_database,
             "DropdbStmt": ddl.drop_database,
             "CreateSchemaStmt": ddl.create_schema,
-            "CreateEnumStmt": ddl_types.create_enum,
+            "CreateEnumStmt": lambda body: ddl_types.create_enum(body, self.names),
             "AlterEnumStmt": lambda body: ddl_types.alter_enum(body, self.names),
         }
         if kind == "CreateStmt":

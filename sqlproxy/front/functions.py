@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlproxy.front import f_arrays, f_json, f_numbers, f_patterns, f_text, f_times, formatting
+from sqlproxy.front import (
+    f_arrays,
+    f_enums,
+    f_json,
+    f_numbers,
+    f_patterns,
+    f_text,
+    f_times,
+    formatting,
+)
 from sqlproxy.front.env import Env
 from sqlproxy.front.f_advisory import FUNCTIONS as ADVISORY
 from sqlproxy.front.registry import format_type
@@ -49,6 +58,7 @@ WITH_TYPES: Final[dict[str, Callable[..., Any]]] = {
     **f_text.OF_TYPES,
     **f_json.OF_TYPES,
     **f_arrays.OF_TYPES,
+    **f_enums.OF_TYPES,
     "pg_typeof": _typeof,
 }
 WITH_ENV: Final[dict[str, Callable[..., Any]]] = {
@@ -74,5 +84,6 @@ NON_STRICT: Final = (
     | f_times.NON_STRICT
     | f_json.NON_STRICT
     | f_arrays.NON_STRICT
+    | f_enums.NON_STRICT
     | {"pg_typeof"}
 )

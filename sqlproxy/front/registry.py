@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
+from sqlproxy import enums
+
 BOOL: Final = 16
 BYTEA: Final = 17
 CHAR: Final = 18
@@ -44,6 +46,7 @@ ANYARRAY: Final = 2277
 VOID: Final = 2278
 ANYELEMENT: Final = 2283
 ANYNONARRAY: Final = 2776
+ANYENUM: Final = 3500
 UUID: Final = 2950
 JSONB: Final = 3802
 JSONPATH: Final = 4072
@@ -51,7 +54,7 @@ ANYCOMPATIBLE: Final = 5077
 ANYCOMPATIBLEARRAY: Final = 5078
 ANYCOMPATIBLENONARRAY: Final = 5079
 
-SIMPLE_POLYMORPHIC: Final = frozenset((ANYELEMENT, ANYARRAY, ANYNONARRAY))
+SIMPLE_POLYMORPHIC: Final = frozenset((ANYELEMENT, ANYARRAY, ANYNONARRAY, ANYENUM))
 COMPATIBLE_POLYMORPHIC: Final = frozenset(
     (ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY)
 )
@@ -178,12 +181,50 @@ def _load() -> tuple[
     )
 
 
+def _of_enums() -> tuple[list[Proc], list[Proc]]:
+    """Operators and functions of any enum, as pg_operator and pg_proc have them."""
+    two = (ANYENUM, ANYENUM)
+    turned = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+    negated = {"=": "<>", "<>": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
+    words = {"=": "eq", "<>": "ne", "<": "lt", ">": "gt", "<=": "le", ">=": "ge"}
+    operators = [
+        Proc(name, two, BOOL, f"enum_{words[name]}", "o", commutator=turned[name],
+             negator=negated[name])
+        for name in words
+    ]  # fmt: skip
+    functions = [
+        Proc("enum_first", (ANYENUM,), ANYENUM, "enum_first", strict=False, volatile="s"),
+        Proc("enum_last", (ANYENUM,), ANYENUM, "enum_last", strict=False, volatile="s"),
+        Proc("enum_range", (ANYENUM,), ANYARRAY, "enum_range_all", strict=False, volatile="s"),
+        Proc("enum_range", two, ANYARRAY, "enum_range_bounds", strict=False, volatile="s"),
+        Proc("max", (ANYENUM,), ANYENUM, "aggregate_dummy", "a", False, aggregate_kind="n"),
+        Proc("min", (ANYENUM,), ANYENUM, "aggregate_dummy", "a", False, aggregate_kind="n"),
+    ]
+    return operators, functions
+
+
+def _with(known: dict[str, tuple[Proc, ...]], more: list[Proc]) -> Mapping[str, tuple[Proc, ...]]:
+    for proc in more:
+        if not any(proc.args == there.args for there in known.get(proc.name, ())):
+            known[proc.name] = (*known.get(proc.name, ()), proc)
+    return known
+
+
 _tables = _load()
-TYPES: Final[Mapping[int, TypeRow]] = _tables[0]
+TYPES: Final = _tables[0]  # and enums, as they become known
 CASTS: Final[Mapping[tuple[int, int], CastRow]] = _tables[1]
-OPERATORS: Final[Mapping[str, tuple[Proc, ...]]] = _tables[2]
-FUNCTIONS: Final[Mapping[str, tuple[Proc, ...]]] = _tables[3]
+OPERATORS: Final[Mapping[str, tuple[Proc, ...]]] = _with(_tables[2], _of_enums()[0])
+FUNCTIONS: Final[Mapping[str, tuple[Proc, ...]]] = _with(_tables[3], _of_enums()[1])
 TYPE_BY_NAME: Final[Mapping[str, int]] = {row.name: row.oid for row in TYPES.values()}
+
+
+def _add(enum: enums.Enum) -> None:
+    shown, array = enums.quoted(enum.name), enums.array_oid(enum.oid)
+    TYPES[enum.oid] = TypeRow(enum.oid, shown, "E", False, 0, array, 4)
+    TYPES[array] = TypeRow(array, f"_{enum.name}", "A", False, enum.oid, 0, -1)
+
+
+enums.listen(_add)
 
 _LONG_NAMES: Final = {
     BOOL: "boolean",

@@ -24,6 +24,7 @@ from sqlproxy.front.registry import (
     ANYCOMPATIBLEARRAY,
     ANYCOMPATIBLENONARRAY,
     ANYELEMENT,
+    ANYENUM,
     ANYNONARRAY,
     CASTS,
     COMPATIBLE_POLYMORPHIC,
@@ -337,6 +338,10 @@ def _polymorphic(  # noqa: C901 - PostgreSQL's rule, in its order
         return _contradiction(
             quiet, "type matched to anynonarray is an array type: " + format_type(element)
         )
+    if ANYENUM in wanted and element and category(element) != "E":
+        return _contradiction(
+            quiet, f"type matched to anyenum is not an enum type: {format_type(element)}"
+        )
     common = common_or_none(compatible) if compatible else 0
     if common is None:
         return _contradiction(
@@ -350,7 +355,7 @@ def _polymorphic(  # noqa: C901 - PostgreSQL's rule, in its order
         return (), 0
     if undecided and not common:
         common = TEXT
-    needs = {ANYELEMENT, ANYARRAY, ANYNONARRAY} & {*wanted, result}
+    needs = {ANYELEMENT, ANYARRAY, ANYNONARRAY, ANYENUM} & {*wanted, result}
     if needs and not element:
         raise SqlError(
             DATATYPE_MISMATCH,
@@ -359,6 +364,7 @@ def _polymorphic(  # noqa: C901 - PostgreSQL's rule, in its order
     types = {
         ANYELEMENT: element,
         ANYNONARRAY: element,
+        ANYENUM: element,
         ANYARRAY: array or array_of(element),
         ANYCOMPATIBLE: common or 0,
         ANYCOMPATIBLENONARRAY: common or 0,

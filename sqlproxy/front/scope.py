@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kv.base.limits import SQL_PARAMETERS_MAX
+from sqlproxy.enums import Enum
 from sqlproxy.errors import (
     AMBIGUOUS_COLUMN,
     AMBIGUOUS_PARAMETER,
@@ -39,6 +40,10 @@ class Names(Protocol):
     def view(self, name: str) -> View | None: ...
 
     def sequence(self, name: str) -> SequenceRow | None: ...
+
+    def enum(self, name: str) -> Enum | None:
+        """The type of users' of that name."""
+        ...
 
     def index(self, name: str) -> Table | None:
         """The table that has the index of that name."""

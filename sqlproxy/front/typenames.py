@@ -4,7 +4,7 @@ answers.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlproxy.errors import (
     INVALID_PARAMETER,
@@ -29,6 +29,9 @@ from sqlproxy.front.registry import (
 from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.pg.oids import TYPES as VALUE_TYPES
 
+if TYPE_CHECKING:
+    from sqlproxy.front.scope import Names
+
 SERIALS: Final = {
     "serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8",
     "smallserial": "int2", "serial2": "int2",
@@ -36,20 +39,25 @@ SERIALS: Final = {
 _LENGTH_MAX: Final = 10_485_760
 
 
-def type_of(node: Node) -> tuple[int, int]:
-    """The OID and the modifier (-1 = none) of a TypeName's fields. Raises 42704, 22023, 0A000."""
-    names = strings(node.get("names"))
+def type_of(node: Node, names: Names | None = None) -> tuple[int, int]:
+    """The OID and the modifier (-1 = none) of a TypeName's fields; `names`: where enums may be.
+    Raises 42704, 22023, 0A000.
+    """
+    words = strings(node.get("names"))
     pos = at(node)
-    name = names[-1]
-    if len(names) > 1 and names[-2] not in ("pg_catalog", "public"):
-        raise SqlError(UNDEFINED_SCHEMA, f'schema "{names[-2]}" does not exist', position=pos)
+    name, schema = words[-1], words[-2] if len(words) > 1 else ""
+    if schema not in ("", "pg_catalog", "public"):
+        raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist', position=pos)
     if node.get("pct_type"):
         raise unsupported("%TYPE", position=pos)
     oid = TYPE_BY_NAME.get(name)
+    if names is not None and schema != "pg_catalog" and (oid is None or schema):
+        own = names.enum(name)  # what PostgreSQL has of this name comes first
+        oid = oid if own is None else own.oid
     if oid is None:
         if name in SERIALS:
             raise SqlError(UNDEFINED_OBJECT, f'type "{name}" does not exist', position=pos)
-        shown = ".".join(names)
+        shown = ".".join(words)
         raise SqlError(UNDEFINED_OBJECT, f'type "{shown}" does not exist', position=pos)
     known = VALUE_TYPES.get(oid)
     if known is None or known.kind == "pseudo":

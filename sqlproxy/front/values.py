@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID as Uuid
 
+from sqlproxy import enums
 from sqlproxy.errors import INVALID_TEXT, SqlError, unsupported
 from sqlproxy.front.registry import (
     BOOL,
@@ -138,6 +139,8 @@ def reader(oid: int, style: Style) -> Reader:
             pass
     if found := _READERS.get(oid):
         return found
+    if (enum := enums.of(oid)) is not None:
+        return enum.read
     raise unsupported(f"the type {format_type(oid)}")
 
 
@@ -151,6 +154,8 @@ def writer(oid: int, style: Style) -> Writer:
         return lambda value: datetimes.write_timestamptz(value, style.zone)
     if found := _WRITERS.get(oid):
         return found
+    if enums.is_enum(oid):
+        return _same
     raise unsupported(f"the type {format_type(oid)}")
 
 

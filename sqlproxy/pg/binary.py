@@ -27,6 +27,7 @@ from ipaddress import ip_address, ip_interface
 from typing import Any, Final
 from uuid import UUID
 
+from sqlproxy import enums
 from sqlproxy.errors import (
     DATETIME_OVERFLOW,
     INVALID_BINARY,
@@ -213,6 +214,8 @@ def writer(oid: int) -> Writer:
         return _regclass
     if oid in _WITHOUT:
         raise _no_function("output", oid)
+    if enums.is_enum(oid):
+        return _text
     element = oids.element_of(oid)
     if element is None:
         raise no_such_type(oid)
@@ -427,6 +430,8 @@ def reader(oid: int) -> Reader:
         return _READERS[oids.OID]
     if oid in _WITHOUT or oid in (oids.PG_NODE_TREE, oids.VOID):
         raise _no_function("input", oid)
+    if (enum := enums.of(oid)) is not None:
+        return lambda raw: enum.read(read_text(raw))
     element = oids.element_of(oid)
     if element is None:
         raise no_such_type(oid)

@@ -7,7 +7,9 @@
 OIDs are those of PostgreSQL 15 (pg_type.dat); they are fixed there, and drivers have them compiled
 in. A typmod is -1 for "none"; varchar(n), char(n): n + 4; numeric(p,s): ((p << 16) | s) + 4.
 
-Deliberately missing: ranges, network and geometric types, timetz, money, bit, xml, enums, domains.
+Enums come to these lists as they become known (`sqlproxy.enums`), each with the type of its arrays.
+
+Deliberately missing: ranges, network and geometric types, timetz, money, bit, xml, domains.
 The catalog's own types (regclass, int2vector, …) are here because its columns have them.
 """
 
@@ -17,6 +19,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
+
+from sqlproxy import enums
 
 BOOL: Final = 16
 BYTEA: Final = 17
@@ -66,7 +70,7 @@ REGNAMESPACE: Final = 4089
 REGROLE: Final = 4096
 XID8: Final = 5069
 
-Kind = Literal["base", "array", "pseudo"]
+Kind = Literal["base", "array", "pseudo", "enum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,18 @@ TYPES: Final = _all()  # by OID
 _BY_NAME: Final = {of.name: of for of in TYPES.values()}
 _BY_CATALOG_NAME: Final = {of.catalog_name: of for of in TYPES.values()}
 
+
+def _add(enum: enums.Enum) -> None:
+    """A type of a user's, or a new name of one."""
+    shown, array = enums.quoted(enum.name), enums.array_oid(enum.oid)
+    TYPES[enum.oid] = PgType(enum.oid, shown, array, 4, "enum", 0, "E", shown, enum.name)
+    TYPES[array] = PgType(
+        array, f"{shown}[]", 0, -1, "array", enum.oid, "A", f"{shown}[]", f"_{enum.name}"
+    )
+
+
+enums.listen(_add)
+
 _MODIFIED = re.compile(r"(varchar|char|numeric)\((\d+)(?:,(-?\d+))?\)(\[\])?")
 _HEADER = 4  # bytes that PostgreSQL adds to the modifiers of these types
 
@@ -189,10 +205,14 @@ def by_oid(oid: int) -> PgType | None:
 @lru_cache(maxsize=1_024)
 def by_name(name: str) -> tuple[PgType, int]:
     """The type and typmod of a canonical name: `int4`, `varchar(20)`, `numeric(10,2)[]`. Raises
-    KeyError for any other text: canonical names come from us.
+    KeyError for any other text: canonical names come from us. SqlError: see `enums.learn`.
     """
     if name in _BY_NAME:
         return _BY_NAME[name], -1
+    if name.startswith(enums.PREFIX):
+        enum = enums.parsed(name.removesuffix("[]"))
+        enums.learn(enum)
+        return TYPES[enums.array_oid(enum.oid) if name.endswith("[]") else enum.oid], -1
     found = _MODIFIED.fullmatch(name)
     if found is None:
         raise KeyError(name)
@@ -244,6 +264,8 @@ def length_modifier(typmod: int) -> int | None:
 def canonical(oid: int, typmod: int = -1) -> str:
     """The canonical name with its modifiers: the reverse of `by_name`. Raises KeyError."""
     of = TYPES[oid]
+    if (enum := enums.of(of.element or oid)) is not None:
+        return enums.text_of(enum.enum) + ("[]" if of.element else "")
     return _with_modifiers(of, of.name, typmod)
 
 

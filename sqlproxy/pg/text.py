@@ -17,6 +17,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
 
+from sqlproxy import enums
 from sqlproxy.errors import INVALID_PARAMETER, SqlError, unsupported
 from sqlproxy.pg import datetimes, numbers, oids
 from sqlproxy.pg.arrays import array_reader, array_writer
@@ -96,7 +97,7 @@ def writer(oid: int, style: Style = DEFAULT) -> Writer:
         return _WRITERS[oid]
     if oid == oids.TIMESTAMPTZ:
         return _timestamptz_writer(style)
-    if oid in _TEXTS or oid in _NAMED:
+    if oid in _TEXTS or oid in _NAMED or enums.is_enum(oid):
         return str
     element = oids.element_of(oid)
     if element is None:
@@ -234,6 +235,8 @@ def reader(oid: int, style: Style = DEFAULT) -> Reader:
         return str
     if oid in _NAMED:
         return _read_named
+    if (enum := enums.of(oid)) is not None:
+        return enum.read
     element = oids.element_of(oid)
     if element is None:
         raise no_such_type(oid)

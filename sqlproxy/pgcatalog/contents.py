@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlproxy.privileges import Place
-from sqlproxy.schema import Sequence, Table, View
+from sqlproxy.schema import EnumType, Sequence, Table, View
 
 Named = Table | View | Sequence
 
@@ -45,6 +45,7 @@ class Contents:
     database: str
     relations: Mapping[int, Named] = field(default_factory=dict)
     comments: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    types: Mapping[int, EnumType] = field(default_factory=dict)
 
     def tables(self) -> list[Table]:
         return [one for one in self.relations.values() if isinstance(one, Table)]

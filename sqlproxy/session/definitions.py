@@ -22,7 +22,7 @@ from sqlproxy.types import resolve
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
-_FRESH: Final = frozenset({"CreateTable", "CreateSequence", "CreateView"})
+_FRESH: Final = frozenset({"CreateTable", "CreateSequence", "CreateView", "CreateEnum"})
 """What they make is empty in every snapshot: a transaction may have written before."""
 
 _OWNED: Final = _FRESH | {"CreateNamespace"}  # what they make is who asked's
@@ -295,6 +295,35 @@ async def drop(session: SqlSession, bound: d.Drop) -> str:
     return f"DROP {bound.kind.upper()}"
 
 
+async def create_enum(session: SqlSession, bound: d.CreateEnum) -> str:
+    await run(session, "CreateEnum", {"name": bound.name, "labels": list(bound.labels)})
+    return "CREATE TYPE"
+
+
+async def add_label(session: SqlSession, bound: d.AddLabel) -> str:
+    args: dict[str, Any] = {"name": bound.name, "label": bound.label}
+    for where, label in (("before", bound.before), ("after", bound.after)):
+        if label is not None:
+            args[where] = label
+    told = await run(session, "AddLabel", {**args, "if_not_exists": bound.if_not_exists})
+    if told.get("exists") is not None:
+        session.notice(f'enum label "{bound.label}" already exists, skipping', sqlstate="42710")
+    return "ALTER TYPE"
+
+
+async def rename_label(session: SqlSession, bound: d.RenameLabel) -> str:
+    args = {"name": bound.name, "label": bound.label, "to": bound.new_label}
+    await run(session, "RenameEnum", args)
+    return "ALTER TYPE"
+
+
+async def drop_types(session: SqlSession, bound: d.DropTypes) -> str:
+    for words in bound.skipped:
+        session.notice(words)
+    await run(session, "DropEnum", {"names": list(bound.names), "cascade": bound.cascade})
+    return "DROP TYPE"
+
+
 async def truncate(session: SqlSession, bound: s.Truncate) -> str:
     restarted: list[int] = []
     if bound.restart_identity:
@@ -335,6 +364,10 @@ DEFINITIONS: Final[dict[type, Define]] = {
     d.CreateDatabase: create_database,
     d.DropDatabase: drop_database,
     d.Drop: drop,
+    d.CreateEnum: create_enum,
+    d.AddLabel: add_label,
+    d.RenameLabel: rename_label,
+    d.DropTypes: drop_types,
     d.Rename: renaming.rename,
     d.AlterTable: alter_table,
     d.Comment: granting.comment,

@@ -10,7 +10,7 @@ many sessions need it, one of them asks the store and the others wait for its an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from sqlproxy import catalog, relations
 from sqlproxy.catalog import Reader
 from sqlproxy.change.fence import NEVER
 from sqlproxy.change.presence import Presence, Use
+from sqlproxy.enums import Enum, learn
 from sqlproxy.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, SqlError
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.ruling import rules_of
@@ -30,7 +31,7 @@ from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Contents
 from sqlproxy.privileges import Place
 from sqlproxy.roles import RoleBook
-from sqlproxy.schema import ROWID, ForeignKey, Table, View
+from sqlproxy.schema import ROWID, EnumType, ForeignKey, Table, View
 from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.sequences import rowids
 from txn.waiting import sleep
@@ -53,6 +54,9 @@ class Declared:
         self._by_id = {table.id: table for table in found.tables}
         self._views = {view.name: view for view in found.views}
         self._sequences = {sequence.name: sequence for sequence in found.sequences}
+        self._types = {one.name: one for one in found.types}
+        for one in found.types:
+            learn(one.enum)
         self._indexes = {index.name: t for t in found.tables for index in t.indexes}
         self._indexes |= {t.primary_key_name: t for t in found.tables if t.primary_key_name}
         self._writers: dict[int, TableWriter] = {}
@@ -61,7 +65,10 @@ class Declared:
             for key in table.foreign_keys:
                 self._referring.setdefault(key.table, []).append((table, key))
         self.contents: Final = Contents(
-            found.namespace, {int(one.id): one for one in found}, dict(_comments(found))
+            found.namespace,
+            {int(one.id): one for one in found},
+            dict(_comments(found)),
+            {one.id: one for one in found.types},
         )
 
     def table(self, name: str) -> Table | None:
@@ -72,6 +79,13 @@ class Declared:
 
     def sequence(self, name: str) -> SequenceRow | None:
         return self._sequences.get(name)
+
+    def enum(self, name: str) -> Enum | None:
+        found = self._types.get(name)
+        return None if found is None else found.enum
+
+    def enum_type(self, name: str) -> EnumType | None:
+        return self._types.get(name)
 
     def index(self, name: str) -> Table | None:
         """The table that has the index, or the primary key, of that name."""
@@ -129,6 +143,7 @@ class Declared:
             "View": sorted(self._views),
             "Table": sorted(self._tables),
             "Sequence": sorted(set(self._sequences) - owned),
+            "Enum": sorted(self._types),
         }
 
     def writer(self, table: Table) -> TableWriter:
@@ -277,7 +292,7 @@ class Catalogs:
         if (known := self._known.get(database)) is not None:
             if known.looked > asked:  # by somebody who asked later and was answered sooner
                 return known.declared
-            found = _same_objects(known.declared.contents.relations, found)
+            found = _same_objects(known.declared.contents, found)
         place = Place(space.name, space.owner, space.acl, space.schema_acl)
         declared = Declared(found, version, place)
         self._known[database] = _Known(declared, asked, self._good_until(database, asked))
@@ -331,13 +346,11 @@ class Catalogs:
                 mine.set_result(None)
 
 
-def _same_objects(
-    before: Mapping[int, Table | View | SequenceRow], found: relations.Relations
-) -> relations.Relations:
+def _same_objects(before: Contents, found: relations.Relations) -> relations.Relations:
     """What did not change stays the same object: codecs and the system catalog know it by that."""
 
     def kept(one: Any) -> Any:
-        old = before.get(int(one.id))
+        old = before.relations.get(int(one.id)) or before.types.get(int(one.id))
         return old if old == one else one
 
     return relations.Relations(
@@ -345,4 +358,5 @@ def _same_objects(
         tuple(kept(table) for table in found.tables),
         tuple(kept(view) for view in found.views),
         tuple(kept(sequence) for sequence in found.sequences),
+        tuple(kept(one) for one in found.types),
     )

@@ -95,7 +95,7 @@ class Permits:
             case d.CreateTable():
                 self._creates(declared)
                 self._refers(declared, bound.foreign_keys)
-            case d.CreateTableAs() | d.CreateSequence():
+            case d.CreateTableAs() | d.CreateSequence() | d.CreateEnum():
                 self._creates(declared)
                 if isinstance(bound, d.CreateSequence):
                     self._owner_of_sequence(declared, bound.options)
@@ -114,6 +114,14 @@ class Permits:
             case d.Drop():
                 for name in bound.names:
                     self._owns_named(declared, name)
+            case d.AddLabel() | d.RenameLabel():
+                self._owns_type(declared, bound.name)
+            case d.DropTypes():
+                for name in bound.names:
+                    self._owns_type(declared, name)
+            case d.Rename() if bound.kind == "type":
+                self._owns_type(declared, bound.relation)
+                self._creates(declared)
             case d.Rename():
                 self._owns_named(declared, bound.relation)
                 if bound.kind in ("table", "view", "sequence", "index"):
@@ -134,6 +142,11 @@ class Permits:
     def _owns(self, declared: Declared, one: Relation | None, index: str = "") -> None:
         if one is not None and not self.rights(declared).owns(self.acting, one):
             raise not_owner("index" if index else one.kind, index or one.name)
+
+    def _owns_type(self, declared: Declared, name: str) -> None:
+        one = declared.enum_type(name)
+        if one is not None and not self.rights(declared).owns(self.acting, one):
+            raise not_owner("type", name)
 
     def _owns_named(self, declared: Declared, name: str) -> None:
         """Whatever has the name: ALTER INDEX renames tables, too, as in PostgreSQL."""

@@ -22,6 +22,9 @@ async def rename(session: SqlSession, bound: d.Rename) -> str:
     """Raises SqlError, KvorumError."""
     from sqlproxy.session.definitions import run
 
+    if bound.kind == "type":
+        await run(session, "RenameEnum", {"name": bound.relation, "to": bound.new_name})
+        return "ALTER TYPE"
     if bound.kind == "column":
         declared = await session.declared()
         args = {"name": bound.relation, "column": bound.part, "to": bound.new_name}

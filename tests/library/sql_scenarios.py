@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from kv.base import ops
 from kv.base.keys import table_prefix, table_range
-from sqlproxy import catalog, relations, sequences
+from sqlproxy import catalog, enums, relations, sequences
 from sqlproxy.entries import index_codec
 from sqlproxy.rows import codec
-from sqlproxy.schema import DROPPING, Index, Table
+from sqlproxy.schema import DROPPING, EnumType, Index, Table
 from tests.library.world import Place
 
 NS: Final = {"namespace": "default"}
@@ -400,7 +401,78 @@ async def _values(place: Place, may: tuple[bool, ...]) -> Any:
     return await _unlike(place, table, index) or await has(place, NAMES)
 
 
+# -- types
+
+
+async def _feeling(place: Place) -> Any:
+    """A table with a type, and a row of it."""
+    await place.table()
+    made = await place.run("CreateEnum", {**NS, "name": "mood", "labels": ["sad", "ok"]})
+    kind = enums.text_of(enums.Enum(made["oid"], 0, 0, "mood"))
+    columns = [{"name": "id", "type": "int4"}, {"name": "m", "type": kind}]
+    args = {**NS, "name": "felt", "replicas": 3, "columns": columns, "primary_key": ["id"]}
+    await place.run("CreateTable", args)
+    table = await catalog.lookup(place.txn, "default", "felt")
+    key, value = codec(table).encode_row((1, "ok"))
+    await place.txn.write([ops.put(table_prefix(table.id) + key, value)])
+
+
+async def _mood(place: Place, name: str, *, labels: tuple[str, ...]) -> Any:
+    """The type is this in its own row and in the table's column, and the row is as it was."""
+    there = await relations.find_relation(place.txn, "default", name)
+    if not isinstance(there, EnumType) or there.enum.taken != labels:
+        return f"{there}"
+    table = await catalog.lookup(place.txn, "default", "felt")
+    if table.column("m").type != enums.text_of(there.enum):
+        return f"{table.column('m').type} is not of {there.enum}"
+    found = (await place.txn.scan(*table_range(table.id), limit=10)).items
+    read = [codec(table).decode_row(key[4:], value) for key, value, _ in found]
+    wanted = "fine" if "fine" in labels else "ok"
+    return None if read == [(1, wanted)] else f"{read}"
+
+
+async def _new_type(place: Place) -> Any:
+    await place.table()
+    return {**NS, "name": "mood", "labels": ["sad", "ok"]}
+
+
+async def _type_is_there(place: Place, args: Any, happened: bool) -> Any:
+    return await has(place, {"t", "mood"} if happened else {"t"})
+
+
+async def _a_type(place: Place) -> Any:
+    await place.run("CreateEnum", await _new_type(place))
+    return {**NS, "names": ["mood"]}
+
+
+async def _type_is_gone(place: Place, args: Any, happened: bool) -> Any:
+    return await _type_is_there(place, args, not happened)
+
+
+async def _to_relabel(place: Place) -> Any:
+    await _feeling(place)
+    return {**NS, "name": "mood", "label": "ok", "to": "fine"}
+
+
+async def _is_relabelled(place: Place, args: Any, happened: bool) -> Any:
+    return await _mood(place, "mood", labels=("sad", "fine" if happened else "ok"))
+
+
+async def _to_extend(place: Place) -> Any:
+    await _feeling(place)
+    return {**NS, "name": "mood", "label": "so-so", "before": "ok"}
+
+
+async def _is_extended(place: Place, args: Any, happened: bool) -> Any:
+    between = ("so-so",) if happened else ()
+    return await _mood(place, "mood", labels=("sad", *between, "ok"))
+
+
 SQL_SCENARIOS: Final[dict[str, tuple[Any, ...]]] = {
+    "CreateEnum": (_new_type, _type_is_there, "ALREADY_EXISTS"),
+    "DropEnum": (_a_type, _type_is_gone, "NOT_FOUND"),
+    "RenameEnum": (_to_relabel, _is_relabelled, "INVALID_ARGUMENT"),
+    "AddLabel": (_to_extend, _is_extended, "ALREADY_EXISTS"),
     "CreateView": (_new_view, _view_is_there, "ALREADY_EXISTS"),
     "DropView": (_a_view, _view_is_gone, "NOT_FOUND"),
     "CreateSequence": (_new_sequence, _sequence_is_there, "ALREADY_EXISTS"),

@@ -1,41 +1,13 @@
-"""Types that users would make: refused with a way around that works; names of types that are not
-there answer as PostgreSQL, so that migrations which clean up behind themselves go on.
+"""Names of types that are not there, or stay, answer as PostgreSQL, so that migrations which clean
+up behind themselves go on. Enums have tests of their own (test_enums.py).
 """
 
 from __future__ import annotations
 
 import psycopg
 import pytest
-import sqlalchemy as sa
-
-from tests.sql.conftest import Sql
 
 pytestmark = pytest.mark.cluster
-
-
-def test_p4_create_type_as_enum_is_refused_with_what_to_write(sql: Sql) -> None:
-    """SQLAlchemy's Enum makes a type unless it is told otherwise: nobody would know what to do."""
-    engine = sa.create_engine(sql.url())
-    native = sa.Table("n", sa.MetaData(), sa.Column("kind", sa.Enum("x", "y", name="kinds")))
-    with pytest.raises(sa.exc.NotSupportedError, match="create_constraint=True"):
-        native.create(engine)
-    told_enums: list[object] = sa.inspect(engine).get_enums()  # type: ignore[attr-defined]
-    assert told_enums == []
-    metadata = sa.MetaData()
-    kind = sa.Enum("x", "y", name="kinds", native_enum=False, create_constraint=True)
-    told = sa.Table(
-        "t", metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("kind", kind)
-    )
-    metadata.create_all(engine)
-    with engine.begin() as conn:
-        conn.execute(told.insert(), [{"id": 1, "kind": "x"}, {"id": 2, "kind": None}])
-        assert conn.execute(sa.select(told.c.kind).order_by(told.c.id)).scalars().all() == [
-            "x", None,
-        ]  # fmt: skip
-    with pytest.raises(sa.exc.IntegrityError, match="kinds"), engine.begin() as conn:
-        conn.execute(sa.text("INSERT INTO t VALUES (3, 'z')"))
-    metadata.drop_all(engine)
-    engine.dispose()
 
 
 def test_p4_types_that_are_not_there_are_dropped_if_they_exist(db: psycopg.Connection) -> None:

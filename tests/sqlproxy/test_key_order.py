@@ -31,6 +31,7 @@ STORED: dict[str, st.SearchStrategy[Any]] = {
     "int2": st.integers(-(1 << 15), (1 << 15) - 1),
     "int4": st.integers(-(1 << 31), (1 << 31) - 1),
     "int8": ints,
+    "enum": ints,
     "float4": st.floats(width=32),
     "float8": st.floats(),
     "numeric": near.map(str),
@@ -180,7 +181,7 @@ def _value(kind: str, text: str) -> Any:
     """A value as the page writes it."""
     base = resolve(kind).base
     match base:
-        case "array" | "text" | "varchar" | "char" | "name":
+        case "array" | "text" | "varchar" | "char" | "name" | "enum":
             return ast.literal_eval(text.replace("NULL", "None"))
         case "bool":
             return text == "true"

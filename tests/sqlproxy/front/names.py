@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kv.base.ids import TableId
+from sqlproxy.enums import Enum
 from sqlproxy.schema import Check, Column, Index, IndexColumn, Sequence, Table, View
 
 
@@ -69,6 +70,7 @@ class FakeNames:
 
     def __init__(self, *tables: Table) -> None:
         self.tables = {t.name: t for t in (T, U, *tables)}
+        self.enums: list[Enum] = []
 
     def table(self, name: str) -> Table | None:
         return self.tables.get(name)
@@ -81,6 +83,9 @@ class FakeNames:
 
     def sequence(self, name: str) -> Sequence | None:
         return S if name == "s" else None
+
+    def enum(self, name: str) -> Enum | None:
+        return next((one for one in self.enums if one.name == name), None)
 
     def index(self, name: str) -> Table | None:
         return next((t for t in self.tables.values() for i in t.indexes if i.name == name), None)

@@ -1,0 +1,57 @@
+"""enum_first, enum_last, enum_range: of the labels that may be taken, in their order. The type is
+that of the argument, whose value may be NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sqlproxy import enums
+from sqlproxy.errors import NOT_IN_SEQUENCE, SqlError
+
+
+def _labels(oid: int) -> tuple[str, ...]:
+    known = enums.of(oid)
+    assert known is not None, "anyenum stands for an enum"
+    return known.enum.taken
+
+
+def _end(place: int) -> Callable[..., Any]:
+    def of_types(types: Sequence[int], result: int, variadic: bool) -> Callable[[Any], str]:
+        def end(value: Any) -> str:
+            labels = _labels(types[0])
+            if not labels:
+                known = enums.of(types[0])
+                name = "" if known is None else enums.quoted(known.enum.name)
+                raise SqlError(NOT_IN_SEQUENCE, f"enum {name} contains no values")
+            return labels[place]
+
+        return end
+
+    return of_types
+
+
+def _all(types: Sequence[int], result: int, variadic: bool) -> Callable[[Any], list[str]]:
+    return lambda value: list(_labels(types[0]))
+
+
+def _between(types: Sequence[int], result: int, variadic: bool) -> Callable[..., list[str]]:
+    """Both ends are in it; NULL leaves one open."""
+
+    def between(low: str | None, high: str | None) -> list[str]:
+        labels = _labels(types[0])
+        first = 0 if low is None else labels.index(low)
+        last = len(labels) if high is None else labels.index(high) + 1
+        return list(labels[first:last])
+
+    return between
+
+
+OF_TYPES: Final[dict[str, Callable[..., Any]]] = {
+    "enum_first": _end(0),
+    "enum_last": _end(-1),
+    "enum_range_all": _all,
+    "enum_range_bounds": _between,
+}
+NON_STRICT: Final = frozenset(OF_TYPES)
