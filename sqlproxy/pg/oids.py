@@ -179,7 +179,11 @@ def _all() -> dict[int, PgType]:
 
 
 TYPES: Final = _all()  # by OID
-_BY_NAME: Final = {of.name: of for of in TYPES.values()}
+_BY_NAME: Final = {of.name: of for of in TYPES.values()} | {
+    # char without (n) is char(1) where a column is declared; bpchar has no limit.
+    "bpchar": TYPES[BPCHAR],
+    "bpchar[]": TYPES[TYPES[BPCHAR].array_oid],
+}
 _BY_CATALOG_NAME: Final = {of.catalog_name: of for of in TYPES.values()}
 
 
@@ -266,6 +270,8 @@ def canonical(oid: int, typmod: int = -1) -> str:
     of = TYPES[oid]
     if (enum := enums.of(of.element or oid)) is not None:
         return enums.text_of(enum.enum) + ("[]" if of.element else "")
+    if typmod < _HEADER and BPCHAR in (of.oid, of.element):
+        return of.name.replace("char", "bpchar")
     return _with_modifiers(of, of.name, typmod)
 
 
