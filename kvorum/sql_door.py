@@ -2,14 +2,20 @@
 
 DuckDB, the parser and their tables cost 60 MB and a second of CPU, which a node that nobody asks in
 SQL does not pay. The import runs in a thread; clients that come meanwhile wait in the socket.
+
+An import that fails (a package is missing or broken, no memory or files are left) is the port's
+trouble, not the node's: it is logged, who waits is refused, and whoever comes when RETRY_S have
+passed has it tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
 import socket
+import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +29,9 @@ if TYPE_CHECKING:
     from kvorum.sql import Front
 
 _MODULE: Final = "kvorum.sql"
+RETRY_S: Final = 5.0
+_REFUSED_AT_ONCE: Final = 128
+_WORDS: Final = b"the SQL service of this node could not be started; its log says why"
 log = logging.getLogger(__name__)
 
 
@@ -51,6 +60,7 @@ class SqlDoor:
         self._sock: socket.socket | None = None
         self._front: Front | None = None
         self._closed = False
+        self._failed_at = float("-inf")
 
     def open(
         self, sock: socket.socket, in_background: Callable[[Coroutine[Any, Any, None]], None]
@@ -58,22 +68,37 @@ class SqlDoor:
         """Wait for a client on a socket that listens."""
         self._sock = sock
         loop = asyncio.get_running_loop()
+        now = self._parts[-1].monotonic
 
         def come() -> None:
+            if now() - self._failed_at < RETRY_S:
+                _refuse(sock)
+                return
             loop.remove_reader(sock)
-            in_background(self._serve(sock))
+            in_background(begin())
+
+        async def begin() -> None:
+            if await self._serve(sock) or self._closed:
+                return
+            self._failed_at = now()
+            _refuse(sock)
+            loop.add_reader(sock, come)
 
         loop.add_reader(sock, come)
 
-    async def _serve(self, sock: socket.socket) -> None:
-        await self._in_thread(_load)
-        if self._closed:
-            return
-        from kvorum.sql import Front
-
-        self._front = Front(*self._parts, name=self._name, home=self._home)
+    async def _serve(self, sock: socket.socket) -> bool:
+        """Whether it does."""
+        try:
+            await self._in_thread(_load)
+            if self._closed:
+                return False
+            self._front = _made(*self._parts, name=self._name, home=self._home)
+        except Exception:  # an application boundary: whatever an import raises
+            log.exception("the PostgreSQL port cannot serve: what it needs cannot be loaded")
+            return False
         await self._front.start(sock)
         log.info("the PostgreSQL port serves its first client")
+        return True
 
     async def close(self) -> None:
         """End sessions in order, and listen no more."""
@@ -88,3 +113,24 @@ class SqlDoor:
 
 def _load() -> None:
     importlib.import_module(_MODULE)
+
+
+def _made(*parts: Any, **named: Any) -> Front:
+    from kvorum.sql import Front
+
+    return Front(*parts, **named)
+
+
+def _refuse(sock: socket.socket) -> None:
+    """Who waits is told why (an ErrorResponse of the protocol) and hung up on."""
+    fields = b"SFATAL\0VFATAL\0C58000\0M" + _WORDS + b"\0\0"
+    message = b"E" + struct.pack(">I", len(fields) + 4) + fields
+    for _ in range(_REFUSED_AT_ONCE):
+        try:
+            client, _ = sock.accept()
+        except OSError:  # nobody more, or no files are left
+            return
+        with client, contextlib.suppress(OSError):
+            client.setblocking(False)
+            client.send(message)
+            client.recv(1 << 16)  # what is left unread would reset the connection

@@ -182,9 +182,10 @@ class SqlError(Exception):
         self.where = where
 
 
-def unsupported(what: str, *, position: int = 0, hint: str = "") -> SqlError:
-    """What PostgreSQL has and Kvorum does not: named, never silently accepted."""
-    return SqlError(UNSUPPORTED, f"{what} is not supported", position=position, hint=hint)
+def unsupported(what: str, *, position: int = 0, hint: str = "", are: bool = False) -> SqlError:
+    """What PostgreSQL has and Kvorum does not: named, never silently accepted. `are`: several."""
+    verb = "are" if are else "is"
+    return SqlError(UNSUPPORTED, f"{what} {verb} not supported", position=position, hint=hint)
 
 
 def from_store(error: KvorumError) -> SqlError:

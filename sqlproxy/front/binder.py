@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from sqlproxy.errors import (
     CANNOT_COERCE,
     DATATYPE_MISMATCH,
+    INVALID_TEXT,
+    OUT_OF_RANGE,
     SYNTAX_ERROR,
     UNDEFINED_COLUMN,
     UNDEFINED_FUNCTION,
@@ -609,6 +611,8 @@ class Binder:
         pos = at(body)
         if kind == "A_ArrayExpr" and element_of(oid):
             arg = self._array_of(arg_body, scope, oid)
+        elif kind == "A_Const" and "bsval" in arg_body and oid in (INT4, INT8):
+            return Const(oid=oid, value=_of_bits(arg_body["bsval"]["bsval"], oid), pos=pos - 1)
         else:
             arg = self.expr(body["arg"], scope)
         if "location" not in body and pos == 1:
@@ -711,6 +715,20 @@ def _number(text: str, pos: int) -> Const:
     if -(1 << 63) <= value < 1 << 63:
         return Const(oid=INT8, value=value, pos=pos)
     return Const(oid=NUMERIC, value=Decimal(value), pos=pos)
+
+
+def _of_bits(text: str, oid: int) -> int:
+    """x'ff' and b'101' as an integer, the first bit its sign. Raises 22P02, 22003."""
+    base, digits = (16, "0123456789abcdef") if text[0] == "x" else (2, "01")
+    for digit in text[1:]:
+        if digit.lower() not in digits:
+            word = "hexadecimal" if base == 16 else "binary"
+            raise SqlError(INVALID_TEXT, f'"{digit}" is not a valid {word} digit')
+    bits, word = (32, "integer") if oid == INT4 else (64, "bigint")
+    if (len(text) - 1) * (4 if base == 16 else 1) > bits:
+        raise SqlError(OUT_OF_RANGE, f"{word} out of range")
+    value = int(text[1:] or "0", base)
+    return value - (1 << bits) if value >> (bits - 1) else value
 
 
 def _one_typmod(exprs: Sequence[Expr]) -> int:

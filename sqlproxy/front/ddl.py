@@ -22,7 +22,7 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
-from sqlproxy.front import ddl_types
+from sqlproxy.front import ddl_extensions, ddl_types
 from sqlproxy.front import definitions as d
 from sqlproxy.front.compiling import fold
 from sqlproxy.front.ddl_options import index_part, option_value, sequence_options, table_options
@@ -136,7 +136,7 @@ class Definitions:
             if body.get(key):
                 raise unsupported(what)
         if body["relation"].get("relpersistence", "p") != "p":
-            raise unsupported("temporary and unlogged tables")
+            raise unsupported("unlogged tables", are=True)
         draft = Draft(self, name)
         for node in body.get("tableElts", ()):
             kind, part = unwrap(node)
@@ -168,7 +168,7 @@ class Definitions:
 
     def create_table_as(self, body: Node) -> d.CreateTableAs:
         if body.get("objtype") != "OBJECT_TABLE":
-            raise unsupported("materialized views")
+            raise unsupported("materialized views", are=True)
         into = body["into"]
         name = check_schema(into["rel"], self.names.database)
         query = body["query"]
@@ -317,6 +317,9 @@ class Definitions:
         )
 
     def drop(self, body: Node) -> d.Drop | d.DropTypes | Ignored:
+        if body["removeType"] == "OBJECT_EXTENSION":
+            missing_ok = bool(body.get("missing_ok"))
+            return ddl_extensions.drop(strings(body["objects"]), missing_ok=missing_ok)
         if body["removeType"] in ("OBJECT_TYPE", "OBJECT_DOMAIN"):
             return ddl_types.drop(body, self.names)
         kind = _DROPS.get(body["removeType"])

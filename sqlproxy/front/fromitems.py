@@ -499,7 +499,7 @@ def check_schema(body: Node, database: str, *, what: str = "") -> str:
     if schema not in (None, "public"):
         raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist', position=at(body))
     if body.get("relpersistence", "p") == "t":
-        raise unsupported("temporary tables", position=at(body))
+        raise unsupported("temporary relations", position=at(body), are=True)
     name: str = body["relname"]
     return name
 

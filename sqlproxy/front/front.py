@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from sqlproxy.answers import Field
 from sqlproxy.errors import SqlError, unsupported
-from sqlproxy.front import bulk, commands, ddl_types, granting
+from sqlproxy.front import bulk, commands, ddl_extensions, ddl_types, granting
 from sqlproxy.front import statements as s
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.casting import Coercer
@@ -81,14 +81,12 @@ _REFUSED: Final = {
     "ListenStmt": "LISTEN", "NotifyStmt": "NOTIFY",
     "CreateFunctionStmt": "CREATE FUNCTION",
     "CreateTrigStmt": "CREATE TRIGGER", "DoStmt": "DO", "CallStmt": "CALL",
-    "CreateExtensionStmt": "CREATE EXTENSION",
     "CompositeTypeStmt": "CREATE TYPE",
     "CreateRangeStmt": "CREATE TYPE",
     "CreateDomainStmt": "CREATE DOMAIN", "RuleStmt": "CREATE RULE",
     "CreatePolicyStmt": "CREATE POLICY", "RefreshMatViewStmt": "REFRESH MATERIALIZED VIEW",
     "ClusterStmt": "CLUSTER",
-    "ReindexStmt": "REINDEX: indexes are kept by every "
-    "write", "CheckPointStmt": "CHECKPOINT", "LoadStmt": "LOAD",
+    "ReindexStmt": "REINDEX", "CheckPointStmt": "CHECKPOINT", "LoadStmt": "LOAD",
     "AlterDatabaseSetStmt": "ALTER DATABASE … SET", "AlterRoleSetStmt": "ALTER ROLE … SET",
     "AlterObjectSchemaStmt": "ALTER … SET SCHEMA",
     "AlterSystemStmt": "ALTER SYSTEM", "SecLabelStmt": "SECURITY LABEL",
@@ -96,8 +94,28 @@ _REFUSED: Final = {
     "CreatePublicationStmt": "CREATE PUBLICATION",
     "CreateSubscriptionStmt": "CREATE SUBSCRIPTION", "CreateStatsStmt": "CREATE STATISTICS",
     "CreateForeignTableStmt": "CREATE FOREIGN TABLE", "CreateTableSpaceStmt": "CREATE TABLESPACE",
-    "DefineStmt": "CREATE TYPE, AGGREGATE and OPERATOR",
-    "DropOwnedStmt": "DROP OWNED",
+    "DropOwnedStmt": "DROP OWNED", "CreateCastStmt": "CREATE CAST",
+    "CreateEventTrigStmt": "CREATE EVENT TRIGGER", "AlterEventTrigStmt": "ALTER EVENT TRIGGER",
+    "CreateForeignServerStmt": "CREATE SERVER", "AlterForeignServerStmt": "ALTER SERVER",
+    "CreateFdwStmt": "CREATE FOREIGN DATA WRAPPER", "AlterFdwStmt": "ALTER FOREIGN DATA WRAPPER",
+    "CreateUserMappingStmt": "CREATE USER MAPPING", "AlterUserMappingStmt": "ALTER USER MAPPING",
+    "DropUserMappingStmt": "DROP USER MAPPING", "ImportForeignSchemaStmt": "IMPORT FOREIGN SCHEMA",
+    "CreateAmStmt": "CREATE ACCESS METHOD", "CreateTransformStmt": "CREATE TRANSFORM",
+    "CreatePLangStmt": "CREATE LANGUAGE", "CreateConversionStmt": "CREATE CONVERSION",
+    "CreateOpClassStmt": "CREATE OPERATOR CLASS", "CreateOpFamilyStmt": "CREATE OPERATOR FAMILY",
+    "AlterOpFamilyStmt": "ALTER OPERATOR FAMILY", "AlterOperatorStmt": "ALTER OPERATOR",
+    "AlterTypeStmt": "ALTER TYPE … SET", "AlterDomainStmt": "ALTER DOMAIN",
+    "AlterExtensionStmt": "ALTER EXTENSION", "AlterFunctionStmt": "ALTER FUNCTION",
+    "AlterExtensionContentsStmt": "ALTER EXTENSION", "AlterPolicyStmt": "ALTER POLICY",
+    "AlterCollationStmt": "ALTER COLLATION", "AlterStatsStmt": "ALTER STATISTICS",
+    "AlterPublicationStmt": "ALTER PUBLICATION", "AlterSubscriptionStmt": "ALTER SUBSCRIPTION",
+    "DropSubscriptionStmt": "DROP SUBSCRIPTION", "DropTableSpaceStmt": "DROP TABLESPACE",
+    "AlterTableSpaceOptionsStmt": "ALTER TABLESPACE",
+    "AlterTableMoveAllStmt": "ALTER … ALL IN TABLESPACE",
+    "AlterTSDictionaryStmt": "ALTER TEXT SEARCH DICTIONARY",
+    "AlterTSConfigurationStmt": "ALTER TEXT SEARCH CONFIGURATION",
+    "AlterObjectDependsStmt": "ALTER … DEPENDS ON EXTENSION",
+    "AlterDatabaseRefreshCollStmt": "ALTER DATABASE … REFRESH COLLATION VERSION",
 }  # fmt: skip
 
 
@@ -335,7 +353,7 @@ class _Bind:
                 inner = self._inside(body["query"], parsed)
                 return s.Explain(inner, options, (Field("QUERY PLAN", kind_of_plan),))
             case _:
-                raise unsupported(_REFUSED.get(kind, kind.removesuffix("Stmt")))
+                raise unsupported(_refused(kind, body))
 
     def _inside(self, node: Node, parsed: Parsed) -> Any:
         kind, body = unwrap(node)
@@ -352,6 +370,13 @@ class _Bind:
         return s.DeclareCursor(
             body["portalname"], query, bool(options & 0x20), scroll, bool(options & 0x1)
         )
+
+
+def _refused(kind: str, body: Node) -> str:
+    if kind == "DefineStmt":
+        word: str = body["kind"].removeprefix("OBJECT_").replace("_", " ")
+        return "CREATE " + word.replace("TS", "TEXT SEARCH")
+    return _REFUSED.get(kind, kind.removesuffix("Stmt"))
 
 
 def _set_constraints(body: Node) -> s.SetConstraints:
@@ -383,6 +408,7 @@ _COMMANDS: Final[dict[str, Callable[[Node], Any]]] = {
     "GrantRoleStmt": granting.grant_role,
     "AlterDefaultPrivilegesStmt": granting.defaults,
     "AlterOwnerStmt": granting.owner,
+    "CreateExtensionStmt": ddl_extensions.create,
     "ReassignOwnedStmt": granting.reassign,
 }
 __all__ = [

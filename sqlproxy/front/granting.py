@@ -141,7 +141,9 @@ def _letters(nodes: Sequence[Node] | None, kind: str) -> str | None:
     for node in nodes:
         part = node["AccessPriv"]
         if "cols" in part:
-            raise unsupported("privileges of columns", hint="Grant on a view of these columns.")
+            raise unsupported(
+                "privileges of columns", are=True, hint="Grant on a view of these columns."
+            )
         word = part["priv_name"].lower()
         letter = LETTERS.get(word)
         if letter is None:

@@ -539,6 +539,7 @@ class Ignored:
     tag: str
     notice: str = ""
     more: tuple[str, ...] = ()  # notices behind the first
+    sqlstate: str = "00000"  # of the notices
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,10 +151,11 @@ def missing_table(name: str, position: int) -> SqlError:
     )
 
 
-SIGNAL: Final = "pg_terminate_backend()"
-"""Instead of a setting's name among what is changed: value, a session's number; local: whether all
-of it ends, not what runs in it alone.
+SIGNAL: Final = "\0"
+"""Instead of a setting's name among what is changed, as no user can write it: value, a session's
+number; local: whether all of it ends, not what runs in it alone.
 """
+SIGNAL_SQL: Final = "chr(0)"
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from sqlproxy.pgcatalog.calls import Calls
 from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.functions import SCALAR
 from sqlproxy.pgcatalog.kinds import quoted
-from sqlproxy.pgcatalog.model import SIGNAL, Expr, Scope, Struct
+from sqlproxy.pgcatalog.model import SIGNAL_SQL, Expr, Scope, Struct
 
 
 class Special:
@@ -226,7 +226,7 @@ class Special:
         self.calls.resolve(name, given, at(body))
         process = self.types.to(given[0], oids.INT4).sql
         ends = "true" if name == "pg_terminate_backend" else "false"
-        self.setting(f"'{SIGNAL}'", f"CAST({process} AS VARCHAR)", ends, scope, at(body))
+        self.setting(SIGNAL_SQL, f"CAST({process} AS VARCHAR)", ends, scope, at(body))
         there = self.calls.fact("list_contains($pids, {0})").replace("{0}", process)
         return Expr(f"({there})", oids.BOOL, name=name, strength=2)
 

@@ -27,7 +27,7 @@ from sqlproxy.pgcatalog.calls import AGGREGATES, Calls
 from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.expressions import Expressions
 from sqlproxy.pgcatalog.model import (
-    SIGNAL,
+    SIGNAL_SQL,
     UNNAMED,
     Col,
     Cte,
@@ -131,7 +131,7 @@ class Translation(Expressions):
 
     def setting(self, name: str, value: str, local: str, scope: Scope, position: int) -> None:
         if scope is not self._top:
-            what = "to end a session" if SIGNAL in name else "set_config()"
+            what = "to end a session" if name == SIGNAL_SQL else "set_config()"
             raise unsupported(f"{what} inside a query", position=position)
         self.changes.append((name, value, local))
 
@@ -322,7 +322,7 @@ class Translation(Expressions):
         texts: list[str] = []
         for clause in clauses:
             if "GroupingSet" in clause:
-                raise unsupported("grouping sets over the system catalog")
+                raise unsupported("grouping sets over the system catalog", are=True)
             texts.append(self._group_item(clause, body, scope))
         scope.grouped = set(texts)
         return f" GROUP BY {', '.join(texts)}"

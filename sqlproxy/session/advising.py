@@ -136,7 +136,7 @@ class Advising:
     async def _hold(self, key: Key, *, exclusive: bool, wait: bool) -> Held | None:
         session, services = self._session, self._session.services
         if services.advisory is None:
-            raise unsupported("advisory locks")
+            raise unsupported("advisory locks", are=True)
         self._name = self._name or services.token(_TOKEN_BYTES).hex()
         while True:
             held = await services.advisory.take(

@@ -288,7 +288,7 @@ async def set_constraints(session: SqlSession, bound: s.SetConstraints) -> str:
 async def ignored(session: SqlSession, bound: s.Ignored) -> str:
     if bound.notice:
         for notice in (bound.notice, *bound.more):
-            session.notice(notice)
+            session.notice(notice, sqlstate=bound.sqlstate)
     return bound.tag
 
 

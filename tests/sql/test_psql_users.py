@@ -75,3 +75,34 @@ def test_p4_one_alter_table_adds_columns_and_what_is_about_them(db: psycopg.Conn
     db.execute("ALTER TABLE t DROP COLUMN b, ADD COLUMN b text DEFAULT 'x'")
     db.execute("ALTER TABLE t ADD COLUMN IF NOT EXISTS b int CHECK (b > 7), ADD COLUMN g int")
     assert _one(db, "SELECT b, g FROM t WHERE id = 2") == ("x", None)
+
+
+def test_p1_what_is_refused_is_named_in_words_of_sql(db: psycopg.Connection) -> None:
+    """Users would read the parser's names, or a dump would stop at what is there anyway."""
+    db.execute("CREATE TABLE t (a int PRIMARY KEY)")
+    notices: list[str] = []
+    db.add_notice_handler(lambda told: notices.append(str(told.message_primary)))
+    db.execute("CREATE EXTENSION IF NOT EXISTS plpgsql WITH SCHEMA pg_catalog")
+    db.execute("DROP EXTENSION IF EXISTS pgcrypto")
+    assert notices == [
+        'extension "plpgsql" already exists, skipping',
+        'extension "pgcrypto" does not exist, skipping',
+    ]
+    for statement, state, words in (
+        ("CREATE EXTENSION plpgsql", "42710", 'extension "plpgsql" already exists'),
+        ("CREATE EXTENSION IF NOT EXISTS pgcrypto", "0A000", '"pgcrypto" is not available'),
+        ("DROP EXTENSION pgcrypto", "42704", 'extension "pgcrypto" does not exist'),
+        ("ALTER TABLE t DISABLE TRIGGER ALL", "0A000", "DISABLE TRIGGER ALL is not supported"),
+        ("CREATE TEMP TABLE x (a int)", "0A000", "temporary relations are not supported"),
+        ("CREATE AGGREGATE s (int) (sfunc = int4pl, stype = int)", "0A000", "CREATE AGGREGATE is"),
+        ("CREATE CAST (int AS text) WITHOUT FUNCTION", "0A000", "CREATE CAST is not"),
+        ("SELECT x'fffffffff'::int", "22003", "integer out of range"),
+        ("SELECT b'12'::int", "22P02", '"2" is not a valid binary digit'),
+        ("SELECT set_config('pg_terminate_backend()', 'x', false)", "42704", "unrecognized"),
+    ):
+        with pytest.raises(psycopg.Error, match=words) as caught:
+            db.execute(statement)
+        assert caught.value.sqlstate == state, statement
+    assert _one(db, "SELECT x'ff'::int, -x'10'::int, x'ffffffff'::int, b'101'::bigint") == (
+        255, -16, -1, 5,
+    )  # fmt: skip

@@ -1,0 +1,60 @@
+"""The PostgreSQL port of a node whose SQL cannot be loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvorum import sql_door
+from tests.machine import free_port_base
+
+
+async def _asked(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        return await asyncio.wait_for(reader.read(), 10)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_an_import_that_fails_refuses_clients_and_spares_the_node(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node would stop at the first SQL client because of a broken package."""
+    tries = 0
+
+    def broken() -> None:
+        nonlocal tries
+        tries += 1
+        raise ImportError("no such package")
+
+    async def in_thread(work: Any) -> None:
+        await asyncio.to_thread(work)
+
+    monkeypatch.setattr(sql_door, "_load", broken)
+    none: Any = None
+    timers: Any = SimpleNamespace(monotonic=lambda: 1_000.0)  # it stands: no time for a retry
+    door = sql_door.SqlDoor(
+        none, none, none, clock=none, rng=none, timers=timers, in_thread=in_thread
+    )
+    sock = socket.create_server(("127.0.0.1", free_port_base()))
+    sock.setblocking(False)
+    tasks: list[asyncio.Task[None]] = []
+    door.open(sock, lambda work: tasks.append(asyncio.create_task(work)))
+    port = sock.getsockname()[1]
+    try:
+        for _ in range(3):
+            answer = await _asked(port)
+            assert answer[:1] == b"E"
+            assert b"58000" in answer
+            assert b"could not be started" in answer
+        assert tries == 1, "the import is not tried at once again"
+        assert "no such package" in caplog.text
+    finally:
+        await asyncio.gather(*tasks)
+        await door.close()
