@@ -1,10 +1,11 @@
 """Bulk loads: what the driver knows of a table before it sorts a frame for it.
 
 A bulk load is an append whose rows come in key order, each task with a range of keys of its own
-(`kvorum.spark.bulk_load` sorts; option `bulk` makes the writer hold the frame to it). Then every
-staged chunk and every log entry is one run of neighbouring keys, which the stores insert four times
-as fast as keys from everywhere (docs/decisions/1107). Everything else is as in any append: staging,
-one commit, one version, the marker.
+(`kvorum.spark.bulk_load` sorts, and exchanges rows unless they lie so already; option `bulk` makes
+the writer hold the frame to it). Then every staged chunk and every log entry is one run of
+neighbouring keys, which the stores insert four times as fast as keys from everywhere
+(docs/decisions/1107, 1138). Everything else is as in any append: staging, one commit, one version,
+the marker.
 
 The table may be split beforehand where samples of the keys say, so that several leaders take the
 rows from the beginning.
@@ -13,8 +14,11 @@ rows from the beginning.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kv.base.errors import InvalidArgument
 from kv.base.keys import table_prefix
@@ -26,6 +30,33 @@ from sqlproxy import arrow_rows
 
 Cut = tuple[int, bytes]
 """(partition, user key at which it is to be split)"""
+
+
+AT: Final = "kvorum_bulk_at"
+"""The column of a sample that says where its row lies: Spark's monotonically_increasing_id."""
+EACH: Final = 4_096  # rows of a partition, one of which is in the sample
+_SAMPLED_MIN: Final = 100  # of fewer nothing is concluded, and the rows are soon exchanged
+_CHANGES_MAX: Final = 0.05
+_PARTITIONS_MAX: Final = 64
+_PARTITION_BITS: Final = 33  # of AT, below the partition's number
+
+
+def lies_in_ranges(sample: pa.Table, columns: list[str], tasks: int) -> bool:
+    """Whether partitions hardly ever take turns, when their rows are put in the order of the keys.
+    Then each of them, sorted, has long runs of neighbouring keys to itself. `sample` has the key
+    columns and AT, of a row of each partition now and then.
+    """
+    if sample.num_rows < _SAMPLED_MIN:
+        return False
+    try:
+        order = pc.sort_indices(sample, sort_keys=[(name, "ascending") for name in columns])
+    except pa.ArrowException:  # no order known: it is only asked for the sake of speed
+        return False
+    of = pc.shift_right(sample.column(AT).take(order), _PARTITION_BITS).to_pylist()
+    changes = sum(one != before for before, one in pairwise(of))
+    if not tasks <= len(set(of)) <= _PARTITIONS_MAX:
+        return False
+    return bool(changes <= len(set(of)) + _CHANGES_MAX * len(of))
 
 
 def key_columns(raw: Mapping[str, str]) -> list[str]:

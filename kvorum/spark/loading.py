@@ -38,8 +38,10 @@ def bulk_load(
     """Write all rows of `frame` to `namespace.table`, in key order; rows with the keys of stored
     ones replace them.
 
-    `tasks`: with how many Spark writes, by default its default parallelism. `splits`: into how many
-    partitions the rows should fall. `app_id` and `version` make a resubmitted load a no-op.
+    `tasks`: with how many Spark writes, by default its default parallelism; a persisted frame whose
+    partitions are ranges of keys already keeps them, and is spared the exchange of rows. `splits`:
+    into how many partitions of the table the rows should fall. `app_id` and `version` make a
+    resubmitted load a no-op.
     Other options are those of a write (`dedupeBy`, …). The frame is computed twice if it is to be
     split for, so persist an expensive one. Raises InvalidArgument; Spark raises what is refused.
     """
@@ -56,8 +58,10 @@ def bulk_load(
         )
     if splits != 1:
         _split(where, bulk.cuts(where, _sample(frame, columns), splits))
-    tasks = tasks or spark.sparkContext.defaultParallelism
-    ordered = frame.repartitionByRange(tasks, *columns).sortWithinPartitions(*columns)
+    wanted = tasks or spark.sparkContext.defaultParallelism
+    if tasks or splits != 1 or not _in_ranges(bulk, frame, columns, wanted):
+        frame = frame.repartitionByRange(wanted, *columns)
+    ordered = frame.sortWithinPartitions(*columns)
     writer = ordered.write.format("kvorum").mode("append").options(**where, bulk="true", **options)
     if app_id:
         writer = writer.option("txnAppId", app_id).option("txnVersion", str(version))
@@ -71,6 +75,19 @@ def _sample(frame: DataFrame, columns: list[str]) -> Any:
     if total > _SAMPLE_ROWS:
         keys = keys.sample(fraction=_SAMPLE_ROWS / total, seed=1)
     return keys.toArrow()
+
+
+def _in_ranges(bulk: Any, frame: DataFrame, columns: list[str], tasks: int) -> bool:
+    """Whether the frame's partitions are ranges of keys already, or nearly, so that sorting each of
+    them is enough. Only of a persisted frame: to look at another one is to compute it.
+    """
+    if not frame.is_cached:
+        return False
+    from pyspark.sql import functions as F
+
+    numbered = frame.select(F.monotonically_increasing_id().alias(bulk.AT), *columns)
+    some = numbered.where(F.col(bulk.AT) % bulk.EACH == 0)
+    return bool(bulk.lies_in_ranges(some.toArrow(), columns, tasks))
 
 
 def _split(where: dict[str, str], cuts: list[tuple[int, bytes]]) -> None:

@@ -12,7 +12,7 @@ import kvorum
 import kvorum.spark
 from kv.base.errors import InvalidArgument
 from kv.base.keys import table_range
-from pyspark_kvorum.bulk import cuts, key_columns
+from pyspark_kvorum.bulk import AT, cuts, key_columns, lies_in_ranges
 from pyspark_kvorum.changes import ChangesReader, changes_schema
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.read_options import ReadOptions
@@ -117,6 +117,51 @@ def test_g8_a_bulk_load_is_one_transaction(
         assert {row["_old"]["v"] for row in told[0]} == {"first"}
     finally:
         spark.conf.unset("spark.kvorum.endpoint")
+
+
+def a_sample(of: list[int], keys: list[bytes | None] | None = None) -> pa.Table:
+    """Rows of partitions `of`, in the order of their keys, but told in another one."""
+    named = [b"%05d" % i for i in range(len(of))] if keys is None else keys
+    at = pa.array([(part << 33) + 4_096 * i for i, part in enumerate(of)], pa.int64())
+    table = pa.table({AT: at, "k": pa.array(named)})
+    return table.take(sorted(range(len(of)), key=lambda i: i * 7_919 % 1_009))
+
+
+def test_g8_partitions_that_are_ranges_are_known() -> None:
+    """A frame in no order is not exchanged, so that each task writes everywhere; or one that is
+    sorted is.
+    """
+    ranges = [0] * 100 + [1] * 100 + [0] * 10 + [2] * 90
+    assert lies_in_ranges(a_sample(ranges), ["k"], 2)
+    assert lies_in_ranges(a_sample(ranges), ["k"], 3)
+    assert not lies_in_ranges(a_sample(ranges), ["k"], 4), "fewer tasks than are wanted"
+    assert not lies_in_ranges(a_sample(ranges[:50] + ranges[150:190]), ["k"], 1), "too few rows"
+    mixed = [i * 7_919 % 1_009 % 2 for i in range(300)]
+    assert not lies_in_ranges(a_sample(mixed), ["k"], 2)
+    assert not lies_in_ranges(a_sample(list(range(100)) * 2), ["k"], 2)
+    nested = a_sample(ranges).append_column("l", pa.array([[1]] * 300))
+    assert not lies_in_ranges(nested, ["l"], 2), "of a type without an order"
+
+
+@pytest.mark.parametrize("key", ["lpad(id, 6, '0')", "sha2(cast(id AS STRING), 256)"])
+def test_g8_a_persisted_frame_is_loaded_whole(
+    spark: Any, db: kvorum.Database, node: NodeProcess, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame that lies in ranges is written without its order, or rows of it are lost."""
+    table = f"ranges{len(key)}"
+    db.create_table(NAMESPACE, table, columns=COLUMNS, primary_key=["k", "n"])
+    monkeypatch.setattr("pyspark_kvorum.bulk.EACH", 64)
+    count = 30_000
+    frame = spark.range(0, count, 1, 2).selectExpr(f"{key} AS k", "id AS n", "'v' AS v")
+    frame.persist()
+    try:
+        where = {"endpoint": f"127.0.0.1:{node.base}"}
+        kvorum.spark.bulk_load(frame, f"{NAMESPACE}.{table}", **where)
+        found = kvorum.spark.table(spark, f"{NAMESPACE}.{table}", **where)
+        told = found.selectExpr("count(*)", "sum(n)").collect()[0]
+        assert tuple(told) == (count, count * (count - 1) // 2)
+    finally:
+        frame.unpersist()
 
 
 def test_g8_rows_out_of_order_are_refused(
