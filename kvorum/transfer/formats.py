@@ -77,7 +77,7 @@ def bytes_read(text: str) -> bytes:
 
 
 def encode(kind: str, shapes: Sequence[Shape], plain: bool, rows: Sequence[Row]) -> bytes:
-    """One file."""
+    """One file. Raises InvalidArgument (EXPORT_VALUE)."""
     if kind == "parquet":
         return _parquet(shapes, plain, rows)
     writers = _writers(shapes, plain)
@@ -130,14 +130,64 @@ def _parquet(shapes: Sequence[Shape], plain: bool, rows: Sequence[Row]) -> bytes
     writers = _writers(shapes, plain)
     arrays = []
     columns = zip(*rows, strict=True) if rows else ((),) * len(shapes)
-    for values, kind, write in zip(columns, kinds, writers, strict=True):
-        as_text = pa.types.is_string(kind)
-        given: list[Any] = [None if v is None else write(v) if as_text else v for v in values]
-        arrays.append(pa.array(given, kind))
+    for shape, values, kind, write in zip(shapes, columns, kinds, writers, strict=True):
+        form = write if pa.types.is_string(kind) else _element_texts(shape, kind)
+        try:
+            given: list[Any] = [None if v is None else form(v) if form else v for v in values]
+            arrays.append(pa.array(given, kind))
+        except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
+            raise _no_form(shape.name, values, kind, form, write) from error
     table = pa.Table.from_arrays(arrays, names=[shape.name for shape in shapes])
     out = io.BytesIO()
     pq.write_table(table, out)
     return out.getvalue()
+
+
+def _element_texts(shape: Shape, kind: Any) -> Callable[[Any], Any] | None:
+    """Of arrays whose elements are kept as text: the array as Arrow takes it."""
+    import pyarrow as pa
+
+    from sqlproxy.pg.oids import by_name
+    from sqlproxy.pg.text import writer
+    from sqlproxy.types import resolve
+
+    if not pa.types.is_list(kind) or not pa.types.is_string(kind.value_type):
+        return None
+    element = resolve(shape.type).element
+    assert element is not None, shape
+    write = writer(by_name(element.name)[0].oid)
+
+    def texts(values: list[Any]) -> list[str | None]:
+        if any(isinstance(value, list) for value in values):
+            raise TypeError("of two dimensions")
+        return [None if v is None else write(v) for v in values]
+
+    return texts
+
+
+def _no_form(
+    name: str,
+    given: Sequence[Any],
+    kind: Any,
+    form: Callable[[Any], Any] | None,
+    write: Callable[[Any], str],
+) -> Exception:
+    """Of a column that Parquet cannot keep: which of its values it is."""
+    import pyarrow as pa
+
+    for value in given:
+        if value is None:
+            continue
+        try:
+            pa.array([form(value) if form else value], kind)
+        except (pa.ArrowException, ValueError, TypeError, ArithmeticError):
+            return InvalidArgument(
+                f"column {name}: {write(value):.80} has no form in Parquet, where the column is"
+                f" {kind}: export it as csv or json, or without this column or row (--columns,"
+                " --where)",
+                code="EXPORT_VALUE",
+            )
+    raise AssertionError("none of them is refused alone")
 
 
 # -- in

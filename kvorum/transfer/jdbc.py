@@ -23,6 +23,8 @@ _NOT_NULL: Final = (
     "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = ANY(%s)"
     " AND attnotnull"
 )
+_STYLE: Final = "SET datestyle = 'ISO, MDY'; SET intervalstyle = 'postgres'"
+_AS_TEXT: Final = frozenset({"interval", "json", "jsonb", "date", "time", "timestamptz"})
 _SCHEMES: Final = ("postgresql://", "postgres://")
 
 
@@ -100,6 +102,7 @@ def read_piece(source: str, query: str, table: Table, offset: Any, most: int) ->
     try:
         with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
             connection.read_only = True
+            _take_texts(connection)
             found = connection.execute(wanted, last or [])
             names = [column.name for column in found.description or ()]
             rows = found.fetchall()
@@ -120,6 +123,31 @@ def read_piece(source: str, query: str, table: Table, offset: Any, most: int) ->
         key = [_plain(rows[-1][place]) for place in places]
         piece.offset = {"key": key, "seen": seen + len(rows)}
     return piece
+
+
+def _take_texts(connection: Any) -> None:
+    """Values that Python would change come as PostgreSQL prints them: intervals lose their months,
+    jsonb its numbers' zeros, arrays their bounds; a date beyond Python's calendar would end all.
+    """
+    from psycopg import DataError
+    from psycopg.types.datetime import TimestampLoader
+    from psycopg.types.string import TextLoader
+
+    class Moments(TimestampLoader):
+        def load(self, data: Any) -> Any:
+            try:
+                return super().load(data)
+            except DataError:
+                return bytes(data).decode()
+
+    connection.execute(_STYLE)
+    adapters = connection.adapters
+    for kind in adapters.types:
+        if kind.name in _AS_TEXT:
+            adapters.register_loader(kind.oid, TextLoader)
+        if kind.array_oid:
+            adapters.register_loader(kind.array_oid, TextLoader)
+    adapters.register_loader("timestamp", Moments)
 
 
 def count_keyless(source: str, query: str, table: Table) -> int:
@@ -161,8 +189,6 @@ def schema_of(source: str, query: str) -> list[tuple[str, str]]:
     """Columns and canonical types of a table or a query there. Raises InvalidArgument."""
     import psycopg
 
-    from sqlproxy.types import resolve
-
     url, name = split(source)
     if bool(name) == bool(query):
         raise InvalidArgument("name a table (postgresql://…?table=SCHEMA.TABLE) or give --query")
@@ -170,12 +196,27 @@ def schema_of(source: str, query: str) -> list[tuple[str, str]]:
     try:
         with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
             found = connection.execute(f"SELECT * FROM ({text}) AS q LIMIT 0".encode())
-            columns = found.description or []
+            columns, answer = found.description or [], found.pgresult
             ask = "SELECT format_type(%s, %s)"
             told = [
-                (column.name, connection.execute(ask, (column.type_code, -1)).fetchone())
-                for column in columns
+                (column.name, connection.execute(ask, (column.type_code, answer.fmod(at))))
+                for at, column in enumerate(columns)
+                if answer is not None
             ]
+            kinds = [(name, str((asked.fetchone() or ["text"])[0])) for name, asked in told]
     except psycopg.Error as error:
         raise InvalidArgument(f"the source cannot be read: {error}") from error
-    return [(column, resolve(str(row[0])).name if row else "text") for column, row in told]
+    return [(name, _known(name, kind)) for name, kind in kinds]
+
+
+def _known(column: str, kind: str) -> str:
+    """The canonical name of a column's type. Raises InvalidArgument."""
+    from sqlproxy.types import resolve
+
+    try:
+        return resolve(kind).name
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            f"column {column} is of type {kind} there, which there is not here: change it on the"
+            f" way, as by --query 'SELECT …, {_quoted(column)}::text AS {_quoted(column)} FROM …'"
+        ) from error

@@ -21,6 +21,7 @@ import pytest
 
 import kvorum
 from kv.base.config import SQL_OFFSET
+from kv.base.errors import InvalidArgument
 from kvorum.transfer import jdbc
 from sqlproxy.schema import Column, Table
 from tests.integration.clusters import Nodes, cluster
@@ -101,6 +102,32 @@ def assert_not_scanned(source: str, table: Table) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jdbc, "_keyed", lambda _: "1 / (SELECT 0 FROM copy LIMIT 1) = 0")
         assert jdbc.count_keyless(source, "", table) == 0
+
+
+def assert_values_are_kept(nodes: Nodes, source: str) -> None:
+    """Values that Python would change, and the digits and lengths of types, come as they are."""
+    query = (
+        "SELECT 1 AS id, interval '1 year 2 mons 3 days' AS iv, '{\"a\": 1.50}'::jsonb AS j,"
+        " '12.5'::numeric(12,4) AS n, 'ab'::varchar(7) AS v, 'x'::char(3) AS c, 'y '::bpchar AS b,"
+        " '{1,2,NULL}'::int[] AS a, array[interval '1 mon', NULL] AS ai,"
+        " timestamp '2026-01-02 03:04' AS ts"
+    )
+    words = ("import", "default.typed", source, "--query", query, "--create")
+    assert ended(command(nodes, *words))["rows"] == 1
+    kinds = [kind for _, kind in jdbc.schema_of(source, query)]
+    assert kinds == [
+        "int4", "interval", "jsonb", "numeric(12,4)", "varchar(7)", "char(3)", "bpchar", "int4[]",
+        "interval[]", "timestamp",
+    ]  # fmt: skip
+    with psycopg.connect(source, autocommit=True) as connection:
+        columns = "iv::text, j::text, n::text, v, c || '|', b || '|', a::text, ai::text, ts::text"
+        stored = connection.execute(f"SELECT {columns} FROM typed").fetchone()
+        assert stored == connection.execute(f"SELECT {columns} FROM ({query}) AS q").fetchone()
+        assert stored is not None
+        assert stored[:2] == ("1 year 2 mons 3 days", '{"a": 1.50}')
+    odd = "SELECT 1 AS id, NULL::regtype AS x"
+    with pytest.raises(InvalidArgument, match="column x is of type regtype there"):
+        jdbc.schema_of(source, odd)
 
 
 def files(where: Path, count: int) -> None:
@@ -238,4 +265,5 @@ def test_u3_tables_by_the_command(tmp_path: Path) -> None:
         assert [cells.values[0] for cells in piece.rows] == [3], "names may have a percent sign"
         assert jdbc.count_keyless(there.partition("?")[0], query, odd) == 0
         assert_not_scanned(f"{there.partition('?')[0]}?table=copy", table)
+        assert_values_are_kept(nodes, there.partition("?")[0])
         assert [row[2] for row in found] == [date(2001, 2, 3), *[None] * 6]
