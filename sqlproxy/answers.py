@@ -206,6 +206,10 @@ class Session(Protocol):
         """What `parse` would answer, if it is remembered."""
         ...
 
+    async def look_again(self) -> None:
+        """Somebody else may have declared something just now."""
+        ...
+
     async def bind(self, statement: Statement, values: Sequence[Any]) -> Portal:
         """`values` in user form. Raises SqlError."""
         ...

@@ -184,6 +184,15 @@ def same_type(one: str, other: str) -> bool:
 # -- the process's list
 
 
+class Unfit(SqlError, ValueError):
+    """A text that is no label of the type: 22P02 in PostgreSQL's words."""
+
+    def __init__(self, enum: Enum, text: str) -> None:
+        super().__init__(
+            INVALID_TEXT, f'invalid input value for enum {quoted(enum.name)}: "{text}"'
+        )
+
+
 class Known:
     """The newest version of a type, and what its labels and positions mean."""
 
@@ -207,17 +216,12 @@ class Known:
     def read(self, text: str) -> str:
         """The label, checked: a value of the type from its text. Raises SqlError (22P02)."""
         if text not in self.taken:
-            raise invalid(self.enum, text)
+            raise Unfit(self.enum, text)
         return text
 
 
 _known: dict[int, Known] = {}
 _listeners: list[Callable[[Enum], None]] = []
-
-
-def invalid(enum: Enum, text: str) -> SqlError:
-    """22P02 in PostgreSQL's words."""
-    return SqlError(INVALID_TEXT, f'invalid input value for enum {quoted(enum.name)}: "{text}"')
 
 
 def quoted(name: str) -> str:
@@ -281,14 +285,6 @@ def to_position(enum: Enum) -> Callable[[object], int]:
         return found
 
     return stored
-
-
-class Unfit(SqlError, ValueError):
-    """A text that is no label of the type."""
-
-    def __init__(self, enum: Enum, text: str) -> None:
-        found = invalid(enum, text)
-        super().__init__(found.sqlstate, found.message)
 
 
 def to_label(enum: Enum) -> Callable[[int], str]:

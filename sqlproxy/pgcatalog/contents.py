@@ -47,6 +47,11 @@ class Contents:
     comments: Mapping[tuple[int, int], str] = field(default_factory=dict)
     types: Mapping[int, EnumType] = field(default_factory=dict)
 
+    @property
+    def everything(self) -> Mapping[int, Named | EnumType]:
+        """Relations and types, which share one counter of ids."""
+        return {**self.relations, **self.types}
+
     def tables(self) -> list[Table]:
         return [one for one in self.relations.values() if isinstance(one, Table)]
 

@@ -9,8 +9,11 @@ counter (tables, indexes, views, sequences) have it in their OID; what has only 
     3 << 28 | id          the index of a primary key (id: the table's)
     4 << 28 | id          the constraint of a primary key or of a unique index (id: the index's)
     5 << 28 | hash        a check or a foreign key (table id, name)
-    6 << 28 | hash        a default (table id, column id), the rule of a view
+    6 << 28 | hash        a default (table id, column id), the rule of a view, a label of an enum
     7 << 28 | hash        a database, a role (name)
+
+Enums have OIDs among those of row types, above all ids, and their arrays' among those of row types'
+arrays (`sqlproxy.enums`).
 
 Below 16384 are PostgreSQL's own. Ids above 2^28 (no cluster has made so many tables) wrap around.
 """
@@ -67,6 +70,11 @@ def constraint(table: int, name: str) -> int:
 
 def default(table: int, column: int) -> int:
     return 6 << _BITS | (crc32(f"{table}.{column}".encode()) & _MASK)
+
+
+def label(enum: int, position: int) -> int:
+    """Of pg_enum."""
+    return 6 << _BITS | (crc32(f"label {enum}.{position}".encode()) & _MASK)
 
 
 def database(name: str) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sqlproxy import enums
 from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.definitions import quoted
@@ -36,12 +37,49 @@ CHANGING: Final = (
     "pg_index",
     "pg_constraint",
     "pg_type",
+    "pg_enum",
     "pg_depend",
     "pg_sequence",
     "pg_description",
     "pg_rewrite",
 )
 HEAP, BTREE = 2, 403
+# length, by value, align, storage, collation: of enums, and of arrays of them
+_ENUM: Final = (4, True, "i", "p", 0)
+_ARRAY: Final = (-1, False, "i", "x", 0)
+TYPE: Final[Row] = {
+    "typnamespace": oids.PUBLIC_SCHEMA,
+    "typowner": oids.BOOTSTRAP_ROLE,
+    "typbyval": False,
+    "typisdefined": True,
+    "typdelim": ",",
+    "typnotnull": False,
+    "typbasetype": 0,
+    "typtypmod": -1,
+    "typndims": 0,
+    "typcollation": 0,
+    "typlen": -1,
+    "typrelid": 0,
+    "typelem": 0,
+    "typarray": 0,
+    "typsubscript": 0,
+    "typispreferred": False,
+    "typmodin": 0,
+    "typmodout": 0,
+    "typanalyze": 0,
+}
+ARRAY_TYPE: Final[Row] = {
+    **TYPE,
+    "typtype": "b",
+    "typcategory": "A",
+    "typsubscript": 6179,
+    "typinput": 750,
+    "typoutput": 751,
+    "typreceive": 2400,
+    "typsend": 2401,
+    "typanalyze": 3816,
+    "typstorage": "x",
+}
 CLASS: Final[Row] = {
     "relnamespace": oids.PUBLIC_SCHEMA,
     "reltype": 0,
@@ -116,7 +154,12 @@ class Facts:
         self._classes = _classes(static)
 
     def of(self, oid: int) -> Row:
-        length, by_value, align, storage, collation = self._types.get(oid, self._types[types.TEXT])
+        known = self._types.get(oid)
+        if known is None:
+            known = self._types[types.TEXT]
+            if (of := types.by_oid(oid)) is not None:
+                known = {"enum": _ENUM, "array": _ARRAY}.get(of.kind, known)
+        length, by_value, align, storage, collation = known
         return {
             "atttypid": oid,
             "attlen": length,
@@ -130,7 +173,8 @@ class Facts:
         return int(self.of(oid)["attcollation"])
 
     def opclass(self, oid: int) -> int:
-        return self._classes.get(types.TEXT if oid == types.VARCHAR else oid, 0)
+        of = types.ANYENUM if enums.is_enum(oid) else oid
+        return self._classes.get(types.TEXT if oid == types.VARCHAR else of, 0)
 
 
 def _classes(static: Static) -> dict[int, int]:

@@ -16,10 +16,12 @@ from sqlproxy.pgcatalog import definitions, oids, rights
 from sqlproxy.pgcatalog.contents import Contents, Named
 from sqlproxy.pgcatalog.definitions import quoted
 from sqlproxy.pgcatalog.row_bases import (
+    ARRAY_TYPE,
     ATTRIBUTE,
     CHANGING,
     CONSTRAINT,
     HEAP,
+    TYPE,
     Facts,
     Row,
     Rows,
@@ -28,7 +30,8 @@ from sqlproxy.pgcatalog.row_bases import (
     depends,
 )
 from sqlproxy.pgcatalog.row_indexes import index_entry, key_rows, reference_rows
-from sqlproxy.schema import BY_DEFAULT, PUBLIC, Column, Sequence, Table, View
+from sqlproxy.pgcatalog.row_types import of_type
+from sqlproxy.schema import BY_DEFAULT, PUBLIC, Column, EnumType, Sequence, Table, View
 
 _STRING: Final = re.compile(r"'(?:[^']|'')*'")
 _NEGATIVE: Final = re.compile(r"-\s*[\d.]+")
@@ -49,9 +52,12 @@ _SYSTEM: Final = (
 )
 
 
-def of_relation(facts: Facts, contents: Contents, one: Named) -> Rows:
-    """All rows that are there because of this relation."""
+def of_relation(facts: Facts, contents: Contents, one: Named | EnumType) -> Rows:
+    """All rows that are there because of this relation, or type."""
     rows: Rows = {name: [] for name in CHANGING}
+    if isinstance(one, EnumType):
+        of_type(one, rows)
+        return _owned(rows, one.id)
     if isinstance(one, Table):
         _table(facts, contents, one, rows)
     elif isinstance(one, View):
@@ -74,9 +80,13 @@ def of_relation(facts: Facts, contents: Contents, one: Named) -> Rows:
         row |= held if row["oid"] == oids.relation(one.id) else {"relowner": held["relowner"]}
     for row in rows["pg_constraint"]:
         row.setdefault("_short", row["_def"])
+    return _owned(rows, one.id)
+
+
+def _owned(rows: Rows, id: int) -> Rows:
     for listed in rows.values():
         for row in listed:
-            row["_owner"] = one.id
+            row["_owner"] = id
     return rows
 
 
@@ -179,25 +189,7 @@ def _table(facts: Facts, contents: Contents, table: Table, rows: Rows) -> None:
 
 
 def _row_type(id: int, name: str, rows: Rows) -> None:
-    common: Row = {
-        "typnamespace": oids.PUBLIC_SCHEMA,
-        "typowner": oids.BOOTSTRAP_ROLE,
-        "typbyval": False,
-        "typisdefined": True,
-        "typdelim": ",",
-        "typalign": "d",
-        "typstorage": "x",
-        "typnotnull": False,
-        "typbasetype": 0,
-        "typtypmod": -1,
-        "typndims": 0,
-        "typcollation": 0,
-        "typlen": -1,
-        "typispreferred": False,
-        "typmodin": 0,
-        "typmodout": 0,
-        "typanalyze": 0,
-    }
+    common: Row = {**TYPE, "typalign": "d", "typstorage": "x"}
     row, array = oids.row_type(id), oids.array_type(id)
     rows["pg_type"] += [
         {
@@ -217,20 +209,11 @@ def _row_type(id: int, name: str, rows: Rows) -> None:
             "_text": quoted(name),
         },
         {
-            **common,
+            **ARRAY_TYPE,
             "oid": array,
             "typname": f"_{name}",
-            "typtype": "b",
-            "typcategory": "A",
-            "typrelid": 0,
             "typelem": row,
-            "typarray": 0,
-            "typsubscript": 6179,
-            "typinput": 750,
-            "typoutput": 751,
-            "typreceive": 2400,
-            "typsend": 2401,
-            "typanalyze": 3816,
+            "typalign": "d",
             "_text": f"{quoted(name)}[]",
         },
     ]

@@ -289,7 +289,7 @@ class Store:
         return self._known[database]
 
     def _follow(self, schema: str, before: Contents, after: Contents) -> None:
-        old, new = before.relations, after.relations
+        old, new = before.everything, after.everything
         gone = {id for id in old if id not in new}
         changed = {id for id, one in new.items() if old.get(id) is not one}
         if before.comments != after.comments:
@@ -318,10 +318,9 @@ class Store:
 
     def _replace(self, schema: str, contents: Contents, old: set[int], new: set[int]) -> None:
         made: Rows = {name: [] for name in CHANGING}
+        everything = contents.everything
         for id in sorted(new):
-            for name, listed in rows.of_relation(
-                self._facts, contents, contents.relations[id]
-            ).items():
+            for name, listed in rows.of_relation(self._facts, contents, everything[id]).items():
                 made[name] += listed
         self._db.execute("BEGIN")
         try:

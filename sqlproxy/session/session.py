@@ -264,6 +264,11 @@ class SqlSession:
         catalogs = self.services.catalogs
         return catalogs.fresh(self.database) or await catalogs.declared(self.database)
 
+    async def look_again(self) -> None:
+        """Whatever was remembered of the database: look at it now."""
+        self.services.catalogs.forget(self.database)
+        await self.declared()
+
     def bound(self, declared: Declared) -> None:
         """The transaction makes a change that is bound to this."""
         self.block.fence.bound(self.services.catalogs.looked(declared), declared.version)
@@ -321,10 +326,12 @@ class SqlSession:
         owner = f"sql {self.user}@{self.database}" + (f" ({name})" if name else "")
         return owner[:NAME_CHARS_MAX]  # a client may call itself anything
 
-    def notice(self, message: str, severity: str = "NOTICE", sqlstate: str = "00000") -> None:
+    def notice(
+        self, message: str, severity: str = "NOTICE", sqlstate: str = "00000", detail: str = ""
+    ) -> None:
         """Tell the client."""
         if self._wants(severity):
-            self.channel.notices.append(Notice(severity, sqlstate, message))
+            self.channel.notices.append(Notice(severity, sqlstate, message, detail))
 
     def tell_progress(self, message: str) -> None:
         """Tell the client at once, while it waits."""

@@ -31,6 +31,7 @@ from kv.base.limits import (
     MiB,
 )
 from sqlproxy.answers import Answered, Field, Portal, Session, Statement
+from sqlproxy.enums import Unfit
 from sqlproxy.errors import (
     DUPLICATE_CURSOR,
     DUPLICATE_PREPARED,
@@ -155,10 +156,7 @@ class Conversation:
                 return False
             values: Sequence[Any] = ()
             if raws:
-                values = [
-                    None if raw is None else read(raw)
-                    for read, raw in zip(readers, raws, strict=True)
-                ]
+                values = _read(readers, raws)
             output = None
             if statement.fields is not None:
                 output = output_of(compiled, results, statement.fields, self._style)
@@ -391,10 +389,11 @@ class Conversation:
                 f"bind message supplies {len(message.values)} parameters, but prepared statement "
                 f'"{message.statement}" requires {len(readers)}',
             )
-        values = [
-            None if raw is None else read(raw)
-            for read, raw in zip(readers, message.values, strict=True)
-        ]
+        try:
+            values = _read(readers, message.values)
+        except Unfit:  # a label, perhaps, that was added since the session looked
+            await session.look_again()
+            values = _read(readers, message.values)
         portal = await session.bind(statement, values)
         bound = Bound(compiled, message.results)
         if portal.fields is not None and portal.copy_out is None and portal.copy_in is None:
@@ -568,3 +567,8 @@ def _whole(body: bytes | Skipped, what: str) -> bytes:
         f"{what} has {body.size} bytes; at most {SQL_MESSAGE_BYTES_MAX // MiB} MiB are taken",
         hint="Send it in several statements, or use COPY.",
     )
+
+
+def _read(readers: Sequence[Callable[[bytes], Any]], raws: Sequence[bytes | None]) -> list[Any]:
+    """The values of parameters."""
+    return [None if raw is None else read(raw) for read, raw in zip(readers, raws, strict=True)]

@@ -170,6 +170,9 @@ class FakeSession:
             return None
         return replace(parsed(text, oids_given), short=True)
 
+    async def look_again(self) -> None:
+        """Nothing is declared here."""
+
     async def bind(self, statement: Any, values: Sequence[Any]) -> FakePortal:
         portal = FakePortal(self, statement, values)
         if statement.kind == "fetch":

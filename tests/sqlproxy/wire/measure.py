@@ -77,6 +77,9 @@ class Session:
     async def parse(self, text: str, oids: Sequence[int]) -> Any:
         return Statement()
 
+    async def look_again(self) -> None:
+        """Nothing is declared here."""
+
     async def bind(self, statement: Any, values: Sequence[Any]) -> Any:
         return Portal()
 
