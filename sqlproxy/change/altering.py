@@ -4,7 +4,8 @@
 
     kind              besides
     add_column        column (as CreateTable's), initial_stored?: what rows that are there have
-    set_default       column, default_stored?, default_sql? (neither: DROP DEFAULT)
+    set_default       column, default_stored?, default_sql? (neither: DROP DEFAULT), sequence?: the
+                      name of the one whose nextval it is
     drop_not_null     column
     set_type          column, type: one whose values are stored, and ordered, as they are already
     drop_expression   column
@@ -77,8 +78,11 @@ class AlterTable(Change):
             )
         if kind == "set_type":
             await check_type_readers(t, table, column_of(table, action))
-        changed = await self.write(t, _ACTIONS[kind](table, action))
-        return done(_told(changed))
+        altered = _ACTIONS[kind](table, action)
+        if kind == "set_default" and (name := action.get("sequence")):
+            wanted = Draft(altered, sequences=((str(action["column"]), str(name)),))
+            altered, _ = await settling.with_sequences(t, altered, wanted, {})
+        return done(_told(await self.write(t, altered)))
 
     async def _drop_constraint(
         self, t: CatalogTxn, table: Table, action: Mapping[str, Any]

@@ -26,8 +26,10 @@ from sqlproxy.schema import Column, Table, View
 from sqlproxy.session.additions import add, is_addition
 from sqlproxy.session.definitions import (
     known_options,
+    numbering_of,
     run,
     sequence_options,
+    tell_cascaded,
 )
 from sqlproxy.types import resolve
 
@@ -50,11 +52,7 @@ async def apply(session: SqlSession, table: str, actions: Sequence[d.Action]) ->
 async def _apply(session: SqlSession, table: str, action: d.Action) -> None:
     match action:
         case d.DropColumn(name, missing_ok, cascade):
-            told = await _drop_column(session, table, name, cascade, missing_ok)
-            for one in told.get("missing", ()):
-                session.notice(f'column "{one}" of relation "{table}" does not exist, skipping')
-            for one in told.get("cascaded", ()):
-                session.notice(f"drop cascades to {one}")
+            await _drop_column(session, table, name, cascade, missing_ok)
         case d.AddConstraint(constraint, index):
             assert isinstance(constraint, d.KeyDef)
             await _use_index(session, table, constraint, index)
@@ -76,6 +74,8 @@ async def _alter_column(session: SqlSession, table: str, action: Any) -> None:
             there = await table_now(session, table)
             stored = None if default is None else there.column(column).resolved.to_stored(default)
             changes = {"column": column, "default_stored": stored, "default_sql": sql}
+            if numbering := numbering_of(sql):
+                changes["sequence"] = numbering
             await _alter(session, table, "set_default", **changes)
         case d.SetNullable(column, nullable):
             assert nullable, "SET NOT NULL is an addition"
@@ -209,7 +209,8 @@ async def _drop_constraint(
         there = await table_now(session, table)
         for own, columns in there.unique_sets():
             if own == name:
-                await _drop_references(session, there, set(columns), exactly=True)
+                gone = await _drop_references(session, there, set(columns), exactly=True)
+                tell_cascaded(session, gone)
     told = await _alter(session, table, "drop_constraint", constraint=name, if_exists=missing_ok)
     if told.get("missing"):
         session.notice(f'constraint "{name}" of relation "{table}" does not exist, skipping')
@@ -219,19 +220,22 @@ async def _drop_constraint(
 
 async def _drop_references(
     session: SqlSession, table: Table, columns: set[int], *, exactly: bool
-) -> None:
-    """Foreign keys that refer to these columns; a definition of its own for each."""
+) -> list[str]:
+    """Foreign keys that refer to these columns; a definition of its own for each. In words."""
+    gone = []
     for other, key in (await session.declared()).referring_to(table.id):
         if set(key.referenced) == columns or (not exactly and columns & set(key.referenced)):
             await _alter(session, other.name, "drop_constraint", constraint=key.name)
-            session.notice(f"drop cascades to constraint {key.name} on table {other.name}")
+            gone.append(f"constraint {key.name} on table {other.name}")
+    return gone
 
 
 async def _drop_column(
     session: SqlSession, table: str, name: str, cascade: bool, missing_ok: bool
-) -> Any:
+) -> None:
     """With CASCADE, views over it and foreign keys to it go first, each by itself."""
     there = await table_now(session, table)
+    gone: list[str] = []
     if cascade and (column := next((c for c in there.visible if c.name == name), None)):
         declared = await session.declared()
         views = [
@@ -241,11 +245,13 @@ async def _drop_column(
         ]
         if views:
             told = await run(session, "DropView", {"names": views, "cascade": True})
-            for one in [*(f"view {view}" for view in views), *(told.get("cascaded") or ())]:
-                session.notice(f"drop cascades to {one}")
-        await _drop_references(session, there, {column.id}, exactly=False)
+            gone += [*(f"view {view}" for view in views), *(told.get("cascaded") or ())]
+        gone += await _drop_references(session, there, {column.id}, exactly=False)
     args = {"column": name, "cascade": cascade, "if_exists": missing_ok}
-    return await run(session, "DropColumn", {"name": table, **args})
+    told = await run(session, "DropColumn", {"name": table, **args})
+    for one in told.get("missing", ()):
+        session.notice(f'column "{one}" of relation "{table}" does not exist, skipping')
+    tell_cascaded(session, [*gone, *told.get("cascaded", ())])
 
 
 def _columns_read(view: View) -> set[tuple[int, int]]:

@@ -10,6 +10,7 @@ as long as nothing fails between.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,9 +69,25 @@ def column_args(column: d.ColumnDef) -> dict[str, Any]:
         found["default_stored"] = resolve(column.type).to_stored(column.default)
     if column.serial or column.identity:
         found["sequence"] = sequence_options(column.sequence)
+    elif numbering := numbering_of(column.default_sql):
+        found["sequence"] = numbering
     return {name: value for name, value in found.items() if value not in (None, [])} | {
         "nullable": column.nullable
     }
+
+
+_NEXTVAL: Final = re.compile(
+    r"(?:pg_catalog\.)?nextval\('((?:[^']|'')+)'(?:::(?:pg_catalog\.)?regclass)?\)", re.IGNORECASE
+)
+
+
+def numbering_of(sql: str | None) -> str:
+    """The sequence whose nextval a default is: it cannot be dropped then. "": none."""
+    found = None if sql is None else _NEXTVAL.fullmatch(sql.strip())
+    if found is None:
+        return ""
+    name = found[1].replace("''", "'").removeprefix("public.")
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
 
 
 _OPTIONS: Final = {"minvalue": "minimum", "maxvalue": "maximum", "as": "type"}
@@ -287,12 +304,18 @@ async def drop(session: SqlSession, bound: d.Drop) -> str:
     )
     for name in told.get("missing", ()):
         session.notice(f'{bound.kind} "{name}" does not exist, skipping')
-    cascaded = told.get("cascaded") or []
-    if len(cascaded) == 1:
-        session.notice(f"drop cascades to {cascaded[0]}")
-    elif cascaded:
-        session.notice(f"drop cascades to {len(cascaded)} other objects")
+    tell_cascaded(session, told.get("cascaded") or [])
     return f"DROP {bound.kind.upper()}"
+
+
+def tell_cascaded(session: SqlSession, cascaded: Sequence[str]) -> None:
+    """What went along."""
+    lines = [f"drop cascades to {one}" for one in cascaded]
+    if len(lines) == 1:
+        session.notice(lines[0])
+    elif lines:
+        what = f"drop cascades to {len(lines)} other objects"
+        session.notice(what, detail="\n".join(lines))
 
 
 async def create_enum(session: SqlSession, bound: d.CreateEnum) -> str:

@@ -106,3 +106,35 @@ def test_p1_what_is_refused_is_named_in_words_of_sql(db: psycopg.Connection) -> 
     assert _one(db, "SELECT x'ff'::int, -x'10'::int, x'ffffffff'::int, b'101'::bigint") == (
         255, -16, -1, 5,
     )  # fmt: skip
+
+
+def test_p13_a_default_holds_the_sequence_that_it_takes_numbers_from(
+    db: psycopg.Connection,
+) -> None:
+    """DROP SEQUENCE would break every INSERT into a table that pg_dump's form made."""
+    db.execute('CREATE SEQUENCE s; CREATE SEQUENCE "Q s"; CREATE SEQUENCE r')
+    db.execute("CREATE TABLE t (a int DEFAULT nextval('s'), b int, c int)")
+    db.execute("ALTER TABLE ONLY public.t ALTER b SET DEFAULT nextval('public.\"Q s\"'::regclass)")
+    db.execute("ALTER TABLE t ADD COLUMN d bigint DEFAULT nextval('r'::regclass)")
+    for name in ("s", '"Q s"', "r"):
+        with pytest.raises(psycopg.errors.DependentObjectsStillExist):
+            db.execute(f"DROP SEQUENCE {name}")
+    db.execute("ALTER SEQUENCE r RENAME TO r2")
+    db.execute("INSERT INTO t (c) VALUES (5), (6)")
+    assert db.execute("SELECT * FROM t ORDER BY a").fetchall() == [(1, 1, 5, 1), (2, 2, 6, 2)]
+    db.execute("ALTER TABLE t ALTER a DROP DEFAULT")
+    db.execute("DROP SEQUENCE s")
+    told: list[tuple[object, object]] = []
+    db.add_notice_handler(lambda one: told.append((one.message_primary, one.message_detail)))
+    db.execute('DROP SEQUENCE r2, "Q s" CASCADE')
+    assert told == [
+        (
+            "drop cascades to 2 other objects",
+            "drop cascades to default value for column b of table t\n"
+            "drop cascades to default value for column d of table t",
+        )
+    ]
+    db.execute("INSERT INTO t (c) VALUES (7)")
+    assert _one(db, "SELECT a, b, d FROM t WHERE c = 7") == (None, None, None)
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        db.execute("ALTER TABLE t ALTER a SET DEFAULT nextval('nosuch')")
