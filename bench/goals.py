@@ -94,6 +94,7 @@ def _bound(name: str, ours: Record, figure: str, relation: str, bound: float) ->
 
 
 _AN = {"event": "an event", "lock": "a lock"}
+_JDBC = "JDBC to PostgreSQL with a primary key"
 _SPREAD: Record = {"bench": "spread", "nodes": 3, "replicas": 3}
 
 GOALS: tuple[Goal, ...] = (
@@ -187,15 +188,18 @@ GOALS: tuple[Goal, ...] = (
     _bound("… rows of it missing", _SPREAD, "missing", UNDER, 0),
     _bound("… leaders of the node with the fewest, against an even share", _SPREAD,
            "least_share", OVER, 0.5),
-    Goal(
-        name="Spark batch rows/s, against JDBC to PostgreSQL with a primary key",
-        ours={"bench": "spark", "op": "batch"}, figure="rows_s", relation=OVER, bound=0.5,
-        peer={"bench": "peer", "peer": "spark-pg", "op": "jdbc_pk"}, peer_figure="rows_s",
-    ),
-    Goal(
-        name="Spark batch rows/s, against COPY by Spark's tasks into one with a primary key",
-        ours={"bench": "spark", "op": "batch"}, figure="rows_s", relation=OVER, bound=1.0,
-        peer={"bench": "peer", "peer": "spark-pg", "op": "copy_pk"}, peer_figure="rows_s",
+    *(
+        Goal(
+            name=f"{name} rows/s, against {against}",
+            ours={"bench": "spark", "op": op}, figure="rows_s", relation=OVER, bound=bound,
+            peer={"bench": "peer", "peer": "spark-pg", "op": peer}, peer_figure="rows_s",
+        )
+        for name, op, against, peer, bound in (
+            ("Spark append", "batch", _JDBC, "jdbc_pk", 0.8),
+            ("Spark append", "batch", "COPY by Spark's tasks into such a table", "copy_pk", 1.0),
+            ("Spark bulk load", "bulk", _JDBC, "jdbc_pk", 1.5),
+            ("Spark bulk load", "bulk", "files of Parquet", "parquet", 0.3),
+        )
     ),
     Goal(
         name="micro-batch of 1,000 rows, sink time, against Parquet",

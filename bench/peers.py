@@ -124,11 +124,15 @@ class Peers:
         }
 
     def spark(self, rows: int, secs: float) -> dict[str, Record]:
-        """JDBC and COPY to PostgreSQL with a primary key, and the Parquet sink's micro-batches."""
-        jobs = {"jdbc_pk": "jdbc_batch10k_rewrite_pk", "copy_pk": "foreachPartition_copy_pk"}
-        found = self._run(
-            "bench_spark.py", *jobs.values(), "parquet", secs=secs, PEERS_ROWS=str(rows)
-        )
+        """JDBC and COPY by Spark's tasks to PostgreSQL with a primary key; Parquet's files, and its
+        sink's micro-batches.
+        """
+        jobs = {
+            "jdbc_pk": "jdbc_batch10k_rewrite_pk",
+            "copy_pk": "foreachPartition_copy_pk",  # psycopg's copy, a row at a time
+            "parquet": "parquet",
+        }
+        found = self._run("bench_spark.py", *jobs.values(), secs=secs, PEERS_ROWS=str(rows))
         results = {}
         for op, job in jobs.items():
             if "rows_s" in found.get(job, {}):
