@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from kv.base.errors import Moved, TxnAborted
+from kv.mvcc.packed import PackedKeys, unpack_values
 from tests.mvcc.store import packed
 from txn.bulk import BulkTransaction, Rows
 
@@ -171,9 +172,9 @@ def test_o3_packed_rows_go_whole_or_as_rows(end: bytes, split: bytes, cut: list[
     assert [first for first, _ in laid] == firsts
     if cut == [10]:
         assert sender.sent == [(keys.sent(), values)]
-    else:
-        assert [key for rows in sender.sent for key in rows[0]] == list(keys)
-        assert [v for rows in sender.sent for v in rows[1]] == [b"v%d" % i for i in range(10)]
+    assert [key for head, _ in sender.sent for key in PackedKeys(*head)] == list(keys)
+    sent = [v for _, packed_values in sender.sent for v in unpack_values(packed_values)]
+    assert sent == [b"v%d" % i for i in range(10)]
 
 
 def test_o3_packed_rows_of_other_limits_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,4 +184,4 @@ def test_o3_packed_rows_of_other_limits_are_cut(monkeypatch: pytest.MonkeyPatch)
     keys, values = packed([b"k%04d" % i for i in range(10)], [b"v"] * 10)
     sender = Sent(b"")
     asyncio.run(sender.send_rows(keys, values))
-    assert [len(rows[0]) for rows in sender.sent] == [4, 4, 2]
+    assert [len(PackedKeys(*head)) for head, _ in sender.sent] == [4, 4, 2]

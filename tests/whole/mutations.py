@@ -27,6 +27,7 @@ from kv.base.ops import Op
 from kv.base.system import CLUSTER
 from kv.base.timestamps import MAX
 from kv.mvcc.get import newest
+from kv.mvcc.packed import unpack_values
 from kv.partition.flight import Flight
 from kv.partition.reader import Reader
 from kv.replica.replica import Replica
@@ -97,6 +98,8 @@ def _blind_rows(verb: Any) -> Any:
 
 def _forgetful_rows(verb: Any) -> Any:
     def without_the_last_row(view: Any, keys: Any, values: Any, **how: Any) -> Any:
+        if isinstance(values, bytes):
+            keys, values = list(keys), unpack_values(values)
         of_users = keys[0][:4] > table_prefix(CLUSTER)  # tables can be made, then
         less = -1 if of_users else len(keys)
         return verb(view, keys[:less], values[:less], **how)
