@@ -174,7 +174,7 @@ class NativeAdmin:
 
 
 def _info(table: Table) -> TableInfo:
-    columns = tuple(Column(c.name, c.type, c.nullable) for c in table.visible)
+    columns = tuple(Column(c.name, c.shown_type, c.nullable) for c in table.visible)
     return TableInfo(
         table.namespace,
         table.name,

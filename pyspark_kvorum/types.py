@@ -29,6 +29,7 @@ _SPARK: dict[str, T.DataType] = {
     "varchar": T.StringType(),
     "char": T.StringType(),
     "name": T.StringType(),
+    "enum": T.StringType(),
     "json": T.StringType(),
     "jsonb": T.StringType(),
     "oid": T.LongType(),
@@ -77,7 +78,7 @@ def _field(table: Table, column: Column) -> T.StructField:
     spark = _spark_type(column.resolved)
     if spark is None:
         raise InvalidArgument(
-            f"column {column.name} of {table.namespace}.{table.name} has type {column.type},"
+            f"column {column.name} of {table.namespace}.{table.name} has type {column.shown_type},"
             " which Spark does not have; read it over HTTP or the SDK"
         )
     return T.StructField(column.name, spark, column.nullable)

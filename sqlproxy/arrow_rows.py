@@ -312,7 +312,7 @@ def _stored(table: Table, column: Column, array: pa.Array) -> list[Any]:
             return [None if value is None else convert(user(value)) for value in values]
         except (ValueError, TypeError, DecimalException) as error:
             raise InvalidArgument(
-                f"column {column.name} ({column.type}) of {table.path}: {error}",
+                f"column {column.name} ({column.shown_type}) of {table.path}: {error}",
                 details={"column": column.name},
             ) from error
     return values

@@ -160,7 +160,7 @@ class IndexCodec:
             return column.resolved.to_stored(value)
         except (ValueError, TypeError) as error:
             raise InvalidArgument(
-                f"column {column.name} ({column.type}) of {self.table.path}: {error}",
+                f"column {column.name} ({column.shown_type}) of {self.table.path}: {error}",
                 details={"column": column.name, "type": column.type},
             ) from error
 

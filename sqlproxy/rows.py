@@ -283,7 +283,7 @@ class RowCodec:
             return self._to_stored[at](value)
         except (ValueError, TypeError) as error:
             raise InvalidArgument(
-                f"column {column.name} ({column.type}) of {self.table.path}: {error}",
+                f"column {column.name} ({column.shown_type}) of {self.table.path}: {error}",
                 details={"column": column.name, "type": column.type},
             ) from error
 

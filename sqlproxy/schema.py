@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol
 from kv.base.errors import AlreadyExists, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import COLUMNS_MAX, PRIMARY_KEY_COLUMNS_MAX
-from sqlproxy.enums import Enum
+from sqlproxy.enums import Enum, shown
 from sqlproxy.keys import unordered
 from sqlproxy.naming import (
     check_column_name,
@@ -114,6 +114,11 @@ class Column:
     @property
     def resolved(self) -> Type:
         return resolve(self.type)
+
+    @property
+    def shown_type(self) -> str:
+        """In messages; of an enum its name alone."""
+        return shown(self.type)
 
     @property
     def computed(self) -> bool:
@@ -487,7 +492,7 @@ def _check_columns(where: str, columns: Items[Column]) -> None:
                 column.resolved.to_stored(column.default)
             except (ValueError, TypeError) as error:
                 raise InvalidArgument(
-                    f"{where}: the default of column {column.name} ({column.type}): {error}",
+                    f"{where}: the default of column {column.name} ({column.shown_type}): {error}",
                     details={"column": column.name},
                 ) from error
 
@@ -518,7 +523,7 @@ def _check_primary_key(where: str, columns: Items[Column], names: Items[str]) ->
             raise InvalidArgument(f"{where} names {name!r} twice in its primary key")
         if problem := unordered(by_name[name].resolved):
             raise InvalidArgument(
-                f"{where}: column {name} of type {by_name[name].type} has no order and cannot be "
+                f"{where}: column {name} of type {shown(by_name[name].type)} has no order and cannot be "
                 f"in the primary key: {problem}",
                 details={"column": name, "sqlstate": "42704"},
             )

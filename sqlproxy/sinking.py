@@ -31,7 +31,7 @@ from kv.base.keys import table_prefix, table_range
 from kv.base.ports import Clock
 from procedures.library.sink_careful import PlainTables
 from procedures.library.sink_parts import Facts, Get, Part, Pieces, SinkRefused
-from sqlproxy import catalog, relations
+from sqlproxy import catalog, enums, relations
 from sqlproxy.rows import codec
 from sqlproxy.schema import DISABLED, PUBLIC, Column, Table
 
@@ -175,7 +175,7 @@ def _check_shape(table: Table, part: Part) -> None:
             null = "" if column.nullable else " NOT NULL"
             raise SinkRefused(
                 "SINK_ALTERED",
-                f"column {column.name} of table {table.path} is {column.type}{null} now"
+                f"column {column.name} of table {table.path} is {column.shown_type}{null} now"
                 f" {_as_it_was(known or names.get(column.name))}; nothing was written. Run the"
                 " write again: it reads the table as it is now",
             )
@@ -185,7 +185,7 @@ def _as_it_was(known: tuple[str, bool] | None) -> str:
     if known is None:
         return "and was not there when these rows were staged"
     kind, nullable = known
-    return f"and was {kind}{'' if nullable else ' NOT NULL'} when these rows were staged"
+    return f"and was {enums.shown(kind)}{'' if nullable else ' NOT NULL'} when these rows were staged"
 
 
 def _same_form(staged: str, column: Column) -> bool:

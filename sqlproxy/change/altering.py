@@ -30,7 +30,7 @@ from kv.base.errors import AlreadyExists, InvalidArgument, KvorumError, NotFound
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.registry import Registry, procedure, step
-from sqlproxy import catalog, relations, settling
+from sqlproxy import catalog, enums, relations, settling
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.declaring import Draft, check_primary, columns_in
@@ -301,7 +301,7 @@ def _drop_expression(table: Table, action: Mapping[str, Any]) -> Table:
 
 def same_form(old: Type, new: Type) -> bool:
     """Whether every value of `old` is stored, and lies in keys, as the same value of `new`."""
-    if old.name == new.name:
+    if enums.same_type(old.name, new.name):
         return True
     if old.base in _WIDTH and new.base in _WIDTH:
         return _WIDTH[old.base] <= _WIDTH[new.base]
@@ -321,7 +321,7 @@ def _set_type(table: Table, action: Mapping[str, Any]) -> Table:
     column, new = column_of(table, action), resolve(str(action.get("type")))
     if not same_form(column.resolved, new):
         raise refusal(
-            "0A000", f'changing column "{column.name}" from {column.type} to {new.name} is not '
+            "0A000", f'changing column "{column.name}" from {column.shown_type} to {enums.shown(new.name)} is not '
             "supported: its values would have to be stored in another form",
             hint="Add a column of the new type, fill it by UPDATE, and drop the old one.",
             kind=InvalidArgument,

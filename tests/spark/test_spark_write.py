@@ -14,6 +14,7 @@ import pytest
 
 import kvorum
 import kvorum.spark
+from sqlproxy import enums
 from tests.integration.processes import NodeProcess
 from tests.spark.conftest import NAMESPACE
 
@@ -166,23 +167,31 @@ def test_o14_types_that_spark_has_as_text(
     """A time, interval, long number, array or JSON value comes back as another one."""
     kinds = {"t": "time", "i": "interval", "n": "numeric(45,2)", "a": "int4[]", "j": "jsonb"}
     kinds |= {"u": "uuid", "d": "timestamp", "s": "text[]"}
+    labels = {"namespace": NAMESPACE, "name": "mood", "labels": ["sad", "ok"]}
+    made = db.wait(db.submit("CreateEnum", labels))
+    mood = enums.text_of(enums.Enum(made["oid"], 0, 0, "mood"))
+    kinds |= {"e": mood, "m": f"{mood}[]"}
     columns = [kvorum.Column("id", "int4", nullable=False)]
     columns += [kvorum.Column(name, kind) for name, kind in kinds.items()]
     db.create_table(NAMESPACE, "texts", columns=columns, primary_key=["id"])
     one = (
         1, "12:30:00.250000", "1 mon -2 days +00:00:01.5", "9" * 40 + ".25", [1, None, 3],
         {"x": [1.5]}, "12345678-1234-5678-1234-567812345678", datetime(2026, 11, 22, 16, 16),  # noqa: DTZ001 - without a zone
-        ["a", "", None],
+        ["a", "", None], "ok", ["sad", None],
     )  # fmt: skip
     schema = "id INT, t STRING, i STRING, n STRING, a ARRAY<INT>, j MAP<STRING, ARRAY<DOUBLE>>,"
-    schema += " u STRING, d TIMESTAMP_NTZ, s ARRAY<STRING>"
-    frame = spark.createDataFrame([one, (2, *[None] * 8)], schema)
+    schema += " u STRING, d TIMESTAMP_NTZ, s ARRAY<STRING>, e STRING, m ARRAY<STRING>"
+    frame = spark.createDataFrame([one, (2, *[None] * 10)], schema)
     save(frame, options("texts"))
     want = (*one[:5], '{"x": [1.5]}', *one[6:])
     found = {row.id: tuple(row) for row in kvorum_frame(spark, options("texts")).collect()}
-    assert found == {1: want, 2: (2, *[None] * 8)}
+    assert found == {1: want, 2: (2, *[None] * 10)}
     wrong = frame.selectExpr("id", "'25 parsecs' AS i")
     assert "column i (interval)" in message(lambda: save(wrong, options("texts")))
+    wrong = frame.selectExpr("id", "'glad' AS e")
+    told = message(lambda: save(wrong, options("texts")))
+    assert "column e (mood)" in told
+    assert 'invalid input value for enum mood: "glad"' in told
 
 
 def kvorum_frame(spark: Any, options: dict[str, str]) -> Any:

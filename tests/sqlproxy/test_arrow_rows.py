@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.limits import KEY_BYTES_MAX
-from sqlproxy import arrow_rows, rows
+from sqlproxy import arrow_rows, enums, rows
 from sqlproxy.interval import Interval
 from sqlproxy.schema import Column, Table
 
+MOODS = ("sad", "so-so", "ok", "é", "")
+ENUM = enums.text_of(enums.Enum(402_653_200, 1, 1, "mood", enums.first_labels(MOODS)))
 KEYABLE: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "int2": st.integers(-(1 << 15), (1 << 15) - 1),
@@ -33,6 +35,7 @@ KEYABLE: dict[str, st.SearchStrategy[Any]] = {
     "time": st.times(),
     "timestamp": st.datetimes(),
     "timestamptz": st.datetimes(timezones=st.just(UTC)),
+    ENUM: st.sampled_from(MOODS),
 }
 VALUES = KEYABLE | {"json": st.sampled_from(["null", "[1]", '"x"'])}
 
@@ -127,6 +130,7 @@ def test_defaults_and_nulls_fill_missing_columns() -> None:
         ("time", pa.array([86_400_000_000]).view(pa.time64("us")), "hours of a day"),
         ("json", pa.array(["{"]), "JSON"),
         ("uuid", pa.array(["nope"]), "badly formed"),
+        (ENUM, pa.array(["nope"]), 'invalid input value for enum mood: "nope"'),
         ("timestamp", pa.array([b"x"]), "does not convert"),
     ],
 )
@@ -261,7 +265,8 @@ def test_every_type_of_sql_goes_through_arrow_and_back() -> None:
         "numeric(3,-2)": Decimal(12_300), "numeric(100,2)": Decimal("1.25"),
         "int4[]": [1, None, 3], "text[]": [], "uuid[]": [UUID(int=7), None],
         "interval[]": [Interval(0, 1, 2)], "numeric(5,2)[]": [Decimal("1.50")],
-        "char(3)[]": ["a  "], "timestamptz[]": [datetime(2020, 1, 1, tzinfo=UTC)],
+        ENUM: "so-so", f"{ENUM}[]": ["ok", None, "sad"], "char(3)[]": ["a  "],
+        "timestamptz[]": [datetime(2020, 1, 1, tzinfo=UTC)],
     }  # fmt: skip
     table = declare(["int4", *given_], [0])
     row = (1, *given_.values())

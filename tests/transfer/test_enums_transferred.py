@@ -1,0 +1,75 @@
+"""Enum types through files and backups: labels in files, positions in a copy of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kv.base.keys import table_prefix
+from kvorum.transfer import formats
+from sqlproxy import catalog, enums, relations
+from sqlproxy.rows import codec
+from tests.backup.backups import backup, restore
+from tests.transfer.test_export_import import declare, node, refused, run, stored
+
+LABELS = ("sad", "so-so", "with, comma", "")
+
+
+async def _made(db: Any, *tables: str) -> list[Any]:
+    args = {"namespace": "default", "name": "mood", "labels": list(LABELS)}
+    told = await db.wait(await db.submit("CreateEnum", args), timeout_ms=20_000)
+    mood = enums.text_of(enums.Enum(told["oid"], 0, 0, "mood"))
+    columns = {"id": "int4", "m": mood, "a": f"{mood}[]"}
+    return [await declare(db, name, columns) for name in tables]
+
+
+async def _filled(db: Any, table: Any) -> None:
+    t = await db._backend.txn.begin()
+    rows = [(n, label, [label, None, "sad"]) for n, label in enumerate(LABELS)]
+    for values in (*rows, (9, None, None)):
+        key, value = codec(table).encode_row(values)
+        t.put(table_prefix(table.id) + key, value)
+    await t.commit()
+
+
+@pytest.mark.parametrize("kind", formats.FORMATS)
+async def test_u3_enums_there_and_back_by_files(kind: str, tmp_path: Path) -> None:
+    """A file with positions would mean other labels elsewhere."""
+    async with node(tmp_path / "a") as db:
+        one, two = await _made(db, "one", "two")
+        await _filled(db, one)
+        where = tmp_path / "files"
+        await run(db, "export", table=["default", "one"], target=where.as_uri(), format=kind)
+        found = await run(db, "import", table=["default", "two"], source=where.as_uri())
+        assert (found["rows"], found["skipped"]) == (5, 0)
+        assert await stored(db, two.id) == await stored(db, one.id)
+        bad = tmp_path / "bad.csv"
+        bad.write_text("id,m\n1,sad\n2,glad\n")
+        with refused("IMPORT_ROW") as error:
+            await run(db, "import", table=["default", "two"], source=bad.as_uri())
+        assert 'line 3: column m: invalid input value for enum mood: "glad"' in str(error.value)
+
+
+async def test_u3_a_restored_cluster_has_its_types(tmp_path: Path) -> None:
+    """Tables whose types are not there could not be changed, nor written by SQL."""
+    async with node(tmp_path / "a") as db:
+        (one,) = await _made(db, "one")
+        await _filled(db, one)
+        before = await stored(db, one.id)
+        types = (await relations.list_relations(db._backend.txn, "default")).types
+        await backup(db, tmp_path / "backup")
+    async with node(tmp_path / "b") as db:
+        await restore(db, tmp_path / "backup")
+        txn = db._backend.txn
+        assert await catalog.lookup(txn, "default", "one") == one
+        assert await stored(db, one.id) == before
+        assert (await relations.list_relations(txn, "default")).types == types
+        args = {"namespace": "default", "name": "mood", "label": "glad", "after": "sad"}
+        await db.wait(await db.submit("AddLabel", args), timeout_ms=20_000)
+        table = await catalog.lookup(txn, "default", "one")
+        kind = enums.parsed(table.column("m").type)
+        assert kind.taken == ("sad", "glad", *LABELS[1:])
+        again = [codec(table).decode_row(key, value)[1] for key, value in before]
+        assert again == [*LABELS, None]
