@@ -46,7 +46,7 @@ async def test_u3_enums_there_and_back_by_files(kind: str, tmp_path: Path) -> No
         assert (found["rows"], found["skipped"]) == (5, 0)
         assert await stored(db, two.id) == await stored(db, one.id)
         bad = tmp_path / "bad.csv"
-        bad.write_text("id,m\n1,sad\n2,glad\n")
+        bad.write_text("id,m\n51,sad\n52,glad\n")
         with refused("IMPORT_ROW") as error:
             await run(db, "import", table=["default", "two"], source=bad.as_uri())
         assert 'line 3: column m: invalid input value for enum mood: "glad"' in str(error.value)
