@@ -53,7 +53,9 @@ async def settled(t: Writer, draft: Draft, table_id: TableId) -> tuple[Table, li
 def _with_key_name(table: Table, names: dict[str, str]) -> Table:
     if not table.primary_key:
         return table
-    name = table.primary_key_name or first_free(table.name, "", "pkey", names)
+    name = table.primary_key_name or first_free(
+        table.name, "", "pkey", {**names, **_named_checks(table)}
+    )
     if table.hidden_key:
         return replace(table, primary_key_name="")
     if name in names:
@@ -106,7 +108,8 @@ async def _with_indexes(t: Writer, table: Table, names: dict[str, str]) -> Table
         if not name:
             of = [table.by_id(number).name for number in (*index.column_ids, *index.include)]
             label = "key" if index.constraint else "idx"
-            name = first_free(table.name, joined_columns(of), label, names)
+            taken = {**names, **_named_checks(table)} if index.constraint else names
+            name = first_free(table.name, joined_columns(of), label, taken)
         if name in names:
             raise relations.already(name, what=names[name], namespace=table.namespace)
         names[name] = relations.INDEX
@@ -117,7 +120,8 @@ async def _with_indexes(t: Writer, table: Table, names: dict[str, str]) -> Table
 def with_check_names(table: Table) -> Table:
     """Every check has a name. Raises AlreadyExists."""
     names = dict.fromkeys((check.name for check in table.checks if check.name), "")
-    names.update(dict.fromkeys((index.name for index in table.indexes if index.constraint), ""))
+    keys = _keys_of(table)
+    names.update(dict.fromkeys(sorted(keys), ""))
     found: list[Check] = []
     for check in table.checks:
         name = check.name
@@ -125,11 +129,22 @@ def with_check_names(table: Table) -> Table:
             one = table.by_id(check.columns[0]).name if len(check.columns) == 1 else ""
             name = first_free(table.name, one, "check", names)
             names[name] = ""
-        if any(name == other.name for other in found):
+        if name in keys or any(name == other.name for other in found):
             raise constraint_exists(table, name)
         check_column_name("constraint", name)
         found.append(replace(check, name=name))
     return replace(table, checks=tuple(found))
+
+
+def _named_checks(table: Table) -> dict[str, str]:
+    """Names that its keys, named by us, leave to them."""
+    return dict.fromkeys((check.name for check in table.checks if check.name), "")
+
+
+def _keys_of(table: Table) -> set[str]:
+    """The names of its primary key and unique constraints."""
+    found = {index.name for index in table.indexes if index.constraint and index.name}
+    return found | ({table.primary_key_name} if table.primary_key_name else set())
 
 
 def constraint_exists(table: Table, name: str) -> Exception:
@@ -142,6 +157,7 @@ def constraint_exists(table: Table, name: str) -> Exception:
 async def with_foreign_keys(t: Writer, table: Table, wanted: Iterable[WantedKey]) -> Table:
     """The table with these behind its own; the tables that they refer to are told."""
     names = {key.name for key in table.foreign_keys} | {check.name for check in table.checks}
+    names |= _keys_of(table)
     for one in wanted:
         columns = [table.by_id(number) for number in one.columns]
         name = one.name or first_free(

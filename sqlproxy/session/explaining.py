@@ -163,7 +163,7 @@ async def _analyzed(
     return [
         f"Rows: {count}",
         f"Read: {touched.gets} gets, {touched.scanned} rows in {touched.pages} pages",
-        *[await _partitions(session, scan, env) for scan in _scans(session, bound, plan, env)],
+        *await _partitions(session, _scans(session, bound, plan, env), env),
         f"Execution Time: {ms:.3f} ms",
     ]
 
@@ -189,9 +189,33 @@ def _scans(
             return []
 
 
-async def _partitions(session: SqlSession, scan: tuple[Table, TableReader | None], env: Env) -> str:
-    """Where a scan looked: the client knows the partitions, as it has just read them."""
-    table, reader = scan
+async def _partitions(
+    session: SqlSession, scans: Sequence[tuple[Table, TableReader | None]], env: Env
+) -> list[str]:
+    """Where the scans looked, a line for each table or index: the client knows the partitions, as
+    it has just read them.
+    """
+    looked: dict[str, dict[int, None]] = {}
+    for table, reader in scans:
+        index = reader.access.index if reader is not None else None
+        found = looked.setdefault((index or table).name, {})
+        await _looked(session, table, reader, env, found)
+    return [_told(name, list(found)) for name, found in looked.items()]
+
+
+def _told(name: str, found: Sequence[int]) -> str:
+    shown = [str(number) for number in found[:_PARTITIONS_SHOWN]]
+    more = ", …" if len(found) > _PARTITIONS_SHOWN else ""
+    return f"Partitions: {', '.join(shown) or 'none'}{more} of {name}"
+
+
+async def _looked(
+    session: SqlSession,
+    table: Table,
+    reader: TableReader | None,
+    env: Env,
+    found: dict[int, None],
+) -> None:
     index = reader.access.index if reader is not None else None
     prefix, (start, last) = table_prefix((index or table).id), table_range((index or table).id)
     ranges = [(start, last)]
@@ -199,12 +223,8 @@ async def _partitions(session: SqlSession, scan: tuple[Table, TableReader | None
         spans = reader.spans(env)
         ranges = [(prefix + key, prefix + key + b"\0") for key in spans.points]
         ranges += [(prefix + r.start, prefix + r.end if r.end else last) for r in spans.ranges]
-    found: dict[int, None] = {}
     for start, end in ranges:
         if len(found) > _PARTITIONS_SHOWN:
             break
         ids = await session.services.client.partitions_in(start, end, _PARTITIONS_SHOWN + 1)
         found.update(dict.fromkeys(ids))
-    shown = [str(number) for number in found][:_PARTITIONS_SHOWN]
-    more = ", …" if len(found) > _PARTITIONS_SHOWN else ""
-    return f"Partitions: {', '.join(shown) or 'none'}{more} of {(index or table).name}"

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
+from kv.base.limits import SQL_ACTIVITY_CHARS
 from sqlproxy.errors import ADMIN_SHUTDOWN, INSUFFICIENT_PRIVILEGE, SqlError
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Cluster
@@ -95,16 +96,17 @@ def _refuse(one: SqlSession, verb: str) -> None:
 def _row(one: SqlSession, role: int | None, shown: bool) -> dict[str, Any]:
     if not shown:
         return {**_named(one, role), "query": _HIDDEN}
-    began = one.statement_us or None
+    began = one.statement_us
+    changed = began if one.busy else max(began, one.rested_us)
     in_transaction = one.block.explicit or one.block.transaction is not None
     return {
         **_named(one, role),
         "backend_start": _time(one.began_us),
         "xact_start": _time(one.transaction_us) if in_transaction else None,
         "query_start": _time(began),
-        "state_change": _time(began),
+        "state_change": _time(changed),
         "state": _state(one),
-        "query": one.query,
+        "query": one.query[:SQL_ACTIVITY_CHARS],
     }
 
 

@@ -26,6 +26,7 @@ from kv.base.limits import (
     NAME_CHARS_MAX,
     RETRY_WAIT_MS_FIRST,
     RETRY_WAIT_MS_MAX,
+    SQL_ACTIVITY_CHARS,
     SQL_RUNS_MAX,
 )
 from sqlproxy.answers import Channel, Done, Notice, Portal, Statement, Status
@@ -116,7 +117,9 @@ class SqlSession:
         self.began_us = services.clock.now_ms() * 1000
         self.transaction_us = 0  # when the transaction began, for now()
         self.query = ""  # the statement that runs, or ran last, …
-        self.statement_us = 0  # … and when it began; 0: nobody asked
+        self.statement_us = 0  # … and when it began
+        self.rested_us = 0  # since when the session is ready for another one
+        self._working = False  # a statement was bound, and nothing ended it yet
         self._running: asyncio.Task[Any] | None = None
         self._why: SqlError | None = None  # why the running task is being cancelled
         self.lone = False  # the statement under way is all of a simple query
@@ -130,8 +133,8 @@ class SqlSession:
 
     @property
     def busy(self) -> bool:
-        """Whether a statement runs."""
-        return self._running is not None
+        """Whether a statement runs: until its client is told that the session is ready again."""
+        return self._running is not None or self._working
 
     @property
     def idle_ms_max(self) -> int:
@@ -171,6 +174,7 @@ class SqlSession:
     async def bind(self, statement: Statement, values: Sequence[Any]) -> Portal:
         assert isinstance(statement, Prepared)
         self.query, self.statement_us = statement.text, self.services.clock.now_ms() * 1000
+        self._working = True
         self.advising.check()
         if self.block.status == "E" and not isinstance(statement.bound, (*_EXITS, s.Empty)):
             raise SqlError(
@@ -210,7 +214,7 @@ class SqlSession:
             statement = again
         if declared is None or self.advising.any or not self.permits.holds(statement):
             return False
-        self.query, self.statement_us = statement.text, 0
+        self.query, self.statement_us = statement.text, self.services.clock.now_ms() * 1000
         return short.start(self, declared, statement, values, done)
 
     async def failed(self, error: BaseException) -> None:
@@ -229,6 +233,7 @@ class SqlSession:
     async def sync(self) -> None:
         self.lone = False
         if self.block.explicit:
+            self._rest()
             return
         committed = False
         try:
@@ -244,8 +249,15 @@ class SqlSession:
                 self._settle_cursors(committed=committed)
             if self.portals.keys() - self.held:
                 await self._close_portals(self.held)
+            self._rest()
             if self.advising.any:
                 await self.advising.end_transaction()
+
+    def _rest(self) -> None:
+        """The client is told that it is its turn."""
+        self._working, self.rested_us = False, self.services.clock.now_ms() * 1000
+        if len(self.query) > SQL_ACTIVITY_CHARS:
+            self.query = self.query[:SQL_ACTIVITY_CHARS]
 
     def cancel(self) -> None:
         self.interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))

@@ -138,3 +138,29 @@ def test_p13_a_default_holds_the_sequence_that_it_takes_numbers_from(
     assert _one(db, "SELECT a, b, d FROM t WHERE c = 7") == (None, None, None)
     with pytest.raises(psycopg.errors.UndefinedTable):
         db.execute("ALTER TABLE t ALTER a SET DEFAULT nextval('nosuch')")
+
+
+def test_p10_explain_names_the_partitions_of_a_table_once(db: psycopg.Connection) -> None:
+    """A join of a table with itself would tell every partition twice."""
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, b int)")
+    db.execute("CREATE INDEX i ON t (b)")
+    db.execute("INSERT INTO t SELECT g, g FROM generate_series(1, 9) g")
+    ask = "EXPLAIN ANALYZE SELECT 1 FROM t x, t y, t z WHERE x.id = 5 AND y.id = 6 AND z.b = 4"
+    lines = [str(row[0]) for row in db.execute(ask)]
+    told = [line.rpartition(" of ")[2] for line in lines if line.startswith("Partitions: ")]
+    assert told == ["t", "i"], lines
+
+
+def test_p4_constraints_of_one_table_have_names_of_their_own(db: psycopg.Connection) -> None:
+    """DROP CONSTRAINT would mean two things."""
+    for statement in (
+        "CREATE TABLE t (a int, CONSTRAINT x UNIQUE (a), CONSTRAINT x CHECK (a > 0))",
+        "CREATE TABLE t (a int, CONSTRAINT x PRIMARY KEY (a), CONSTRAINT x CHECK (a > 0))",
+        "CREATE TABLE t (a int, CONSTRAINT x UNIQUE (a), CONSTRAINT x FOREIGN KEY (a) "
+        "REFERENCES t (a))",
+    ):
+        with pytest.raises(psycopg.errors.DuplicateObject):
+            db.execute(statement)
+    db.execute("CREATE TABLE t (a int PRIMARY KEY, b int UNIQUE, CONSTRAINT t_b_key CHECK (b > 0))")
+    names = db.execute("SELECT conname FROM pg_constraint ORDER BY conname").fetchall()
+    assert {"t_b_key", "t_b_key1", "t_pkey"} <= {name for (name,) in names}

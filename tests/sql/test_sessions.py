@@ -189,3 +189,21 @@ def test_p10_a_superuser_as_another_role_is_one(sql: Sql, db: psycopg.Connection
             assert _one(boss, "SELECT 1") == 1
     finally:
         db.execute("DROP ROLE boss, helper")
+
+
+def test_p10_a_statement_is_active_until_its_client_has_its_rows(
+    db: psycopg.Connection, other: psycopg.Connection
+) -> None:
+    """Who looks for what holds a table, or waits for rest, would find sessions idle that read it;
+    and a session would keep megabytes of its last INSERT.
+    """
+    asked = "SELECT state || ' ' || length(query) FROM pg_stat_activity WHERE pid = %s"
+    rows = "SELECT g, repeat('x', 1000) FROM generate_series(1, 40000) g"
+    with db.cursor() as cursor, cursor.copy(f"COPY ({rows}) TO STDOUT") as copy:
+        assert copy.read()
+        assert str(_one(other, asked, db.info.backend_pid)).startswith("active ")
+        assert sum(1 for _ in copy) > 0
+    db.execute(f"SELECT length('{'x' * 5000}')")
+    assert _one(other, asked, db.info.backend_pid) == "idle 1024"
+    since = "SELECT state_change >= query_start FROM pg_stat_activity WHERE pid = %s"
+    assert _one(other, since, db.info.backend_pid) is True

@@ -18,6 +18,8 @@ from kv.base.errors import (
     UnknownOutcome,
 )
 from kv.base.ids import ProcedureId
+from procedures.engine.registry import declaration
+from sqlproxy.change.parts import AddParts
 from sqlproxy.change.waiting import carried_out
 from sqlproxy.errors import from_store
 from tests.support.simloop import SimLoop, run
@@ -120,3 +122,11 @@ def test_q1_what_ended_it_is_told() -> None:
     found = outcome(Master(RUNNING, failed))
     assert isinstance(found, Refused)
     assert (found.code, found.message) == ("NO_ROOM", "full")
+
+
+def test_p4_one_alter_table_may_name_many_keys() -> None:
+    """Each locks its name: more than 63 were refused."""
+    names = [f"k{n}" for n in range(200)]
+    parts = [["CreateIndex", {"index": {"name": name}}] for name in names]
+    locks = declaration(AddParts).locks_of({"namespace": "d", "name": "t", "parts": parts})
+    assert len(locks) == 201
