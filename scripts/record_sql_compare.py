@@ -1,7 +1,7 @@
 """Asks a real PostgreSQL 15 what the statements of tests/sqlproxy/compare/*.sql answer, or
 compares two servers.
 
-    python scripts/record_sql_compare.py record "host=127.0.0.1 port=5432 user=postgres"
+    python scripts/record_sql_compare.py record "host=127.0.0.1 port=5432 user=postgres" [FILE …]
     python scripts/record_sql_compare.py live POSTGRESQL KVORUM [FILE …]
 
 A line of such a file is a case: statements separated by ` ;; `, run one after the other in a
@@ -25,6 +25,7 @@ from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 HERE = Path(__file__).parent.parent / "tests" / "sqlproxy" / "compare"
+_FIRST_OF_USERS = 16_384
 Case = list[Any]
 """Its text, and the answer to each of its statements."""
 
@@ -62,13 +63,18 @@ def _answer(link: PGconn, statement: str) -> dict[str, Any]:
     answer: dict[str, Any] = {"tag": (result.command_status or b"").decode()}
     if result.status == ExecStatus.TUPLES_OK:
         answer["columns"] = [
-            [(result.fname(i) or b"").decode(), result.ftype(i), result.fmod(i)]
+            [(result.fname(i) or b"").decode(), _system(result.ftype(i)), result.fmod(i)]
             for i in range(result.nfields)
         ]
         answer["rows"] = _rows(result)
         if "order by" not in statement and not statement.startswith(("fetch", "execute")):
             answer["rows"].sort(key=repr)
     return answer
+
+
+def _system(oid: int) -> int:
+    """A type's OID; 0 for those of users, which each server chooses by itself."""
+    return oid if oid < _FIRST_OF_USERS else 0
 
 
 def _rows(result: PGresult) -> list[list[str | None]]:
@@ -91,9 +97,11 @@ def fill(address: str, name: str) -> psycopg.Connection:
     return made
 
 
-def _record(address: str) -> None:
+def _record(address: str, *names: str) -> None:
     with fill(address, "compare") as connection:
         for path in files():
+            if names and path.name not in names:
+                continue
             found = [asked(connection.pgconn, case) for case in cases(path)]
             lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in found)
             path.with_suffix(".json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")

@@ -148,5 +148,7 @@ def _why_not(words: list[str], names: Names, *, domain: bool) -> SqlError:
 def _no_enum(words: list[str], names: Names) -> SqlError:
     shown = ".".join(words)
     if _there(words, names):
+        system = TYPE_BY_NAME.get(words[-1]) if not _relation(words, names) else None
+        shown = shown if system is None else format_type(system)
         return SqlError(WRONG_OBJECT_TYPE, f"{shown} is not an enum")
     return SqlError(UNDEFINED_OBJECT, f'type "{shown}" does not exist')

@@ -220,6 +220,8 @@ class FunctionCalls:
     def _as_cast(self, name: str, args: Sequence[Expr], body: Node) -> Expr | None:
         """`float8(x)`: a type's name as a function is a cast, if no function fits as well."""
         target = TYPE_BY_NAME.get(name)
+        if target is None and (own := self.binder.names.enum(name)) is not None:
+            target = own.oid
         if target is None or len(args) != 1 or body.get("agg_star") or "over" in body:
             return None
         given = args[0].oid

@@ -338,7 +338,7 @@ def _polymorphic(  # noqa: C901 - PostgreSQL's rule, in its order
         return _contradiction(
             quiet, "type matched to anynonarray is an array type: " + format_type(element)
         )
-    if ANYENUM in wanted and element and category(element) != "E":
+    if ANYENUM in wanted and category(element) != "E":
         return _contradiction(
             quiet, f"type matched to anyenum is not an enum type: {format_type(element)}"
         )
