@@ -8,9 +8,10 @@ of a new primary key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from sqlproxy.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, SqlError
+from kv.base.errors import KvorumError
+from sqlproxy.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, SqlError, from_store
 from sqlproxy.front import definitions as d
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.compiling import compile
@@ -33,6 +34,7 @@ from sqlproxy.types import resolve
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
+_TRIES: Final = 3  # of ADD COLUMN IF NOT EXISTS, beside others who do the same
 Part: TypeAlias = tuple[str, Mapping[str, Any]]
 
 
@@ -46,6 +48,18 @@ def is_addition(action: d.Action) -> bool:
 
 async def add(session: SqlSession, table: str, actions: Sequence[d.Action]) -> None:
     """All of these additions, or none. Raises SqlError, KvorumError."""
+    lenient = any(isinstance(one, d.AddColumn) and one.if_not_exists for one in actions)
+    for _ in range(_TRIES if lenient else 0):
+        try:
+            await _add(session, table, actions)
+            return
+        except KvorumError as error:  # somebody added the column meanwhile: now it is there
+            if from_store(error).sqlstate != DUPLICATE_COLUMN:
+                raise
+    await _add(session, table, actions)
+
+
+async def _add(session: SqlSession, table: str, actions: Sequence[d.Action]) -> None:
     parts = await Additions.of(session, table, actions)
     match parts:
         case []:

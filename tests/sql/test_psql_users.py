@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
 import pytest
 
@@ -164,3 +166,21 @@ def test_p4_constraints_of_one_table_have_names_of_their_own(db: psycopg.Connect
     db.execute("CREATE TABLE t (a int PRIMARY KEY, b int UNIQUE, CONSTRAINT t_b_key CHECK (b > 0))")
     names = db.execute("SELECT conname FROM pg_constraint ORDER BY conname").fetchall()
     assert {"t_b_key", "t_b_key1", "t_pkey"} <= {name for (name,) in names}
+
+
+def test_p4_add_column_if_not_exists_beside_others(sql: Sql, db: psycopg.Connection) -> None:
+    """Two instances of a program that add a column at start: one would fail, or the column would
+    get its CHECK twice.
+    """
+    db.execute("CREATE TABLE t (id int PRIMARY KEY)")
+
+    def start(name: str) -> str:
+        with sql.connect(autocommit=True) as conn:
+            conn.execute(f"ALTER TABLE t ADD COLUMN IF NOT EXISTS {name} int CHECK ({name} > 0)")
+        return name
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(start, ["a", "a", "a", "b", "b"])) == ["a", "a", "a", "b", "b"]
+    ask = "SELECT conname FROM pg_constraint WHERE conrelid = 't'::regclass AND contype = 'c'"
+    found = sorted(name for (name,) in db.execute(ask))
+    assert found == ["t_a_check", "t_b_check"]
