@@ -64,6 +64,7 @@ from sqlproxy.schema import (
     POSTGRES_NAMESPACE,
     ROWID,
     Column,
+    EnumType,
     Namespace,
     Sequence,
     Table,
@@ -143,7 +144,7 @@ class DropNamespace:
             names = [table.name for table in there.tables[:_DROPPED_AT_ONCE]]
             call = ("DropTable", {"namespace": name, "names": names, "cascade": True})
             return children([call], then="drop")
-        rest: list[View | Sequence] = [*there.views, *there.sequences]
+        rest: list[View | Sequence | EnumType] = [*there.views, *there.sequences, *there.types]
         if rest and not (args.get("cascade") or built_in):
             raise refusal(
                 "2BP01", f"namespace {name} has {rest[0].kind} {rest[0].name}",

@@ -4,10 +4,13 @@ of `sqlproxy.catalog` are; who may call them is `sqlproxy.privileges`'s matter.
     await grant_relations(t, ns, names, change)     `change`: the list of one relation → the new one
     await grant_database(t, ns, change, schema=…)
     await grant_defaults(t, ns, creators, kind, change)
+    await own_type(t, ns, name, owner)
     await own_relation(t, ns, name, owner)          its own sequences and their lists go along
     await own_database(t, ns, owner)
     await reassign(t, ns, names, owner)             everything that these roles own in it
     await comment(t, ns, name, column, text)        COMMENT ON a relation, or on a column of it
+    await note(t, ns, table, kind, name, text)      COMMENT ON an index or a constraint of a table
+    await comment_database(t, ns, text, schema=…)
 
 Each is a change of the schema (`catalog.touch`): statements that are bound later are asked anew,
 at another node after SQL_SCHEMA_TTL_MS at the latest. Nothing waits for that.
@@ -78,6 +81,15 @@ async def own_relation(t: Writer, namespace: str, name: str, owner: str) -> None
     await _own(t, namespace, one, owner)
 
 
+async def own_type(t: Writer, namespace: str, name: str, owner: str) -> None:
+    """Raises KvorumError (42704), SqlError (42704: the role)."""
+    await roles.known(t, owner)
+    one = await relations.find_relation(t, namespace, name)
+    if not isinstance(one, EnumType):
+        raise refusal("42704", f'type "{name}" does not exist')
+    await relations.put_type(t, replace(one, owner=owner))
+
+
 async def _own(t: Writer, namespace: str, one: Relation, owner: str) -> None:
     old = one.owner or OWNER
     owned: list[Sequence] = []
@@ -110,7 +122,11 @@ async def reassign(t: Writer, namespace: str, names: Iterable[str], owner: str) 
         await roles.known(t, name)
     if ((await catalog.lookup_namespace(t, namespace)).owner or OWNER) in wanted:
         await own_database(t, namespace, owner)
-    for one in await relations.list_relations(t, namespace):
+    there = await relations.list_relations(t, namespace)
+    for kind in there.types:
+        if (kind.owner or OWNER) in wanted:
+            await relations.put_type(t, replace(kind, owner=owner))
+    for one in there:
         dependent = isinstance(one, Sequence) and one.owned_by is not None
         if (one.owner or OWNER) in wanted and not dependent:
             await _own(t, namespace, one, owner)
@@ -132,6 +148,23 @@ async def comment(t: Writer, namespace: str, name: str, column: str, text: str) 
     others = [pair for pair in one.comments if pair[0] != place]
     told = ((place, text),) if text else ()
     await _put(t, replace(one, comments=(*others, *told)))
+
+
+async def note(
+    t: Writer, namespace: str, table: str, kind: str, name: str, text: str
+) -> None:  # fmt: skip
+    """Of INDEX or CONSTRAINT; without a text it goes. Raises KvorumError (42P01, 42704)."""
+    one = await _relation(t, namespace, table)
+    if not isinstance(one, Table) or name not in one.named_parts(kind):
+        raise refusal("42704", f'{kind} "{name}" of table "{table}" does not exist')
+    await _put(t, replace(one, notes=one.noted(kind, name, text)))
+
+
+async def comment_database(t: Writer, name: str, text: str, *, schema: bool = False) -> None:
+    """Of the database, or of its schema public. Raises KvorumError (there is none)."""
+    space = await catalog.lookup_namespace(t, name)
+    new = replace(space, schema_comment=text) if schema else replace(space, comment=text)
+    await catalog.put_namespace(t, new)
 
 
 async def _relation(t: Writer, namespace: str, name: str) -> Relation:

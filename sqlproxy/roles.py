@@ -123,7 +123,8 @@ async def dependents(t: Reader, name: str) -> list[str]:
         for creator, kind, acl in space.defaults:
             what = f"default privileges on new {kind}s of role {creator} in database {space.name}"
             found += about(creator, acl, what)
-        for one in await relations.list_relations(t, space.name, creating=True):
+        there = await relations.list_relations(t, space.name, creating=True)
+        for one in (*there, *there.types):
             found += about(one.owner, one.acl, f"{one.kind} {space.name}.public.{one.name}")
     return found
 

@@ -110,6 +110,9 @@ def texts_of(there: Relations) -> Iterator[tuple[str, str]]:
     for table in there.tables:
         for check in table.checks:
             yield f"constraint {check.name} on table {table.name}", check.sql
+        for index in table.indexes:
+            if index.where:
+                yield f"index {index.name}", index.where
         for column in table.columns:
             for sql in (column.default_sql, column.generated, column.on_update):
                 if sql:
@@ -234,12 +237,12 @@ class RenameEnum(_Changes):
         enum = one.enum
         if "label" in args:
             changed = self._labelled(enum, name_in(args, "label"), to)
-            there = await self._defaults(t, there, enum, args["label"], to)
-            if any(True for _ in users_of(there.tables, enum.oid)):
-                _check_texts(there, label=args["label"])
+            there = await self._defaults(t, there, enum, {args["label"]: to})
+            _check_texts(_with_type(there, enum.oid), label=args["label"])
         else:
             check_table_name("type", to)
             await relations.check_free_type(t, namespace, to)
+            there = await self._defaults(t, there, enum, {})
             _check_texts(there, enum.name)
             await relations.drop_name(t, namespace, one.name)
             changed = replace(enum, name=to, version=enum.version + 1)
@@ -259,14 +262,19 @@ class RenameEnum(_Changes):
         return enums.renamed(enum, old, new)
 
     @staticmethod
-    async def _defaults(t: CatalogTxn, there: Relations, enum: Enum, old: str, new: str) -> Any:
-        """A default that is the label is stored as its position, and says the new label."""
+    async def _defaults(
+        t: CatalogTxn, there: Relations, enum: Enum, now: Mapping[str, str]
+    ) -> Relations:
+        """A default that is a label is stored as its position; its text says the label alone, in
+        new words.
+        """
         tables = []
         for table in there.tables:
             columns = []
             for column in table.columns:
-                if enums.oid_in(column.type) == enum.oid and column.default == old:
-                    text = "'" + new.replace("'", "''") + "'"
+                had = column.default
+                if enums.oid_in(column.type) == enum.oid and isinstance(had, str):
+                    text = "'" + now.get(had, had).replace("'", "''") + "'"
                     column = replace(column, default_sql=text)
                 columns.append(column)
             if tuple(columns) != table.columns:
@@ -274,6 +282,12 @@ class RenameEnum(_Changes):
                 await catalog.write(t, table)
             tables.append(table)
         return replace(there, tables=tuple(tables))
+
+
+def _with_type(there: Relations, oid: int) -> Relations:
+    """The tables that have the type, and all views, if there are some."""
+    tables = tuple(table for table in there.tables if any(True for _ in users_of((table,), oid)))
+    return replace(there, tables=tables, views=there.views if tables else ())
 
 
 def _check_texts(there: Relations, name: str = "", *, label: str = "") -> None:

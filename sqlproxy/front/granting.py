@@ -59,8 +59,8 @@ class GrantRole:
 
 @dataclass(frozen=True, slots=True)
 class ChangeOwner:
-    """`kind`: table, view, sequence, database or schema. `name` None: it is not there, and need
-    not be.
+    """`kind`: table, view, sequence, type, database or schema. `name` None: it is not there, and
+    need not be.
     """
 
     kind: str
@@ -214,7 +214,12 @@ def owner_of_relation(body: Node, names: Names) -> ChangeOwner | None:
 
 
 def owner(body: Node) -> ChangeOwner:
-    """ALTER DATABASE and ALTER SCHEMA … OWNER TO."""
+    """ALTER DATABASE, SCHEMA and TYPE … OWNER TO."""
+    if body["objectType"] == "OBJECT_TYPE":
+        words = strings(body["object"]["List"]["items"])
+        if words[:-1] not in ([], ["public"]):
+            raise SqlError("3F000", f'schema "{words[-2]}" does not exist')
+        return ChangeOwner("type", words[-1], role_name(body["newowner"]))
     kind = _KINDS.get(body["objectType"])
     if kind not in ("database", "schema"):
         raise unsupported("ALTER … OWNER TO")

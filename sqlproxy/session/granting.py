@@ -12,7 +12,7 @@ from sqlproxy.errors import UNDEFINED_DATABASE, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
 from sqlproxy.privileges import ALL, OWNER, PUBLIC, with_granted, without
-from sqlproxy.schema import Acl
+from sqlproxy.schema import CONSTRAINT, INDEX, Acl
 from sqlproxy.session.names import Declared
 from sqlproxy.session.roles import called
 from txn.transaction import Transaction
@@ -155,11 +155,18 @@ async def change_owner(session: SqlSession, bound: g.ChangeOwner) -> str:
         await _commit(session, name, lambda t: granting.own_database(t, name, owner))
         return tag
     declared = await session.declared()
-    session.permits.check_owner(declared, declared.named_relation(name))
+    own = granting.own_relation
+    if bound.kind == "type":
+        if (kind := declared.enum_type(name)) is None:
+            raise SqlError("42704", f'type "{name}" does not exist')
+        session.permits.check_owner(declared, kind)
+        own = granting.own_type
+    else:
+        session.permits.check_owner(declared, declared.named_relation(name))
     owner = await new_owner(session, bound.owner)
 
     async def write(t: Transaction) -> None:
-        await granting.own_relation(t, session.database, name, owner)
+        await own(t, session.database, name, owner)
 
     await _commit(session, session.database, write)
     return tag
@@ -167,13 +174,31 @@ async def change_owner(session: SqlSession, bound: g.ChangeOwner) -> str:
 
 async def comment(session: SqlSession, bound: d.Comment) -> str:
     session.check_writable("COMMENT")
+    if bound.kind in ("database", "schema"):
+        return await _comment_database(session, bound)
     declared = await session.declared()
     session.permits.check_owner(declared, declared.named_relation(bound.relation))
 
     async def write(t: Transaction) -> None:
-        await granting.comment(t, session.database, bound.relation, bound.column, bound.text)
+        space, name, part = session.database, bound.relation, bound.column
+        if bound.kind in (INDEX, CONSTRAINT):
+            await granting.note(t, space, name, bound.kind, part, bound.text)
+        else:
+            await granting.comment(t, space, name, part, bound.text)
 
     await _commit(session, session.database, write)
+    return "COMMENT"
+
+
+async def _comment_database(session: SqlSession, bound: d.Comment) -> str:
+    """Of a database, or of the schema of this one. Raises SqlError (3D000, 42501)."""
+    session.permits.check_database(await _declared(session, bound.relation))
+    schema = bound.kind == "schema"
+
+    async def write(t: Transaction) -> None:
+        await granting.comment_database(t, bound.relation, bound.text, schema=schema)
+
+    await _commit(session, bound.relation, write)
     return "COMMENT"
 
 

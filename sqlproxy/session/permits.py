@@ -16,7 +16,7 @@ from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
 from sqlproxy.privileges import ALL, OWNER, Members, Rights, denied, not_owner
-from sqlproxy.schema import Relation
+from sqlproxy.schema import EnumType, Relation
 
 if TYPE_CHECKING:
     from sqlproxy.session.names import Declared
@@ -139,14 +139,12 @@ class Permits:
         if not self.rights(declared).allows_in_schema(self.acting, "C"):
             raise SqlError(INSUFFICIENT_PRIVILEGE, "permission denied for schema public")
 
-    def _owns(self, declared: Declared, one: Relation | None, index: str = "") -> None:
+    def _owns(self, declared: Declared, one: Relation | EnumType | None, index: str = "") -> None:
         if one is not None and not self.rights(declared).owns(self.acting, one):
             raise not_owner("index" if index else one.kind, index or one.name)
 
     def _owns_type(self, declared: Declared, name: str) -> None:
-        one = declared.enum_type(name)
-        if one is not None and not self.rights(declared).owns(self.acting, one):
-            raise not_owner("type", name)
+        self._owns(declared, declared.enum_type(name))
 
     def _owns_named(self, declared: Declared, name: str) -> None:
         """Whatever has the name: ALTER INDEX renames tables, too, as in PostgreSQL."""
@@ -242,7 +240,7 @@ class Permits:
             raise denied(one)
         return False
 
-    def check_owner(self, declared: Declared, one: Relation) -> None:
+    def check_owner(self, declared: Declared, one: Relation | EnumType) -> None:
         """Raises SqlError (42501)."""
         if not self.free:
             self._owns(declared, one)

@@ -277,3 +277,39 @@ def test_p4_another_session_takes_a_new_label_at_once(sql: Sql, moods: psycopg.C
         assert other.execute("SELECT m FROM p WHERE id = %s", (1,)).fetchone() == ("great",)
         moods.execute("ALTER TYPE mood RENAME VALUE 'great' TO 'grand'")
         assert other.execute("SELECT m FROM p WHERE id = %s", (1,)).fetchone() == ("grand",)
+
+
+def test_p4_a_type_takes_the_place_of_another(moods: psycopg.Connection) -> None:
+    """How migrations take a label away: rename, make anew, change the columns, drop."""
+    moods.execute("ALTER TABLE p ALTER COLUMN d SET DEFAULT 'ok'::mood")
+    moods.execute("CREATE INDEX pm ON p (m)")
+    moods.execute("DELETE FROM p WHERE m = 'happy'")
+    moods.execute("ALTER TYPE mood RENAME TO mood_old")
+    moods.execute("CREATE TYPE mood AS ENUM ('ok', 'sad')")
+    for column in ("m", "d"):
+        moods.execute(f"ALTER TABLE p ALTER COLUMN {column} TYPE mood USING {column}::text::mood")
+    moods.execute("DROP TYPE mood_old")
+    moods.execute("INSERT INTO p VALUES (9, 'sad')")
+    found = _all(moods, "SELECT id, m, d FROM p WHERE m >= 'ok' ORDER BY m, id")
+    assert found == [(4, "ok", "sad"), (2, "sad", "ok"), (9, "sad", "ok")]
+
+
+def test_p4_types_have_owners(moods: psycopg.Connection) -> None:
+    """Dumps say ALTER TYPE … OWNER TO; a role that owns one is not dropped from under it."""
+    name = f"ann_{moods.info.dbname}"
+    moods.execute(f"CREATE ROLE {name} LOGIN")
+    moods.execute(f"ALTER TYPE public.mood OWNER TO {name}")
+    owner = "SELECT typowner::regrole::text FROM pg_type WHERE typname = 'mood'"
+    assert _column(moods, owner) == [name]
+    told = _told(moods, f"DROP ROLE {name}")
+    assert told[2] == f"owner of type {moods.info.dbname}.public.mood"
+    moods.execute("CREATE TYPE other AS ENUM ('x')")
+    moods.execute(f"GRANT CREATE ON SCHEMA public TO {name}")
+    moods.execute(f"SET ROLE {name}")
+    assert _told(moods, "DROP TYPE other")[:2] == ("42501", "must be owner of type other")
+    assert _told(moods, "ALTER TYPE other ADD VALUE 'y'")[0] == "42501"
+    moods.execute("ALTER TYPE mood ADD VALUE 'y'")
+    moods.execute("RESET ROLE")
+    moods.execute(f"REASSIGN OWNED BY {name} TO kvorum")
+    moods.execute(f"REVOKE CREATE ON SCHEMA public FROM {name}")
+    moods.execute(f"DROP ROLE {name}")
