@@ -21,12 +21,12 @@ from itertools import chain, islice, repeat
 from typing import Final
 
 from kv.base.limits import LOCK_INLINE_BYTES_MAX
+from kv.mvcc.packed import PackedKeys
 from kv.mvcc.records import Lock, decode_chunk_lock, decode_lock, is_chunk
 from kv.partition.apart import Apart
 
 _DEAD_MAX: Final = 64  # deleted keys that may stay in the list for ever
 _MANY: Final = 64  # keys from which on it pays to look at all of them together
-_FEW: Final = 4  # times as many keys as are asked for: so many are sorted in for one question
 _NEW_MAX: Final = 10_000  # keys beyond those locked now that may wait to be sorted in
 
 
@@ -73,7 +73,9 @@ class LockMirror:
                 return True
         if not self.by_key:
             return False
-        if self._new and len(self.by_key) <= _FEW * len(keys):
+        if not isinstance(keys, PackedKeys):  # they are there: each is looked up
+            return not self.by_key.keys().isdisjoint(keys)
+        if self._new and len(self._new) + len(self._sorted) <= len(keys):
             self._settle()
         low, high = bisect_left(self._sorted, first), bisect_right(self._sorted, last)
         if self._new or high - low > len(keys):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kv.base.methods import OP_PUT
+from kv.mvcc.packed import PackedKeys
 from kv.mvcc.records import Lock, encode_chunk, encode_lock
 from kv.mvcc.view import Mutations
 from kv.partition import locks
@@ -104,6 +105,11 @@ def compare(mirror: LockMirror, model: Model) -> None:
     assert list(mirror.range(low, high)) == model.inside(low, high)
     one = key(model.chance.randrange(2_000))
     assert mirror.get(one) is model.locks.get(one)
+    asked = sorted(
+        {key(model.chance.randrange(2_000)) for _ in range(model.chance.randrange(1, 40))}
+    )
+    there = not model.locks.keys().isdisjoint(asked)
+    assert mirror.has_any(asked) == mirror.has_any(PackedKeys.of(asked)) == there
     assert len(mirror) == len(model.locks)
     assert bool(mirror) == bool(model.locks)
     assert {id(lock) for lock in mirror.chunks()} == set(map(id, model.chunks))
