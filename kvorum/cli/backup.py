@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kv.base.errors import Refused
 from kvorum.cli import following, output
 from kvorum.cli.connection import Connect, Json, told
 from kvorum.cli.following import OnNodes, Rate, Resume
@@ -98,6 +100,22 @@ def _verify(place: Any, json: bool) -> None:
     )
 
 
+async def _none_under_way(backend: NativeBackend, types: Sequence[str]) -> None:
+    """A second restore would wait for the first one without a word, and find what it made. Raises
+    Refused.
+    """
+    for name in types:
+        for info in await backend.procedures(state=None, owner=None, name=name):
+            if not info.finished:
+                raise Refused(
+                    f"a restore is not finished: procedure {info.id}. If its command was"
+                    f" interrupted, go on with it: --resume {info.id}. To begin anew, end it first:"
+                    f" kvorum proc abort {info.id}, then --resume {info.id}, which removes rows",
+                    code="RESTORE_UNDER_WAY",
+                    details={"procedure": str(info.id)},
+                )
+
+
 def restore(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="Directory or URI.", show_default=False)
@@ -121,7 +139,8 @@ def restore(
         wanted = following.rate_of(rate)
         place = uri_of(source)
 
-    async def args(_backend: NativeBackend) -> Any:
+    async def args(backend: NativeBackend) -> Any:
+        await _none_under_way(backend, (RESTORE, RESTORE_HERE))
         return {"source": place, "force": force, "rate": wanted}
 
     found = following.run(

@@ -200,6 +200,9 @@ def test_j18_u3_killed_commands_are_resumed(tmp_path: Path) -> None:
         assert "--resume" in err
         with kvorum.connect(nodes.url) as db:
             (info,) = [p for p in db.procedures(name="kvorum.restore_here") if not p.finished]
+        second = ended(command(nodes, "restore", str(where), "--force"), code=1)
+        assert second["error"]["code"] == "RESTORE_UNDER_WAY"
+        assert f"--resume {info.id}" in second["error"]["message"]
         ended(command(nodes, "restore", str(where), "--resume", str(info.id)))
         with kvorum.connect(nodes.url) as db:
             assert sum(map(int, balances(db).values())) == ACCOUNTS * BALANCE
