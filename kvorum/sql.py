@@ -132,9 +132,12 @@ class Front:
                 for role in await roles.all_roles(self._txn)
             ),
             tuple(
-                Place(space.name, space.owner, space.acl, space.schema_acl)
+                Place(space.name, space.owner, space.acl, space.schema_acl, space.comment)
                 for space in spaces
-                if space.owner or space.acl is not None or space.schema_acl is not None
+                if space.owner
+                or space.comment
+                or space.acl is not None
+                or space.schema_acl is not None
             ),
         )
         if definitions == self._definitions:

@@ -41,7 +41,18 @@ from sqlproxy.naming import check_column_name, check_table_name
 from sqlproxy.privileges import made
 from sqlproxy.refusals import refusal
 from sqlproxy.relations import IndexName
-from sqlproxy.schema import CREATING, DROPPING, Column, EnumType, Relation, Sequence, Table, View
+from sqlproxy.schema import (
+    CONSTRAINT,
+    CREATING,
+    DROPPING,
+    INDEX,
+    Column,
+    EnumType,
+    Relation,
+    Sequence,
+    Table,
+    View,
+)
 from sqlproxy.sequences import Stand, altered, put_stand, sequence_of
 from sqlproxy.steps import (
     CatalogTxn,
@@ -415,7 +426,8 @@ class RenameTable(_OfRelation):
         else:
             indexes = tuple(replace(i, name=to) if i.id == one.id else i for i in table.indexes)
             renamed = replace(table, indexes=indexes)
-        renamed = replace(renamed, version=table.version + 1)
+        notes = table.renoted(one.name, to, INDEX, CONSTRAINT)
+        renamed = replace(renamed, version=table.version + 1, notes=notes)
         await catalog.write(t, renamed)
         await relations.put_index_names(t, renamed)
         self.changed(table.namespace, table.name)

@@ -164,12 +164,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A database as its owner and its privileges go; `schema`: of its schema public."""
+    """A database as its owner, its privileges and COMMENT ON go; `schema`: of its schema public."""
 
     name: str
     owner: str = ""
     acl: Acl | None = None
     schema: Acl | None = None
+    comment: str = ""
+    schema_comment: str | None = None  # None: as made
 
 
 class Rights:

@@ -2,8 +2,9 @@
 key).
 
     NAMESPACES     esc(name)                 [1, name, created, replicas, tags, state, owner, acl,
-                                             acl of the schema, [[role, kind, acl], …]]; older rows
-                                             end after `created` or `state`
+                                             acl of the schema, [[role, kind, acl], …], comment,
+                                             comment of the schema or nil]; older rows end after
+                                             `created` or `state`, rows without comments before them
     TABLES         esc(namespace) esc(name)  [f, id, namespace, name, state, columns, primary key,
                                              replicas, tags, created, version, next column id,
                                              partition bytes, extra]; older rows end after `next
@@ -110,9 +111,10 @@ def corrupt(key: bytes, why: str) -> Corruption:
 
 def encode_namespace(n: Namespace) -> list[Any]:
     row = [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state]
-    if n.owner or n.acl is not None or n.schema_acl is not None or n.defaults:
+    told = [n.comment, n.schema_comment] if n.comment or n.schema_comment is not None else []
+    if n.owner or n.acl is not None or n.schema_acl is not None or n.defaults or told:
         defaults = [[role, kind, _encode_acl(acl)] for role, kind, acl in n.defaults]
-        row += [n.owner, _encode_acl(n.acl), _encode_acl(n.schema_acl), defaults]
+        row += [n.owner, _encode_acl(n.acl), _encode_acl(n.schema_acl), defaults, *told]
     return row
 
 
@@ -122,9 +124,11 @@ def decode_namespace(key: bytes, value: bytes) -> Namespace:
     _, name, created, *more = row
     replicas, tags, state = more[:3] if more else (None, (), PUBLIC)
     owner, acl, schema, defaults = more[3:7] if len(more) > 3 else ("", None, None, ())
+    comment, of_schema = more[7:9] if len(more) > 7 else ("", None)
     return Namespace(
         name, created, replicas, tuple(tags), state, owner, _decode_acl(acl), _decode_acl(schema),
         tuple((role, kind, _decode_acl(told) or ()) for role, kind, told in defaults),
+        comment, of_schema,
     )  # fmt: skip
 
 
@@ -242,6 +246,9 @@ def _encode_extra(table: Table) -> dict[str, Any]:
         found["owner"] = table.owner
     if table.comment:
         found["comment"] = table.comment
+    there = {kind: table.named_parts(kind) for kind in {note[0] for note in table.notes}}
+    if notes := [list(note) for note in table.notes if note[1] in there[note[0]]]:
+        found["notes"] = notes  # of what was dropped they go here
     if table.acl is not None:
         found["acl"] = _encode_acl(table.acl)
     usual = made_name(table.name, "", "pkey") if table.primary_key else ""

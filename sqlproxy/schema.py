@@ -54,6 +54,9 @@ POSTGRES_NAMESPACE: Final = "postgres"  # a database of SQL is a namespace; clie
 
 ROWID: Final = "_rowid"
 
+INDEX: Final = "index"  # parts of a table that COMMENT ON names
+CONSTRAINT: Final = "constraint"
+
 NO_ACTION: Final = "no action"
 RESTRICT: Final = "restrict"
 CASCADE: Final = "cascade"
@@ -84,6 +87,8 @@ class Namespace:
     acl: Acl | None = None
     schema_acl: Acl | None = None
     defaults: tuple[tuple[str, str, Acl], ...] = ()  # (who makes it, kind, what it is granted)
+    comment: str = ""
+    schema_comment: str | None = None  # None: the one that it has by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +312,27 @@ class Table:
     owner: str = ""  # a role; "": the one that is always there
     acl: Acl | None = None
     comment: str = ""
+    notes: tuple[tuple[str, str, str], ...] = ()  # (INDEX or CONSTRAINT, its name, COMMENT ON)
+
+    def named_parts(self, kind: str) -> set[str]:
+        """The names of its indexes, or of its constraints, which may be commented on."""
+        keys = {index.name for index in self.indexes if kind == INDEX or index.constraint}
+        keys |= {self.primary_key_name} - {""}
+        if kind == INDEX:
+            return keys
+        return keys | {c.name for c in self.checks} | {k.name for k in self.foreign_keys}
+
+    def noted(self, kind: str, name: str, text: str) -> tuple[tuple[str, str, str], ...]:
+        """`notes` with this one; without a text it goes."""
+        others = [note for note in self.notes if note[:2] != (kind, name)]
+        return (*others, (kind, name, text)) if text else tuple(others)
+
+    def renoted(self, name: str, to: str, *kinds: str) -> tuple[tuple[str, str, str], ...]:
+        """`notes` when something has another name."""
+        return tuple(
+            (kind, to if kind in kinds and of == name else of, text)
+            for kind, of, text in self.notes
+        )
 
     @property
     def plain(self) -> bool:
@@ -391,7 +417,9 @@ class Table:
         return next((index for index in self.indexes if index.name == name), None)
 
     def unique_sets(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Name and column ids of the primary key and of each public unique index."""
+        """Name and column ids of the primary key and of each public unique index that has all
+        rows.
+        """
         if self.primary_key:
             yield self.primary_key_name, tuple(c.id for c in self.key_columns)
         for index in self.indexes:

@@ -37,7 +37,16 @@ from sqlproxy.declaring import Draft, check_primary, columns_in
 from sqlproxy.dropping import views_over
 from sqlproxy.naming import check_column_name, check_table_name
 from sqlproxy.refusals import dependents, refusal
-from sqlproxy.schema import ALWAYS, BY_DEFAULT, PUBLIC, Column, Table, with_columns
+from sqlproxy.schema import (
+    ALWAYS,
+    BY_DEFAULT,
+    CONSTRAINT,
+    INDEX,
+    PUBLIC,
+    Column,
+    Table,
+    with_columns,
+)
 from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
 from sqlproxy.types import Type, resolve
 
@@ -172,7 +181,8 @@ class AlterTable(Change):
             await relations.drop_name(t, table.namespace, had)
         made = replace(index, name=name, constraint=True, primary=primary)
         indexes = tuple(made if i.id == index.id else i for i in table.indexes)
-        changed = await self.write(t, table, indexes=indexes)
+        notes = table.renoted(had, name, INDEX)
+        changed = await self.write(t, table, indexes=indexes, notes=notes)
         await relations.put_index_names(t, changed)
         return changed
 
@@ -354,7 +364,8 @@ def _rename_constraint(table: Table, action: Mapping[str, Any]) -> Table:
     keys = tuple(replace(k, name=to) if k.name == name else k for k in table.foreign_keys)
     if checks == table.checks and keys == table.foreign_keys:
         raise no_constraint(table, name)
-    return replace(table, checks=checks, foreign_keys=keys)
+    notes = table.renoted(name, to, CONSTRAINT)
+    return replace(table, checks=checks, foreign_keys=keys, notes=notes)
 
 
 _ACTIONS: Final[Mapping[str, Callable[[Table, Mapping[str, Any]], Table]]] = {

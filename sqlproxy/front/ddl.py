@@ -22,7 +22,7 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
-from sqlproxy.front import ddl_extensions, ddl_types
+from sqlproxy.front import ddl_comments, ddl_extensions, ddl_types
 from sqlproxy.front import definitions as d
 from sqlproxy.front.compiling import fold
 from sqlproxy.front.ddl_options import index_part, option_value, sequence_options, table_options
@@ -56,6 +56,7 @@ _DROPS: Final = {
 }
 
 
+_NOTED: Final = ("OBJECT_INDEX", "OBJECT_TABCONSTRAINT", "OBJECT_DATABASE", "OBJECT_SCHEMA")
 _COMMENTED: Final = {
     "OBJECT_TABLE": "table",
     "OBJECT_VIEW": "view",
@@ -339,8 +340,16 @@ class Definitions:
         return d.Drop(kind, tuple(names), bool(body.get("missing_ok")), cascade)
 
     def comment(self, body: Node) -> d.Comment:
-        """COMMENT ON TABLE, VIEW, SEQUENCE and COLUMN."""
+        """COMMENT ON; of what is no relation and no column: ddl_comments."""
+        text = body.get("comment", "")
+        if len(text) > SQL_COMMENT_CHARS_MAX:
+            raise SqlError(
+                LIMIT_EXCEEDED,
+                f"a comment has at most {SQL_COMMENT_CHARS_MAX} characters, got {len(text)}",
+            )
         kind = _COMMENTED.get(body["objtype"])
+        if body["objtype"] in _NOTED:
+            return ddl_comments.bind(body, text, self.names)
         if kind is None:
             word = body["objtype"].removeprefix("OBJECT_").lower().replace("_", " ")
             raise unsupported(f"COMMENT ON {word.upper()}")
@@ -359,12 +368,6 @@ class Definitions:
         if column and column not in _names_of(there):
             raise SqlError(
                 UNDEFINED_COLUMN, f'column "{column}" of relation "{name}" does not exist'
-            )
-        text = body.get("comment", "")
-        if len(text) > SQL_COMMENT_CHARS_MAX:
-            raise SqlError(
-                LIMIT_EXCEEDED,
-                f"a comment has at most {SQL_COMMENT_CHARS_MAX} characters, got {len(text)}",
             )
         return d.Comment(kind, name, column, text)
 

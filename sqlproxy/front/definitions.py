@@ -203,7 +203,9 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """`kind`: table, view, sequence or column (of a table or a view: `column`). No text: none."""
+    """`kind`: table, view, sequence or column (of a table or a view: `column`); index or
+    constraint of the table `relation` (`column` is its name); database; schema. No text: none.
+    """
 
     kind: str
     relation: str

@@ -45,6 +45,7 @@ class Contents:
     database: str
     relations: Mapping[int, Named] = field(default_factory=dict)
     comments: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    schema_comment: str | None = None  # None: as made
     types: Mapping[int, EnumType] = field(default_factory=dict)
 
     @property

@@ -46,7 +46,6 @@ _NOTHING: Final = [
     "pg_get_statisticsobjdef",
     "pg_get_statisticsobjdef_columns",
     "pg_get_statisticsobjdef_expressions",
-    "shobj_description",
     "pg_relation_filepath",
     "pg_relation_filenode",
     "pg_get_function_sqlbody",
@@ -143,6 +142,10 @@ _OBJECT: Final = (
     "WHEN 'pg_conversion' THEN 2607 WHEN 'pg_ts_config' THEN 3602 WHEN 'pg_ts_dict' THEN 3600 "
     "WHEN 'pg_ts_parser' THEN 3601 WHEN 'pg_ts_template' THEN 3764 END"
 )
+_SHARED_OBJECT: Final = (
+    "CASE {1} WHEN 'pg_database' THEN 1262 WHEN 'pg_authid' THEN 1260 "
+    "WHEN 'pg_tablespace' THEN 1213 END"
+)
 _DESCRIPTION: Final = (
     "(SELECT min(z.description) FROM k_pg_description z WHERE z.objoid = {0} AND z.objsubid = "
 )
@@ -230,6 +233,10 @@ SCALAR: Final[dict[str, Spec]] = {
         1: _DESCRIPTION + "0)",
         2: _DESCRIPTION + f"0 AND z.classoid = {_OBJECT})",
     },
+    "shobj_description": (
+        "(SELECT min(z.description) FROM k_pg_shdescription z WHERE z.objoid = {0} "
+        f"AND z.classoid = {_SHARED_OBJECT})"
+    ),
     "col_description": _DESCRIPTION + "{1} AND z.classoid = 1259 AND {1} <> 0)",
     "pg_encoding_to_char": "CASE {0} WHEN 6 THEN 'UTF8' WHEN 0 THEN 'SQL_ASCII' ELSE '' END",
     "pg_char_to_encoding": "CASE upper({0}) WHEN 'UTF8' THEN 6 ELSE -1 END",

@@ -36,6 +36,7 @@ PG_TYPE: Final = 1_247
 PG_REWRITE: Final = 2_618
 PG_ATTRDEF: Final = 2_604
 PG_NAMESPACE: Final = 2_615
+PG_DATABASE: Final = 1_262
 
 
 def relation(id: int) -> int:

@@ -8,7 +8,7 @@ given are NULL; columns whose name begins with `_` are for our own functions and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from sqlproxy.pg import oids as types
@@ -31,7 +31,7 @@ from sqlproxy.pgcatalog.row_bases import (
 )
 from sqlproxy.pgcatalog.row_indexes import index_entry, key_rows, reference_rows
 from sqlproxy.pgcatalog.row_types import of_type
-from sqlproxy.schema import BY_DEFAULT, PUBLIC, Column, EnumType, Sequence, Table, View
+from sqlproxy.schema import BY_DEFAULT, INDEX, PUBLIC, Column, EnumType, Sequence, Table, View
 
 _STRING: Final = re.compile(r"'(?:[^']|'')*'")
 _NEGATIVE: Final = re.compile(r"-\s*[\d.]+")
@@ -75,12 +75,30 @@ def of_relation(facts: Facts, contents: Contents, one: Named | EnumType) -> Rows
                     "description": text,
                 }
             )
+    if isinstance(one, Table):
+        rows["pg_description"] += _notes(one, rows)
     held = rights.of_relation(contents, one)
     for row in rows["pg_class"]:
         row |= held if row["oid"] == oids.relation(one.id) else {"relowner": held["relowner"]}
     for row in rows["pg_constraint"]:
         row.setdefault("_short", row["_def"])
     return _owned(rows, one.id)
+
+
+def _notes(table: Table, rows: Rows) -> Iterator[Row]:
+    """COMMENT ON its indexes and constraints."""
+    for kind, name, text in table.notes:
+        index = kind == INDEX
+        listed = rows["pg_class" if index else "pg_constraint"]
+        column = "relname" if index else "conname"
+        for row in listed:
+            if row[column] == name and (not index or row["relkind"] == "i"):
+                yield {
+                    "objoid": row["oid"],
+                    "classoid": oids.PG_CLASS if index else oids.PG_CONSTRAINT,
+                    "objsubid": 0,
+                    "description": text,
+                }
 
 
 def _owned(rows: Rows, id: int) -> Rows:

@@ -70,7 +70,8 @@ _OPTIMIZERS: Final = frozenset(
     }
 )
 _WHOLE: Final = ("SMALLINT", "INTEGER", "BIGINT")
-_SHARED: Final = ("pg_database", "pg_authid", "pg_auth_members")
+_SHARED: Final = ("pg_database", "pg_authid", "pg_auth_members", "pg_shdescription")
+_STANDARD: Final = "standard public schema"  # PostgreSQL's comment on it
 
 
 def arrow(held: str) -> pa.DataType:
@@ -272,8 +273,23 @@ class Store:
             self._known.move_to_end(contents.database)
             if before is not contents:
                 self._follow(schema, before, contents)
+                self._comment_schema(schema, contents.schema_comment)
                 self._known[contents.database] = schema, contents
             return f"{schema},pgc"
+
+    def _comment_schema(self, schema: str, comment: str | None) -> None:
+        told = _STANDARD if comment is None else comment
+        where = f"classoid = {oids.PG_NAMESPACE} AND objoid = {oids.PUBLIC_SCHEMA}"
+        self._db.execute(f"DELETE FROM {schema}.k_pg_description WHERE {where}")
+        row = {
+            "objoid": oids.PUBLIC_SCHEMA,
+            "classoid": oids.PG_NAMESPACE,
+            "objsubid": 0,
+            "description": told,
+            "_owner": 0,
+        }
+        layout = self._layouts["pg_description"]
+        self._insert_rows(f"{schema}.k_pg_description", layout, [row] if told else [])
 
     def _open(self, database: str) -> tuple[str, Contents]:
         while len(self._known) >= SQL_CATALOG_DATABASES_MAX:
@@ -387,6 +403,15 @@ class Store:
                 for name in cluster.databases
             ],
         }
+        made["pg_shdescription"] = [
+            {
+                "objoid": oids.database(place.name),
+                "classoid": oids.PG_DATABASE,
+                "description": place.comment,
+            }
+            for place in cluster.places
+            if place.comment
+        ]
         self._db.execute("BEGIN")
         try:
             for name in _SHARED:

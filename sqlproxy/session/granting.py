@@ -191,8 +191,13 @@ async def comment(session: SqlSession, bound: d.Comment) -> str:
 
 
 async def _comment_database(session: SqlSession, bound: d.Comment) -> str:
-    """Of a database, or of the schema of this one. Raises SqlError (3D000, 42501)."""
-    session.permits.check_database(await _declared(session, bound.relation))
+    """Of a database, or of the schema of this one. Raises SqlError (42501)."""
+    try:
+        declared = await _declared(session, bound.relation)
+    except SqlError as error:  # a warning, as in PostgreSQL: dumps name the database they are of
+        session.notice(error.message, "WARNING", error.sqlstate)
+        return "COMMENT"
+    session.permits.check_database(declared)
     schema = bound.kind == "schema"
 
     async def write(t: Transaction) -> None:

@@ -68,7 +68,8 @@ class Declared:
             found.namespace,
             {int(one.id): one for one in found},
             dict(_comments(found)),
-            {one.id: one for one in found.types},
+            types={one.id: one for one in found.types},
+            schema_comment=self.place.schema_comment,
         )
 
     def table(self, name: str) -> Table | None:
@@ -293,7 +294,10 @@ class Catalogs:
             if known.looked > asked:  # by somebody who asked later and was answered sooner
                 return known.declared
             found = _same_objects(known.declared.contents, found)
-        place = Place(space.name, space.owner, space.acl, space.schema_acl)
+        place = Place(
+            space.name, space.owner, space.acl, space.schema_acl, space.comment,
+            space.schema_comment,
+        )  # fmt: skip
         declared = Declared(found, version, place)
         self._known[database] = _Known(declared, asked, self._good_until(database, asked))
         return declared

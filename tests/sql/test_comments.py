@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import monotonic, sleep
+
 import psycopg
 import pytest
 import sqlalchemy as sa
@@ -42,12 +44,75 @@ def test_p4_comments_are_kept_and_told(sql: Sql, db: psycopg.Connection) -> None
         ("COMMENT ON TABLE nosuch IS 'x'", "42P01"),
         ("COMMENT ON COLUMN u.nosuch IS 'x'", "42703"),
         ("COMMENT ON VIEW u IS 'x'", "42809"),
-        ("COMMENT ON DATABASE postgres IS 'x'", "0A000"),
+        ("COMMENT ON ROLE kvorum IS 'x'", "0A000"),
+        ("COMMENT ON INDEX nosuch IS 'x'", "42P01"),
+        ("COMMENT ON INDEX u IS 'x'", "42809"),
+        ("COMMENT ON CONSTRAINT nosuch ON u IS 'x'", "42704"),
+        ("COMMENT ON CONSTRAINT u_pkey ON nosuch IS 'x'", "42P01"),
+        ("COMMENT ON SCHEMA nosuch IS 'x'", "3F000"),
         (f"COMMENT ON TABLE u IS '{'x' * 10_001}'", "54000"),
     ):
         with pytest.raises(psycopg.Error) as caught:
             db.execute(statement)
         assert caught.value.sqlstate == state, statement
+
+
+def _notes(db: psycopg.Connection) -> dict[str, str]:
+    """Of the indexes and constraints of t, by what they are and their names."""
+    rows = db.execute(
+        "SELECT 'index ' || relname, obj_description(oid, 'pg_class') FROM pg_class "
+        "WHERE relkind = 'i' AND relname NOT LIKE 'pg%' UNION ALL "
+        "SELECT 'constraint ' || conname, obj_description(oid, 'pg_constraint') "
+        "FROM pg_constraint WHERE conrelid = 't'::regclass"
+    )
+    return {str(name): str(text) for name, text in rows if text is not None}
+
+
+def test_p4_comments_on_indexes_and_constraints(db: psycopg.Connection) -> None:
+    """Dumps and migrations comment on them: they would stop, or the words go to what is made anew
+    under an old name.
+    """
+    db.execute("CREATE TABLE t (a int PRIMARY KEY, b int, CONSTRAINT u UNIQUE (b))")
+    db.execute("ALTER TABLE t ADD CONSTRAINT c CHECK (b > 0)")
+    db.execute("CREATE INDEX i ON t (b)")
+    for what in ("INDEX public.i", "INDEX u", "INDEX t_pkey"):
+        db.execute(f"COMMENT ON {what} IS 'index'")
+    for name in ("u", "c", "t_pkey"):
+        db.execute(f"COMMENT ON CONSTRAINT {name} ON public.t IS 'of {name}'")
+    db.execute("ALTER INDEX i RENAME TO j")
+    db.execute("ALTER TABLE t RENAME CONSTRAINT u TO v")
+    db.execute("ALTER TABLE t RENAME CONSTRAINT c TO d")
+    db.execute("TRUNCATE t")
+    assert _notes(db) == {
+        "index j": "index", "index v": "index", "index t_pkey": "index",
+        "constraint v": "of u", "constraint d": "of c", "constraint t_pkey": "of t_pkey",
+    }  # fmt: skip
+    db.execute("DROP INDEX j")
+    db.execute("CREATE INDEX j ON t (b)")
+    db.execute("ALTER TABLE t DROP CONSTRAINT d, ADD CONSTRAINT d CHECK (b > 1)")
+    db.execute("COMMENT ON CONSTRAINT v ON t IS NULL")
+    db.execute("COMMENT ON INDEX v IS ''")
+    assert _notes(db) == {"index t_pkey": "index", "constraint t_pkey": "of t_pkey"}
+
+
+def test_p4_comments_on_databases_and_their_schema(sql: Sql, db: psycopg.Connection) -> None:
+    """pg_dump writes both; a comment on one database would be another one's."""
+    of_schema = "SELECT obj_description('public'::regnamespace, 'pg_namespace')"
+    assert db.execute(of_schema).fetchone() == ("standard public schema",)
+    db.execute("COMMENT ON SCHEMA public IS 'ours'")
+    db.execute(f"COMMENT ON DATABASE {sql.database} IS 'of tests'")
+    db.execute("COMMENT ON DATABASE nosuch IS 'x'")  # a warning
+    assert db.execute(of_schema).fetchone() == ("ours",)
+    asked = (
+        "SELECT shobj_description(oid, 'pg_database') FROM pg_database "
+        "WHERE shobj_description(oid, 'pg_database') IS NOT NULL AND datname = current_database()"
+    )
+    deadline = monotonic() + 60
+    while db.execute(asked).fetchone() != ("of tests",):
+        assert monotonic() < deadline
+        sleep(0.05)
+    db.execute("COMMENT ON SCHEMA public IS NULL")
+    assert db.execute(of_schema).fetchone() == (None,)
 
 
 def test_p12_changes_in_with_stand_at_the_top(db: psycopg.Connection) -> None:

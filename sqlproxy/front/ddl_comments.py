@@ -1,0 +1,59 @@
+"""COMMENT ON an index, a constraint of a table, a database, and the schema public."""
+
+from __future__ import annotations
+
+from sqlproxy.errors import (
+    UNDEFINED_OBJECT,
+    UNDEFINED_SCHEMA,
+    UNDEFINED_TABLE,
+    WRONG_OBJECT_TYPE,
+    SqlError,
+)
+from sqlproxy.front import definitions as d
+from sqlproxy.front.fromitems import check_schema
+from sqlproxy.front.scope import Names
+from sqlproxy.front.syntax import Node, strings
+from sqlproxy.schema import CONSTRAINT, INDEX
+
+
+def bind(body: Node, text: str, names: Names) -> d.Comment:
+    """Raises 42P01, 42704, 42809, 3F000."""
+    match body["objtype"]:
+        case "OBJECT_DATABASE":
+            return d.Comment("database", body["object"]["String"]["sval"], "", text)
+        case "OBJECT_SCHEMA":
+            name = body["object"]["String"]["sval"]
+            if name != "public":
+                raise SqlError(UNDEFINED_SCHEMA, f'schema "{name}" does not exist')
+            return d.Comment("schema", names.database, "", text)
+        case "OBJECT_INDEX":
+            return _index(strings(body["object"]["List"]["items"]), text, names)
+        case _:
+            return _constraint(strings(body["object"]["List"]["items"]), text, names)
+
+
+def _index(words: list[str], text: str, names: Names) -> d.Comment:
+    name = _name(words, names)
+    table = names.index(name)
+    if table is not None:
+        return d.Comment(INDEX, table.name, name, text)
+    if names.table(name) or names.view(name) or names.sequence(name):
+        raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not an index')
+    raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
+
+
+def _constraint(words: list[str], text: str, names: Names) -> d.Comment:
+    *of, name = words
+    table = names.table(_name(of, names))
+    if table is None:
+        raise SqlError(UNDEFINED_TABLE, f'relation "{".".join(of)}" does not exist')
+    if name not in table.named_parts(CONSTRAINT):
+        words_of = f'constraint "{name}" for table "{table.name}" does not exist'
+        raise SqlError(UNDEFINED_OBJECT, words_of)
+    return d.Comment(CONSTRAINT, table.name, name, text)
+
+
+def _name(words: list[str], names: Names) -> str:
+    keys = ("relname", "schemaname", "catalogname")
+    reference: Node = dict(zip(keys, reversed(words), strict=False))
+    return check_schema(reference, names.database, what="relation")
