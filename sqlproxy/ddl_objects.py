@@ -78,7 +78,7 @@ _ALTER_FIELDS: Final = frozenset(
 )
 _RENAME_FIELDS: Final = frozenset({"namespace", "name", "to", "views", "if_exists"})
 _COLUMN_FIELDS: Final = frozenset(
-    {"namespace", "name", "column", "to", "checks", "generated", "views"}
+    {"namespace", "name", "column", "to", "checks", "generated", "predicates", "views"}
 )
 
 
@@ -476,8 +476,9 @@ class RenameColumn(_OfRelation):
                 kind=InvalidArgument, column=to,
             )  # fmt: skip
         renamed = renamed_column(
-            table, column, to, args.get("checks") or {}, args.get("generated") or {}
-        )
+            table, column, to, args.get("checks") or {}, args.get("generated") or {},
+            args.get("predicates") or {},
+        )  # fmt: skip
         await _views_anew(t, namespace, table.id, args.get("views") or {}, column.id)
         await catalog.write(t, renamed)
         self.changed(namespace, name)
@@ -485,7 +486,12 @@ class RenameColumn(_OfRelation):
 
 
 def renamed_column(
-    table: Table, column: Column, to: str, checks: Mapping[str, str], generated: Mapping[str, str]
+    table: Table,
+    column: Column,
+    to: str,
+    checks: Mapping[str, str],
+    generated: Mapping[str, str],
+    predicates: Mapping[str, str],
 ) -> Table:
     """The table with the column under another name, and the given texts. Raises Refused."""
     columns: list[Column] = []
@@ -502,8 +508,15 @@ def renamed_column(
                 raise _unreadable(f"constraint {check.name}")
             check = replace(check, sql=checks[check.name])
         parts.append(check)
+    indexes = []
+    for index in table.indexes:
+        if column.id in index.where_columns:
+            if index.name not in predicates:
+                raise _unreadable(f"index {index.name}")
+            index = replace(index, where=predicates[index.name])
+        indexes.append(index)
     key = tuple(to if name == column.name else name for name in table.primary_key)
     return replace(
-        table, columns=tuple(columns), checks=tuple(parts), primary_key=key,
+        table, indexes=tuple(indexes), columns=tuple(columns), checks=tuple(parts), primary_key=key,
         version=table.version + 1,
     )  # fmt: skip

@@ -12,14 +12,15 @@ of a column may be left out:
     primary_key    [column, …]            primary_key_name
     hidden_key     true: no primary key was declared; the table gets `_rowid`
     indexes        [{name, columns: [column | {name, descending, nulls_first}, …], unique,
-                     include: [column, …], constraint, primary}, …]   `primary`: only of a table
-                   that is there, and has no primary key
+                     include: [column, …], constraint, primary, where, where_columns: [column, …]},
+                    …]   `primary`: only of a table that is there, and has no primary key; `where`:
+                   a partial index's predicate, which names `where_columns`
     checks         [{name, sql, columns: [column, …]}, …]
     foreign_keys   [{name, columns: [column, …], table, referenced: [column, …], on_delete,
                      on_update, deferrable, deferred}, …]
                    `referenced`: else the primary key of `table`
 
-Deliberately missing: indexes of expressions and partial ones, exclusion constraints, MATCH FULL,
+Deliberately missing: indexes of expressions, exclusion constraints, MATCH FULL,
 deferred unique constraints; the front end refuses them by name.
 """
 
@@ -29,7 +30,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from kv.base.errors import InvalidArgument, TooLarge
+from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import CHECKS_MAX, FOREIGN_KEYS_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX
 from sqlproxy import keys
@@ -55,7 +56,12 @@ COLUMN_FIELDS: Final = frozenset(
         *("generated", "uses", "on_update", "sequence"),
     }
 )
-INDEX_FIELDS: Final = frozenset({"name", "columns", "unique", "include", "constraint", "primary"})
+INDEX_FIELDS: Final = frozenset(
+    {
+        *("name", "columns", "unique", "include", "constraint", "primary"),
+        *("where", "where_columns"),
+    }
+)
 INDEX_COLUMN_FIELDS: Final = frozenset({"name", "descending", "nulls_first"})
 CHECK_FIELDS: Final = frozenset({"name", "sql", "columns"})
 FOREIGN_KEY_FIELDS: Final = frozenset(
@@ -211,10 +217,35 @@ def _index(table: Table, raw: Any) -> Index:
     if primary:
         check_primary(table, parts)
     unique, constraint = fields.get("unique", primary), fields.get("constraint", primary)
-    return Index(
+    where_sql = _optional_text(fields, "where", where) or ""
+    if where_sql and constraint:
+        raise InvalidArgument(f"{where}: a constraint is about all rows, it has no predicate")
+    uses = [_known(table, name).id for name in fields.get("where_columns") or ()]
+    made = Index(
         TableId(0), name, tuple(parts), bool(unique), tuple(include), bool(constraint),
-        primary=primary,
+        primary=primary, where=where_sql, where_columns=tuple(uses) if where_sql else (),
     )  # fmt: skip
+    if where_sql:
+        _check_predicate(table, made)
+    return made
+
+
+def _check_predicate(table: Table, index: Index) -> None:
+    """Raises InvalidArgument: it cannot be read, or names other columns."""
+    from sqlproxy.front.exprs import Column as Reference
+    from sqlproxy.front.exprs import walk
+    from sqlproxy.predicates import bound
+
+    try:
+        found = bound(table, index)
+    except Corruption as error:
+        raise InvalidArgument(error.message) from error
+    named = {one.attribute for one in walk(found) if isinstance(one, Reference)}
+    if not named <= set(index.where_columns):
+        raise InvalidArgument(
+            f"the predicate of an index of {table.path} names columns that are not among its "
+            "where_columns"
+        )
 
 
 def check_primary(table: Table, parts: Iterable[IndexColumn]) -> None:

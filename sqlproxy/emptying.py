@@ -333,6 +333,7 @@ def _droppable(table: Table, name: IndexName, there: Relations) -> Index:
         for key in other.foreign_keys
         if key.table == table.id
         and index.unique
+        and not index.where
         and sorted(key.referenced) == sorted(index.column_ids)
         and sum(sorted(c) == sorted(key.referenced) for _, c in table.unique_sets()) == 1
     ]

@@ -9,6 +9,9 @@ its own id, in partitions of its own (P6, P8).
         key      the indexed columns, then the user key of the row
         value    [1, included columns …]
 
+A partial index has entries only of rows of which its predicate is true (`IndexCodec.has`): whoever
+makes entries asks first.
+
 Components of keys are those of `sqlproxy.keys`, with the direction and the place of NULLs that the
 index has for each; the row's user key is its primary key, ascending. Values are msgpack arrays of
 stored forms; 1 is the format, another one is refused.
@@ -22,7 +25,7 @@ reading, writing or only removing is the state of the index, and the caller's bu
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,6 +62,12 @@ class IndexCodec:
         self.columns: tuple[Column, ...] = tuple(table.by_id(n) for n in index.column_ids)
         self.included: tuple[Column, ...] = tuple(table.by_id(n) for n in index.include)
         self.unique = index.unique
+        self._holds: Callable[[Sequence[Any]], bool] | None = None
+        if index.where:
+            from sqlproxy.predicates import holds  # reads SQL: not for tables without such indexes
+
+            self._holds = holds(table, index)
+        self._used = [(at[number], table.by_id(number)) for number in index.where_columns]
         self.positions = [at[number] for number in index.column_ids]
         self._ids = list(index.column_ids)
         self._include_ids = list(index.include)
@@ -73,6 +82,32 @@ class IndexCodec:
         self._key_encoders = [keys.encoder_of(column.resolved) for column in key]
 
     # -- writing
+
+    def has(self, row: Sequence[Any]) -> bool:
+        """Whether a row in user form has an entry. Raises SqlError: what a predicate computes may
+        fail.
+        """
+        return self._holds is None or self._holds(row)
+
+    def had(self, row: Sequence[Any]) -> bool:
+        """The same of a row that is stored: one of which the predicate fails never got an entry."""
+        if self._holds is None:
+            return True
+        from sqlproxy.errors import SqlError
+
+        try:
+            return self._holds(row)
+        except SqlError:
+            return False
+
+    def has_slots(self, slots: Sequence[Any]) -> bool:
+        """`has` of a row in stored form."""
+        if self._holds is None:
+            return True
+        row: list[Any] = [None] * len(self.table.columns)
+        for place, column in self._used:
+            row[place] = _user(column, slots[column.id])
+        return self._holds(row)
 
     def entry(self, row: Sequence[Any]) -> tuple[bytes, bytes]:
         """`(user key, value)` for a row in user form, in declared order. Raises InvalidArgument,

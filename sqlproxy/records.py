@@ -234,6 +234,9 @@ def _encode_extra(table: Table) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if table.indexes:
         found["indexes"] = [_encode_index(index) for index in table.indexes]
+    if partial := [index for index in table.indexes if index.where]:
+        # a field of its own: a program that knows no partial indexes refuses the table
+        found["predicates"] = [[i.id, i.where, list(i.where_columns)] for i in partial]
     if table.checks:
         found["checks"] = [[c.name, c.sql, list(c.columns), c.state] for c in table.checks]
     if table.foreign_keys:
@@ -305,15 +308,27 @@ _PARTS: Final[dict[str, Callable[[list[Any]], Any]]] = {
 
 def _with_extra(table: Table, extra: dict[str, Any]) -> Table:
     found: dict[str, Any] = {}
+    predicates: dict[int, tuple[str, tuple[int, ...]]] = {}
     for name, value in extra.items():
         if name in ("primary_key_name", "frozen", "owner", "comment"):
             found[name] = value
         elif name == "acl":
             found[name] = _decode_acl(value)
+        elif name == "notes":
+            found[name] = tuple((kind, part, text) for kind, part, text in value)
+        elif name == "predicates":
+            predicates = {number: (sql, tuple(uses)) for number, sql, uses in value}
         elif name == "referenced_by":
             found[name] = tuple(TableId(number) for number in value)
         else:
             found[name] = tuple(_PARTS[name](row) for row in value)
+    if predicates:
+        found["indexes"] = tuple(
+            replace(i, where=predicates[i.id][0], where_columns=predicates[i.id][1])
+            if i.id in predicates
+            else i
+            for i in found["indexes"]
+        )
     return replace(table, **found)
 
 

@@ -164,6 +164,13 @@ class Index:
     state: str = PUBLIC
     primary: bool = False  # it is the primary key of a table whose rows lie by `_rowid`
     since: int = 0  # an older snapshot does not have all its entries; 0: it is as old as the table
+    where: str = ""  # of a partial index: only rows of which this is true have entries …
+    where_columns: tuple[int, ...] = ()  # … the ids of the columns that it names
+
+    @property
+    def used_ids(self) -> frozenset[int]:
+        """The columns on which a row's entry depends."""
+        return frozenset((*self.column_ids, *self.include, *self.where_columns))
 
     @property
     def column_ids(self) -> tuple[int, ...]:
@@ -423,7 +430,7 @@ class Table:
         if self.primary_key:
             yield self.primary_key_name, tuple(c.id for c in self.key_columns)
         for index in self.indexes:
-            if index.unique and index.state == PUBLIC:
+            if index.unique and index.state == PUBLIC and not index.where:
                 yield index.name, index.column_ids
 
     @staticmethod

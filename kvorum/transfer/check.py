@@ -166,6 +166,8 @@ class Check:
                 if type(row[at]) is int:
                     self._top(ctx, table, column.id, row[at])
             for index, of in codecs:
+                if not of.had(row):
+                    continue
                 where, entry = of.entry_of(slots)
                 wanted.append((index, key, table_prefix(index.id) + where, entry))
         found, _ = await self._services.txn().multi_get([w[2] for w in wanted], ctx.state["at"])
@@ -192,7 +194,9 @@ class Check:
         for (key, value, row_key), there in zip(keys, found, strict=True):
             entry = None
             if there is not None:
-                entry = of.entry_of(rows.decode_slots(row_key[_PREFIX:], there[0]))
+                row = rows.decode_row(row_key[_PREFIX:], there[0])
+                slots = rows.decode_slots(row_key[_PREFIX:], there[0])
+                entry = of.entry_of(slots) if of.had(row) else None
             if entry != (key[_PREFIX:], value):
                 how = "no row" if there is None else "a row with other values"
                 message = f"the entry {key[_PREFIX:]!r:.80} leads to {how} ({row_key[4:]!r:.80})"

@@ -168,6 +168,12 @@ class AlterTable(Change):
                 detail="Cannot create a primary key or unique constraint using such an index.",
                 kind=InvalidArgument,
             )  # fmt: skip
+        if index.where:
+            raise refusal(
+                "42809", f'"{had}" is a partial index',
+                detail="Cannot create a primary key or unique constraint using such an index.",
+                kind=InvalidArgument,
+            )  # fmt: skip
         if index.constraint:
             raise refusal(
                 "55000", f'index "{had}" is already associated with a constraint',

@@ -81,11 +81,26 @@ def entries(table: Table, index: Index, found: Found) -> dict[bytes, bytes]:
     prefix = table_prefix(index.id)
     wanted: dict[bytes, bytes] = {}
     for key, value, _ in found:
-        at, entry = codec.entry_of(row_codec.decode_slots(key[_PREFIX:], value))
+        slots = row_codec.decode_slots(key[_PREFIX:], value)
+        if index.where and not _holds(codec, slots):
+            continue
+        at, entry = codec.entry_of(slots)
         if at in wanted:
             raise duplicated(codec, at)
         wanted[at] = entry
     return {prefix + at: entry for at, entry in wanted.items()}
+
+
+def _holds(codec: IndexCodec, slots: Sequence[Any]) -> bool:
+    """Of a partial index. Raises KvorumError: what the predicate fails with."""
+    from sqlproxy.errors import SqlError
+
+    try:
+        return codec.has_slots(slots)
+    except SqlError as error:
+        raise refusal(
+            error.sqlstate, error.message, detail=error.detail, kind=InvalidArgument
+        ) from error
 
 
 async def put_entries(

@@ -55,7 +55,7 @@ class DropColumn(Change):
         column = column_of(table, args)
         gone, told = await self._along(t, table, column, cascade=bool(args.get("cascade")))
         ids = {c.id for c in gone}
-        indexes = [i for i in table.indexes if ids & {*i.column_ids, *i.include}]
+        indexes = [i for i in table.indexes if ids & i.used_ids]
         ctx.state.update(
             table=table.id, columns=sorted(ids), cascaded=told,
             before=records.encode_table(table), indexes=[i.name for i in indexes],
@@ -80,7 +80,7 @@ class DropColumn(Change):
         lines = [f"view {view.name} depends on {what}" for view in views]
         lines += [f"column {c.name} of table {table.name} depends on {what}" for c in generated]
         for index in table.indexes:
-            if index.unique and column.id in index.column_ids:
+            if index.unique and not index.where and column.id in index.column_ids:
                 lines += referring_lines(there, table, set(index.column_ids), f"index {index.name}")
         if lines and (not cascade or len(lines) > len(generated)):
             # views and foreign keys of other tables are dropped by name first
@@ -147,7 +147,7 @@ def _hidden(table: Table, ids: set[int]) -> Table:
     )  # fmt: skip
     checks = tuple(check for check in table.checks if not ids & set(check.columns))
     indexes = tuple(
-        replace(i, constraint=False, primary=False) if ids & {*i.column_ids, *i.include} else i
+        replace(i, constraint=False, primary=False) if ids & i.used_ids else i
         for i in table.indexes
     )
     return replace(table, columns=columns, checks=checks, indexes=indexes)

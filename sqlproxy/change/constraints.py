@@ -293,7 +293,8 @@ def parent_key(parent: Table, key: ForeignKey, values: Sequence[Any]) -> bytes:
         encoded = rows.codec(parent).encode_key([given[number] for number in primary])
         return table_prefix(parent.id) + encoded
     for index in parent.indexes:
-        if index.unique and index.state == PUBLIC and set(index.column_ids) == set(key.referenced):
+        usable = index.unique and index.state == PUBLIC and not index.where
+        if usable and set(index.column_ids) == set(key.referenced):
             codec = index_codec(parent, index)
             return table_prefix(index.id) + codec.prefix([given[n] for n in index.column_ids])
     raise AssertionError("what a foreign key refers to is unique")

@@ -195,11 +195,15 @@ class AlterType(Change):
 def _plain(table: Table, args: Mapping[str, Any]) -> list[Index]:
     """The indexes that go and come again."""
     names, column = names_in(args, "indexes"), column_of(table, args)
-    return [i for i in table.indexes if i.name in names and not i.unique and _has(i, column)]
+    return [
+        i
+        for i in table.indexes
+        if i.name in names and not (i.unique or i.where) and _has(i, column)
+    ]
 
 
 def _has(index: Index, column: Column) -> bool:
-    return column.id in (*index.column_ids, *index.include)
+    return column.id in index.used_ids
 
 
 def _again(table: Table, index: Index) -> dict[str, Any]:

@@ -8,6 +8,8 @@ component is given by `=` or a list until one has only a range, which is the las
     all of a unique key    4  (at most one row for each combination of lists)
     components given       2  each
     a range behind them    1
+    a partial index        1  more: it is there for this question. It is a way only where the WHERE
+                              implies its predicate (sqlproxy.fast.implying)
 
 Deliberately missing: statistics; OR of different columns (the whole table is read, or what the
 other conjuncts leave).
@@ -19,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sqlproxy.fast.implying import usable
 from sqlproxy.front.exprs import AnyAll, Call, CaseValue, Cast, Column, Const, Expr, SubQuery, walk
 from sqlproxy.front.registry import BPCHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, TEXT, VARCHAR
 from sqlproxy.schema import PUBLIC, Index, Table
@@ -72,6 +75,16 @@ class Access:
         return not (self.given or self.low or self.high or self.prefix)
 
     @property
+    def partial(self) -> bool:
+        """Whether its index has some rows only."""
+        return self.index is not None and bool(self.index.where)
+
+    @property
+    def all_rows(self) -> bool:
+        """Whether it reads every row of the table."""
+        return self.whole and not self.partial
+
+    @property
     def exprs(self) -> list[Expr]:
         """What has to be known before it can be gone."""
         ends = [end.expr for end in (self.low, self.high) if end is not None]
@@ -80,7 +93,7 @@ class Access:
     @property
     def score(self) -> int:
         ranged = bool(self.low or self.high or self.prefix)
-        return 4 * self.points + 2 * len(self.given) + ranged
+        return 4 * self.points + 2 * len(self.given) + ranged + self.partial
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +116,14 @@ def choose(
     ways += [
         _access(index, tuple(c.column for c in index.columns), index.unique, found)
         for index in table.indexes
-        if index.state == PUBLIC
+        if index.state == PUBLIC and usable(table, index, conditions)
     ]
     best = max(ways, key=lambda way: way.score)
     if order and not best.points:
         # what is as narrow and already sorted spares the sort
         for way in ways:
             sorted_way = _ordered(table, way, order)
-            if sorted_way is not None and (way.score == best.score or best.whole):
+            if sorted_way is not None and (way.score == best.score or best.all_rows):
                 return sorted_way, True
     if not order:
         return best, True

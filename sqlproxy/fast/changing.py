@@ -50,8 +50,19 @@ class _Index:
     unique: bool
     adds: bool  # not while it is delete-only
 
-    def entry(self, row: Row) -> tuple[bytes, bytes, bool]:
-        """Storage key, value, and whether nobody else may have the key."""
+    def entry(self, row: Row) -> tuple[bytes, bytes, bool] | None:
+        """Storage key, value, and whether nobody else may have the key; None: a partial index has
+        no entry of the row. Raises SqlError of its predicate.
+        """
+        if not self.codec.has(row):
+            return None
+        return self._made(row)
+
+    def stored(self, row: Row) -> tuple[bytes, bytes, bool] | None:
+        """The same of a row that is there, perhaps from before the index."""
+        return self._made(row) if self.codec.had(row) else None
+
+    def _made(self, row: Row) -> tuple[bytes, bytes, bool]:
         key, value = self.codec.entry(row)
         alone = self.unique and not any(row[place] is None for place in self.places)
         return self.prefix + key, value, alone
@@ -120,8 +131,8 @@ class TableWriter:
         key = self.prefix + key
         self._put_new(t, key, value, row)
         for index in self._indexes:
-            if index.adds:
-                at, entry, alone = index.entry(row)
+            if index.adds and (made := index.entry(row)) is not None:
+                at, entry, alone = made
                 if alone:
                     self._put_new(t, at, entry, row)
                 else:
@@ -168,7 +179,9 @@ class TableWriter:
                 continue
             alone, others = Part([], [], True), Part([], [], False)
             for row in zip(*columns, strict=True):
-                at, entry, new = index.entry(row)
+                if (made := index.entry(row)) is None:
+                    continue
+                at, entry, new = made
                 part = alone if new else others
                 part.keys.append(at)
                 part.values.append(entry)
@@ -187,15 +200,17 @@ class TableWriter:
             t.delete(old.key)
             self._put_new(t, key, value, row)
         for index in self._indexes:
-            before, told, _ = index.entry(old.values)
-            at, entry, alone = index.entry(row)
-            if before != at:
+            had, made = index.stored(old.values), index.entry(row)
+            before, told = (None, None) if had is None else had[:2]
+            if before is not None and (made is None or made[0] != before):
                 t.delete(before)
-            if index.adds and (before != at or told != entry):
-                if alone and before != at:
-                    self._put_new(t, at, entry, row)
-                else:
-                    t.put(at, entry)
+            if made is None or not index.adds:
+                continue
+            at, entry, alone = made
+            if before != at and alone:
+                self._put_new(t, at, entry, row)
+            elif before != at or told != entry:
+                t.put(at, entry)
         return key
 
     def delete(self, t: Writes, old: Stored) -> None:
@@ -204,7 +219,8 @@ class TableWriter:
             raise being_changed(self.table)
         t.delete(old.key)
         for index in self._indexes:
-            t.delete(index.entry(old.values)[0])
+            if (had := index.stored(old.values)) is not None:
+                t.delete(had[0])
 
     def _put_new(self, t: Writes, key: bytes, value: bytes, row: Row) -> None:
         try:
@@ -227,9 +243,12 @@ class TableWriter:
             if before is None or before.key != key:
                 wanted.append((n, key, None))
             for index in self._indexes:
-                at, _, alone = index.entry(row)
-                if alone and index.adds and (before is None or index.entry(before.values)[0] != at):
-                    wanted.append((n, at, index))
+                made = index.entry(row) if index.adds else None
+                if made is None or not made[2]:
+                    continue
+                had = None if before is None else index.stored(before.values)
+                if had is None or had[0] != made[0]:
+                    wanted.append((n, made[0], index))
         unique = sorted({at for _, at, _ in wanted})
         found = dict(zip(unique, await found_at(t, unique), strict=True))
         taken: list[Taken | None] = [None] * len(rows)

@@ -46,6 +46,19 @@ class Reads(Protocol):
         """`scan` without keys and versions, and its resume key; None: it has to be `scan`."""
         ...
 
+    @property
+    def start_ts(self) -> int:
+        """What is read is of then."""
+        ...
+
+    async def scan_sealed(
+        self, start: bytes, end: bytes, *, limit: int
+    ) -> tuple[bytes, bytes, bytes | None] | None:
+        """Lengths and bytes of the next records as they are stored, and the resume key, for
+        `sqlproxy.arrow_pages`; None: it has to be `scan_values`.
+        """
+        ...
+
 
 class Stored(NamedTuple):
     """A row as it is in the store. `key`: the storage key; `values`: all columns of the descriptor,
@@ -175,6 +188,8 @@ class TableReader:
             touched.scanned += len(page.items)
             for key, raw, version in page.items:
                 row = self.stored(key, raw, version)
+                if not self._index.had(row.values):
+                    continue
                 entry = self._index.entry(row.values)[0]
                 if entry in wanted or any(_within(entry, span) for span in spans.ranges):
                     found.append((entry, row))

@@ -199,7 +199,10 @@ def _unique_index(parent: Table, columns: Sequence[int]) -> Index:
     return next(
         index
         for index in parent.indexes
-        if index.unique and index.state == PUBLIC and set(index.column_ids) == set(columns)
+        if index.unique
+        and index.state == PUBLIC
+        and not index.where
+        and set(index.column_ids) == set(columns)
     )
 
 
@@ -325,7 +328,9 @@ def _access(child: Table, key: ForeignKey, values: Sequence[Any]) -> Access:
     by_column = dict(zip(key.columns, values, strict=True))
     own = tuple(column.id for column in child.key_columns)
     ways: list[tuple[Index | None, tuple[int, ...], bool]] = [(None, own, True)]
-    ways += [(i, i.column_ids, i.unique) for i in child.indexes if i.state == PUBLIC]
+    ways += [
+        (i, i.column_ids, i.unique) for i in child.indexes if i.state == PUBLIC and not i.where
+    ]
     for index, components, unique in ways:
         head = components[: len(by_column)]
         if set(head) == set(by_column):

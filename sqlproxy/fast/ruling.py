@@ -40,6 +40,11 @@ def condition_of(table: Table, names: Names, style: Style, sql: str) -> Fn:
     return _Ruling(table, names, style, {})._condition(sql)
 
 
+def bound_condition(table: Table, names: Names, style: Style, sql: str) -> Expr:
+    """The same, bound and not compiled. Raises SqlError."""
+    return _Ruling(table, names, style, {}).bound(sql)
+
+
 class _Ruling:
     def __init__(
         self, table: Table, names: Names, style: Style, numbered: Mapping[int, str]
@@ -110,8 +115,11 @@ class _Ruling:
         return self._kept(compile(found))
 
     def _condition(self, sql: str) -> Fn:
+        return self._kept(compile(self.bound(sql)))
+
+    def bound(self, sql: str) -> Expr:
         expr = self._binder.expr(parse_expression(sql), self._scope)
-        return self._kept(compile(self._binder.casts.must(expr, BOOL, what="CHECK")))
+        return self._binder.casts.must(expr, BOOL, what="CHECK")
 
     def _kept(self, compiled: Compiled) -> Fn:
         self._sequences |= compiled.sequences

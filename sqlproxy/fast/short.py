@@ -169,5 +169,5 @@ def _touches_index(plan: UpdatePlan, writer: TableWriter) -> bool:
     table = plan.table
     places = {place for place, _ in (*writer.rules.generated, *writer.rules.on_update)}
     changed = plan.assignments.changed | {table.columns[place].id for place in places}
-    held = {n for index in table.indexes for n in (*index.column_ids, *index.include)}
+    held = {n for index in table.indexes for n in index.used_ids}
     return bool(changed & held)

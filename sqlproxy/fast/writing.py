@@ -25,16 +25,18 @@ from sqlproxy.errors import (
 from sqlproxy.fast.access import choose
 from sqlproxy.fast.changing import TableWriter, Taken
 from sqlproxy.fast.deferring import Deferred
+from sqlproxy.fast.implying import usable
 from sqlproxy.fast.reading import Stored, TableReader, Touched, found_at
 from sqlproxy.fast.referring import Children, Gone, Tables, check_parents, places
 from sqlproxy.fast.rules import Row
 from sqlproxy.fast.single import Single, single_of
 from sqlproxy.front.compiling import Fn, compile
+from sqlproxy.front.dml import no_arbiter
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Default, Expr
 from sqlproxy.front.statements import Assignment, Conflict, Delete, Insert, Target, Update, shown
 from sqlproxy.rows import codec
-from sqlproxy.schema import Table
+from sqlproxy.schema import PUBLIC, Table
 from txn.transaction import Transaction
 
 Values = Sequence[Any]
@@ -341,6 +343,15 @@ class _OnConflict:
         elif conflict.columns:
             wanted = set(conflict.columns)
             self._names = frozenset(n for n, ids in table.unique_sets() if set(ids) == wanted)
+            given = [] if conflict.predicate is None else [conflict.predicate]
+            self._names |= frozenset(
+                i.name
+                for i in table.indexes
+                if i.where and i.unique and i.state == PUBLIC and set(i.column_ids) == wanted
+                if usable(table, i, given)
+            )
+            if not self._names and conflict.predicate is not None:
+                raise no_arbiter()
         self._where = None if conflict.where is None else compile(conflict.where).fn
         self._projection = _Projection(table)
         self._changes = (
@@ -405,7 +416,7 @@ class _Assignments:
         self._check_identities(assignments)
         self._assigned = frozenset(at)
         unique = {number for _, ids in table.unique_sets() for number in ids}
-        unique |= {n for i in table.indexes if i.unique for n in i.column_ids}
+        unique |= {n for i in table.indexes if i.unique for n in i.used_ids}
         computed = {
             c.id for c in table.columns if c.generated is not None or c.on_update is not None
         }

@@ -22,6 +22,7 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
+from sqlproxy.front import binder as binding
 from sqlproxy.front import ddl_comments, ddl_extensions, ddl_types
 from sqlproxy.front import definitions as d
 from sqlproxy.front.compiling import fold
@@ -30,14 +31,16 @@ from sqlproxy.front.ddl_tables import Draft, twice
 from sqlproxy.front.ddl_texts import query_text, text_of, unqualified, uses_of, with_targets
 from sqlproxy.front.dialect import Extras
 from sqlproxy.front.exprs import Column, Const, Expr, walk
-from sqlproxy.front.fromitems import check_schema, table_columns
+from sqlproxy.front.fromitems import check_schema, item_columns, table_columns
+from sqlproxy.front.immutability import immutable
 from sqlproxy.front.query import Queries
 from sqlproxy.front.registry import BOOL, format_type
 from sqlproxy.front.resolve import ASSIGNMENT
-from sqlproxy.front.scope import Rel, Scope, columns_of
+from sqlproxy.front.scope import Parameters, Rel, Scope, columns_of
 from sqlproxy.front.statements import Ignored, ItemColumn, Select
-from sqlproxy.front.syntax import Node, at, find, strings, unwrap
+from sqlproxy.front.syntax import Node, at, find, parse_expression, strings, unwrap
 from sqlproxy.pg.oids import canonical
+from sqlproxy.pg.style import DEFAULT
 from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.schema import Table, View
 
@@ -223,8 +226,6 @@ class Definitions:
         table = self.queries.items.table(body["relation"], "index")
         if body.get("accessMethod", "btree") != "btree":
             raise unsupported(f"the access method {body['accessMethod']}", hint="There is btree.")
-        if "whereClause" in body:
-            raise unsupported("a partial index")
         if body.get("tableSpace"):
             raise unsupported("a tablespace")
         if body.get("nulls_not_distinct"):
@@ -234,10 +235,34 @@ class Definitions:
         include = tuple(
             index_part(n["IndexElem"], known).column for n in body.get("indexIncludingParams", ())
         )
+        where, used = "", tuple[str, ...]()
+        if "whereClause" in body:
+            where, used = self.predicate(body["whereClause"], table)
         key = d.KeyDef(
-            name=body.get("idxname"), parts=parts, unique=bool(body.get("unique")), include=include
-        )
+            name=body.get("idxname"), parts=parts, unique=bool(body.get("unique")), include=include,
+            where=where, where_columns=used,
+        )  # fmt: skip
         return d.CreateIndex(table, key, bool(body.get("if_not_exists")))
+
+    def predicate(self, node: Node, table: Table) -> tuple[str, tuple[str, ...]]:
+        """Of a partial index: its text, and the columns that it names. Raises SqlError (42P17)."""
+        items = item_columns(table)
+        expr, used = self.over_columns(node, items, table.name, "index predicates")
+        expr = self.binder.casts.must(expr, BOOL, what="WHERE")
+        if not immutable(expr):
+            raise SqlError("42P17", "functions in index predicate must be marked IMMUTABLE")
+        text = text_of(unqualified(node))
+        usual = binding.Binder(self.names, Parameters(allowed=False), DEFAULT)
+        scope = Scope()
+        columns = columns_of(table.name, items, 0)
+        scope.rels.append(Rel(table.name, tuple(c.name for c in items), columns))
+        again = usual.casts.must(usual.expr(parse_expression(text), scope), BOOL, what="WHERE")
+        if again != expr:
+            raise unsupported(
+                "an index predicate whose constants depend on settings of the session",
+                hint="Write dates as YYYY-MM-DD and times with their time zone.",
+            )
+        return text, used
 
     # -- views
 

@@ -50,6 +50,8 @@ class KeyDef:
     primary: bool = False
     constraint: bool = False
     include: tuple[str, ...] = ()
+    where: str = ""  # of a partial index
+    where_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,14 @@ _MERGES: Final = {"update": "w", "delete": "d", "insert": "a"}
 _OVERRIDING: Final = {"OVERRIDING_USER_VALUE": "user", "OVERRIDING_SYSTEM_VALUE": "system"}
 
 
+def no_arbiter() -> SqlError:
+    """ON CONFLICT names what no unique index is of."""
+    return SqlError(
+        INVALID_COLUMN_REFERENCE,
+        "there is no unique or exclusion constraint matching the ON CONFLICT specification",
+    )
+
+
 class Writes:
     """Binds data-modifying statements; one per statement."""
 
@@ -293,12 +301,19 @@ class Writes:
         infer = body.get("infer", {})
         constraint = infer.get("conname")
         columns: tuple[int, ...] = ()
+        predicate: Expr | None = None
         if constraint is not None:
             self._check_constraint(table, constraint)
         elif "indexElems" in infer:
             columns = self._inferred(infer, table)
+            if "whereClause" in infer:
+                scope = Scope()
+                seen = columns_of(table.name, target.columns, 0)
+                scope.rels.append(Rel(table.name, tuple(c.name for c in target.columns), seen))
+                with self.queries.within("ON CONFLICT"):
+                    predicate = self.binder.condition(infer["whereClause"], scope, "WHERE")
         if body["action"] == "ONCONFLICT_NOTHING":
-            return Conflict(columns, constraint)
+            return Conflict(columns, constraint, predicate=predicate)
         if constraint is None and not columns:
             raise SqlError(
                 SYNTAX_ERROR,
@@ -321,11 +336,11 @@ class Writes:
         if "whereClause" in body:
             with self.queries.within("WHERE"):
                 where = self.binder.condition(body["whereClause"], scope, "WHERE")
-        return Conflict(columns, constraint, assignments, where)
+        return Conflict(columns, constraint, assignments, where, predicate)
 
     @staticmethod
     def _check_constraint(table: Table, name: str) -> None:
-        unique = {i.name for i in table.indexes if i.unique} | {
+        unique = {i.name for i in table.indexes if i.unique and not i.where} | {
             table.primary_key_name or f"{table.name}_pkey"
         }
         if name not in unique:
@@ -335,8 +350,6 @@ class Writes:
 
     @staticmethod
     def _inferred(infer: Node, table: Table) -> tuple[int, ...]:
-        if "whereClause" in infer:
-            raise unsupported("ON CONFLICT with an index predicate", position=at(infer))
         wanted = []
         for node in infer["indexElems"]:
             part = node["IndexElem"]
@@ -347,12 +360,13 @@ class Writes:
         keys = [frozenset(shown_columns[n] for n in table.primary_key if n in shown_columns)]
         if table.plain:
             keys = [frozenset((1,))]
-        keys += [frozenset(i.column_ids) for i in table.indexes if i.unique and i.state == "public"]
+        keys += [
+            frozenset(i.column_ids)
+            for i in table.indexes
+            if i.unique and i.state == "public" and (not i.where or "whereClause" in infer)
+        ]
         if frozenset(wanted) not in keys:
-            raise SqlError(
-                INVALID_COLUMN_REFERENCE,
-                "there is no unique or exclusion constraint matching the ON CONFLICT specification",
-            )
+            raise no_arbiter()
         return tuple(dict.fromkeys(wanted))
 
     # -- SET

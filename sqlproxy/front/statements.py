@@ -207,14 +207,16 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """ON CONFLICT. `columns`: ids of the unique columns meant, () = any; `constraint`: by name. No
-    assignments: DO NOTHING. Expressions see the existing row, then the proposed one.
+    """ON CONFLICT. `columns`: ids of the unique columns meant, () = any; `constraint`: by name.
+    `predicate`: the WHERE behind the columns, which chooses partial indexes, too. No assignments:
+    DO NOTHING. Expressions see the existing row, then the proposed one.
     """
 
     columns: tuple[int, ...] = ()
     constraint: str | None = None
     assignments: tuple[Assignment, ...] | None = None
     where: Expr | None = None
+    predicate: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,9 +68,14 @@ def index(table: Table, index: Index, schema: str = "public.") -> str:
         elif part.nulls_first:
             text += " NULLS FIRST"
         parts.append(text)
-    return _index(table, index.name, index.unique, ", ".join(parts), schema) + _include(
-        table, index
-    )
+    text = _index(table, index.name, index.unique, ", ".join(parts), schema)
+    return text + _include(table, index) + (f" WHERE {predicate(index)}" if index.where else "")
+
+
+def predicate(index: Index) -> str:
+    """Of a partial index; PostgreSQL shows a comparison in parentheses."""
+    sql = index.where
+    return sql if _wrapped(sql) or _PLAIN.fullmatch(sql) else f"({sql})"
 
 
 def _include(table: Table, index: Index) -> str:

@@ -87,6 +87,7 @@ def index_entry(
         options=options,
         definition=definitions.index(table, index),
         short=definitions.index(table, index, ""),
+        predicate=definitions.predicate(index) if index.where else None,
     )
     if not index.constraint:
         return
@@ -121,6 +122,7 @@ def _index_rows(
     options: list[int],
     definition: str,
     short: str,
+    predicate: str | None = None,
 ) -> None:
     every = [*parts, *include]
     kinds = [types.by_name(c.type) for c in every]
@@ -158,6 +160,7 @@ def _index_rows(
             "indcollation": [facts.collation(k.oid) for k, _ in keys],
             "indclass": [facts.opclass(k.oid) for k, _ in keys],
             "indoption": options,
+            "indpred": predicate,
             "_def": definition,
             "_short": short,
             "_columns": [quoted(c.name) for c in every],
@@ -201,6 +204,7 @@ def _referenced(table: Table, wanted: tuple[int, ...]) -> tuple[int, int]:
     if tuple(sorted(c.id for c in table.key_columns)) == tuple(sorted(wanted)):
         return oids.primary_index(table.id), oids.key_constraint(table.id)
     for index in table.indexes:
-        if index.unique and sorted(index.column_ids) == sorted(wanted):
+        whole = index.unique and not index.where
+        if whole and sorted(index.column_ids) == sorted(wanted):
             return oids.relation(index.id), oids.key_constraint(index.id)
     return 0, 0

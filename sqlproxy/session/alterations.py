@@ -148,7 +148,7 @@ async def _set_type(session: SqlSession, table: str, action: d.SetType) -> None:
     if column.default_sql is not None:
         value = await _default_as(session, column, action.type)
         changes |= {"default_sql": column.default_sql, "default_stored": value}
-    plain = [i for i in there.indexes if column.id in (*i.column_ids, *i.include) and not i.unique]
+    plain = [i for i in there.indexes if column.id in i.used_ids and not (i.unique or i.where)]
     if plain:
         changes["indexes"] = [index.name for index in plain]
     await run(session, "AlterType" if plain else "ChangeType", {"name": table, **changes})

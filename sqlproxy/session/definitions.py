@@ -113,6 +113,7 @@ def index_args(key: d.KeyDef) -> dict[str, Any]:
         "include": list(key.include),
         "constraint": key.constraint,
         **({"primary": True} if key.primary else {}),
+        **({"where": key.where, "where_columns": list(key.where_columns)} if key.where else {}),
     }
 
 

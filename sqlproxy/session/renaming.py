@@ -61,8 +61,8 @@ async def _constraint(session: SqlSession, table: str, name: str, to: str) -> No
 
 
 def _texts_of_column(declared: Declared, bound: d.Rename) -> dict[str, Any]:
-    """Of checks, generated columns and views. Nothing if there is no such column: the procedure
-    says so.
+    """Of checks, generated columns, predicates of indexes and views. Nothing if there is no such
+    column: the procedure says so.
     """
     table, old, new = declared.table(bound.relation), bound.part, bound.new_name
     column = None
@@ -92,6 +92,11 @@ def _texts_of_column(declared: Declared, bound: d.Rename) -> dict[str, Any]:
             c.name: renaming.expression(c.generated, old, new)
             for c in table.columns
             if c.generated is not None and number in c.uses
+        },
+        "predicates": {
+            index.name: renaming.expression(index.where, old, new)
+            for index in table.indexes
+            if number in index.where_columns
         },
         "views": {
             view.name: renaming.view_of_column(view, declared, after, table, old, new)

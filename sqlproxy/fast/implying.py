@@ -1,0 +1,254 @@
+"""Whether a WHERE implies a partial index's predicate, so that the index has every row meant. Pure.
+
+Each conjunct of the predicate must be implied, by one of
+
+    the same conjunct                    compared as bound: columns by id, constants with their types
+    col = const, col IN (consts)         the conjunct is computed for each of these values
+    col < const (and its like)           of the same column and comparison, where values are whole
+                                         numbers, dates or exact numbers: a > 5 implies a > 3
+    a comparison of the column           implies that it is not NULL
+    one arm of an OR                     that is implied by itself
+
+and nothing else: what is not understood is not implied, and the index not used. A parameter is no
+constant: plans are kept for all its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from sqlproxy import predicates
+from sqlproxy.errors import SqlError
+from sqlproxy.front.compiling import compile
+from sqlproxy.front.env import Env
+from sqlproxy.front.exprs import (
+    AnyAll,
+    ArrayExpr,
+    Call,
+    CaseValue,
+    Cast,
+    Column,
+    Const,
+    Expr,
+    IsBool,
+    IsNull,
+    Logic,
+    SubQuery,
+    conjuncts,
+    walk,
+)
+from sqlproxy.front.registry import BOOL, INT2, INT4, INT8, TEXT, VARCHAR
+from sqlproxy.schema import Index, Table
+
+_EXACT: Final = frozenset((BOOL, INT2, INT4, INT8, TEXT, VARCHAR, 1082))
+"""Types whose equal values are the same value: what is computed of one holds of the other."""
+_COMPARISONS: Final = frozenset(("=", "<>", "<", "<=", ">", ">="))
+_FLIPPED: Final = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_PARTS_MAX: Final = 64  # values of an IN, arms of an OR: what has more is not looked at
+
+_remembered: dict[tuple[int, int], tuple[Table, Index, tuple[Expr, ...]]] = {}
+
+
+def parts(table: Table, index: Index) -> tuple[Expr, ...]:
+    """The conjuncts of the predicate, remembered by the objects. Raises Corruption."""
+    key = id(table), id(index)
+    found = _remembered.get(key)
+    if found is None or found[0] is not table or found[1] is not index:
+        if len(_remembered) >= 1_024:
+            _remembered.clear()
+        found = _remembered[key] = table, index, conjuncts(predicates.bound(table, index))
+    return found[2]
+
+
+def usable(table: Table, index: Index, conditions: Sequence[Expr]) -> bool:
+    """Whether the index has an entry of every row of which all conditions are true."""
+    if not index.where:
+        return True
+    given = [part for one in conditions for part in conjuncts(one)]
+    return _all(table, given, parts(table, index))
+
+
+def _all(table: Table, given: Sequence[Expr], wanted: Sequence[Expr]) -> bool:
+    return all(_implied(table, given, one) for one in wanted)
+
+
+def _implied(table: Table, given: Sequence[Expr], wanted: Expr) -> bool:
+    shape = _shape(table, _plain(wanted))
+    if any(_shape(table, _plain(one)) == shape for one in given):
+        return True
+    if isinstance(wanted, Logic) and wanted.op == "or" and len(wanted.args) <= _PARTS_MAX:
+        return any(_all(table, given, conjuncts(arm)) for arm in wanted.args)
+    return any(_by_one(table, one, wanted) for one in given)
+
+
+def _by_one(table: Table, given: Expr, wanted: Expr) -> bool:
+    given, wanted = _plain(given), _plain(wanted)
+    if isinstance(wanted, IsNull) and wanted.negated:
+        shape = _shape(table, _bare(wanted.arg))
+        return any(_shape(table, _bare(one)) == shape for one in _strict_in(given))
+    if (values := _values(table, given)) is not None:
+        return _computed(table, *values, wanted)
+    return _narrower(table, given, wanted)
+
+
+def _strict_in(given: Expr) -> Iterator[Expr]:
+    """What cannot be NULL where this is true."""
+    match given:
+        case Call(operator=operator, proc=proc, args=args) if operator in _COMPARISONS:
+            if proc.strict:
+                yield from args
+        case AnyAll(all=False, test=Call(operator="=", proc=proc)) if proc.strict:
+            yield given.left
+        case IsBool(value=bool(), negated=False, arg=arg):
+            yield arg
+        case Logic(op="not", args=(Column() as column,)):
+            yield column
+        case Column(oid=oid) if oid == BOOL:
+            yield given
+        case _:
+            pass
+
+
+def _values(table: Table, given: Expr) -> tuple[Column, list[Any]] | None:
+    """`column = const`, or IN a list of them, of a type whose equal values are the same."""
+    match given:
+        case Call(operator="=", args=(left, Const(value=value))) if value is not None:
+            column, found = _bare(left), [value]
+        case AnyAll(all=False, test=Call(operator="=", args=(first, CaseValue()))):
+            listed = _listed(given.array)
+            if listed is None:
+                return None
+            column, found = _bare(first), listed
+        case Column(oid=oid) if oid == BOOL:
+            column, found = given, [True]
+        case Logic(op="not", args=(Column() as inner,)):
+            column, found = inner, [False]
+        case _:
+            return None
+    if not _own(table, column) or column.oid not in _EXACT or len(found) > _PARTS_MAX:
+        return None
+    assert isinstance(column, Column)
+    kind = type(found[0]) if found else None
+    fits = (int,) if column.oid in (INT2, INT4, INT8) else (str, bool, date)
+    if not found or kind not in fits or any(type(one) is not kind for one in found):
+        return None
+    return column, found
+
+
+def _listed(array: Expr) -> list[Any] | None:
+    if isinstance(array, Const) and isinstance(array.value, list | tuple):
+        found = list(array.value)
+    elif isinstance(array, ArrayExpr) and all(isinstance(one, Const) for one in array.args):
+        found = [one.value for one in array.args if isinstance(one, Const)]
+    else:
+        return None
+    return [one for one in found if one is not None]
+
+
+def _computed(table: Table, column: Column, values: Sequence[Any], wanted: Expr) -> bool:
+    """Whether it is true for each of these values, and of no other column."""
+    for one in walk(wanted):
+        if isinstance(one, Column) and not (_own(table, one) and one.attribute == column.attribute):
+            return False
+    place = next(n for n, c in enumerate(table.columns) if c.id == column.attribute)
+    fn, env = compile(wanted).fn, Env()
+    row: list[Any] = [None] * len(table.columns)
+    try:
+        for value in values:
+            row[place] = value
+            if fn(row, env) is not True:
+                return False
+    except SqlError:
+        return False
+    return True
+
+
+def _narrower(table: Table, given: Expr, wanted: Expr) -> bool:
+    """`col < 3` implies `col < 5`: both ends compare the same column with a constant."""
+    one, other = _end(table, given), _end(table, wanted)
+    if one is None or other is None:
+        return False
+    (column, op, value), (same, wants, bound) = one, other
+    if column != same or type(value) is not type(bound):
+        return False
+    if wants == "<>":
+        below = op in ("<", "<=") and (value < bound or (op == "<" and value == bound))
+        above = op in (">", ">=") and (value > bound or (op == ">" and value == bound))
+        return below or above
+    if op[0] != wants[0] or op in ("=", "<>"):
+        return False
+    strictly: bool = value < bound if op[0] == "<" else value > bound
+    return strictly or (value == bound and not (wants in ("<", ">") and op in ("<=", ">=")))
+
+
+def _end(table: Table, expr: Expr) -> tuple[int, str, Any] | None:
+    if not isinstance(expr, Call) or expr.operator not in _COMPARISONS or len(expr.args) != 2:
+        return None
+    left, right = expr.args
+    left = _bare(left)
+    if not (isinstance(right, Const) and _own(table, left) and isinstance(left, Column)):
+        return None
+    value = right.value
+    exact = type(value) in (int, date, datetime) or (type(value) is Decimal and value.is_finite())
+    return (left.attribute, expr.operator, value) if exact else None
+
+
+def _own(table: Table, expr: Expr) -> bool:
+    return isinstance(expr, Column) and expr.level == 0 and expr.table == table.id
+
+
+def _bare(expr: Expr) -> Expr:
+    while isinstance(expr, Cast) and expr.how == "relabel":
+        expr = expr.arg
+    return expr
+
+
+def _plain(expr: Expr) -> Expr:
+    """One form of what is said in several: constants at the right, `a = true` as `a`."""
+    match expr:
+        case Call(operator="=", args=(left, Const(value=True, oid=oid))) if oid == BOOL:
+            return _plain(left)
+        case Call(operator="=", args=(left, Const(value=False, oid=oid))) if oid == BOOL:
+            return Logic(op="not", args=(_plain(left),))
+        case IsBool(value=True, negated=False, arg=arg):
+            return _plain(arg)
+        case IsBool(value=False, negated=False, arg=arg):
+            return Logic(op="not", args=(_plain(arg),))
+        case Logic(op="not", args=(IsNull() as inner,)):
+            return IsNull(arg=inner.arg, negated=not inner.negated)
+        case _:
+            return expr
+
+
+def _shape(table: Table, expr: Expr) -> Any:
+    """What is equal for expressions that mean the same by their form."""
+    if isinstance(expr, Call) and expr.operator in _FLIPPED and len(expr.args) == 2:
+        left, right = expr.args
+        if isinstance(left, Const) and not isinstance(right, Const):
+            turned = (_shape(table, right), _shape(table, left))
+            return ("compare", _FLIPPED[expr.operator], expr.oid, turned)
+        return ("compare", expr.operator, expr.oid, (_shape(table, left), _shape(table, right)))
+    if isinstance(expr, Column):
+        if _own(table, expr):
+            return ("column", expr.attribute)
+        return ("other", id(expr))
+    if isinstance(expr, SubQuery):
+        return ("other", id(expr))
+    if isinstance(expr, Const):
+        return ("const", expr.oid, expr.typmod, type(expr.value), repr(expr.value))
+    told = [
+        _told(table, getattr(expr, field.name)) for field in fields(expr) if field.name != "pos"
+    ]
+    return (type(expr), *told)
+
+
+def _told(table: Table, value: Any) -> Any:
+    if isinstance(value, Expr):
+        return _shape(table, value)
+    if isinstance(value, tuple):
+        return tuple(_told(table, one) for one in value)
+    return value

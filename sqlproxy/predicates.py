@@ -1,0 +1,76 @@
+"""What the predicate of a partial index says: which rows have an entry.
+
+A predicate is kept as SQL text over the table's columns, as a CHECK is; it is immutable, so what it
+says of a row is a function of the row alone, whoever asks and whenever. It is read with the usual
+settings, never with a session's. Declarations were checked when they were made, so one that cannot
+be bound now means that the catalog is damaged or of a newer program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kv.base.errors import Corruption
+from sqlproxy import enums
+from sqlproxy.enums import Enum
+from sqlproxy.errors import SqlError
+from sqlproxy.fast.ruling import bound_condition
+from sqlproxy.front.compiling import compile
+from sqlproxy.front.env import Env
+from sqlproxy.front.exprs import Expr
+from sqlproxy.pg.oids import by_name
+from sqlproxy.pg.style import DEFAULT
+from sqlproxy.schema import Index, Table
+
+Holds = Callable[[Sequence[Any]], bool]
+
+
+class OwnNames:
+    """What a predicate may name beside the table's columns: the types of these, nothing else."""
+
+    database = ""
+
+    def __init__(self, table: Table) -> None:
+        self._enums: dict[str, Enum] = {}
+        for column in table.columns:
+            oid = enums.oid_in(column.type)
+            known = enums.of(oid) if oid and by_name(column.type) else None
+            if known is not None:
+                self._enums[known.enum.name] = known.enum
+
+    def enum(self, name: str) -> Enum | None:
+        return self._enums.get(name)
+
+    def table(self, name: str) -> None:
+        return None
+
+    view = sequence = index = table
+
+    def table_by_id(self, table: int) -> None:
+        return None
+
+    def relation_oid(self, table: int) -> int:
+        return 0
+
+    def sequences_owned_by(self, table: int) -> list[Any]:
+        return []
+
+
+def bound(table: Table, index: Index) -> Expr:
+    """The predicate, bound. Raises Corruption."""
+    try:
+        return bound_condition(table, OwnNames(table), DEFAULT, index.where)
+    except SqlError as error:
+        raise Corruption(
+            f"the predicate of index {index.name} of {table.path} cannot be read: {error.message}",
+            details={"table": table.path, "index": index.name},
+        ) from error
+
+
+def holds(table: Table, index: Index) -> Holds:
+    """Whether a row, all columns of the descriptor in user form, has an entry. It raises SqlError,
+    as the expression does.
+    """
+    fn, env = compile(bound(table, index)).fn, Env()
+    return lambda row: fn(row, env) is True

@@ -1,0 +1,231 @@
+"""Partial indexes: entries only of rows of which the predicate is true, used only where a WHERE
+implies it.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from tests.sql.conftest import Sql
+
+pytestmark = pytest.mark.cluster
+
+
+def plan(db: psycopg.Connection, text: str) -> str:
+    return "\n".join(row[0] for row in db.execute("EXPLAIN " + text).fetchall())
+
+
+@pytest.fixture
+def users(db: psycopg.Connection) -> psycopg.Connection:
+    """users(id, email, gone): one of each email among those that are not gone."""
+    db.execute("CREATE TABLE users (id int PRIMARY KEY, email text, gone timestamptz, n int)")
+    db.execute("CREATE UNIQUE INDEX one_email ON users (email) WHERE gone IS NULL")
+    return db
+
+
+def test_s18_a_partial_unique_index_is_about_its_rows_only(users: psycopg.Connection) -> None:
+    """A row outside the predicate would stand in the way, or one that moves in would not."""
+    users.execute("INSERT INTO users VALUES (1, 'a', NULL), (2, 'a', now()), (3, 'a', now())")
+    with pytest.raises(errors.UniqueViolation) as failed:
+        users.execute("INSERT INTO users VALUES (4, 'a')")
+    assert failed.value.diag.constraint_name == "one_email"
+    assert failed.value.diag.message_detail == "Key (email)=(a) already exists."
+    with pytest.raises(errors.UniqueViolation):
+        users.execute("UPDATE users SET gone = NULL WHERE id = 2")
+    users.execute("UPDATE users SET gone = now() WHERE id = 1")
+    users.execute("UPDATE users SET gone = NULL WHERE id = 2")
+    with pytest.raises(errors.UniqueViolation):
+        users.execute("UPDATE users SET gone = NULL WHERE id = 1")
+    users.execute("DELETE FROM users WHERE id = 2")
+    users.execute("UPDATE users SET gone = NULL WHERE id = 1")
+    found = users.execute("SELECT id FROM users WHERE email = 'a' AND gone IS NULL").fetchall()
+    assert found == [(1,)]
+
+
+def test_s18_on_conflict_means_a_partial_index_by_its_predicate(users: psycopg.Connection) -> None:
+    """An upsert could not say which index decides, or would take one that does not have all rows
+    meant.
+    """
+    put = (
+        "INSERT INTO users (id, email, n) VALUES (%s, 'a', 1) "
+        "ON CONFLICT (email) WHERE gone IS NULL DO UPDATE SET n = users.n + 1"
+    )
+    users.execute(put, (1,))
+    users.execute(put, (2,))
+    assert users.execute("SELECT id, n FROM users").fetchall() == [(1, 2)]
+    users.execute("UPDATE users SET gone = now()")
+    users.execute(put, (2,))
+    assert users.execute("SELECT id, n FROM users ORDER BY id").fetchall() == [(1, 2), (2, 1)]
+    for where in ("", "WHERE n > 1", "WHERE gone IS NOT NULL"):
+        with pytest.raises(errors.InvalidColumnReference):
+            users.execute(
+                f"INSERT INTO users (id, email) VALUES (9, 'a') ON CONFLICT (email) {where} "
+                "DO NOTHING"
+            )
+
+
+def test_p8_a_partial_index_is_used_only_where_the_where_implies_it(
+    db: psycopg.Connection,
+) -> None:
+    """Rows that the index does not have would be missed; or it would never be used."""
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, k int, n int)")
+    db.execute("INSERT INTO t SELECT i, i % 3, i % 10 FROM generate_series(1, 60) i")
+    db.execute("CREATE INDEX part ON t (k) WHERE n > 5")
+    for where, used in (("n > 5", True), ("n = 7", True), ("n >= 5", False), ("true", False)):
+        question = f"SELECT id FROM t WHERE {where} AND k = 1"
+        assert ("part" in plan(db, question)) is used, where
+        other = f"SELECT id FROM t WHERE {where} AND k + 0 = 1"
+        assert sorted(db.execute(question).fetchall()) == sorted(db.execute(other).fetchall())
+    queue = "SELECT n, k FROM t WHERE n > 5 ORDER BY k LIMIT 3"
+    assert "part" in plan(db, queue)
+    assert [k for _, k in db.execute(queue).fetchall()] == [0, 0, 0]
+    joined = "SELECT count(*) FROM t a JOIN t b ON a.k = b.k WHERE a.n > 5 AND a.k = 1"
+    assert db.execute(joined).fetchone() == (160,)
+
+
+def test_s18_what_a_predicate_cannot_be(db: psycopg.Connection) -> None:
+    """An index whose entries depend on more than the row would not be what the rows say."""
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz, s text)")
+    for predicate, state in (
+        ("at > now()", "42P17"),
+        ("s = current_user", "42P17"),
+        ("at::text > s", "42P17"),
+        ("random() > 0.5", "42P17"),
+        ("id IN (SELECT 1)", "0A000"),
+        ("id", "42804"),
+        ("none > 1", "42703"),
+        ("count(*) > 1", "42803"),
+    ):
+        with pytest.raises(psycopg.Error) as failed:
+            db.execute(f"CREATE INDEX i ON t (id) WHERE {predicate}")
+        assert failed.value.sqlstate == state, predicate
+
+
+def test_f1_a_partial_index_is_built_under_writes(sql: Sql, db: psycopg.Connection) -> None:
+    """An entry of a row that moved in or out meanwhile would be missing, or left."""
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, n int, live bool)")
+    db.execute("INSERT INTO t SELECT i, i % 7, i % 2 = 0 FROM generate_series(0, 1499) i")
+    stop = threading.Event()
+    failures: list[Exception] = []
+
+    def write(seed: int) -> None:
+        chance = random.Random(seed)
+        with sql.connect(autocommit=True) as mine:
+            while not stop.is_set():
+                i = chance.randrange(1500)
+                text, values = chance.choice(
+                    [
+                        ("UPDATE t SET live = NOT live WHERE id = %s", (i,)),
+                        ("UPDATE t SET n = %s WHERE id = %s", (chance.randrange(7), i)),
+                        ("DELETE FROM t WHERE id = %s", (i,)),
+                        (
+                            "INSERT INTO t VALUES (%s, 3, %s) ON CONFLICT (id) DO UPDATE SET "
+                            "live = excluded.live",
+                            (i, chance.random() < 0.5),
+                        ),
+                    ]
+                )
+                try:
+                    mine.execute(text, values)
+                except errors.SerializationFailure:
+                    pass
+                except psycopg.Error as error:
+                    failures.append(error)
+                    return
+
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(2)]
+    for one in writers:
+        one.start()
+    try:
+        db.execute("CREATE INDEX CONCURRENTLY part ON t (n) WHERE live")
+    finally:
+        stop.set()
+        for one in writers:
+            one.join()
+    assert not failures
+    assert "part" in plan(db, "SELECT id FROM t WHERE n = 3 AND live")
+    for n in range(7):
+        by_index = db.execute(f"SELECT id FROM t WHERE n = {n} AND live").fetchall()
+        by_rows = db.execute(f"SELECT id FROM t WHERE n + 0 = {n} AND live IS NOT FALSE").fetchall()
+        assert sorted(by_index) == sorted(by_rows)
+
+
+def test_s18_a_build_that_finds_a_duplicate_or_an_error_leaves_nothing(
+    users: psycopg.Connection,
+) -> None:
+    """Half an index would stay, or rows outside the predicate would count."""
+    users.execute("DROP INDEX one_email")
+    users.execute(
+        "INSERT INTO users VALUES (1, 'a', NULL, 0), (2, 'a', NULL, 1), (3, 'a', now(), 2)"
+    )
+    with pytest.raises(errors.UniqueViolation) as failed:
+        users.execute("CREATE UNIQUE INDEX one_email ON users (email) WHERE gone IS NULL")
+    assert failed.value.diag.message_detail == "Key (email)=(a) is duplicated."
+    with pytest.raises(errors.DivisionByZero):
+        users.execute("CREATE INDEX bad ON users (email) WHERE 1 / n > 0")
+    users.execute("CREATE UNIQUE INDEX one_email ON users (email) WHERE n = 2")
+    names = "SELECT indexname FROM pg_indexes WHERE tablename = 'users' ORDER BY 1"
+    assert users.execute(names).fetchall() == [("one_email",), ("users_pkey",)]
+
+
+def test_s18_columns_of_a_predicate_are_renamed_and_dropped_with_it(
+    users: psycopg.Connection,
+) -> None:
+    """The predicate would name a column that is not there: nobody could write the table."""
+    users.execute("ALTER TABLE users RENAME COLUMN gone TO deleted")
+    users.execute("INSERT INTO users (id, email) VALUES (1, 'a')")
+    shown = "SELECT pg_get_indexdef('one_email'::regclass), pg_get_expr(indpred, indrelid) FROM "
+    row: Any = users.execute(shown + "pg_index WHERE indexrelid = 'one_email'::regclass").fetchone()
+    assert row == (
+        "CREATE UNIQUE INDEX one_email ON public.users USING btree (email) WHERE (deleted IS NULL)",
+        "(deleted IS NULL)",
+    )
+    with pytest.raises(errors.FeatureNotSupported):
+        users.execute("ALTER TABLE users ALTER COLUMN deleted TYPE text USING 'x'")
+    with pytest.raises(errors.WrongObjectType):
+        users.execute("ALTER TABLE users ADD CONSTRAINT u UNIQUE USING INDEX one_email")
+    with pytest.raises(errors.InvalidForeignKey):
+        users.execute("CREATE TABLE c (e text REFERENCES users (email))")
+    users.execute("ALTER TABLE users DROP COLUMN deleted")
+    users.execute("INSERT INTO users (id, email) VALUES (2, 'a')")
+    assert users.execute("SELECT to_regclass('one_email')").fetchone() == (None,)
+
+
+def test_s18_copy_and_many_rows_keep_a_partial_index(users: psycopg.Connection) -> None:
+    """Rows that come in bulk would get entries that they must not have."""
+    with users.cursor().copy("COPY users (id, email, gone) FROM STDIN") as copy:
+        for i in range(3000):
+            copy.write_row((i, f"e{i % 1500}", None if i < 1500 else "2026-01-01 00:00:00+00"))
+    with pytest.raises(errors.UniqueViolation):
+        users.execute(
+            "INSERT INTO users SELECT i, 'e' || i, NULL::timestamptz "
+            "FROM generate_series(5000, 5001) i UNION ALL SELECT 9000, 'e7', NULL"
+        )
+    found = users.execute("SELECT id FROM users WHERE email = 'e7' AND gone IS NULL").fetchall()
+    assert found == [(7,)]
+    users.execute("TRUNCATE users")
+    users.execute("INSERT INTO users (id, email) VALUES (1, 'e7')")
+
+
+def test_s18_sqlalchemy_reflects_a_predicate(sql: Sql, users: psycopg.Connection) -> None:
+    """A migration tool would make the index anew, without its predicate."""
+    import sqlalchemy as sa
+
+    engine = sa.create_engine(sql.url())
+    try:
+        table = sa.Table("users", sa.MetaData(), autoload_with=engine)
+        (index,) = table.indexes
+        assert index.unique
+        assert str(index.dialect_options["postgresql"]["where"]) == "(gone IS NULL)"
+        column = table.c.n
+        sa.Index("mine", column, postgresql_where=column > 5).create(engine)
+        found = {one["name"]: one for one in sa.inspect(engine).get_indexes("users")}
+        assert found["mine"]["dialect_options"]["postgresql_where"] == "(n > 5)"
+    finally:
+        engine.dispose()
