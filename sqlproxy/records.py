@@ -316,8 +316,6 @@ def _with_extra(table: Table, extra: dict[str, Any]) -> Table:
             found[name] = _decode_acl(value)
         elif name == "notes":
             found[name] = tuple((kind, part, text) for kind, part, text in value)
-        elif name == "notes":
-            found[name] = tuple((kind, part, text) for kind, part, text in value)
         elif name == "predicates":
             predicates = {number: (sql, tuple(uses)) for number, sql, uses in value}
         elif name == "referenced_by":
