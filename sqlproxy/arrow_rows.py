@@ -32,8 +32,8 @@ import pyarrow.compute as pc
 from kv.base.errors import InvalidArgument
 from kv.base.keys import TERMINATOR, u32
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from sqlproxy import enums, rows
 from sqlproxy import keys as key_codec
-from sqlproxy import rows
 from sqlproxy.interval import Interval
 from sqlproxy.schema import Column, Table
 from sqlproxy.types import ARRAY, TIME_DIGITS_MAX, Type
@@ -330,6 +330,8 @@ def _user_form(kind: Type) -> Callable[[Any], Any]:
             return _interval
         case "numeric":
             return Decimal
+        case "enum":
+            return enums.to_taken(enums.parsed(kind.name))
         case "array":
             assert kind.element is not None
             inner = _user_form(kind.element)

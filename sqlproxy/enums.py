@@ -271,10 +271,10 @@ def is_enum(oid: int) -> bool:
 
 
 def to_position(enum: Enum) -> Callable[[object], int]:
-    """From a label to what a row stores. Raises SqlError (22P02), ValueError."""
-    positions: Mapping[str, int] = {
-        label: position for label, position in enum.labels if label not in enum.pending
-    }
+    """From a label to what a row stores. Pending ones, too: a value that was read somewhere may be
+    written again. Who takes labels from users asks `taken`. Raises SqlError (22P02), ValueError.
+    """
+    positions: Mapping[str, int] = dict(enum.labels)
 
     def stored(value: object) -> int:
         if type(value) is not str:
@@ -285,6 +285,18 @@ def to_position(enum: Enum) -> Callable[[object], int]:
         return found
 
     return stored
+
+
+def to_taken(enum: Enum) -> Callable[[str], str]:
+    """The same label, if users may write it. Raises SqlError (22P02)."""
+    taken = frozenset(enum.taken)
+
+    def checked(label: str) -> str:
+        if label not in taken:
+            raise Unfit(enum, label)
+        return label
+
+    return checked
 
 
 def to_label(enum: Enum) -> Callable[[int], str]:

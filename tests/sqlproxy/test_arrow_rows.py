@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.limits import KEY_BYTES_MAX
 from sqlproxy import arrow_rows, enums, rows
+from sqlproxy.errors import SqlError
 from sqlproxy.interval import Interval
 from sqlproxy.schema import Column, Table
 
@@ -292,3 +293,59 @@ def test_values_that_only_sql_computes_are_not_made_up() -> None:
         arrow_rows.encode_batch(table, pa.record_batch({"k": pa.array([1], pa.int32())}))
     with pytest.raises(InvalidArgument, match="only SQL can compute"):
         rows.encode_row(table, {"k": 1})
+
+
+def test_p6_a_label_that_not_everybody_reads_is_not_taken() -> None:
+    """ALTER TYPE … ADD VALUE is under way: who knows the older type could not read the row; a
+    value that SQL has read from one goes back.
+    """
+    mood = enums.Enum(402_653_201, 1, 2, "mood", enums.first_labels(("a", "b", "c")), ("b",))
+    table = declare(["int4", enums.text_of(mood)], [0])
+    for label, taken in (("a", True), ("b", False), ("c", True)):
+        batch = pa.record_batch([pa.array([1], pa.int32()), pa.array([label])], names=["c0", "c1"])
+        row = rows.encode_row(table, (1, label))
+        assert rows.decode_row(table, *row) == (1, label)
+        if taken:
+            assert arrow_rows.encode_batch(table, batch) == ([row[0]], [row[1]])
+        else:
+            with pytest.raises(InvalidArgument, match='invalid input value for enum mood: "b"'):
+                arrow_rows.encode_batch(table, batch)
+    enums.learn(mood)
+    known = enums.of(mood.oid)
+    assert known is not None
+    assert known.read("a") == "a"
+    with pytest.raises(enums.Unfit):
+        known.read("b")
+
+
+def test_p6_labels_that_are_put_between_others_keep_every_position() -> None:
+    """A row that is there would mean another label, or sort elsewhere."""
+    labels = enums.first_labels(("a", "c"))
+    for number in range(31):
+        wider = enums.added(labels, f"b{number}", before="c")
+        assert set(labels) < set(wider)
+        assert [at for _, at in wider] == sorted({at for _, at in wider})
+        assert wider[-2][0] == f"b{number}"
+        labels = wider
+    while labels[-1][1] - labels[-2][1] > 1:
+        labels = enums.added(labels, f"x{len(labels)}", before="c")
+    with pytest.raises(SqlError, match="no room") as caught:
+        enums.added(labels, "y", before="c")
+    assert caught.value.sqlstate == "54000"
+    assert enums.added((), "one") == (("one", enums.STEP),)
+    first = enums.added(labels, "zero", before="a")
+    assert first[0] == ("zero", 0)
+    last = enums.added(first, "end")
+    assert last[-1] == ("end", 3 * enums.STEP)
+
+
+def test_p6_two_types_of_one_number_are_not_taken_for_each_other() -> None:
+    """Two clusters in one process: the labels of one would order the values of the other."""
+    one = enums.Enum(402_653_202, 1, 1, "mood", enums.first_labels(("a", "b")))
+    enums.learn(one)
+    with pytest.raises(SqlError, match="another cluster's type mood"):
+        enums.learn(enums.Enum(402_653_202, 2, 1, "color", enums.first_labels(("b", "a"))))
+    enums.learn(enums.Enum(402_653_202, 1, 0, "mood", ()))  # an older version changes nothing
+    known = enums.of(402_653_202)
+    assert known is not None
+    assert known.enum == one
