@@ -113,6 +113,9 @@ def texts_of(there: Relations) -> Iterator[tuple[str, str]]:
         for index in table.indexes:
             if index.where:
                 yield f"index {index.name}", index.where
+        for index in table.indexes:
+            if index.where:
+                yield f"index {index.name}", index.where
         for column in table.columns:
             for sql in (column.default_sql, column.generated, column.on_update):
                 if sql:

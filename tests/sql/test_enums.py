@@ -313,3 +313,14 @@ def test_p4_types_have_owners(moods: psycopg.Connection) -> None:
     moods.execute(f"REASSIGN OWNED BY {name} TO kvorum")
     moods.execute(f"REVOKE CREATE ON SCHEMA public FROM {name}")
     moods.execute(f"DROP ROLE {name}")
+
+
+def test_p4_a_partial_index_keeps_what_it_says(moods: psycopg.Connection) -> None:
+    """Its condition is kept as SQL: under another name of the label it would mean nothing."""
+    moods.execute("CREATE INDEX part ON p (id) WHERE m = 'ok'")
+    assert _column(moods, "SELECT id FROM p WHERE m = 'ok' ORDER BY id") == [4]
+    told = _told(moods, "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'")
+    assert told[0] == "0A000"
+    moods.execute("ALTER TYPE mood ADD VALUE 'great'")
+    moods.execute("INSERT INTO p VALUES (5, 'great'), (6, 'ok')")
+    assert _column(moods, "SELECT id FROM p WHERE m = 'ok' ORDER BY id") == [4, 6]
