@@ -29,7 +29,7 @@ def users(db: psycopg.Connection) -> psycopg.Connection:
     return db
 
 
-def test_s18_a_partial_unique_index_is_about_its_rows_only(users: psycopg.Connection) -> None:
+def test_p9_a_partial_unique_index_is_about_its_rows_only(users: psycopg.Connection) -> None:
     """A row outside the predicate would stand in the way, or one that moves in would not."""
     users.execute("INSERT INTO users VALUES (1, 'a', NULL), (2, 'a', now()), (3, 'a', now())")
     with pytest.raises(errors.UniqueViolation) as failed:
@@ -48,7 +48,7 @@ def test_s18_a_partial_unique_index_is_about_its_rows_only(users: psycopg.Connec
     assert found == [(1,)]
 
 
-def test_s18_on_conflict_means_a_partial_index_by_its_predicate(users: psycopg.Connection) -> None:
+def test_p9_on_conflict_means_a_partial_index_by_its_predicate(users: psycopg.Connection) -> None:
     """An upsert could not say which index decides, or would take one that does not have all rows
     meant.
     """
@@ -89,7 +89,7 @@ def test_p8_a_partial_index_is_used_only_where_the_where_implies_it(
     assert db.execute(joined).fetchone() == (160,)
 
 
-def test_s18_what_a_predicate_cannot_be(db: psycopg.Connection) -> None:
+def test_p8_what_a_predicate_cannot_be(db: psycopg.Connection) -> None:
     """An index whose entries depend on more than the row would not be what the rows say."""
     db.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz, s text)")
     for predicate, state in (
@@ -107,7 +107,7 @@ def test_s18_what_a_predicate_cannot_be(db: psycopg.Connection) -> None:
         assert failed.value.sqlstate == state, predicate
 
 
-def test_f1_a_partial_index_is_built_under_writes(sql: Sql, db: psycopg.Connection) -> None:
+def test_q6_a_partial_index_is_built_under_writes(sql: Sql, db: psycopg.Connection) -> None:
     """An entry of a row that moved in or out meanwhile would be missing, or left."""
     db.execute("CREATE TABLE t (id int PRIMARY KEY, n int, live bool)")
     db.execute("INSERT INTO t SELECT i, i % 7, i % 2 = 0 FROM generate_series(0, 1499) i")
@@ -156,7 +156,7 @@ def test_f1_a_partial_index_is_built_under_writes(sql: Sql, db: psycopg.Connecti
         assert sorted(by_index) == sorted(by_rows)
 
 
-def test_s18_a_build_that_finds_a_duplicate_or_an_error_leaves_nothing(
+def test_p8_a_build_that_finds_a_duplicate_or_an_error_leaves_nothing(
     users: psycopg.Connection,
 ) -> None:
     """Half an index would stay, or rows outside the predicate would count."""
@@ -174,7 +174,7 @@ def test_s18_a_build_that_finds_a_duplicate_or_an_error_leaves_nothing(
     assert users.execute(names).fetchall() == [("one_email",), ("users_pkey",)]
 
 
-def test_s18_columns_of_a_predicate_are_renamed_and_dropped_with_it(
+def test_p8_columns_of_a_predicate_are_renamed_and_dropped_with_it(
     users: psycopg.Connection,
 ) -> None:
     """The predicate would name a column that is not there: nobody could write the table."""
@@ -197,7 +197,7 @@ def test_s18_columns_of_a_predicate_are_renamed_and_dropped_with_it(
     assert users.execute("SELECT to_regclass('one_email')").fetchone() == (None,)
 
 
-def test_s18_copy_and_many_rows_keep_a_partial_index(users: psycopg.Connection) -> None:
+def test_p9_copy_and_many_rows_keep_a_partial_index(users: psycopg.Connection) -> None:
     """Rows that come in bulk would get entries that they must not have."""
     with users.cursor().copy("COPY users (id, email, gone) FROM STDIN") as copy:
         for i in range(3000):
@@ -213,7 +213,7 @@ def test_s18_copy_and_many_rows_keep_a_partial_index(users: psycopg.Connection) 
     users.execute("INSERT INTO users (id, email) VALUES (1, 'e7')")
 
 
-def test_s18_sqlalchemy_reflects_a_predicate(sql: Sql, users: psycopg.Connection) -> None:
+def test_p8_sqlalchemy_reflects_a_predicate(sql: Sql, users: psycopg.Connection) -> None:
     """A migration tool would make the index anew, without its predicate."""
     import sqlalchemy as sa
 

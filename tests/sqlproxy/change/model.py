@@ -52,10 +52,18 @@ SPEC: Final[dict[str, Any]] = {
     "indexes": [{"name": "other", "columns": ["b"]}],
 }
 NAME: Final = {"namespace": "default", "name": "m"}
+PARTIAL: Final[dict[str, Any]] = {
+    "name": "part", "columns": ["b"], "where": "a > 2 OR b IS NULL", "where_columns": ["a", "b"],
+}  # fmt: skip
 CHANGES: Final[list[list[tuple[str, dict[str, Any]]]]] = [
     [
         ("CreateIndex", {**NAME, "index": {"name": "made", "columns": ["a"], "include": ["b"]}}),
         ("DropIndex", {"namespace": "default", "names": ["made"]}),
+    ],
+    [
+        ("CreateIndex", {**NAME, "index": PARTIAL}),
+        ("DropIndex", {"namespace": "default", "names": ["part"]}),
+        ("CreateIndex", {**NAME, "index": PARTIAL}),
     ],
     [
         (
@@ -71,7 +79,9 @@ CHANGES: Final[list[list[tuple[str, dict[str, Any]]]]] = [
         )
     ],
 ]
-"""A run makes those of two lists: in any order, each list in its own. `made` comes at the end."""
+"""A run makes those of two lists: in any order, each list in its own. `made` and `part` come at the
+end.
+"""
 KEYS: Final = 40
 LONG_S: Final = 1.3 * SQL_SETTLE_MS / 1000  # a process that stood still
 
@@ -231,6 +241,8 @@ async def compared(place: Place) -> tuple[int, Table]:
         wanted = {}
         for key, value, _ in found:
             row = codec(table).decode_row(key[4:], value)
+            if not index_codec(table, index).has(row):
+                continue
             at, entry = index_codec(table, index).entry(row)
             wanted[table_prefix(index.id) + at] = entry
         there = (await t.scan(*table_range(index.id), limit=10 * KEYS)).items
@@ -269,8 +281,9 @@ def play(seed: int) -> World:
             await place.run(*one.pop(0))
             await asyncio.sleep(world.chance.random() * LONG_S / 8)
         table = await catalog.lookup(place.txn, "default", "m")
-        if table.index("made") is None:
-            await place.run(*CHANGES[0][0])
+        for name, changes in (("made", CHANGES[0]), ("part", CHANGES[1])):
+            if table.index(name) is None:
+                await place.run(*changes[0])
         await asyncio.sleep(LONG_S / 4)
         world.stop = True
         with contextlib.suppress(TimeoutError):
