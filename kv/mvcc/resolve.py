@@ -9,7 +9,6 @@ those that they replace. What it left it tells: ask again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
 from operator import add
 from zlib import crc32
 
@@ -90,9 +89,7 @@ def _resolve_chunk(view: View, lock: Lock, commit_ts: int, m: Mutations) -> int:
         head = u64(commit_ts) + b"\x00"
         bodies = [head + value for value in values if value is not None]
         sums = map(pack_crc, map(crc32, bodies, map(crc32, keys)))
-        nothing = repeat(None)
-        rows += zip(keys, map(add, bodies, sums), nothing, nothing, strict=False)
-        return sum(map(len, keys)) + sum(map(len, bodies))
+        return m.versions(keys, list(map(add, bodies, sums)))
     for key, value, old in zip(keys, values, olds, strict=True):
         if old is not None:
             if from_u64(old) >= commit_ts:

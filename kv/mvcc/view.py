@@ -9,6 +9,7 @@ Two views of one partition, and a verb says in its signature which one it needs:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Final, Protocol
 
 from kv.base.methods import FENCED
@@ -159,6 +160,9 @@ class Mutations:
     __slots__ = (  # not a dataclass: one is made for every command
         "bound_ts",
         "forgotten_bytes",
+        "fresh",
+        "fresh_bytes",
+        "fresh_rows",
         "gone",
         "guards",
         "laid",
@@ -181,12 +185,25 @@ class Mutations:
         self.top_ts = 0  # the highest commit timestamp among the rows
         self.bound_ts = 0  # of a parallel commit: its new intents may become versions from here on
         self.safepoint = 0  # 0 = unchanged
+        # Of the rows: those of keys without a version before, as whole columns, and what they are.
+        self.fresh: Sequence[tuple[Sequence[bytes], list[bytes]]] = ()
+        self.fresh_rows = self.fresh_bytes = 0
         self.forgotten_bytes = 0  # of cur records that are gone without a version in hist
 
     def version(self, row: Row, commit_ts: int) -> None:
         self.rows.append(row)
         if commit_ts > self.top_ts:
             self.top_ts = commit_ts
+
+    def versions(self, keys: Sequence[bytes], records: list[bytes]) -> int:
+        """First versions of many keys, sealed; their bytes. The caller sees to `top_ts`."""
+        nothing = repeat(None)
+        self.rows += zip(keys, records, nothing, nothing, strict=False)
+        size = sum(map(len, keys)) + sum(map(len, records))
+        self.fresh = (*self.fresh, (keys, records))
+        self.fresh_rows += len(records)
+        self.fresh_bytes += size
+        return size
 
     def set_lock(self, key: bytes, lock: Lock) -> None:
         self.others.append(("lock", key, encode_lock(key, lock)))

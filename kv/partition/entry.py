@@ -55,6 +55,8 @@ class Entry:
         "batch",
         "bounds",
         "forgotten_bytes",
+        "fresh_bytes",
+        "fresh_rows",
         "gone",
         "guards",
         "laid",
@@ -97,6 +99,7 @@ class Entry:
         self.safepoint = 0
         # an estimate from above of the bytes in the log, and of the old versions kept beside it
         self.size = 0
+        self.fresh_rows = self.fresh_bytes = 0  # of `rows`: first versions that came in columns
         self.forgotten_bytes = 0
         self.old_versions = self.live_bytes = (
             0  # changes of the partition's counters, set by `seal`
@@ -112,13 +115,21 @@ class Entry:
     def empty(self) -> bool:
         return not self.rows and not self.others and not self.safepoint
 
+    @property
+    def all_fresh(self) -> bool:
+        """Whether all rows are first versions of their keys."""
+        return 0 < self.fresh_rows == len(self.rows)
+
     def add(self, m: Mutations, size: int) -> None:
         """Take over the effects of one command; `size` is `size_of` them."""
-        pending = self.pending
-        for key, record, _, old in m.rows:
-            pending[key] = FORGOTTEN if record is None else record
-            if old is not None and len(old) > SHIP_OLD_BYTES_MAX:
-                size += len(old)  # not shipped, but it waits in memory until it is written
+        if m.fresh_rows and m.fresh_rows == len(m.rows):
+            self._add_fresh(m)
+        else:
+            pending = self.pending
+            for key, record, _, old in m.rows:
+                pending[key] = FORGOTTEN if record is None else record
+                if old is not None and len(old) > SHIP_OLD_BYTES_MAX:
+                    size += len(old)  # not shipped, but it waits in memory until it is written
         self.rows += m.rows
         self.others += m.others
         if self.locks:
@@ -156,6 +167,13 @@ class Entry:
         chunks = self.apart.overlapping(keys[0], keys[-1]) if keys else ()
         return bool(chunks) and not all(set(keys).isdisjoint(lock.chunk) for lock in chunks)
 
+    def _add_fresh(self, m: Mutations) -> None:
+        """First versions of many keys: nothing is asked of each."""
+        for keys, records in m.fresh:
+            self.pending.update(zip(keys, records, strict=True))
+        self.fresh_rows += m.fresh_rows
+        self.fresh_bytes += m.fresh_bytes
+
     def _add_chunks(self, m: Mutations) -> None:
         for lock in m.gone.values():
             if self.laid.pop(id(lock), None) is None:
@@ -172,10 +190,10 @@ class Entry:
         """The log entry. Rows are put in key order: every memtable inserts them faster."""
         self.rows.sort(key=_by_key)
         shipped: Sequence[Row] = self.rows
-        live = -self.forgotten_bytes
+        live = self.fresh_bytes - self.forgotten_bytes if self.all_fresh else -self.forgotten_bytes
         old = sum(value is None for family, _, value in self.others if family == "hist") * -1
         long = False
-        for key, record, _, past in shipped:
+        for key, record, _, past in () if self.all_fresh else shipped:
             if past is not None:
                 old += 1
                 live -= len(past)
@@ -197,8 +215,10 @@ class Entry:
 
 def size_of(m: Mutations) -> int:
     """What the effects add to an entry, in bytes; a little more than that."""
-    size = 0
-    for key, record, old_key, old in m.rows:
+    rows, size = m.rows, 0
+    if m.fresh_rows == len(rows):
+        rows, size = [], m.fresh_bytes + m.fresh_rows * OTHER_OVERHEAD
+    for key, record, old_key, old in rows:
         size += len(key) + OTHER_OVERHEAD
         if record is not None:
             size += len(record)

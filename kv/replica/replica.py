@@ -177,7 +177,7 @@ class Replica:
     def prepare(self, entry: Entry) -> None:
         if entry.batch is None:
             batch = self.state.batch()
-            self.state.fill(batch, entry.rows, entry.others)
+            self.state.fill(batch, entry.rows, entry.others, fresh=entry.all_fresh)
             entry.batch = batch
 
     # ------------------------------------------------------------------ raft.StateMachine

@@ -168,13 +168,19 @@ class PartitionState:
 
     # ------------------------------------------------------------------ writing
 
-    def fill(self, batch: Batch, rows: Iterable[Row], others: Iterable[Other]) -> None:
+    def fill(
+        self, batch: Batch, rows: Iterable[Row], others: Iterable[Other], *, fresh: bool = False
+    ) -> None:
         """Put the effects of an entry into a batch. Old versions that were not shipped are taken
-        from where they still are.
+        from where they still are. `fresh`: all rows are first versions.
         """
         put, delete, families = batch.put, batch.delete, self._families
         cur, hist = families["cur"], families["hist"]
         newest: dict[bytes, bytes] = {}  # of this entry; kept only once something was not shipped
+        if fresh:
+            for key, record, _, _ in rows:
+                put(key, record, cur)  # type: ignore[arg-type]  # a version has a record
+            rows = ()
         for key, record, old_key, old in rows:
             if record is None:
                 delete(key, cur)

@@ -12,6 +12,8 @@ from kv.base.errors import InvalidArgument, KeyLocked, Moved, TooLarge
 from kv.base.methods import BLIND, COMMIT, PREWRITE, PREWRITE_ROWS, RESOLVE
 from kv.base.ops import put
 from kv.mvcc.records import Lock
+from kv.mvcc.view import Mutations
+from kv.partition.entry import Entry, size_of
 from kv.partition.locks import LockMirror
 from tests.mvcc.store import packed
 from tests.partition.node import Node
@@ -200,3 +202,33 @@ def test_o3_mirror_forgets_keys_that_nobody_scanned() -> None:
         mirror.set(k(f"{i}"), None)
         assert len(mirror._new) + len(mirror._sorted) < 12_000
     assert list(mirror.range(b"", b"")) == [ANCHOR]
+
+
+def test_o3_first_versions_in_columns_are_rows() -> None:
+    """Many first versions at once count, weigh, log or store otherwise than one by one."""
+    keys = [k(f"k{i:04d}") for i in range(100)]
+    records = [b"%08d\x00v%d" % (i, i) for i in range(100)]
+    columns, rows, mixed = Mutations(), Mutations(), Mutations()
+    columns.versions(keys[50:], records[50:])
+    columns.versions(keys[:50], records[:50])
+    for m, some in ((rows, range(100)), (mixed, range(50))):
+        for i in some:
+            m.version((keys[i], records[i], None, None), 7)
+    mixed.versions(keys[50:], records[50:])
+    told = []
+    for m in (columns, rows, mixed):
+        m.drop_lock(k("a"))
+        m.top_ts = 7
+        entry = Entry(1)
+        entry.add(m, size_of(m))
+        state = Node().manager.replicas()[0].state
+        batch = state.batch()
+        state.fill(batch, entry.rows, entry.others, fresh=entry.all_fresh)
+        state.engine.write(batch)
+        stored = state.engine.scan("cur", TABLE, b"")
+        assert len(stored) == 100
+        told.append(
+            (entry.seal(), entry.live_bytes, entry.old_versions, entry.size, entry.pending, stored)
+        )
+        assert entry.all_fresh == (m is columns)
+    assert told[0] == told[1] == told[2]
