@@ -246,6 +246,7 @@ class Definitions:
 
     def predicate(self, node: Node, table: Table) -> tuple[str, tuple[str, ...]]:
         """Of a partial index: its text, and the columns that it names. Raises SqlError (42P17)."""
+        self.binder.parameters.allowed = False
         items = item_columns(table)
         expr, used = self.over_columns(node, items, table.name, "index predicates")
         expr = self.binder.casts.must(expr, BOOL, what="WHERE")

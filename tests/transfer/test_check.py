@@ -10,6 +10,7 @@ import pytest
 
 from kv.base import system
 from kv.base.checksum import CRC_BYTES, seal
+from kv.base.errors import KvorumError
 from kv.base.ids import PartitionId, TableId
 from kv.base.keys import escape, table_prefix, table_range, u64
 from kv.base.methods import OP_PUT
@@ -191,6 +192,29 @@ async def test_whole_cluster_is_found_whole() -> None:
         assert found["replicas"] == 3 * 5, "of meta, of two tables, of two indexes"
         assert (await d.check("default", "people"))["replicas"] == 3 * 3
         assert await db.snapshots() == []
+
+
+async def test_p8_entries_of_a_partial_index_are_those_of_its_rows() -> None:
+    """Rows outside the predicate are told to lack entries, or an entry of one is not found."""
+    async with trio() as nodes, client(nodes) as db:
+        d = Damaged(nodes, db)
+        await d.fill()
+        index = {"name": "old", "columns": ["age"], "where": "age > 20", "where_columns": ["age"]}
+        call = {"namespace": "default", "name": "people", "index": index}
+        await db.wait(await db.submit("CreateIndex", call), timeout_ms=30_000)
+        d.people = await catalog.lookup(d.txn, "default", "people")
+        found = await d.check("default", "people")
+        assert (found["findings"], found["entries"]) == ([], 5 + 5 + 3)
+        made = d.people.indexes[-1]
+        at, entry = index_codec(d.people, made).entry((1, "p1@x", 10))
+        await d.txn.write([put(table_prefix(made.id) + at, entry)])
+        found = await d.check("default", "people")
+        assert [(kind, where) for kind, where, _ in found["findings"]] == [
+            ("index", "default.people.old")
+        ]
+        wrong = {**call, "index": {**index, "name": "more", "where": "email = 'x'"}}
+        with pytest.raises(KvorumError, match="where_columns"):
+            await db.wait(await db.submit("CreateIndex", wrong), timeout_ms=30_000)
 
 
 async def test_a_map_that_changed_meanwhile_is_no_finding() -> None:

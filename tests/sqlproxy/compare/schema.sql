@@ -14,6 +14,11 @@ create type color as enum ('red', 'green');
 create type none as enum ();
 create table felt (id int primary key, m mood, d mood not null default 'ok', ms mood[]);
 create index felt_m on felt (m desc, id);
+create table live (id int primary key, email text, kind text, n int, gone timestamp, ok boolean);
+create unique index live_email on live (email) where gone is null;
+create index live_n on live (n desc) include (kind) where n > 5;
+create unique index live_kind on live (kind, n) where ok and kind <> 'x';
+create index live_odd on live (kind) where n % 2 = 1 or n is null;
 insert into dept values (1, 'eng', 100000, 'Bern'), (2, 'ops', 50000.50, 'Rom'), (3, 'hr', null, null), (4, 'lab', 0, 'Bern');
 insert into emp values (1, 1, 'Ada', null, 9000, '2019-01-15', null, '{a,b}', '{"lang": ["py", "c"], "age": 36, "home": {"city": "Bern", "zip": null}}', 1.5, true), (2, 1, 'Bob', 1, 7000.50, '2020-02-29', null, '{b}', '{"lang": [], "age": 41.5}', 2.25, true), (3, 1, 'Cyd', 1, 7000.50, '2021-12-31', '2023-06-30 12:34:56.789', null, null, null, false), (4, 2, 'Dan', 1, 5000, '2018-07-04', null, '{}', '{"lang": ["go"], "age": "n/a"}', -0.5, true), (5, 2, 'Eve', 4, null, null, null, '{c,NULL,a}', '[1, 2, {"x": 3}]', 'NaN', null), (6, 3, 'Fay', 4, 100.25, '2022-02-02', '2022-02-03 00:00:00', '{b,a}', '"text"', 'Infinity', true), (7, null, 'gus_x', 6, 0, '1999-12-31', null, '{"q,r"}', 'null', 0, false);
 insert into sale select g, g % 8 + 1, timestamptz '2024-03-30 22:00:00+00' + g * interval '47 minutes', (g * 37 % 101) * 1.25 - 10, g % 6, case g % 3 when 0 then 'ab' when 1 then 'xyz' end, case when g % 4 = 0 then null else repeat(chr(96 + g % 5), g % 4) end from generate_series(1, 40) g;
@@ -22,3 +27,4 @@ insert into pair select a, b, case when (a + b) % 3 = 0 then null else a || ':' 
 insert into num values (1, 1, 1, 1, 1, 1, 1, 1), (2, -32768, -2147483648, -9223372036854775808, -0.000001, -99999.999, -1e-30, -1e-300), (3, 32767, 2147483647, 9223372036854775807, 123456789012345678901234567890.123, 99999.999, 3.4e38, 1.7e308), (4, 0, 0, 0, 0, 0, 0, 0), (5, null, null, null, null, null, null, null), (6, 7, 100, 1000, 2.50, 2.5, 0.1, 0.1), (7, -7, -100, -1000, -2.50, -2.5, -0.1, -0.1), (8, 2, 3, 4, 'NaN', 0.001, 'NaN', 'Infinity');
 insert into seq (v, n) values ('one', 1), ('two', 2), ('three', null);
 insert into felt values (1, 'happy', 'sad', '{sad,ok}'), (2, 'sad', 'happy', '{}'), (3, null, 'ok', null), (4, 'ok', 'ok', '{happy,NULL}'), (5, 'so-so', 'sad', '{ok}'), (6, 'ok', 'so-so', '{sad,sad}');
+insert into live values (1, 'a', 'x', 1, null, true), (2, 'b', 'x', 6, null, true), (3, 'b', 'y', 7, '2024-01-01', false), (4, 'c', 'y', 7, '2024-01-02', true), (5, null, 'z', null, null, null), (6, null, 'z', 10, null, true);
