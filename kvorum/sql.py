@@ -19,10 +19,11 @@ from kv.base.ports import Clock, Rng, Timers
 from kv.base.waits import PROCEDURE
 from kvorum.backend import Backend
 from kvorum.cursor import table_id
+from kvorum.names import PREFIX_BYTES
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from procedures.engine.lock_procedure import LOCK
-from sqlproxy import advisory, catalog, roles
+from sqlproxy import advisory, catalog, relations, roles
 from sqlproxy.analytic.analytic import DuckAnalytic
 from sqlproxy.change.jobs import jobs_of
 from sqlproxy.change.presence import Presence
@@ -31,7 +32,9 @@ from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
 from sqlproxy.pgcatalog.oids import database as database_oid
+from sqlproxy.pgcatalog.oids import relation as relation_oid
 from sqlproxy.privileges import Members, Place
+from sqlproxy.schema import Relation, Table
 from sqlproxy.sequence_pool import SequencePool
 from sqlproxy.session.names import Catalogs
 from sqlproxy.session.services import Services
@@ -164,13 +167,25 @@ class Front:
         rows = await self._surface.partitions()
         owners: dict[int, Mapping[str, str]] = {}
         for row in rows:
-            number = table_id(row["start"]) if row["start"] else 0
+            number = _table_of(row)
             if number not in owners:
                 table = await catalog.find_owner(self._txn, TableId(number))
                 owners[number] = {} if table is None else {
                     "ns": table.namespace, "table": table.name,
                 }  # fmt: skip
-        return [{**row, **owners[table_id(row["start"]) if row["start"] else 0]} for row in rows]
+        return [{**row, **owners[_table_of(row)]} for row in rows]
+
+    async def _tables(self) -> Sequence[Mapping[str, Any]]:
+        """What every database has, tables and indexes with what their partitions hold."""
+        held: dict[int, tuple[int, int]] = {}
+        for row in await self._surface.partitions():
+            count, size = held.get(_table_of(row), (0, 0))
+            held[_table_of(row)] = count + 1, size + int(row["size"])
+        found: list[Mapping[str, Any]] = []
+        for space in await catalog.list_namespaces(self._txn):
+            for one in await relations.list_relations(self._txn, space.name):
+                found += _listed(one, held)
+        return found
 
     def _chance(self) -> float:
         return int.from_bytes(self._rng.token(7), "big") / (1 << 56)
@@ -232,5 +247,32 @@ class Front:
             "pg_locks": pg_locks,
             "partitions": self._partitions,
             "nodes": surface.nodes,
+            "tables": self._tables,
             "transactions": transactions,
         }
+
+
+def _table_of(row: Mapping[str, Any]) -> int:
+    """The id of the table or index of which a partition has rows."""
+    return table_id(row["start"][:PREFIX_BYTES]) if row["start"] else 0
+
+
+def _listed(one: Relation, held: Mapping[int, tuple[int, int]]) -> list[Mapping[str, Any]]:
+    """Rows of kvorum.tables: a relation, and the indexes of a table. `held`: partitions and bytes
+    by id.
+    """
+    common = {"ns": one.namespace, "version": one.version}
+    if not isinstance(one, Table):
+        own = {"id": int(one.id), "oid": relation_oid(one.id), "name": one.name, "kind": one.kind}
+        return [{**common, **own, "state": "public"}]
+    common |= {"replicas": one.replicas, "tags": one.tags}
+    parts = [(int(one.id), one.name, "table", one.state)]
+    parts += [(int(index.id), index.name, "index", index.state) for index in one.indexes]
+    return [
+        {
+            **common, "id": id_, "oid": relation_oid(id_), "name": name, "kind": kind,
+            "state": state, "partitions": held.get(id_, (0, 0))[0],
+            "size": held.get(id_, (0, 0))[1],
+        }
+        for id_, name, kind, state in parts
+    ]  # fmt: skip

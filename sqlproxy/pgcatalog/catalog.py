@@ -351,11 +351,12 @@ class SystemCatalog:
             return self._settings(session, feed)
         if feed == FED["kv_sizes"]:
             sizes = [
-                (int(t["oid"]), int(t.get("size") or 0))
+                (int(t["oid"]), str(t.get("ns") or ""), int(t.get("size") or 0))
                 for t in told.get("tables", ())
                 if t.get("oid")
             ]
-            return _table([("oid", "BIGINT"), ("bytes", "BIGINT")], sizes)
+            layout = [("oid", "BIGINT"), ("ns", "VARCHAR"), ("bytes", "BIGINT")]
+            return _table(layout, sizes)
         if name in VIEWS:
             view = VIEWS[name]
             layout = [(c.name, self._held(c.type)) for c in view.columns]

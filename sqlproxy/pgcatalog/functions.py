@@ -167,7 +167,14 @@ _VIEW: Final = "(SELECT z._view FROM k_pg_class z WHERE z.oid = {0})"
 _SIZE: Final = (
     "coalesce((SELECT CAST(sum(z.bytes) AS BIGINT) FROM kv_sizes z WHERE z.oid = {0}), 0)"
 )
-_ALL_SIZES: Final = "coalesce((SELECT CAST(sum(z.bytes) AS BIGINT) FROM kv_sizes z), 0)"
+_WHOLE_SIZE: Final = (
+    "coalesce((SELECT CAST(sum(z.bytes) AS BIGINT) FROM kv_sizes z WHERE z.oid = {0} OR z.oid IN "
+    "(SELECT y.indexrelid FROM k_pg_index y WHERE y.indrelid = {0})), 0)"
+)
+_DATABASE_SIZE: Final = (
+    "coalesce((SELECT CAST(sum(z.bytes) AS BIGINT) FROM kv_sizes z JOIN k_pg_database y "
+    "ON y.datname = z.ns WHERE CAST({0} AS VARCHAR) IN (CAST(y.oid AS VARCHAR), y.datname)), 0)"
+)
 _SERIAL: Final = (
     "(SELECT min(q._qname) FROM k_pg_depend d JOIN k_pg_class q ON q.oid = d.objid AND "
     "q.relkind = 'S' JOIN k_pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid "
@@ -254,12 +261,13 @@ SCALAR: Final[dict[str, Spec]] = {
     "row_security_active": "false",
     "pg_sequence_last_value": "NULL",
     # sizes
-    **dict.fromkeys(("pg_relation_size", "pg_table_size", "pg_total_relation_size"), _SIZE),
+    **dict.fromkeys(("pg_relation_size", "pg_table_size"), _SIZE),
+    "pg_total_relation_size": _WHOLE_SIZE,
     "pg_indexes_size": (
         "coalesce((SELECT CAST(sum(z.bytes) AS BIGINT) FROM kv_sizes z JOIN k_pg_index y "
         "ON y.indexrelid = z.oid WHERE y.indrelid = {0}), 0)"
     ),
-    "pg_database_size": _ALL_SIZES,
+    "pg_database_size": _DATABASE_SIZE,
     "pg_size_pretty": "kv_size({0})",
     # text
     "char_length": "length({0})",

@@ -179,7 +179,7 @@ VIEWS: Final = {
             ("state", TEXT, "public, disabled, …"),
             ("partitions", INT4, "how many"),
             ("size", INT8, "bytes of keys and newest values"),
-            ("rows", INT8, "estimated"),
+            ("rows", INT8, "null: they are not counted"),
             ("replicas", INT4, "how many it is to have; null: every node's"),
             ("tags", TEXTS, "where it is to be"),
             ("version", INT8, "of its descriptor"),

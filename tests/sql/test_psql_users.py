@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, sleep
 
 import psycopg
 import pytest
@@ -184,3 +185,32 @@ def test_p4_add_column_if_not_exists_beside_others(sql: Sql, db: psycopg.Connect
     ask = "SELECT conname FROM pg_constraint WHERE conrelid = 't'::regclass AND contype = 'c'"
     found = sorted(name for (name,) in db.execute(ask))
     assert found == ["t_a_check", "t_b_check"]
+
+
+def test_u2_tables_and_databases_have_sizes(sql: Sql, db: psycopg.Connection) -> None:
+    """\\dt+, \\di+ and \\l+ said 0 bytes of everything, and kvorum.tables had no rows."""
+    db.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+    db.execute("CREATE INDEX i ON t (b)")
+    db.execute("CREATE SEQUENCE s")
+    db.execute("INSERT INTO t SELECT g, repeat('x', 100) || g FROM generate_series(1, 1000) g")
+    asked = (
+        "SELECT pg_relation_size('t'), pg_relation_size('i'), pg_indexes_size('t'), "
+        "pg_total_relation_size('t'), pg_database_size(current_database())"
+    )
+    deadline = monotonic() + 60
+    while True:  # sizes are told now and then
+        table, index, indexes, total, database = (int(str(n)) for n in _one(db, asked))
+        if table > 100_000 and index > 100_000:
+            break
+        assert monotonic() < deadline
+        sleep(0.05)
+    assert (indexes, total, database) == (index, table + index, table + index)
+    told = db.execute(
+        "SELECT name, kind, partitions, size > 0 FROM kvorum.tables "
+        "WHERE database = current_database() ORDER BY name"
+    )
+    assert told.fetchall() == [
+        ("i", "index", 1, True), ("s", "sequence", None, None), ("t", "table", 1, True),
+    ]  # fmt: skip
+    collation = "SELECT datcollate, datctype FROM pg_database WHERE datname = current_database()"
+    assert _one(db, collation) == ("C", "C")
