@@ -49,18 +49,21 @@ class _Index:
     places: tuple[int, ...]  # of its columns in the row
     unique: bool
     adds: bool  # not while it is delete-only
+    partial: bool
 
     def entry(self, row: Row) -> tuple[bytes, bytes, bool] | None:
         """Storage key, value, and whether nobody else may have the key; None: a partial index has
         no entry of the row. Raises SqlError of its predicate.
         """
-        if not self.codec.has(row):
+        if self.partial and not self.codec.has(row):
             return None
         return self._made(row)
 
     def stored(self, row: Row) -> tuple[bytes, bytes, bool] | None:
         """The same of a row that is there, perhaps from before the index."""
-        return self._made(row) if self.codec.had(row) else None
+        if self.partial and not self.codec.had(row):
+            return None
+        return self._made(row)
 
     def _made(self, row: Row) -> tuple[bytes, bytes, bool]:
         key, value = self.codec.entry(row)
@@ -113,6 +116,7 @@ class TableWriter:
                 tuple(place[number] for number in index.column_ids),
                 index.unique,
                 index.state != DELETE_ONLY,
+                bool(index.where),
             )
             for index in table.indexes
         )
