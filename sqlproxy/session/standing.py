@@ -25,6 +25,8 @@ async def with_stands(session: SqlSession, prepared: Prepared) -> Prepared:
     """The statement with the rows of the sequences that it reads; itself, if it reads none. Raises
     KvorumError.
     """
+    if not _may_read(prepared):
+        return prepared
     read = {int(one.id): one for one in _read(prepared.bound)}
     if not read:
         return prepared
@@ -32,6 +34,16 @@ async def with_stands(session: SqlSession, prepared: Prepared) -> Prepared:
     stands = {number: await numbers.stand(one) for number, one in sorted(read.items())}
     bound = _filled(prepared.bound, stands)
     return replace(prepared, bound=bound, plan=plan_of(bound))
+
+
+def _may_read(prepared: Prepared) -> bool:
+    """Whether the tree is worth a walk: what it reads was noted when it was bound; a part of a
+    statement has no notes of its own.
+    """
+    if not prepared.needs or prepared.declared is None:
+        return True
+    there = prepared.declared.contents.relations
+    return any(isinstance(there.get(need.relation), Sequence) for need in prepared.needs)
 
 
 def _read(node: Any) -> Iterator[Sequence]:
