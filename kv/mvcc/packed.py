@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, overload
 
 import msgpack
 
-_OPEN_MAX: Final = 64  # whose keys are remembered: some megabytes; a page of a scan meets a few
+_OPEN_MAX: Final = 16  # whose keys are remembered: a page of a scan meets a few; 4 MiB each at most
 _pack = msgpack.Packer(use_bin_type=True, buf_size=1 << 20).pack
 
 
