@@ -32,7 +32,7 @@ import pyarrow as pa
 from kv.base.checksum import CRC_BYTES, CRC_OK
 from sqlproxy import rows
 from sqlproxy.arrow_rows import STORED_INT, arrow_schema, from_stored
-from sqlproxy.schema import Table
+from sqlproxy.schema import Column, Table
 from sqlproxy.types import Type
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
@@ -142,11 +142,23 @@ def page_columns(
         return pa.RecordBatch.from_arrays(plain, schema=schema)
     if not schema.names:  # a count: no columns, but rows
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(page), pa.struct([])))
-    at = _first_slot(page.data, values, rows.codec(table).slots)
+    arrays = stored_columns(table, page, [(table.column(f.name), f.type) for f in schema])
+    return None if arrays is None else pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def stored_columns(
+    table: Table, page: Page, columns: Sequence[tuple[Column, pa.DataType]]
+) -> list[pa.Array] | None:
+    """Some columns of a table that is not plain, each as the Arrow type that is wanted (see
+    `arrow_rows.stored_columns`), if the rows are simple.
+    """
+    if not columns:
+        return []
+    at = _first_slot(page.data, page.records + _HEAD, rows.codec(table).slots)
     if at is None:
         return None
-    wanted = {table.column(name).id: i for i, name in enumerate(schema.names)}
-    arrays: list[Any] = [None] * len(schema.names)
+    wanted = {column.id: i for i, (column, _) in enumerate(columns)}
+    arrays: list[pa.Array] = [None] * len(columns)
     for slot in range(1, max(wanted) + 1):
         found = _Slot.at(page, at)
         if found is None:
@@ -154,12 +166,12 @@ def page_columns(
         at = found.ends
         place = wanted.get(slot)
         if place is not None:
-            kind = table.column(schema.names[place]).resolved
-            array = found.array(kind, schema.field(place).type)
+            column, kind = columns[place]
+            array = found.array(column.resolved, kind)
             if array is None:
                 return None
             arrays[place] = array
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return arrays
 
 
 # -- seals

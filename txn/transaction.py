@@ -175,6 +175,25 @@ class Transaction:
             self._reads.add_range(start, end if resume is None else resume)
         return values, resume
 
+    async def scan_sealed(
+        self, start: bytes, end: bytes, *, limit: int
+    ) -> tuple[bytes, bytes, bytes | None] | None:
+        """The next records of `[start, end)` as they are stored: lengths, rows, and where to go on.
+        Who asks looks at each himself whether it is intact and what this snapshot has, and reads
+        the page again by `scan_values` where it is not. None: it has to be that at once, because
+        an intent is in the way, or this transaction wrote something itself.
+        """
+        self._check_open()
+        if self._buffer:
+            return None
+        with self._snapshot():
+            found = await self._client.reader.scan_sealed(
+                start, end, self.start_ts, limit=limit, budget_ms=self._budget_ms
+            )
+        if found is not None and self._reads is not None:
+            self._reads.add_range(start, end if found[2] is None else found[2])
+        return found
+
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
         """Who asked for a moment of the past is told that it is gone; a transaction may simply run

@@ -2,23 +2,29 @@
 them.
 
 A table is read by the narrowest way that its conditions give (`sqlproxy.fast.access`), only the
-columns that are used are decoded. Scans of the primary key are decoded column by column; rows found
-by points or an index come from the reader of single tables. Small tables stay in memory, large ones
-go to a file in Arrow's format, which is mapped, so that the system may drop their pages.
+columns that are used are decoded. Scans of the primary key are decoded column by column, where it
+can be from pages of records as they lie (`sqlproxy.arrow_pages`), while the next one is read; rows
+found by points or an index come from the reader of single tables. Small tables stay in memory,
+large ones go to a file in Arrow's format, which is mapped, so that the system may drop their pages.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from kv.base.keys import table_prefix, table_range
-from kv.base.limits import SQL_ANALYTIC_SCAN_ROWS, SQL_ANALYTIC_SOURCE_BYTES
-from sqlproxy import arrow_rows
+from kv.base.limits import (
+    SCAN_SEALED_ROWS_MAX,
+    SQL_ANALYTIC_SCAN_ROWS,
+    SQL_ANALYTIC_SOURCE_BYTES,
+)
+from sqlproxy import arrow_pages, arrow_rows
 from sqlproxy.analytic.forms import array_of, arrow
 from sqlproxy.analytic.selects import Source
 from sqlproxy.fast.access import Access, choose
@@ -27,6 +33,8 @@ from sqlproxy.front.env import Env
 from sqlproxy.schema import Column, Table
 
 Items = Sequence[tuple[bytes, bytes, int]]
+_LENGTHS_BYTES: Final = 8  # of a key's and a record's
+_VALUES_PAGES: Final = 16  # where a page was not simple, so many are asked for as values
 
 
 class Loader:
@@ -48,6 +56,11 @@ class Loader:
         if not self.table.plain:
             by_id = {column.id: column for column in self.table.columns}
             self._columns = [by_id[source.item.columns[i].attribute] for i in self.used]
+        self._wanted: list[tuple[Column, pa.DataType]] = []
+        for i, column in zip(self.used, self._columns, strict=True) if self._columns else ():
+            # lists are made of values in user form: their elements may be held as text
+            own = arrow_rows.arrow_type(column.resolved) if column.resolved.element else None
+            self._wanted.append((column, own or self.schema.field(f"c{i}").type))
 
     @property
     def access(self) -> Access | None:
@@ -108,6 +121,20 @@ class Loader:
         keys = [b""] * len(values)  # a damaged row is named by its table alone
         self.add(self._batch(self._arrays(keys, values), keys))
 
+    def sealed(self, lengths: bytes, records: bytes, read_ts: int) -> bool:
+        """The same of a page of records as they lie; False: it is not simple, nothing was added."""
+        page = arrow_pages.plain_page(lengths, records, read_ts)
+        if page is None:
+            return False
+        arrays = arrow_pages.stored_columns(self.table, page, self._wanted)
+        if arrays is None:
+            return False
+        if arrays:
+            self.add(pa.RecordBatch.from_arrays(self._lists(arrays), schema=self.schema))
+        elif len(page):
+            self.add(self._batch([], [b""] * len(page)))
+        return True
+
     def rows(self, rows: Sequence[Stored]) -> None:
         """Rows that a reader found."""
         place = {column.id: at for at, column in enumerate(self.table.columns)}
@@ -126,15 +153,12 @@ class Loader:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _arrays(self, keys: list[bytes], values: list[bytes]) -> list[pa.Array]:
-        wanted = []
-        for i, column in zip(self.used, self._columns, strict=True):
-            kind = self.schema.field(f"c{i}").type
-            # lists are made of values in user form: their elements may be held as text
-            own = arrow_rows.arrow_type(column.resolved) if column.resolved.element else kind
-            wanted.append((column, own))
-        if not wanted:  # a count
+        if not self._wanted:  # a count
             return []
-        arrays = arrow_rows.stored_columns(self.table, keys, values, wanted)
+        return self._lists(arrow_rows.stored_columns(self.table, keys, values, self._wanted))
+
+    def _lists(self, arrays: list[pa.Array]) -> list[pa.Array]:
+        """Lists were made of values in user form: their elements may be held as text."""
         found = []
         for i, column, array in zip(self.used, self._columns, arrays, strict=True):
             if column.resolved.element:
@@ -166,21 +190,95 @@ async def load(
             return await in_thread(loader.done)
         ranges = [(prefix + one.start, prefix + one.end if one.end else last)
                   for one in spans.ranges]  # fmt: skip
-    bare = loader.bare
     for start, end in ranges:
+        if loader.bare:
+            await _Pages(loader, reads, touched, in_thread).read(start, end)
+            continue
         at: bytes | None = start
         while at is not None:
-            if bare and (values := await reads.scan_values(at, end, limit=SQL_ANALYTIC_SCAN_ROWS)):
-                raws, at = values
-                touched.pages += 1
-                touched.scanned += len(raws)
-                if raws:
-                    await in_thread(loader.values, raws)
-                continue
-            got = await reads.scan(at, end, limit=SQL_ANALYTIC_SCAN_ROWS)
-            touched.pages += 1
-            touched.scanned += len(got.items)
-            if got.items:
-                await in_thread(loader.decoded, got.items)
-            at = got.resume
+            at = await _rows(loader, reads, at, end, touched, in_thread)
     return await in_thread(loader.done)
+
+
+async def _rows(
+    loader: Loader, reads: Reads, at: bytes, end: bytes, touched: Touched, in_thread: Any
+) -> bytes | None:
+    """One page with its keys, and where to go on."""
+    got = await reads.scan(at, end, limit=SQL_ANALYTIC_SCAN_ROWS)
+    touched.pages += 1
+    touched.scanned += len(got.items)
+    if got.items:
+        await in_thread(loader.decoded, got.items)
+    return got.resume
+
+
+class _Page(NamedTuple):
+    """Records as they lie of `[start, resume)`; `resume` None: to the end of the range."""
+
+    start: bytes
+    lengths: bytes
+    records: bytes
+    resume: bytes | None
+
+
+class _Pages:
+    """All rows of ranges, of which only the values are wanted: pages of records as they lie, each
+    decoded while the next is read; where one is not simple, it and the next ones as values.
+    """
+
+    def __init__(self, loader: Loader, reads: Reads, touched: Touched, in_thread: Any) -> None:
+        self._loader, self._reads, self._touched = loader, reads, touched
+        self._in_thread = in_thread
+        self._values_for = 0  # so many pages are asked for as values
+
+    async def read(self, start: bytes, end: bytes) -> None:
+        """All of one range, in its order."""
+        at: bytes | None = start
+        while at is not None:
+            if self._values_for:
+                self._values_for -= 1
+                at = await self._values(at, end)
+                continue
+            at = await self._sealed(at, end)
+            self._values_for = _VALUES_PAGES
+
+    async def _sealed(self, start: bytes, end: bytes) -> bytes | None:
+        """Pages as long as they are simple, and where to go on by values."""
+        page = await self._next(start, end)
+        at: bytes | None = start
+        while page is not None:
+            # both end before the first error is raised: a thread must not write to what is closed
+            decode = self._in_thread(
+                self._loader.sealed, page.lengths, page.records, self._reads.start_ts
+            )
+            results: Any = await asyncio.gather(
+                decode, self._next(page.resume, end), return_exceptions=True
+            )
+            for one in results:
+                if isinstance(one, BaseException):
+                    raise one
+            if not results[0]:
+                return page.start
+            self._touched.pages += 1
+            self._touched.scanned += len(page.lengths) // _LENGTHS_BYTES
+            at, page = page.resume, results[1]
+        return at
+
+    async def _next(self, at: bytes | None, end: bytes) -> _Page | None:
+        """None: there is none, or it has to be values."""
+        if at is None:
+            return None
+        found = await self._reads.scan_sealed(at, end, limit=SCAN_SEALED_ROWS_MAX)
+        return None if found is None else _Page(at, *found)
+
+    async def _values(self, at: bytes, end: bytes) -> bytes | None:
+        """One page without its keys, and where to go on."""
+        values = await self._reads.scan_values(at, end, limit=SQL_ANALYTIC_SCAN_ROWS)
+        if values is None:
+            return await _rows(self._loader, self._reads, at, end, self._touched, self._in_thread)
+        raws, resume = values
+        self._touched.pages += 1
+        self._touched.scanned += len(raws)
+        if raws:
+            await self._in_thread(self._loader.values, raws)
+        return resume

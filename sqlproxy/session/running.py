@@ -57,6 +57,11 @@ class ReadsAt:
     ) -> tuple[list[bytes], bytes | None] | None:
         return None  # the past is read with what was there then
 
+    async def scan_sealed(
+        self, start: bytes, end: bytes, *, limit: int
+    ) -> tuple[bytes, bytes, bytes | None] | None:
+        return None
+
 
 @dataclass(slots=True)
 class Job:
