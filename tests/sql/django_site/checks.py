@@ -389,6 +389,21 @@ def constraints():
         e.add_index(Book, i)
     with connection.schema_editor() as e:
         e.remove_index(Book, i)
+    p = models.UniqueConstraint(
+        fields=["title"], condition=models.Q(number__gt=5, price__isnull=False), name="u_part"
+    )
+    q = models.Index(fields=["price"], condition=models.Q(title__in=["a", "b"]), name="i_part")
+    with connection.schema_editor() as e:
+        e.add_constraint(Book, p)
+    with connection.schema_editor() as e:
+        e.add_index(Book, q)
+    r = connection.introspection.get_constraints(connection.cursor(), "shop_book")
+    assert r["u_part"]["unique"]
+    assert r["i_part"]["columns"] == ["price"]
+    with connection.schema_editor() as e:
+        e.remove_constraint(Book, p)
+    with connection.schema_editor() as e:
+        e.remove_index(Book, q)
     with connection.schema_editor() as e:
         e.alter_unique_together(
             Book, [("author", "title")], [("author", "title"), ("title", "price")]
