@@ -71,6 +71,10 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         self._backend = backend
         self._rng = rng
         self._holder = Holder(backend)
+        self.where = ""  # how it was opened, for people
+
+    def __repr__(self) -> str:
+        return f"<kvorum database{self.where and ' '}{self.where}>"
 
     @property
     def backend(self) -> Backend:

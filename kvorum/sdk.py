@@ -58,6 +58,7 @@ async def aconnect(
         db = AsyncDatabase(_http(addresses[0], timeout_ms), SystemRng())
     else:
         db = AsyncDatabase(await connect_backend(addresses, timeout_ms), SystemRng())
+    db.where = f"{scheme}://" + ",".join(f"{host}:{port}" for host, port in addresses)
     if session != "":
         try:
             await db.resume_session(session)

@@ -47,6 +47,9 @@ class Database(Defining, Running, Operating):
         self._db = database
         self._rng = rng
 
+    def __repr__(self) -> str:
+        return repr(self._db)
+
     # ------------------------------------------------------------------------------------ data
 
     def table(self, ns: str, name: str) -> Table:

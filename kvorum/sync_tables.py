@@ -49,6 +49,9 @@ class Table:
         self._call = portal.call
         self._table = table
 
+    def __repr__(self) -> str:
+        return repr(self._table)
+
     @property
     def ns(self) -> str:
         return self._table.ns
@@ -128,6 +131,9 @@ class Snapshot:
     def __init__(self, portal: Portal, snapshot: AsyncSnapshot) -> None:
         self._portal = portal
         self._snapshot = snapshot
+
+    def __repr__(self) -> str:
+        return f"<kvorum snapshot at {self.at}>"
 
     @property
     def id(self) -> int:
@@ -262,6 +268,9 @@ class Transaction:
     def __init__(self, portal: Portal, transaction: AsyncTransaction) -> None:
         self._portal = portal
         self._transaction = transaction
+
+    def __repr__(self) -> str:
+        return f"<kvorum transaction {self.id}>"
 
     @property
     def id(self) -> int:

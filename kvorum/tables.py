@@ -69,6 +69,9 @@ class AsyncTable:
         self.ns = ns
         self.name = name
 
+    def __repr__(self) -> str:
+        return f"<kvorum table {self.ns}.{self.name}>"
+
     async def get(self, key: Bytes, *, at: int | None = None) -> Record | None:
         """The record, or None if there is none. `at` reads the snapshot of that timestamp."""
         return await self._backend.get(self.ns, self.name, user_key(key), snapshot_at(at))

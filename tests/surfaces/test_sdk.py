@@ -85,6 +85,17 @@ def test_both_facades_offer_the_same(sync: type, other: type) -> None:
         ], name
 
 
+def test_what_a_notebook_shows(db: kvorum.Database, table: kvorum.Table) -> None:
+    """A handle shows as an address in memory; or with what was in its URL besides the address."""
+    where = db._db.where
+    assert repr(db) == (f"<kvorum database {where}>" if where else "<kvorum database>")
+    assert repr(table) == f"<kvorum table {table.ns}.{table.name}>"
+    with db.snapshot() as snapshot:
+        assert repr(snapshot) == f"<kvorum snapshot at {snapshot.at}>"
+    with db.transaction() as transaction:
+        assert repr(transaction) == f"<kvorum transaction {transaction.id}>"
+
+
 def test_rows_of_a_snapshot_are_all_of_it(db: kvorum.Database, table: kvorum.Table) -> None:
     """Pages of a snapshot that see later writes are no snapshot."""
     keys = [f"{i:04}" for i in range(1_500)]
