@@ -8,8 +8,8 @@ component is given by `=` or a list until one has only a range, which is the las
     all of a unique key    4  (at most one row for each combination of lists)
     components given       2  each
     a range behind them    1
-    a partial index        1  more: it is there for this question. It is a way only where the WHERE
-                              implies its predicate (sqlproxy.fast.implying)
+    a partial index        1  more, if a component is given or it is likely to have few rows. It is
+                              a way only where the WHERE implies its predicate (fast.implying)
 
 Deliberately missing: statistics; OR of different columns (the whole table is read, or what the
 other conjuncts leave).
@@ -18,10 +18,10 @@ other conjuncts leave).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlproxy.fast.implying import usable
+from sqlproxy.fast.implying import selective, usable
 from sqlproxy.front.exprs import AnyAll, Call, CaseValue, Cast, Column, Const, Expr, SubQuery, walk
 from sqlproxy.front.registry import BPCHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, TEXT, VARCHAR
 from sqlproxy.schema import PUBLIC, Index, Table
@@ -63,6 +63,7 @@ class Access:
     prefix: str | None = None
     unique: bool = False  # whether all components given mean at most one row
     reverse: bool = False
+    few: bool = False  # its index has some rows only
 
     @property
     def points(self) -> bool:
@@ -75,16 +76,6 @@ class Access:
         return not (self.given or self.low or self.high or self.prefix)
 
     @property
-    def partial(self) -> bool:
-        """Whether its index has some rows only."""
-        return self.index is not None and bool(self.index.where)
-
-    @property
-    def all_rows(self) -> bool:
-        """Whether it reads every row of the table."""
-        return self.whole and not self.partial
-
-    @property
     def exprs(self) -> list[Expr]:
         """What has to be known before it can be gone."""
         ends = [end.expr for end in (self.low, self.high) if end is not None]
@@ -93,7 +84,7 @@ class Access:
     @property
     def score(self) -> int:
         ranged = bool(self.low or self.high or self.prefix)
-        return 4 * self.points + 2 * len(self.given) + ranged + self.partial
+        return 4 * self.points + 2 * len(self.given) + ranged + self.few
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +105,7 @@ def choose(
     found = _Conditions(table, conditions)
     ways = [_access(None, primary_components(table), True, found)]
     ways += [
-        _access(index, tuple(c.column for c in index.columns), index.unique, found)
+        _of_index(table, index, found)
         for index in table.indexes
         if index.state == PUBLIC and usable(table, index, conditions)
     ]
@@ -123,7 +114,7 @@ def choose(
         # what is as narrow and already sorted spares the sort
         for way in ways:
             sorted_way = _ordered(table, way, order)
-            if sorted_way is not None and (way.score == best.score or best.all_rows):
+            if sorted_way is not None and (way.score == best.score or not best.score):
                 return sorted_way, True
     if not order:
         return best, True
@@ -196,6 +187,12 @@ class _Conditions:
         )
 
 
+def _of_index(table: Table, index: Index, found: _Conditions) -> Access:
+    way = _access(index, tuple(c.column for c in index.columns), index.unique, found)
+    few = bool(index.where) and (not way.whole or selective(table, index))
+    return replace(way, few=True) if few else way
+
+
 def _access(
     index: Index | None, components: tuple[int, ...], unique: bool, found: _Conditions
 ) -> Access:
@@ -235,7 +232,7 @@ def _ordered(table: Table, access: Access, order: Sequence[Ordering]) -> Access 
         return access
     return Access(
         access.index, access.components, access.given, access.low, access.high, access.prefix,
-        access.unique, reverse=True,
+        access.unique, reverse=True, few=access.few,
     )  # fmt: skip
 
 

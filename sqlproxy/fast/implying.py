@@ -2,7 +2,7 @@
 
 Each conjunct of the predicate must be implied, by one of
 
-    the same conjunct                    compared as bound: columns by id, constants with their types
+    the same conjunct                    as it is bound: columns by id, constants with types
     col = const, col IN (consts)         the conjunct is computed for each of these values
     col < const (and its like)           of the same column and comparison, where values are whole
                                          numbers, dates or exact numbers: a > 5 implies a > 3
@@ -70,6 +70,17 @@ def usable(table: Table, index: Index, conditions: Sequence[Expr]) -> bool:
         return True
     given = [part for one in conditions for part in conjuncts(one)]
     return _all(table, given, parts(table, index))
+
+
+def selective(table: Table, index: Index) -> bool:
+    """Whether a partial index is likely to have few of the rows: its predicate compares something.
+    (`deleted IS NULL` and the like are true of most rows.)
+    """
+    return any(
+        isinstance(one, AnyAll) or (isinstance(one, Call) and one.operator in _FLIPPED)
+        for one in map(_plain, parts(table, index))
+        if not (isinstance(one, Call) and one.operator == "<>")
+    )
 
 
 def _all(table: Table, given: Sequence[Expr], wanted: Sequence[Expr]) -> bool:
@@ -172,8 +183,8 @@ def _narrower(table: Table, given: Expr, wanted: Expr) -> bool:
     one, other = _end(table, given), _end(table, wanted)
     if one is None or other is None:
         return False
-    (column, op, value), (same, wants, bound) = one, other
-    if column != same or type(value) is not type(bound):
+    (*column, op, value), (*same, wants, bound) = one, other
+    if column != same:
         return False
     if wants == "<>":
         below = op in ("<", "<=") and (value < bound or (op == "<" and value == bound))
@@ -185,7 +196,8 @@ def _narrower(table: Table, given: Expr, wanted: Expr) -> bool:
     return strictly or (value == bound and not (wants in ("<", ">") and op in ("<=", ">=")))
 
 
-def _end(table: Table, expr: Expr) -> tuple[int, str, Any] | None:
+def _end(table: Table, expr: Expr) -> tuple[int, int, type, str, Any] | None:
+    """Column, type of the constant in SQL and in Python, comparison, constant."""
     if not isinstance(expr, Call) or expr.operator not in _COMPARISONS or len(expr.args) != 2:
         return None
     left, right = expr.args
@@ -194,7 +206,7 @@ def _end(table: Table, expr: Expr) -> tuple[int, str, Any] | None:
         return None
     value = right.value
     exact = type(value) in (int, date, datetime) or (type(value) is Decimal and value.is_finite())
-    return (left.attribute, expr.operator, value) if exact else None
+    return (left.attribute, right.oid, type(value), expr.operator, value) if exact else None
 
 
 def _own(table: Table, expr: Expr) -> bool:

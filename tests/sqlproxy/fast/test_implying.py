@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from kv.base.checksum import seal
 from kv.base.errors import Corruption
 from kv.base.ids import TableId
 from sqlproxy import predicates, records
+from sqlproxy.fast.access import Ordering, choose
 from sqlproxy.fast.implying import usable
 from sqlproxy.fast.ruling import bound_condition
 from sqlproxy.front.compiling import compile
@@ -116,3 +118,42 @@ def test_a_predicate_is_kept_and_an_older_program_refuses_the_table() -> None:
     row[-1]["unknown"] = row[-1].pop("predicates")  # what it is to a program that knows none
     with pytest.raises(Corruption):
         records.decode_table(key, seal(key, pack(row)))
+
+
+@pytest.mark.parametrize(
+    ("predicate", "where", "by_index"),
+    [
+        ("s = 'x'", "s = 'x'", True),
+        ("s IS NULL", "s IS NULL", False),
+        ("b", "b", False),
+        ("s <> 'x'", "s <> 'x'", False),
+        ("s IS NULL", "s IS NULL AND m = 3", True),
+        ("s IS NULL", "s IS NULL AND n = 3", False),
+    ],
+)
+def test_p8_a_partial_index_is_read_whole_only_where_it_has_few_rows(
+    predicate: str, where: str, by_index: bool
+) -> None:
+    """A count of nearly all rows would look each of them up by the index."""
+    table = replace(T, indexes=(index(predicate),))
+    bound = conjuncts(bound_condition(table, predicates.OwnNames(table), DEFAULT, where))
+    access, _ = choose(table, bound)
+    assert (access.index is not None) is by_index
+    access, sorted_already = choose(table, conjuncts(bound[0]), [Ordering(2, nulls_first=False)])
+    assert (access.index is not None, sorted_already) == (True, True), "for its order"
+
+
+def test_p8_constants_of_other_types_are_not_compared() -> None:
+    """A time with a zone cannot be compared with one without: the query would fail."""
+    columns = (Column(1, "n", "int4"), Column(2, "at", "timestamp"))
+    table = replace(T, columns=columns)
+    names = predicates.OwnNames(table)
+    made = replace(index("at > '2026-01-01'"), where_columns=(2,))
+    for where, used in (
+        ("at > '2026-01-02'", True),
+        ("at > '2025-01-02'", False),
+        ("at > '2026-01-02 00:00+00'::timestamptz", False),
+        ("at > '2026-01-02'::date", False),
+    ):
+        bound = bound_condition(table, names, DEFAULT, where)
+        assert usable(table, made, conjuncts(bound)) is used, where
