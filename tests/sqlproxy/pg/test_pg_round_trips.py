@@ -173,3 +173,10 @@ def test_types_that_have_no_binary_form_say_so() -> None:
     assert "aclitem" in caught.value.message
     with pytest.raises(SqlError, match="OID 718"):
         text.writer(718)
+
+
+@pytest.mark.parametrize("name", ["bpchar", "bpchar[]", "char(3)", "varchar", "numeric(12,4)[]"])
+def test_canonical_names_come_back(name: str) -> None:
+    """A declared column of type bpchar becomes char(1), or nobody can look at the catalog."""
+    kind, typmod = oids.by_name(name)
+    assert oids.canonical(kind.oid, typmod) == name
