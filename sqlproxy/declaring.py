@@ -205,7 +205,8 @@ def _index(table: Table, raw: Any) -> Index:
         if problem := keys.unordered(column.resolved):
             raise refusal(
                 "42704",
-                f'data type {column.shown_type} has no default operator class for access method "btree"',
+                f"data type {column.shown_type} has no default operator class "
+                'for access method "btree"',
                 detail=f"{where}: column {column.name}: {problem}",
                 kind=InvalidArgument,
                 column=column.name,

@@ -558,8 +558,8 @@ def _check_primary_key(where: str, columns: Items[Column], names: Items[str]) ->
             raise InvalidArgument(f"{where} names {name!r} twice in its primary key")
         if problem := unordered(by_name[name].resolved):
             raise InvalidArgument(
-                f"{where}: column {name} of type {shown(by_name[name].type)} has no order and cannot be "
-                f"in the primary key: {problem}",
+                f"{where}: column {name} of type {shown(by_name[name].type)} has no order "
+                f"and cannot be in the primary key: {problem}",
                 details={"column": name, "sqlstate": "42704"},
             )
 

@@ -185,7 +185,9 @@ def _as_it_was(known: tuple[str, bool] | None) -> str:
     if known is None:
         return "and was not there when these rows were staged"
     kind, nullable = known
-    return f"and was {enums.shown(kind)}{'' if nullable else ' NOT NULL'} when these rows were staged"
+    return (
+        f"and was {enums.shown(kind)}{'' if nullable else ' NOT NULL'} when these rows were staged"
+    )
 
 
 def _same_form(staged: str, column: Column) -> bool:

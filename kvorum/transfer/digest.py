@@ -118,9 +118,7 @@ def orphans(state: ReadView, start: bytes, end: bytes, rows: int) -> list[bytes]
     return found[:_TOLD_MAX]
 
 
-def stale(
-    locks: Iterable[tuple[bytes, Lock]], start: bytes, end: bytes, at: int
-) -> list[bytes]:
+def stale(locks: Iterable[tuple[bytes, Lock]], start: bytes, end: bytes, at: int) -> list[bytes]:
     """Keys of `[start, end)` with an intent of a transaction that must have ended long ago."""
     before_ms = physical_ms(at) - 2 * TXN_LIFETIME_MS_MAX
     old = [

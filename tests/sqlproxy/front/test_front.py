@@ -181,7 +181,7 @@ def test_p4_a_table_with_everything() -> None:
         ("create function f() returns int as '' language sql", "0A000"),
         ("listen x", "0A000"),
         ("alter default privileges grant execute on functions to bob", "0A000"),
-        ("comment on database d is 'x'", "0A000"),
+        ("comment on type t is 'x'", "0A000"),
         ("do 'x'", "0A000"),
         ("prepare transaction 'x'", "0A000"),
         ("copy t from '/etc/passwd'", "0A000"),
