@@ -337,8 +337,10 @@ def _set_type(table: Table, action: Mapping[str, Any]) -> Table:
     column, new = column_of(table, action), resolve(str(action.get("type")))
     if not same_form(column.resolved, new):
         raise refusal(
-            "0A000", f'changing column "{column.name}" from {column.shown_type} to {enums.shown(new.name)} '
-            "is not supported: its values would have to be stored in another form",
+            "0A000",
+            f'changing column "{column.name}" from {column.shown_type} to '
+            f"{enums.shown(new.name)} is not supported: its values would have to be stored in "
+            "another form",
             hint="Add a column of the new type, fill it by UPDATE, and drop the old one.",
             kind=InvalidArgument,
         )  # fmt: skip
