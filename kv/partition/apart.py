@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from kv.mvcc.packed import all_keys
 from kv.mvcc.records import Lock
+
+_FEW: Final = 16  # of so many keys of a chunk one is searched for; more are looked at together
 
 
 class Apart:
@@ -49,10 +52,27 @@ class Apart:
     def get(self, key: bytes) -> Lock | None:
         """The chunk that has this key."""
         at = bisect_right(self.firsts, key) - 1
-        if at < 0 or key > self.lasts[at]:
-            return None
-        keys = all_keys(self.locks[at].chunk)
-        return self.locks[at] if keys[bisect_left(keys, key)] == key else None
+        return self.locks[at] if at >= 0 and has(self.locks[at], key) else None
+
+    def has_any(self, keys: Sequence[bytes]) -> bool:
+        """Whether a chunk has one of these keys, which rise. Of chunks between two of them nothing
+        is looked at.
+        """
+        if not keys or not (chunks := self.overlapping(keys[0], keys[-1])):
+            return False
+        keys, high = all_keys(keys), 0
+        for lock in chunks:
+            low = bisect_left(keys, lock.chunk[0], high)
+            high = bisect_right(keys, lock.chunk[-1], low)
+            if low == high:
+                continue
+            mine = keys[low:high]
+            if len(mine) * _FEW < len(lock.chunk):
+                if any(has(lock, key) for key in mine):
+                    return True
+            elif not set(mine).isdisjoint(lock.chunk):
+                return True
+        return False
 
     def overlapping(self, first: bytes, last: bytes) -> list[Lock]:
         """The chunks that begin at or below `last` and end at or above `first`."""
@@ -70,6 +90,14 @@ class Apart:
         self.firsts.clear()
         self.lasts.clear()
         self.locks.clear()
+
+
+def has(lock: Lock, key: bytes) -> bool:
+    """Whether a chunk has this key."""
+    if not lock.chunk[0] <= key <= lock.chunk[-1]:
+        return False
+    keys = all_keys(lock.chunk)
+    return keys[bisect_left(keys, key)] == key
 
 
 def between(lock: Lock, start: bytes, end: bytes) -> Sequence[bytes]:

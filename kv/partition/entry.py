@@ -164,8 +164,7 @@ class Entry:
         for table in (self.locks, self.scattered):
             if table and not table.keys().isdisjoint(keys):
                 return True
-        chunks = self.apart.overlapping(keys[0], keys[-1]) if keys else ()
-        return bool(chunks) and not all(set(keys).isdisjoint(lock.chunk) for lock in chunks)
+        return self.apart.has_any(keys)
 
     def _add_fresh(self, m: Mutations) -> None:
         """First versions of many keys: nothing is asked of each."""

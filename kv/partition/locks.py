@@ -66,18 +66,15 @@ class LockMirror:
         """Whether there is an intent on any of these keys, which rise."""
         if not keys:
             return False
-        first, last = keys[0], keys[-1]
-        if chunks := self.apart.overlapping(first, last):
-            mine = set(keys)
-            if not all(mine.isdisjoint(lock.chunk) for lock in chunks):
-                return True
+        if self.apart.has_any(keys):
+            return True
         if not self.by_key:
             return False
         if not isinstance(keys, PackedKeys):  # they are there: each is looked up
             return not self.by_key.keys().isdisjoint(keys)
         if self._new and len(self._new) + len(self._sorted) <= len(keys):
             self._settle()
-        low, high = bisect_left(self._sorted, first), bisect_right(self._sorted, last)
+        low, high = bisect_left(self._sorted, keys[0]), bisect_right(self._sorted, keys[-1])
         if self._new or high - low > len(keys):
             return not self.by_key.keys().isdisjoint(keys)
         found = [key for key in self._sorted[low:high] if key in self.by_key]

@@ -34,6 +34,7 @@ from kv.feed.recent import Recent
 from kv.mvcc.get import get, multi_get
 from kv.mvcc.scan import scan, scan_sealed, scan_values
 from kv.mvcc.through import through_chunks
+from kv.partition.apart import has
 from kv.partition.entry import Entry
 from kv.partition.evaluated import Evaluated
 from kv.partition.parts import parts
@@ -125,7 +126,7 @@ def resolution_in_flight(view: Evaluated, refusal: KeyLocked) -> Entry | None:
     for entry in (view.open, view.flying):
         if entry is None:
             continue
-        if key in entry.locks or any(key in lock.chunk for lock in entry.gone.values()):
+        if key in entry.locks or any(has(lock, key) for lock in entry.gone.values()):
             return entry
     return None
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kv.base.methods import OP_PUT
+from kv.mvcc import packed
 from kv.mvcc.packed import PackedKeys
 from kv.mvcc.records import Lock, encode_chunk, encode_lock
 from kv.mvcc.view import Mutations
@@ -161,6 +162,20 @@ def test_d3_the_mirror_is_a_dictionary(seed: int, monkeypatch: pytest.MonkeyPatc
     assert list(mirror.range(b"", b"")) == sorted(model.locks)
     assert dict(mirror.items()) == model.locks
     assert met == {"apart", "scattered"}
+
+
+def test_d3_chunks_between_two_keys_are_not_unpacked() -> None:
+    """Every write beside a load of a million rows takes tens of milliseconds of the loop, because
+    its keys lie around the load's.
+    """
+    mirror = LockMirror()
+    for first in range(0, 4_000, 100):
+        lock, _ = chunk(range(first, first + 50))
+        mirror.lay(lock._replace(chunk=PackedKeys.of(lock.chunk)))
+    before = packed._unpacked.cache_info().misses
+    assert not mirror.has_any([key(20) + b"x", key(2_070), key(3_920) + b"x"])
+    assert packed._unpacked.cache_info().misses == before + 2
+    assert mirror.has_any([key(20) + b"x", key(2_070), key(3_920)])
 
 
 def test_d3_a_turn_comes_round_to_chunks_and_keys() -> None:
