@@ -150,8 +150,7 @@ def _check_packed(sent: Any, values: bytes, rows_max: int, bytes_max: int) -> Pa
         raise too_large("rows", rows_max, rows)
     if set(map(type, own)) != {bytes} or not set(map(type, bodies)) <= _VALUES:
         raise InvalidArgument("keys must be bytes, values bytes or nil")
-    check_key(prefix + min(own, key=len))
-    check_key(prefix + max(own, key=len))
+    _check_whole(prefix, own, len(packed) + len(values), bytes_max)
     if len(values) > VALUE_BYTES_MAX:
         check_value(max(filter(None, bodies), key=len, default=b""))
     if not all(map(lt, own, islice(own, 1, None))):
@@ -159,6 +158,17 @@ def _check_packed(sent: Any, values: bytes, rows_max: int, bytes_max: int) -> Pa
     if first != prefix + own[0] or last != prefix + own[-1]:
         raise InvalidArgument("the first or the last of packed keys is not what is said")
     return PackedKeys(first, prefix_bytes, rows, packed, last)
+
+
+def _check_whole(prefix: bytes, own: list[bytes], size: int, bytes_max: int) -> None:
+    """Packed rows of `size`, as they are without a prefix: so they become versions, and have to fit
+    an entry then.
+    """
+    check_key(prefix + min(own, key=len))
+    check_key(prefix + max(own, key=len))
+    size += len(prefix) * len(own)
+    if size > bytes_max:
+        raise too_large("bytes of keys and values", bytes_max, size)
 
 
 def _check_rows(keys: Any, values: Any, kinds: set[type], rows_max: int, bytes_max: int) -> None:

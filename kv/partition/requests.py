@@ -45,6 +45,7 @@ from kv.base.methods import (
     WRITE_ROWS,
 )
 from kv.base.timestamps import MAX
+from kv.mvcc.packed import PackedKeys
 from kv.partition import request_reads as reads
 from kv.partition import request_verbs as verbs
 from kv.partition import request_writes as writes
@@ -169,6 +170,8 @@ def weight(r: list[Any]) -> int:
             size += len(arg)
         elif isinstance(arg, list):
             size += _weight_of(arg)
+        elif isinstance(arg, PackedKeys):
+            size += len(arg.packed)
         elif isinstance(arg, dict):  # options: reads and ranges are lists, too
             size += sum(_weight_of(value) for value in arg.values() if isinstance(value, list))
     return size + 64
