@@ -52,7 +52,7 @@ from kv.base.methods import (
 )
 from kv.base.ops import Op
 from kv.base.ports import Timers
-from kv.mvcc.packed import PackedKeys, all_keys, pack_values, unpack_values
+from kv.mvcc.packed import PackedKeys, opened, pack_values
 from txn.cutting import row_runs
 from txn.grouping import by_partition
 from txn.ports import Kv, Tso
@@ -303,13 +303,14 @@ class BulkTransaction:
         these keys. `absent`: none of them may be there (ConditionFailed); the caller has seen to it
         that none is sent twice. `firsts` gets the first key of each message: it lays one chunk.
         `laid`: those that arrived, with their rows. Packed rows (kv/mvcc/packed.py), of any size,
-        go as they are if they are one legal message.
+        go as they are if they are one legal message. Raises InvalidArgument if they are no rows.
         """
         options = {**self._rows_options, "absent": True} if absent else self._rows_options
         if isinstance(values, bytes):
+            assert isinstance(keys, PackedKeys)
             if await self._send_packed(keys, values, options, firsts, laid):
                 return
-            for part in row_runs(all_keys(keys), unpack_values(values)):
+            for part in row_runs(*opened(keys, values)):
                 await self.send_rows(*part, absent=absent, firsts=firsts, laid=laid)
             return
         at = 0
@@ -329,14 +330,13 @@ class BulkTransaction:
 
     async def _send_packed(
         self,
-        keys: Sequence[bytes],
+        keys: PackedKeys,
         values: bytes,
         options: Mapping[str, Any],
         firsts: list[bytes] | None,
         laid: list[tuple[bytes, int]] | None,
     ) -> bool:
         """False: they do not fit one message to one partition; nothing was done."""
-        assert isinstance(keys, PackedKeys)
         size = len(keys.packed) + len(values)
         if len(keys) > PREWRITE_KEYS_MAX or (len(keys) > 1 and size > PREWRITE_BYTES_MAX):
             return False

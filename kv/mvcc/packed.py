@@ -17,10 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
+from operator import lt
 from typing import Any, Final, NamedTuple, overload
 
 import msgpack
 
+from kv.base.errors import InvalidArgument
+
+_TYPES: Final = {bytes, type(None)}
 _OPEN_MAX: Final = 16  # whose keys are remembered: a page of a scan meets a few; 4 MiB each at most
 _pack = msgpack.Packer(use_bin_type=True, buf_size=1 << 20).pack
 
@@ -96,6 +101,23 @@ def pack_values(values: Sequence[bytes | None]) -> bytes:
 def unpack_values(packed: bytes | memoryview) -> list[bytes | None]:
     values: list[bytes | None] = msgpack.unpackb(packed, use_list=True)
     return values
+
+
+def opened(keys: PackedKeys, values: bytes) -> tuple[Sequence[bytes], list[bytes | None]]:
+    """Rows that nobody looked at yet, for who is to cut them: they are as many as is said, and they
+    rise. Raises InvalidArgument.
+    """
+    try:
+        own, bodies = keys.all(), unpack_values(values)
+        good = type(bodies) is list and len(own) == len(bodies) == keys.rows > 0
+        good = good and all(map(lt, own, islice(own, 1, None)))
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise InvalidArgument(f"packed keys and values are msgpack lists: {error}") from error
+    if not good or own[0] != keys.first or own[-1] != keys.last:
+        raise InvalidArgument(f"packed rows are not the {keys.rows} rising ones that they say")
+    if not set(map(type, own)) | set(map(type, bodies)) <= _TYPES:
+        raise InvalidArgument("keys must be bytes, values bytes or nil")
+    return own, bodies
 
 
 @lru_cache(maxsize=_OPEN_MAX)

@@ -232,6 +232,12 @@ def unpack_orders(
     """
     if chunk[:2] == _IS_PACKED:
         return (*_unpack_pieces(chunk, what), None)
+    return _unpack_plain(chunk, what)
+
+
+def _unpack_plain(
+    chunk: bytes, what: str
+) -> tuple[list[bytes], list[bytes | None], list[bytes] | None]:
     try:
         keys, values, *more = msgpack.unpackb(chunk, use_list=True)
         orders = more[0] if more else None
@@ -293,7 +299,7 @@ def _pieces(chunk: bytes, what: str) -> list[list[Any]]:
         good = all([type(field) for field in piece] == _PIECE for piece in pieces)
     except (ValueError, TypeError, msgpack.UnpackException) as e:
         raise InvalidArgument(f"{what}: not a chunk of packed pieces: {e}") from e
-    if not good or any(piece[1] < 1 for piece in pieces):
+    if not good or any(not 0 < piece[1] <= len(chunk) for piece in pieces):
         raise InvalidArgument(f"{what}: a piece is [first, rows, last, keys, values]")
     found: list[list[Any]] = pieces
     return found
@@ -303,7 +309,7 @@ def _unpack_pieces(chunk: bytes, what: str) -> tuple[list[bytes], list[bytes | N
     keys: list[bytes] = []
     values: list[bytes | None] = []
     for first, rows, last, packed_keys, packed_values in _pieces(chunk, what):
-        own, mine, _ = unpack_orders(b"\x92" + packed_keys + packed_values, what)
+        own, mine, _ = _unpack_plain(b"\x92" + packed_keys + packed_values, what)
         if len(own) != rows or own[0] != first or own[-1] != last or (keys and keys[-1] >= first):
             raise InvalidArgument(f"{what}: a piece is not the {rows} rows that it says")
         keys += own

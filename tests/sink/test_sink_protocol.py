@@ -14,7 +14,7 @@ from kv.base.ops import delete, put
 from procedures.engine.procedure import State
 from procedures.library import sink
 from procedures.library.sink_bulk import SINK_CLEAN
-from procedures.library.sink_records import add_crc, pack_chunk, pack_plain, task_key
+from procedures.library.sink_records import add_crc, pack_chunk, pack_plain, task_key, unpack_chunk
 from tests.sink.world import (
     OTHER,
     TABLE,
@@ -665,6 +665,18 @@ def pieces(*several: Any) -> bytes:
     return packed
 
 
+def test_o6_pieces_in_pieces() -> None:
+    """A few kilobytes end the procedure that unpacks them with an error that undoing it meets, too:
+    the batch is neither committed nor taken back.
+    """
+    chunk = pieces([b"a", 1, b"a", msgpack.packb([b"a"]), msgpack.packb([b"v"])])
+    assert unpack_chunk(chunk, "this") == ([b"a"], [b"v"])
+    for _ in range(600):
+        chunk = pieces([b"a", 1, b"a", b"\x02", chunk[2:]])
+    with pytest.raises(InvalidArgument):
+        unpack_chunk(chunk, "this")
+
+
 BAD: list[tuple[str, list[Any], type[Exception], str]] = [
     ("begin", ["", TABLE, 1000], InvalidArgument, "attempt"),
     ("begin", ["x" * 65, TABLE, 1000], InvalidArgument, "64"),
@@ -684,6 +696,8 @@ BAD: list[tuple[str, list[Any], type[Exception], str]] = [
     ("stage", ["a", TABLE, 0, "t", 0, pieces(7)], InvalidArgument, "packed"),
     ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 1, b"a", b""])], InvalidArgument, "piece"),
     ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 0, b"a", b"", b""])], InvalidArgument, "piece"),
+    ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 2**64 - 1, b"b", b"", b""])], InvalidArgument,
+     "piece"),
     ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 2, b"a", b"", b""])], InvalidArgument, "order"),
     ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 1, b"b", b"", b""])], InvalidArgument, "order"),
     ("stage", ["a", TABLE, 0, "t", 0, pieces([b"b", 1, b"b", b"", b""], [b"b", 1, b"b", b"", b""])],

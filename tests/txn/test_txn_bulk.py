@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgpack
 import pytest
 
-from kv.base.errors import Moved, TxnAborted
+from kv.base.errors import InvalidArgument, Moved, TxnAborted
 from kv.mvcc.packed import PackedKeys, unpack_values
 from tests.mvcc.store import packed
 from txn.bulk import BulkTransaction, Rows
@@ -185,3 +186,37 @@ def test_o3_packed_rows_of_other_limits_are_cut(monkeypatch: pytest.MonkeyPatch)
     sender = Sent(b"")
     asyncio.run(sender.send_rows(keys, values))
     assert [len(PackedKeys(*head)) for head, _ in sender.sent] == [4, 4, 2]
+
+
+@pytest.mark.parametrize("end", [b"k0005", b""])
+@pytest.mark.parametrize(
+    ("keys", "values"),
+    [
+        (["k0001", "k0009"], [b"1", b"2", b"3"]),
+        (["k0001", "k0005", "k0009"], [b"1", b"2"]),
+        (["k0001", "k0005", "k0005", "k0009"], [b"1"] * 4),
+        (["k0001", "k0007", "k0003", "k0009"], [b"1"] * 4),
+        (["k0002", "k0009"], [b"1"] * 2),
+        (["k0001", "k0009"], [b"1", 2]),
+        (["k0001", "k0009"], b"\xc1"),
+        (b"\xc1", [b"1"] * 2),
+        ([1, 9], [b"1"] * 2),
+    ],
+)
+def test_o6_packed_rows_that_are_none_are_not_cut(
+    end: bytes, keys: Any, values: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a partition looks into packed rows that go whole. Those that are cut on the way, because
+    a partition ends among them or limits changed, would lose rows without a word, or fail with an
+    error that nobody expects.
+    """
+    monkeypatch.setattr("txn.bulk.PREWRITE_KEYS_MAX", 1)
+    rows = 2 if isinstance(keys, bytes) else len(keys)
+    if isinstance(keys, list):
+        keys = msgpack.packb([one.encode()[1:] if isinstance(one, str) else one for one in keys])
+    if isinstance(values, list):
+        values = msgpack.packb(values)
+    sender = Sent(end)
+    with pytest.raises(InvalidArgument):
+        asyncio.run(sender.send_rows(PackedKeys(b"k0001", 1, rows, keys, b"k0009"), values))
+    assert sender.sent == []
