@@ -10,7 +10,7 @@ Every part may be done again after a crash: intents that are there are there (`t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,6 +19,7 @@ from kv.base.errors import ConditionFailed, InvalidArgument, Rejected, TooLarge,
 from kv.base.keys import table_prefix
 from kv.base.methods import COMMITTED
 from kv.base.ops import check, put
+from kv.mvcc.packed import PackedKeys, opened
 from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as next_step
 from procedures.engine.submission import Submission
@@ -181,36 +182,56 @@ async def _messages(
         return
     prefix = table_prefix(part.table)
     async for _, chunk in sink_rows.stored(part, bulk.read, backwards=True):
-        messages: Sequence[Rows] | None = packed_rows(chunk, prefix)
-        if messages is None:
-            keys, values, _ = trusted(chunk)
-            messages = row_runs(list(map(prefix.__add__, keys)), values)
+        messages = _cut(chunk, prefix)
         if doubts is not None:
             for run, _ in messages:
                 doubts.add_run(run)
         yield messages
 
 
+def _cut(chunk: bytes, prefix: bytes) -> Sequence[Rows]:
+    """A staged chunk as messages. Raises InvalidArgument."""
+    if (packed := packed_rows(chunk, prefix)) is not None:
+        return packed
+    keys, values, _ = trusted(chunk)
+    return row_runs(list(map(prefix.__add__, keys)), values)
+
+
 async def rows_of(
     part: Part, bulk: BulkTransactions, doubts: sink_rows.Doubts | None = None
-) -> AsyncGenerator[tuple[list[bytes], list[bytes | None]], None]:
+) -> AsyncGenerator[tuple[Sequence[bytes], Sequence[bytes | None]], None]:
     """(storage keys that rise, values) of the batch, piece by piece; the same pieces at every call.
 
-    A moderate batch is one piece, so that its tasks share messages. Of rows with one key the last
+    A moderate batch is one piece, so that its tasks share messages; else each is one message
+    (`_messages`), so that who resolves it finds it as it was laid. Of rows with one key the last
     stays. Last chunk first, since of two intents on one key the first stays: so the last row of a
     key wins, as in a small batch. Raises SinkRefused for what is missing or damaged.
     """
     prefix = table_prefix(part.table)
+    if not moderate(part):
+        async for _, chunk in sink_rows.stored(part, bulk.read, backwards=True):
+            for keys, values in _opened(chunk, prefix):
+                yield keys, values
+        return
     merged: dict[bytes, bytes | None] = {}
-    one = moderate(part)
     async for piece in sink_rows.chunks(part, bulk.read, backwards=True):
-        keys = list(map(prefix.__add__, piece.keys))
+        own = list(map(prefix.__add__, piece.keys))
         if doubts is not None:
-            doubts.add_run(keys)
-        if one:
-            merged = dict(zip(keys, piece.values, strict=True)) | merged
-        else:
-            yield keys, piece.values
-    if one:
-        rising = sorted(merged)
-        yield rising, [merged[key] for key in rising]
+            doubts.add_run(own)
+        merged = dict(zip(own, piece.values, strict=True)) | merged
+    rising = sorted(merged)
+    yield rising, [merged[key] for key in rising]
+
+
+def _opened(
+    chunk: bytes, prefix: bytes
+) -> Iterator[tuple[Sequence[bytes], Sequence[bytes | None]]]:
+    try:
+        for keys, values in _cut(chunk, prefix):
+            if isinstance(values, bytes):
+                assert isinstance(keys, PackedKeys)
+                yield opened(keys, values)
+            else:
+                yield keys, values
+    except (InvalidArgument, TooLarge) as error:
+        raise sink_rows.damaged(error) from error

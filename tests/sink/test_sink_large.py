@@ -227,6 +227,34 @@ def test_o6_corrupt_chunk_of_a_large_batch() -> None:
     play(work)
 
 
+def test_o3_what_was_laid_is_resolved_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who cleans with nothing but the staged rows (of many millions, or behind a crash) cuts them
+    otherwise than they were laid, and names each key instead of one of each chunk.
+    """
+    monkeypatch.setattr(limits, "SINK_LAID_BYTES", 0)
+
+    async def work(world: World, life: Life) -> None:
+        named: list[int] = []
+        resolve = life.txn.bulk.resolve
+
+        async def counting(keys: Any, start_ts: int, commit_ts: int) -> None:
+            named.append(len(keys))
+            await resolve(keys, start_ts, commit_ts)
+
+        monkeypatch.setattr(life.txn.bulk, "resolve", counting)
+        count = 2 * limits.PREWRITE_KEYS_MAX + 500
+        task = Task(0, "a-0", some_rows(count, "v"), chunk_rows=count)
+        client = Client(life.sink, "a")
+        await client.stage(task)
+        await client.commit([task], 0)
+        await life.idle()
+        assert named == [2]  # the anchor and the marker
+        assert len(await world.rows()) == count
+        assert world.intents() == []
+
+    play(work)
+
+
 @pytest.mark.parametrize("large", [True, False])
 @pytest.mark.parametrize(
     "keys", [[b"2", b"1", b"3"], [b"1", b"1", b"3"], [b"1", b"2"], [b"1", 2, b"3"]]
