@@ -206,7 +206,7 @@ class ReplicaManager:
         ]
         found: list[Abandoned] = []
         for locks, guards in tables:
-            looks = max(1, looks_max // len(tables))
+            looks = max(2, looks_max // len(tables))  # a chunk and a single key, at least
             here: dict[int, Abandoned] = {}
             met: dict[tuple[bytes, int], Lock | Guard] = {}
             met.update(((key, lock.start_ts), lock) for key, lock in locks.turn(looks))

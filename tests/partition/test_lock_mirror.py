@@ -188,6 +188,8 @@ def test_d3_a_turn_comes_round_to_chunks_and_keys() -> None:
     seen = [one for _ in range(10) for one, _ in mirror.turn(3)]
     assert set(seen) == {key(i) for n in range(0, 1_000, 100) for i in (n, n + 70)}
     assert len(mirror.turn(100)) == 20
+    seen = [one for _ in range(10) for one, _ in mirror.turn(2)]  # the least that is asked for
+    assert len(set(seen)) == 20
 
 
 @pytest.mark.parametrize("seed", range(20))
