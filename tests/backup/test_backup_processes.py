@@ -104,6 +104,12 @@ def assert_not_scanned(source: str, table: Table) -> None:
         assert jdbc.count_keyless(source, "", table) == 0
 
 
+def known(connection: psycopg.Connection[Any], table: str) -> bool:
+    """Whether the node of this connection has heard of a table (SQL_POLL_MS)."""
+    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
+    return found is not None and bool(found[0])
+
+
 def assert_values_are_kept(nodes: Nodes, source: str) -> None:
     """Values that Python would change, and the digits and lengths of types, come as they are."""
     query = (
@@ -121,6 +127,10 @@ def assert_values_are_kept(nodes: Nodes, source: str) -> None:
     ]  # fmt: skip
     with psycopg.connect(source, autocommit=True) as connection:
         columns = "iv::text, j::text, n::text, v, c || '|', b || '|', a::text, ai::text, ts::text"
+        deadline = time.monotonic() + 30
+        while not known(connection, "typed"):
+            assert time.monotonic() < deadline, "the node never heard of it"
+            time.sleep(0.05)
         stored = connection.execute(f"SELECT {columns} FROM typed").fetchone()
         assert stored == connection.execute(f"SELECT {columns} FROM ({query}) AS q").fetchone()
         assert stored is not None

@@ -123,7 +123,7 @@ def test_a_constructor_with_arguments_wants_a_factory() -> None:
 
 def test_lock_rules() -> None:
     """A lock rule that breaks, or gives something else, was found out while the procedure ran."""
-    for rule in (lambda a: a["x"], lambda a: ["bank"], lambda a: [p.shared("x")] * 65):
+    for rule in (lambda a: a["x"], lambda a: ["bank"], lambda a: [p.shared("x")] * 1025):
         made = procedure(f"declare.locks{id(rule)}", locks=rule)(
             type(
                 "Locks", (), {"x": step(first=True)(lambda s, c: 0), "__qualname__": f"L{id(rule)}"}

@@ -257,8 +257,13 @@ async def test_e6_a_write_waits_for_the_oracles_bound_within_its_deadline() -> N
         first.fails = [Unavailable("bound", code="TSO_BOUND") for _ in range(3)]
         assert await put(client, A) == [1]
         first.fails = [Unavailable("bound", code="TSO_BOUND") for _ in range(1000)]
-        with pytest.raises(DeadlineExceeded, match="bound"):
-            await put(client, A, budget_ms=50)
+        for _ in range(20):  # a deadline between a request and its answer says nothing of either
+            with pytest.raises((DeadlineExceeded, UnknownOutcome)) as caught:
+                await put(client, A, budget_ms=50)
+            if caught.type is DeadlineExceeded:
+                break
+        assert caught.type is DeadlineExceeded
+        assert "bound" in caught.value.message
 
 
 @pytest.mark.parametrize("error", [KeyLocked("k"), Unavailable("disk full"), TooLarge("t")])
