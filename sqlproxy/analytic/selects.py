@@ -25,6 +25,7 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
+from sqlproxy.fast.access import rejects_null
 from sqlproxy.front import registry as r
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import (
@@ -579,12 +580,16 @@ class Selects:
         return f"{source.name} AS {name}"
 
     def _join(self, item: JoinItem, frame: Frame, conditions: Sequence[Expr]) -> str:
-        # All conditions that narrow are strict: a row that does not meet WHERE's is not missed on
-        # either side of an outer join; ON's narrow only the side that need not match.
+        # Of the side of an outer join that need not match, a row left out comes back as NULLs. So
+        # what WHERE says narrows it only if it is not true of NULLs: of `deleted IS NULL` a partial
+        # index would make rows without a match. ON's narrow that side only.
         on = conjuncts(item.on)
-        both = (*conditions, *on)
-        left_only = both if item.kind in ("inner", "cross", "right") else conditions
-        right_only = both if item.kind in ("inner", "cross", "left") else conditions
+        strict = tuple(one for one in conditions if rejects_null(one))
+        inner = item.kind in ("inner", "cross")
+        left_only = (*(conditions if inner or item.kind == "left" else strict),
+                     *(on if inner or item.kind == "right" else ()))  # fmt: skip
+        right_only = (*(conditions if inner or item.kind == "right" else strict),
+                      *(on if inner or item.kind == "left" else ()))  # fmt: skip
         left = self._item(item.left, frame, left_only)
         right = self._item(item.right, frame, right_only)
         if item.on is None:

@@ -22,7 +22,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlproxy.fast.implying import selective, usable
-from sqlproxy.front.exprs import AnyAll, Call, CaseValue, Cast, Column, Const, Expr, SubQuery, walk
+from sqlproxy.front.exprs import (
+    AnyAll,
+    Call,
+    CaseValue,
+    Column,
+    Const,
+    Expr,
+    SubQuery,
+    bare,
+    walk,
+)
 from sqlproxy.front.registry import BPCHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, TEXT, VARCHAR
 from sqlproxy.schema import PUBLIC, Index, Table
 
@@ -127,6 +137,19 @@ def primary_components(table: Table) -> tuple[int, ...]:
     return tuple(column.id for column in table.key_columns)
 
 
+def rejects_null(condition: Expr) -> bool:
+    """Whether it compares a column, so that it is not true of a row of NULLs. What narrows is of
+    these forms.
+    """
+    match condition:
+        case AnyAll(all=False, test=Call(operator="=", proc=proc, args=(left, CaseValue()))):
+            return proc.strict and isinstance(bare(left), Column)
+        case Call(operator=operator, proc=proc, args=args) if operator in (*_FLIPPED, "~~"):
+            return proc.strict and any(isinstance(bare(one), Column) for one in args)
+        case _:
+            return False
+
+
 class _Conditions:
     """The conjuncts by column id."""
 
@@ -172,8 +195,7 @@ class _Conditions:
 
     def _column(self, expr: Expr) -> int | None:
         """The id of the table's column that this is, with nothing done to its value."""
-        while isinstance(expr, Cast) and expr.how == "relabel":
-            expr = expr.arg
+        expr = bare(expr)
         if isinstance(expr, Column) and expr.level == 0 and expr.table == self._table.id:
             return expr.attribute
         return None

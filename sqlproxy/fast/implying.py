@@ -30,7 +30,6 @@ from sqlproxy.front.exprs import (
     ArrayExpr,
     Call,
     CaseValue,
-    Cast,
     Column,
     Const,
     Expr,
@@ -38,6 +37,7 @@ from sqlproxy.front.exprs import (
     IsNull,
     Logic,
     SubQuery,
+    bare,
     conjuncts,
     walk,
 )
@@ -99,8 +99,8 @@ def _implied(table: Table, given: Sequence[Expr], wanted: Expr) -> bool:
 def _by_one(table: Table, given: Expr, wanted: Expr) -> bool:
     given, wanted = _plain(given), _plain(wanted)
     if isinstance(wanted, IsNull) and wanted.negated:
-        shape = _shape(table, _bare(wanted.arg))
-        return any(_shape(table, _bare(one)) == shape for one in _strict_in(given))
+        shape = _shape(table, bare(wanted.arg))
+        return any(_shape(table, bare(one)) == shape for one in _strict_in(given))
     if (values := _values(table, given)) is not None:
         return _computed(table, *values, wanted)
     return _narrower(table, given, wanted)
@@ -128,12 +128,12 @@ def _values(table: Table, given: Expr) -> tuple[Column, list[Any]] | None:
     """`column = const`, or IN a list of them, of a type whose equal values are the same."""
     match given:
         case Call(operator="=", args=(left, Const(value=value))) if value is not None:
-            column, found = _bare(left), [value]
+            column, found = bare(left), [value]
         case AnyAll(all=False, test=Call(operator="=", args=(first, CaseValue()))):
             listed = _listed(given.array)
             if listed is None:
                 return None
-            column, found = _bare(first), listed
+            column, found = bare(first), listed
         case Column(oid=oid) if oid == BOOL:
             column, found = given, [True]
         case Logic(op="not", args=(Column() as inner,)):
@@ -201,7 +201,7 @@ def _end(table: Table, expr: Expr) -> tuple[int, int, type, str, Any] | None:
     if not isinstance(expr, Call) or expr.operator not in _COMPARISONS or len(expr.args) != 2:
         return None
     left, right = expr.args
-    left = _bare(left)
+    left = bare(left)
     if not (isinstance(right, Const) and _own(table, left) and isinstance(left, Column)):
         return None
     value = right.value
@@ -211,12 +211,6 @@ def _end(table: Table, expr: Expr) -> tuple[int, int, type, str, Any] | None:
 
 def _own(table: Table, expr: Expr) -> bool:
     return isinstance(expr, Column) and expr.level == 0 and expr.table == table.id
-
-
-def _bare(expr: Expr) -> Expr:
-    while isinstance(expr, Cast) and expr.how == "relabel":
-        expr = expr.arg
-    return expr
 
 
 def _plain(expr: Expr) -> Expr:

@@ -322,6 +322,13 @@ def walk(expr: Expr) -> Iterator[Expr]:
         stack.extend(children(one))
 
 
+def bare(expr: Expr) -> Expr:
+    """Without casts that do nothing to the value."""
+    while isinstance(expr, Cast) and expr.how == "relabel":
+        expr = expr.arg
+    return expr
+
+
 def conjuncts(expr: Expr | None) -> tuple[Expr, ...]:
     """What must be true together: the parts of AND, flat."""
     if expr is None:

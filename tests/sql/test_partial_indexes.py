@@ -89,6 +89,34 @@ def test_p8_a_partial_index_is_used_only_where_the_where_implies_it(
     assert db.execute(joined).fetchone() == (160,)
 
 
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("a LEFT JOIN b ON aid = a.id AND k = 5 WHERE gone IS NULL", [(2, 2), (4, 4)]),
+        ("b RIGHT JOIN a ON aid = a.id AND k = 5 WHERE gone IS NULL", [(2, 2), (4, 4)]),
+        ("a LEFT JOIN b ON aid = a.id AND k = 5 AND gone IS NULL",
+         [(1, None), (2, 2), (3, None), (4, 4)]),
+        ("a LEFT JOIN b ON aid = a.id WHERE k = 5 AND gone IS NULL", [(2, 2), (4, 4)]),
+        ("a FULL JOIN b ON aid = a.id WHERE gone IS NULL AND k = 5", [(2, 2), (4, 4)]),
+        ("a LEFT JOIN (b JOIN a AS c ON aid = c.id) ON aid = a.id AND k = 5 WHERE gone IS NULL",
+         [(2, 2), (4, 4)]),
+        ("a LEFT JOIN b ON aid = a.id AND k = 5 WHERE coalesce(gone, 0) = 0", [(2, 2), (4, 4)]),
+        ("a JOIN b ON aid = a.id AND k = 5 WHERE gone IS NULL", [(2, 2), (4, 4)]),
+    ],
+)  # fmt: skip
+def test_p8_a_partial_index_makes_no_rows_without_a_match(
+    db: psycopg.Connection, query: str, found: list[Any]
+) -> None:
+    """A row that an outer join matches was left out, came back as NULLs, and then met the WHERE."""
+    db.execute("CREATE TABLE a (id int PRIMARY KEY)")
+    db.execute("CREATE TABLE b (id int PRIMARY KEY, aid int, k int, gone int)")
+    db.execute("CREATE INDEX b_k ON b (k) WHERE gone IS NULL")
+    db.execute("CREATE INDEX b_none ON b (k) WHERE coalesce(gone, 0) = 0")
+    db.execute("INSERT INTO a VALUES (1), (2), (3), (4)")
+    db.execute("INSERT INTO b VALUES (1, 1, 5, 7), (2, 2, 5, NULL), (3, 3, 5, 1), (4, 4, 5, NULL)")
+    assert db.execute(f"SELECT a.id, b.id FROM {query} ORDER BY 1").fetchall() == found
+
+
 def test_p8_what_a_predicate_cannot_be(db: psycopg.Connection) -> None:
     """An index whose entries depend on more than the row would not be what the rows say."""
     db.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz, s text)")
