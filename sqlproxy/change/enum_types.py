@@ -113,9 +113,6 @@ def texts_of(there: Relations) -> Iterator[tuple[str, str]]:
         for index in table.indexes:
             if index.where:
                 yield f"index {index.name}", index.where
-        for index in table.indexes:
-            if index.where:
-                yield f"index {index.name}", index.where
         for column in table.columns:
             for sql in (column.default_sql, column.generated, column.on_update):
                 if sql:
@@ -293,13 +290,27 @@ def _with_type(there: Relations, oid: int) -> Relations:
     return replace(there, tables=tables, views=there.views if tables else ())
 
 
+def _labels_in(sql: str, label: str) -> bool:
+    """Whether a string in a text is the label, or an array with it: rather once too often. Stored
+    texts have no other form of strings.
+    """
+    if "'" + label.replace("'", "''") + "'" in sql:
+        return True
+    for literal in re.findall(r"'((?:[^']|'')*)'", sql):
+        text = literal.replace("''", "'")
+        if text.lstrip().startswith("{"):
+            plain = re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+            if f'"{label}"' in plain or (label and _says(plain, label)):
+                return True
+    return False
+
+
 def _check_texts(there: Relations, name: str = "", *, label: str = "") -> None:
     """No text that is kept may say the type's old name, or the old label of a type that is used;
     but for defaults that are the label itself, which were written anew. Raises Refused.
     """
-    literal = "'" + label.replace("'", "''") + "'"
     for whose, sql in texts_of(there):
-        if _says(sql, name) if name else literal in sql:
+        if _says(sql, name) if name else _labels_in(sql, label):
             raise refusal(
                 "0A000", f"{whose} says the old name, and its text is not written anew",
                 hint="Drop it first and make it again afterwards.", code="HAS_DEPENDENTS",

@@ -41,6 +41,11 @@ def _between(types: Sequence[int], result: int, variadic: bool) -> Callable[...,
 
     def between(low: str | None, high: str | None) -> list[str]:
         labels = _labels(types[0])
+        for end in (low, high):
+            if end is not None and end not in labels:  # renamed since the statement was bound
+                known = enums.of(types[0])
+                assert known is not None, "anyenum stands for an enum"
+                raise enums.Unfit(known.enum, end)
         first = 0 if low is None else labels.index(low)
         last = len(labels) if high is None else labels.index(high) + 1
         return list(labels[first:last])

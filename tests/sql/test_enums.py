@@ -201,6 +201,32 @@ def test_p4_labels_and_types_are_renamed(moods: psycopg.Connection) -> None:
     assert _told(moods, "ALTER TYPE feeling RENAME VALUE 'sad' TO 'low'")[0] == "0A000"
 
 
+@pytest.mark.parametrize(
+    ("made", "asked"),
+    [
+        (
+            "CREATE TABLE c (m mood CHECK (m = ANY ('{sad,ok}'::mood[])))",
+            "INSERT INTO c VALUES ('sad')",
+        ),
+        ("CREATE TABLE c (id int, a mood[] DEFAULT '{sad,ok}')", "INSERT INTO c VALUES (1)"),
+        (
+            'CREATE VIEW c AS SELECT m FROM p WHERE m = ANY ($${sad,"ok"}$$::mood[])',
+            "SELECT * FROM c",
+        ),
+        ("CREATE VIEW c AS SELECT m FROM p WHERE m = $$ok$$", "SELECT * FROM c"),
+        ("CREATE VIEW c AS SELECT m AS \"it's\" FROM p WHERE m = 'ok'", "SELECT * FROM c"),
+    ],
+)
+def test_p4_a_label_in_an_array_is_not_renamed_away(
+    moods: psycopg.Connection, made: str, asked: str
+) -> None:
+    """A table would take no rows any more, a view give none: its text says a label that is gone."""
+    moods.execute(made)
+    assert _told(moods, "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'")[0] == "0A000"
+    moods.execute("ALTER TYPE mood RENAME VALUE 'happy' TO 'glad'")
+    moods.execute(asked)
+
+
 def test_p4_a_type_goes_when_nothing_has_it(moods: psycopg.Connection) -> None:
     """A table whose type is gone could not be read."""
     moods.execute("CREATE VIEW v AS SELECT m FROM p")
