@@ -26,7 +26,7 @@ import msgpack
 from kv.base.errors import InvalidArgument
 
 _TYPES: Final = {bytes, type(None)}
-_OPEN_MAX: Final = 16  # whose keys are remembered: a page of a scan meets a few; 4 MiB each at most
+_OPEN_MAX: Final = 16  # whose keys are remembered: a page of a scan meets a few; 8 MiB each at most
 _pack = msgpack.Packer(use_bin_type=True, buf_size=1 << 20).pack
 
 
