@@ -36,8 +36,14 @@ class Peers:
             )
         self._folder, self._home = folder.resolve(), home.resolve()
 
+    def _python(self) -> str:
+        installed = self._home / "venv" / "bin" / "python"
+        return str(installed) if installed.is_file() else "python3"
+
     def _environment(self, work: Path, secs: float, **settings: str) -> dict[str, str]:
         found = dict(os.environ)
+        # Else Spark's workers are the first python3 of PATH, which need not have psycopg.
+        found["PYSPARK_PYTHON"] = self._python()
         etcdload = self._home / "etcdload"
         if etcdload.is_file():
             found.setdefault("PEERS_ETCDLOAD", str(etcdload))
@@ -55,10 +61,9 @@ class Peers:
         )
 
     def _run(self, script: str, *args: str, secs: float, **settings: str) -> dict[str, Any]:
-        python = self._home / "venv" / "bin" / "python"
         own = _OWN / script
         command = [
-            str(python) if python.is_file() else "python3",
+            self._python(),
             str(own if own.is_file() else self._folder / script),
             *args,
         ]
