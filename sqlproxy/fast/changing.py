@@ -204,11 +204,12 @@ class TableWriter:
             t.delete(old.key)
             self._put_new(t, key, value, row)
         for index in self._indexes:
-            had, made = index.stored(old.values), index.entry(row)
+            # An index that only loses entries asks its predicate nothing of the new row.
+            had, made = index.stored(old.values), index.entry(row) if index.adds else None
             before, told = (None, None) if had is None else had[:2]
             if before is not None and (made is None or made[0] != before):
                 t.delete(before)
-            if made is None or not index.adds:
+            if made is None:
                 continue
             at, entry, alone = made
             if before != at and alone:

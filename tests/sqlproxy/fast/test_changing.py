@@ -216,3 +216,27 @@ def test_p5_a_row_twice_in_one_transaction_is_refused_at_once() -> None:
         with pytest.raises(SqlError) as caught:
             out.insert(store, row)  # type: ignore[arg-type]
         assert caught.value.constraint == name
+
+
+def test_f1_a_dropped_index_refuses_no_update() -> None:
+    """Its predicate, which fails of the new row, would refuse an UPDATE of a table that has no such
+    index any more; and an old entry that stays would point to a row that moved.
+    """
+    first, *_ = table().indexes
+    first = replace(first, where="12 / a > 1", where_columns=(1,))
+    store = Store()
+    before = replace(table(), indexes=(first,))
+    writer(before).insert(store, (3, 1, "x"))
+    store.commit()
+    assert any(key.startswith(table_prefix(first.id)) for key in store.rows)
+    with pytest.raises(SqlError, match="division by zero"):
+        writer(before).insert(store, (0, 1, "x"))
+    for row in ((4, 1, "x"), (0, 1, "x")):
+        store = Store()
+        old = Stored(writer(before).insert(store, (3, 1, "x")), (3, 1, "x"), 1)
+        store.commit()
+        dropped = replace(table(), indexes=(replace(first, state=DELETE_ONLY),))
+        writer(dropped).update(store, old, row)
+        store.commit()
+        key, value = codec(dropped).encode_row(row)
+        assert store.rows == {table_prefix(dropped.id) + key: value}
