@@ -66,6 +66,8 @@ CHUNK_ROWS: Final = 8_192
 CHUNK_BYTES_TARGET: Final = limits.SINK_CHUNK_BYTES_MAX // 4
 _JOB_TASKS: Final = 1_000  # tasks of a job's write per message
 _SEALS_IN_FLIGHT: Final = 8
+# Of one task: while the node has one in its log and one in hand, the next is already there.
+_CHUNKS_IN_FLIGHT: Final = 3
 _INLINE_OVERHEAD: Final = 64  # of a chunk in the commit's message, with the name of its task
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -257,7 +259,7 @@ class _Stage:
         self.orders: list[bytes] = []
         self.size = 0
         self.last: bytes | None = None  # the highest key of a bulk load so far
-        self.flying: asyncio.Task[Any] | None = None
+        self.flying: deque[asyncio.Task[Any]] = deque()  # chunks under way, oldest first
 
     async def all(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         try:
@@ -266,7 +268,7 @@ class _Stage:
                 for at in range(0, batch.num_rows, step):
                     await self._add(batch.slice(at, step))
             last = self._take() if self.keys else None
-            await self._landed()
+            await self._landed(but=0)
             inline = None
             if self.chunks == 1 and last is not None and self._may_stay(last):
                 inline = last
@@ -276,8 +278,9 @@ class _Stage:
                     self.chunks, self.rows, self.crc, last,
                 )  # fmt: skip
         finally:
-            if self.flying is not None:
-                self.flying.cancel()
+            for sending in self.flying:
+                sending.cancel()
+            await asyncio.gather(*self.flying, return_exceptions=True)
         return Staged(
             self.attempt, self.part, self.task, self.chunks, self.rows, self.crc, self.query,
             self.table.id, inline, _shape_of(self.table) if self.part == 0 else None,
@@ -300,12 +303,11 @@ class _Stage:
         self.size += sum(map(len, keys)) + sum(map(len, filter(None, values)))
         if self.size >= CHUNK_BYTES_TARGET:
             seq, chunk = self.chunks, self._take()
-            await self._landed()  # one chunk is under way while the next is made
-            self.flying = asyncio.get_running_loop().create_task(
-                self.session.ask(
-                    SINK_STAGE, self.attempt, self.table.id, self.part, self.task, seq, chunk
-                )
+            await self._landed(but=_CHUNKS_IN_FLIGHT - 1)
+            sending = self.session.ask(
+                SINK_STAGE, self.attempt, self.table.id, self.part, self.task, seq, chunk
             )
+            self.flying.append(asyncio.get_running_loop().create_task(sending))
             await asyncio.sleep(0)
 
     def _take(self) -> bytes:
@@ -353,10 +355,10 @@ class _Stage:
             code="SINK_DUPLICATE",
         )
 
-    async def _landed(self) -> None:
-        flying, self.flying = self.flying, None
-        if flying is not None:
-            await flying
+    async def _landed(self, *, but: int) -> None:
+        """Wait until so many chunks are under way. Raises what one was refused with."""
+        while len(self.flying) > but:
+            await self.flying.popleft()
 
 
 def _shape_of(table: Table) -> list[list[Any]]:
