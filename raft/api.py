@@ -297,6 +297,10 @@ class ConsensusGroup(Protocol):
         """
         ...
 
+    def alone(self) -> bool:
+        """No other node is a member, so that nobody will be sent the log."""
+        ...
+
     def serving(self) -> bool:
         """May the applied state be read now as the newest? (Leader under its lease; a lone voter
         needs no lease.) A leader may be without lease: asleep (asking wakes the group), just

@@ -416,6 +416,9 @@ class Replica(Administration):
 
     # ------------------------------------------------------------------ forgetting
 
+    def alone(self) -> bool:
+        return not self._core.has_members
+
     def compact(self, index: int) -> None:
         """See ConsensusGroup. Less is forgotten while others need it: what a transfer's end will
         ask for, what a follower that answers lacks, and a tail for the next leader.

@@ -202,6 +202,7 @@ DRAIN_REPLY_BYTES_MIN: Final = 1 * MiB  # … where each may answer so much in a
 DRAIN_ROWS_MAX: Final = 10_000  # that its scans and multi-gets may look at in such a step
 LOG_KEEP_ENTRIES: Final = 2_000  # behind the applied ones, of one partition …
 LOG_KEEP_BYTES: Final = 64 * MiB  # … and not many more bytes than this, up to twice as many
+LOG_ALONE_BYTES: Final = 16 * MiB  # of a log that no other node is sent, before all of it is cut
 ROOM_CHECK_BYTES: Final = 4 * MiB  # of log entries, after which the free space is looked at again
 SNAPSHOT_BLOCK_ROWS_MAX: Final = 1_000  # that one step of the loop reads, or installs
 SNAPSHOT_LOOK_ROWS_MAX: Final = 2_000  # the same, of the collector's queue, which partitions share

@@ -37,6 +37,7 @@ from kv.partition.locks import LockMirror
 from kv.storage.engine import STATE_FAMILIES, Engine
 from kv.storage.memory import MemoryEngine
 from kv.storage.rocks import RocksEngine
+from raft.replica import Replica as Group
 from tests.partition.node import START_MS, Node, run
 
 
@@ -309,23 +310,34 @@ def test_truncation_keeps_what_is_not_durable() -> None:
     assert replica.state.index >= 50
 
 
-def test_truncation_counts_bytes_too_also_those_of_earlier_lives() -> None:
-    """Two thousand large entries are gigabytes of log, to be read again at every start."""
+@pytest.mark.parametrize("alone", [False, True])
+def test_truncation_counts_bytes_too_also_those_of_earlier_lives(
+    alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two thousand large entries are gigabytes of log, to be read again at every start. Where no
+    other node will be sent them, none are kept.
+    """
+    monkeypatch.setattr(Group, "alone", lambda group: alone)
     node = Node(keep_bytes=100_000)
+    least, most = [], []
 
     def write(count: int) -> None:
         for i in range(count):
             node.put(b"tab.k%d" % i, bytes(10_000))
+            most.append(log_bytes())
             if node.manager.logs.due.is_set():
                 node.manager.logs.due.clear()
                 run(node.manager.truncate())
-        node.timers.run(1.0)
+                node.timers.run(1.0)
+                least.append(log_bytes())
 
     def log_bytes() -> int:
         return sum(map(len, node.log.items().values()))
 
     write(100)
-    assert 90_000 < log_bytes() < 220_000
+    assert len(least) >= 5
+    assert max(most) < (130_000 if alone else 240_000)
+    assert max(least) < 15_000 if alone else min(least[1:]) > 90_000
     for seed in range(8):  # never alive for long enough to write as much in one life
         node.engine.sync()
         node = node.crash(seed, keep_bytes=100_000)
