@@ -39,9 +39,9 @@ def bulk_load(
     ones replace them.
 
     `tasks`: with how many Spark writes, by default its default parallelism; a persisted frame whose
-    partitions are ranges of keys already keeps them, and is spared the exchange of rows. `splits`:
-    into how many partitions of the table the rows should fall. `app_id` and `version` make a
-    resubmitted load a no-op.
+    partitions are ranges of keys already keeps them, and is spared the exchange of rows, and the
+    sorting if they rise there. `splits`: into how many partitions of the table the rows should
+    fall. `app_id` and `version` make a resubmitted load a no-op.
     Other options are those of a write (`dedupeBy`, …). The frame is computed twice if it is to be
     split for, so persist an expensive one. Raises InvalidArgument; Spark raises what is refused.
     """
@@ -59,10 +59,14 @@ def bulk_load(
     if splits != 1:
         _split(where, bulk.cuts(where, _sample(frame, columns), splits))
     wanted = tasks or spark.sparkContext.defaultParallelism
-    if tasks or splits != 1 or not _in_ranges(bulk, frame, columns, wanted):
+    lies = bulk.Layout.ANYWHERE
+    if not tasks and splits == 1 and frame.is_cached:  # to look at another one is to compute it
+        lies = bulk.layout(_numbered(bulk, frame, columns), columns, wanted)
+    if lies is bulk.Layout.ANYWHERE:
         frame = frame.repartitionByRange(wanted, *columns)
-    ordered = frame.sortWithinPartitions(*columns)
-    writer = ordered.write.format("kvorum").mode("append").options(**where, bulk="true", **options)
+    if lies is not bulk.Layout.RUNS:
+        frame, where = frame.sortWithinPartitions(*columns), where | {"bulk": "true"}
+    writer = frame.write.format("kvorum").mode("append").options(**where, **options)
     if app_id:
         writer = writer.option("txnAppId", app_id).option("txnVersion", str(version))
     writer.save()
@@ -77,17 +81,12 @@ def _sample(frame: DataFrame, columns: list[str]) -> Any:
     return keys.toArrow()
 
 
-def _in_ranges(bulk: Any, frame: DataFrame, columns: list[str], tasks: int) -> bool:
-    """Whether the frame's partitions are ranges of keys already, or nearly, so that sorting each of
-    them is enough. Only of a persisted frame: to look at another one is to compute it.
-    """
-    if not frame.is_cached:
-        return False
+def _numbered(bulk: Any, frame: DataFrame, columns: list[str]) -> Any:
+    """Keys of a few rows of each partition with where they lie, as Arrow (`bulk.layout`)."""
     from pyspark.sql import functions as F
 
     numbered = frame.select(F.monotonically_increasing_id().alias(bulk.AT), *columns)
-    some = numbered.where(F.col(bulk.AT) % bulk.EACH == 0)
-    return bool(bulk.lies_in_ranges(some.toArrow(), columns, tasks))
+    return numbered.where(F.col(bulk.AT) % bulk.EACH < bulk.PAIR).toArrow()
 
 
 def _split(where: dict[str, str], cuts: list[tuple[int, bytes]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import kvorum
 import kvorum.spark
 from kv.base.errors import InvalidArgument
 from kv.base.keys import table_range
-from pyspark_kvorum.bulk import AT, cuts, key_columns, lies_in_ranges
+from pyspark_kvorum.bulk import AT, EACH, Layout, cuts, key_columns, layout
 from pyspark_kvorum.changes import ChangesReader, changes_schema
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.read_options import ReadOptions
@@ -119,38 +120,64 @@ def test_g8_a_bulk_load_is_one_transaction(
         spark.conf.unset("spark.kvorum.endpoint")
 
 
-def a_sample(of: list[int], keys: list[bytes | None] | None = None) -> pa.Table:
-    """Rows of partitions `of`, in the order of their keys, but told in another one."""
-    named = [b"%05d" % i for i in range(len(of))] if keys is None else keys
-    at = pa.array([(part << 33) + 4_096 * i for i, part in enumerate(of)], pa.int64())
-    table = pa.table({AT: at, "k": pa.array(named)})
-    return table.take(sorted(range(len(of)), key=lambda i: i * 7_919 % 1_009))
+def a_sample(of: list[int], *, swap: int = 0) -> pa.Table:
+    """Pairs of neighbours of partitions `of`, in the order of their keys but told in another one;
+    of every `swap` pairs one has the higher key first.
+    """
+    rows = []
+    for i, part in enumerate(of):
+        keys = [f"{i:05d}a", f"{i:05d}b"]
+        if swap and i % swap == 0:
+            keys.reverse()
+        rows += [((part << 33) + EACH * i + n, key) for n, key in enumerate(keys)]
+    rows.sort(key=lambda row: zlib.crc32(row[1].encode()))
+    return pa.table({AT: [at for at, _ in rows], "k": [key for _, key in rows]})
 
 
-def test_g8_partitions_that_are_ranges_are_known() -> None:
-    """A frame in no order is not exchanged, so that each task writes everywhere; or one that is
-    sorted is.
+def test_g8_how_a_frame_lies_is_known() -> None:
+    """A frame in no order is not exchanged, so that each task writes everywhere; one whose keys
+    fall is not sorted; or one that lies in order is exchanged or sorted.
     """
     ranges = [0] * 100 + [1] * 100 + [0] * 10 + [2] * 90
-    assert lies_in_ranges(a_sample(ranges), ["k"], 2)
-    assert lies_in_ranges(a_sample(ranges), ["k"], 3)
-    assert not lies_in_ranges(a_sample(ranges), ["k"], 4), "fewer tasks than are wanted"
-    assert not lies_in_ranges(a_sample(ranges[:50] + ranges[150:190]), ["k"], 1), "too few rows"
+    assert layout(a_sample(ranges), ["k"], 2) is Layout.RUNS
+    assert layout(a_sample(ranges), ["k"], 3) is Layout.RUNS
+    assert layout(a_sample(ranges, swap=40), ["k"], 3) is Layout.RUNS
+    assert layout(a_sample(ranges, swap=3), ["k"], 3) is Layout.RANGES, "neighbours fall"
+    assert layout(a_sample(ranges), ["k"], 4) is Layout.ANYWHERE, "fewer tasks than are wanted"
+    few = a_sample(ranges[:50] + ranges[150:190])
+    assert layout(few, ["k"], 1) is Layout.ANYWHERE, "too few rows"
+    assert layout(few.slice(0, 0), ["k"], 1) is Layout.ANYWHERE
     mixed = [i * 7_919 % 1_009 % 2 for i in range(300)]
-    assert not lies_in_ranges(a_sample(mixed), ["k"], 2)
-    assert not lies_in_ranges(a_sample(list(range(100)) * 2), ["k"], 2)
-    nested = a_sample(ranges).append_column("l", pa.array([[1]] * 300))
-    assert not lies_in_ranges(nested, ["l"], 2), "of a type without an order"
+    assert layout(a_sample(mixed), ["k"], 2) is Layout.ANYWHERE
+    assert layout(a_sample(list(range(100)) * 2), ["k"], 2) is Layout.ANYWHERE, "too many"
+    nested = a_sample(ranges).append_column("l", pa.array([[1]] * 600))
+    assert layout(nested, ["l"], 2) is Layout.ANYWHERE, "of a type without an order"
 
 
-@pytest.mark.parametrize("key", ["lpad(id, 6, '0')", "sha2(cast(id AS STRING), 256)"])
+@pytest.mark.parametrize(
+    ("key", "lies"),
+    [
+        ("lpad(id, 6, '0')", "RUNS"),
+        ("lpad(cast(id div 100 AS STRING), 6, '0') || sha2(cast(id AS STRING), 256)", "RANGES"),
+        ("sha2(cast(id AS STRING), 256)", "ANYWHERE"),
+    ],
+)
 def test_g8_a_persisted_frame_is_loaded_whole(
-    spark: Any, db: kvorum.Database, node: NodeProcess, key: str, monkeypatch: pytest.MonkeyPatch
+    spark: Any,
+    db: kvorum.Database,
+    node: NodeProcess,
+    key: str,
+    lies: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A frame that lies in ranges is written without its order, or rows of it are lost."""
-    table = f"ranges{len(key)}"
+    table = f"lies_{lies.lower()}"
     db.create_table(NAMESPACE, table, columns=COLUMNS, primary_key=["k", "n"])
     monkeypatch.setattr("pyspark_kvorum.bulk.EACH", 64)
+    known = []
+    monkeypatch.setattr(
+        "pyspark_kvorum.bulk.layout", lambda *args: known.append(layout(*args)) or known[-1]
+    )
     count = 30_000
     frame = spark.range(0, count, 1, 2).selectExpr(f"{key} AS k", "id AS n", "'v' AS v")
     frame.persist()
@@ -160,6 +187,7 @@ def test_g8_a_persisted_frame_is_loaded_whole(
         found = kvorum.spark.table(spark, f"{NAMESPACE}.{table}", **where)
         told = found.selectExpr("count(*)", "sum(n)").collect()[0]
         assert tuple(told) == (count, count * (count - 1) // 2)
+        assert known == [Layout[lies]]
     finally:
         frame.unpersist()
 
