@@ -320,7 +320,7 @@ def _stored(table: Table, column: Column, array: pa.Array) -> list[Any]:
 
 def _rounded(kind: Type) -> bool:
     """Whether the type rounds its times: value by value, then."""
-    return kind.digits is not None and kind.digits < TIME_DIGITS_MAX
+    return kind.digits is not None and kind.digits < TIME_DIGITS_MAX  # intervals are checked anyway
 
 
 def _user_form(kind: Type) -> Callable[[Any], Any]:

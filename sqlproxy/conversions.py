@@ -17,7 +17,7 @@ import msgspec
 
 from sqlproxy import arrays, jsonb
 from sqlproxy.errors import DATETIME_OVERFLOW, OUT_OF_RANGE, STRING_TOO_LONG, SqlError
-from sqlproxy.interval import Interval
+from sqlproxy.interval import ALL_FIELDS, Interval
 
 Convert = Callable[[Any], Any]
 
@@ -32,6 +32,7 @@ _FLOAT4 = struct.Struct(">f")
 INTERVAL: Final = struct.Struct(">iiq")  # its stored form
 _US_2000: Final = (datetime(2000, 1, 1) - _EPOCH) // _MICROSECOND  # noqa: DTZ001
 _LAST_US: Final = 86_400_000_000 - 1
+_LAST_MOMENT_US: Final = (datetime.max - _EPOCH) // _MICROSECOND  # noqa: DTZ901
 
 
 class DoesNotFit(SqlError, ValueError):
@@ -252,17 +253,30 @@ def rounded_time(to_stored: Convert, base: str, digits: int) -> Convert:
     if unit == 1:
         return to_stored
     match base:
-        case "interval":
-
-            def interval(value: Any) -> bytes:
-                months, days, us = INTERVAL.unpack(to_stored(value))
-                return INTERVAL.pack(months, days, _round(us, unit))
-
-            return interval
         case "time":
             return lambda value: min(_round(to_stored(value), unit), _LAST_US // unit * unit)
         case _:  # PostgreSQL's timestamps count from 2000, and round there
-            return lambda value: _round(to_stored(value) - _US_2000, unit) + _US_2000
+
+            def moment(value: Any) -> int:
+                us = _round(to_stored(value) - _US_2000, unit) + _US_2000
+                if us > _LAST_MOMENT_US:
+                    raise DoesNotFit(DATETIME_OVERFLOW, "timestamp out of range")
+                return us
+
+            return moment
+
+
+def cut_interval(to_stored: Convert, fields: int, digits: int | None) -> Convert:
+    """See Interval.cut. Nothing to do: `to_stored` itself."""
+    if fields == ALL_FIELDS and digits in (None, TIME_DIGITS_MAX):
+        return to_stored
+    kept = TIME_DIGITS_MAX if digits is None else digits
+
+    def convert(value: Any) -> bytes:
+        found = Interval(*INTERVAL.unpack(to_stored(value))).cut(fields, kept)
+        return INTERVAL.pack(found.months, found.days, found.us)
+
+    return convert
 
 
 def listed(to_stored: Convert) -> Convert:

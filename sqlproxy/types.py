@@ -29,7 +29,8 @@ bytes inside a key (`sqlproxy.keys`). NULL is None in the first two.
     T[]               list (of lists), None   list of stored forms        list(T), one dimension
                       for NULL elements
 
-Times may have a precision, as in `timestamp(3)`: they are rounded to so many digits. SQL's other
+Times may have a precision, as in `timestamp(3)`: they are rounded to so many digits. Intervals may
+have fields, as in `interval day to minute`: what is smaller is cut. SQL's other
 names of these types are accepted (`bigint`, `character varying(5)`, `int[3]`, …) and stored as the
 ones above; `serial` and its like are the front end's.
 
@@ -58,13 +59,14 @@ from sqlproxy.conversions import (
     Convert,
     DoesNotFit,
     blank_padded,
+    cut_interval,
     length_checked,
     listed,
     rounded_number,
     rounded_time,
     text_in,
 )
-from sqlproxy.interval import Interval
+from sqlproxy.interval import ALL_FIELDS, Interval, fields_named, fields_text, has_seconds
 
 __all__ = [
     "ALIASES",
@@ -74,6 +76,7 @@ __all__ = [
     "NAMES",
     "NAME_BYTES_MAX",
     "NUMERIC_PRECISION_MAX",
+    "ROUNDED",
     "TIME_DIGITS_MAX",
     "Convert",
     "DoesNotFit",
@@ -88,7 +91,7 @@ __all__ = [
 
 NUMERIC_PRECISION_MAX: Final = 1_000
 LENGTH_MAX: Final = 10_485_760  # of varchar(n) and char(n)
-_ROUNDED: Final = frozenset({"time", "timestamp", "timestamptz", "interval"})
+ROUNDED: Final = frozenset({"time", "timestamp", "timestamptz", "interval"})
 
 ALIASES: Final = {
     "boolean": "bool",
@@ -134,6 +137,7 @@ class Type:
     scale: int = 0
     length: int = 0  # of varchar(n) and char(n), in characters; 0 = any
     digits: int | None = None  # of seconds, for times; None = all six
+    fields: int = ALL_FIELDS  # of an interval: sqlproxy.interval
     element: Type | None = None  # of an array
 
 
@@ -159,7 +163,9 @@ def resolve(name: str) -> Type:
         args = [int(part) for part in (written["args"] or "").split(",") if part.strip()]
     except ValueError:
         raise _unknown(name) from None
-    found = _scalar(name, base, args)
+    found = (
+        _interval(name, head, args) if head.startswith("interval") else _scalar(name, base, args)
+    )
     return array_of(found) if written["dims"] else found
 
 
@@ -205,11 +211,9 @@ def _scalar(name: str, base: str, args: list[int]) -> Type:
         return _numeric(name, args)
     if base in ("varchar", "char", "bpchar") and len(args) <= 1:
         return _characters(name, base, args)
-    if base in _ROUNDED and len(args) == 1:
+    if base in ROUNDED and len(args) == 1:
         if not 0 <= args[0] <= TIME_DIGITS_MAX:
-            raise InvalidArgument(
-                f"type {name}: the precision must be 0 to {TIME_DIGITS_MAX}", details={"type": name}
-            )
+            raise _digits(name)
         to_stored, from_stored = CONVERTERS[base]
         inner = rounded_time(to_stored, base, args[0])
         return Type(f"{base}({args[0]})", base, inner, from_stored, digits=args[0])
@@ -219,6 +223,27 @@ def _scalar(name: str, base: str, args: list[int]) -> Type:
         raise _unknown(name)
     to_stored, from_stored = CONVERTERS[base]
     return Type(base, base, to_stored, from_stored)
+
+
+def _interval(name: str, head: str, args: list[int]) -> Type:
+    """Raises InvalidArgument."""
+    fields = fields_named(head.removeprefix("interval").strip())
+    if fields is None or len(args) > 1 or (args and not has_seconds(fields)):
+        raise _unknown(name)
+    if args and not 0 <= args[0] <= TIME_DIGITS_MAX:
+        raise _digits(name)
+    digits = args[0] if args else None
+    to_stored, from_stored = CONVERTERS["interval"]
+    shown = "interval" + (f" {fields_text(fields)}" if fields != ALL_FIELDS else "")
+    shown += f"({digits})" if args else ""
+    inner = cut_interval(to_stored, fields, digits)
+    return Type(shown, "interval", inner, from_stored, digits=digits, fields=fields)
+
+
+def _digits(name: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"type {name}: the precision must be 0 to {TIME_DIGITS_MAX}", details={"type": name}
+    )
 
 
 def _unknown(name: str) -> InvalidArgument:

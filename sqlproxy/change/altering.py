@@ -35,6 +35,7 @@ from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.declaring import Draft, check_primary, columns_in
 from sqlproxy.dropping import views_over
+from sqlproxy.interval import ALL_FIELDS
 from sqlproxy.naming import check_column_name, check_table_name
 from sqlproxy.refusals import dependents, refusal
 from sqlproxy.schema import (
@@ -48,7 +49,7 @@ from sqlproxy.schema import (
     with_columns,
 )
 from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
-from sqlproxy.types import Type, resolve
+from sqlproxy.types import ROUNDED, Type, resolve
 
 _FIELDS: Final = frozenset({"namespace", "name", "action"})
 _WIDTH: Final = {"int2": 2, "int4": 4, "int8": 8}
@@ -321,6 +322,10 @@ def same_form(old: Type, new: Type) -> bool:
         return True
     if old.base in _WIDTH and new.base in _WIDTH:
         return _WIDTH[old.base] <= _WIDTH[new.base]
+    if old.base == new.base and old.base in ROUNDED:
+        had, has = old.digits, new.digits
+        cut = new.fields not in (ALL_FIELDS, old.fields)
+        return not cut and (has is None or (had is not None and had <= has))
     if old.base in _TEXTS and new.base in _TEXTS:
         had, has = length_of(old), length_of(new)
         return has is None or (had is not None and had <= has)

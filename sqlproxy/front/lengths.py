@@ -5,12 +5,12 @@ interval(p).
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from sqlproxy.errors import OUT_OF_RANGE, STRING_TOO_LONG, SqlError
+from sqlproxy.errors import DATETIME_OVERFLOW, OUT_OF_RANGE, STRING_TOO_LONG, SqlError
 from sqlproxy.front.f_numbers import quantized
 from sqlproxy.front.registry import (
     BPCHAR,
@@ -23,9 +23,10 @@ from sqlproxy.front.registry import (
     element_of,
     scale_of,
 )
-from sqlproxy.interval import Interval
+from sqlproxy.interval import ALL_FIELDS
 
 Fit = Callable[[Any], Any]
+_YEAR_2000 = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2000, 1, 1))  # noqa: DTZ001 - of both kinds
 
 
 @lru_cache(maxsize=1_024)
@@ -49,7 +50,8 @@ def fitter(oid: int, typmod: int, explicit: bool) -> Fit:
     if oid in (TIME, TIMESTAMP, TIMESTAMPTZ):
         return lambda value: round_time(value, typmod)
     if oid == INTERVAL:
-        return _interval(typmod)
+        fields, digits = typmod >> 16 & ALL_FIELDS, typmod & 0xFFFF
+        return lambda value: value.cut(fields, digits)
     return lambda value: value
 
 
@@ -100,7 +102,9 @@ def _numeric(precision: int, scale: int) -> Fit:
 
 
 def round_time(value: Any, digits: int) -> Any:
-    """To so many digits of a second, half away from zero."""
+    """To so many digits of a second. A half goes away from midnight or, of a timestamp, from the
+    year 2000, where PostgreSQL counts from. Raises SqlError (22008) behind the year 9999.
+    """
     if digits >= 6:
         return value
     step = 10 ** (6 - digits)
@@ -111,33 +115,12 @@ def round_time(value: Any, digits: int) -> Any:
         us = min(us, 86_400_000_000 - step)
         return (datetime(1970, 1, 1) + timedelta(microseconds=us)).time()  # noqa: DTZ001
     extra = value.microsecond % step
-    value -= timedelta(microseconds=extra)
-    return value + timedelta(microseconds=step) if 2 * extra >= step else value
-
-
-_YEAR, _MONTH, _DAY, _HOUR, _MINUTE, _SECOND = 1 << 2, 1 << 1, 1 << 3, 1 << 10, 1 << 11, 1 << 12
-_UNITS = ((_SECOND, 1), (_MINUTE, 60_000_000), (_HOUR, 3_600_000_000))
-
-
-def _interval(typmod: int) -> Fit:
-    fields, digits = typmod >> 16 & 0x7FFF, typmod & 0xFFFF
-
-    def fit(value: Interval) -> Interval:
-        months, days, us = value.months, value.days, value.us
-        if fields != 0x7FFF:
-            if not fields & (_DAY | _HOUR | _MINUTE | _SECOND):
-                days = us = 0
-                if not fields & _MONTH:
-                    months = int(months / 12) * 12
-            elif not fields & (_HOUR | _MINUTE | _SECOND):
-                us = 0
-            elif not fields & _SECOND:
-                unit = 60_000_000 if fields & _MINUTE else 3_600_000_000
-                us = int(us / unit) * unit
-        if digits < 6:
-            step = 10 ** (6 - digits)
-            half = step // 2
-            us = (us + half) // step * step if us >= 0 else -((-us + half) // step * step)
-        return Interval(months, days, us)
-
-    return fit
+    up = 2 * extra > step or (2 * extra == step and value >= _YEAR_2000[value.tzinfo is None])
+    try:
+        return value + timedelta(microseconds=step - extra if up else -extra)
+    except OverflowError:
+        raise SqlError(
+            DATETIME_OVERFLOW,
+            f'timestamp out of range: "{value}"',
+            detail=f"Rounded to timestamp({digits}) it is behind the year 9999.",
+        ) from None

@@ -5,7 +5,8 @@
     what psql shows                   format_type(OID, typmod), e.g. "character varying(20)"
 
 OIDs are those of PostgreSQL 15 (pg_type.dat); they are fixed there, and drivers have them compiled
-in. A typmod is -1 for "none"; varchar(n), char(n): n + 4; numeric(p,s): ((p << 16) | s) + 4.
+in. A typmod is -1 for "none"; varchar(n), char(n): n + 4; numeric(p,s): ((p << 16) | s) + 4;
+times: n; intervals: a mask of their fields << 16 | n.
 
 Enums come to these lists as they become known (`sqlproxy.enums`), each with the type of its arrays.
 
@@ -21,6 +22,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from sqlproxy import enums
+from sqlproxy.interval import ALL_FIELDS, fields_named, fields_text
 
 BOOL: Final = 16
 BYTEA: Final = 17
@@ -199,7 +201,10 @@ def _add(enum: enums.Enum) -> None:
 
 enums.listen(_add)
 
-_MODIFIED = re.compile(r"(varchar|char|numeric)\((\d+)(?:,(-?\d+))?\)(\[\])?")
+_MODIFIED = re.compile(r"(varchar|char|numeric|timestamp(?:tz)?|time)\((\d+)(?:,(-?\d+))?\)(\[\])?")
+_INTERVAL = re.compile(r"interval(?: ([a-z ]+))?(?:\((\d)\))?(\[\])?")
+_TIMES = frozenset((TIME, TIMESTAMP, TIMESTAMPTZ))
+_ALL_DIGITS = 0xFFFF
 _HEADER = 4  # bytes that PostgreSQL adds to the modifiers of these types
 
 
@@ -220,15 +225,26 @@ def by_name(name: str) -> tuple[PgType, int]:
         return TYPES[enums.array_oid(enum.oid) if name.endswith("[]") else enum.oid], -1
     found = _MODIFIED.fullmatch(name)
     if found is None:
-        raise KeyError(name)
+        return _interval(name)
     base, first, second, array = found.groups()
     if base == "numeric":
         typmod = numeric_typmod(int(first), int(second or 0))
-    elif second is None:
+    elif second is not None:
+        raise KeyError(name)
+    elif base in ("varchar", "char"):
         typmod = int(first) + _HEADER
     else:
-        raise KeyError(name)
+        typmod = int(first)
     return _BY_NAME[base + (array or "")], typmod
+
+
+def _interval(name: str) -> tuple[PgType, int]:
+    found = _INTERVAL.fullmatch(name)
+    fields = fields_named(found[1] or "") if found else None
+    if found is None or fields is None:
+        raise KeyError(name)
+    digits = _ALL_DIGITS if found[2] is None else int(found[2])
+    return _BY_NAME["interval" + (found[3] or "")], fields << 16 | digits
 
 
 def by_catalog_name(name: str) -> PgType | None:
@@ -292,14 +308,26 @@ def format_type(oid: int | None, typmod: int | None = -1) -> str:
 
 
 def _with_modifiers(of: PgType, name: str, typmod: int) -> str:
+    array = "[]" if name.endswith("[]") else ""
+    base, bare = of.element or of.oid, name.removesuffix("[]")
+    if base in _TIMES and typmod >= 0:
+        word, _, zone = bare.partition(" ")  # time(3) with time zone
+        return f"{word}({typmod})" + (f" {zone}" if zone else "") + array
+    if base == INTERVAL and typmod >= 0:
+        return bare + _interval_modifiers(typmod) + array
     if typmod < _HEADER:
         return name
-    array = "[]" if name.endswith("[]") else ""
-    base = of.element or of.oid
     if base == NUMERIC:
         found = numeric_modifiers(typmod)
         assert found is not None
-        return f"{name.removesuffix('[]')}({found[0]},{found[1]}){array}"
+        return f"{bare}({found[0]},{found[1]}){array}"
     if base in (VARCHAR, BPCHAR):
-        return f"{name.removesuffix('[]')}({typmod - _HEADER}){array}"
+        return f"{bare}({typmod - _HEADER}){array}"
     return name
+
+
+def _interval_modifiers(typmod: int) -> str:
+    """intervaltypmodout: ` day to second(3)`."""
+    fields, digits = fields_text(typmod >> 16 & ALL_FIELDS), typmod & _ALL_DIGITS
+    text = f" {fields}" if fields else ""
+    return text if digits == _ALL_DIGITS else f"{text}({digits})"

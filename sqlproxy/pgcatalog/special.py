@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front.syntax import Node, at, strings
+from sqlproxy.interval import every_fields
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import kinds
 from sqlproxy.pgcatalog.calls import Calls
@@ -13,6 +14,18 @@ from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.functions import SCALAR
 from sqlproxy.pgcatalog.kinds import quoted
 from sqlproxy.pgcatalog.model import SIGNAL_SQL, Expr, Scope, Struct
+
+_TIMES = (oids.TIME, oids.TIMESTAMP, oids.TIMESTAMPTZ)
+_ARRAYS = ", ".join(str(of.array_oid) for of in oids.TYPES.values() if of.array_oid)
+_INTERVAL_FIELDS = (
+    "CASE {0} & 32767 "
+    + " ".join(f"WHEN {fields} THEN ' {text}'" for fields, text in every_fields())
+    + " ELSE '' END"
+)
+
+
+def _with_arrays(*types: int) -> str:
+    return ", ".join(f"{oid}, {oids.TYPES[oid].array_oid}" for oid in types)
 
 
 class Special:
@@ -38,18 +51,26 @@ class Special:
         if len(given) != 2:
             self.calls.resolve("format_type", given, at(body))
         oid, typmod = self.types.to(given[0], oids.OID).sql, self.types.to(given[1], oids.INT4).sql
-        n = f"({typmod} - 4)"
         found = f"(SELECT z._text FROM k_pg_type z WHERE z.oid = {oid})"
+        base = f"replace({found}, '[]', '')"
+        array = f"CASE WHEN {oid} IN ({_ARRAYS}) THEN '[]' ELSE '' END"
+        n = f"({typmod} - 4)"
+        scale = f"(({n} & 2047) - CASE WHEN {n} & 1024 > 0 THEN 2048 ELSE 0 END)"
         text = (
-            f"(CASE WHEN {typmod} >= 4 AND {oid} IN (1042, 1043, 1700, 1014, 1015, 1231) THEN "
-            f"CASE {oid} WHEN 1043 THEN 'character varying(' || {n} || ')' "
-            f"WHEN 1042 THEN 'character(' || {n} || ')' "
-            f"WHEN 1700 THEN 'numeric(' || ({n} >> 16) || ',' || ({n} & 2047) || ')' "
-            f"WHEN 1015 THEN 'character varying(' || {n} || ')[]' "
-            f"WHEN 1014 THEN 'character(' || {n} || ')[]' "
-            f"ELSE 'numeric(' || ({n} >> 16) || ',' || ({n} & 2047) || ')[]' END "
-            f"WHEN {oid} = 1042 AND {typmod} IS NOT NULL THEN 'bpchar' WHEN {oid} = 0 THEN '-' "
-            f"WHEN {oid} IS NULL THEN NULL ELSE coalesce({found}, '???') END)"
+            f"(CASE WHEN {oid} IS NULL THEN NULL WHEN {oid} = 0 THEN '-' "
+            f"WHEN {typmod} >= 4 AND {oid} IN ({_with_arrays(oids.VARCHAR, oids.BPCHAR)}) "
+            f"THEN CASE WHEN {oid} IN ({_with_arrays(oids.VARCHAR)}) THEN 'character varying(' "
+            f"ELSE 'character(' END || {n} || ')' || {array} "
+            f"WHEN {typmod} >= 4 AND {oid} IN ({_with_arrays(oids.NUMERIC)}) "
+            f"THEN {base} || '(' || ({n} >> 16) || ',' || {scale} || ')' || {array} "
+            f"WHEN {typmod} >= 0 AND {oid} IN ({_with_arrays(*_TIMES)}) "
+            f"THEN regexp_replace({base}, ' ', '(' || {typmod} || ') ') || {array} "
+            f"WHEN {typmod} >= 0 AND {oid} IN ({_with_arrays(oids.INTERVAL)}) "
+            f"THEN {base} || {_INTERVAL_FIELDS.format(f'({typmod} >> 16)')} || CASE "
+            f"WHEN {typmod} & 65535 = 65535 THEN '' ELSE '(' || ({typmod} & 65535) || ')' END "
+            f"|| {array} "
+            f"WHEN {oid} = 1042 AND {typmod} IS NOT NULL THEN 'bpchar' "
+            f"ELSE coalesce({found}, '???') END)"
         )
         return Expr(text, oids.TEXT, name="format_type", strength=2)
 

@@ -46,6 +46,26 @@ def declare(kinds: list[str], key: list[int]) -> Table:
     return Table.declare("default", "t", columns=columns, primary_key=[f"c{i}" for i in key])
 
 
+def test_u3_batches_are_rounded_as_their_columns_say() -> None:
+    """Spark and imports keep digits that SQL would have rounded away."""
+    table = declare(["timestamp(2)", "time(1)", "interval(0)", "interval year", "time(1)[]"], [0])
+    moment = datetime.fromisoformat("1999-12-31 23:59:59.995")
+    value = {
+        "c0": [moment], "c1": [moment.time()], "c2": [pa.MonthDayNano([14, 3, 1_500_000_000])],
+        "c3": [pa.MonthDayNano([14, 3, 5_000])], "c4": [[moment.time().replace(second=1)]],
+    }  # fmt: skip
+    batch = pa.RecordBatch.from_pydict(value, schema=arrow_rows.arrow_schema(table))
+    keys, stored = arrow_rows.encode_batch(table, batch)
+    found = arrow_rows.decode_batch(table, keys, stored).to_pylist()[0]
+    assert (found["c0"].isoformat(), found["c1"].isoformat()) == (
+        "1999-12-31T23:59:59.990000",  # away from 2000
+        "23:59:59.900000",  # 24:00 is no time
+    )
+    assert tuple(found["c2"]) == (14, 3, 2_000_000_000)
+    assert tuple(found["c3"]) == (12, 0, 0)
+    assert [t.isoformat() for t in found["c4"]] == ["23:59:02"]
+
+
 @given(data=st.data())
 def test_a_batch_is_encoded_as_its_rows(data: st.DataObject) -> None:
     """If bulk and single rows differed, what Spark writes could not be read or found by others."""
