@@ -197,7 +197,10 @@ class NodeConfig:
         tuple[str, ...],
         Setting(
             "URI,…",
-            of.some_of(of.transfer_place, "places file:///DIRECTORY or postgresql://HOST/DATABASE"),
+            of.some_of(
+                of.transfer_place,
+                "places file:///DIRECTORY, postgresql://HOST/DATABASE or SCHEME://HOST/PATH",
+            ),
             "Where backups, exports and imports of the nodes may read and write, and below.",
         ),
     ] = ()

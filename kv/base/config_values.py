@@ -192,14 +192,29 @@ _DATABASE = re.compile(
 )
 
 
+_OTHER_PLACE = re.compile(
+    r"[a-z][a-z0-9.-]*(?:\+[a-z][a-z0-9.-]*)?://(?:[^:@/?#]+@)?[^@/?#]+(?:/[^?#]*)?"
+)
+_NO_PLACES = frozenset(
+    {"file", "local", "fsspec+file", "fsspec+local", "memory", "postgres", "postgresql"}
+)
+
+
 def transfer_place(value: Any) -> str:
-    """A file:/// URI without `..`, or a postgresql:// URL without password and options."""
+    """A file:/// URI or one of fsspec's URLs, both without `..`; or a postgresql:// URL without
+    password and options.
+    """
     text = value.strip() if isinstance(value, str) else ""
     if re.fullmatch(r"file:///[^?#]*", text) and ".." not in unquote(text).split("/"):
         return text
     if _DATABASE.fullmatch(text):
         return text
-    raise ValueError("places file:///DIRECTORY or postgresql://HOST[:PORT][/DATABASE]")
+    scheme, _, rest = text.partition("://")
+    if _OTHER_PLACE.fullmatch(text) and scheme not in _NO_PLACES and ".." not in rest.split("/"):
+        return text
+    raise ValueError(
+        "places file:///DIRECTORY, postgresql://HOST[:PORT][/DATABASE] or another SCHEME://HOST/PATH"
+    )
 
 
 base_port = integer(1, 65_535 - PORTS_PER_NODE + 1)

@@ -36,7 +36,7 @@ def backup(
     hdfs://…). `kvorum backup verify SOURCE` reads a backup and says whether it is whole.
     """
     from kvorum.transfer.backup import BACKUP, BACKUP_HERE, all_tables, lock_names
-    from kvorum.transfer.places import is_local, place_of, uri_of
+    from kvorum.transfer.places import is_own, place_of, uri_of
 
     if source is not None:
         if target != "verify":
@@ -54,7 +54,7 @@ def backup(
 
     found = following.run(
         (BACKUP, BACKUP_HERE), args, connect=connect, json=json,
-        here=is_local(target) and not on_nodes, resume=resume, again="SCHEMA_CHANGED",
+        here=is_own(target) and not on_nodes, resume=resume, again="SCHEMA_CHANGED",
     )  # fmt: skip
     if json:
         output.emit(found)
@@ -132,7 +132,7 @@ def restore(
     """Put a backup into an empty cluster: tables, sequences, roles, the markers of Spark sinks,
     and procedures, which go on.
     """
-    from kvorum.transfer.places import is_local, uri_of
+    from kvorum.transfer.places import is_own, uri_of
     from kvorum.transfer.restore import AGAIN, RESTORE, RESTORE_HERE
 
     with told(json):
@@ -145,7 +145,7 @@ def restore(
 
     found = following.run(
         (RESTORE, RESTORE_HERE), args, connect=connect, json=json,
-        here=is_local(source) and not on_nodes, resume=resume, again=AGAIN,
+        here=is_own(source) and not on_nodes, resume=resume, again=AGAIN,
     )  # fmt: skip
     if json:
         output.emit(found)

@@ -45,7 +45,7 @@ def export(
 ) -> None:
     """Write a table, as it is at one moment, to files part-00000… in an empty directory or URI."""
     from kvorum.transfer.export import EXPORT, EXPORT_HERE
-    from kvorum.transfer.places import is_local, uri_of
+    from kvorum.transfer.places import is_own, uri_of
 
     name = table_of(table)
     with told(json):
@@ -61,7 +61,7 @@ def export(
 
     found = following.run(
         (EXPORT, EXPORT_HERE), args, connect=connect, json=json,
-        here=is_local(target) and not on_nodes, resume=resume,
+        here=is_own(target) and not on_nodes, resume=resume,
     )  # fmt: skip
     if json:
         output.emit(found)
@@ -111,13 +111,13 @@ def import_(
     from kvorum.transfer.creating import create_for
     from kvorum.transfer.import_ import IMPORT, IMPORT_HERE
     from kvorum.transfer.jdbc import check_no_password, is_database
-    from kvorum.transfer.places import is_local, uri_of
+    from kvorum.transfer.places import is_own, uri_of
 
     name = table_of(table)
     database = is_database(source)
     with told(json):
         wanted = following.rate_of(rate)
-        local = not database and is_local(source)
+        local = not database and is_own(source)
         if database:
             check_no_password(source)
         place = source if database else uri_of(source)

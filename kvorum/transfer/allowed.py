@@ -3,6 +3,7 @@ lists, and object stores.
 
     file:///srv/backup       this directory and what is below it
     postgresql://db:5432/x   this server (and this database, this user, if they are named)
+    sftp://host/backups      this URL and what is below it, by fsspec (kvorum.transfer.elsewhere)
 
 Who submits a procedure is not who owns the node's files: without a list, `file:///etc` would be
 read, and written, as the node's user. Links are followed before the comparison. Object stores (s3,
@@ -23,10 +24,11 @@ from urllib.parse import parse_qsl
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.transfer import jdbc
-from kvorum.transfer.places import check_no_keys, is_local, local_path, place_of
+from kvorum.transfer.elsewhere import PREFIX
+from kvorum.transfer.places import STORES, check_no_keys, is_local, local_path, place_of, scheme_of
 
 SETTING: Final = "transfer_places"
-_STORES: Final = frozenset({"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
+_FILES: Final = frozenset({"file", "local"})
 _DATABASE = re.compile(
     r"postgres(?:ql)?://(?:([^\s@:/,?#\[\]%\\]+)@)?"
     r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?"
@@ -49,6 +51,10 @@ def check_place(target: str, *, here: bool, listed: Sequence[str] | None = None)
             " of others by Spark, which brings their drivers: spark.read.jdbc(…), written with"
             " format kvorum (docs/guides/import-export.md)"
         )
+    if scheme_of(target).removeprefix(PREFIX) == "memory":
+        raise InvalidArgument(
+            f"{target!r} is the memory of one process, and gone with it: name a place that stays"
+        )
     if not here:
         _check_node(target, listed)
     try:
@@ -63,10 +69,18 @@ def _check_node(target: str, listed: Sequence[str] | None) -> None:
             f"{target!r} is a path: nodes take URIs that all of them see (s3://…, hdfs://…, or "
             "file:///… of a shared file system)"
         )
-    if listed is None or target.partition("://")[0].lower() in _STORES:
+    scheme = scheme_of(target)
+    if listed is None or scheme in STORES:
         return
     if not is_local(target):
-        raise InvalidArgument(f"{target!r}: nodes know s3://, gs://, hdfs://, abfs:// and file:///")
+        if "::" in target or scheme.removeprefix(PREFIX) in _FILES or ".." in target.split("/"):
+            raise InvalidArgument(
+                f"{target!r}: nodes take no chains of URLs, no '..', and their own files as"
+                " file:///… alone; without --on-nodes the command takes them"
+            )
+        if not any(_below(one, target) for one in listed if not is_local(one)):
+            raise _not_listed(target, listed)
+        return
     try:
         path = os.path.realpath(local_path(target))
         roots = [os.path.realpath(local_path(one)) for one in listed if is_local(one)]
@@ -74,6 +88,12 @@ def _check_node(target: str, listed: Sequence[str] | None) -> None:
         raise InvalidArgument(f"{target!r} is no path: {error}") from error
     if not any(os.path.commonpath((root, path)) == root for root in roots):
         raise _not_listed(target, listed)
+
+
+def _below(listed: str, target: str) -> bool:
+    """Whether it is this URL, or one below."""
+    root = listed.rstrip("/")
+    return target == root or target.startswith(root + "/")
 
 
 def check_database(source: str, *, here: bool, listed: Sequence[str] | None = None) -> None:

@@ -1,11 +1,9 @@
-"""A place for files: a directory of this machine, or whatever pyarrow.fs finds behind a URI (s3://,
-gs://, hdfs://, abfs://). All calls block: make them in a thread.
+"""A place for files: a directory of this machine; a store that pyarrow.fs knows (STORES); or what
+fsspec finds behind any other URL (kvorum.transfer.elsewhere). All calls block: make them in a
+thread.
 
 A file appears whole or not at all: a local one is written beside its name, synced and renamed;
 object stores do that by themselves. Names are relative, parts joined by "/".
-
-Deliberately missing: fsspec. It would be one more dependency, and pyarrow, which SQL and Spark need
-anyway, knows the same stores.
 """
 
 from __future__ import annotations
@@ -21,6 +19,8 @@ from urllib.parse import unquote, urlsplit
 from kv.base.errors import InvalidArgument, NotFound, Unavailable
 
 LOCAL_SCHEME: Final = "file"
+STORES: Final = frozenset({"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
+"""Schemes of stores that every node sees, with credentials of its own."""
 _SECRETS: Final = re.compile(
     r"pass|secret|token|credentials?$|access_?key|account_?key|signature|^sig$|^sas$"
 )
@@ -77,6 +77,19 @@ def is_local(target: str) -> bool:
     return "://" not in target or target.startswith(f"{LOCAL_SCHEME}://")
 
 
+def scheme_of(target: str) -> str:
+    """s3 of s3://…; "" of a path."""
+    scheme, found, _ = target.partition("://")
+    return scheme.lower() if found else ""
+
+
+def is_own(target: str) -> bool:
+    """Whether the process of a command reads and writes there, unless told to let the nodes: its
+    user's files, and what its user's credentials open.
+    """
+    return scheme_of(target) not in STORES
+
+
 def local_path(target: str) -> str:
     """The absolute path of a local target."""
     if "://" in target:
@@ -122,7 +135,11 @@ def place_of(target: str) -> Place:
     """Raises InvalidArgument."""
     if is_local(target):
         return Directory(Path(local_path(target)))
-    return Remote(target)
+    if scheme_of(target) in STORES:
+        return Remote(target)
+    from kvorum.transfer.elsewhere import Elsewhere
+
+    return Elsewhere(target)
 
 
 class Directory:
@@ -136,10 +153,10 @@ class Directory:
         return str(self._path)
 
     def read(self, name: str) -> bytes:
-        return _told(lambda: (self._path / name).read_bytes(), self._path / name)
+        return told(lambda: (self._path / name).read_bytes(), self._path / name)
 
     def write(self, name: str, data: bytes) -> None:
-        _told(lambda: self._write(self._path / name, data), self._path / name)
+        told(lambda: self._write(self._path / name, data), self._path / name)
 
     @staticmethod
     def _write(path: Path, data: bytes) -> None:
@@ -161,8 +178,8 @@ class Directory:
 
     def files(self) -> list[Found]:
         if self._path.is_file():
-            return [_told(lambda: self._found(self._path, ""), self._path)]
-        return _told(self._files, self._path)
+            return [told(lambda: self._found(self._path, ""), self._path)]
+        return told(self._files, self._path)
 
     def _files(self) -> list[Found]:
         found = []
@@ -173,7 +190,7 @@ class Directory:
         return found
 
     def found(self, name: str) -> Found:
-        return _told(lambda: self._found(self._path / name, name), self._path / name)
+        return told(lambda: self._found(self._path / name, name), self._path / name)
 
     @staticmethod
     def _found(path: Path, name: str) -> Found:
@@ -181,10 +198,10 @@ class Directory:
         return Found(name, told.st_size, told.st_mtime_ns)
 
     def remove(self, name: str) -> None:
-        _told(lambda: (self._path / name).unlink(missing_ok=True), self._path / name)
+        told(lambda: (self._path / name).unlink(missing_ok=True), self._path / name)
 
     def open(self, name: str) -> BinaryIO:
-        return _told(lambda: (self._path / name).open("rb"), self._path / name)
+        return told(lambda: (self._path / name).open("rb"), self._path / name)
 
 
 class Remote:
@@ -199,10 +216,7 @@ class Remote:
         try:
             self._fs, self._path = fs.FileSystem.from_uri(self._uri)
         except (ArrowException, OSError, ValueError, ImportError) as error:
-            raise InvalidArgument(
-                f"{uri}: pyarrow cannot open it ({error}); it knows s3://, gs://, hdfs://, abfs:// "
-                "and file://"
-            ) from error
+            raise InvalidArgument(f"{uri}: pyarrow cannot open it ({error})") from error
         self._selector: Any = fs.FileSelector
         self._types: Any = fs.FileType
 
@@ -218,7 +232,7 @@ class Remote:
             with self._fs.open_input_stream(self._at(name), compression=None) as stream:
                 return bytes(stream.read())
 
-        return _told(read, self._at(name))
+        return told(read, self._at(name))
 
     def write(self, name: str, data: bytes) -> None:
         def write() -> None:
@@ -227,7 +241,7 @@ class Remote:
             with self._fs.open_output_stream(self._at(name), compression=None) as stream:
                 stream.write(data)
 
-        _told(write, self._at(name))
+        told(write, self._at(name))
 
     def names(self) -> list[str]:
         return [found.name for found in self.files()]
@@ -246,7 +260,7 @@ class Remote:
             ]
             return sorted(one for one in found if not one.name.rpartition("/")[2].startswith("."))
 
-        return _told(look, self._path)
+        return told(look, self._path)
 
     def found(self, name: str) -> Found:
         def look() -> Found:
@@ -255,7 +269,7 @@ class Remote:
                 raise FileNotFoundError(self._at(name))
             return Found(name, here.size or 0, here.mtime_ns or 0)
 
-        return _told(look, self._at(name))
+        return told(look, self._at(name))
 
     def remove(self, name: str) -> None:
         def remove() -> None:
@@ -263,14 +277,14 @@ class Remote:
             if here.type == self._types.File:
                 self._fs.delete_file(self._at(name))
 
-        _told(remove, self._at(name))
+        told(remove, self._at(name))
 
     def open(self, name: str) -> BinaryIO:
-        opened: BinaryIO = _told(lambda: self._fs.open_input_file(self._at(name)), self._at(name))
+        opened: BinaryIO = told(lambda: self._fs.open_input_file(self._at(name)), self._at(name))
         return opened
 
 
-def _told(do: Callable[[], T], where: object) -> T:
+def told(do: Callable[[], T], where: object) -> T:
     """What `do` returns; an error of the system in our words. A full or absent disk may come back,
     and so may a store that does not answer: it is tried again. One that refuses is not.
     """

@@ -218,6 +218,27 @@ def test_j18_u3_killed_commands_are_resumed(tmp_path: Path) -> None:
             assert sum(map(int, balances(db).values())) == ACCOUNTS * BALANCE
 
 
+def test_u3_any_url_of_fsspec_is_a_place(tmp_path: Path) -> None:
+    """A file system that pyarrow does not know is refused, or its files are not found again."""
+    with cluster(tmp_path / "one", 1) as nodes, kvorum.connect(nodes.local.connect) as db:
+        fill(db)
+        where = f"fsspec+local://{tmp_path}/out"
+        told = ended(command(nodes, "export", "default.filler", where, "--format", "parquet"))
+        assert told["rows"] == ROWS
+        db.create_table("default", "again")
+        assert ended(command(nodes, "import", "default.again", where))["rows"] == ROWS
+        refused = ended(command(nodes, "export", "default.bank", where, "--on-nodes"), code=1)
+        assert "file:///" in refused["error"]["message"]
+        where = f"fsspec+local://{tmp_path}/whole"
+        assert ended(command(nodes, "backup", where))["rows"] >= 2 * ROWS + ACCOUNTS
+        assert ended(command(nodes, "backup", "verify", where))["rows"] >= 2 * ROWS + ACCOUNTS
+        twice = ended(command(nodes, "backup", where), code=1)
+        assert twice["error"]["code"] == "TARGET_IN_USE", "it is not empty"
+        db.drop_table("default", "again")
+        ended(command(nodes, "restore", where, "--force"))
+        assert db.table("default", "again").get("000007").value == FILLER
+
+
 def test_u3_tables_by_the_command(tmp_path: Path) -> None:
     """The commands would not find each other's files, or end as if all were well."""
     with cluster(tmp_path / "one", 1) as nodes:

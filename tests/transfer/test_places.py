@@ -1,15 +1,19 @@
-"""Places for files: directories and what pyarrow opens behave alike."""
+"""Places for files: directories, what pyarrow opens and what fsspec opens behave alike."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec import register_implementation
+from fsspec.implementations.local import LocalFileSystem
 
 from kv.base.errors import InvalidArgument, NotFound, Refused, Unavailable
 from kvorum.transfer import claims, creating, formats, jdbc, places
 from kvorum.transfer.allowed import check_database, check_place
+from kvorum.transfer.elsewhere import Elsewhere
 from kvorum.transfer.places import (
     Directory,
     Place,
@@ -22,10 +26,18 @@ from kvorum.transfer.places import (
 )
 
 
-@pytest.fixture(params=["directory", "remote"])
+@pytest.fixture(params=["directory", "pyarrow", "fsspec", "memory"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     where = tmp_path / "a b"
-    return Directory(where) if request.param == "directory" else Remote(where.as_uri())
+    match request.param:
+        case "directory":
+            return Directory(where)
+        case "pyarrow":
+            return Remote(where.as_uri())
+        case "fsspec":
+            return Elsewhere(f"fsspec+local://{where}")
+        case _:
+            return Elsewhere(f"memory://{where}")
 
 
 def test_files_are_written_read_listed_and_removed(place: Place) -> None:
@@ -128,7 +140,7 @@ def test_a_store_that_refuses_is_not_asked_again(said: str, error: type[Exceptio
         raise OSError(said)
 
     with pytest.raises(error):
-        places._told(fails, "s3://b")
+        places.told(fails, "s3://b")
 
 
 def test_options_of_a_store_are_no_part_of_a_name() -> None:
@@ -197,12 +209,81 @@ def test_paths_and_uris_are_told_apart(tmp_path: Path) -> None:
     assert local_path("file://localhost/x") == "/x"
     with pytest.raises(InvalidArgument, match="absolute path of this machine"):
         local_path("file://elsewhere/x")
-    with pytest.raises(InvalidArgument, match="pyarrow cannot open it"):
+    with pytest.raises(InvalidArgument, match="fsspec cannot open it: Protocol not known: nosuch"):
         place_of("nosuch://x/y")
     with pytest.raises(InvalidArgument, match="nodes take URIs"):
         check_place("relative/path", here=False)
     check_place(str(tmp_path), here=True)
     check_place(tmp_path.as_uri(), here=False)
+
+
+def test_u3_what_fsspec_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing library is a traceback, or looks as if the place did not exist."""
+    with pytest.raises(InvalidArgument, match="s3fs"):
+        place_of("fsspec+s3://bucket/x")
+    with pytest.raises(InvalidArgument, match="gone with it"):
+        check_place("memory://x", here=True)
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(InvalidArgument, match="pip install fsspec"):
+        place_of("sftp://host/x")
+
+
+class Odd(LocalFileSystem):
+    """A store for reading alone whose library has errors of its own; it says no times."""
+
+    protocol = "odd"
+    said: BaseException | None = None
+
+    def info(self, path: str, **more: Any) -> dict[str, Any]:
+        if self.said is not None:
+            raise self.said
+        return super().info(path, **more) | {"mtime": None, "last_modified": "2024-01-02T00:00:00Z"}
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **more: Any) -> None:
+        raise NotImplementedError
+
+
+def test_u3_errors_of_other_stores_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that does not answer ends a backup of hours; one that cannot be written to is asked
+    again for ever.
+    """
+    register_implementation("odd", Odd, clobber=True)
+    place = Elsewhere(f"odd://{tmp_path}")
+    (tmp_path / "x").write_text("x")
+    assert place.files() == [places.Found("x", 1, 1_704_153_600_000_000_000)]
+    with pytest.raises(InvalidArgument, match="only for reading"):
+        place.write("y", b"")
+    monkeypatch.setattr(Odd, "said", RuntimeError("the tunnel is closed"))
+    with pytest.raises(Unavailable, match="RuntimeError: the tunnel is closed; it is tried again"):
+        place.files()
+    monkeypatch.setattr(Odd, "said", PermissionError("not yours"))
+    with pytest.raises(InvalidArgument, match="not yours"):
+        place.found("x")
+
+
+def test_u3_nodes_use_only_listed_urls() -> None:
+    """Whoever may submit a procedure reaches every server that the node can."""
+    listed = ["sftp://store/backups", "https://data"]
+    for good in ("sftp://store/backups", "sftp://store/backups/a/b", "https://data/x.csv"):
+        assert "transfer_places" not in str(_refusal(good, listed)), "its library may be missing"
+    for bad in (
+        "sftp://store/backups-other", "sftp://store/backups/../etc", "sftp://other/backups",
+        "https://data.other/x", "simplecache::sftp://store/backups", "http://data/x",
+        "fsspec+file:///etc", "fsspec+local:///etc", "fsspec+sftp://store/backups",
+    ):  # fmt: skip
+        assert _refusal(bad, listed), bad
+    assert "no chains" in str(_refusal("filecache::https://data/x", ["filecache::https://data"]))
+
+
+def _refusal(target: str, listed: list[str]) -> str | None:
+    try:
+        check_place(target, here=False, listed=listed)
+    except InvalidArgument as error:
+        return error.message
+    return None
 
 
 def test_u3_nodes_use_only_listed_places(tmp_path: Path) -> None:
