@@ -37,7 +37,7 @@ from txn.loading import Load
 from txn.ports import Kv, Tso
 from txn.reader import Reader
 from txn.resolver import Resolver
-from txn.results import ScanPage, TxnStatus
+from txn.results import ScanPage, Tally, TxnStatus
 from txn.spill import OpenFile
 from txn.terms import USUAL, Terms
 from txn.transaction import Transaction
@@ -132,14 +132,19 @@ class TxnClient:
         return found
 
     async def multi_get(
-        self, keys: Sequence[bytes], at: int = 0, *, budget_ms: int = 0
+        self,
+        keys: Sequence[bytes],
+        at: int = 0,
+        *,
+        budget_ms: int = 0,
+        tally: Tally | None = None,
     ) -> tuple[list[tuple[bytes, int] | None], int]:
         """Value and version of each key (None: absent), all of one snapshot, and its timestamp."""
         budget_ms = budget_ms or self._budget_ms
-        if not at:
+        if not at and tally is None:
             return await self.reader.multi_get_now(keys, budget_ms)
-        at = await self.reader.past(at)
-        return await self.reader.multi_get(keys, at, budget_ms), at
+        at = await self.reader.past(at) if at else await self.reader.now()
+        return await self.reader.multi_get(keys, at, budget_ms, tally), at
 
     async def scan(
         self,
@@ -150,14 +155,16 @@ class TxnClient:
         reverse: bool = False,
         at: int = 0,
         budget_ms: int = 0,
+        tally: Tally | None = None,
     ) -> ScanPage:
         """At most `limit` rows of `[start, end)` (end b"" = no bound). Go on with `resume` and the
         page's `at`.
         """
         at = await self.reader.past(at) if at else await self.reader.now()
         return await self.reader.scan(
-            start, end, at, limit=limit, reverse=reverse, budget_ms=budget_ms or self._budget_ms
-        )
+            start, end, at, limit=limit, reverse=reverse,
+            budget_ms=budget_ms or self._budget_ms, tally=tally,
+        )  # fmt: skip
 
     def feed(
         self,

@@ -35,7 +35,7 @@ from kv.client.links import LinkExpired, LinkLost
 from txn.grouping import by_partition
 from txn.ports import Kv, Quick, Tso
 from txn.resolver import Resolver
-from txn.results import Row, ScanPage
+from txn.results import Row, ScanPage, Tally
 from txn.waiting import Deadline
 
 _STORAGE_KEY_BYTES_MAX: Final = 4 + KEY_BYTES_MAX
@@ -109,7 +109,11 @@ class Reader:
         return value, version
 
     async def multi_get(
-        self, keys: Sequence[bytes], read_ts: int, budget_ms: int
+        self,
+        keys: Sequence[bytes],
+        read_ts: int,
+        budget_ms: int,
+        tally: Tally | None = None,
     ) -> list[tuple[bytes, int] | None]:
         """Value and version of each key, None where there is none, in the order of `keys`."""
         if len(keys) > MULTI_KEYS_MAX:
@@ -120,6 +124,8 @@ class Reader:
             )
         reading = _Reading(self._resolver, read_ts, Deadline(self._timers, budget_ms))
         found: list[tuple[bytes, int] | None] = [None] * len(keys)
+        if tally is not None:
+            return await self._multi_get(keys, reading, found, list(range(len(keys))), {}, tally)
         if (groups := self._few(keys)) is None:
             return await self._multi_get(keys, reading, found, list(range(len(keys))), {})
         met: dict[int, KeyLocked] = {}
@@ -156,6 +162,7 @@ class Reader:
         found: list[tuple[bytes, int] | None],
         todo: list[int],
         met: dict[int, KeyLocked],
+        tally: Tally | None = None,
     ) -> list[tuple[bytes, int] | None]:
         """Over partitions, past intents and moves; what is `todo` is put into `found`. `met`: what
         stood in the way of a group, by its first key.
@@ -167,7 +174,9 @@ class Reader:
             if (locked := met.pop(group[0], None)) is not None:
                 await reading.met(locked)
             try:
-                (rows,) = await reading.past_intents(self._kv, MGET, part[0], part)
+                rows, *told = await reading.past_intents(
+                    self._kv, MGET, part[0], part, behind=() if tally is None else (True,)
+                )
             except Moved:
                 return group
             except TooLarge:  # of values: less at once, at the same timestamp
@@ -177,11 +186,13 @@ class Reader:
                 return await read(group[:half]) + await read(group[half:])
             for index, row in zip(group, rows, strict=True):
                 found[index] = None if row is None else (row[0], row[1])
+            if tally is not None:
+                tally.versions += told[0]
             return []
 
         while True:
             groups = await by_partition(self._kv, keys, todo)
-            if len(groups) > 1 and self._quick is not None and not met:
+            if len(groups) > 1 and self._quick is not None and not met and tally is None:
                 groups = await self._at_once(reading, keys, groups, found, met)
             todo = [index for moved in await _side_by_side(read, groups) for index in moved]
             if not todo:
@@ -256,7 +267,15 @@ class Reader:
         return left
 
     async def scan(
-        self, start: bytes, end: bytes, read_ts: int, *, limit: int, reverse: bool, budget_ms: int
+        self,
+        start: bytes,
+        end: bytes,
+        read_ts: int,
+        *,
+        limit: int,
+        reverse: bool,
+        budget_ms: int,
+        tally: Tally | None = None,
     ) -> ScanPage:
         """At most `limit` rows of `[start, end)` (end b"" = no bound), in scan order."""
         if not 0 < limit <= SCAN_ROWS_MAX:
@@ -268,7 +287,7 @@ class Reader:
         while resume is not None and not _empty(start, end):
             try:
                 rows, resume = await self._scan_partition(
-                    reading, start, end, limit - len(items), reverse=reverse
+                    reading, start, end, limit - len(items), reverse=reverse, tally=tally
                 )
             except Moved:
                 await reading.moved()
@@ -304,14 +323,21 @@ class Reader:
             return ScanPage(items, resume, read_ts), dict(due)
 
     async def scan_values(
-        self, start: bytes, end: bytes, read_ts: int, *, limit: int, budget_ms: int
+        self,
+        start: bytes,
+        end: bytes,
+        read_ts: int,
+        *,
+        limit: int,
+        budget_ms: int,
+        tally: Tally | None = None,
     ) -> tuple[list[bytes], bytes | None]:
         """The values of the next rows of `[start, end)`, at most `limit`, and where to go on."""
         reading = _Reading(self._resolver, read_ts, Deadline(self._timers, budget_ms))
         while True:
             try:
                 return await self._scan_partition(
-                    reading, start, end, limit, reverse=False, method=SCAN_VALUES
+                    reading, start, end, limit, reverse=False, method=SCAN_VALUES, tally=tally
                 )
             except Moved:
                 await reading.moved()
@@ -349,6 +375,7 @@ class Reader:
         *,
         reverse: bool,
         method: int = SCAN,
+        tally: Tally | None = None,
     ) -> tuple[list[Any], bytes | None]:
         """One request: rows of the first partition of the range, and where the scan goes on (None =
         finished).
@@ -357,10 +384,12 @@ class Reader:
         here = await self._kv.locate(route)
         low = max(start, here.start)
         high = min(end, here.end) if end and here.end else end or here.end
-        rows, resume = await reading.past_intents(
+        rows, resume, *told = await reading.past_intents(
             self._kv, method, route, low, high, limit=limit, reverse=reverse,
-            through=method == SCAN_VALUES,
+            through=method == SCAN_VALUES, counted=tally is not None,
         )  # fmt: skip
+        if tally is not None:
+            tally.versions += told[0]
         if resume is None:  # this partition is exhausted; the next one begins where it ends
             border = low if reverse else high
             resume = None if border == (start if reverse else end) else border
@@ -434,16 +463,19 @@ class _Reading:
         reverse: bool = False,
         behind: tuple[Any, ...] = (),
         through: bool = False,
+        counted: bool = False,
     ) -> Any:
         """The reply of a read method at this snapshot; `behind`: its options. `through`: it reads
-        through chunks that are known to be committed.
+        through chunks that are known to be committed. `counted`: a scan tells what it looked at.
         """
         more = () if limit is None else (limit, reverse)
         while True:
             ignore = list(self._ignore) or None
             if through:
                 pairs = self._resolver.loads(self.read_ts)
-                behind = (pairs,) if pairs else ()
+                behind = (pairs, True) if counted else (pairs,) if pairs else ()
+            elif counted:
+                behind = (False, True)
             try:
                 reply = await kv.call(
                     method,

@@ -23,6 +23,13 @@ class ScanPage:
     at: int
 
 
+@dataclass(slots=True)
+class Tally:
+    """What reads looked at, for who asks: they add to it."""
+
+    versions: int = 0  # records of rows: newest and older ones, those of deleted rows too
+
+
 @dataclass(frozen=True, slots=True)
 class TxnStatus:
     status: Literal["pending", "committed", "aborted", "unknown"]

@@ -35,7 +35,7 @@ from txn.ended import BY_OWNER, is_committed, is_over
 from txn.large import anchor_of
 from txn.readset import ReadSet
 from txn.refusals import renumber, too_old
-from txn.results import ScanPage
+from txn.results import ScanPage, Tally
 from txn.sending import Request
 from txn.terms import Terms
 from txn.trace import CommitTrace
@@ -110,12 +110,16 @@ class Transaction:
         with self._snapshot():
             return await self._client.reader.get(key, self.start_ts, self._budget_ms)
 
-    async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
+    async def multi_get(
+        self, keys: Sequence[bytes], *, tally: Tally | None = None
+    ) -> list[tuple[bytes, int] | None]:
         """Value and version of each key, None where there is none, in the order of `keys`."""
         self._check_open()
         if not self._buffer and self._reads is None:
             try:
-                return await self._client.reader.multi_get(keys, self.start_ts, self._budget_ms)
+                return await self._client.reader.multi_get(
+                    keys, self.start_ts, self._budget_ms, tally
+                )
             except SnapshotTooOld as gone:
                 raise self._outlived(gone) from gone
         mine = [self._buffer.written(key) for key in keys]
@@ -125,7 +129,7 @@ class Transaction:
                 self._reads.add_key(key)
         with self._snapshot():
             stored = iter(
-                await self._client.reader.multi_get(others, self.start_ts, self._budget_ms)
+                await self._client.reader.multi_get(others, self.start_ts, self._budget_ms, tally)
                 if others
                 else ()
             )
@@ -135,7 +139,13 @@ class Transaction:
         ]
 
     async def scan(
-        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+        self,
+        start: bytes,
+        end: bytes,
+        *,
+        limit: int,
+        reverse: bool = False,
+        tally: Tally | None = None,
     ) -> ScanPage:
         """At most `limit` rows of `[start, end)`; go on with `resume` as the start (in reverse: the
         end).
@@ -145,7 +155,7 @@ class Transaction:
             with self._snapshot():
                 stored = await self._client.reader.scan(
                     start, end, self.start_ts,
-                    limit=limit, reverse=reverse, budget_ms=self._budget_ms,
+                    limit=limit, reverse=reverse, budget_ms=self._budget_ms, tally=tally,
                 )  # fmt: skip
             page = self._buffer.overlay(stored, start, end, reverse=reverse, limit=limit)
             if self._reads is not None:
@@ -159,7 +169,7 @@ class Transaction:
             start, end = (start, page.resume) if reverse else (page.resume, end)
 
     async def scan_values(
-        self, start: bytes, end: bytes, *, limit: int
+        self, start: bytes, end: bytes, *, limit: int, tally: Tally | None = None
     ) -> tuple[list[bytes], bytes | None] | None:
         """The values of `scan` and its `resume`, for who reads much and needs no keys; None: it
         wrote something itself, so `scan` has to put both together.
@@ -169,7 +179,7 @@ class Transaction:
             return None
         with self._snapshot():
             values, resume = await self._client.reader.scan_values(
-                start, end, self.start_ts, limit=limit, budget_ms=self._budget_ms
+                start, end, self.start_ts, limit=limit, budget_ms=self._budget_ms, tally=tally
             )
         if self._reads is not None:
             self._reads.add_range(start, end if resume is None else resume)

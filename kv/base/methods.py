@@ -31,10 +31,12 @@ DELETE: Final = 3
 # ops, start_ts, flags[, options] → version. One atomic entry; start_ts 0 = no transaction id.
 # options: kv/partition/options.py
 WRITE: Final = 4
-# keys, read_ts, ignore → [[value, version] | None, …]
+# keys, read_ts, ignore[, counted] → [[value, version] | None, …]; if `counted` is true also how
+# many records it looked at
 MGET: Final = 5
-# start, end, read_ts, limit, reverse, ignore[, expiries] → [[key, value, version], …], resume |
-# None; if `expiries` is true also [[place in the page, expire_ms], …] of those that will expire
+# start, end, read_ts, limit, reverse, ignore[, expiries[, counted]] → [[key, value, version], …],
+# resume | None; if `expiries` is true also [[place in the page, expire_ms], …] of those that will
+# expire; if `counted` is true also how many records it looked at: newest ones, older ones, deleted
 SCAN: Final = 6
 # start, end, read_ts, limit, above, closed, bytes_max, cursor | None → [[key, value | None = was
 # deleted, version, expire_ms | 0], …], frontier, cursor | None, mark, resolved, large. Versions in
@@ -82,8 +84,10 @@ SETTLE: Final = 18
 # RESOLVE, in the same entry. left: keys that still wait for a RESOLVE. status 0: not looked at,
 # send COMMIT
 FINISH: Final = 19
-# start, end, read_ts, limit, reverse, ignore → [value, …], resume | None. SCAN for who wants all
-# rows and knows their keys from their values: the values alone
+# start, end, read_ts, limit, reverse, ignore[, through[, counted]] → [value, …], resume | None.
+# SCAN for who wants all rows and knows their keys from their values: the values alone. through:
+# [start_ts, version] of committed transactions whose chunks it may read through
+# (kv/mvcc/through.py); counted: as of SCAN
 SCAN_VALUES: Final = 20
 # start, end, upto, limit, above, form, bytes_max, cursor | None → [[key, value | None = was
 # deleted, version, old value | None], …], cursor | None (form 0). Versions in (above, upto], a

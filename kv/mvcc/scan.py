@@ -13,7 +13,7 @@ at its share of rows.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from struct import pack
 from zlib import crc32
@@ -37,6 +37,8 @@ Item = tuple[bytes, bytes, int]  # key, value, version
 class Page:
     items: list[Item]
     resume: bytes | None
+    seen: int = field(default=0, compare=False)
+    """Newest records that it looked at, those of deleted rows too."""
 
 
 def scan(
@@ -90,7 +92,7 @@ def scan(
     if resume is not None:
         looked_at = (resume, end) if reverse else (start, resume)
     refuse_locked(view, view.locked_keys(*looked_at), read_ts, ignore, now_ms)
-    return Page(items, resume)
+    return Page(items, resume, seen)
 
 
 def _expiry(view: ReadView, key: bytes, record: bytes, version: int) -> int:
@@ -106,6 +108,7 @@ def _expiry(view: ReadView, key: bytes, record: bytes, version: int) -> int:
 class Values:
     items: list[bytes]
     resume: bytes | None
+    seen: int = field(default=0, compare=False)
 
 
 def scan_values(
@@ -139,12 +142,12 @@ def scan_values(
                 resume = None
             looked_to = end if resume is None else resume
             refuse_locked(view, view.locked_keys(start, looked_to), read_ts, ignore, now_ms)
-            return Values(values, resume)
+            return Values(values, resume, len(rows))
     page = scan(
         view, start, end, read_ts=read_ts, limit=limit, reverse=reverse, ignore=ignore,
         now_ms=now_ms,
     )  # fmt: skip
-    return Values([value for _, value, _ in page.items], page.resume)
+    return Values([value for _, value, _ in page.items], page.resume, page.seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def through_chunks(
     resume = last + b"\0" if last else None
     if resume is not None and end and resume >= end:
         resume = None
-    return Values(values, resume)
+    return Values(values, resume, len(rows) + taken)
 
 
 _Piece = tuple[Sequence[bytes], Sequence[bytes | None], int]

@@ -30,6 +30,7 @@ from kv.partition.scheduler import Scheduler
 from kv.partition.statistics import Traffic
 
 _MANY: Final = (MGET, READ_NOW)
+_MANY_FIELDS: Final = 8  # without options
 
 
 class Reader:
@@ -127,7 +128,7 @@ class Reader:
         entry = must_wait(view, r, read_ts)
         if entry is None:
             try:
-                if r[1] in _MANY and len(r[5]) <= FEW_KEYS:
+                if r[1] in _MANY and len(r[5]) <= FEW_KEYS and len(r) == _MANY_FIELDS:
                     rows, size = few(
                         self._state,
                         r[5],

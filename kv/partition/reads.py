@@ -32,8 +32,10 @@ from kv.base.timestamps import MAX
 from kv.feed import pairs, serve
 from kv.feed.recent import Recent
 from kv.mvcc.get import get, multi_get
+from kv.mvcc.looked import Looked
 from kv.mvcc.scan import scan, scan_sealed, scan_values
 from kv.mvcc.through import through_chunks
+from kv.mvcc.view import ReadView
 from kv.partition.apart import has
 from kv.partition.entry import Entry
 from kv.partition.evaluated import Evaluated
@@ -41,6 +43,7 @@ from kv.partition.parts import parts
 from kv.partition.ports import AppliedState
 
 _SCAN_FIELDS = 11  # of a SCAN without options
+_COUNTED: Final = {MGET: 8, SCAN: 12, SCAN_VALUES: 12}  # where a request says that it is
 _SCANS: Final = frozenset({SCAN, SCAN_VALUES, SCAN_SEALED})
 
 
@@ -133,40 +136,51 @@ def resolution_in_flight(view: Evaluated, refusal: KeyLocked) -> Entry | None:
 
 def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list[Any]:
     """The result fields of the reply. Raises KeyLocked, SnapshotTooOld, Corruption."""
+    if len(r) > _COUNTED.get(r[1], len(r)) and r[_COUNTED[r[1]]]:
+        looked = Looked(state)
+        result, seen = _read(state, looked, recent, r, now_ms)
+        return [*result, seen + looked.versions]
+    return _read(state, state, recent, r, now_ms)[0]
+
+
+def _read(
+    state: AppliedState, view: ReadView, recent: Recent, r: list[Any], now_ms: int
+) -> tuple[list[Any], int]:
+    """And what a scan looked at of newest records. `view` is of `state`: what rows come from."""
     if r[1] == CHANGES:
-        return serve.changes(state, recent, r)
+        return serve.changes(state, recent, r), 0
     if r[1] == PAIRS:
-        return pairs.pairs(state, recent, state.top_ts, r)
+        return pairs.pairs(state, recent, state.top_ts, r), 0
     if r[1] == PARTS:
-        return parts(state, r)
+        return parts(state, r), 0
     if r[1] == GET:
-        return list(get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms))
+        return list(get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms)), 0
     if r[1] == MGET or r[1] == READ_NOW:
-        found = multi_get(state, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms)
+        found = multi_get(view, r[5], read_ts=r[6], ignore=r[7], now_ms=now_ms)
         rows = [None if value is None else [value, version] for value, version in found]
-        return [rows] if r[1] == MGET else [rows, r[6]]
+        return ([rows] if r[1] == MGET else [rows, r[6]]), 0
     if r[1] == SCAN_SEALED:
         start, end, read_ts, limit, _, ignore = r[5:_SCAN_FIELDS]
         sealed = scan_sealed(
             state, start, end, read_ts=read_ts, limit=limit, ignore=ignore, now_ms=now_ms
         )
-        return [[sealed.lengths, sealed.rows], sealed.resume]
+        return [[sealed.lengths, sealed.rows], sealed.resume], 0
     if r[1] == SCAN_VALUES:
         start, end, read_ts, limit, reverse, ignore = r[5:_SCAN_FIELDS]
         values = None
-        if len(r) > _SCAN_FIELDS and read_ts and not reverse:
+        if len(r) > _SCAN_FIELDS and r[_SCAN_FIELDS] and read_ts and not reverse:
             values = through_chunks(
-                state, start, end, read_ts=read_ts, limit=limit,
+                view, start, end, read_ts=read_ts, limit=limit,
                 committed=dict(r[_SCAN_FIELDS]), stored=state.stored_lock,
             )  # fmt: skip
         values = values or scan_values(
-            state, start, end, read_ts=read_ts, limit=limit, reverse=reverse, ignore=ignore,
+            view, start, end, read_ts=read_ts, limit=limit, reverse=reverse, ignore=ignore,
             now_ms=now_ms,
         )  # fmt: skip
-        return [values.items, values.resume]
+        return [values.items, values.resume], values.seen
     expiries: dict[int, int] | None = {} if len(r) > _SCAN_FIELDS and r[_SCAN_FIELDS] else None
     page = scan(
-        state,
+        view,
         r[5],
         r[6],
         read_ts=r[7],
@@ -177,5 +191,5 @@ def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list
         expiries=expiries,
     )
     if expiries is None:
-        return [page.items, page.resume]
-    return [page.items, page.resume, list(expiries.items())]
+        return [page.items, page.resume], page.seen
+    return [page.items, page.resume, list(expiries.items())], page.seen

@@ -39,7 +39,13 @@ def get(r: list[Any]) -> Keys:
 def mget(r: list[Any]) -> Keys:
     check_keys(r[5], MULTI_KEYS_MAX)
     check_reader(r[6], r[7])
+    _check_flag(r, 8, "counted")
     return NO_KEYS  # the verb reads them itself, at once
+
+
+def _check_flag(r: list[Any], at: int, name: str) -> None:
+    if len(r) > at and type(r[at]) is not bool:
+        raise InvalidArgument(f"{name} must be true or false, got {r[at]!r:.40}")
 
 
 def _check_bounds(r: list[Any]) -> None:
@@ -62,6 +68,7 @@ def scan_values(r: list[Any]) -> Keys:
                 raise InvalidArgument(f"through: a transaction and its version, got {pair!r:.60}")
             check_int(pair[0], "through: transaction", MAX, 1)
             check_int(pair[1], "through: version", MAX, pair[0])
+    _check_flag(r, 12, "counted")
     return NO_KEYS
 
 
@@ -84,8 +91,8 @@ def _check_scan(r: list[Any]) -> None:
 
 def scan(r: list[Any]) -> Keys:
     _check_scan(r)
-    if len(r) > 11 and type(r[11]) is not bool:
-        raise InvalidArgument(f"expiries must be true or false, got {r[11]!r:.40}")
+    _check_flag(r, 11, "expiries")
+    _check_flag(r, 12, "counted")
     return NO_KEYS
 
 

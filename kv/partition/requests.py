@@ -79,10 +79,11 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     FINISH: (1, verbs.finish),
 }
 _OWN_KEYS: Final = frozenset({WRITE, PREWRITE})
-# one more argument (kv.partition.options)
-WITH_OPTIONS: Final = frozenset(
-    {WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS, ROLLBACK, HEARTBEAT, SCAN, SCAN_VALUES}
-)
+# more arguments: options (kv.partition.options), and what readers ask for beside (kv.base.methods)
+OPTIONAL: Final = {
+    **dict.fromkeys((WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS, ROLLBACK, HEARTBEAT, MGET), 1),
+    **dict.fromkeys((SCAN, SCAN_VALUES), 2),
+}
 
 
 def check_request(r: list[Any]) -> Keys:
@@ -91,7 +92,7 @@ def check_request(r: list[Any]) -> Keys:
     if entry is None:
         raise InvalidArgument(f"unknown partition method {r[1]!r:.40}")
     count, checker = entry
-    if len(r) != HEAD + count and (len(r) != HEAD + count + 1 or r[1] not in WITH_OPTIONS):
+    if len(r) != HEAD + count and not 0 < len(r) - HEAD - count <= OPTIONAL.get(r[1], 0):
         raise InvalidArgument(
             f"method {r[1]} takes {count} arguments after partition and epoch, got {len(r) - HEAD}"
         )

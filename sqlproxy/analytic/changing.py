@@ -230,7 +230,8 @@ async def _stored(work: Work, table: Table, keys: Sequence[bytes]) -> dict[bytes
     for at in range(0, len(wanted), SQL_LOOKUP_ROWS):
         some = wanted[at : at + SQL_LOOKUP_ROWS]
         work.touched.gets += len(some)
-        for key, one in zip(some, await work.t.multi_get(some), strict=True):
+        there = await work.t.multi_get(some, tally=work.touched.tally)
+        for key, one in zip(some, there, strict=True):
             assert one is not None, "the scan of the same snapshot had it"
             found[key] = Stored(key, rows.decode_row(key[4:], one[0]), one[1])
     return found

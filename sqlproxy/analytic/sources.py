@@ -173,6 +173,18 @@ async def load(
 ) -> pa.Table:
     """All rows that a source needs. `in_thread` runs a function away from the loop."""
     access = loader.access
+    with touched.scan_of(loader.table, access) as here:
+        return await _loaded(loader, access, reads, env, here, in_thread)
+
+
+async def _loaded(
+    loader: Loader,
+    access: Access | None,
+    reads: Reads,
+    env: Env,
+    touched: Touched,
+    in_thread: Any,
+) -> pa.Table:
     if access is not None and (access.index is not None or access.points):
         reader = TableReader(loader.table, access)
         async for found in reader.batches(reads, env, touched):
@@ -204,7 +216,7 @@ async def _rows(
     loader: Loader, reads: Reads, at: bytes, end: bytes, touched: Touched, in_thread: Any
 ) -> bytes | None:
     """One page with its keys, and where to go on."""
-    got = await reads.scan(at, end, limit=SQL_ANALYTIC_SCAN_ROWS)
+    got = await reads.scan(at, end, limit=SQL_ANALYTIC_SCAN_ROWS, tally=touched.tally)
     touched.pages += 1
     touched.scanned += len(got.items)
     if got.items:
@@ -260,7 +272,10 @@ class _Pages:
             if not results[0]:
                 return page.start
             self._touched.pages += 1
-            self._touched.scanned += len(page.lengths) // _LENGTHS_BYTES
+            count = len(page.lengths) // _LENGTHS_BYTES
+            self._touched.scanned += count
+            if self._touched.tally is not None:
+                self._touched.tally.versions += count  # of simple pages each one is a row
             at, page = page.resume, results[1]
         return at
 
@@ -273,7 +288,9 @@ class _Pages:
 
     async def _values(self, at: bytes, end: bytes) -> bytes | None:
         """One page without its keys, and where to go on."""
-        values = await self._reads.scan_values(at, end, limit=SQL_ANALYTIC_SCAN_ROWS)
+        values = await self._reads.scan_values(
+            at, end, limit=SQL_ANALYTIC_SCAN_ROWS, tally=self._touched.tally
+        )
         if values is None:
             return await _rows(self._loader, self._reads, at, end, self._touched, self._in_thread)
         raws, resume = values

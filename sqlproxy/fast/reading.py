@@ -12,7 +12,8 @@ reported as damage, never passed over.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -26,7 +27,7 @@ from sqlproxy.front.compiling import Fn, compile
 from sqlproxy.front.env import Env
 from sqlproxy.rows import RowCodec, codec
 from sqlproxy.schema import Table
-from txn.results import ScanPage
+from txn.results import ScanPage, Tally
 
 
 class Reads(Protocol):
@@ -34,14 +35,22 @@ class Reads(Protocol):
 
     async def get(self, key: bytes) -> tuple[bytes | None, int]: ...
 
-    async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]: ...
+    async def multi_get(
+        self, keys: Sequence[bytes], *, tally: Tally | None = None
+    ) -> list[tuple[bytes, int] | None]: ...
 
     async def scan(
-        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+        self,
+        start: bytes,
+        end: bytes,
+        *,
+        limit: int,
+        reverse: bool = False,
+        tally: Tally | None = None,
     ) -> ScanPage: ...
 
     async def scan_values(
-        self, start: bytes, end: bytes, *, limit: int
+        self, start: bytes, end: bytes, *, limit: int, tally: Tally | None = None
     ) -> tuple[list[bytes], bytes | None] | None:
         """`scan` without keys and versions, and its resume key; None: it has to be `scan`."""
         ...
@@ -80,11 +89,47 @@ async def found_at(reads: Reads, keys: Sequence[bytes]) -> list[tuple[bytes, int
 
 @dataclass(slots=True)
 class Touched:
-    """What a statement read, for EXPLAIN ANALYZE."""
+    """What a statement read, or one scan of it."""
 
     gets: int = 0
     scanned: int = 0
     pages: int = 0
+    tally: Tally | None = None  # with the versions, if somebody asks
+
+    @contextmanager
+    def scan_of(self, table: Table, access: Access | None) -> Iterator[Touched]:
+        """Where one scan of several in a statement counts."""
+        yield self
+
+
+@dataclass(slots=True)
+class Scanned:
+    """One scan; `access` None: a plain table, whole."""
+
+    table: Table
+    access: Access | None
+    touched: Touched
+    seconds: float
+
+
+class Counted(Touched):
+    """For EXPLAIN ANALYZE: with the versions that are read, and each of several scans."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(tally=Tally())
+        self._clock = clock
+        self.scans: list[Scanned] = []
+
+    @contextmanager
+    def scan_of(self, table: Table, access: Access | None) -> Iterator[Touched]:
+        part, began = Touched(tally=Tally()), self._clock()
+        yield part
+        self.scans.append(Scanned(table, access, part, self._clock() - began))
+        self.gets += part.gets
+        self.scanned += part.scanned
+        self.pages += part.pages
+        if self.tally is not None and part.tally is not None:
+            self.tally.versions += part.tally.versions
 
 
 def _older(reads: Reads, since: int) -> bool:
@@ -145,6 +190,9 @@ class TableReader:
         if key is None:
             return None
         touched.gets += 1
+        if touched.tally is not None:
+            (told,) = await reads.multi_get([key], tally=touched.tally)
+            return None if told is None else self.stored(key, *told)
         found, version = await reads.get(key)
         return None if found is None else self.stored(key, found, version)
 
@@ -183,7 +231,7 @@ class TableReader:
         start, end = table_range(self.table.id)
         at: bytes | None = start
         while at is not None:
-            page = await reads.scan(at, end, limit=SQL_SCAN_ROWS)
+            page = await reads.scan(at, end, limit=SQL_SCAN_ROWS, tally=touched.tally)
             touched.pages += 1
             touched.scanned += len(page.items)
             for key, raw, version in page.items:
@@ -212,12 +260,12 @@ class TableReader:
             at: bytes | None = self._prefix + span.start
             end = self._prefix + span.end if span.end else last
             while at is not None:
-                got = await reads.scan_values(at, end, limit=page)
+                got = await reads.scan_values(at, end, limit=page, tally=touched.tally)
                 if got is not None:
                     raws, at = got
                     keys = [b""] * len(raws)  # a damaged row is named by its table alone
                 else:
-                    rows = await reads.scan(at, end, limit=page)
+                    rows = await reads.scan(at, end, limit=page, tally=touched.tally)
                     keys, raws = (
                         [key for key, _, _ in rows.items],
                         [raw for _, raw, _ in rows.items],
@@ -236,7 +284,7 @@ class TableReader:
         for at in range(0, len(ordered), SQL_LOOKUP_ROWS):
             keys = [self._where + point for point in ordered[at : at + SQL_LOOKUP_ROWS]]
             touched.gets += len(keys)
-            found = await reads.multi_get(keys)
+            found = await reads.multi_get(keys, tally=touched.tally)
             rows = [(key, *one) for key, one in zip(keys, found, strict=True) if one is not None]
             if rows:
                 yield rows
@@ -250,7 +298,9 @@ class TableReader:
             start, end = self._where + span.start, self._where + span.end if span.end else last
             limit = page
             while True:
-                got = await reads.scan(start, end, limit=limit, reverse=reverse)
+                got = await reads.scan(
+                    start, end, limit=limit, reverse=reverse, tally=touched.tally
+                )
                 touched.pages += 1
                 touched.scanned += len(got.items)
                 if got.items:
@@ -267,7 +317,7 @@ class TableReader:
         assert self._index is not None
         keys = [self._prefix + self._index.row_key(key[4:], raw) for key, raw, _ in entries]
         touched.gets += len(keys)
-        found = await reads.multi_get(keys)
+        found = await reads.multi_get(keys, tally=touched.tally)
         rows = []
         for key, one, (entry, _, _) in zip(keys, found, entries, strict=True):
             if one is None:

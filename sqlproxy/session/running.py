@@ -27,7 +27,7 @@ from sqlproxy.session.portals import Batches, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.standing import with_stands
 from txn.client import TxnClient
-from txn.results import ScanPage
+from txn.results import ScanPage, Tally
 from txn.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -44,16 +44,26 @@ class ReadsAt:
     async def get(self, key: bytes) -> tuple[bytes | None, int]:
         return await self._client.get(key, self._at)
 
-    async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
-        return (await self._client.multi_get(keys, self._at))[0]
+    async def multi_get(
+        self, keys: Sequence[bytes], *, tally: Tally | None = None
+    ) -> list[tuple[bytes, int] | None]:
+        return (await self._client.multi_get(keys, self._at, tally=tally))[0]
 
     async def scan(
-        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+        self,
+        start: bytes,
+        end: bytes,
+        *,
+        limit: int,
+        reverse: bool = False,
+        tally: Tally | None = None,
     ) -> ScanPage:
-        return await self._client.scan(start, end, limit=limit, reverse=reverse, at=self._at)
+        return await self._client.scan(
+            start, end, limit=limit, reverse=reverse, at=self._at, tally=tally
+        )
 
     async def scan_values(
-        self, start: bytes, end: bytes, *, limit: int
+        self, start: bytes, end: bytes, *, limit: int, tally: Tally | None = None
     ) -> tuple[list[bytes], bytes | None] | None:
         return None  # the past is read with what was there then
 

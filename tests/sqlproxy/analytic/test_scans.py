@@ -21,12 +21,13 @@ from kv.mvcc.records import cur_row
 from sqlproxy.analytic.forms import held
 from sqlproxy.analytic.selects import Source
 from sqlproxy.analytic.sources import Loader, load
-from sqlproxy.fast.reading import Reads, Touched
+from sqlproxy.fast.reading import Counted, Reads, Touched
 from sqlproxy.front.env import Env
 from sqlproxy.front.fromitems import item_columns
 from sqlproxy.front.statements import TableItem
 from sqlproxy.rows import codec
 from sqlproxy.schema import Column, Table
+from txn.results import Tally
 
 READ_TS = 100
 TABLE = Table(
@@ -74,10 +75,12 @@ class _Store:
         return pack(f"<{len(flat)}I", *map(len, flat)), b"".join(flat), resume
 
     async def scan_values(
-        self, start: bytes, end: bytes, *, limit: int
+        self, start: bytes, end: bytes, *, limit: int, tally: Tally | None = None
     ) -> tuple[list[bytes], bytes | None]:
         places, resume = self._range(start, end)
         self.values_pages += 1
+        if tally is not None:
+            tally.versions += len(places)
         return [self._values[i] for i in places], resume
 
 
@@ -108,10 +111,10 @@ async def test_p1_a_scan_is_the_snapshot_in_its_order(seed: int, tmp_path: Path)
         set(rng.sample(range(count), min(count, rng.choice([0, 0, 1, 3])))) for _ in range(2)
     )
     store = _Store(count, newer, locked, page=rng.choice([1, 7, 50]))
-    for used in ({0, 1}, {1}, set()):
-        touched = Touched()
+    for used, touched in (({0, 1}, Touched()), ({1}, Touched()), (set(), Counted(lambda: 0.0))):
         found = await _loaded(store, used, tmp_path, touched)
         assert found.num_rows == count == touched.scanned
+        assert touched.tally is None or touched.tally.versions == count
         for i in used:
             assert found.column(f"c{i}").to_pylist() == [row[i] for row in store.rows]
 
