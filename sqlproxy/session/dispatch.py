@@ -87,14 +87,15 @@ async def _confirmed(
     """Bound to what is declared now, and asked again whether it may: it goes by names, which can be
     somebody else's by the time that a portal runs, or have come at another node just now.
     """
+    catalogs = session.services.catalogs
     if not session.permits.free:
-        session.services.catalogs.forget(session.database)
-        session.services.catalogs.roles.forget()
-        if await session.declared() is not prepared.declared:
-            parsed = front.parse(prepared.text)
-            prepared = await prepare(session, prepared.text, parsed, prepared.oids)
-            bound = prepared.bound
-        session.permits.check(prepared)
+        catalogs.roles.forget()
+    now = await catalogs.declared_since(session.database, catalogs.moment())
+    if now is not prepared.declared:
+        parsed = front.parse(prepared.text)
+        prepared = await prepare(session, prepared.text, parsed, prepared.oids)
+        bound = prepared.bound
+    session.permits.check(prepared)
     return await run(session, bound)
 
 
@@ -149,7 +150,7 @@ async def _then_set(session: SqlSession, prepared: Prepared, rows: Batches) -> B
 async def _set_numbers(session: SqlSession, prepared: Prepared) -> None:
     assert prepared.declared is not None
     for name, value, called in session.setvals:
-        sequence = prepared.declared.numbering(name)
+        sequence = await running.numbering(session, prepared.declared, name)
         await session.services.numbers.set_value(sequence, value, called)
         Numbers(session.currvals).set(name, value, called)
     session.setvals.clear()

@@ -10,7 +10,7 @@ many sessions need it, one of them asks the store and the others wait for its an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -213,7 +213,11 @@ class Catalogs:
         if known is None or not known.used:
             return False
         await self.roles.look()
-        if self._known.get(database) is not known or known.declared.version != version:
+        if self._known.get(database) is not known:
+            return False
+        if known.declared.version != version:
+            if asked > known.looked:
+                known.good_until = NEVER  # another process declared something: look sooner
             return False
         if asked <= known.looked or self._outdated(known.declared):
             return False
@@ -228,12 +232,32 @@ class Catalogs:
 
     async def declared(self, database: str) -> Declared:
         """Raises SqlError (3D000)."""
-        found = self.fresh(database)
-        if found is not None:
+        return await self._asked(database, lambda: self.fresh(database))
+
+    def moment(self) -> float:
+        """Now, for `declared_since`."""
+        return self._now()
+
+    async def declared_since(self, database: str, moment: float) -> Declared:
+        """What a look finds that began no earlier: another process may just have declared what a
+        statement names. However many wait, one of them looks. Raises SqlError (3D000).
+        """
+
+        def known() -> Declared | None:
+            one = self._known.get(database)
+            if one is None or one.looked < moment or self._outdated(one.declared):
+                return None
+            return one.declared
+
+        return await self._asked(database, known)
+
+    async def _asked(self, database: str, known: Callable[[], Declared | None]) -> Declared:
+        """What is `known`, or else what this look finds, or one that somebody else began."""
+        if (found := known()) is not None:
             return found
         while (other := self._asking.get(database)) is not None:
             await asyncio.wait([other])
-            if (found := self.fresh(database)) is not None:
+            if (found := known()) is not None:
                 return found
         mine = asyncio.get_running_loop().create_future()
         self._asking[database] = mine

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.limits import SQL_PLAN_CHARS_MAX
 from sqlproxy.answers import Field
+from sqlproxy.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    INVALID_TEXT,
+    SYNTAX_ERROR,
+    UNDEFINED_PARAMETER,
+    UNDEFINED_SCHEMA,
+    SqlError,
+)
 from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.selecting import ConstantPlan, SelectPlan, select_plan
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
@@ -20,6 +28,8 @@ from sqlproxy.session.names import Declared
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
+_DECLARED: Final = (UNDEFINED_SCHEMA, INVALID_TEXT)  # the text of a label
+_NOT_DECLARED: Final = (SYNTAX_ERROR, INSUFFICIENT_PRIVILEGE, UNDEFINED_PARAMETER)
 Plan = SelectPlan | ConstantPlan | ListingPlan | InsertPlan | UpdatePlan | DeletePlan | None
 
 
@@ -53,10 +63,28 @@ async def prepare(
     declared: Declared = await session.declared()
     found = remembered(session, text, oids, declared)
     if found is None:
-        found = _prepared(session, text, parsed, oids, declared)
+        try:
+            found = _prepared(session, text, parsed, oids, declared)
+        except SqlError as error:
+            declared = await newer(session, declared, error)
+            found = _prepared(session, text, parsed, oids, declared)
         if len(text) <= SQL_PLAN_CHARS_MAX:
             key = _key(session, text, oids, declared)
             session.services.plans.put(key, found, len(text))
+    return found
+
+
+async def newer(session: SqlSession, declared: Declared, error: SqlError) -> Declared:
+    """What is declared by now, if that is not what a statement failed with: another process may
+    just have declared what it names. Raises the error.
+    """
+    state = error.sqlstate
+    if state not in _DECLARED and (state[:2] != "42" or state in _NOT_DECLARED):
+        raise error
+    catalogs = session.services.catalogs
+    found = await catalogs.declared_since(session.database, catalogs.moment())
+    if found is declared:
+        raise error
     return found
 
 

@@ -18,13 +18,14 @@ from sqlproxy.fast.selecting import ConstantPlan, SelectPlan, TooManyRows
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env
+from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.session.advising import Unanswered
 from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.modifying import carried_out, changes_in
 from sqlproxy.session.moments import is_relative, timestamp_of
 from sqlproxy.session.names import Declared
 from sqlproxy.session.portals import Batches, at_once
-from sqlproxy.session.prepared import Prepared, plan_of
+from sqlproxy.session.prepared import Prepared, newer, plan_of
 from sqlproxy.session.standing import with_stands
 from txn.client import TxnClient
 from txn.results import ScanPage, Tally
@@ -100,10 +101,18 @@ async def reserve(
     session: SqlSession, declared: Declared, numbers: Numbers, name: str, count: int
 ) -> None:
     """So many values of a sequence can be taken by nextval without waiting."""
-    sequence = declared.numbering(name)
+    sequence = await numbering(session, declared, name)
     missing = count - numbers.left(name)
     if missing > 0:
         numbers.add(name, await session.services.numbers.reserve(sequence, missing))
+
+
+async def numbering(session: SqlSession, declared: Declared, name: str) -> SequenceRow:
+    """The sequence of this name, by now: the name may be computed. Raises SqlError (42P01)."""
+    try:
+        return declared.numbering(name)
+    except SqlError as error:
+        return (await newer(session, declared, error)).numbering(name)
 
 
 async def query(

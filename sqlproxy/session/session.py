@@ -56,7 +56,7 @@ from sqlproxy.session.frozen import frozen, thawed
 from sqlproxy.session.names import Declared
 from sqlproxy.session.permits import Permits
 from sqlproxy.session.portals import Portal as CursorPortal
-from sqlproxy.session.prepared import Prepared, plan_of, prepare, remembered
+from sqlproxy.session.prepared import Prepared, newer, plan_of, prepare, remembered
 from sqlproxy.session.services import Services
 from sqlproxy.session.settings import Settings, zone_of
 from txn.terms import Terms
@@ -390,7 +390,12 @@ class SqlSession:
             query=self.query,
             **await self._told_of_sessions(system.translated.needs, cluster),
         )
-        answer = await services.system.execute(system, values, who, cluster, declared.contents)
+        contents = declared.contents
+        try:
+            answer = await services.system.execute(system, values, who, cluster, contents)
+        except SqlError as error:  # a regclass
+            contents = (await newer(self, declared, error)).contents
+            answer = await services.system.execute(system, values, who, cluster, contents)
         for change in answer.changes:
             if change.name == SIGNAL:
                 if change.value is not None:
