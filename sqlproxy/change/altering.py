@@ -89,6 +89,10 @@ class AlterTable(Change):
         if kind == "set_type":
             await check_type_readers(t, table, column_of(table, action))
         altered = _ACTIONS[kind](table, action)
+        if kind == "set_type" and (table.checks or any(i.where for i in table.indexes)):
+            from sqlproxy.change.meaning import check_meaning  # reads SQL: most tables need none
+
+            check_meaning(table, altered, column_of(table, action))
         if kind == "set_default" and (name := action.get("sequence")):
             wanted = Draft(altered, sequences=((str(action["column"]), str(name)),))
             altered, _ = await settling.with_sequences(t, altered, wanted, {})

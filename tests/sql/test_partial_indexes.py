@@ -310,3 +310,49 @@ def test_p8_a_predicate_over_an_enum_follows_its_type(db: psycopg.Connection) ->
     db.execute("UPDATE t SET m = 'ok' WHERE id = 2")
     assert db.execute("SELECT id FROM t WHERE k = 1 AND m = 'ok'").fetchall() == [(2,)]
     assert db.execute("SELECT id FROM t WHERE k = 1 AND m = 'ok'::mood").fetchall() == [(2,)]
+
+
+WIDER = (  # type, wider type, condition, values, what the change is told
+    ("int4", "int8", "n > 1 AND n % 2 + n / 2 * 2 IN (3, 5)", ("3", "4", "5"), ""),
+    ("int2", "int4", "(n & 3) = 1 OR abs(n) = 4 OR n::text = '7'", ("1", "-4", "7", "8"), ""),
+    ("int2", "int8", "coalesce(n, 0) = 0 OR n > 1.5", ("0", "NULL", "1", "2"), ""),
+    ("varchar(3)", "text", "n LIKE 'a%' OR upper(n || 'x') = 'BX'", ("'a'", "'b'", "'c'"), ""),
+    ("varchar(3)", "varchar(9)", "length(n) > 2", ("'abc'", "'b'"), ""),
+    ("int4", "int8", "chr(n) = 'a'", ("97", "98"), "42883"),
+    ("int4", "int8", "date '2020-01-01' + n > date '2020-02-01'", ("1", "99"), "42883"),
+    ("int4", "int8", "n::boolean", ("0", "1"), "42846"),
+    ("int2", "int4", "(n << 14) > 0", ("1", "2"), "0A000"),
+    ("int4", "int8", "to_hex(n) = 'ffffffff'", ("1", "-1"), "0A000"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "wider", "where", "values", "refused"), WIDER)
+def test_p4_a_wider_type_leaves_conditions_their_meaning(
+    db: psycopg.Connection, kind: str, wider: str, where: str, values: tuple[str, ...], refused: str
+) -> None:
+    """Behind int4 to int8 a predicate or check could not be bound any more, and no row be written
+    or removed; or it meant other rows than those that the index has.
+    """
+    db.execute(f"CREATE TABLE i (id serial PRIMARY KEY, k int DEFAULT 1, n {kind})")
+    db.execute(f"CREATE INDEX part ON i (k) WHERE {where}")
+    db.execute(f"CREATE TABLE c (id serial PRIMARY KEY, n {kind})")
+    db.execute(f"ALTER TABLE c ADD CONSTRAINT said CHECK (({where}) OR true)")
+    for table in ("i", "c"):
+        for _ in range(2):
+            for value in values:
+                db.execute(f"INSERT INTO {table} (n) VALUES ({value})")
+            change = f"ALTER TABLE {table} ALTER COLUMN n TYPE {wider}"
+            if refused:
+                with pytest.raises(psycopg.Error) as failed:
+                    db.execute(change)
+                assert failed.value.sqlstate == refused
+            else:
+                db.execute(change)
+    by_index = f"SELECT id FROM i WHERE k = 1 AND ({where}) ORDER BY id"
+    assert "part" in plan(db, by_index)
+    wanted = db.execute(f"SELECT id FROM i WHERE k + 0 = 1 AND (({where}) IS TRUE) ORDER BY id")
+    assert db.execute(by_index).fetchall() == wanted.fetchall() != []
+    db.execute("UPDATE i SET k = 2")
+    assert db.execute(by_index).fetchall() == []
+    for table in ("i", "c"):
+        assert db.execute(f"DELETE FROM {table}").rowcount == 2 * len(values)
