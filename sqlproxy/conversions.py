@@ -39,6 +39,13 @@ class DoesNotFit(SqlError, ValueError):
     """A value that a column of this type cannot hold."""
 
 
+def refusal(error: Exception) -> dict[str, str]:
+    """What a store's error tells SQL's clients of it, in its details."""
+    if not isinstance(error, DoesNotFit):
+        return {}
+    return {"sqlstate": error.sqlstate, "sql_message": error.message, "sql_detail": error.detail}
+
+
 # -- into a row
 
 
@@ -88,6 +95,12 @@ def _decimal(value: Any) -> Decimal:
             not value.is_finite() or abs(value.adjusted()) <= NUMERIC_EXPONENT_MAX
         ):
             return value
+        if value.is_finite():
+            raise DoesNotFit(
+                OUT_OF_RANGE,
+                f"value overflows numeric format: a column's is within 10^±{NUMERIC_EXPONENT_MAX}, "
+                f"got one of 10^{value.adjusted()}",
+            )
     elif type(value) is int and value.bit_length() < 3 * NUMERIC_EXPONENT_MAX:
         return Decimal(value)
     raise _expected(f"a Decimal within 10^±{NUMERIC_EXPONENT_MAX} or an int", value)

@@ -34,6 +34,7 @@ import msgspec
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from sqlproxy import keys, rows
+from sqlproxy.conversions import refusal
 from sqlproxy.schema import Column, Index, Table
 
 ENTRY_FORMAT: Final = 1
@@ -196,7 +197,7 @@ class IndexCodec:
         except (ValueError, TypeError) as error:
             raise InvalidArgument(
                 f"column {column.name} ({column.shown_type}) of {self.table.path}: {error}",
-                details={"column": column.name, "type": column.type},
+                details={"column": column.name, "type": column.type} | refusal(error),
             ) from error
 
     def _components(self, key: bytes) -> tuple[list[Any], int, bool]:

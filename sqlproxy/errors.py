@@ -148,7 +148,7 @@ _BY_CLASS: Final[tuple[tuple[type[KvorumError], str, str], ...]] = (
 class SqlError(Exception):
     """`position`: 1-based character of the statement's text, 0 = none. The last fields name what a
     constraint's error is about, as PostgreSQL's error fields do. `where`: its CONTEXT, e.g. the
-    line of a COPY.
+    line of a COPY. `routine`: which function of PostgreSQL's says so, where clients decide by it.
     """
 
     def __init__(
@@ -166,6 +166,7 @@ class SqlError(Exception):
         constraint: str = "",
         severity: str = "ERROR",
         where: str = "",
+        routine: str = "",
     ) -> None:
         super().__init__(message)
         self.sqlstate = sqlstate
@@ -180,6 +181,7 @@ class SqlError(Exception):
         self.constraint = constraint
         self.severity = severity
         self.where = where
+        self.routine = routine
 
 
 def unsupported(what: str, *, position: int = 0, hint: str = "", are: bool = False) -> SqlError:

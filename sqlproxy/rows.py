@@ -28,6 +28,7 @@ from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.keys import u32
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from sqlproxy import keys
+from sqlproxy.conversions import refusal
 from sqlproxy.schema import Column, Table
 from sqlproxy.types import Convert
 
@@ -284,7 +285,7 @@ class RowCodec:
         except (ValueError, TypeError) as error:
             raise InvalidArgument(
                 f"column {column.name} ({column.shown_type}) of {self.table.path}: {error}",
-                details={"column": column.name, "type": column.type},
+                details={"column": column.name, "type": column.type} | refusal(error),
             ) from error
 
     def _by_name(self, row: Mapping[str, Any]) -> list[Any]:

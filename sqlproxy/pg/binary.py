@@ -33,6 +33,7 @@ from sqlproxy.errors import (
     INVALID_BINARY,
     INVALID_ENCODING,
     LIMIT_EXCEEDED,
+    NAME_TOO_LONG,
     UNDEFINED_FUNCTION,
     SqlError,
     unsupported,
@@ -42,7 +43,7 @@ from sqlproxy.pg import oids
 from sqlproxy.pg.arrays import DIMENSIONS_MAX, shape_of
 from sqlproxy.pg.jsons import read_json, read_jsonb
 from sqlproxy.pg.numbers import checked_numeric
-from sqlproxy.pg.text import no_such_type
+from sqlproxy.pg.text import NAME_BYTES_MAX, no_such_type
 
 Writer = Callable[[Any], bytes]
 Reader = Callable[[bytes], Any]
@@ -268,6 +269,17 @@ def _wrong_length(name: str) -> SqlError:
     return SqlError(INVALID_BINARY, f"incorrect binary data format for type {name}")
 
 
+def _read_name(raw: bytes) -> str:
+    """Refused where the text would be cut, as by PostgreSQL."""
+    if len(raw) > NAME_BYTES_MAX:
+        raise SqlError(
+            NAME_TOO_LONG,
+            "identifier too long",
+            detail=f"Identifier must be less than {NAME_BYTES_MAX + 1} characters.",
+        )
+    return read_text(raw)
+
+
 def read_text(raw: bytes) -> str:
     """UTF-8 without NUL: what PostgreSQL's texts may be. Raises SqlError (22021)."""
     try:
@@ -393,7 +405,7 @@ _READERS: Final[dict[int, Reader]] = {
     oids.BOOL: _read_bool,
     oids.BYTEA: bytes,
     oids.CHAR: _read_char,
-    oids.NAME: read_text,
+    oids.NAME: _read_name,
     oids.INT2: _sized(_I2, "smallint"),
     oids.INT4: _sized(_I4, "integer"),
     oids.INT8: _sized(_I8, "bigint"),

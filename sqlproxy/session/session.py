@@ -201,7 +201,11 @@ class SqlSession:
         oids = tuple(statement.parameters)  # as the client was told, and writes its values
         again = await prepare(self, statement.text, front.parse(statement.text), oids)
         if again.fields != statement.fields:
-            raise SqlError(UNSUPPORTED, "cached plan must not change result type")
+            raise SqlError(
+                UNSUPPORTED,
+                "cached plan must not change result type",
+                routine="RevalidateCachedQuery",  # by this asyncpg and pgjdbc prepare it anew
+            )
         return again
 
     def start(self, statement: Statement, values: Sequence[Any], done: Done) -> bool:

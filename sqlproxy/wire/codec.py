@@ -478,6 +478,7 @@ def error_response(error: SqlError, *, offset: int = 0) -> bytes:
             ("c", error.column),
             ("d", error.datatype),
             ("n", error.constraint),
+            ("R", error.routine),
         ),
     )
 

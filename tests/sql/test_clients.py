@@ -69,6 +69,48 @@ async def test_asyncpg_gives_connections_back_to_its_pool(sql: Sql) -> None:
                 await conn.execute("SET work_mem = '1MB'")
 
 
+async def test_asyncpg_prepares_anew_what_a_definition_has_changed(sql: Sql) -> None:
+    """It knows the refusal of an old plan by the routine's name; without it, every connection of a
+    pool that has read `SELECT *` fails for good behind an ALTER TABLE.
+    """
+    where = {"host": "127.0.0.1", "port": sql.port, "user": "kvorum", "database": sql.database}
+    conn = await asyncpg.connect(**where)
+    try:
+        await conn.execute("CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1)")
+        assert tuple(await conn.fetchrow("SELECT * FROM a")) == (1,)
+        await conn.execute("ALTER TABLE a ADD COLUMN b int DEFAULT 5")
+        assert tuple(await conn.fetchrow("SELECT * FROM a")) == (1, 5)
+        async with conn.transaction():
+            await conn.fetchrow("SELECT * FROM a")
+        await conn.execute("ALTER TABLE a DROP COLUMN b")
+        with pytest.raises(asyncpg.InvalidCachedStatementError):
+            async with conn.transaction():
+                await conn.fetchrow("SELECT * FROM a")
+        assert tuple(await conn.fetchrow("SELECT * FROM a")) == (1,)
+    finally:
+        await conn.close()
+
+
+async def test_asyncpg_is_told_what_no_column_can_hold(sql: Sql) -> None:
+    """A name that is longer than a name, and a number beyond the stored range, have PostgreSQL's
+    errors: the one was stored whole, the other was 22023.
+    """
+    where = {"host": "127.0.0.1", "port": sql.port, "user": "kvorum", "database": sql.database}
+    conn = await asyncpg.connect(**where)
+    try:
+        await conn.execute("CREATE TABLE a (id int PRIMARY KEY, nm name, n numeric)")
+        with pytest.raises(asyncpg.NameTooLongError):
+            await conn.execute("INSERT INTO a VALUES (1, $1)", "x" * 64)
+        await conn.execute("INSERT INTO a VALUES (1, $1)", "x" * 63)
+        for number in ("1e16384", "-1e131071"):
+            with pytest.raises(asyncpg.NumericValueOutOfRangeError, match="within 10"):
+                await conn.execute("UPDATE a SET n = $1", Decimal(number))
+        await conn.execute("UPDATE a SET n = $1", Decimal("1e16383"))
+        assert await conn.fetchval("SELECT n = $1 FROM a", Decimal("1e16383"))
+    finally:
+        await conn.close()
+
+
 class Base(orm.DeclarativeBase):
     pass
 
