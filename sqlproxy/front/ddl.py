@@ -323,7 +323,14 @@ class Definitions:
                 "DEFAULT",
             ):
                 continue
-            if key in ("owner", "template", "replicas", "tags", "connection_limit"):
+            if key == "template":
+                if value in (None, "template0", "template1"):
+                    continue
+                raise unsupported(
+                    f"CREATE DATABASE as a copy of {value}",
+                    hint="Leave TEMPLATE out and make the tables anew.",
+                )
+            if key in ("owner", "replicas", "tags", "connection_limit"):
                 continue
             if key in ("lc_collate", "lc_ctype", "locale") and value in ("C", "POSIX", None):
                 continue

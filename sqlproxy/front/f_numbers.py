@@ -367,7 +367,7 @@ def _nfloor(value: Decimal) -> Decimal:
 
 
 def _nsqrt(value: Decimal) -> Decimal:
-    if value.is_nan() or not value:
+    if value.is_nan():
         return value
     if value < 0:
         raise SqlError("2201F", "cannot take square root of a negative number")

@@ -77,6 +77,7 @@ _CATALOG_FUNCTIONS: Final = frozenset((
     "pg_size_pretty", "txid_current", "pg_get_keywords", "pg_my_temp_schema",
     "pg_postmaster_start_time",
 ))  # fmt: skip
+_SEQUENCE_FUNCTIONS: Final = frozenset(("nextval", "currval", "setval"))
 _REFUSED: Final = {
     "ListenStmt": "LISTEN", "NotifyStmt": "NOTIFY",
     "CreateFunctionStmt": "CREATE FUNCTION",
@@ -161,10 +162,10 @@ def is_system(body: Node, user_relation: Callable[[str], bool] = lambda name: Fa
 
 
 def _asks_catalog(body: Node) -> bool:
-    if any(
-        strings(f.get("funcname"))[-1:] and strings(f["funcname"])[-1] in _CATALOG_FUNCTIONS
-        for f in find(body, "FuncCall")
-    ):
+    calls = {name for f in find(body, "FuncCall") for name in strings(f.get("funcname"))[-1:]}
+    if calls & _SEQUENCE_FUNCTIONS:  # setval(pg_get_serial_sequence(…), 1): the catalog has none
+        return False
+    if calls & _CATALOG_FUNCTIONS:
         return True
     casts = (strings(cast["typeName"].get("names")) for cast in find(body, "TypeCast"))
     return any(names[-1].startswith("reg") for names in casts if names)

@@ -33,6 +33,7 @@ from sqlproxy.front.exprs import (
     WindowSpec,
     walk,
 )
+from sqlproxy.front.quoting import quote_ident
 from sqlproxy.front.registry import (
     DATE,
     FLOAT4,
@@ -156,7 +157,7 @@ class FunctionCalls:
             )
         owned = names.sequences_owned_by(int(table.id))
         owner = next((s for s in owned if s.owned_by and s.owned_by[1] == found.id), None)
-        value = None if owner is None else f"public.{owner.name}"
+        value = None if owner is None else f"public.{quote_ident(owner.name)}"
         return Const(oid=TEXT, value=value, pos=pos - 1)
 
     def _arguments(self, name: str, body: Node, scope: Scope) -> list[Expr]:

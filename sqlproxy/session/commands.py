@@ -65,6 +65,7 @@ async def commit(session: SqlSession, bound: s.Commit) -> str:
     await session.ended(committed=True)
     if bound.chain:
         session.block.begin(modes)
+        _show_modes(session)
     return "COMMIT"
 
 
@@ -77,6 +78,7 @@ async def rollback(session: SqlSession, bound: s.Rollback) -> str:
     await session.ended(committed=False)
     if bound.chain:
         session.block.begin(modes)
+        _show_modes(session)
     return "ROLLBACK"
 
 

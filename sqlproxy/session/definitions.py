@@ -3,7 +3,8 @@
 Each is a job of its own, beside the client's transaction. Behind it the transaction goes on with a
 new snapshot, which sees what was declared; once it has written it keeps its snapshot, so that only
 what makes something new and empty is allowed then (`_FRESH`), the rest is refused (0A000). It is
-not undone by a ROLLBACK; clients that put DDL into BEGIN … COMMIT (migrations) get what they expect
+not undone by a ROLLBACK, nor are the changes before it where kvorum.autocommit_before_ddl committed
+them; clients that put DDL into BEGIN … COMMIT (migrations) get what they expect
 as long as nothing fails between.
 """
 
@@ -18,6 +19,7 @@ from sqlproxy.errors import ACTIVE_TRANSACTION, UNSUPPORTED, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
 from sqlproxy.session import granting, renaming
+from sqlproxy.session.commands import commit
 from sqlproxy.types import resolve
 
 if TYPE_CHECKING:
@@ -35,11 +37,7 @@ async def run(session: SqlSession, procedure: str, args: Mapping[str, Any]) -> A
     """A definition's procedure, to its end. Raises SqlError, KvorumError."""
     fresh = procedure in _FRESH
     if session.block.wrote and not fresh:
-        raise SqlError(
-            UNSUPPORTED,
-            "definitions behind changes in one transaction are not supported",
-            hint="Commit the changes first: a definition is a job of its own.",
-        )
+        await _commit_changes(session)
     session.check_writable(procedure)
     try:
         whole = {"namespace": session.database, **args}
@@ -55,6 +53,23 @@ async def run(session: SqlSession, procedure: str, args: Mapping[str, Any]) -> A
         session.services.catalogs.forget(session.database)
         if not session.block.wrote:
             await session.block.renew()
+
+
+async def _commit_changes(session: SqlSession) -> None:
+    """If the client asked for that (kvorum.autocommit_before_ddl); the block goes on. Raises
+    SqlError: of the commit, or 0A000.
+    """
+    asked = session.settings.get("kvorum.autocommit_before_ddl") == "on"
+    if not asked or not session.block.explicit or session.block.has_savepoints:
+        raise SqlError(
+            UNSUPPORTED,
+            "definitions behind changes in one transaction are not supported",
+            hint="Commit the changes first: a definition is a job of its own."
+            if asked
+            else "Commit the changes first: a definition is a job of its own; or SET "
+            "kvorum.autocommit_before_ddl = on, which commits them.",
+        )
+    await commit(session, s.Commit(chain=True))
 
 
 def column_args(column: d.ColumnDef) -> dict[str, Any]:

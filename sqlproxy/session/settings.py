@@ -258,6 +258,10 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("IntervalStyle", "postgres", _only("postgres"), "Text form of intervals.", True),
         Setting("is_superuser", "on", _fixed, "Whether the role may do everything.", True),
         Setting("jit", "off", boolean, "Decides nothing here."),
+        Setting(
+            "kvorum.autocommit_before_ddl", "off", boolean,
+            "A definition in a block commits the changes before it.",
+        ),
         Setting("kvorum.as_of", "", _as_of, "Read a moment of the past; empty: now."),
         Setting("lock_timeout", "0", _duration, "How long a commit waits for others; 0: usual."),
         Setting("max_identifier_length", "63", _fixed, "Bytes of a name."),
