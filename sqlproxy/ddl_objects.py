@@ -37,7 +37,7 @@ from sqlproxy import catalog, records, relations
 from sqlproxy.altering import SETTLE_MS
 from sqlproxy.dropping import plan_drop, views_over
 from sqlproxy.enums import same_type
-from sqlproxy.naming import check_column_name, check_table_name
+from sqlproxy.naming import check_column_name, check_table_name, nextval_of
 from sqlproxy.privileges import made
 from sqlproxy.refusals import refusal
 from sqlproxy.relations import IndexName
@@ -409,7 +409,7 @@ class RenameTable(_OfRelation):
         for table in there.tables:
             if any(c.sequence == sequence.id and c.default_sql for c in table.columns):
                 columns = tuple(
-                    replace(c, default_sql=f"nextval('{to}'::regclass)")
+                    replace(c, default_sql=nextval_of(to))
                     if c.sequence == sequence.id and c.default_sql
                     else c
                     for c in table.columns

@@ -32,6 +32,7 @@ from sqlproxy.types import NAME_BYTES_MAX
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _RELATION = re.compile(r"[\w$](?:[\w$ -]*[\w$-])?")
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 INVALID_NAME: Final = "42602"
 
@@ -106,6 +107,13 @@ def check_partition_bytes(where: str, size: int | None) -> None:
 
 
 # -- the names that PostgreSQL makes
+
+
+def nextval_of(sequence: str) -> str:
+    """The default that takes numbers from a sequence: its name is read as SQL reads names."""
+    if not _PLAIN.fullmatch(sequence):
+        sequence = '"' + sequence.replace('"', '""').replace("'", "''") + '"'
+    return f"nextval('{sequence}'::regclass)"
 
 
 def cut(name: str, size: int = NAME_BYTES_MAX) -> str:

@@ -18,7 +18,7 @@ from kv.base.ids import TableId
 from sqlproxy import catalog, enums, relations
 from sqlproxy.catalog import Writer
 from sqlproxy.declaring import Draft, WantedKey
-from sqlproxy.naming import check_column_name, first_free, joined_columns
+from sqlproxy.naming import check_column_name, first_free, joined_columns, nextval_of
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import PUBLIC, Check, Column, ForeignKey, Index, Sequence, Table
 from sqlproxy.sequences import sequence_key, sequence_of
@@ -87,7 +87,7 @@ async def with_sequences(
         names[own.name] = relations.SEQUENCE
         number = await catalog.next_table_id(t)
         made.append(replace(own, id=number, owned_by=(table.id, column.id)))
-        sql = column.default_sql if column.identity else f"nextval('{own.name}'::regclass)"
+        sql = column.default_sql if column.identity else nextval_of(own.name)
         columns[name] = replace(column, sequence=number, default_sql=sql, nullable=False)
     return replace(table, columns=tuple(columns.values())), made
 

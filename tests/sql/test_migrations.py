@@ -78,6 +78,21 @@ def test_sequences_are_set_without_a_table(db: psycopg.Connection) -> None:
     assert _one(db, f"SELECT {asked}") == ('public."t_kId_seq"',)
 
 
+def test_serial_columns_and_tables_of_any_case_are_numbered(db: psycopg.Connection) -> None:
+    """Prisma, Sequelize and TypeORM write "Users" and "userId": no row could be inserted."""
+    db.execute('CREATE TABLE "Users" (id serial PRIMARY KEY, "userId" bigserial)')
+    db.execute('INSERT INTO "Users" DEFAULT VALUES')
+    db.execute('ALTER TABLE "Users" ADD COLUMN "é É" serial')
+    asked = 'INSERT INTO "Users" DEFAULT VALUES RETURNING *'
+    assert _one(db, asked) == (2, 2, 2)
+    db.execute('ALTER SEQUENCE "Users_userId_seq" RENAME TO "Other"')
+    assert _one(db, asked) >= (3, 3, 3)  # a statement that runs again leaves a gap
+    db.execute('CREATE SEQUENCE "Mine" START 50')
+    db.execute("""ALTER TABLE "Users" ALTER COLUMN id SET DEFAULT nextval('"Mine"')""")
+    db.execute('ALTER SEQUENCE "Mine" RENAME TO "Yours"')
+    assert _one(db, 'INSERT INTO "Users" ("userId") VALUES (9) RETURNING id')[0] == 50
+
+
 def test_databases_are_not_made_as_copies(db: psycopg.Connection) -> None:
     """Django's parallel tests ask for copies of a database: they were given empty ones."""
     database = _one(db, "SELECT current_database()")[0]
