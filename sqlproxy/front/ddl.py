@@ -307,7 +307,25 @@ class Definitions:
         return d.AlterSequence(found, self._sequence_options(body.get("options", ())))
 
     def _sequence_options(self, nodes: Sequence[Node]) -> dict[str, Any]:
-        return sequence_options(nodes)
+        options = sequence_options(nodes)
+        if "owned_by" in options:
+            options["owned_by"] = self._owner(options["owned_by"])
+        return options
+
+    def _owner(self, words: Sequence[str]) -> tuple[str, str] | None:
+        """The table and the column of OWNED BY [schema.]table.column; None: NONE. Raises 42601."""
+        if list(words) == ["none"]:
+            return None
+        if len(words) < 2:
+            raise SqlError(
+                SYNTAX_ERROR,
+                "invalid OWNED BY option",
+                hint="Specify OWNED BY table.column or OWNED BY NONE.",
+            )
+        *path, table, column = words
+        names = ("relname", "schemaname", "catalogname")
+        body = dict(zip(names, (table, *reversed(path)), strict=False))
+        return check_schema(body, self.names.database), column
 
     # -- databases, DROP, RENAME
 

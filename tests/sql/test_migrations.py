@@ -93,6 +93,31 @@ def test_serial_columns_and_tables_of_any_case_are_numbered(db: psycopg.Connecti
     assert _one(db, 'INSERT INTO "Users" ("userId") VALUES (9) RETURNING id')[0] == 50
 
 
+def test_sequences_belong_to_columns_as_dumps_say_it(db: psycopg.Connection) -> None:
+    """pg_dump names the schema (OWNED BY public.t.id), which was an error of ours, as was NONE."""
+    db.execute("CREATE TABLE t (id bigint PRIMARY KEY, n int)")
+    db.execute("CREATE SEQUENCE s")
+    for owner in ("public.t.id", "t.id"):
+        db.execute(f"ALTER SEQUENCE public.s OWNED BY {owner}")
+        assert _one(db, "SELECT pg_get_serial_sequence('t', 'id')") == ("public.s",)
+        db.execute("ALTER SEQUENCE s OWNED BY NONE")
+        assert _one(db, "SELECT pg_get_serial_sequence('t', 'id')") == (None,)
+    for owner, state in (
+        ("t", "42601"),
+        ("other.t.id", "3F000"),
+        ("public.x.id", "42P01"),
+        ("t.x", "42703"),
+    ):
+        with pytest.raises(psycopg.Error) as caught:
+            db.execute(f"ALTER SEQUENCE s OWNED BY {owner}")
+        assert caught.value.sqlstate == state, owner
+    db.execute("CREATE SEQUENCE s2 OWNED BY public.t.n")
+    db.execute("DROP TABLE t")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        db.execute("SELECT nextval('s2')")
+    assert _one(db, "SELECT nextval('s')") == (1,)
+
+
 def test_databases_are_not_made_as_copies(db: psycopg.Connection) -> None:
     """Django's parallel tests ask for copies of a database: they were given empty ones."""
     database = _one(db, "SELECT current_database()")[0]
