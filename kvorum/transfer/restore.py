@@ -287,13 +287,14 @@ class _Restore:
             raise _not_empty(names, "and let nobody be connected meanwhile")
         for name in spaces:
             await catalog.touch(t, name)
+        until = await ctx.txn.start_ts()
         for key, value, expire in restored.late(await self._system_rows(ctx)):
             if table_of(key) in restored.MERGED:
                 here = await ctx.txn.get(key)
                 value = restored.merged(key, value, None if here is None else here.value)
+            value = restored.retold(key, value, until)
             if not expire or expire > ctx.now_ms:
                 ctx.txn.put(key, value, ttl_ms=expire - ctx.now_ms if expire else 0)
-        until = await ctx.txn.start_ts()
         ctx.txn.put(epoch.restored_key(), epoch.restored_row(ctx.state["at"], until))
         ctx.state["live"] = 0
         return go_on("holders")

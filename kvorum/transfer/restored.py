@@ -12,6 +12,7 @@ before, and whoever writes with an old one is fenced off.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable
 from typing import Final
 
@@ -31,7 +32,17 @@ from procedures.engine.lock_procedure import LOCK
 from procedures.engine.procedure import State
 from procedures.engine.records import GRANTED_HERE, Failure, Record
 from procedures.pools import rows as pools
-from sqlproxy.records import FORMAT, opened, sealed
+from sqlproxy import enums
+from sqlproxy.records import (
+    FORMAT,
+    RELATION_FORMATS,
+    decode_table,
+    decode_type,
+    encode_table,
+    encode_type,
+    opened,
+    sealed,
+)
 
 RESTORED: Final = "RESTORED"
 _BACKUPS: Final = frozenset({"kvorum.backup", "kvorum.backup_here"})
@@ -146,6 +157,41 @@ def _counted(key: bytes, value: bytes) -> int:
     if len(value) != 8 + CRC_BYTES or not intact(key, value):
         raise Corruption("a counter is damaged", details={"key": key})
     return from_u64(value)
+
+
+def retold(key: bytes, value: bytes, version: int) -> bytes:
+    """A type, or a table with columns of types, as this version of them, which is above any there
+    was: processes that live on know what the types were told to be since the backup, and would go
+    on by that. Raises Corruption.
+    """
+    match table_of(key):
+        case system.RELATIONS:
+            prefix = table_prefix(system.RELATIONS)
+            row = opened(key, value, RELATION_FORMATS)
+            if row[1] != "enum":
+                return value
+            namespace, rest = unescape(key, len(prefix))
+            one = decode_type(namespace.decode(), unescape(key, rest)[0].decode(), row)
+            one = dataclasses.replace(one, enum=dataclasses.replace(one.enum, version=version))
+            return sealed(key, encode_type(one))
+        case system.TABLES:
+            table = decode_table(key, value)
+            if not any(enums.oid_in(column.type) for column in table.columns):
+                return value
+            columns = tuple(
+                dataclasses.replace(column, type=_told(column.type, version))
+                for column in table.columns
+            )
+            return sealed(key, encode_table(dataclasses.replace(table, columns=columns)))
+        case _:
+            return value
+
+
+def _told(kind: str, version: int) -> str:
+    if not enums.oid_in(kind):
+        return kind
+    one = dataclasses.replace(enums.parsed(kind.removesuffix("[]")), version=version)
+    return enums.text_of(one) + ("[]" if kind.endswith("[]") else "")
 
 
 MERGED: Final = frozenset({system.COUNTERS, system.SCHEMAS, system.CLUSTER})

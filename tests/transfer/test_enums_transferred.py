@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from kv.base.keys import table_prefix
 from kvorum.transfer import formats
 from sqlproxy import catalog, enums, relations
 from sqlproxy.rows import codec
+from sqlproxy.session.names import Declared
 from tests.backup.backups import backup, restore
 from tests.transfer.test_export_import import declare, node, refused, run, stored
 
@@ -63,13 +65,56 @@ async def test_u3_a_restored_cluster_has_its_types(tmp_path: Path) -> None:
     async with node(tmp_path / "b") as db:
         await restore(db, tmp_path / "backup")
         txn = db._backend.txn
-        assert await catalog.lookup(txn, "default", "one") == one
+        (again,) = (await relations.list_relations(txn, "default")).types
+        now = replace(types[0].enum, version=again.enum.version)
+        assert (replace(types[0], enum=now),) == (again,)
+        found = await catalog.lookup(txn, "default", "one")
+        text = enums.text_of(now)
+        assert [column.type for column in found.columns] == ["int4", text, f"{text}[]"]
+        types_as_before = zip(found.columns, one.columns, strict=True)
+        assert replace(
+            found, columns=tuple(replace(new, type=old.type) for new, old in types_as_before)
+        ) == one  # fmt: skip
         assert await stored(db, one.id) == before
-        assert (await relations.list_relations(txn, "default")).types == types
         args = {"namespace": "default", "name": "mood", "label": "glad", "after": "sad"}
         await db.wait(await db.submit("AddLabel", args), timeout_ms=20_000)
         table = await catalog.lookup(txn, "default", "one")
         kind = enums.parsed(table.column("m").type)
         assert kind.taken == ("sad", "glad", *LABELS[1:])
-        again = [codec(table).decode_row(key, value)[1] for key, value in before]
-        assert again == [*LABELS, None]
+        read = [codec(table).decode_row(key, value)[1] for key, value in before]
+        assert read == [*LABELS, None]
+
+
+async def test_u3_a_type_that_a_restore_takes_back_is_what_it_was(tmp_path: Path) -> None:
+    """The processes that live on kept the labels that were added and renamed since the backup:
+    those of the backup were refused (22P02), and so was every label that was added behind it.
+    """
+    async with node(tmp_path / "a") as db:
+        (one,) = await _made(db, "one")
+        await _filled(db, one)
+        await backup(db, tmp_path / "backup")
+
+        async def declared() -> enums.Known:
+            found = await relations.list_relations(db._backend.txn, "default")
+            Declared(found, 1)
+            (known,) = [enums.of(one.enum.oid) for one in found.types]
+            assert known is not None
+            return known
+
+        async def run_it(name: str, **args: str) -> None:
+            args = {"namespace": "default", "name": "mood", **args}
+            await db.wait(await db.submit(name, args), timeout_ms=20_000)
+
+        await run_it("RenameEnum", label="sad", to="blue")
+        await run_it("AddLabel", label="glad")
+        assert (await declared()).enum.taken == ("blue", *LABELS[1:], "glad")
+        await restore(db, tmp_path / "backup", force=True)
+        known = await declared()
+        assert known.enum.taken == LABELS
+        assert known.read("sad") == "sad"
+        with pytest.raises(enums.Unfit):
+            known.read("blue")
+        await run_it("AddLabel", label="merry")
+        known = await declared()
+        assert known.read("merry") == "merry"
+        assert known.position("merry") > known.position("")
