@@ -5,8 +5,10 @@
     RenameEnum   {namespace, name, to}, or {namespace, name, label, to}  → {name, version}
     AddLabel     {namespace, name, label, before? | after?, if_not_exists?}   → {name, version}
 
-The first three are one transaction each: a position means the same before and after. AddLabel has
-two versions, as a new column has: who knows the older one would meet a position without a label.
+The first three are one transaction each: a position means the same before and after. Behind a new
+name for a label all processes are waited for: the old name may be given to another label next, and
+who knows only the version before would write the position that it had. AddLabel has two versions,
+as a new column has: who knows the older one would meet a position without a label.
 
     declare ─▶ taken ─(wait)─▶ done        declare: the label is read by all, and not yet written
         │undo: withdraw                    taken: every process reads it; it may be written
@@ -21,7 +23,7 @@ so is a DROP of a type that only a text names.
 
 Deliberately missing: DROP … CASCADE of a type that is in use (0A000).
 
-ctx.state of AddLabel: tables (ids that the label was declared to).
+ctx.state: tables (ids that the label was declared to, or renamed in), told (RenameEnum's result).
 """
 
 from __future__ import annotations
@@ -246,8 +248,22 @@ class RenameEnum(_Changes):
             _check_texts(there, enum.name)
             await relations.drop_name(t, namespace, one.name)
             changed = replace(enum, name=to, version=enum.version + 1)
-        await self.put(t, replace(one, enum=changed))
-        return done({"namespace": namespace, "name": changed.name, "version": changed.version})
+        renamed = "label" in args
+        tables = await self.put(t, replace(one, enum=changed), awaited=renamed)
+        told = {"namespace": namespace, "name": changed.name, "version": changed.version}
+        if not (renamed and tables):
+            return done(told)
+        ctx.state["told"] = told
+        ctx.state["tables"] = [int(table) for table in tables]
+        return go_on("known")
+
+    @step
+    async def known(self, ctx: StepContext) -> Outcome:
+        """Nobody takes the old label any more, which may become another one's name next."""
+        await self.settle(ctx)
+        for number in ctx.state["tables"]:
+            await self.services.settled.native_writers(TableId(number))
+        return done(ctx.state["told"])
 
     @staticmethod
     def _labelled(enum: Enum, old: str, new: str) -> Enum:

@@ -84,3 +84,23 @@ def test_p13_nobody_meets_a_label_that_he_cannot_read(sql: Sql, tmp_path: Path) 
         assert min(rounds) > 0
         found = db.execute("SELECT min(g), max(g) FROM p").fetchone()
         assert found == ("g1", f"g{LABELS - 2}")
+
+
+def test_p4_a_label_that_took_anothers_name_is_written_as_itself(sql: Sql, tmp_path: Path) -> None:
+    """Behind two labels that changed their names another process wrote the position that the name
+    had before.
+    """
+    proxy = ProxyProcess(sql.node, tmp_path / "log")
+    try:
+        with sql.connect(autocommit=True) as db, _connected(proxy, sql.database) as other:
+            db.execute("CREATE TYPE side AS ENUM ('a', 'b')")
+            db.execute("CREATE TABLE s (id int PRIMARY KEY, v side)")
+            for number in range(20):
+                other.execute("SELECT count(*) FROM s WHERE v = 'a'")  # it knows them as they are
+                for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
+                    db.execute(f"ALTER TYPE side RENAME VALUE '{old}' TO '{new}'")
+                other.execute("INSERT INTO s VALUES (%s, 'a')", (number,))
+                found = db.execute("SELECT v FROM s WHERE id = %s", (number,)).fetchone()
+                assert found == ("a",)
+    finally:
+        proxy.kill()
