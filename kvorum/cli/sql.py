@@ -1,8 +1,8 @@
 """`kvorum sql`: statements from the command line, a file or standard input, or a prompt for people.
 
     kvorum sql                       a prompt: history, completion, tables
-    kvorum sql -c 'SELECT 1'         one text, several statements allowed
-    kvorum sql -f FILE | < FILE      the same from a file
+    kvorum sql -c 'SELECT 1'         one text; several statements in it are one transaction
+    kvorum sql -f FILE | < FILE      statements of a file, each by itself
 
 It speaks the PostgreSQL protocol to BASE+3, through psycopg; any other client of PostgreSQL will do
 as well. Exit code 1 when a statement failed; what follows it in the text is not run.
@@ -52,21 +52,22 @@ def sql(
     """
     from kvorum.cli import sql_shell
 
-    texts = list(command or ())
+    texts = [(sql_shell.run_together, text) for text in command or ()]
     if file is not None:
-        texts.append(_read(file, json))
+        texts.append((sql_shell.run, _read(file, json)))
     elif not texts and not sys.stdin.isatty():
-        texts.append(sys.stdin.read())
+        texts.append((sql_shell.run, sys.stdin.read()))
     with told(json):
         connection = _connected(connect or DEFAULT, database, user, password, json)
         with connection:
+            sql_shell.notices(connection)
             if not texts:
                 sql_shell.prompt(connection)
                 return
             show = sql_shell.emit_json if json else sql_shell.Shown()
-            for text in texts:
-                if (error := sql_shell.run(connection, text, show)) is not None:
-                    output.die(sql_shell.told_in_a_line(error, text), as_json=json)
+            for run, text in texts:
+                if (failure := run(connection, text, show)) is not None:
+                    output.die(sql_shell.told_in_a_line(failure, text), as_json=json)
 
 
 def _read(file: Path, as_json: bool) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ import psycopg
 from psycopg.pq import ExecStatus, TransactionStatus
 
 from kv.base.adapters import SystemClock
-from kvorum.cli import output
+from kvorum.cli import output, sql_split
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -60,38 +60,97 @@ UNION SELECT column_name FROM information_schema.columns WHERE table_schema = 'p
 Show = Callable[["PGresult"], None]
 
 
-def run(connection: psycopg.Connection, text: str, show: Show) -> psycopg.Error | None:
-    """Run the statements of a text and show each answer; the error of the one that failed."""
-    with connection.cursor() as cursor:
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`at`: characters of the text before the statement that the error's position is within."""
+
+    error: psycopg.Error
+    at: int = 0
+
+
+def run(connection: psycopg.Connection, text: str, show: Show) -> Failure | None:
+    """Run the statements of a text one by one and show each answer; the first failure ends it."""
+    for one in sql_split.split(text)[0]:
         try:
-            cursor.execute(text.encode(), prepare=False)
-            while True:
-                if (result := cursor.pgresult) is not None:
-                    show(result)
-                if not cursor.nextset():
-                    return None
+            with connection.cursor() as cursor:
+                if one.copies:
+                    _copy(cursor, one, show)
+                else:
+                    _execute(cursor, one.text, show)
         except psycopg.Error as error:
-            return error
+            return Failure(error, one.at)
+    return None
 
 
-def told_in_a_line(error: psycopg.Error, text: str) -> str:
+def run_together(connection: psycopg.Connection, text: str, show: Show) -> Failure | None:
+    """The same as one message, which is one transaction; a COPY by itself has the standard
+    input.
+    """
+    statements, _ = sql_split.split(text)
+    try:
+        with connection.cursor() as cursor:
+            if len(statements) == 1 and statements[0].copies:
+                given = sys.stdin.read() if statements[0].copies_in else None
+                _copy(cursor, replace(statements[0], data=given), show)
+            else:
+                _execute(cursor, text, show)
+    except psycopg.Error as error:
+        return Failure(error)
+    return None
+
+
+def _execute(cursor: psycopg.Cursor, text: str, show: Show) -> None:
+    cursor.execute(text.encode(), prepare=False)
+    while True:
+        if (result := cursor.pgresult) is not None:
+            show(result)
+        if not cursor.nextset():
+            return
+
+
+def _copy(cursor: psycopg.Cursor, one: sql_split.Statement, show: Show) -> None:
+    """Lines to the standard output, or from what stands behind the statement."""
+    with cursor.copy(one.text.encode()) as copy:
+        if one.copies_in:
+            copy.write((one.data or "").encode())
+        else:
+            sys.stdout.flush()
+            for block in copy:
+                sys.stdout.buffer.write(block)
+            sys.stdout.buffer.flush()
+    if one.copies_in and (result := cursor.pgresult) is not None:
+        show(result)
+
+
+def notices(connection: psycopg.Connection) -> None:
+    """What the server tells beside answers goes to the standard error."""
+
+    def tell(said: psycopg.errors.Diagnostic) -> None:
+        told = f"{said.severity}: {said.message_primary}"
+        sys.stderr.write(output.printable(told, "\n") + "\n")
+
+    connection.add_notice_handler(tell)
+
+
+def told_in_a_line(failure: Failure, text: str) -> str:
     """The same as `told`, for a script's log."""
     where = ""
-    if error.diag.statement_position:
-        before = text[: int(error.diag.statement_position) - 1]
+    error = failure.error
+    if error.diag.statement_position or failure.at:
+        before = text[: failure.at + int(error.diag.statement_position or 1) - 1]
         where = f" (line {before.count(chr(10)) + 1}, {len(before) - before.rfind(chr(10))})"
-    lines = [line for line in told(error, "").splitlines() if not line.startswith(("LINE ", " "))]
+    lines = [line for line in told(failure, "").splitlines() if not line.startswith(("LINE ", " "))]
     return "; ".join([lines[0] + where, *lines[1:]])
 
 
-def told(error: psycopg.Error, text: str) -> str:
+def told(failure: Failure, text: str) -> str:
     """As psql tells it: message, the line with a mark under its place, detail, hint, SQLSTATE."""
-    diag = error.diag
+    diag = failure.error.diag
     if diag.message_primary is None:
-        return str(error).strip() or type(error).__name__
+        return str(failure.error).strip() or type(failure.error).__name__
     lines = [f"{diag.severity or 'ERROR'} {diag.sqlstate}: {diag.message_primary}"]
     if diag.statement_position:
-        lines += _marked(text, int(diag.statement_position))
+        lines += _marked(text, failure.at + int(diag.statement_position))
     if diag.message_detail:
         lines.append(f"DETAIL: {diag.message_detail}")
     if diag.message_hint:
@@ -227,8 +286,8 @@ class _Shell:
     def _run(self, text: str) -> None:
         began = self._now()
         try:
-            error = run(self._connection, text, self._shown)
-            problem = "" if error is None else told(error, text)
+            failure = run(self._connection, text, self._shown)
+            problem = "" if failure is None else told(failure, text)
         except KeyboardInterrupt:
             problem = "given up"
         if problem:
@@ -253,25 +312,33 @@ class _Shell:
             case "d" | "dt" | "d+" if not rest:
                 self._ask(_TABLES)
             case "d" | "d+" | "dt":
-                self._ask(_COLUMNS, rest)
-                self._ask(_INDEXES, rest)
+                if self._ask(_COLUMNS, rest, missing=f'There is no table or view "{rest}".'):
+                    self._ask(_INDEXES, rest)
             case "l":
                 self._ask(_DATABASES)
             case "c" if rest:
                 self._other_database(rest)
             case "i" if rest:
                 self._file(rest)
+            case "?" | "h" | "help":
+                output.lines(HELP.splitlines())
             case _:
+                output.lines([f"There is no \\{name}, or it wants a name. There are:"])
                 output.lines(HELP.splitlines())
 
-    def _ask(self, query: str, *args: str) -> None:
+    def _ask(self, query: str, *args: str, missing: str = "") -> bool:
+        """Show the answer, or `missing` if it has no rows; whether it had some."""
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute(query.encode(), args or None)
-                if (result := cursor.pgresult) is not None:
+                result = cursor.pgresult
+                if result is not None and (result.ntuples or not missing):
                     self._shown(result)
+                    return True
+                output.lines([missing])
         except psycopg.Error as error:
-            sys.stderr.write(told(error, query) + "\n")
+            sys.stderr.write(told(Failure(error), query) + "\n")
+        return False
 
     def _other_database(self, name: str) -> None:
         info = self._connection.info
@@ -285,6 +352,7 @@ class _Shell:
             return
         self._connection.close()
         self._connection = other
+        notices(other)
         self.learn_names()
 
     def _file(self, name: str) -> None:
@@ -320,7 +388,7 @@ def _session(completer: WordCompleter) -> PromptSession[str]:
 
     def unfinished() -> bool:
         text = get_app().current_buffer.text.strip()
-        return bool(text) and not text.startswith("\\") and not text.endswith(";")
+        return bool(text) and not text.startswith("\\") and not sql_split.split(text)[1]
 
     return PromptSession(
         history=history,

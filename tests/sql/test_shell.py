@@ -172,3 +172,30 @@ def test_p10_ctrl_c_cancels_what_runs_and_nothing_else(terminal: Terminal, sql: 
     terminal.ask("select 40 + 2 as answer;", "42")
     terminal.type("select half" + CTRL_C)
     terminal.ask("select 'still ' || 'here';", "still here")
+
+
+def test_files_and_pasted_scripts_are_statements_of_their_own(
+    terminal: Terminal, sql: Sql, tmp_path: Path
+) -> None:
+    """A file was one transaction: nothing was shown of what came before an error, a definition
+    behind an INSERT was refused, and a COPY left a connection that answered nothing any more.
+    """
+    terminal.ask("CREATE TABLE c (id int PRIMARY KEY, t text);", "CREATE TABLE")
+    script = tmp_path / "script.sql"
+    script.write_text(
+        "INSERT INTO c VALUES (1, 'x;'); -- one\nCREATE INDEX ON c (t);\n"
+        "COPY c FROM stdin;\n2\ty;z\n\\.\nSELECT count(*) + 40 FROM c;\nSELECT\n  1 / 0, nosuch;\n"
+        "DROP TABLE c;\n"
+    )
+    terminal.type(f"\\i {script}\r")
+    shown = terminal.wait('column "nosuch" does not exist')
+    for told in ("INSERT 0 1", "CREATE INDEX", "COPY 1", "42"):
+        assert told in shown
+    terminal.wait("LINE 8:   1 / 0, nosuch")
+    terminal.ask("COPY c TO STDOUT;", "2\ty;z")
+    terminal.type("SELECT 'a;\r")
+    terminal.wait("...")
+    terminal.ask("b' AS x; -- done", "(1 row)")
+    terminal.ask("\\d nosuch", 'There is no table or view "nosuch".')
+    terminal.ask("\\nosuch", "There is no \\nosuch")
+    terminal.ask("DROP TABLE IF EXISTS nosuch;", "NOTICE: ")
