@@ -73,7 +73,9 @@ def run(connection: psycopg.Connection, text: str, show: Show) -> Failure | None
     for one in sql_split.split(text)[0]:
         try:
             with connection.cursor() as cursor:
-                if one.copies:
+                if one.to_client:
+                    _command_of_psql(one.text)
+                elif one.copies:
                     _copy(cursor, one, show)
                 else:
                     _execute(cursor, one.text, show)
@@ -97,6 +99,12 @@ def run_together(connection: psycopg.Connection, text: str, show: Show) -> Failu
     except psycopg.Error as error:
         return Failure(error)
     return None
+
+
+def _command_of_psql(line: str) -> None:
+    """pg_dump forbids commands that run programs; there are none here. Raises ProgrammingError."""
+    if line.split()[0] not in ("\\restrict", "\\unrestrict"):
+        raise psycopg.ProgrammingError(f"{line:.80} is a command of psql's: run the script by psql")
 
 
 def _execute(cursor: psycopg.Cursor, text: str, show: Show) -> None:

@@ -2,7 +2,8 @@
 
 A semicolon ends a statement outside of '…' (with '' and, in E'…', with backslashes), "…",
 $tag$…$tag$, comments (-- and nested /* */) and parentheses. Behind COPY … FROM STDIN; come its
-lines, up to one of \\. alone. Not read: BEGIN ATOMIC of functions, which there are none of.
+lines, up to one of \\. alone. A line that begins with a backslash where a statement may is a
+statement, as \\restrict of dumps. Not read: BEGIN ATOMIC of functions, which there are none of.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class Statement:
         return _COPY_IN.match(self.text) is not None
 
     @property
+    def to_client(self) -> bool:
+        """A command of psql's."""
+        return self.text.startswith("\\")
+
+    @property
     def copies(self) -> bool:
         return self.text[:4].lower() == "copy"
 
@@ -46,6 +52,11 @@ def split(text: str) -> tuple[list[Statement], bool]:
     found: list[Statement] = []
     at = 0
     while (at := _begin(text, at)) < len(text):
+        if text[at] == "\\":
+            command = text[at:].partition("\n")[0]
+            found.append(Statement(at, command.rstrip()))
+            at += len(command)
+            continue
         end = _end(text, at)
         if end is None:
             found.append(Statement(at, text[at:].rstrip()))

@@ -183,7 +183,7 @@ def test_files_and_pasted_scripts_are_statements_of_their_own(
     terminal.ask("CREATE TABLE c (id int PRIMARY KEY, t text);", "CREATE TABLE")
     script = tmp_path / "script.sql"
     script.write_text(
-        "INSERT INTO c VALUES (1, 'x;'); -- one\nCREATE INDEX ON c (t);\n"
+        "\\restrict Token'\nINSERT INTO c VALUES (1, 'x;'); -- one\nCREATE INDEX ON c (t);\n"
         "COPY c FROM stdin;\n2\ty;z\n\\.\nSELECT count(*) + 40 FROM c;\nSELECT\n  1 / 0, nosuch;\n"
         "DROP TABLE c;\n"
     )
@@ -191,7 +191,9 @@ def test_files_and_pasted_scripts_are_statements_of_their_own(
     shown = terminal.wait('column "nosuch" does not exist')
     for told in ("INSERT 0 1", "CREATE INDEX", "COPY 1", "42"):
         assert told in shown
-    terminal.wait("LINE 8:   1 / 0, nosuch")
+    terminal.wait("LINE 9:   1 / 0, nosuch")
+    script.write_text("SELECT 1;\n\\! date\n")
+    terminal.ask(f"\\i {script}", "\\! date is a command of psql's")
     terminal.ask("COPY c TO STDOUT;", "2\ty;z")
     terminal.type("SELECT 'a;\r")
     terminal.wait("...")

@@ -21,6 +21,9 @@ from kvorum.cli.sql_split import split
         ("select a$1;b$2;", ["select a$1", "b$2"]),
         ("select 1 -- a;b\n, 2 /* ;'*/;x", ["select 1 -- a;b\n, 2 /* ;'*/", "x"]),
         ("create rule r do (a; b); c", ["create rule r do (a; b)", "c"]),
+        ("\\restrict q'x\nselect 1;\n\\unrestrict q'x", [
+            "\\restrict q'x", "select 1", "\\unrestrict q'x",
+        ]),
         ("select 1); select 2", ["select 1)", "select 2"]),
     ],
 )  # fmt: skip
