@@ -514,14 +514,25 @@ def _labels(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
     return pa.array(list(map(known.get, stored)), wanted)
 
 
+_SEVERAL_DIMENSIONS: Final = {  # what SQL's clients are told
+    "sqlstate": "0A000",
+    "sql_message": "an array of several dimensions in a join or an aggregate is not supported",
+    "sql_hint": "Read the column by a statement over its table alone, by the rows' keys.",
+}
+
+
 def _converted(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
     """By way of values in user form. Raises InvalidArgument for what Arrow cannot hold."""
     given = _arrow_form(kind)
     try:
         return pa.array([None if v is None else given(v) for v in stored], wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
+        nested = kind.element is not None and any(
+            isinstance(one, list) for v in stored if v is not None for one in given(v)
+        )
         raise InvalidArgument(
-            f"a value of type {kind.name} does not fit {wanted} ({error}): read it by the SDK"
+            f"a value of type {kind.name} does not fit {wanted} ({error}): read it by the SDK",
+            details=_SEVERAL_DIMENSIONS if nested else None,
         ) from error
 
 

@@ -140,3 +140,16 @@ def test_a_chained_block_shows_how_it_reads(db: psycopg.Connection) -> None:
         assert _one(db, "SHOW transaction_isolation") == ("serializable",)
         assert _one(db, "SHOW transaction_read_only") == ("on",)
         db.execute("ROLLBACK")
+
+
+def test_arrays_of_several_dimensions_are_refused_by_name_in_joins(db: psycopg.Connection) -> None:
+    """Django's select_related over a nested ArrayField was told of Arrow's types, as 22023."""
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, g int[])")
+    db.execute("INSERT INTO t VALUES (1, '{1,2}')")
+    joined = "SELECT a.g FROM t a JOIN t b ON a.id = b.id"
+    assert _one(db, joined) == ([1, 2],)
+    db.execute("UPDATE t SET g = '{{1,2},{3,4}}'")
+    assert _one(db, "SELECT g FROM t WHERE id = 1") == ([[1, 2], [3, 4]],)
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="several dimensions") as caught:
+        db.execute(joined)
+    assert "its table alone" in str(caught.value)
