@@ -163,6 +163,8 @@ def told(failure: Failure, text: str) -> str:
         lines.append(f"DETAIL: {diag.message_detail}")
     if diag.message_hint:
         lines.append(f"HINT: {diag.message_hint}")
+    if diag.context:
+        lines.append(f"CONTEXT: {diag.context}")  # the line of a COPY
     return "\n".join(lines)
 
 
@@ -396,7 +398,11 @@ def _session(completer: WordCompleter) -> PromptSession[str]:
 
     def unfinished() -> bool:
         text = get_app().current_buffer.text.strip()
-        return bool(text) and not text.startswith("\\") and not sql_split.split(text)[1]
+        if not text or text.startswith("\\"):
+            return False
+        statements, whole = sql_split.split(text)
+        lines_follow = bool(statements) and statements[-1].copies_in and statements[-1].data is None
+        return not whole or lines_follow  # of COPY FROM STDIN, up to \\.
 
     return PromptSession(
         history=history,

@@ -195,6 +195,12 @@ def test_files_and_pasted_scripts_are_statements_of_their_own(
     script.write_text("SELECT 1;\n\\! date\n")
     terminal.ask(f"\\i {script}", "\\! date is a command of psql's")
     terminal.ask("COPY c TO STDOUT;", "2\ty;z")
+    for line, told in (("8,a\rx,b", "CONTEXT: COPY c, line 2"), ("7,typed", "COPY 1")):
+        terminal.type("COPY c FROM STDIN WITH CSV;\r")
+        terminal.wait("...")
+        terminal.type(f"{line}\r")
+        terminal.ask("\\.", told)
+    terminal.ask("SELECT t || '!' FROM c WHERE id = 7;", "typed!")
     terminal.type("SELECT 'a;\r")
     terminal.wait("...")
     terminal.ask("b' AS x; -- done", "(1 row)")
