@@ -50,24 +50,24 @@ def sql(
     With --json a line per statement: {"columns": […], "rows": [[…]], "tag": "SELECT 2"}, values as
     PostgreSQL's text.
     """
-    from kvorum.cli import sql_shell
+    from kvorum.cli import sql_run, sql_shell
 
-    texts = [(sql_shell.run_together, text) for text in command or ()]
+    texts = [(sql_run.run_together, text) for text in command or ()]
     if file is not None:
-        texts.append((sql_shell.run, _read(file, json)))
+        texts.append((sql_run.run, _read(file, json)))
     elif not texts and not sys.stdin.isatty():
-        texts.append((sql_shell.run, sys.stdin.read()))
+        texts.append((sql_run.run, sys.stdin.read()))
     with told(json):
         connection = _connected(connect or DEFAULT, database, user, password, json)
         with connection:
-            sql_shell.notices(connection)
+            sql_run.notices(connection)
             if not texts:
                 sql_shell.prompt(connection)
                 return
             show = sql_shell.emit_json if json else sql_shell.Shown()
             for run, text in texts:
                 if (failure := run(connection, text, show)) is not None:
-                    output.die(sql_shell.told_in_a_line(failure, text), as_json=json)
+                    output.die(sql_run.told_in_a_line(failure, text), as_json=json)
 
 
 def _read(file: Path, as_json: bool) -> str:
