@@ -35,6 +35,7 @@ from sqlproxy.pgcatalog.oids import database as database_oid
 from sqlproxy.pgcatalog.oids import relation as relation_oid
 from sqlproxy.privileges import Members, Place
 from sqlproxy.schema import Relation, Table
+from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.sequence_pool import SequencePool
 from sqlproxy.session.names import Catalogs
 from sqlproxy.session.services import Services
@@ -78,7 +79,7 @@ class Front:
         self._cluster: tuple[float, Members, Cluster] | None = None
         self._definitions = 0  # that ended: what was read across the end of one is not kept
         self._system = SystemCatalog(
-            f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})", self._providers()
+            f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})", self._providers(), last=self._last
         )
         self._analytic = DuckAnalytic(home)
         self._numbers = SequencePool(txn.run, timers)
@@ -192,6 +193,10 @@ class Front:
 
     def _uuid(self) -> UUID:
         return UUID(bytes=self._rng.token(_UUID_BYTES), version=4)
+
+    async def _last(self, sequence: SequenceRow) -> int | None:
+        last, _, called = await self._numbers.stand(sequence)
+        return last if called else None
 
     def _providers(self) -> dict[str, Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]]:
         surface = self._surface

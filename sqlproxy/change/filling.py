@@ -11,7 +11,7 @@ A generated column is computed anew in every row; that is what its writers do, t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -66,7 +66,7 @@ async def fill(
             row = codec.decode_row(key[_PREFIX:], value)
             if generated or row[place] is None:
                 wanted.append(row)
-        env = await _env(t, ctx, declared, rules.sequences, len(wanted), rng)
+        env = await _env(t, ctx, declared, rules.numbers(), len(wanted), rng)
         for row in wanted:
             value = fn(row, env)
             if value is None and not column.nullable:
@@ -102,8 +102,8 @@ async def _env(
     t: CatalogTxn,
     ctx: StepContext,
     declared: Any,
-    sequences: frozenset[str],
-    count: int,
+    sequences: Mapping[str, int],
+    rows: int,
     rng: Rng | None,
 ) -> Env:
     """What the expressions may ask; numbers are taken with the chunk."""
@@ -111,8 +111,8 @@ async def _env(
     from sqlproxy.sequences import take
 
     left: dict[str, list[int]] = {}
-    for name in sorted(sequences):
-        numbers = left[name] = []
+    for name, each in sorted(sequences.items()):
+        numbers, count = left.setdefault(name, []), each * rows
         while len(numbers) < count:
             run = await take(t, declared.numbering(name), count - len(numbers))
             numbers += range(run.first, run.first + run.size * run.step, run.step)

@@ -5,8 +5,9 @@ user form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlproxy.errors import CHECK_VIOLATION, NOT_NULL_VIOLATION, SqlError
@@ -20,8 +21,8 @@ Text = Callable[[int, Any], str]  # place of a column and its value → PostgreS
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """By place in the row. `checks`: name and condition. `sequences`: names of those that defaults
-    take numbers from.
+    """By place in the row. `checks`: name and condition. `taken`: the sequence of each number that
+    the default of a place takes; those of -1 every written row takes.
     """
 
     table: Table
@@ -31,7 +32,13 @@ class Rules:
     checks: tuple[tuple[str, Fn], ...]
     required: tuple[int, ...]
     text: Text
-    sequences: frozenset[str] = frozenset()
+    taken: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def numbers(self, given: Container[int] = ()) -> Counter[str]:
+        """How many numbers of each sequence a row takes whose other places are `given`."""
+        return Counter(
+            n for place, names in self.taken.items() if place not in given for n in names
+        )
 
     def finished(self, values: list[Any], env: Env) -> Row:
         """The row with its generated columns, found to be right. Raises SqlError (23502, 23514)."""

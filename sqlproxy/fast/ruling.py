@@ -45,6 +45,9 @@ def bound_condition(table: Table, names: Names, style: Style, sql: str) -> Expr:
     return _Ruling(table, names, style, {}).bound(sql)
 
 
+_EVERY = -1
+
+
 class _Ruling:
     def __init__(
         self, table: Table, names: Names, style: Style, numbered: Mapping[int, str]
@@ -52,7 +55,8 @@ class _Ruling:
         self._table = table
         self._numbered = numbered
         self._binder = Binder(names, Parameters(allowed=False), style)
-        self._sequences: set[str] = set()
+        self._taken: dict[int, tuple[str, ...]] = {}
+        self._place = _EVERY  # whose default is compiled
         self._types = [by_name(column.type) for column in table.columns]
         self._writers = [writer(of.oid, style) for of, _ in self._types]
         items = tuple(
@@ -67,8 +71,10 @@ class _Ruling:
         table = self._table
         defaults: dict[int, Fn] = {}
         for place, column in enumerate(table.columns):
+            self._place = place
             if (fn := self._default(place, column)) is not None:
                 defaults[place] = fn
+        self._place = _EVERY
         return Rules(
             table=table,
             defaults=defaults,
@@ -77,7 +83,7 @@ class _Ruling:
             checks=tuple((check.name, self._condition(check.sql)) for check in table.checks),
             required=tuple(at for at, c in enumerate(table.columns) if not c.nullable),
             text=self._text,
-            sequences=frozenset(self._sequences),
+            taken=self._taken,
         )
 
     def _default(self, place: int, column: Column) -> Fn | None:
@@ -93,7 +99,7 @@ class _Ruling:
         return compile(Const(oid=of.oid, value=column.default)).fn
 
     def _number(self, sequence: str) -> Fn:
-        self._sequences.add(sequence)
+        self._takes(sequence)
         return lambda row, env: env.nextval(sequence)
 
     def _of_columns(
@@ -122,8 +128,12 @@ class _Ruling:
         return self._binder.casts.must(expr, BOOL, what="CHECK")
 
     def _kept(self, compiled: Compiled) -> Fn:
-        self._sequences |= compiled.sequences
+        self._takes(*compiled.taken)
         return compiled.fn
+
+    def _takes(self, *sequences: str) -> None:
+        if sequences:
+            self._taken[self._place] = (*self._taken.get(self._place, ()), *sequences)
 
     def _text(self, place: int, value: Any) -> str:
         return self._writers[place](value)

@@ -65,8 +65,8 @@ class ShortInsert:
 
     def __init__(self, plan: InsertPlan, writer: TableWriter) -> None:
         self._plan, self._writer = plan, writer
-        names = sorted(plan.sequences | writer.rules.sequences)
-        self.sequences = [(name, plan.count * plan.calls.get(name, 1)) for name in names]
+        numbers = sorted(plan.numbers(writer).items())
+        self.sequences = [(name, plan.count * each) for name, each in numbers]
         self.count = plan.count
         self.tag = f"INSERT 0 {plan.count}"
         self.numberings: Sequence[tuple[str, Any, int]] | None = None  # the sender's
@@ -141,7 +141,7 @@ def short_of(plan: Any, tables: Tables) -> Short | None:
             return ShortInsert(plan, tables.writer(plan.table))
         case UpdatePlan() if _by_key(plan) and not plan.assignments.moves:
             writer = tables.writer(plan.table)
-            if writer.rules.sequences or _touches_index(plan, writer):
+            if writer.rules.taken or _touches_index(plan, writer):
                 return None
             return None if tables.referring_to(plan.table.id) else ShortChange(plan, writer)
         case DeletePlan() if _by_key(plan) and not plan.table.indexes:

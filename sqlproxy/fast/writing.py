@@ -12,7 +12,8 @@ writes: that its keys were free is a condition of the commit (sqlproxy/fast/chan
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -68,8 +69,8 @@ class Work(Protocol):
         """Where checks at the commit are noted; None: there are none."""
         ...
 
-    async def reserve(self, sequences: frozenset[str], count: int) -> None:
-        """So many numbers of each sequence can be taken without waiting."""
+    async def reserve(self, numbers: Mapping[str, int], rows: int) -> None:
+        """So many rows can take so many numbers each of these sequences without waiting."""
         ...
 
 
@@ -127,13 +128,19 @@ class InsertPlan:
         compiled = [one for row in self._rows for one in row if one is not None]
         self.sequences = frozenset(name for one in compiled for name in one.sequences)
         # how many numbers of each sequence a row's text takes
-        self.calls = {
+        self._calls = {
             name: max(
                 sum(0 if one is None else one.taken.count(name) for one in row)
                 for row in self._rows
             )
             for name in self.sequences
         }
+        self._explicit = frozenset(
+            place
+            for n, place in enumerate(self._places)
+            if not (insert.overriding == "user" and table.columns[place].identity)
+            and not any(isinstance(row[n], Default) for row in insert.rows or ())
+        )
         self._given_columns = insert.given
         # many rows without DEFAULT, in which the order of evaluation cannot be seen
         self._by_column: list[list[Fn]] | None = None
@@ -161,12 +168,15 @@ class InsertPlan:
                     hint="Use OVERRIDING SYSTEM VALUE to override.",
                 )
 
+    def numbers(self, writer: TableWriter) -> Counter[str]:
+        """How many numbers of each sequence a row takes, at most."""
+        return Counter(self._calls) + writer.rules.numbers(self._explicit)
+
     async def run(self, work: Work, rows: Sequence[Values] | None = None) -> Outcome:
         """`rows`: those of a SELECT, or of COPY in the order of the columns. Raises SqlError."""
         writer = work.tables.writer(self.table)
         count = self.count if rows is None else len(rows)
-        for name in sorted(self.sequences | writer.rules.sequences):
-            await work.reserve(frozenset((name,)), count * self.calls.get(name, 1))
+        await work.reserve(self.numbers(writer), count)
         if self._conflict is None and not (self.table.plain or self.table.foreign_keys):
             columns = self.many(writer, work.env, rows)
             if columns is not None:
@@ -409,10 +419,12 @@ class _Assignments:
         self._table = table
         self.changed = frozenset(a.column.id for a in assignments)
         at = places(table, [a.column.id for a in assignments])
-        self._set: list[tuple[int, Fn | None]] = [
-            (place, None if isinstance(a.value, Default) else compile(a.value).fn)
+        compiled = [
+            (place, None if isinstance(a.value, Default) else compile(a.value))
             for place, a in zip(at, assignments, strict=True)
         ]
+        self._set = [(place, None if one is None else one.fn) for place, one in compiled]
+        self._taken = Counter(name for _, one in compiled if one is not None for name in one.taken)
         self._check_identities(assignments)
         self._assigned = frozenset(at)
         unique = {number for _, ids in table.unique_sets() for number in ids}
@@ -437,7 +449,8 @@ class _Assignments:
         self, work: Work, writer: TableWriter, rows: Sequence[tuple[Stored, Values]]
     ) -> list[Row]:
         """The new rows. Each old one comes with the row that the expressions see."""
-        await work.reserve(writer.rules.sequences, len(rows))
+        given = set(writer.rules.defaults) - {place for place, fn in self._set if fn is None}
+        await work.reserve(self._taken + writer.rules.numbers(given), len(rows))
         new = [self.new(writer, old, seen, work.env) for old, seen in rows]
         olds = [old for old, _ in rows]
         for old, row in zip(olds, new, strict=True):

@@ -502,15 +502,15 @@ def casts(numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(canonical: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
-    """Our own: the names of columns, then their values. A row of NULLs is taken for one that an
-    outer join made up: NULL.
+    """Our own: the names of columns, whether an outer join may have made the row up, then their
+    values. Such a row of NULLs is taken for none: NULL.
     """
 
     def of_types(types: Sequence[int], result_type: int, variadic: bool) -> Callable[..., Any]:
-        writers = [json_writer(oid) for oid in types[1:]]
+        writers = [json_writer(oid) for oid in types[2:]]
 
-        def call(names: Sequence[str], *values: Any) -> str | None:
-            if all(value is None for value in values):
+        def call(names: Sequence[str], outer: bool, *values: Any) -> str | None:
+            if outer and all(value is None for value in values):
                 return None
             members = zip(names, writers, values, strict=True)
             text = "{" + ",".join(f"{dump(n)}:{write(v)}" for n, write, v in members) + "}"

@@ -354,6 +354,11 @@ class FromItems:
         elif kind == "inner":
             kind = "cross"
         self._visible(body, using, merged, left_rels, right_rels, scope)
+        for rel in (
+            *(left_rels if kind in ("right", "full") else ()),
+            *(right_rels if kind in ("left", "full") else ()),
+        ):
+            rel.outer = True
         columns = (*left.columns, *right.columns)
         return JoinItem(
             alias=body.get("alias", {}).get("aliasname", ""),

@@ -35,6 +35,7 @@ from sqlproxy.front.exprs import (
 )
 from sqlproxy.front.quoting import quote_ident
 from sqlproxy.front.registry import (
+    BOOL,
     DATE,
     FLOAT4,
     FLOAT8,
@@ -199,7 +200,7 @@ class FunctionCalls:
         found = scope.row_of(words[0], at(part))
         if found is None:
             return None
-        names, columns = found
+        names, columns, outer = found
         for column in columns:
             self.binder.needs.saw(column)
         binary = name.startswith("jsonb") or name == "to_jsonb"
@@ -207,7 +208,8 @@ class FunctionCalls:
         result = JSONB if binary else JSON
         proc = Proc(name, (), result, source, strict=False)
         listed = Const(oid=array_of(TEXT), value=list(names))
-        return Call(oid=result, proc=proc, args=(listed, *columns), pos=at(part) - 1)
+        made_up = Const(oid=BOOL, value=outer)
+        return Call(oid=result, proc=proc, args=(listed, made_up, *columns), pos=at(part) - 1)
 
     @staticmethod
     def _with_defaults(found: Resolved, args: Sequence[Expr]) -> list[Expr]:

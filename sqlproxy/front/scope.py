@@ -108,6 +108,7 @@ class Rel:
     open: bool = True
     base: str = ""  # the table's own name
     scalar: bool = False  # a function of one value: its name is the value, not a row
+    outer: bool = False  # an outer join may make up a row of NULLs in its place
 
 
 @dataclass(slots=True)
@@ -202,8 +203,10 @@ class Scope:
             level, scope = level + 1, scope.parent
         return None
 
-    def row_of(self, name: str, pos: int) -> tuple[tuple[str, ...], list[Expr]] | None:
-        """The columns of a FROM item of that name, here or around, which is no single value."""
+    def row_of(self, name: str, pos: int) -> tuple[tuple[str, ...], list[Expr], bool] | None:
+        """The columns of a FROM item of that name, here or around, which is no single value; and
+        whether there may be no row.
+        """
         level: int = 0
         scope: Scope | None = self
         while scope is not None:
@@ -211,7 +214,8 @@ class Scope:
                 if rel.alias == name and rel.named:
                     if rel.scalar:
                         return None
-                    return rel.names, [_seen_from(expr, level, pos) for expr in rel.exprs]
+                    columns = [_seen_from(expr, level, pos) for expr in rel.exprs]
+                    return rel.names, columns, rel.outer
             level, scope = level + 1, scope.parent
         return None
 

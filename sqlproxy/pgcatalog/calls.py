@@ -11,6 +11,7 @@ from sqlproxy.errors import UNDEFINED_FUNCTION, SqlError, unsupported
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import functions, kinds, rights
 from sqlproxy.pgcatalog.coercion import Coercion
+from sqlproxy.pgcatalog.functions import FED
 from sqlproxy.pgcatalog.model import Expr
 from sqlproxy.pgcatalog.static import Function
 
@@ -174,8 +175,9 @@ class Calls:
 
     def _made(self, name: str, text: str, given: Sequence[Expr], result: int) -> Expr:
         sql = self._filled(text, [self.types.settle(g) for g in given])
-        if "kv_sizes" in sql:
-            self.types.needs.feeds["kv_sizes"] = None
+        for feed in FED:
+            if feed in sql:
+                self.types.needs.feeds[feed] = None
         if sql == "NULL":
             sql = f"CAST(NULL AS {self.types.held(result)})"
         return Expr(f"({sql})", result, name=name, strength=2)

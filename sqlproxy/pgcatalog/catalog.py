@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -44,12 +44,13 @@ from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import kinds, oids
 from sqlproxy.pgcatalog.coercion import FAILURE
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Session
-from sqlproxy.pgcatalog.functions import FED, INFORMATION, MANY, SCALAR
+from sqlproxy.pgcatalog.functions import INFORMATION, MANY, SCALAR
 from sqlproxy.pgcatalog.relations import Relations
 from sqlproxy.pgcatalog.static import CATALOG, KVORUM, SCHEMAS, load
 from sqlproxy.pgcatalog.store import Store, arrow
 from sqlproxy.pgcatalog.translation import Translated, translate, uses
 from sqlproxy.pgcatalog.views import VIEWS, Provider, Told, rows
+from sqlproxy.schema import Sequence as SequenceRow
 
 _USED: Final = re.compile(r"\$([a-z_]+\d*)")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -176,7 +177,7 @@ class Answer:
 
 class SystemCatalog:
     """`providers`: name of a kvorum view, or of one of relations.FED → its rows as maps. `version`:
-    what version() says.
+    what version() says. `last`: the value that a sequence gave out last, None: none yet.
     """
 
     def __init__(
@@ -184,12 +185,13 @@ class SystemCatalog:
         version: str,
         providers: Mapping[str, Provider] | None = None,
         executor: Executor | None = None,
+        last: Callable[[SequenceRow], Awaitable[int | None]] | None = None,
     ) -> None:
         self._static = load()
         self._relations = Relations(self._static)
         self._store = Store(self._static, self._relations)
         self._version = version
-        self._providers = dict(providers or {})
+        self._providers, self._last = dict(providers or {}), last
         self._executor = executor
         self._plans: OrderedDict[tuple[str, tuple[int, ...]], Prepared] = OrderedDict()
 
@@ -235,7 +237,7 @@ class SystemCatalog:
         contents: Contents,
     ) -> Answer:
         """Raises SqlError. Cancelled: the statement is ended first."""
-        told = await self._ask(prepared.translated)
+        told = await self._ask(prepared.translated, contents)
         running: list[duckdb.DuckDBPyConnection] = []
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(
@@ -253,10 +255,16 @@ class SystemCatalog:
                 work.exception()
             raise
 
-    async def _ask(self, translated: Translated) -> dict[str, Sequence[Told]]:
+    async def _ask(self, translated: Translated, contents: Contents) -> dict[str, Sequence[Told]]:
         told: dict[str, Sequence[Told]] = {}
         for feed in translated.needs.feeds:
-            name = "tables" if feed == FED["kv_sizes"] else feed.removeprefix("kv_")
+            name = "tables" if feed == "kv_sizes" else feed.removeprefix("kv_")
+            if name == "sequences" and self._last is not None:
+                told[name] = [
+                    {"oid": oids.relation(one.id), "last": await self._last(one)}
+                    for one in contents.relations.values()
+                    if isinstance(one, SequenceRow)
+                ]
             if name in self._providers:
                 told[name] = await self._providers[name]()
         return told
@@ -349,7 +357,10 @@ class SystemCatalog:
         name = feed.removeprefix("kv_")
         if feed in ("kv_shown_settings", "kv_settings_all", "kv_pg_settings"):
             return self._settings(session, feed)
-        if feed == FED["kv_sizes"]:
+        if feed == "kv_sequences":
+            lasts = [(t["oid"], t["last"]) for t in told.get(name, ())]
+            return _table([("oid", "BIGINT"), ("last", "BIGINT")], lasts)
+        if feed == "kv_sizes":
             sizes = [
                 (int(t["oid"]), str(t.get("ns") or ""), int(t.get("size") or 0))
                 for t in told.get("tables", ())

@@ -259,7 +259,7 @@ SCALAR: Final[dict[str, Spec]] = {
     "pg_column_is_updatable": "true",
     "pg_relation_is_updatable": "CASE WHEN {0} < 16384 THEN 0 ELSE 28 END",
     "row_security_active": "false",
-    "pg_sequence_last_value": "NULL",
+    "pg_sequence_last_value": "(SELECT z.last FROM kv_sequences z WHERE z.oid = {0})",
     # sizes
     **dict.fromkeys(("pg_relation_size", "pg_table_size"), _SIZE),
     "pg_total_relation_size": _WHOLE_SIZE,
@@ -367,7 +367,7 @@ MANY: Final[dict[str, tuple[Spec, str]]] = {
 }
 
 # What looks at other fed relations, by the text that it expands to.
-FED: Final = {"kv_sizes": "kv_sizes"}
+FED: Final = ("kv_sizes", "kv_sequences")
 
 MACROS: Final = (
     # Names as PostgreSQL quotes them; its reserved words are a table of the catalog.

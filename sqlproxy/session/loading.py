@@ -169,8 +169,8 @@ class Loader:
         assert writer is not None
         assert env is not None
         assert numbers is not None
-        for name in sorted(self._plan.sequences | writer.rules.sequences):
-            await reserve(self._session, self._declared, numbers, name, count)
+        for name, each in sorted(self._plan.numbers(writer).items()):
+            await reserve(self._session, self._declared, numbers, name, each * count)
         columns = self._plan.columns(writer, env, columns, count)
         for part in writer.encoded(columns):
             if part.absent:

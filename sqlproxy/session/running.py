@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,9 +92,9 @@ class Job:
         block = self.session.block
         return block.deferred if block.explicit else None
 
-    async def reserve(self, sequences: frozenset[str], count: int) -> None:
-        for name in sorted(sequences):
-            await reserve(self.session, self.tables, self.numbers, name, count)
+    async def reserve(self, numbers: Mapping[str, int], rows: int) -> None:
+        for name, each in sorted(numbers.items()):
+            await reserve(self.session, self.tables, self.numbers, name, each * rows)
 
 
 async def reserve(
