@@ -15,7 +15,7 @@ entries but loses old ones, a `write_only` one is maintained and not read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -236,10 +236,15 @@ class TableWriter:
     # -- what is unique
 
     async def seek(
-        self, t: Transaction, rows: Sequence[Row], old: Sequence[Stored | None] = ()
+        self,
+        t: Transaction,
+        rows: Sequence[Row],
+        old: Sequence[Stored | None] = (),
+        first: Collection[str] = (),
     ) -> list[Taken | None]:
         """For each row what stands in its way in the store, or written by this transaction; None if
-        nothing does. `old`: the rows that they replace, which are not in their own way.
+        nothing does. `old`: the rows that they replace, which are not in their own way. `first`:
+        the constraints that are told of when others are in the way, too.
         """
         wanted: list[tuple[int, bytes, _Index | None]] = []
         for n, row in enumerate(rows):
@@ -257,6 +262,8 @@ class TableWriter:
         unique = sorted({at for _, at, _ in wanted})
         found = dict(zip(unique, await found_at(t, unique), strict=True))
         taken: list[Taken | None] = [None] * len(rows)
+        if first:
+            wanted.sort(key=lambda one: self._named(one[2]) not in first)
         for n, at, of in wanted:
             there = found[at]
             if there is None or taken[n] is not None:
@@ -267,6 +274,9 @@ class TableWriter:
                 row_key = self.prefix + of.codec.row_key(at[4:], there[0])
                 taken[n] = Taken(of.codec.index.name, row_key, at)
         return taken
+
+    def _named(self, index: _Index | None) -> str:
+        return self.table.primary_key_name if index is None else index.codec.index.name
 
     def refused(self, taken: Taken, row: Row) -> SqlError:
         """The error for a row that something is in the way of."""

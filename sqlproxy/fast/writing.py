@@ -373,7 +373,7 @@ class _OnConflict:
         done: list[Row] = []
         mine: set[bytes] = set()  # keys of rows of this statement
         for row in rows:
-            (taken,) = await writer.seek(work.t, [row])
+            (taken,) = await writer.seek(work.t, [row], first=self._names or ())
             if taken is None:
                 mine.add(writer.insert(work.t, row))
                 done.append(row)

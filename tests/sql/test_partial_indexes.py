@@ -356,3 +356,23 @@ def test_p4_a_wider_type_leaves_conditions_their_meaning(
     assert db.execute(by_index).fetchall() == []
     for table in ("i", "c"):
         assert db.execute(f"DELETE FROM {table}").rowcount == 2 * len(values)
+
+
+@pytest.mark.parametrize("where", ["", " WHERE ok"])
+def test_p9_on_conflict_acts_on_the_constraint_that_it_names(
+    db: psycopg.Connection, where: str
+) -> None:
+    """A row that meets the named index and the primary key, too, was refused by the latter."""
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, k int, n int DEFAULT 0, ok bool DEFAULT true)")
+    db.execute(f"CREATE UNIQUE INDEX t_k ON t (k){where}")
+    db.execute("INSERT INTO t VALUES (1, 1), (2, 2)")
+    on = f"ON CONFLICT (k){where}"
+    told = db.execute(f"INSERT INTO t VALUES (2, 1) {on} DO UPDATE SET n = t.n + 1 RETURNING id")
+    assert told.fetchall() == [(1,)]
+    assert db.execute(f"INSERT INTO t VALUES (2, 1) {on} DO NOTHING").rowcount == 0
+    for conflict in (f"INSERT INTO t VALUES (2, 9) {on} DO NOTHING",
+                     f"INSERT INTO t VALUES (2, 1) {on} DO UPDATE SET k = 2",
+                     "INSERT INTO t VALUES (9, 1) ON CONFLICT (id) DO NOTHING"):  # fmt: skip
+        with pytest.raises(errors.UniqueViolation):
+            db.execute(conflict)
+    assert db.execute("SELECT id, k, n FROM t ORDER BY id").fetchall() == [(1, 1, 1), (2, 2, 0)]
