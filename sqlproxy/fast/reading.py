@@ -12,7 +12,7 @@ reported as damage, never passed over.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -89,12 +89,22 @@ async def found_at(reads: Reads, keys: Sequence[bytes]) -> list[tuple[bytes, int
 
 @dataclass(slots=True)
 class Touched:
-    """What a statement read, or one scan of it."""
+    """What a statement read, or one scan of it. `turn`: waits for its turn among the long scans of
+    this process, before the rows of a page are decoded; None: nobody else is there.
+    """
 
     gets: int = 0
     scanned: int = 0
     pages: int = 0
     tally: Tally | None = None  # with the versions, if somebody asks
+    turn: Callable[[], Awaitable[None]] | None = None
+
+    async def page(self, rows: int) -> None:
+        """One of so many rows has come."""
+        self.pages += 1
+        self.scanned += rows
+        if self.turn is not None and self.pages > 1:
+            await self.turn()
 
     @contextmanager
     def scan_of(self, table: Table, access: Access | None) -> Iterator[Touched]:
@@ -122,7 +132,7 @@ class Counted(Touched):
 
     @contextmanager
     def scan_of(self, table: Table, access: Access | None) -> Iterator[Touched]:
-        part, began = Touched(tally=Tally()), self._clock()
+        part, began = Touched(tally=Tally(), turn=self.turn), self._clock()
         yield part
         self.scans.append(Scanned(table, access, part, self._clock() - began))
         self.gets += part.gets
@@ -232,8 +242,7 @@ class TableReader:
         at: bytes | None = start
         while at is not None:
             page = await reads.scan(at, end, limit=SQL_SCAN_ROWS, tally=touched.tally)
-            touched.pages += 1
-            touched.scanned += len(page.items)
+            await touched.page(len(page.items))
             for key, raw, version in page.items:
                 row = self.stored(key, raw, version)
                 if not self._index.had(row.values):
@@ -271,8 +280,7 @@ class TableReader:
                         [raw for _, raw, _ in rows.items],
                     )
                     at = rows.resume
-                touched.pages += 1
-                touched.scanned += len(raws)
+                await touched.page(len(raws))
                 if raws:
                     yield self._rows.decode_rows(keys, raws)
                 page = min(page * 4, SQL_SCAN_ROWS)
@@ -301,8 +309,7 @@ class TableReader:
                 got = await reads.scan(
                     start, end, limit=limit, reverse=reverse, tally=touched.tally
                 )
-                touched.pages += 1
-                touched.scanned += len(got.items)
+                await touched.page(len(got.items))
                 if got.items:
                     yield list(got.items)
                 if got.resume is None:

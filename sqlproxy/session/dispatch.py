@@ -108,6 +108,10 @@ async def _analyze(session: SqlSession, bound: s.Analyze) -> str:
     return "VACUUM" if bound.vacuum else "ANALYZE"
 
 
+def _touched(session: SqlSession) -> Touched:
+    return Touched(turn=session.services.turns.turn)
+
+
 def query_portal(
     session: SqlSession, prepared: Prepared, values: Sequence[Any], **more: Any
 ) -> Portal:
@@ -118,7 +122,7 @@ def query_portal(
             return at_once(await session.ask_catalog(prepared.system, values))
         session.setvals.clear()
         return _numbered(
-            session, prepared, await running.query(session, prepared, values, Touched())
+            session, prepared, await running.query(session, prepared, values, _touched(session))
         )
 
     return Portal(
@@ -170,7 +174,7 @@ def _change(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> P
     async def start() -> Batches | None:
         nonlocal count
         session.setvals.clear()
-        outcome = await running.change(session, prepared, values, Touched())
+        outcome = await running.change(session, prepared, values, _touched(session))
         await _set_numbers(session, prepared)
         count = outcome.count
         return running.in_pieces(outcome.rows)
@@ -257,9 +261,9 @@ async def _copy(session: SqlSession, prepared: Prepared, values: Sequence[Any]) 
             if inner.system is not None:
                 return at_once(await session.ask_catalog(inner.system, values))
             session.setvals.clear()
-            found = await running.query(session, inner, values, Touched())
+            found = await running.query(session, inner, values, _touched(session))
             return _numbered(session, inner, found)
-        outcome = await running.change(session, inner, values, Touched())
+        outcome = await running.change(session, inner, values, _touched(session))
         return at_once(outcome.rows)
 
     return Portal(

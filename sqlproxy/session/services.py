@@ -16,6 +16,7 @@ from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.session.names import Catalogs
 from sqlproxy.session.roster import Roster
+from sqlproxy.turns import Turns
 from txn.client import TxnClient
 
 if TYPE_CHECKING:
@@ -138,3 +139,4 @@ class Services:
     advisory: AdvisoryLocks | None = None
     plans: Plans = field(default_factory=Plans)
     roster: Roster = field(default_factory=Roster)
+    turns: Turns = field(default_factory=Turns)

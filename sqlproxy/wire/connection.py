@@ -74,6 +74,10 @@ class Host(startup.Host, Protocol):
         """Room for so many bytes of large messages; negative: given back."""
         ...
 
+    async def turn(self) -> None:
+        """Between two pieces of a long answer, of which others have theirs."""
+        ...
+
 
 class Connection(asyncio.Protocol):
     __slots__ = (
@@ -233,6 +237,9 @@ class Connection(asyncio.Protocol):
                 await self._writable
             finally:
                 self._writable = None
+
+    async def turn(self) -> None:
+        await self._host.turn()
 
     async def encrypt(self, context: ssl.SSLContext) -> None:
         """Raises Gone: no handshake, no client."""

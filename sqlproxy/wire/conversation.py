@@ -80,6 +80,10 @@ class Door(Protocol):
         """Flush, and wait until the client has taken enough of it. Raises Gone."""
         ...
 
+    async def turn(self) -> None:
+        """Between two pieces of a long answer: let others do something (`sqlproxy.turns`)."""
+        ...
+
 
 class Conversation:
     """`run` works on all messages that are here. One task at a time."""
@@ -507,6 +511,7 @@ class Conversation:
                     output.encode(rows[at : at + SQL_ENCODE_ROWS], out)
                     if len(out) > SQL_OUTPUT_BYTES:
                         await self._door.drain()
+                    await self._door.turn()
             if len(out) > SQL_OUTPUT_BYTES:
                 await self._door.drain()
             if rows_max:

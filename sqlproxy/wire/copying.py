@@ -39,6 +39,8 @@ class Door(Protocol):
 
     async def drain(self) -> None: ...
 
+    async def turn(self) -> None: ...
+
 
 class CopyIn:
     def __init__(self, portal: Portal, of: CopyFormat, style: Style, door: Door) -> None:
@@ -120,6 +122,7 @@ class CopyOut:
                 )
                 if len(door.out) > SQL_OUTPUT_BYTES:
                     await door.drain()
+                await door.turn()
             rows = await portal.fetch(SQL_FETCH_ROWS)
         if binary:
             door.out += codec.message(b"d", head + TRAILER)

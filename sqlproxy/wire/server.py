@@ -18,6 +18,7 @@ from kv.base.ports import Clock, Rng
 from raft.listener import stop_listening
 from sqlproxy.answers import Sessions
 from sqlproxy.errors import ADMIN_SHUTDOWN, CANNOT_CONNECT_NOW, TOO_MANY_CONNECTIONS
+from sqlproxy.turns import Turns
 from sqlproxy.wire.codec import Fatal
 from sqlproxy.wire.connection import Connection
 from sqlproxy.wire.startup import Tls
@@ -55,6 +56,7 @@ class SqlServer:
         self.tls = tls
         self.secret = rng.token(_SECRET_BYTES)
         self.counters = Counters()
+        self.turn = Turns().turn
         self._clock = clock
         self._connections_max = connections_max
         self._connections: set[Connection] = set()
