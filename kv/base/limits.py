@@ -507,12 +507,17 @@ TRANSFER_TIMEOUT_MS: Final = 86_400_000  # then a copy gives up: its snapshot is
 TRANSFER_LOCKS_MAX: Final = 48  # tables that are locked one by one; beyond, their namespaces
 TRANSFER_RANGES_MAX: Final = 500  # key ranges that one order of a restore makes
 TRANSFER_RATE_MIN: Final = 4 * KiB  # bytes per second that a copy may be held to
+TRANSFER_PAUSE_MS_MAX: Final = 300_000  # a copy rests, its snapshot being held for longer
+TRANSFER_STROKE_S: Final = 1  # a backup that is held to a rate writes files of so many seconds, …
+TRANSFER_STROKE_ROWS: Final = 8  # … and looks with so many rows how large they are
+TRANSFER_EXPORT_STROKE_S: Final = 10  # the same of an export: its files are for others to read
 TRANSFER_CHUNK_ROWS: Final = 1_000  # rows of one transaction of an import …
 TRANSFER_GROUP_BYTES: Final = 64 * MiB  # of decoded Parquet that a node keeps for later pieces
 TRANSFER_LISTINGS_MAX: Final = 16  # imports whose list of files a process keeps
 TRANSFER_ATOMIC_ROWS: Final = 100_000  # … and of one that is to be atomic
 TRANSFER_ERRORS_MAX: Final = 100  # rows that an import could not take and tells one by one
-TRANSFER_EXPORT_ROWS: Final = 50_000  # of one file of an export
+TRANSFER_EXPORT_ROWS: Final = 50_000  # of one file of an export, …
+TRANSFER_EXPORT_BYTES: Final = 64 * MiB  # … and their keys and values, about
 CHECK_FINDINGS_MAX: Final = 100  # that a check tells one by one; it counts them all
 CHECK_STEP_ROWS: Final = 1_000  # of a replica that a check looks at in one step of the loop
 
@@ -544,7 +549,7 @@ assert TRANSFER_BLOCK_BYTES + SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX < TRANSFER_B
 assert max(TRANSFER_PAGE_ROWS, CHECK_STEP_ROWS) <= SCAN_ROWS_MAX
 assert TRANSFER_WRITE_BYTES + VALUE_BYTES_MAX + KEY_BYTES_MAX < BATCH_BYTES_MAX
 assert max(TRANSFER_WRITE_ROWS, TRANSFER_CHUNK_ROWS) <= BATCH_OPS_MAX
-assert TRANSFER_LEASE_MS <= LEASE_TTL_MS_MAX
+assert TRANSFER_PAUSE_MS_MAX < TRANSFER_LEASE_MS <= LEASE_TTL_MS_MAX
 assert TRANSFER_TIMEOUT_MS <= LEASE_LIFETIME_MS_MAX
 assert WORKER_LEASE_MS < TRANSFER_LEFT_MS < TRANSFER_TIMEOUT_MS
 assert TRANSFER_LOCKS_MAX <= PROCEDURE_LOCKS_MAX

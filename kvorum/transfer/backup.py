@@ -30,6 +30,7 @@ from kv.base.limits import (
     TRANSFER_BLOCK_ROWS,
     TRANSFER_LOCKS_MAX,
     TRANSFER_PAGE_ROWS,
+    TRANSFER_STROKE_S,
     TRANSFER_TIMEOUT_MS,
 )
 from kvorum.transfer import blocks, claims, manifest
@@ -42,9 +43,11 @@ from kvorum.transfer.services import (
     hold,
     keep,
     let_go,
+    page_of,
     pause_ms,
     rate_in,
     scan_expiring,
+    stroke,
     text_in,
 )
 from kvorum.version import VERSION
@@ -164,7 +167,8 @@ class _Backup:
         await keep(services, ctx, _WHAT)
         txn, at = services.txn(), state["at"]
         spans = spans_of(await all_tables(Past(txn, at)))
-        rows, size = await _next_rows(txn, at, spans, state)
+        rate = ctx.args.get("rate", 0)
+        rows, size = await _next_rows(txn, at, spans, state, rate)
         if rows:
             number, last, to = state["number"], state["last"], place_of(ctx.args["target"])
 
@@ -183,7 +187,7 @@ class _Backup:
         told = f"{state['number']} files, {state['rows']} rows, at table {table_of(low)}"
         ctx.progress(state["span"] / len(spans), told)
         took_ms = (services.timers.monotonic() - began) * 1000
-        return again(delay_ms=pause_ms(size, ctx.args.get("rate", 0), took_ms))
+        return again(delay_ms=pause_ms(size, rate, took_ms))
 
     @step(undo="give_up", undo_partial=True)
     async def seal(self, ctx: StepContext) -> Outcome:
@@ -240,23 +244,30 @@ class BackupHere(_Backup):
 
 
 async def _next_rows(
-    txn: TxnClient, at: int, spans: Sequence[Span], state: dict[str, Any]
+    txn: TxnClient, at: int, spans: Sequence[Span], state: dict[str, Any], rate: int
 ) -> tuple[list[blocks.Row], int]:
-    """The rows of the next file, and their bytes. Where they end depends on the rows alone, not on
-    how partitions lie: who does it again writes the same file.
+    """The rows of the next file, and their bytes. Where they end depends on the rows and the
+    rate alone, not on how partitions lie: who does it again writes the same file.
     """
     rows: list[blocks.Row] = []
     size = 0
+    limit = stroke(rate, TRANSFER_STROKE_S, TRANSFER_BLOCK_BYTES)
+    known = (0, 0)  # rows and bytes before this table's
     while state["span"] < len(spans):
         start, end = spans[state["span"]]
-        page, due = await scan_expiring(txn, state["start"] or start, end, at, TRANSFER_PAGE_ROWS)
+        most = TRANSFER_PAGE_ROWS
+        if rate:
+            most = page_of(limit - size, len(rows) - known[0], size - known[1], most)
+        page, due = await scan_expiring(txn, state["start"] or start, end, at, most)
         for place, (key, value, version) in enumerate(page.items):
             rows.append((key, value, version, due.get(place, 0)))
             size += len(key) + len(value)
             state["top"] = max(state["top"], kv_store.id_in(key))
-            if len(rows) >= TRANSFER_BLOCK_ROWS or size >= TRANSFER_BLOCK_BYTES:
+            if len(rows) >= TRANSFER_BLOCK_ROWS or size >= limit:
                 state["start"] = key + b"\x00"
                 return rows, size
         state["start"] = page.resume or b""
         state["span"] += page.resume is None
+        if page.resume is None:
+            known = (len(rows), size)
     return rows, size

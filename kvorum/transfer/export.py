@@ -22,7 +22,13 @@ from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
 from kv.base.keys import successor, table_prefix, table_range
-from kv.base.limits import SCAN_ROWS_MAX, TRANSFER_EXPORT_ROWS, TRANSFER_TIMEOUT_MS
+from kv.base.limits import (
+    SCAN_ROWS_MAX,
+    TRANSFER_EXPORT_BYTES,
+    TRANSFER_EXPORT_ROWS,
+    TRANSFER_EXPORT_STROKE_S,
+    TRANSFER_TIMEOUT_MS,
+)
 from kvorum.transfer import claims, formats
 from kvorum.transfer.allowed import check_place
 from kvorum.transfer.places import check_no_keys, place_of
@@ -32,8 +38,10 @@ from kvorum.transfer.services import (
     hold,
     keep,
     let_go,
+    page_of,
     pause_ms,
     rate_in,
+    stroke,
     text_in,
 )
 from kvorum.transfer.tables import Row, condition, decoder, shapes_of
@@ -122,18 +130,15 @@ class _Export:
         await keep(services, ctx, _WHAT)
         table = await self._table(ctx)
         shapes = shapes_of(table, args.get("columns") or ())
-        rows, more = await self._rows(ctx, table)
-        size = 0
+        rows, more, size = await self._rows(ctx, table)
         if rows or not state["number"]:
             name = f"part-{state['number']:05d}{formats.suffix_of(args['format'])}"
             place = place_of(args["target"])
 
-            def write() -> int:
-                data = formats.encode(args["format"], shapes, table.plain, rows)
-                place.write(name, data)
-                return len(data)
+            def write() -> None:
+                place.write(name, formats.encode(args["format"], shapes, table.plain, rows))
 
-            size = await services.beside(write)
+            await services.beside(write)
             state["number"] += 1
             state["rows"] += len(rows)
         ctx.progress(0.5 if more else 1.0, f"{state['number']} files, {state['rows']} rows")
@@ -142,8 +147,10 @@ class _Export:
             return again(delay_ms=pause_ms(size, args.get("rate", 0), took_ms))
         return await self._finish(ctx, table, [shape.name for shape in shapes])
 
-    async def _rows(self, ctx: StepContext, table: Table) -> tuple[list[Row], bool]:
-        """Those of the next file, and whether there are more to look at."""
+    async def _rows(self, ctx: StepContext, table: Table) -> tuple[list[Row], bool, int]:
+        """Those of the next file, whether there are more to look at, and the bytes that were read
+        of keys and values.
+        """
         state, args, txn = ctx.state, ctx.args, self._services.txn()
         decode = decoder(table, shapes_of(table, args.get("columns") or ()))
         meets = None
@@ -156,20 +163,26 @@ class _Export:
             high = successor(low)
         rows: list[Row] = []
         start: bytes | None = state["start"] or low
-        read = 0
+        rate = args.get("rate", 0)
+        limit = stroke(rate, TRANSFER_EXPORT_STROKE_S, TRANSFER_EXPORT_BYTES)
+        read = size = 0
         while start is not None:
-            page = await txn.scan(start, high, limit=SCAN_ROWS_MAX // 2, at=state["at"])
+            most = SCAN_ROWS_MAX // 2
+            if rate:
+                most = page_of(limit - size, read, size, most)
+            page = await txn.scan(start, high, limit=most, at=state["at"])
             for key, value, _ in page.items:
                 read += 1
+                size += len(key) + len(value)
                 if meets is None or meets(key, value):
                     rows.append(decode(key, value))
-                if read >= TRANSFER_EXPORT_ROWS:
+                if read >= TRANSFER_EXPORT_ROWS or size >= limit:
                     state["start"] = key + b"\x00"
                     state["read"] += read
-                    return rows, True
+                    return rows, True, size
             start = page.resume
         state["read"] += read
-        return rows, False
+        return rows, False, size
 
     async def _finish(self, ctx: StepContext, table: Table, columns: list[str]) -> Outcome:
         services, state, args = self._services, ctx.state, ctx.args

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
-from kv.base.limits import DEADLINE_MS_DEFAULT, TRANSFER_LEASE_MS, TRANSFER_RATE_MIN, WAIT_MS_MAX
+from kv.base.limits import (
+    DEADLINE_MS_DEFAULT,
+    TRANSFER_LEASE_MS,
+    TRANSFER_PAUSE_MS_MAX,
+    TRANSFER_RATE_MIN,
+    TRANSFER_STROKE_ROWS,
+    WAIT_MS_MAX,
+)
 from kv.base.ports import Timers
 from kvorum.model import ProcedureInfo, SnapshotInfo
 from kvorum.transfer.groups import Groups
@@ -128,8 +135,28 @@ async def let_go(services: Services, ctx: StepContext) -> None:
 
 
 def pause_ms(size: int, rate: int, took_ms: float) -> int:
-    """How long to wait after so many bytes, so that `rate` bytes per second (0 = any) are kept."""
-    return max(0, round(size * 1000 / rate - took_ms)) if rate else 0
+    """How long to wait after so many bytes, so that `rate` bytes per second (0 = any) are kept.
+    Only one value of megabytes at a few KiB per second waits for less: its snapshot would be lost.
+    """
+    if not rate:
+        return 0
+    return min(TRANSFER_PAUSE_MS_MAX, max(0, round(size * 1000 / rate - took_ms)))
+
+
+def stroke(rate: int, seconds: int, most: int) -> int:
+    """Bytes of one file: what comes between two pauses is read and written as fast as it goes, so
+    at a low rate that must be little. It depends on the rate alone (Backup.copy).
+    """
+    return min(most, rate * seconds) if rate else most
+
+
+def page_of(left: int, rows: int, size: int, most: int) -> int:
+    """How many rows of a table to ask for, of which `rows` had `size` bytes, so that hardly more
+    is read than the `left` bytes that a file has room for.
+    """
+    if not rows:
+        return min(most, TRANSFER_STROKE_ROWS)
+    return max(1, min(most, left * rows // max(size, 1) + 1))
 
 
 def text_in(args: Any, field: str, default: str | None = None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from kv.base.errors import Corruption, NotFound
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import TRANSFER_LEFT_MS
 from kvorum.transfer import backup as backing
+from kvorum.transfer import blocks
 from kvorum.transfer.hands import run_here
 from kvorum.transfer.left import Left
 from kvorum.transfer.places import place_of
@@ -286,6 +288,37 @@ async def test_j18_backup_goes_on_after_a_restart(
         assert (where / "data/00000000.kvb").stat().st_mtime_ns == first
         assert verify(place_of(str(where))).rows == told["rows"]
         assert await db.snapshots() == []
+
+
+async def test_u3_a_rate_holds_within_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Megabytes were read and written as fast as it goes, and then nothing for a minute."""
+    rate, value = 256 * 1024, bytes(8_000)
+    asked: list[int] = []
+
+    async def counted(*args: Any) -> Any:
+        page, due = await scan_expiring(*args)
+        asked.append(sum(len(key) + len(value) for key, value, _ in page.items))
+        return page, due
+
+    monkeypatch.setattr(backing, "scan_expiring", counted)
+    async with node(tmp_path / "a") as db:
+        await db.create_table("default", "t")
+        for i in range(100):
+            await db.table("default", "t").put(f"k{i:03}", value)
+        began = time.monotonic()
+        told = await backup(db, tmp_path / "backup", rate=rate)
+        assert time.monotonic() - began > (told["bytes"] - 2 * rate) / rate
+        assert sum(asked) < 1.2 * told["bytes"], "more is read than is written"
+        place, before, sizes = place_of(str(tmp_path / "backup")), blocks.NOTHING_BEFORE, []
+        for number in range(told["files"]):
+            name = blocks.file_name(number)
+            block = blocks.unpack(place.read(name), name, number=number, before=before)
+            before = block.digest
+            sizes.append(sum(len(row[0]) + len(row[1]) for row in block.rows))
+        assert max(sizes) <= rate + 9_000
+        assert told["bytes"] == sum(sizes) > 3 * rate
 
 
 async def test_j18_aborted_backup_leaves_nothing(

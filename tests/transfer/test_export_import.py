@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -561,3 +562,23 @@ def test_csv_pieces_are_the_same_wherever_they_are_cut() -> None:
         rest, _, last = formats.csv_rows(data[used:], 0, 100, True, line)
         assert [*first, *rest] == whole, cut
         assert last == lines
+
+
+async def test_u3_files_of_an_export_have_a_size_and_keep_to_a_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """50,000 rows of 100 KB were in memory at once, and read as fast as it goes."""
+    monkeypatch.setattr(exporting, "TRANSFER_EXPORT_BYTES", 200_000)
+    monkeypatch.setattr(exporting, "TRANSFER_EXPORT_STROKE_S", 1)
+    async with node(tmp_path / "node") as db:
+        await db.create_table("default", "t")
+        for i in range(50):
+            await db.table("default", "t").put(f"k{i:03}", bytes(10_000))
+        args = {"table": ["default", "t"], "format": "json"}
+        told = await run(db, "export", target=(tmp_path / "free").as_uri(), **args)
+        assert (told["files"], told["rows"]) == (3, 50)
+        began = time.monotonic()
+        target = (tmp_path / "held").as_uri()
+        told = await run(db, "export", target=target, rate=100_000, **args)
+        assert (told["files"], told["rows"]) == (5, 50)
+        assert time.monotonic() - began > 3
