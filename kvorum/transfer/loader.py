@@ -7,8 +7,9 @@ so that these may refer to each other in any order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.errors import ConditionFailed, InvalidArgument, Refused
 from kv.base.keys import table_prefix
@@ -21,6 +22,9 @@ from sqlproxy import sequences
 from sqlproxy.rows import codec
 from sqlproxy.schema import Table
 from sqlproxy.steps import CatalogTxn
+
+if TYPE_CHECKING:
+    from sqlproxy.fast.rules import Rules
 
 _MESSAGE_CHARS_MAX: Final = 500
 _MISSING: Any = object()
@@ -107,7 +111,7 @@ class Loader:
 
     async def _ruled(self, rows: Sequence[tuple[Cells, Any]]) -> None:
         assert self._writer is not None
-        await self._reserve(len(rows))
+        await self._reserve([row for _, row in rows])
         finished: list[tuple[Cells, Any]] = []
         for cells, row in rows:
             try:
@@ -201,10 +205,17 @@ class Loader:
         codec(self.table).encode_row(row)  # what does not fit is the row's fault
         return row
 
-    async def _reserve(self, count: int) -> None:
-        """Numbers for defaults; what is not used is a gap, as in PostgreSQL."""
+    async def _reserve(self, rows: Sequence[list[Any]]) -> None:
+        """Numbers for defaults; those of rows that are refused are gaps, as in PostgreSQL."""
         assert self._writer is not None
-        for name in sorted(self._writer.rules.sequences):
+        rules: Rules = self._writer.rules
+        if not rules.taken:
+            return
+        wanted: Counter[str] = Counter()
+        for row in rows:
+            given = {place for place, value in enumerate(row) if value is not _MISSING}
+            wanted += rules.numbers(given)
+        for name, count in sorted(wanted.items()):
             sequence = self._declared.numbering(name)
             have = self._numbers.setdefault(name, [])
             while len(have) < count:
