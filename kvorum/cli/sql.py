@@ -58,7 +58,7 @@ def sql(
     elif not texts and not sys.stdin.isatty():
         texts.append((sql_run.run, sys.stdin.read()))
     with told(json):
-        connection = _connected(connect or DEFAULT, database, user, password, json)
+        connection = connected(connect or DEFAULT, database, user, password, json)
         with connection:
             sql_run.notices(connection)
             if not texts:
@@ -79,14 +79,14 @@ def _read(file: Path, as_json: bool) -> str:
         output.die(f"cannot read {file}: {error}", as_json=as_json)
 
 
-def _connected(
+def connected(
     address: str, database: str, user: str, password: str | None, as_json: bool
 ) -> psycopg.Connection:
     """To the first node of the list that answers. Ends the process if none does."""
     import psycopg
 
     hosts, ports = [], []
-    for one in address.split(","):
+    for one in address.removeprefix("kvorum://").split(","):
         if "://" in one:
             _not_http(one, as_json)
         host, base = split_address(one.strip())

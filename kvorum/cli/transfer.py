@@ -1,13 +1,20 @@
-"""`kvorum export NAMESPACE.TABLE TARGET`, `kvorum import NAMESPACE.TABLE SOURCE`."""
+"""`kvorum export NAMESPACE.TABLE TARGET`, `kvorum import NAMESPACE.TABLE SOURCE`; and what is no
+procedure but a client's reading, `kvorum export DATABASE FILE --format sql`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
 from kvorum.cli import following, output
-from kvorum.cli.connection import Connect, Json, table_of, told
+from kvorum.cli.connection import DEFAULT, Connect, Json, table_of, told
 from kvorum.cli.following import OnNodes, Rate, Resume
 
 if TYPE_CHECKING:
@@ -15,14 +22,24 @@ if TYPE_CHECKING:
 
 Table = Annotated[str, typer.Argument(metavar="NAMESPACE.TABLE", show_default=False)]
 Format = Annotated[
-    str, typer.Option("--format", help="parquet, csv or json (a line per row).", show_default=False)
+    str,
+    typer.Option(
+        "--format",
+        help="parquet, csv or json (a line per row); or sql: a script, of a whole database, too.",
+        show_default=False,
+    ),
 ]
 
 
 def export(
-    table: Table,
+    table: Annotated[str, typer.Argument(metavar="NAMESPACE[.TABLE]", show_default=False)],
     target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="Empty directory or URI.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="Empty directory or URI; of --format sql a new file, or - for the output.",
+            show_default=False,
+        ),
     ],
     format: Format = "parquet",
     where: Annotated[
@@ -38,12 +55,24 @@ def export(
         int, typer.Option("--as-of", metavar="V", help="As it was at this version.")
     ] = 0,
     rate: Rate = "",
+    user: Annotated[
+        str, typer.Option("--user", "-U", help="Of --format sql: the role.")
+    ] = "kvorum",
     on_nodes: OnNodes = False,
     resume: Resume = 0,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
-    """Write a table, as it is at one moment, to files part-00000… in an empty directory or URI."""
+    """Write a table, as it is at one moment, to files part-00000… in an empty directory or URI.
+
+    --format sql: a table or all of a database as a script that psql, kvorum sql and PostgreSQL
+    read (declarations, rows, sequences, comments, privileges; the password is PGPASSWORD).
+    """
+    if format == "sql":
+        if where or columns or prefix or as_of or rate or on_nodes or resume:
+            raise typer.BadParameter("--format sql writes whole tables, as they are now, by itself")
+        _script(table, target, user, connect, json)
+        return
     from kvorum.transfer.export import EXPORT, EXPORT_HERE
     from kvorum.transfer.places import is_own, uri_of
 
@@ -67,6 +96,55 @@ def export(
         output.emit(found)
         return
     output.lines([f"{found['rows']} rows in {found['files']} files: {found['target']}"])
+
+
+def _script(what: str, target: str, user: str, connect: str | None, as_json: bool) -> None:
+    from kvorum.cli.sql import connected
+    from kvorum.dumping import Changed, NoTable, dump
+
+    database, _, table = what.partition(".")
+    with told(as_json):
+        connection = connected(
+            connect or DEFAULT, database, user, os.environ.get("PGPASSWORD"), as_json
+        )
+        with connection, _new_file(target, as_json) as file:
+            try:
+                rows = dump(connection, file.write, table=table)
+            except NoTable:
+                output.die(f"there is no table {what}", as_json=as_json)
+            except Changed:
+                output.die(
+                    f"{database} was declared anew while it was read: export it again",
+                    as_json=as_json,
+                )
+    if as_json:
+        output.emit({"rows": rows, "target": target})
+    elif target != "-":
+        output.lines([f"{rows} rows: {target}"])
+
+
+@contextmanager
+def _new_file(target: str, as_json: bool) -> Iterator[BinaryIO]:
+    """A file that is there when all of it is written, and was not there before; - is the output."""
+    if target == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(target)
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        if path.exists():
+            output.die(f"{target} is there already: a script wants a new file", as_json=as_json)
+        try:
+            with draft.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        output.die(f"cannot write {target}: {error}", as_json=as_json)
 
 
 def import_(

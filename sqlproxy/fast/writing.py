@@ -278,7 +278,7 @@ class InsertPlan:
     ) -> Sequence[Sequence[Any]]:
         """`made` of rows that are given column by column, and so given back. Raises SqlError."""
         rules = writer.rules
-        if rules.generated or rules.checks or self.insert.overriding or not self._places:
+        if rules.generated or rules.checks or self.insert.overriding == "user" or not self._places:
             return list(zip(*self.made(writer, env, list(zip(*given, strict=True))), strict=True))
         found: list[Sequence[Any]] = [()] * len(self.table.columns)
         for place, values in zip(self._places, given, strict=True):

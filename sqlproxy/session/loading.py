@@ -79,7 +79,10 @@ class Loader:
         if copy.where is not None:
             raise unsupported("COPY … WHERE")
         session.check_writable("COPY FROM")
-        insert = s.Insert(text="", tree={}, target=copy.target, columns=copy.columns)
+        # GENERATED ALWAYS is for INSERT: what is copied is there, also in PostgreSQL
+        insert = s.Insert(
+            text="", tree={}, target=copy.target, columns=copy.columns, overriding="system"
+        )
         self._plan = InsertPlan(insert)
         self._session, self._declared = session, prepared.declared
         block = session.block
