@@ -55,6 +55,7 @@ def backup(
     found = following.run(
         (BACKUP, BACKUP_HERE), args, connect=connect, json=json,
         here=is_own(target) and not on_nodes, resume=resume, again="SCHEMA_CHANGED",
+        same={"target": place},
     )  # fmt: skip
     if json:
         output.emit(found)
@@ -146,6 +147,7 @@ def restore(
     found = following.run(
         (RESTORE, RESTORE_HERE), args, connect=connect, json=json,
         here=is_own(source) and not on_nodes, resume=resume, again=AGAIN,
+        same={"source": place},
     )  # fmt: skip
     if json:
         output.emit(found)

@@ -4,7 +4,7 @@ nodes, with its progress on stderr.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -49,10 +49,12 @@ def run(
     here: bool,
     resume: int = 0,
     again: str = "",
+    same: Mapping[str, Any] | None = None,
     attempts: int = 5,
 ) -> Any:
     """The result of a procedure: of `types` the second is run here, the first by the nodes. One
-    that fails with the code `again` is submitted anew. Ends the process at an error.
+    that fails with the code `again` is submitted anew; one that is resumed must have been begun
+    with the arguments `same`. Ends the process at an error.
     """
     import asyncio
 
@@ -66,7 +68,9 @@ def run(
     try:
         for attempt in range(attempts):
             info = asyncio.run(
-                drive(connect or DEFAULT, name, args, Line(what).told, resume=resume)
+                drive(
+                    connect or DEFAULT, name, args, Line(what).told, resume=resume, same=same or {}
+                )
             )
             code = (info.error or {}).get("code")
             if code in again.split(",") and attempt + 1 < attempts:

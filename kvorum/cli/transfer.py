@@ -91,6 +91,7 @@ def export(
     found = following.run(
         (EXPORT, EXPORT_HERE), args, connect=connect, json=json,
         here=is_own(target) and not on_nodes, resume=resume,
+        same={"table": list(name), "target": place},
     )  # fmt: skip
     if json:
         output.emit(found)
@@ -212,6 +213,7 @@ def import_(
     found = following.run(
         (IMPORT, IMPORT_HERE), args, connect=connect, json=json,
         here=(local or database) and not on_nodes, resume=resume,
+        same={"table": list(name), "source": place},
     )  # fmt: skip
     if json:
         output.emit(found)

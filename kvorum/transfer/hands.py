@@ -33,8 +33,9 @@ from kvorum.transfer.import_ import IMPORT_HERE, ImportHere
 from kvorum.transfer.registering import own_names
 from kvorum.transfer.restore import RESTORE_HERE, RestoreHere
 from kvorum.transfer.services import LATER, Services
+from procedures.engine import plain
 from procedures.engine.kv_store import KvStore
-from procedures.engine.records import decode
+from procedures.engine.records import Record, decode
 from procedures.engine.registry import ProcedureType, declaration
 from procedures.pools.worker import Worker
 from sqlproxy.catalog import CatalogCache
@@ -42,6 +43,7 @@ from sqlproxy.catalog import CatalogCache
 Told = Callable[[ProcedureInfo], None]
 _LOOK_MS: Final = 500
 _AGAIN_S: Final = 0.5
+_NOTHING: Final[Mapping[str, Any]] = {}
 _TYPES: Final[Mapping[str, type]] = {
     BACKUP_HERE: BackupHere,
     RESTORE_HERE: RestoreHere,
@@ -59,10 +61,17 @@ class Interrupted(Exception):
 
 
 async def run_here(
-    url: str, name: str, args: Callable[[NativeBackend], Any], told: Told, *, resume: int = 0
+    url: str,
+    name: str,
+    args: Callable[[NativeBackend], Any],
+    told: Told,
+    *,
+    resume: int = 0,
+    same: Mapping[str, Any] = _NOTHING,
 ) -> ProcedureInfo:
-    """Submit the procedure, or take up an interrupted one, and run it to its end: what is told of
-    it then. `args(backend)` is awaited. Raises KvorumError, Interrupted.
+    """Submit the procedure, or take up an interrupted one (begun with the arguments `same`), and
+    run it to its end: what is told of it then. `args(backend)` is awaited. Raises KvorumError,
+    Interrupted.
     """
     loop = asyncio.get_running_loop()
     backend = await connect_backend(addresses_of(url), DEADLINE_MS_DEFAULT)
@@ -70,7 +79,7 @@ async def run_here(
         addresses_of(url), timers=LoopTimers(loop), rng=SystemRng(), budget_ms=DEADLINE_MS_DEFAULT
     )
     try:
-        pool = await _pool_of(backend, resume, name) if resume else f"here-{_unique()}"
+        pool = await _pool_of(backend, resume, name, same) if resume else f"here-{_unique()}"
         worker = _worker(backend, calls, name, pool)
         working = loop.create_task(worker.run())
         try:
@@ -127,18 +136,43 @@ def _worker(backend: NativeBackend, calls: Any, name: str, pool: str) -> Worker:
     )
 
 
-async def _pool_of(backend: NativeBackend, id: int, name: str) -> str:
+async def _pool_of(backend: NativeBackend, id: int, name: str, same: Mapping[str, Any]) -> str:
     """The pool that a procedure waits for. Raises NotFound, Refused."""
     info = await backend.procedure(id, 0)
+    record = await _record_of(backend, info, name, same)
+    if record is None:
+        raise NotFound(f"procedure {id} has ended: {info.state}", code="ENDED")
+    return record.pool
+
+
+async def _record_of(
+    backend: NativeBackend, info: ProcedureInfo, name: str, same: Mapping[str, Any]
+) -> Record | None:
+    """Of the procedure that is to be resumed; None: it has ended. Raises Refused: it is another
+    one than is meant, and would write elsewhere than the command says.
+    """
+    id = info.id
     if info.name != name:
         raise Refused(f"procedure {id} is {info.name}, not {name}", code="OTHER_PROCEDURE")
-    after: int | None = id - 1
-    page, after = await backend.control("live", {"after": after})
+    page, _ = await backend.control("live", {"after": id - 1})
     for row in page:
         record = decode(row, f"procedure {id}")
-        if record.id == id:
-            return record.pool
-    raise NotFound(f"procedure {id} has ended: {info.state}", code="ENDED")
+        if record.id != id:
+            continue
+        began = plain.decode(record.args)
+        for field, wanted in same.items():
+            if began.get(field) != wanted:
+                raise Refused(
+                    f"procedure {id} was begun with {field} {_shown(began.get(field))}, not"
+                    f" {_shown(wanted)}: it goes on there, so give --resume {id} the same",
+                    code="OTHER_PROCEDURE",
+                )
+        return record
+    return None
+
+
+def _shown(value: Any) -> str:
+    return ".".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 async def _to_the_end(
@@ -174,11 +208,19 @@ async def _to_the_end(
 
 
 async def run_there(
-    url: str, name: str, args: Callable[[NativeBackend], Any], told: Told, *, resume: int = 0
+    url: str,
+    name: str,
+    args: Callable[[NativeBackend], Any],
+    told: Told,
+    *,
+    resume: int = 0,
+    same: Mapping[str, Any] = _NOTHING,
 ) -> ProcedureInfo:
     """The same by the nodes: only submitted here and looked at."""
     backend = await connect_backend(addresses_of(url), DEADLINE_MS_DEFAULT)
     try:
+        if resume:
+            await _record_of(backend, await backend.procedure(resume, 0), name, same)
         id = resume or await backend.submit(name, await args(backend), None, None)
         while True:
             if (info := await _looked(backend, id, told)) is not None:

@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from kv.base.errors import Corruption, NotFound
+from kv.base.errors import Corruption, NotFound, Refused
 from kvorum.transfer import claims
 from kvorum.transfer.places import Place
 
@@ -85,11 +85,32 @@ def begin(place: Place, id: str, *, looks: int = 1) -> bool:
     Refused (TARGET_IN_USE).
     """
     if not _mine(place, id):
+        if (others := _whose(place)) is not None:
+            raise Refused(
+                f"{place.uri} {others}; a backup wants a place of its own",
+                code="TARGET_IN_USE",
+                details={"target": place.uri},
+            )
         if not claims.take(place, id, "a backup", looks=looks):
             return False
         place.write(BEGUN, json.dumps({"id": id}).encode())
     claims.release(place, id)
     return True
+
+
+def _whose(place: Place) -> str | None:
+    """The backup that has the place; None: none has."""
+    try:
+        id = str(json.loads(place.read(BEGUN))["id"])
+        procedure = int(id.rpartition("-")[2], 16)
+    except (NotFound, ValueError, TypeError, KeyError):
+        return None
+    if MANIFEST in place.names():
+        return "holds a backup already"
+    return (
+        f"holds one that was begun and not finished, procedure {procedure}: --resume {procedure}"
+        f" goes on with it; if it has ended (kvorum proc show {procedure}), empty the directory"
+    )
 
 
 def _mine(place: Place, id: str) -> bool:

@@ -23,6 +23,8 @@ import kvorum
 from kv.base.config import SQL_OFFSET
 from kv.base.errors import InvalidArgument
 from kvorum.transfer import jdbc
+from kvorum.transfer.places import place_of
+from kvorum.transfer.verify import verify
 from sqlproxy.schema import Column, Table
 from tests.integration.clusters import Nodes, cluster
 
@@ -195,8 +197,22 @@ def test_j18_u3_killed_commands_are_resumed(tmp_path: Path) -> None:
         with kvorum.connect(nodes.url) as db:
             (info,) = db.procedures(name="kvorum.backup_here")
             assert not info.finished
+        second = ended(command(nodes, "backup", str(where)), code=1)
+        assert second["error"]["code"] == "TARGET_IN_USE"
+        assert f"--resume {info.id}" in second["error"]["message"]
+        beside = tmp_path / "beside"
+        assert ended(command(nodes, "backup", str(beside)))["rows"] > ROWS, "it waits for nobody"
+        words = ("backup", str(tmp_path / "third"), "--resume", str(info.id))
+        other = ended(command(nodes, *words), code=1)
+        assert other["error"]["code"] == "OTHER_PROCEDURE"
+        assert str(where) in other["error"]["message"]
+        assert len(list(where.glob("data/*.kvb"))) == made
         told = ended(command(nodes, "backup", str(where), "--resume", str(info.id)))
         assert told["files"] > made
+        for place in (where, beside):
+            assert verify(place_of(str(place))).manifest.size > ROWS * len(FILLER)
+        full = ended(command(nodes, "backup", str(where)), code=1)
+        assert "holds a backup already" in full["error"]["message"]
         process = command(nodes, "restore", str(where), "--force", "--rate", "1M")
         with kvorum.connect(nodes.url) as db:
             deadline = time.monotonic() + 60
