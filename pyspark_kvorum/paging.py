@@ -25,7 +25,7 @@ from kv.base.limits import SCAN_SEALED_ROWS_MAX
 from pyspark_kvorum.pins import Pin
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import as_spark
-from pyspark_kvorum.where import columns_of, compile_where, widths_of
+from pyspark_kvorum.where import columns_of, compile_where, kinds_of, widths_of
 from sqlproxy import arrow_pages, arrow_rows
 from sqlproxy.schema import Table
 
@@ -56,7 +56,7 @@ class Decode:
         self._full, self._condition = self._names, None
         if where:
             there = arrow_rows.arrow_schema(table)
-            self._condition = compile_where(where, there, widths_of(table))
+            self._condition = compile_where(where, there, widths_of(table), kinds_of(table))
             self._full = self._names + sorted(columns_of(where, there.names) - set(self._names))
         self.wants_keys = table.plain and "key" in self._full
 

@@ -33,7 +33,7 @@ from pyspark_kvorum.paging import Decode, Pages, in_batches
 from pyspark_kvorum.pins import Pin, too_old
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.session import Session
-from pyspark_kvorum.where import compile_where, key_bounds, widths_of
+from pyspark_kvorum.where import compile_where, key_bounds, kinds_of, widths_of
 from sqlproxy import arrow_rows
 from sqlproxy.schema import Table
 
@@ -55,7 +55,10 @@ class KvorumReader(DataSourceReader):
             self.table: Table = session.table
             if options.where:
                 compile_where(
-                    options.where, arrow_rows.arrow_schema(self.table), widths_of(self.table)
+                    options.where,
+                    arrow_rows.arrow_schema(self.table),
+                    widths_of(self.table),
+                    kinds_of(self.table),
                 )
             self.bounds = table_bounds(session.table, options)
             try:

@@ -3,8 +3,10 @@ at the source.
 
 Grammar: column, literal, comparison (= <> < <= > >=), AND, OR, NOT, IN (list), BETWEEN, LIKE, IS
 [NOT] NULL, TRUE/FALSE. Three-valued logic as in SQL: a row for which the condition is NULL is left
-out. Names are folded and char(n) is compared as in SQL; a time without a zone is UTC. Parsed by
-sqlglot in its PostgreSQL dialect. Deliberately missing: functions, arithmetic and subqueries; Spark
+out. Names are folded and char(n) is compared as in SQL; a time without a zone is UTC; labels of
+enums are in their order, uuids as in SQL however they are written. Parsed by sqlglot in its
+PostgreSQL dialect. Deliberately missing: functions, arithmetic and subqueries, and comparisons of
+what Spark has as text and SQL does not compare as such (json, jsonb, long numerics); Spark
 evaluates those behind the source.
 """
 
@@ -14,6 +16,7 @@ import functools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,14 +25,16 @@ from sqlglot import expressions as E
 
 from kv.base.errors import InvalidArgument
 from kv.base.keys import successor
-from sqlproxy import arrow_rows
+from sqlproxy import arrow_rows, enums
 from sqlproxy.schema import Table
+from sqlproxy.types import Type
 
 IN_LIST_MAX: Final = 1_000
 _ORDERED: Final = frozenset(
     {"int2", "int4", "int8", "text", "varchar", "bytea", "date", "timestamp", "timestamptz"}
 )
 """Key types whose order is Arrow's, for every value and however a literal is written."""
+_TEXTS: Final = frozenset({"text", "varchar", "char", "name"})
 _OPERANDS: Final = frozenset({"this", "expression", "expressions", "low", "high"})
 _SQL_NAMES: Final = {
     "int16": "int2", "int32": "int4", "int64": "int8", "float": "float4", "double": "float8",
@@ -55,12 +60,16 @@ _FLIPPED: Final[dict[type[Any], Any]] = {
 
 
 def compile_where(
-    text: str, schema: pa.Schema, widths: Mapping[str, int] | None = None
+    text: str,
+    schema: pa.Schema,
+    widths: Mapping[str, int] | None = None,
+    kinds: Mapping[str, Type] | None = None,
 ) -> pc.Expression:
     """The condition as an expression over `schema`'s columns, of which those in `widths` are
-    char(n). Raises InvalidArgument that quotes the part at fault.
+    char(n), and those in `kinds` of types that are no text in SQL. Raises InvalidArgument that
+    quotes the part at fault.
     """
-    return _Compiler(schema, widths or {}).condition(_parsed(text, schema.names))
+    return _Compiler(schema, widths or {}, kinds or {}).condition(_parsed(text, schema.names))
 
 
 def _parsed(text: str, names: Sequence[str]) -> E.Expr:
@@ -89,6 +98,16 @@ def widths_of(table: Table) -> dict[str, int]:
     """The columns that are char(n), whose values have no blanks at the end when compared."""
     kinds = {column.name: column.resolved for column in table.columns}
     return {name: kind.length for name, kind in kinds.items() if kind.base == "char"}
+
+
+def kinds_of(table: Table) -> dict[str, Type]:
+    """The columns that Arrow has as text and SQL does not compare as text."""
+    kinds = {column.name: column.resolved for column in table.columns}
+    return {
+        name: kind
+        for name, kind in kinds.items()
+        if kind.base not in _TEXTS and pa.types.is_string(arrow_rows.arrow_type(kind))
+    }
 
 
 def columns_of(text: str, names: Sequence[str]) -> set[str]:
@@ -183,9 +202,18 @@ def _cast(text: str, kind: pa.DataType) -> pa.Scalar:
     return pc.assume_timezone(pa.scalar(text, pa.string()).cast(pa.timestamp("us")), kind.tz)
 
 
+def _one_of(field: pc.Expression, texts: Sequence[str]) -> pc.Expression:
+    """NULL for NULL, which `field <> field` is, too."""
+    return functools.reduce(
+        operator.or_, [field == pc.scalar(one) for one in texts], field != field
+    )
+
+
 class _Compiler:
-    def __init__(self, schema: pa.Schema, widths: Mapping[str, int]) -> None:
-        self.schema, self.widths = schema, widths
+    def __init__(
+        self, schema: pa.Schema, widths: Mapping[str, int], kinds: Mapping[str, Type]
+    ) -> None:
+        self.schema, self.widths, self.kinds = schema, widths, kinds
 
     def condition(self, node: E.Expr) -> pc.Expression:
         match node:
@@ -223,10 +251,14 @@ class _Compiler:
             case E.Between():
                 field, kind = self._column(node.this)
                 low, high = (self._value(node.this, node.args[k], kind) for k in ("low", "high"))
+                if (labels := self._labels(node.this)) is not None:
+                    between = labels[labels.index(low.as_py()) :]
+                    past = labels[labels.index(high.as_py()) + 1 :]
+                    return _one_of(field, [one for one in between if one not in past])
                 return (field >= low) & (field <= high)
             case E.Like():
                 field, kind = self._column(node.this)
-                if not pa.types.is_string(kind):
+                if not pa.types.is_string(kind) or node.this.name in self.kinds:
                     raise self._cannot(node, "LIKE needs a text column")
                 return pc.match_like(field, self._literal(node.expression, kind).as_py())
             case E.Binary() if type(node) in _COMPARE:
@@ -247,8 +279,16 @@ class _Compiler:
         if not isinstance(left, E.Column):
             raise self._cannot(node, "not supported at the source: one side must be a column")
         field, kind = self._column(left)
+        labels = self._labels(left)
+        ordered = type(node) not in (E.EQ, E.NEQ)
         if isinstance(right, E.Column):
+            if self._unlike(left, right) or (labels is not None and ordered):
+                raise self._cannot(node, "not compared at the source; filter it in Spark")
             other = self._column(right)[0]
+        elif labels is not None and ordered:
+            place = labels.index(self._value(left, right, kind).as_py())
+            test = table[type(node)]
+            return _one_of(field, [one for at, one in enumerate(labels) if test(at, place)])
         else:
             other = pc.scalar(self._value(left, right, kind))
         compared: pc.Expression = table[type(node)](field, other)
@@ -283,13 +323,48 @@ class _Compiler:
             raise self._cannot(node, f"no such column; there are {', '.join(self.schema.names)}")
         return pc.field(node.name), self.schema.field(at).type
 
+    def _unlike(self, left: E.Column, right: E.Column) -> bool:
+        """Whether the two are compared in SQL otherwise than their texts, or not at all."""
+        one, other = self.kinds.get(left.name), self.kinds.get(right.name)
+        if one is None and other is None:
+            return False
+        return one != other or one is None or one.base not in ("uuid", enums.BASE)
+
+    def _labels(self, column: E.Expr) -> tuple[str, ...] | None:
+        """Of an enum, in their order."""
+        kind = self.kinds.get(column.name)
+        return enums.parsed(kind.name).names if kind and kind.base == enums.BASE else None
+
     def _value(self, column: E.Expr, node: E.Expr, kind: pa.DataType) -> pa.Scalar:
         """A literal that is compared with the column: of char(n), as long as its values."""
         found = self._literal(node, kind)
+        if (typed := self.kinds.get(column.name)) is not None:
+            return pa.scalar(self._as_kept(node, typed, found.as_py()), kind)
         width = self.widths.get(column.name)
         if width is None:
             return found
         return pa.scalar(found.as_py().rstrip(" ").ljust(width), kind)
+
+    def _as_kept(self, node: E.Expr, kind: Type, text: str) -> str:
+        """A literal as the column's values are written. Raises InvalidArgument."""
+        match kind.base:
+            case enums.BASE:
+                enum = enums.parsed(kind.name)
+                if text not in enum.names:
+                    there = ", ".join(enum.names)
+                    raise self._cannot(node, f"no label of {enum.name}; there are {there}")
+                return text
+            case "uuid":
+                try:
+                    return str(UUID(text))
+                except ValueError as error:
+                    raise self._cannot(node, "not a uuid, which the column is") from error
+            case base:
+                raise self._cannot(
+                    node,
+                    f"values of {base} are texts here, and compared otherwise by SQL: filter them"
+                    " in Spark",
+                )
 
     def _literal(self, node: E.Expr, kind: pa.DataType) -> pa.Scalar:
         sign = ""
@@ -310,6 +385,10 @@ class _Compiler:
             return pa.scalar(text.encode(), kind)
         try:
             return _cast(text, kind)
+        except pa.ArrowNotImplementedError as e:
+            raise self._cannot(
+                node, f"values of {kind} are not compared at the source; filter them in Spark"
+            ) from e
         except pa.ArrowInvalid as e:
             raise self._cannot(
                 node, f"not a {_SQL_NAMES.get(str(kind), str(kind))}, which the column is"

@@ -17,7 +17,9 @@ from pyspark_kvorum.options import BATCH, READ, STREAM, Options
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.types import PLAIN, check_writable, narrowed, spark_schema
 from pyspark_kvorum.where import IN_LIST_MAX, columns_of, compile_where
+from sqlproxy import enums
 from sqlproxy.schema import Table
+from sqlproxy.types import resolve
 
 GOOD = {"endpoint": "h1:7600, [::1]:7601", "table": "ns.t"}
 
@@ -202,6 +204,41 @@ def test_o14_conditions_compare_as_sql_does() -> None:
     ]:  # fmt: skip
         found = data.filter(compile_where(text, schema, {"c": 4}))
         assert found.column("Mixed").to_pylist() == want, text
+
+
+def test_o3_where_compares_labels_and_uuids_as_sql_does() -> None:
+    """Labels were in the order of the alphabet, a uuid in capitals was found nowhere: rows were
+    missing without a word.
+    """
+    labels = (("sad", 1 << 32), ("ok", 2 << 32), ("happy", 3 << 32))
+    mood = resolve(enums.text_of(enums.Enum(1 << 28 | 1 << 27, 1, 1, "mood", labels)))
+    kinds = {"m": mood, "u": resolve("uuid"), "j": resolve("jsonb")}
+    schema = pa.schema([*((n, pa.string()) for n in kinds), ("a", pa.list_(pa.string()))])
+    rows = [
+        {"m": m, "u": f"abcdef12-0000-4000-8000-00000000000{n}", "j": "{}", "a": ["x"]}
+        for n, m in enumerate(["sad", "ok", "happy", None])
+    ]
+    data = pa.RecordBatch.from_pylist(rows, schema)
+    for text, want in [
+        ("m > 'sad'", [1, 2]), ("m >= 'ok'", [1, 2]), ("'ok' >= m", [0, 1]), ("m < 'sad'", []),
+        ("NOT m < 'sad'", [0, 1, 2]), ("m BETWEEN 'sad' AND 'ok'", [0, 1]), ("m <> 'ok'", [0, 2]),
+        ("m BETWEEN 'happy' AND 'sad'", []), ("m IN ('ok', 'happy')", [1, 2]), ("m = m", [0, 1, 2]),
+        ("u = 'ABCDEF12-0000-4000-8000-000000000001'", [1]), ("m IS NULL", [3]),
+        ("u > 'ABCDEF12-0000-4000-8000-000000000001'::uuid", [2, 3]), ("j IS NULL", []),
+    ]:  # fmt: skip
+        found = data.filter(compile_where(text, schema, {}, kinds))
+        assert [int(one[-1]) for one in found.column("u").to_pylist()] == want, text
+    for text in [
+        "m = 'angry'",
+        "m LIKE 'o%'",
+        "m < m",
+        "u = 'x'",
+        "m = u",
+        "j = '{}'",
+        "a = '{x}'",
+    ]:
+        with pytest.raises(InvalidArgument, match="option where"):
+            compile_where(text, schema, {}, kinds)
 
 
 @pytest.mark.parametrize(
