@@ -39,6 +39,7 @@ _OPERANDS: Final = frozenset({"this", "expression", "expressions", "low", "high"
 _SQL_NAMES: Final = {
     "int16": "int2", "int32": "int4", "int64": "int8", "float": "float4", "double": "float8",
     "string": "text", "date32[day]": "date", "timestamp[us]": "timestamp",
+    "time64[us]": "time", "month_day_nano_interval": "interval",
     "timestamp[us, tz=UTC]": "timestamptz (2013-01-01 05:00:00Z)",
 }  # fmt: skip
 _COMPARE: Final[dict[type[Any], Any]] = {
@@ -387,7 +388,9 @@ class _Compiler:
             return _cast(text, kind)
         except pa.ArrowNotImplementedError as e:
             raise self._cannot(
-                node, f"values of {kind} are not compared at the source; filter them in Spark"
+                node,
+                f"values of {_SQL_NAMES.get(str(kind), str(kind))} are not compared at the source;"
+                " filter them in Spark",
             ) from e
         except pa.ArrowInvalid as e:
             raise self._cannot(
