@@ -17,7 +17,7 @@ by the OIDs of the fields.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -218,6 +218,12 @@ class Session(Protocol):
         """Begin a statement that is a transaction by itself, without a task: between two
         transactions, for a client that waits for nothing else. False: it has to go the usual way.
         True: `done` is called, once and later; until then nothing else is called.
+        """
+        ...
+
+    async def guard(self, work: Awaitable[Any]) -> Any:
+        """Await something of a statement outside of its portal; `cancel` ends it, too. Raises
+        SqlError.
         """
         ...
 

@@ -10,6 +10,8 @@ name for a label all processes are waited for: the old name may be given to anot
 who knows only the version before would write the position that it had. AddLabel has two versions,
 as a new column has: who knows the older one would meet a position without a label.
 
+    rename  ─▶ known ─(wait)─▶ done        only a label's: `back` undoes it
+
     declare ─▶ taken ─(wait)─▶ done        declare: the label is read by all, and not yet written
         │undo: withdraw                    taken: every process reads it; it may be written
 
@@ -226,7 +228,7 @@ class _Changes(Change):
 class RenameEnum(_Changes):
     """See the module."""
 
-    @step(first=True)
+    @step(first=True, undo="back")
     async def rename(self, ctx: StepContext) -> Outcome:
         """Raises NotFound, AlreadyExists (42710), InvalidArgument (22023: no such label), Refused
         (0A000: a text says the old name).
@@ -264,6 +266,18 @@ class RenameEnum(_Changes):
         for number in ctx.state["tables"]:
             await self.services.settled.native_writers(TableId(number))
         return done(ctx.state["told"])
+
+    @undo
+    async def back(self, ctx: StepContext) -> None:
+        """A label has its name of before; who waits for nobody is done with its first step."""
+        if "told" not in ctx.state:
+            return
+        t = await CatalogTxn.of(ctx)
+        one = await found_type(t, ctx.args["namespace"], ctx.args["name"])
+        was, to = ctx.args["label"], ctx.args["to"]
+        there = await relations.list_relations(t, one.namespace, creating=True)
+        await self._defaults(t, there, one.enum, {to: was})
+        await self.put(t, replace(one, enum=self._labelled(one.enum, to, was)), awaited=True)
 
     @staticmethod
     def _labelled(enum: Enum, old: str, new: str) -> Enum:

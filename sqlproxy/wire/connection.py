@@ -239,6 +239,12 @@ class Connection(asyncio.Protocol):
                 self._writable = None
 
     async def turn(self) -> None:
+        assert self._session is not None
+        await self._session.guard(self._between())
+
+    async def _between(self) -> None:
+        if len(self.out) > SQL_OUTPUT_BYTES:
+            await self.drain()
         await self._host.turn()
 
     async def encrypt(self, context: ssl.SSLContext) -> None:

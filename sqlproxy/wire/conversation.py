@@ -81,7 +81,9 @@ class Door(Protocol):
         ...
 
     async def turn(self) -> None:
-        """Between two pieces of a long answer: let others do something (`sqlproxy.turns`)."""
+        """Between two pieces of a long answer: wait until its client has taken enough, and let
+        others do something (`sqlproxy.turns`). Raises Gone, SqlError: the statement is cancelled.
+        """
         ...
 
 
@@ -509,11 +511,9 @@ class Conversation:
             else:
                 for at in range(0, len(rows), SQL_ENCODE_ROWS):
                     output.encode(rows[at : at + SQL_ENCODE_ROWS], out)
-                    if len(out) > SQL_OUTPUT_BYTES:
-                        await self._door.drain()
                     await self._door.turn()
             if len(out) > SQL_OUTPUT_BYTES:
-                await self._door.drain()
+                await self._door.turn()
             if rows_max:
                 left -= len(rows)
                 if left <= 0:

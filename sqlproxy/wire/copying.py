@@ -17,7 +17,6 @@ from kv.base.limits import (
     SQL_ENCODE_ROWS,
     SQL_FETCH_ROWS,
     SQL_MESSAGE_BYTES_MAX,
-    SQL_OUTPUT_BYTES,
 )
 from sqlproxy.answers import CopyFormat, Portal
 from sqlproxy.errors import LIMIT_EXCEEDED, QUERY_CANCELED, SqlError
@@ -120,8 +119,6 @@ class CopyOut:
                         for one in (_head(_DATA, len(line) + 4), line)
                     ]
                 )
-                if len(door.out) > SQL_OUTPUT_BYTES:
-                    await door.drain()
                 await door.turn()
             rows = await portal.fetch(SQL_FETCH_ROWS)
         if binary:

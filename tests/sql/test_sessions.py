@@ -119,6 +119,25 @@ def test_p10_a_statement_is_cancelled_by_another_session(
     assert notices == ["PID 2147483647 is not a PostgreSQL backend process"]
 
 
+@pytest.mark.parametrize("text", ["COPY wide TO STDOUT", "SELECT * FROM wide"])
+def test_p1_an_answer_that_nobody_reads_is_cancelled(db: psycopg.Connection, text: str) -> None:
+    """Between two pieces nothing of the statement runs, and a cancel would be lost: the client that
+    pages through an answer has to take all of it.
+    """
+    db.execute("CREATE TABLE wide (id int PRIMARY KEY, v text)")
+    db.execute("INSERT INTO wide SELECT g, repeat('x', 1000) FROM generate_series(1, 20000) g")
+    db.pgconn.send_query(text.encode())
+    sleep(0.5)  # the sockets are full
+    db.pgconn.get_cancel().cancel()
+    states = []
+    while (result := db.pgconn.get_result()) is not None:
+        states.append(result.error_field(psycopg.pq.DiagnosticField.SQLSTATE))
+        while result.status == psycopg.pq.ExecStatus.COPY_OUT and db.pgconn.get_copy_data(0)[0] > 0:
+            pass
+    assert states[-1] == b"57014"
+    assert db.execute("SELECT count(*) FROM wide").fetchone() == (20_000,)
+
+
 def test_p10_sessions_are_terminated_by_another_one(sql: Sql, db: psycopg.Connection) -> None:
     """Who wants a database for himself ends all other sessions of it."""
     idle = sql.connect(autocommit=True)

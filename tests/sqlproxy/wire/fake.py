@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -232,6 +232,9 @@ class FakeSession:
             if "refuse" in pending:
                 raise SqlError("40001", "could not serialize access due to concurrent update")
             self.shared.log += pending
+
+    async def guard(self, work: Awaitable[Any]) -> Any:
+        return await work
 
     async def failed(self, error: BaseException) -> None:
         self._pending = []

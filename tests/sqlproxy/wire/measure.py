@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import uvloop
@@ -82,6 +82,9 @@ class Session:
 
     async def bind(self, statement: Any, values: Sequence[Any]) -> Any:
         return Portal()
+
+    async def guard(self, work: Awaitable[Any]) -> Any:
+        return await work
 
     async def failed(self, error: BaseException) -> None:
         pass
