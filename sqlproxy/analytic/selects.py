@@ -440,17 +440,36 @@ class Selects:
         kind, every = select.operation.kind, select.operation.all
         left, right = self._same(left, right)
         keyed = any(map(self.expressions.keyed, left.columns))
-        word = kind.upper() + (" ALL" if every or keyed else "")
-        if keyed and kind != "union":
-            raise unsupported(f"{kind.upper()} of values of type numeric, char(n) or jsonb")
         name = self._name()
-        body = f"(({left.text}) {word} ({right.text}))"
-        if keyed and not every:
-            inner = self._name()
-            keys = ", ".join(self.expressions.key(c) for c in left.under(inner))
-            body = f"(SELECT DISTINCT ON ({keys}) * FROM {body} AS {inner})"
+        if keyed and kind != "union":
+            body = f"({self._by_keys(kind, every, left, right)})"
+        else:
+            word = kind.upper() + (" ALL" if every or keyed else "")
+            body = f"(({left.text}) {word} ({right.text}))"
+            if keyed and not every:
+                inner = self._name()
+                keys = ", ".join(self.expressions.key(c) for c in left.under(inner))
+                body = f"(SELECT DISTINCT ON ({keys}) * FROM {body} AS {inner})"
         made = Query(body, left.columns)
         return self._output(select, frame, made, name, f"{body} AS {name}")
+
+    def _by_keys(self, kind: str, every: bool, left: Query, right: Query) -> str:
+        """INTERSECT and EXCEPT of values that are equal by their keys: rows of the left side, by
+        their number among those with the same keys and by how many the right side has.
+        """
+        both, counted = self._name(), self._name()
+        keys = ", ".join(self.expressions.key(c) for c in left.under(both))
+        sides = f"SELECT *, 0 AS side FROM ({left.text}) UNION ALL SELECT *, 1 FROM ({right.text})"
+        if every:
+            chosen = "n <= there" if kind == "intersect" else "n > there"
+        else:
+            chosen = f"n = 1 AND there {'>' if kind == 'intersect' else '='} 0"
+        listed = ", ".join(f"o{i}" for i in range(len(left.columns)))
+        return (
+            f"SELECT {listed} FROM (SELECT *, row_number() OVER (PARTITION BY {keys}, side) AS n, "
+            f"sum(side) OVER (PARTITION BY {keys}) AS there FROM ({sides}) AS {both}) AS {counted} "
+            f"WHERE side = 0 AND {chosen}"
+        )
 
     def _same(self, left: Query, right: Query) -> tuple[Query, Query]:
         """Both with columns that are held alike."""

@@ -134,3 +134,13 @@ select e.id from emp e join dept d on d.id = e.dept where e.id = 1 for update of
 select count(*) from emp for update
 select distinct dept from emp for update
 select 1 union select 2 for update
+select n from (values (1.0), (2.5), (null), (1.0), (0.0)) t(n) intersect select n from (values (1.0), (1.0), (null), (0.0)) t(n) order by 1
+select n from (values (1.0), (2.5), (null), (1.0)) t(n) intersect all select n from (values (1.0), (1.0), (1.0), (null)) t(n) order by 1
+select n from (values (1.0), (2.5), (null), (1.0)) t(n) except select n from (values (1.0), (3.0)) t(n) order by 1
+select n from (values (1.0), (2.5), (null), (1.0), (1.0)) t(n) except all select n from (values (1.0), (null)) t(n) order by 1
+select count(*), sum(n) from (select n from (values (1.0), (2.50), (7)) t(n) except select n from (values (1.000), (2.5)) t(n)) s
+select count(*) from (select n::int, j from (values (1.0, '{"a": 1, "b": 2}'::jsonb), (2, null)) t(n, j) intersect select n::int, j from (values (1.00, '{"b": 2, "a": 1.0}'::jsonb), (2, null)) t(n, j)) s
+select rtrim(c) from (select 'a '::char(3) as c union all select 'b' except select 'a'::char(5)) s
+select n2 from num except select n from num order by 1
+select n from num except all (select n2 from num intersect select n from num) order by 1
+select count(*) from (select n, n2 from num except select n2, n from num) s
