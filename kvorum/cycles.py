@@ -26,3 +26,10 @@ def calm() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_MAX, _OLDER, _OLDER)
+
+
+def release() -> None:
+    """Behind the last service: Python takes down what it made, and libraries are told so (what is
+    never searched is never taken down, and they complain on stderr).
+    """
+    gc.unfreeze()

@@ -61,6 +61,7 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
     on_ready(node)
     await stop.wait()
     await node.stop()
+    cycles.release()
 
 
 def _at_end_of_stdin(loop: asyncio.AbstractEventLoop, then: Callable[[], object]) -> None:

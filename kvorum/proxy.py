@@ -164,3 +164,4 @@ async def serve(proxy: Proxy, on_ready: Callable[[Proxy], None]) -> None:
             task.cancel()
         await asyncio.wait([starting, stopping])
         await proxy.stop()
+        cycles.release()
