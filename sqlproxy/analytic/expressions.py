@@ -90,6 +90,10 @@ class Around(Protocol):
 
     def subquery(self, expr: SubQuery) -> Sql: ...
 
+    def set_returned(self, call: Call) -> Sql:
+        """One value of the set; the others are in rows of their own."""
+        ...
+
     def grouped(self, expr: Expr) -> Sql | None:
         """What stands for an expression that is grouped by."""
         ...
@@ -148,7 +152,7 @@ class Expressions:
             case SubQuery():
                 return self._around.subquery(expr)
             case Call():
-                raise unsupported(f"the set-returning function {expr.proc.name} here")
+                return self._around.set_returned(expr)
             case _:
                 return self._around.aggregate(expr)
 

@@ -38,6 +38,7 @@ from sqlproxy.front.exprs import (
     SubQuery,
     Window,
     conjuncts,
+    walk,
 )
 from sqlproxy.front.statements import (
     Cte,
@@ -74,6 +75,8 @@ class Frame:
     groups: list[tuple[Expr, Sql]] | None = None
     keys: dict[str, str] = field(default_factory=dict)  # what GROUP BY says, by what stands for it
     inside: int = 0  # of how many aggregates
+    expanding: bool = False  # functions that return sets may stand here: in SELECT's list
+    expanded: list[tuple[Call, Sql]] = field(default_factory=list)  # by GROUP BY: columns of rows
 
 
 @dataclass(slots=True)
@@ -145,6 +148,20 @@ class Selects:
                 return Sql(f"CAST(grouping({listed}) AS INTEGER)", r.INT4, "INTEGER")
             case _:
                 raise unsupported(type(expr).__name__)
+
+    def set_returned(self, call: Call) -> Sql:
+        frame = self._frames[-1]
+        for known, sql in frame.expanded:
+            if known == call:
+                return sql
+        if not frame.expanding:
+            raise unsupported(f"the set-returning function {call.proc.name} here")
+        frame.expanding = False  # but not in its own arguments
+        try:
+            listed = self._set(call)
+        finally:
+            frame.expanding = True
+        return Sql(f"unnest({listed.text})", call.oid, listed.held[:-2])
 
     def grouped(self, expr: Expr) -> Sql | None:
         frame = self._frames[-1] if self._frames else None
@@ -281,6 +298,7 @@ class Selects:
 
     def _simple(self, select: Select, frame: Frame) -> Query:
         sources = [self._item(item, frame, select.conjuncts) for item in select.items]
+        sources += self._expand(select, frame)
         parts = [f"FROM {', '.join(sources)}"] if sources else []
         if select.where is not None:
             parts.append(f"WHERE {self.expressions.text(select.where)}")
@@ -298,7 +316,7 @@ class Selects:
                 parts.append(f"GROUP BY {', '.join(listed)}")
             if select.having is not None:
                 parts.append(f"HAVING {self.expressions.text(select.having)}")
-        targets = [self._target(target.expr) for target in select.targets]
+        targets = self._targets(select, frame)
         locked = self._locked(select)
         targets += [Sql(key, r.BYTEA, "BLOB") for key in locked]
         listed_targets = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(targets))
@@ -350,11 +368,30 @@ class Selects:
             text = f"CASE WHEN grouping({key}) = 0 THEN {text} END"
         return Sql(text, value.oid, value.held)
 
-    def _target(self, expr: Expr) -> Sql:
-        if isinstance(expr, Call) and expr.proc.returns_set:
-            listed = self._set(expr)
-            return Sql(f"unnest({listed.text})", expr.oid, listed.held[:-2])
-        return self.expressions.sql(expr)
+    def _targets(self, select: Select, frame: Frame) -> list[Sql]:
+        frame.expanding = True
+        try:
+            return [self.expressions.sql(target.expr) for target in select.targets]
+        finally:
+            frame.expanding = False
+
+    def _expand(self, select: Select, frame: Frame) -> list[str]:
+        """What GROUP BY groups sets by: an item of FROM that has their values, side by side."""
+        calls: list[Call] = []
+        for expr in select.group:
+            for one in walk(expr):
+                if isinstance(one, Call) and one.proc.returns_set and one not in calls:
+                    calls.append(one)
+        if not calls:
+            return []
+        name = self._name()
+        sets = [self._set(call) for call in calls]
+        frame.expanded = [
+            (call, Sql(f"{name}.o{i}", call.oid, one.held[:-2]))
+            for i, (call, one) in enumerate(zip(calls, sets, strict=True))
+        ]
+        listed = ", ".join(f"unnest({one.text}) AS o{i}" for i, one in enumerate(sets))
+        return [f"LATERAL (SELECT {listed}) AS {name}"]
 
     def _distinct(self, select: Select, targets: Sequence[Sql]) -> str:
         if select.distinct_on:

@@ -52,7 +52,7 @@ from sqlproxy.front.exprs import (
     Subscript,
     walk,
 )
-from sqlproxy.front.functioncalls import FunctionCalls
+from sqlproxy.front.functioncalls import FunctionCalls, no_sets
 from sqlproxy.front.needing import Needs
 from sqlproxy.front.registry import (
     BOOL,
@@ -468,6 +468,10 @@ class Binder:
             if "defresult" in body
             else Const(oid=UNKNOWN, value=None)
         )
+        no_sets(
+            [arg, *conditions, *results, default],
+            "set-returning functions are not allowed in CASE",
+        )
         # PostgreSQL prefers the type of ELSE: it looks at that first.
         oid, converted = self.common([default, *results], "CASE")
         return Case(
@@ -481,6 +485,7 @@ class Binder:
 
     def _coalesce(self, body: Node, scope: Scope) -> Expr:
         args = [self.expr(a, scope) for a in body["args"]]
+        no_sets(args, "set-returning functions are not allowed in COALESCE")
         oid, converted = self.common(args, "COALESCE")
         return Coalesce(
             oid=oid, typmod=_one_typmod(converted), args=tuple(converted), pos=at(body) - 1

@@ -4,7 +4,7 @@ parse_agg.c).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sqlproxy.errors import (
@@ -270,7 +270,7 @@ class FunctionCalls:
             if body.get(key):
                 raise SqlError(WRONG_OBJECT_TYPE, words, position=pos)
         if found.proc.returns_set:
-            if self.forbidden:
+            if self.forbidden and self.forbidden != "GROUP BY":
                 raise SqlError(
                     "0A000",
                     f"set-returning functions are not allowed in {self.forbidden}",
@@ -310,6 +310,12 @@ class FunctionCalls:
                 raise unsupported("FILTER for a window function that is no aggregate", position=pos)
             condition = self.binder.condition(body["agg_filter"], scope, "FILTER")
         star = bool(body.get("agg_star"))
+        inputs = [*args, *(one.expr for one in ordered)]
+        if window:
+            no_sets(inputs, "window function calls cannot contain set-returning function calls", "")
+        else:
+            no_sets(inputs, "aggregate function calls cannot contain set-returning function calls")
+        no_sets([condition], "set-returning functions are not allowed in FILTER", "")
         if window:
             if body.get("agg_distinct"):
                 raise SqlError(
@@ -552,3 +558,14 @@ def orderable(expr: Expr, pos: int) -> None:
 
 def has_aggregate(expr: Expr) -> bool:
     return any(isinstance(e, Aggregate) for e in walk(expr))
+
+
+_LATERAL: Final = "You might be able to move the set-returning function into a LATERAL FROM item."
+
+
+def no_sets(parts: Iterable[Expr | None], message: str, hint: str = _LATERAL) -> None:
+    """Raises SqlError (0A000) if a function that returns a set is called in one of them."""
+    for part in parts:
+        for one in walk(part) if part is not None else ():
+            if isinstance(one, Call) and one.proc.returns_set:
+                raise SqlError("0A000", message, hint=hint, position=one.pos + 1)

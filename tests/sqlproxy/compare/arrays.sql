@@ -74,3 +74,22 @@ select array[1,2,3] || array[]::int[]
 select (select array_agg(e.id order by e.id) from emp e where e.dept = d.id)[1] from dept d order by id
 select max(tags) from emp
 select array_agg(distinct t order by t) from emp, unnest(tags) t
+select unnest(tags) as tag, count(*), min(name) from emp group by 1 order by 1
+select unnest(tags) as tag, count(*) from emp group by tag having count(*) > 1 order by tag
+select unnest(tags) || '!' as x, sum(pay) from emp group by x order by x
+select dept, unnest(tags), count(*) from emp group by 1, 2 order by 1, 2
+select dept, unnest(array_agg(id order by id)) from emp group by dept order by 1, 2
+select unnest(tags) x, sum(count(*)) over () from emp group by 1 order by 1
+select unnest(tags), generate_series(1, 2), count(*) from emp group by 1, 2 order by 1, 2
+select d.name, unnest(e.tags), count(*) from dept d left join emp e on e.dept = d.id group by 1, 2 order by 1, 2
+select unnest(tags) x, count(*) from emp group by rollup(1) order by 1, 2
+select upper(unnest(tags)), id from emp order by id, 1
+select unnest(tags) || unnest(array['1', '2', '3']) from emp where id = 1
+select generate_series(1, 4) / 2 as half, count(*) from emp where id < 3 group by 1 order by 1
+select generate_series(1, 3) / generate_series(0, 2)
+select jsonb_object_keys('{"a": 1, "b": 2}'::jsonb) as key, count(*) from dept group by 1 order by 1
+select case when id > 1 then unnest(tags) end from emp
+select coalesce(unnest(tags), 'x') from emp
+select sum(generate_series(1, 3))
+select lag(unnest(tags)) over () from emp
+select count(*) filter (where unnest(tags) = 'a') from emp
