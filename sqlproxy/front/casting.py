@@ -27,6 +27,8 @@ from sqlproxy.front.scope import Parameters
 from sqlproxy.front.values import Reader, reader
 from sqlproxy.pg.style import Style
 
+MOMENTS: Final = frozenset({DATE, TIME, TIMESTAMP, TIMESTAMPTZ})
+"""Types of which a literal may mean the time when it is read."""
 _MOMENTS: Final = frozenset(("now", "today", "tomorrow", "yesterday"))
 
 
@@ -172,7 +174,7 @@ def _with_unit(text: str, typmod: int) -> str:
 
 def is_moment(text: str, oid: int) -> bool:
     """Whether a literal means the time when it is read: `now`, `today`, …"""
-    return oid in (DATE, TIME, TIMESTAMP, TIMESTAMPTZ) and text.strip().lower() in _MOMENTS
+    return oid in MOMENTS and text.strip().lower() in _MOMENTS
 
 
 def read(oid: int, style: Style) -> Reader:

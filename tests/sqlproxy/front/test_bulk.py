@@ -104,6 +104,54 @@ def test_p1_mixed_literals(seed: int) -> None:
     assert found == wanted
 
 
+# What JSON reads as SQL does, what it refuses, and what it would read in another way.
+NEARLY = [*PLAIN, *(one for one in NOT_PLAIN if one != "$1"), "'[1]'", "'(a)'", "'(['",
+          "'\\u0041'", "'a\\'", "'\"'", "'\t\n'", "'\x7f'", "\u00a01", "-0", "1E2",
+          "-1e-1", "18446744073709551615", "18446744073709551616", "True",
+          "NULL", "'a' ", " 1 ", "[1]", "{}", '"c0"', "'", "''''", "'a''''b'", "()", "1,", "NaN",
+          "'\ud800'", "array[1]", "((1))"]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_p1_literals_that_look_like_json(seed: int) -> None:
+    """A text that is read as JSON would mean something else than as SQL."""
+    rng = random.Random(seed)
+    quick = 0
+    for _ in range(25):
+        kinds = rng.sample(range(len(TYPES)), rng.randint(1, 4))
+        often = [rng.sample(PLAIN[:20] + NEARLY, 3) for _ in kinds]
+        rows = [[rng.choice(some) for some in often] for _ in range(ROWS + rng.randint(0, 3))]
+        if rng.random() < 0.3:
+            rng.choice(rows)[0] = rng.choice(NEARLY)
+        tail = rng.choice(["", "", ";", " ;\n", " returning c0", ";;", ",", ")", "; select 1"])
+        found, wanted, _ = both(insert([f"c{c}" for c in kinds], rows, tail))
+        assert found == wanted, (kinds, rows, tail)
+    rows = [[str(rng.randint(-(1 << 33), 1 << 33)), rng.choice(["'(a, b)'", "'v'", "null"])]
+            for _ in range(ROWS)]  # fmt: skip
+    for kind in ("c2", "c8"):
+        found, wanted, quick = both(insert([kind, "c3"], rows))
+        assert found == wanted
+        assert quick
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_p1_texts_with_a_slip(seed: int) -> None:
+    """A character too few or too many would be overlooked, or told in other words."""
+    rng = random.Random(seed)
+    rows = [
+        [str(n), f"'v ({n}), x'", rng.choice(["true", "null", "-1", "''"])] for n in range(ROWS)
+    ]
+    good = insert(["c0", "c3", "c10" if seed % 2 else "c8"], rows)
+    start = good.index("VALUES")
+    for _ in range(50):
+        text = list(good)
+        for _ in range(rng.choice([1, 1, 2])):
+            at = rng.randrange(start, len(text))
+            text[at : at + rng.choice([0, 1])] = rng.choice([[], *"'\"()[],;\\ 07.-etn:{}\n/*"])
+        found, wanted, _ = both("".join(text))
+        assert found == wanted, "".join(text)
+
+
 @pytest.mark.parametrize("odd", NOT_PLAIN)
 @pytest.mark.parametrize("row", [0, 7, ROWS - 1])
 def test_p1_what_is_not_plain_goes_to_the_parser(odd: str, row: int) -> None:
