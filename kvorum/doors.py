@@ -2,7 +2,7 @@
 
     native protocol        BASE      kv/server/socket_server.py
     HTTP                   BASE+2    kvorum/http, with role http
-    PostgreSQL protocol    BASE+3    kvorum/sql_door.py, with role sql
+    PostgreSQL protocol    BASE+3    kvorum/sql_door.py, or kvorum/sql_processes.py, with role sql
 
 An audited node writes every request to a log of stamps: those of the native port are tapped before
 the dispatcher, the other surfaces sit on a backend that tells the log (kvorum/stamped.py). Without
@@ -26,6 +26,7 @@ from kv.server.tap import Tap
 from kvorum.backend import Backend
 from kvorum.ports import Server
 from kvorum.sql_door import SqlDoor
+from kvorum.sql_processes import NO_PROCESSES, SqlProcesses
 from kvorum.stamped import StampedBackend
 from kvorum.stamps import StampLog
 from kvorum.stamps_native import NativeStamps
@@ -49,6 +50,7 @@ class Doors:
         self._in_background = in_background
         self.native: Server | None = None  # the server of the native port, while it listens
         self._names_of: dict[int, str] = {}
+        self._sql_processes: SqlProcesses | None = None
 
     def surface(self, name: str) -> Backend:
         """The database of the node for one surface; audited if the node is."""
@@ -133,8 +135,24 @@ class Doors:
         await server.start()
         stack.push_async_callback(server.stop)
 
+    def not_ready(self) -> str | None:
+        """Why a surface cannot be served, None if all can."""
+        return None if self._sql_processes is None else self._sql_processes.not_ready()
+
+    def sql_figures(self) -> Mapping[str, int]:
+        """Of the processes that serve SQL, if there are any."""
+        return NO_PROCESSES if self._sql_processes is None else self._sql_processes.figures()
+
     async def _serve_sql(self, stack: contextlib.AsyncExitStack, port: int) -> None:
         store, ports = self._node.store, self._node.ports
+        if self._node.config.sql_processes:
+            processes = SqlProcesses(
+                self._node.config, store.identity.node, ports.timers, ports.rng
+            )
+            processes.open(bound_socket(self._node.config.listen, port))
+            self._sql_processes = processes
+            stack.push_async_callback(processes.close)
+            return
         door = SqlDoor(
             store.kv,
             store.txn,

@@ -251,7 +251,7 @@ class Node:
         """Why the node cannot serve, None if it can."""
         if self._not_ready is not None:
             return self._not_ready
-        return self.store.no_leader()
+        return self.store.no_leader() or self.doors.not_ready()
 
     # ---------------------------------------------------------------------------------- wiring
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from kv.base.ids import TableId
-from kv.base.limits import SQL_SCHEMA_TTL_MS
+from kv.base.limits import SQL_CONNECTIONS_MAX, SQL_SCHEMA_TTL_MS
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.waits import PROCEDURE
 from kvorum.backend import Backend
@@ -69,6 +69,7 @@ class Front:
         *,
         name: bytes = b"",
         home: Path | None = None,
+        connections_max: int = SQL_CONNECTIONS_MAX,
     ) -> None:
         """`name`: of this process, the same after a restart; without one it has a random one.
         `home`: a folder of its own for what is too large for memory; None: one of the system's.
@@ -100,7 +101,9 @@ class Front:
             analytic=self._analytic,
             advisory=self._advisory,
         )
-        self.server = SqlServer(SqlSessions(self.services), clock=clock, rng=rng)
+        self.server = SqlServer(
+            SqlSessions(self.services), clock=clock, rng=rng, connections_max=connections_max
+        )
 
     async def start(self, listener: socket.socket) -> None:
         """Serve on a socket that is bound."""

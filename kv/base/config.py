@@ -38,6 +38,7 @@ from kv.base.limits import (
     PROCEDURE_WORKERS_DEFAULT,
     PROCEDURE_WORKERS_MAX,
     SECRET_CHARS_MIN,
+    SQL_PROCESSES_MAX,
     STORES_MAX,
     TAGS_MAX,
 )
@@ -161,6 +162,14 @@ class NodeConfig:
         bool, Setting("BOOL", of.flag, "Serve the HTTP API, the metrics and the console.")
     ] = True
     sql: Annotated[bool, Setting("BOOL", of.flag, "Serve PostgreSQL's clients.")] = True
+    sql_processes: Annotated[
+        int,
+        Setting(
+            "N",
+            of.integer(0, SQL_PROCESSES_MAX),
+            "Processes that serve PostgreSQL's clients; 0 = the node itself does.",
+        ),
+    ] = 0
     gc_retention_ms: Annotated[
         int,
         Setting("MS", of.integer(1, 365 * _DAY_MS), "How long old versions stay readable."),

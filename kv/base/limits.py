@@ -35,6 +35,7 @@ ENUM_LABELS_MAX: Final = 500  # of a type; all of them stand in each column of i
 FOREIGN_KEYS_MAX: Final = 64  # per table
 REPLICAS_MAX: Final = 9
 STORES_MAX: Final = 64  # node processes of one machine
+SQL_PROCESSES_MAX: Final = 64  # of one node
 TAGS_MAX: Final = 16
 TABLES_MAX: Final = 10_000  # per namespace
 NAMESPACES_MAX: Final = 1_000

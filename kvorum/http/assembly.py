@@ -123,3 +123,4 @@ def add_figures(metrics: Metrics, node: Node) -> None:
     metrics.add("client", store.kv.figures)
     metrics.add("storage", node.storage_figures)
     metrics.add("procedure", node.procedure_figures)
+    metrics.add("sql", node.doors.sql_figures)

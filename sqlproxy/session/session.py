@@ -404,7 +404,7 @@ class SqlSession:
             if change.name == SIGNAL:
                 if change.value is not None:
                     process = int(change.value)
-                    services.roster.signal(self, process, terminate=change.local)
+                    await services.roster.signal(self, process, terminate=change.local)
                     await asyncio.sleep(0)  # if it was this session its statement ends here
                 continue
             role = change.name.lower() == "role"  # names of settings come in any case
@@ -425,7 +425,7 @@ class SqlSession:
         elif self.block.transaction is not None:
             found["txid"] = self.block.transaction.start_ts
         if "pids" in needs.facts or "pg_stat_activity" in " ".join(needs.feeds):
-            found["activity"] = self.services.roster.rows(self, cluster)
+            found["activity"] = await self.services.roster.rows(self, cluster)
         return found
 
     async def fill(self, table: str, columns: Sequence[str], select: s.Select) -> int:

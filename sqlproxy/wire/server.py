@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,12 +58,15 @@ class SqlServer:
         self.secret = rng.token(_SECRET_BYTES)
         self.counters = Counters()
         self.turn = Turns().turn
+        self.gone: Callable[[], None] | None = None  # told when a connection has ended
+        self.elsewhere: Callable[[int, bytes], None] | None = None  # a cancel for another's session
         self._clock = clock
         self._connections_max = connections_max
         self._connections: set[Connection] = set()
         self._unfinished: set[Connection] = set()  # those, and whose session is being closed
         self._keys: dict[int, tuple[bytes, Connection]] = {}
         self._last_process = 0
+        self._first, self._step = 1, 1  # the numbers it gives out
         self._large_bytes = 0
         self._watched: set[Connection] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -87,6 +91,23 @@ class SqlServer:
             )
         address = self._listener.sockets[0].getsockname()
         return int(address[1]) if isinstance(address, tuple) else 0
+
+    def number_by(self, first: int, step: int) -> None:
+        """Give sessions the numbers `first`, `first + step`, …: others have those between."""
+        self._first, self._step = first, step
+
+    async def take(self, client: socket.socket) -> None:
+        """Serve a client that somebody else has accepted."""
+        loop = asyncio.get_running_loop()
+        try:
+            client.setblocking(False)
+            if client.family in (socket.AF_INET, socket.AF_INET6):
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.connect_accepted_socket(lambda: Connection(self), client)
+        except OSError:  # it is gone already
+            client.close()
+            if self.gone is not None:
+                self.gone()
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """No new clients; those at rest are told 57P01 and closed, statements that run may end
@@ -143,6 +164,8 @@ class SqlServer:
         self._connections.discard(connection)
         self._watched.discard(connection)
         self._keys.pop(connection.process, None)
+        if self.gone is not None:
+            self.gone()
 
     def finished(self, connection: Connection) -> None:
         self._unfinished.discard(connection)
@@ -163,7 +186,9 @@ class SqlServer:
     def register(self, connection: Connection, key: bytes) -> int:
         process = self._last_process
         while True:
-            process = process % _PROCESS_MAX + 1
+            process = process + self._step if process else self._first
+            if process > _PROCESS_MAX:
+                process = self._first
             if process not in self._keys:
                 break
         self._last_process = process
@@ -172,6 +197,13 @@ class SqlServer:
 
     def cancel(self, process: int, key: bytes) -> None:
         """Wrong keys are told nothing."""
+        if self.elsewhere is not None and (process - self._first) % self._step:
+            self.elsewhere(process, key)
+        else:
+            self.cancel_here(process, key)
+
+    def cancel_here(self, process: int, key: bytes) -> None:
+        """Of a session of this process."""
         found = self._keys.get(process)
         if found is not None and hmac.compare_digest(found[0], key):
             self.counters.cancels += 1

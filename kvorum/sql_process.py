@@ -1,0 +1,188 @@
+"""One of a node's SQL processes (kvorum/sql_processes.py starts it): sessions over the native
+protocol, for clients whose sockets the node hands over. It keeps nothing.
+
+Its name among those that use declarations (docs/decisions/1023) is the same each time, and no two
+processes may have one name at once: it waits for the lock of its place, which the one before holds
+as long as it lives, even if the node that had started it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import uvloop
+
+from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.errors import KvorumError, Rejected
+from kv.base.limits import DEADLINE_MS_DEFAULT
+from kvorum import cycles, logs
+from kvorum.native import NativeBackend
+from kvorum.sdk import connect_backend
+from kvorum.sql import Front
+from kvorum.sql_channel import (
+    CANCEL,
+    CLIENT,
+    END,
+    GONE,
+    READY,
+    SESSIONS,
+    SETTINGS,
+    STOP,
+    TELL,
+    TOLD,
+    Channel,
+)
+from sqlproxy.session.roster import Told, told_from
+
+_RETRY_S: Final = 0.2
+_ASK_S: Final = 2.0  # the node answers earlier, unless it is busy
+ORPHANED: Final = 3  # exit code: the node is gone
+
+log = logging.getLogger(__name__)
+
+
+class SqlProcess:
+    """See the module. `run` once."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._channel = Channel(sock, self._heard, _orphaned)
+        loop = asyncio.get_running_loop()
+        self._settings: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self._stop = asyncio.Event()
+        self._front: Front | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: dict[int, asyncio.Future[list[Any]]] = {}
+        self._number = 0
+
+    async def run(self) -> None:
+        """Until the node or a signal says so."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        settings = await self._settings
+        logs.configure(settings["log_level"])
+        data, number = Path(settings["data"]), settings["number"]
+        with await asyncio.to_thread(_alone, data, number):
+            backend = await self._found(*settings["address"])
+            if backend is None:
+                return
+            try:
+                await self._serve(backend, settings, data / "sql-temporary" / str(number))
+            finally:
+                await backend.close()
+
+    async def _found(self, host: str, port: int) -> NativeBackend | None:
+        """The node; None: it is not needed any more. Raises Refused: it is of another version."""
+        while not self._stop.is_set():
+            try:
+                return await connect_backend([(host, port)], DEADLINE_MS_DEFAULT)
+            except KvorumError as error:
+                if isinstance(error, Rejected):
+                    raise
+            await asyncio.sleep(_RETRY_S)
+        return None
+
+    async def _serve(self, backend: NativeBackend, settings: dict[str, Any], home: Path) -> None:
+        number, count = settings["number"], settings["count"]
+        front = Front(
+            backend.kv,
+            backend.txn,
+            backend,
+            SystemClock(),
+            SystemRng(),
+            LoopTimers(asyncio.get_running_loop()),
+            name=f"node {settings['node']} sql {number}".encode(),
+            home=home,
+            connections_max=settings["connections_max"],
+        )
+        server = front.server
+        server.number_by(number + 1, count)
+        server.secret = settings["secret"]
+        server.elsewhere = lambda process, key: self._channel.send([CANCEL, process, key])
+        server.gone = lambda: self._channel.send([GONE])
+        front.services.roster.others = self
+        self._front = front
+        try:
+            cycles.calm()
+            self._channel.send([READY])
+            await self._stop.wait()
+        finally:
+            await front.stop()
+
+    # -- sqlproxy.session.roster.Others
+
+    async def sessions(self) -> Sequence[Told]:
+        """Those of the other processes of this node."""
+        self._number += 1
+        number = self._number
+        future = self._asked[number] = asyncio.get_running_loop().create_future()
+        self._channel.send([SESSIONS, number])
+        try:
+            async with asyncio.timeout(_ASK_S):
+                return [told_from(row) for row in await future]
+        except TimeoutError:
+            return []
+        finally:
+            del self._asked[number]
+
+    def end(self, process: int, *, terminate: bool) -> None:
+        self._channel.send([END, process, terminate])
+
+    # -- the node
+
+    def _heard(self, message: list[Any], client: socket.socket | None) -> None:
+        front = self._front
+        match message:
+            case [str(kind), dict(settings)] if kind == SETTINGS:
+                self._settings.set_result(settings)
+            case [str(kind)] if kind == STOP:
+                self._stop.set()
+            case [str(kind)] if kind == CLIENT and front is not None and client is not None:
+                task = asyncio.get_running_loop().create_task(front.server.take(client))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            case [str(kind), int(process), bytes(key)] if kind == CANCEL and front is not None:
+                front.server.cancel_here(process, key)
+            case [str(kind), int(process), bool(terminate)] if kind == END and front is not None:
+                front.services.roster.end(process, terminate=terminate)
+            case [str(kind), int(number)] if kind == TELL:
+                rows = [] if front is None else front.services.roster.told()
+                self._channel.send([TOLD, number, [list(one) for one in rows]])
+            case [str(kind), int(number), list(rows)] if kind == SESSIONS:
+                future = self._asked.get(number)
+                if future is not None and not future.done():
+                    future.set_result(rows)
+
+
+def _orphaned() -> None:
+    """The node is gone: whatever a session waits for would never be told."""
+    os._exit(ORPHANED)
+
+
+def _alone(data: Path, number: int) -> TextIO:
+    """The lock of its place, once nobody else has it."""
+    data.mkdir(parents=True, exist_ok=True)  # a node that keeps nothing has none
+    lock = (data / f"sql-process-{number}.lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+async def _main() -> None:
+    with contextlib.closing(socket.socket(fileno=os.dup(sys.stdin.fileno()))) as sock:
+        await SqlProcess(sock).run()
+
+
+if __name__ == "__main__":
+    uvloop.run(_main())
+    sys.stderr.flush()
+    os._exit(0)  # all is closed; at the interpreter's end DuckDB's module lists what it leaves
