@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from typing import Final
 
 from kv.base.errors import ConditionFailed, InvalidArgument, TooLarge
@@ -43,7 +42,7 @@ from kv.base.limits import (
     VALUE_BYTES_MAX,
 )
 from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT
-from kv.base.ops import Op, put
+from kv.base.ops import Op, put, puts
 from txn.results import Row, ScanPage
 from txn.spill import OpenFile, Spill
 
@@ -171,7 +170,7 @@ class WriteBuffer:
         """`add` of a put for each row: all at once, if none of the keys was mentioned before.
         Raises what it raises; the rows before the one that was refused are buffered then.
         """
-        made = dict(zip(keys, map(put, keys, values, repeat(cond)), strict=True))
+        made = dict(zip(keys, puts(keys, values, cond), strict=True))
         size = sum(map(len, keys)) + sum(map(len, values))
         if len(made) < len(keys) or not self._takes(made, keys, values, size):
             for key, value in zip(keys, values, strict=True):

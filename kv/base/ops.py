@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import repeat
+from typing import NamedTuple, cast
 
 from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT
 
@@ -19,6 +22,12 @@ class Op(NamedTuple):
 
 def put(key: bytes, value: bytes, cond: int | None = None, ttl_ms: int = 0) -> Op:
     return Op(OP_PUT, key, value, cond, ttl_ms)
+
+
+def puts(keys: Iterable[bytes], values: Iterable[bytes], cond: int | None) -> Iterator[Op]:
+    """`put` of many: a named tuple's constructor is Python's, this one is C's."""
+    rows = zip(repeat(OP_PUT), keys, values, repeat(cond), repeat(0))
+    return cast(Iterator[Op], map(partial(tuple.__new__, Op), rows))
 
 
 def delete(key: bytes, cond: int | None = None) -> Op:
