@@ -9,7 +9,8 @@ JSON lines.
 
 One server runs at a time; both keep what they acknowledge (fsync). Client and server share the
 machine's cores; `server_us` is the CPU time of the server's processes per statement, or row.
-Without PostgreSQL 15 (POSTGRES_BIN) only Kvorum is measured.
+Without PostgreSQL 15 (POSTGRES_BIN) only Kvorum is measured. PROCESSES=0,2 measures a node that
+serves SQL itself and one with two SQL processes (`--sql-processes`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from bench.stats import Record, per_op_us
 
 CLIENTS = tuple(int(n) for n in os.environ.get("CLIENTS", "16,64").split(","))
 SECONDS = int(os.environ.get("SECONDS", "5"))
+PROCESSES = tuple(int(n) for n in os.environ.get("PROCESSES", "0").split(","))
 ROWS = 10_000
 POSTGRES_BIN = Path(os.environ.get("POSTGRES_BIN", "/usr/lib/postgresql/15/bin"))
 SCRIPTS = {
@@ -127,15 +129,18 @@ def main() -> None:
     parser.add_argument("kind", nargs="?", choices=sorted(kinds), default="points")
     measured = kinds[parser.parse_args().kind]
     found: list[Record] = []
-    with Node("sql") as node:
-        found += _told(measured("kvorum", node.http_port + 1, node.pid))
+    for count in PROCESSES:
+        options = ("--sql-processes", str(count)) if count else ()
+        system = f"kvorum, {count} processes" if count else "kvorum"
+        with Node("sql", options=options) as node:
+            found += _told(measured(system, node.http_port + 1, node.pid))
     if POSTGRES_BIN.is_dir():
         with postgres() as (port, pid):
             found += _told(measured("postgresql", port, pid))
-    theirs = {_case(one): _rate(one) for one in found if one["system"] != "kvorum"}
+    theirs = {_case(one): _rate(one) for one in found if one["system"] == "postgresql"}
     for one in found:
         other = theirs.get(_case(one))
-        if one["system"] == "kvorum" and other:
+        if one["system"] != "postgresql" and other:
             one["ratio"] = round(_rate(one) / other, 2)
         sys.stdout.write(json.dumps(one) + "\n")
 

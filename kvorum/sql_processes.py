@@ -20,6 +20,7 @@ Deliberately missing: a process that hangs is not looked for, as nobody looks fo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -153,6 +154,9 @@ class SqlProcesses:
                 why = await self._run(one)
             except OSError as error:
                 why = f"it cannot be started: {error.strerror or error}"
+            except Exception as error:  # an application boundary: the others go on
+                log.exception("SQL process %d is not looked after", one.number)
+                why = str(error)
             if self._closing.is_set():
                 return
             self.restarts += 1
@@ -192,7 +196,8 @@ class SqlProcesses:
         finally:
             stopping.cancel()
             if process.returncode is None:
-                process.send_signal(signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGKILL)
             await ended
             self._lost(one)
         code = process.returncode
