@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from kv.mvcc.packed import all_keys
+from kv.mvcc.packed import PackedKeys, all_keys
 from kv.mvcc.records import Lock
 
 _FEW: Final = 16  # of so many keys of a chunk one is searched for; more are looked at together
@@ -94,10 +94,10 @@ class Apart:
 
 def has(lock: Lock, key: bytes) -> bool:
     """Whether a chunk has this key."""
-    if not lock.chunk[0] <= key <= lock.chunk[-1]:
-        return False
-    keys = all_keys(lock.chunk)
-    return keys[bisect_left(keys, key)] == key
+    keys = lock.chunk
+    if isinstance(keys, PackedKeys):
+        return key in keys
+    return keys[0] <= key <= keys[-1] and keys[bisect_left(keys, key)] == key
 
 
 def between(lock: Lock, start: bytes, end: bytes) -> Sequence[bytes]:
