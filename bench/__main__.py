@@ -25,6 +25,7 @@ from bench import (
     split,
     spread,
     stores,
+    traffic,
     transactions,
 )
 from bench.machine import describe
@@ -120,6 +121,9 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--clients", type=_counts, default=[16])
     one.add_argument("--merges", action="store_true", help="merge, too")
 
+    one = command("traffic", "single rows beside COPY FROM and a batch of the Spark sink")
+    one.add_argument("--rows", type=int, default=traffic.ROWS)
+
     one = command("spread", "rising keys loaded into one table of three nodes", reps=1)
     one.add_argument("--rows", type=int, default=spread.ROWS)
     one.add_argument("--bytes-max", type=int, default=spread.BYTES_MAX)
@@ -207,6 +211,8 @@ def _records(args: argparse.Namespace) -> Iterator[Record]:  # noqa: C901 - a ca
             yield from many_procedures.run(args.waiting, args.kinds, reps=args.reps, secs=args.secs)
         case "split":
             yield from split.run(args.clients, merges=args.merges, reps=args.reps, secs=args.secs)
+        case "traffic":
+            yield from traffic.run(args.rows, reps=args.reps, secs=args.secs)
         case "spread":
             for replicas in args.replicas:
                 yield from spread.run(

@@ -28,7 +28,7 @@ from sqlproxy.analytic.analytic import DuckAnalytic
 from sqlproxy.change.jobs import jobs_of
 from sqlproxy.change.presence import Presence
 from sqlproxy.change.waiting import carried_out
-from sqlproxy.pgcatalog.catalog import SystemCatalog
+from sqlproxy.pgcatalog.catalog import Ground, SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
 from sqlproxy.pgcatalog.oids import database as database_oid
@@ -70,6 +70,7 @@ class Front:
         name: bytes = b"",
         home: Path | None = None,
         connections_max: int = SQL_CONNECTIONS_MAX,
+        ground: Ground | None = None,
     ) -> None:
         """`name`: of this process, the same after a restart; without one it has a random one.
         `home`: a folder of its own for what is too large for memory; None: one of the system's.
@@ -80,8 +81,9 @@ class Front:
         self._cluster: tuple[float, Members, Cluster] | None = None
         self._definitions = 0  # that ended: what was read across the end of one is not kept
         self._system = SystemCatalog(
-            f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})", self._providers(), last=self._last
-        )
+            f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})", self._providers(),
+            last=self._last, ground=ground,
+        )  # fmt: skip
         self._analytic = DuckAnalytic(home)
         self._numbers = SequencePool(txn.run, timers)
         self._advisory = advisory.AdvisoryLocks(nodes, timers)

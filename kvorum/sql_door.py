@@ -1,7 +1,8 @@
 """The socket of the PostgreSQL port, until the first client comes: then what serves it is imported.
 
 DuckDB, the parser and their tables cost 60 MB and a second of CPU, which a node that nobody asks in
-SQL does not pay. The import runs in a thread; clients that come meanwhile wait in the socket.
+SQL does not pay. A thread imports them and fills the system catalog's tables, so that running
+traffic goes on; clients that come meanwhile wait in the socket.
 
 An import that fails (a package is missing or broken, no memory or files are left) is the port's
 trouble, not the node's: it is logged, who waits is refused, and whoever comes when RETRY_S have
@@ -27,6 +28,7 @@ from txn.client import TxnClient
 
 if TYPE_CHECKING:
     from kvorum.sql import Front
+    from sqlproxy.pgcatalog.catalog import Ground
 
 _MODULE: Final = "kvorum.sql"
 RETRY_S: Final = 5.0
@@ -89,10 +91,11 @@ class SqlDoor:
     async def _serve(self, sock: socket.socket) -> bool:
         """Whether it does."""
         try:
-            await self._in_thread(_load)
+            made: list[Ground] = []
+            await self._in_thread(lambda: made.append(_ground()))
             if self._closed:
                 return False
-            self._front = _made(*self._parts, name=self._name, home=self._home)
+            self._front = _made(*self._parts, name=self._name, home=self._home, ground=made[0])
         except Exception:  # an application boundary: whatever an import raises
             log.exception("the PostgreSQL port cannot serve: what it needs cannot be loaded")
             return False
@@ -111,8 +114,11 @@ class SqlDoor:
             self._sock.close()
 
 
-def _load() -> None:
+def _ground() -> Ground:
     importlib.import_module(_MODULE)
+    from sqlproxy.pgcatalog.catalog import made_ground
+
+    return made_ground()
 
 
 def _made(*parts: Any, **named: Any) -> Front:

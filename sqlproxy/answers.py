@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from sqlproxy.errors import SqlError
 
 if TYPE_CHECKING:
-    from sqlproxy.pg.copying_columns import Columns
+    from sqlproxy.pg.copying_columns import Part
 
 Row = Sequence[Any]
 Status = Literal["I", "T", "E"]  # idle, in a transaction, in a failed transaction
@@ -149,8 +149,8 @@ class Portal(Protocol):
         """Rows of a COPY FROM STDIN, in the order of `fields`, in user form."""
         ...
 
-    async def take_columns(self, found: Columns) -> None:
-        """The same, column by column."""
+    async def take_parts(self, parts: Sequence[Part]) -> None:
+        """The same, in parts, of which some are column by column."""
         ...
 
     async def finish(self) -> None:

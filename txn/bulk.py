@@ -58,7 +58,7 @@ from txn.grouping import by_partition
 from txn.ports import Kv, Tso
 from txn.resolver import Resolver
 from txn.terms import USUAL, Terms
-from txn.waiting import Backoff, Deadline, sleep
+from txn.waiting import Backoff, Deadline, Rests, sleep
 
 Get: TypeAlias = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
 Rows: TypeAlias = tuple[Sequence[bytes], Sequence[bytes | None] | bytes]
@@ -69,10 +69,20 @@ class BulkTransactions:
     """Begins, asks for and cleans up bulk transactions of one client."""
 
     def __init__(
-        self, kv: Kv, tso: Tso, *, resolver: Resolver, backoff: Backoff, timers: Timers, get: Get
+        self,
+        kv: Kv,
+        tso: Tso,
+        *,
+        resolver: Resolver,
+        backoff: Backoff,
+        timers: Timers,
+        get: Get,
+        loop_s: Callable[[], float] = float,
     ) -> None:
-        """`get`: a point read that finishes what it meets (`TxnClient.get`)."""
-        self.kv, self.tso, self.timers = kv, tso, timers
+        """`get`: a point read that finishes what it meets (`TxnClient.get`). `loop_s`: seconds that
+        the loop's thread has used of a processor.
+        """
+        self.kv, self.tso, self.timers, self._loop_s = kv, tso, timers, loop_s
         self.resolver, self.backoff, self._get = resolver, backoff, get
 
     async def read(self, key: bytes) -> bytes | None:
@@ -180,29 +190,32 @@ class BulkTransactions:
     ) -> bool:
         """`resolve_rows` for who was told by `prewrite_rows` what it laid, and need not have the
         rows. False: not every chunk was there and whole (a run before a crash, a reader that was
-        faster), so go over the rows.
+        faster), so go over the rows. One chunk after the other with rests between them, as behind
+        a load, while others use the loop.
         """
-        whole = True
+        whole, alone = True, False
         waiting = deque(laid)
+        rests = Rests(self.timers, self._loop_s)
 
-        async def some() -> None:
+        async def one(first: bytes, rows: int) -> None:
             nonlocal whole
-            while waiting:
-                first, rows = waiting.popleft()
-                try:
-                    resolved, _ = await self.kv.call(
-                        RESOLVE, first, start_ts, commit_ts, [first], budget_ms=BULK_PART_BUDGET_MS
-                    )
-                except (Reroute, TryLater, UnknownOutcome):
-                    resolved = 0
-                whole = whole and resolved == rows
+            try:
+                resolved, _ = await self.kv.call(
+                    RESOLVE, first, start_ts, commit_ts, [first], budget_ms=BULK_PART_BUDGET_MS
+                )
+            except (Reroute, TryLater, UnknownOutcome):
+                resolved = 0
+            whole = whole and resolved == rows
 
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(BULK_PIECES_IN_FLIGHT_MAX):
-                    tasks.create_task(some())
-        except* KvorumError as failed:
-            raise failed.exceptions[0] from None
+        while waiting:
+            began = self.timers.monotonic()
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for _ in range(min(len(waiting), BULK_PIECES_IN_FLIGHT_MAX if alone else 1)):
+                        tasks.create_task(one(*waiting.popleft()))
+            except* KvorumError as failed:
+                raise failed.exceptions[0] from None
+            alone = not waiting or not await rests.rest(self.timers.monotonic() - began)
         return whole
 
 

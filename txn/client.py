@@ -94,8 +94,9 @@ class TxnClient:
         self._writer = BatchWriter(kv, self.reader.now, self.coordinator, timers, rng)
         self._backoff = Backoff(timers, rng, first_ms=RETRY_WAIT_MS_FIRST, max_ms=RETRY_WAIT_MS_MAX)
         self.bulk = BulkTransactions(
-            kv, tso, resolver=self.resolver, backoff=self._backoff, timers=timers, get=self.get
-        )
+            kv, tso, resolver=self.resolver, backoff=self._backoff, timers=timers, get=self.get,
+            loop_s=loop_s,
+        )  # fmt: skip
 
     async def close(self, drain_s: float = _DRAIN_S) -> None:
         """Finish what runs in the background, at most `drain_s`; readers heal the rest."""

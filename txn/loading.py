@@ -20,15 +20,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from kv.base.errors import KvorumError, TxnAborted
 from kv.base.limits import (
     LOAD_IN_FLIGHT_MAX,
-    LOAD_REST_MS_MAX,
     LOAD_SCANS_LOOK_MS,
-    LOAD_YIELDS_MS,
-    LOOP_LOOK_MS,
     TXN_LIFETIME_MS_MAX,
 )
 from kv.base.methods import COMMITTED
@@ -37,9 +33,7 @@ from txn.bulk import BulkTransaction, BulkTransactions
 from txn.cutting import row_runs
 from txn.refusals import too_old, unknown
 from txn.terms import Terms
-from txn.waiting import Background, Deadline, others_use, sleep
-
-_RESTS: Final = 4  # as long as a chunk took
+from txn.waiting import Background, Deadline, Rests, sleep
 
 
 class Load:
@@ -178,9 +172,9 @@ class Load:
         go on, so long: they have somebody who waits.
         """
         timers, left, pages = self._bulk.timers, LOAD_IN_FLIGHT_MAX, 0
-        yields = Deadline(timers, LOAD_YIELDS_MS)
+        rests = Rests(timers, self._loop_s)
         for key in keys:
-            while pages != (pages := self.pages()) and not yields.passed:
+            while pages != (pages := self.pages()) and not rests.yields.passed:
                 await sleep(timers, LOAD_SCANS_LOOK_MS / 1000)
             began = timers.monotonic()
             try:
@@ -189,8 +183,5 @@ class Load:
                 left -= 1
                 if not left:
                     return
-            rest_s = timers.monotonic() - began
-            if await others_use(timers, self._loop_s, LOOP_LOOK_MS):
-                rest_s *= 1 if yields.passed else _RESTS
-                await sleep(timers, min(rest_s, LOAD_REST_MS_MAX / 1000))
+            await rests.rest(timers.monotonic() - began)
         self._bulk.resolver.forget_load(self.start_ts)

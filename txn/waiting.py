@@ -9,9 +9,11 @@ from collections.abc import Callable, Coroutine
 from math import ceil
 from typing import Any, Final
 
+from kv.base.limits import LOAD_REST_MS_MAX, LOAD_YIELDS_MS, LOOP_LOOK_MS
 from kv.base.ports import Rng, Timers
 
 _OTHERS_MIN: Final = 0.1  # of a processor: who uses less is nobody
+_RESTS: Final = 4  # as long as a piece took
 
 
 async def sleep(timers: Timers, delay_s: float) -> None:
@@ -60,6 +62,25 @@ class Deadline:
     @property
     def passed(self) -> bool:
         return self.left_ms() == 0
+
+
+class Rests:
+    """Of the cleaning behind a load, which nobody waits for: beside others it rests four times as
+    long as it worked; and as long as it worked when that has lasted, since what is locked takes
+    memory.
+    """
+
+    def __init__(self, timers: Timers, loop_s: Callable[[], float]) -> None:
+        self._timers, self._loop_s = timers, loop_s
+        self.yields = Deadline(timers, LOAD_YIELDS_MS)
+
+    async def rest(self, worked_s: float) -> bool:
+        """Whether others use the loop."""
+        if not await others_use(self._timers, self._loop_s, LOOP_LOOK_MS):
+            return False
+        rest_s = worked_s if self.yields.passed else worked_s * _RESTS
+        await sleep(self._timers, min(rest_s, LOAD_REST_MS_MAX / 1000))
+        return True
 
 
 class Backoff:

@@ -169,7 +169,8 @@ SQL_READ_AHEAD_BYTES: Final = 256 * KiB  # of messages behind the one that is wo
 SQL_OUTPUT_BYTES: Final = 256 * KiB  # of replies; then the statement waits for its client
 SQL_FETCH_ROWS: Final = 1_000  # that are asked of a statement at once
 SQL_ENCODE_ROWS: Final = 128  # rows that are encoded before the bytes are looked at
-SQL_COPY_BATCH_BYTES: Final = 256 * KiB  # of COPY FROM STDIN that are handed on at once
+SQL_COPY_BATCH_BYTES: Final = 256 * KiB  # of COPY FROM STDIN that are handed on at once …
+SQL_COPY_SLICE_BYTES: Final = 32 * KiB  # … and so many read before others have the loop
 SQL_STATEMENTS_MAX: Final = 10_000  # prepared by one client
 SQL_PORTALS_MAX: Final = 1_000  # open in one transaction
 SQL_ERROR_FIELD_CHARS_MAX: Final = 16 * KiB  # of each part of an error
@@ -183,7 +184,7 @@ DEADLINE_MS_MAX: Final = 120_000
 ENTRY_BYTES_MAX: Final = 32 * MiB
 RESHAPE_BYTES_MAX: Final = 16 * MiB
 """Of intents and guards that lie on both sides of the key of a split: each is written anew."""
-ENTRY_TARGET_BYTES: Final = 4 * MiB  # an open entry is sealed above this
+ENTRY_TARGET_BYTES: Final = MiB  # an open entry is sealed above this
 # a leader that was deposed waits so long to hear what became of its last entry; then it is unknown
 UNSETTLED_MS: Final = 300
 QUEUE_REQUESTS_MAX: Final = 50_000  # per partition; above it: BUSY
@@ -493,6 +494,7 @@ SQL_HELD_ROWS_MAX: Final = 100_000  # of a cursor that outlives its transaction
 SQL_COPY_BATCH_ROWS: Final = 1_000  # of INSERT … SELECT that are written at once
 SQL_LOAD_ROWS_MIN: Final = 5_000  # a COPY of fewer is an ordinary transaction
 SQL_LOAD_BYTES_MIN: Final = 4 * MiB  # … and one of fewer bytes, in one piece
+SQL_LOAD_SLICE_ROWS: Final = 500  # of a larger one that are encoded before others have the loop
 SQL_ROLES_MAX: Final = 10_000
 SQL_COMMENT_CHARS_MAX: Final = 10_000  # of COMMENT ON: every node reads it with the schema
 SQL_VALUE_BYTES_MAX: Final = 256 * MiB  # that a function makes, e.g. repeat
@@ -563,7 +565,7 @@ assert BATCH_BYTES_MAX < HTTP_BODY_BYTES_MAX < FRAME_BYTES_MAX, "a legal batch m
 assert BATCH_BYTES_MAX < SQL_MESSAGE_BYTES_MAX < SQL_INPUT_BYTES_MAX, "a legal batch is a statement"
 assert SQL_LARGE_BYTES < SQL_MESSAGE_BYTES_MAX
 assert SQL_SMALL_MESSAGE_BYTES_MAX < SQL_READ_AHEAD_BYTES < SQL_LARGE_BYTES
-assert SQL_COPY_BATCH_BYTES < SQL_MESSAGE_BYTES_MAX
+assert SQL_COPY_SLICE_BYTES <= SQL_COPY_BATCH_BYTES < SQL_MESSAGE_BYTES_MAX
 assert SQL_ENCODE_ROWS <= SQL_FETCH_ROWS <= SCAN_ROWS_MAX
 assert SQL_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SCAN_ROWS <= SCAN_ROWS_MAX

@@ -35,6 +35,9 @@ class Columns:
         return list(zip(*self.columns, strict=True))
 
 
+Part = Columns | Sequence[Sequence[Any]]
+"""Some rows of a COPY, column by column or row by row."""
+
 _INTEGERS: Final = re.compile(r"[-+0-9\n]*")
 _FLOATS: Final = re.compile(r"[-+.0-9\n]*")
 _DATES: Final = re.compile(r"(?:\d{4}-\d\d-\d\d\n)*", re.ASCII)

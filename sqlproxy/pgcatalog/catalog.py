@@ -19,7 +19,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 import duckdb
@@ -46,7 +46,7 @@ from sqlproxy.pgcatalog.coercion import FAILURE
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Session
 from sqlproxy.pgcatalog.functions import INFORMATION, MANY, SCALAR
 from sqlproxy.pgcatalog.relations import Relations
-from sqlproxy.pgcatalog.static import CATALOG, KVORUM, SCHEMAS, load
+from sqlproxy.pgcatalog.static import CATALOG, KVORUM, SCHEMAS, Static, load
 from sqlproxy.pgcatalog.store import Store, arrow
 from sqlproxy.pgcatalog.translation import Translated, translate, uses
 from sqlproxy.pgcatalog.views import VIEWS, Provider, Told, rows
@@ -175,6 +175,20 @@ class Answer:
     changes: tuple[Change, ...] = ()
 
 
+class Ground(NamedTuple):
+    """What one stands on, whatever is declared: half a second of CPU, so a thread makes it."""
+
+    static: Static
+    relations: Relations
+    store: Store
+
+
+def made_ground() -> Ground:
+    static = load()
+    relations = Relations(static)
+    return Ground(static, relations, Store(static, relations))
+
+
 class SystemCatalog:
     """`providers`: name of a kvorum view, or of one of relations.FED → its rows as maps. `version`:
     what version() says. `last`: the value that a sequence gave out last, None: none yet.
@@ -186,10 +200,9 @@ class SystemCatalog:
         providers: Mapping[str, Provider] | None = None,
         executor: Executor | None = None,
         last: Callable[[SequenceRow], Awaitable[int | None]] | None = None,
+        ground: Ground | None = None,
     ) -> None:
-        self._static = load()
-        self._relations = Relations(self._static)
-        self._store = Store(self._static, self._relations)
+        self._static, self._relations, self._store = ground or made_ground()
         self._version = version
         self._providers, self._last = dict(providers or {}), last
         self._executor = executor

@@ -15,13 +15,18 @@ declared at the end is what it was bound to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from kv.base.errors import WriteConflict
-from kv.base.limits import SQL_COPY_BATCH_BYTES, SQL_LOAD_BYTES_MIN, SQL_LOAD_ROWS_MIN
+from kv.base.limits import (
+    SQL_COPY_BATCH_BYTES,
+    SQL_LOAD_BYTES_MIN,
+    SQL_LOAD_ROWS_MIN,
+    SQL_LOAD_SLICE_ROWS,
+)
 from kv.base.ops import check
 from sqlproxy import catalog
 from sqlproxy.answers import Row
@@ -30,7 +35,7 @@ from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.reading import Touched
 from sqlproxy.fast.writing import InsertPlan, Outcome
 from sqlproxy.front import statements as s
-from sqlproxy.pg.copying_columns import Columns
+from sqlproxy.pg.copying_columns import Columns, Part
 from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.prepared import Prepared
 from sqlproxy.session.running import Job, reserve
@@ -41,11 +46,12 @@ if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
 _TAKES_MIN: Final = SQL_LOAD_BYTES_MIN // SQL_COPY_BATCH_BYTES
-_RUNS_MAX: Final = 8  # sorted runs of hashes, before they are merged
 
 
 class Twins:
-    """Whether a key came before: sorted runs of hashes, merged when they are many."""
+    """Whether a key came before: sorted runs of hashes, each more than twice as long as the next,
+    so that all of them are merged seldom, and a million hashes never because of some thousand.
+    """
 
     def __init__(self) -> None:
         self._runs: list[np.ndarray[Any, Any]] = []
@@ -62,9 +68,10 @@ class Twins:
                 twice = run[other[at] == run]
         if twice.size:
             return int(np.flatnonzero(hashes == twice[0])[-1])
-        self._runs.append(run)
-        if len(self._runs) > _RUNS_MAX:
-            self._runs = [np.sort(np.concatenate(self._runs))]
+        runs = self._runs
+        while runs and len(runs[-1]) <= 2 * len(run):
+            run = np.sort(np.concatenate((runs.pop(), run)), kind="stable")  # timsort: one merge
+        runs.append(run)
         return None
 
 
@@ -97,17 +104,17 @@ class Loader:
         self._env: Env | None = None
         self._numbers: Numbers | None = None
 
-    async def take_columns(self, found: Columns) -> int:
-        """`take` of rows that come column by column."""
+    async def take_parts(self, parts: Sequence[Part]) -> int:
+        """`take` of rows in parts, of which some are column by column."""
         if self._load is None:
-            return await self.take(found.rows())
-        await self._add(found.columns, found.count)
-        return found.count
+            rows = [one.rows() if isinstance(one, Columns) else one for one in parts]
+            return await self.take([row for some in rows for row in some])
+        return await self._add(parts)
 
     async def take(self, rows: Sequence[Row]) -> int:
         """The next rows. Raises SqlError, KvorumError."""
         if self._load is not None:
-            await self._add(list(zip(*rows, strict=True)), len(rows))
+            await self._add([rows])
         elif not self._may_load:
             await self._insert(rows)
         else:
@@ -116,7 +123,7 @@ class Loader:
             if len(self._held) >= SQL_LOAD_ROWS_MIN or self._takes >= _TAKES_MIN:
                 held, self._held = self._held, []
                 await self._begin()
-                await self._add(list(zip(*held, strict=True)), len(held))
+                await self._add([held])
         return len(rows)
 
     async def finish(self) -> None:
@@ -166,21 +173,32 @@ class Loader:
         writer = self._writer = self._declared.writer(self._plan.table)
         session.outcomes[:] = [Outcome(writers=[writer])]  # what a refused condition means
 
-    async def _add(self, columns: Sequence[Sequence[Any]], count: int) -> None:
-        writer, env, numbers = self._writer, self._env, self._numbers
-        assert self._load is not None
+    async def _add(self, parts: Sequence[Part]) -> int:
+        """Encoded slice by slice, and sent together: a message is one chunk of intents. Others have
+        the loop between two slices.
+        """
+        writer, load, env, numbers = self._writer, self._load, self._env, self._numbers
+        assert load is not None
         assert writer is not None
         assert env is not None
         assert numbers is not None
+        count = sum(part.count if isinstance(part, Columns) else len(part) for part in parts)
         for name, each in sorted(self._plan.numbers(writer).items()):
             await reserve(self._session, self._declared, numbers, name, each * count)
-        columns = self._plan.columns(writer, env, columns, count)
-        for part in writer.encoded(columns):
-            if part.absent:
-                at = self._twins.setdefault(part.keys[0][:4], Twins()).met(part.keys)
+        made: dict[tuple[bytes, bool], tuple[list[bytes], list[bytes]]] = {}
+        for columns, rows in _slices(parts):
+            for part in writer.encoded(self._plan.columns(writer, env, columns, rows)):
+                keys, values = made.setdefault((part.keys[0][:4], part.absent), ([], []))
+                keys += part.keys
+                values += part.values
+            await self._session.services.turns.turn()
+        for (prefix, absent), (keys, values) in made.items():
+            if absent:
+                at = self._twins.setdefault(prefix, Twins()).met(keys)
                 if at is not None:
-                    raise self._twice(writer, part.keys[at])
-            await self._load.add(part.keys, part.values, absent=part.absent)
+                    raise self._twice(writer, keys[at])
+            await load.add(keys, values, absent=absent)
+        return count
 
     @staticmethod
     def _twice(writer: TableWriter, key: bytes) -> SqlError:
@@ -199,3 +217,13 @@ class Loader:
                 details={"database": database, "bound": self._declared.version},
             )
         await load.commit([check(key, version)])
+
+
+def _slices(parts: Sequence[Part]) -> Iterator[tuple[Sequence[Sequence[Any]], int]]:
+    """Rows column by column, and how many."""
+    for part in parts:
+        columns = part.columns if isinstance(part, Columns) else list(zip(*part, strict=True))
+        count = part.count if isinstance(part, Columns) else len(part)
+        for at in range(0, count, SQL_LOAD_SLICE_ROWS):
+            end = min(count, at + SQL_LOAD_SLICE_ROWS)
+            yield [column[at:end] for column in columns], end - at

@@ -14,7 +14,7 @@ from kv.base.limits import SQL_FETCH_ROWS, SQL_HELD_ROWS_MAX
 from sqlproxy.answers import CopyFormat, Field, Row
 from sqlproxy.change.presence import Use
 from sqlproxy.errors import LIMIT_EXCEEDED, SqlError
-from sqlproxy.pg.copying_columns import Columns
+from sqlproxy.pg.copying_columns import Part
 
 Batches = AsyncIterator[Sequence[Row]]
 
@@ -98,7 +98,7 @@ class Portal:
     async def take(self, rows: Sequence[Row]) -> None:
         raise AssertionError("not a COPY FROM STDIN")
 
-    async def take_columns(self, found: Columns) -> None:
+    async def take_parts(self, parts: Sequence[Part]) -> None:
         raise AssertionError("not a COPY FROM STDIN")
 
     async def finish(self) -> None:
@@ -154,8 +154,8 @@ class Rows(Protocol):
         """How many there were."""
         ...
 
-    async def take_columns(self, found: Columns) -> int:
-        """The same, column by column."""
+    async def take_parts(self, parts: Sequence[Part]) -> int:
+        """The same, in parts, of which some are column by column."""
         ...
 
     async def finish(self) -> None:
@@ -201,8 +201,8 @@ class CopyIn:
     async def take(self, rows: Sequence[Row]) -> None:
         self._count += await self._guard(self._rows.take(rows))
 
-    async def take_columns(self, found: Columns) -> None:
-        self._count += await self._guard(self._rows.take_columns(found))
+    async def take_parts(self, parts: Sequence[Part]) -> None:
+        self._count += await self._guard(self._rows.take_parts(parts))
 
     async def finish(self) -> None:
         await self._guard(self._rows.finish())

@@ -1,8 +1,9 @@
 """COPY FROM STDIN and TO STDOUT: messages of the client ↔ rows of the portal.
 
-In: pieces are put together until SQL_COPY_BATCH_BYTES are there, read, and handed on; while the
-portal works, the client's next pieces wait in its socket. CopyFail and any error end the COPY; the
-pieces that still come behind an error are thrown away by the conversation.
+In: pieces are put together until SQL_COPY_BATCH_BYTES are there, read slice by slice, between which
+others have the loop, and handed on; while the portal works, the client's next pieces wait in its
+socket. CopyFail and any error end the COPY; the pieces that still come behind an error are thrown
+away by the conversation.
 Out: a message per row, as clients expect it; the portal is asked for more only when the client has
 read what came before.
 """
@@ -14,6 +15,7 @@ from typing import Final, Protocol
 
 from kv.base.limits import (
     SQL_COPY_BATCH_BYTES,
+    SQL_COPY_SLICE_BYTES,
     SQL_ENCODE_ROWS,
     SQL_FETCH_ROWS,
     SQL_MESSAGE_BYTES_MAX,
@@ -21,7 +23,7 @@ from kv.base.limits import (
 from sqlproxy.answers import CopyFormat, Portal
 from sqlproxy.errors import LIMIT_EXCEEDED, QUERY_CANCELED, SqlError
 from sqlproxy.pg.copying import reader
-from sqlproxy.pg.copying_columns import Columns
+from sqlproxy.pg.copying_columns import Part
 from sqlproxy.pg.copying_out import TRAILER, batch_writer, header
 from sqlproxy.pg.style import Style
 from sqlproxy.wire import codec
@@ -49,6 +51,7 @@ class CopyIn:
         self._reader = reader(of, fields, style, SQL_MESSAGE_BYTES_MAX)
         self._pieces: list[bytes] = []
         self._bytes = 0
+        self._slice = SQL_COPY_SLICE_BYTES  # more while one row is longer
         door.out += codec.copy_response(b"G", of.kind == "binary", len(fields))
 
     async def run(self) -> None:
@@ -81,11 +84,18 @@ class CopyIn:
     async def _hand_on(self) -> None:
         data = b"".join(self._pieces)
         self._pieces, self._bytes = [], 0
-        found = self._reader.feed_many(data)
-        if isinstance(found, Columns):
-            await self._portal.take_columns(found)
-        elif found:
-            await self._portal.take(found)
+        parts: list[Part] = []
+        at = 0
+        while at < len(data):
+            at, before = at + self._slice, at
+            if found := self._reader.feed_many(data[before:at]):
+                parts.append(found)
+                self._slice = SQL_COPY_SLICE_BYTES
+            else:  # what is kept of a row would be looked at over and over
+                self._slice = min(2 * self._slice, SQL_COPY_BATCH_BYTES)
+            await self._door.turn()
+        if parts:
+            await self._portal.take_parts(parts)
 
 
 class CopyOut:

@@ -733,7 +733,7 @@ def test_the_largest_batches_fit_an_entry(n: int, key_bytes: int, value_bytes: i
 def test_commands_that_fit_an_entry_each_but_not_together_take_two() -> None:
     """Both were refused by the log, with everybody else in the entry."""
     node = Node()
-    keys = [b"tab.k%05d" % i + b"k" * 1600 for i in range(6_500)]
+    keys = [b"tab.k%05d" % i + b"k" * 1600 for i in range(6_700)]
     node.call(methods.WRITE, b"tab.k", [put_op(key) for key in keys], 0, 0)
     entries = node.manager.partition_counters.entries
     first = send_put(node, b"tab.a", bytes(ENTRY_TARGET_BYTES - 100_000))

@@ -132,6 +132,39 @@ def test_p10_the_cleaning_of_a_load_leaves_the_loop_to_others() -> None:
     assert took[0.01] * 2 < took[0.5] < took[0.01] * 6, took
 
 
+def test_o6_the_cleaning_of_a_batch_leaves_the_loop_to_others() -> None:
+    """Whoever reads single rows beside a batch of Spark would wait for two chunks each time."""
+    keys = sorted(KEYS)
+    took: dict[float, float] = {}
+
+    async def scene(loop: SimLoop, world: RealWorld, share: float) -> None:
+        client = world.client(Wire(loop, world.kv(), latency_ms=20))
+        bulk = client.bulk
+        bulk._loop_s = lambda: loop.time() * share
+        transaction = bulk.begin(await bulk.fresh_ts(), keys[0])
+        await transaction.prewrite([put(keys[0], VALUES[0])])
+        laid: list[tuple[bytes, int]] = []
+        at = range(1, len(keys), 100)
+        for i in at:
+            await transaction.prewrite_rows(keys[i : i + 100], VALUES[i : i + 100], laid)
+        await transaction.close()
+        start_ts = transaction.start_ts
+        _, version = await bulk.commit(start_ts, keys[0], transaction.min_commit_ts)
+        assert len(laid) >= len(at)
+        began = loop.time()
+        assert await bulk.resolve_laid(laid, start_ts, version)
+        took[share] = (loop.time() - began) / len(laid)
+        assert world.locked() == keys[:1]
+        await bulk.resolve(keys[:1], start_ts, version)
+        assert not await bulk.resolve_laid(laid, start_ts, version), "there is nothing any more"
+        await client.close()
+
+    for share in (0.01, 0.5):
+        play(partial(scene, share=share))
+    # Alone two are under way; else each is followed by a rest of four times as long.
+    assert took[0.01] * 5 < took[0.5] < took[0.01] * 14, took
+
+
 def test_p10_the_cleaning_of_a_load_waits_for_scans_but_not_for_ever() -> None:
     """A query right behind a COPY would share the interpreter with the cleaning; or who asks one
     query after the other would keep a million keys locked in memory.

@@ -22,7 +22,7 @@ from typing import Any
 from sqlproxy.answers import Answered, Channel, CopyFormat, Done, Field, Notice, Row, Status
 from sqlproxy.errors import SqlError
 from sqlproxy.pg import oids, text
-from sqlproxy.pg.copying_columns import Columns
+from sqlproxy.pg.copying_columns import Columns, Part
 from sqlproxy.wire.scram import make_verifier
 
 _CAST = re.compile(
@@ -118,8 +118,9 @@ class FakePortal:
     async def take(self, rows: Sequence[Row]) -> None:
         self._taken += rows
 
-    async def take_columns(self, found: Columns) -> None:
-        await self.take(found.rows())
+    async def take_parts(self, parts: Sequence[Part]) -> None:
+        for found in parts:
+            await self.take(found.rows() if isinstance(found, Columns) else found)
 
     async def finish(self) -> None:
         self.session.shared.copied += self._taken
