@@ -1,7 +1,7 @@
 """The batch that fills, the log entry that it becomes, and who waits for it.
 
 Bytes of an entry: [crc32 of the rest, little-endian 4][msgpack of the list]
-    1               format
+    1               format; 3: the same, with packed chunk intents (kv/mvcc/packed.py) among others
     rows            [[key, cur record or nil = forget, hist key or nil, hist record or nil], …]
                     sorted by key, in evaluation order within a key
     others          [[family, key, value or nil = delete], …] in evaluation order
@@ -29,11 +29,13 @@ from kv.base.errors import Corruption
 from kv.base.limits import SHIP_OLD_BYTES_MAX
 from kv.base.timestamps import MAX
 from kv.mvcc.guards import At, Guard
+from kv.mvcc.packed import PackedKeys
 from kv.mvcc.records import Lock, Row, TxnRecord
 from kv.mvcc.view import Mutations
 from kv.partition.apart import Apart
 
 FORMAT: Final = 1
+FORMAT_PACKED: Final = 3  # 2 is that of kv/partition/shapes.py
 FORGOTTEN: Final = b""  # in `pending`: the key has no cur record any more
 ROW_OVERHEAD: Final = 600  # of a plain put: its headers and the largest shipped old version
 OTHER_OVERHEAD: Final = 32  # msgpack's own bytes of a row, from above
@@ -66,6 +68,7 @@ class Entry:
         "number",
         "old_versions",
         "others",
+        "packed",
         "parked",
         "pending",
         "prewrites",
@@ -91,6 +94,7 @@ class Entry:
         self.gone: dict[int, Lock] = {}
         self.apart = Apart()  # the new ones that overlap no other in here …
         self.scattered: dict[bytes, Lock] = {}  # … and the keys of those that do
+        self.packed = False  # whether any of them is, or was, of packed rows
         self.txns: dict[tuple[bytes, int], TxnRecord | None] = {}
         self.guards: dict[At, Guard | None] = {}
         self.top_ts = 0
@@ -182,6 +186,7 @@ class Entry:
                     del self.scattered[key]
         for lock in m.laid:
             self.laid[id(lock)] = lock
+            self.packed = self.packed or isinstance(lock.chunk, PackedKeys)
             if not self.apart.add(lock):
                 self.scattered.update(dict.fromkeys(lock.chunk, lock))
 
@@ -207,7 +212,8 @@ class Entry:
                 for row in self.rows
             ]
         self.old_versions, self.live_bytes = old, live
-        body = _pack([FORMAT, shipped, self.others, self.top_ts, self.safepoint, [old, live]])
+        format_ = FORMAT_PACKED if self.packed else FORMAT
+        body = _pack([format_, shipped, self.others, self.top_ts, self.safepoint, [old, live]])
         command: bytes = _U32.pack(crc32(body)) + body
         return command
 
@@ -254,9 +260,9 @@ def decode(command: bytes | memoryview, where: str) -> Decoded:
             details={"file": where},
         )
     version, rows, others, top_ts, safepoint, (old, live) = msgpack.unpackb(body, use_list=False)
-    if version != FORMAT:
+    if version not in (FORMAT, FORMAT_PACKED):
         raise Corruption(
-            f"log entry of {where} has format {version}, this program reads {FORMAT}: "
+            f"log entry of {where} has format {version}, this program reads {FORMAT_PACKED}: "
             "start the version of Kvorum that wrote it",
             details={"file": where},
         )

@@ -22,7 +22,8 @@ from typing import Final
 from kv.base.errors import InvalidArgument
 from kv.storage.engine import FAMILIES_SINCE
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # 2: chunk intents may be packed (kv/mvcc/records.py), in tables and logs
+_OLDER: Final = frozenset({1})  # that are read, too; who opens one makes it of this format
 FORMAT_FILE: Final = "KVORUM"
 PID_FILE: Final = "KVORUM.pid"
 _MAGIC: Final = "kvorum storage "
@@ -65,7 +66,8 @@ class DirectoryLock:
 def check_format(path: Path, families: Sequence[str]) -> None:
     """Accept the directory of a database with these families, or claim an empty one.
 
-    One that lacks families of a later release (`engine.FAMILIES_SINCE`) is accepted and marked: the
+    One of an older format is accepted and marked as of this one, so that older programs refuse it
+    from then on; as is one that lacks families of a later release (`engine.FAMILIES_SINCE`): the
     database makes them when it is opened. Raises InvalidArgument if it holds something else:
     another format, other families, foreign files.
     """
@@ -81,21 +83,23 @@ def check_format(path: Path, families: Sequence[str]) -> None:
             details={"path": str(path)},
         ) from error
     first, _, rest = text.partition("\n")
-    if first != f"{_MAGIC}{FORMAT}":
+    older = first in {f"{_MAGIC}{number}" for number in _OLDER}
+    if first != f"{_MAGIC}{FORMAT}" and not older:
         raise InvalidArgument(
             f"data directory {path} has the format {first[:80]!r}; this program reads "
-            f"'{_MAGIC}{FORMAT}': use the version of Kvorum that wrote it",
+            f"'{_MAGIC}{FORMAT}' and older ones: use the version of Kvorum that wrote it",
             details={"path": str(path), "found": first[:80], "supported": FORMAT},
         )
     found = rest.split()
-    if set(found) < set(families) and set(families) - set(found) <= FAMILIES_SINCE:
-        write_format(path, families)
-    elif sorted(found) != sorted(families):
+    grown = set(found) < set(families) and set(families) - set(found) <= FAMILIES_SINCE
+    if not grown and sorted(found) != sorted(families):
         raise InvalidArgument(
             f"data directory {path} holds the families {rest.strip()!r}, not "
             f"{' '.join(families)!r}: it belongs to another part of a node",
             details={"path": str(path), "found": found, "expected": list(families)},
         )
+    if grown or older:
+        write_format(path, families)
 
 
 def write_format(path: Path, families: Sequence[str]) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 import msgpack
 import pytest
 
 from kv.base import limits
-from kv.base.errors import InvalidArgument, KeyLocked, Moved, TooLarge
-from kv.base.methods import BLIND, COMMIT, PREWRITE, PREWRITE_ROWS, RESOLVE
+from kv.base.errors import Corruption, InvalidArgument, KeyLocked, Moved, TooLarge
+from kv.base.methods import BLIND, COMMIT, OP_PUT, PREWRITE, PREWRITE_ROWS, RESOLVE
 from kv.base.ops import put
 from kv.mvcc.records import Lock
 from kv.mvcc.view import Mutations
-from kv.partition.entry import Entry, size_of
+from kv.partition.entry import Entry, decode, size_of
 from kv.partition.locks import LockMirror
 from tests.mvcc.store import packed
 from tests.partition.node import Node
@@ -234,3 +235,23 @@ def test_o3_first_versions_in_columns_are_rows() -> None:
         )
         assert entry.all_fresh == (m is columns)
     assert told[0] == told[1] == told[2]
+
+
+def test_d3_an_entry_says_that_it_has_packed_intents() -> None:
+    """A replica of an older program would end with words of nobody; one of this program would read
+    an entry that it does not understand.
+    """
+    keys, m, entry = [k("k1"), k("k2")], Mutations(), Entry(1)
+    lock = Lock(5, OP_PUT, 1_000, ANCHOR, 0, None, tuple(keys))
+    if PACKED:
+        own, values = packed(keys, [b"v", None], len(TABLE))
+        m.set_packed(lock._replace(chunk=own), own, values)
+    else:
+        m.set_chunk(lock, [b"v", None])
+    entry.add(m, size_of(m))
+    command = entry.seal()
+    assert command[5] == (3 if PACKED else 1)
+    assert decode(command, "here").others == tuple(m.others)
+    newer = command[4:5] + b"\x04" + command[6:]
+    with pytest.raises(Corruption, match="start the version of Kvorum that wrote it"):
+        decode(crc32(newer).to_bytes(4, "little") + newer, "here")

@@ -44,7 +44,7 @@ def test_another_format_is_refused_and_untouched(tmp_path: Path) -> None:
     make(tmp_path)
     file = tmp_path / directory.FORMAT_FILE
     text = file.read_text()
-    for other in (text.replace("storage 1", "storage 2"), "", "\x00\xff"):
+    for other in (text.replace("storage 2", "storage 3"), "", "\x00\xff"):
         file.write_text(other)
         before = sorted(os.listdir(tmp_path))
         with pytest.raises(InvalidArgument, match="format"):
@@ -52,6 +52,22 @@ def test_another_format_is_refused_and_untouched(tmp_path: Path) -> None:
         assert sorted(os.listdir(tmp_path)) == before
     file.write_text(text)
     RocksEngine(tmp_path, ("a",)).close()
+
+
+def test_an_older_format_is_read_and_marked(tmp_path: Path) -> None:
+    """Data of before could not be opened any more; or a program of before would open data that it
+    cannot read, and end with words of nobody.
+    """
+    make(tmp_path)
+    file = tmp_path / directory.FORMAT_FILE
+    text = file.read_text()
+    assert "storage 2" in text
+    file.write_text(text.replace("storage 2", "storage 1"))
+    with pytest.raises(InvalidArgument, match="belongs to another part"):
+        RocksEngine(tmp_path, ("a", "b"))
+    assert "storage 1" in file.read_text(), "what is refused is not marked"
+    RocksEngine(tmp_path, ("a",)).close()
+    assert file.read_text() == text
 
 
 def test_other_families_are_refused(tmp_path: Path) -> None:
