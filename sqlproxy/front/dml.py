@@ -108,7 +108,8 @@ class Writes:
             columns = columns[:count]
         else:
             select = self.queries.select(source, scope, decide=False)
-            columns = self._fit(columns, named, len(select.targets), select.targets[-1].expr)
+            last = select.targets[-1].expr if select.targets else None
+            columns = self._fit(columns, named, len(select.targets), last)
             select, conversions = self._from_select(select, columns)
         conflict = self._conflict(body.get("onConflictClause"), target)
         returning, fields = self._returning(body, into)
@@ -153,14 +154,14 @@ class Writes:
 
     @staticmethod
     def _fit(
-        columns: tuple[TableColumn, ...], named: bool, count: int, last: Expr
+        columns: tuple[TableColumn, ...], named: bool, count: int, last: Expr | None
     ) -> tuple[TableColumn, ...]:
         """The columns that get the values; without names fewer values may come."""
         if count > len(columns):
             raise SqlError(
                 SYNTAX_ERROR,
                 "INSERT has more expressions than target columns",
-                position=last.pos + 1,
+                position=last.pos + 1 if last is not None else 0,
             )
         if named and count < len(columns):
             raise SqlError(SYNTAX_ERROR, "INSERT has more target columns than expressions")

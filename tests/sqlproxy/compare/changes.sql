@@ -172,3 +172,4 @@ call nope()
 create temp table q (a int)
 listen x
 do $$ begin end $$
+insert into seq select returning v, n ;; insert into seq select from dept where id < 3 returning v ;; insert into seq (id) select
