@@ -158,12 +158,15 @@ class Loader:
         return self._lists(arrow_rows.stored_columns(self.table, keys, values, self._wanted))
 
     def _lists(self, arrays: list[pa.Array]) -> list[pa.Array]:
-        """Lists were made of values in user form: their elements may be held as text."""
+        """Lists were made of values in user form: their elements may be held as text. Those of
+        intervals are as they are held, and Arrow gives no Interval back.
+        """
         found = []
         for i, column, array in zip(self.used, self._columns, arrays, strict=True):
             if column.resolved.element:
-                item = self._source.item.columns[i]
-                array = array_of(array.to_pylist(), item.oid, self._source.held[i])
+                oid, held_as = self._source.item.columns[i].oid, self._source.held[i]
+                if array.type != arrow(held_as):
+                    array = array_of(array.to_pylist(), oid, held_as)
             found.append(array)
         return found
 

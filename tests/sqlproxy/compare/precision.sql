@@ -27,3 +27,4 @@ create table nothing (a timestamp(-1))
 create table nothing (a interval day(3))
 create table nothing (a interval(3) day)
 select '2024-01-01 00:00:00.5'::timestamp(0), '1999-12-31 23:59:59.5'::timestamp(0), '1999-12-31 23:59:59.5+00'::timestamptz(0), '12:00:00.55'::time(1), '-0.55 s'::interval(1), '1960-02-29 12:00:00.0005'::timestamp(3)
+insert into moments (id, spans) values (7, '{1.5 s,null}'), (8, '{2 s,null}'), (9, '{}') ;; select spans, count(*) from moments group by spans order by 2, 1 ;; select a.id, b.spans from moments a join moments b on a.id = b.id where a.id > 6 order by a.id
