@@ -393,7 +393,8 @@ def from_text(column: Column | None) -> Callable[[Any], Any]:
     from sqlproxy.pg.oids import by_name
     from sqlproxy.pg.text import reader
 
-    return reader(by_name(column.type)[0].oid)
+    of, typmod = by_name(column.type)
+    return reader(of.oid, typmod=typmod)
 
 
 def from_value(column: Column | None) -> Callable[[Any], Any]:
@@ -414,7 +415,8 @@ def _value(kind: Any, read: Callable[[str], Any], value: Any) -> Any:
         from sqlproxy.pg.oids import by_name
         from sqlproxy.pg.text import reader
 
-        inner = reader(by_name(kind.element.name)[0].oid)
+        of, typmod = by_name(kind.element.name)
+        inner = reader(of.oid, typmod=typmod)
         return [None if v is None else _value(kind.element, inner, v) for v in value]
     if kind.base in ("json", "jsonb"):
         return read(json.dumps(value, default=str))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from sqlproxy.errors import CANNOT_COERCE, DATATYPE_MISMATCH, SqlError
@@ -80,7 +78,7 @@ class Coercer:
             pos=expr.pos,
         )
 
-    def _literal(self, expr: Const, target: int, pos: int) -> Expr:
+    def _literal(self, expr: Const, target: int, pos: int, typmod: int = -1) -> Expr:
         if expr.value is None:
             return Const(oid=target, value=None, pos=expr.pos)
         if is_moment(expr.value, target):
@@ -92,7 +90,7 @@ class Coercer:
                 pos=expr.pos,
             )
         try:
-            value = read(target, self.style)(expr.value)
+            value = read(target, self.style, typmod)(expr.value)
         except SqlError as error:
             if error.position == 0 and expr.pos >= 0:
                 error.position = expr.pos + 1
@@ -125,8 +123,7 @@ class Coercer:
             isinstance(expr, Const) and expr.oid == UNKNOWN and expr.value is not None
             and target == INTERVAL and typmod >= 0
         ):  # fmt: skip
-            literal = replace(expr, value=_with_unit(expr.value, typmod))
-            return self.fit(self._literal(literal, target, pos), typmod, context == EXPLICIT)
+            return self.fit(self._literal(expr, target, pos, typmod), typmod, context == EXPLICIT)
         found = self.coerce(expr, target, context, pos)
         return None if found is None else self.fit(found, typmod, context == EXPLICIT)
 
@@ -152,34 +149,14 @@ class Coercer:
         return found
 
 
-_FIELDS: Final = (
-    (1 << 12, "second"),
-    (1 << 11, "minute"),
-    (1 << 10, "hour"),
-    (1 << 3, "day"),
-    (1 << 1, "month"),
-    (1 << 2, "year"),
-)
-
-
-def _with_unit(text: str, typmod: int) -> str:
-    """INTERVAL '1' DAY: a bare number counts the smallest unit that the type names."""
-    fields = typmod >> 16 & 0x7FFF
-    if fields != 0x7FFF and re.fullmatch(r"\s*[-+]?\d+(\.\d*)?\s*", text):
-        for bit, unit in _FIELDS:
-            if fields & bit:
-                return f"{text} {unit}"
-    return text
-
-
 def is_moment(text: str, oid: int) -> bool:
     """Whether a literal means the time when it is read: `now`, `today`, …"""
     return oid in MOMENTS and text.strip().lower() in _MOMENTS
 
 
-def read(oid: int, style: Style) -> Reader:
+def read(oid: int, style: Style, typmod: int = -1) -> Reader:
     """What reads a literal of a type. Raises 0A000: literals of that type are not known here."""
-    return reader(oid, style)
+    return reader(oid, style, typmod)
 
 
 Coerce = Callable[[Any], Any]

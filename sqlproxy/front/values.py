@@ -122,10 +122,10 @@ def _same(text: str) -> str:
 
 
 @lru_cache(maxsize=512)
-def reader(oid: int, style: Style) -> Reader:
+def reader(oid: int, style: Style, typmod: int = -1) -> Reader:
     """What reads the text of a type. Raises 0A000: values of that type do not exist here."""
     if element := element_of(oid):
-        return arrays.array_reader(reader(element, style))
+        return arrays.array_reader(reader(element, style, typmod))
     match oid:
         case 1082:
             return lambda text: datetimes.read_date(text, style)
@@ -135,6 +135,8 @@ def reader(oid: int, style: Style) -> Reader:
             return lambda text: datetimes.read_timestamp(text, style)
         case 1184:
             return lambda text: datetimes.read_timestamptz(text, style)
+        case 1186 if typmod >= 0:
+            return intervals.reader_of(typmod)
         case _:
             pass
     if found := _READERS.get(oid):

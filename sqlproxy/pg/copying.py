@@ -70,7 +70,7 @@ class _Lines:
     ) -> None:
         self._of = of
         self._names = [field.name for field in fields]
-        self._readers = [text.reader(field.oid, style) for field in fields]
+        self._readers = [text.reader(field.oid, style, field.typmod) for field in fields]
         self._piece_bytes_max = piece_bytes_max
         self._rest = b""
         self._line = 0  # number of the last line that was begun

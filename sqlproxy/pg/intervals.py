@@ -5,16 +5,21 @@
 In: the same, verbose (`@ 1 minute ago`), ISO 8601 (`P1Y2M3DT4H5M6.7S`, `P0001-02-03T04:05:06`), the
 SQL standard's (`1-2`, `3 4:05:06`). Fractions go on to the next smaller unit: of a year to months,
 of a month (30 days) and week to days, of a day to time.
+
+Where the type names fields, they say what a number without a unit counts (`'5'` of an `interval
+hour`), and that `'1:30'` of an `interval minute to second` has no hours.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import ROUND_HALF_DOWN, Decimal
+from functools import partial
 from typing import Final
 
 from sqlproxy.errors import INVALID_DATETIME, SqlError
-from sqlproxy.interval import Interval
+from sqlproxy.interval import ALL_FIELDS, Interval, fields_named, fields_text
 from sqlproxy.pg.style import SPACES
 
 _DAY_US: Final = 86_400_000_000
@@ -91,11 +96,15 @@ def write_interval(value: Interval) -> str:
     return " ".join(parts)
 
 
-def read_interval(text: str) -> Interval:
+_MINUTE_TO_SECOND: Final = fields_named("minute to second")
+
+
+def read_interval(text: str, fields: int = ALL_FIELDS) -> Interval:
+    """`fields`: of the type that it is read for; what they do not name is not cut."""
     stripped = text.strip(SPACES)
     if stripped.lower() in ("infinity", "-infinity"):
         raise _syntax(text)
-    sums = _Sums(text)
+    sums = _Sums(text, fields)
     if stripped[:1] == "P":
         _iso(stripped, sums)
     else:
@@ -103,9 +112,15 @@ def read_interval(text: str) -> Interval:
     return sums.interval()
 
 
+def reader_of(typmod: int) -> Callable[[str], Interval]:
+    return partial(read_interval, fields=typmod >> 16 & ALL_FIELDS)
+
+
 class _Sums:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, fields: int) -> None:
         self.text = text
+        self.short = fields == _MINUTE_TO_SECOND  # a clock of two numbers has no hours
+        self.unit = fields_text(fields).rpartition(" ")[2] or "second"  # of a number without one
         self.months = 0
         self.days = 0
         self.us = 0
@@ -163,8 +178,10 @@ class _Sums:
 
 
 def _verbose(text: str, sums: _Sums) -> None:
-    """A number waits for its unit: days before a time, seconds at the end, if it has none."""
-    number = ""
+    """A number waits for its unit: days before a time, at the end the smallest unit of the type,
+    if it has none; days, too, before such a number of hours.
+    """
+    number = days = ""
     ago = False  # wherever it stands
     at = 0
     while at < len(text):
@@ -173,6 +190,10 @@ def _verbose(text: str, sums: _Sums) -> None:
             raise _syntax(sums.text)
         at = found.end()
         token, kind = found[0], found.lastgroup
+        if kind == "blank":
+            continue
+        if days:
+            raise _syntax(sums.text)
         if kind == "word":
             ago = _word(token, number, sums) or ago
             number = ""
@@ -181,14 +202,23 @@ def _verbose(text: str, sums: _Sums) -> None:
                 sums.add_once("day", number)
             number = ""
             _clock(token.replace(" ", ""), sums)
-        elif kind != "blank":
-            if number:
-                raise _syntax(sums.text)
-            number = token.replace(" ", "") if kind == "number" else _years(token, sums)
-    if number:
-        sums.add_once("second", number)
+        elif number and (kind == "years" or sums.unit != "hour"):
+            raise _syntax(sums.text)
+        elif kind == "years":
+            _years(token, sums)
+        else:
+            days, number = number, token.replace(" ", "")
+    _last(days, number, sums)
     if ago:
         sums.negate()
+
+
+def _last(days: str, number: str, sums: _Sums) -> None:
+    """What no unit came for."""
+    if days:
+        sums.add_once("day", days)
+    if number:
+        sums.add_once(sums.unit, number)
 
 
 def _word(word: str, number: str, sums: _Sums) -> bool:
@@ -202,10 +232,10 @@ def _word(word: str, number: str, sums: _Sums) -> bool:
 
 
 def _clock(token: str, sums: _Sums) -> None:
-    """H:MM, H:MM:SS.f; M:SS.f if there is a point behind the second number."""
+    """H:MM, H:MM:SS.f; M:SS.f if there is a point behind the second number, or the type says so."""
     sign = "-" if token[0] == "-" else ""
     pieces = token.lstrip("+-").split(":")
-    if len(pieces) == 2 and "." in pieces[1]:
+    if len(pieces) == 2 and ("." in pieces[1] or sums.short):
         pieces.insert(0, "0")
     hour, minute, second = (*pieces, "0")[:3]
     if int(minute) > 59 or Decimal(second) > 60:
@@ -215,15 +245,14 @@ def _clock(token: str, sums: _Sums) -> None:
     sums.add_once("second", sign + second)
 
 
-def _years(token: str, sums: _Sums) -> str:
-    """Y-M; no number is left waiting."""
+def _years(token: str, sums: _Sums) -> None:
+    """Y-M."""
     sign = "-" if token[0] == "-" else ""
     year, month = token.lstrip("+-").split("-")
     if int(month) > 11:
         raise _overflow(sums.text)
     sums.add_once("year", sign + year)
     sums.add_once("month", sign + month)
-    return ""
 
 
 def _iso(text: str, sums: _Sums) -> None:

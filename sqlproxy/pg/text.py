@@ -21,7 +21,7 @@ from sqlproxy import enums
 from sqlproxy.errors import INVALID_PARAMETER, SqlError, unsupported
 from sqlproxy.pg import datetimes, numbers, oids
 from sqlproxy.pg.arrays import array_reader, array_writer
-from sqlproxy.pg.intervals import read_interval, write_interval
+from sqlproxy.pg.intervals import read_interval, reader_of, write_interval
 from sqlproxy.pg.jsons import read_json, read_jsonb
 from sqlproxy.pg.style import DEFAULT, SPACES, Style, invalid_syntax
 
@@ -225,8 +225,12 @@ _STYLED: Final[dict[int, Callable[[str, Style], Any]]] = {
 }
 
 
-def reader(oid: int, style: Style = DEFAULT) -> Reader:
-    """Raises SqlError for a type that does not exist here."""
+def reader(oid: int, style: Style = DEFAULT, typmod: int = -1) -> Reader:
+    """Of an interval, `typmod` says what its text means, and cuts nothing. Raises SqlError for a
+    type that does not exist here.
+    """
+    if oid == oids.INTERVAL and typmod >= 0:
+        return reader_of(typmod)
     if oid in _READERS:
         return _READERS[oid]
     if oid in _STYLED:
@@ -240,7 +244,7 @@ def reader(oid: int, style: Style = DEFAULT) -> Reader:
     element = oids.element_of(oid)
     if element is None:
         raise no_such_type(oid)
-    return array_reader(reader(element.oid, style))
+    return array_reader(reader(element.oid, style, typmod))
 
 
 def _read_styled(read: Callable[[str, Style], Any], style: Style, text: str) -> Any:

@@ -91,6 +91,21 @@ def test_p3_times_are_rounded_whatever_way_they_come(db: psycopg.Connection, way
     ]
 
 
+def test_c4_copy_reads_what_the_fields_of_an_interval_mean(db: psycopg.Connection) -> None:
+    """COPY took a bare number of an `interval hour` for seconds, and cut it to nothing."""
+    db.execute("CREATE TABLE f (h interval hour, m interval minute to second, d interval day[])")
+    cursor = db.cursor()
+    for end, line in (
+        ("", "5\t1:30\t{3}\n"),
+        (" (FORMAT csv)", "5,1:30,{3}\n"),
+        ("", "5\t1:30\t{3}\n" * 300),
+    ):
+        with cursor.copy(f"COPY f FROM STDIN{end}".encode()) as copy:
+            copy.write(line)
+    found = db.execute("SELECT h::text, m::text, d::text, count(*) FROM f GROUP BY 1, 2, 3")
+    assert found.fetchall() == [("05:00:00", "00:01:30", '{"3 days"}', 302)]
+
+
 def test_q2_a_column_is_rounded_when_its_precision_falls(db: psycopg.Connection) -> None:
     """Old rows keep digits that the type no longer has; or a wider type rewrites the table."""
     db.execute(

@@ -27,4 +27,10 @@ create table nothing (a timestamp(-1))
 create table nothing (a interval day(3))
 create table nothing (a interval(3) day)
 select '2024-01-01 00:00:00.5'::timestamp(0), '1999-12-31 23:59:59.5'::timestamp(0), '1999-12-31 23:59:59.5+00'::timestamptz(0), '12:00:00.55'::time(1), '-0.55 s'::interval(1), '1960-02-29 12:00:00.0005'::timestamp(3)
+select interval '1:30' minute to second, interval '1 2:03' minute to second, interval '-2:03' minute to second, interval '1:02:03' minute to second, interval '1:30' hour to minute, interval '1:30'
+select interval '1 2' hour, interval '1.5 2' day to hour, interval '1 day 5' hour, interval '1 year 2' month, interval '1 day 5' minute, '{5,1:30}'::interval hour[]
+select interval '1 day 5' day
+select interval '1 2' minute
+select interval '1 2 ago' hour
+insert into moments (id, y, d, m) values (7, '1 year 2', '1 2', '1 hour 5') returning y, d, m
 insert into moments (id, spans) values (7, '{1.5 s,null}'), (8, '{2 s,null}'), (9, '{}') ;; select spans, count(*) from moments group by spans order by 2, 1 ;; select a.id, b.spans from moments a join moments b on a.id = b.id where a.id > 6 order by a.id
