@@ -68,13 +68,23 @@ _VIEWS: Final = """
     JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind = 'v' AND n.nspname = 'public' ORDER BY c.oid"""
 _COMMENTS: Final = """
-    SELECT c.relkind, c.relname, a.attname, d.description FROM pg_description d
+    SELECT c.relkind, c.relname, a.attname, d.description, coalesce(t.relname, c.relname)
+    FROM pg_description d
     JOIN pg_class c ON c.oid = d.objoid JOIN pg_namespace n ON n.oid = c.relnamespace
     LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid AND d.objsubid > 0
+    LEFT JOIN pg_index i ON i.indexrelid = c.oid LEFT JOIN pg_class t ON t.oid = i.indrelid
     WHERE n.nspname = 'public' ORDER BY c.oid, d.objsubid"""
+_COMMENTS_ON_CONSTRAINTS: Final = """
+    SELECT k.conname, c.relname, d.description FROM pg_description d
+    JOIN pg_constraint k ON k.oid = d.objoid JOIN pg_class c ON c.oid = k.conrelid
+    WHERE d.classoid = 'pg_constraint'::regclass ORDER BY c.oid, k.conname"""
 _GRANTS: Final = """
     SELECT table_name, grantee, privilege_type FROM information_schema.role_table_grants
     WHERE table_schema = 'public' AND grantor <> grantee ORDER BY 1, 2, 3"""
+_GRANTS_ON_SEQUENCES: Final = """
+    SELECT c.relname, CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE r.rolname END, a.privilege_type
+    FROM pg_class c, aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
+    WHERE c.relkind = 'S' AND a.grantee <> c.relowner ORDER BY 1, 2, 3"""
 _KINDS: Final = {"r": "TABLE", "v": "VIEW", "S": "SEQUENCE", "i": "INDEX"}
 
 
@@ -146,6 +156,12 @@ class _Declared:
             for name, role, privilege in self._rows(_GRANTS)
             if table in ("", name)
         ]
+        names = {one[0] for one in self.sequences}
+        self.last += [
+            f"GRANT {privilege} ON SEQUENCE {_name(name)} TO {_grantee(role)}"
+            for name, role, privilege in self._rows(_GRANTS_ON_SEQUENCES)
+            if name in names
+        ]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Declared) and (self.first, self.last, self.tables) == (
@@ -193,8 +209,8 @@ class _Declared:
 
     def _comments(self, table: str) -> Iterator[str]:
         tables = {name for name, _ in self.tables}
-        for kind, name, column, text in self._rows(_COMMENTS):
-            if kind not in _KINDS or (table and name not in tables):
+        for kind, name, column, text, of in self._rows(_COMMENTS):
+            if kind not in _KINDS or (table and of not in tables):
                 continue
             what = (
                 f"COLUMN {_name(name)}.{_name(column)}"
@@ -202,6 +218,9 @@ class _Declared:
                 else f"{_KINDS[kind]} {_name(name)}"
             )
             yield f"COMMENT ON {what} IS {_text(text)}"
+        for name, of, text in self._rows(_COMMENTS_ON_CONSTRAINTS):
+            if of in tables:
+                yield f"COMMENT ON CONSTRAINT {_name(name)} ON {_name(of)} IS {_text(text)}"
 
 
 def _rows(connection: psycopg.Connection, table: str, columns: Sequence[str], write: Write) -> int:

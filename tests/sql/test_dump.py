@@ -36,6 +36,8 @@ CREATE VIEW on_view AS SELECT * FROM big WHERE name <> 'zz';
 COMMENT ON TABLE orders IS 'it''s a \ table';
 COMMENT ON COLUMN orders.note IS 'N';
 COMMENT ON VIEW on_view IS 'V';
+COMMENT ON INDEX orders_note IS 'I';
+COMMENT ON CONSTRAINT orders_usr_fkey ON orders IS 'its ''user';
 INSERT INTO "Users" (name, m, b, arr, "or der", n, ts, j, f, iv, c, ms) VALUES
   ('ann', 'happy', '\x00ff10', '{1,NULL,3}', E'a\tb\\c', 1.5, '2024-01-02 03:04:05.6789',
    '{"a": [1, null]}', 'NaN', '1 day 02:03:04.567', 'ab', '{sad,NULL}'),
@@ -54,6 +56,10 @@ ASKED = (
     "SELECT conname, contype, pg_get_constraintdef(oid) FROM pg_constraint ORDER BY 1",
     "SELECT table_name, grantee, privilege_type FROM information_schema.role_table_grants"
     " WHERE grantee = 'dump_reader' ORDER BY 1, 2, 3",
+    "SELECT conname, obj_description(oid, 'pg_constraint') FROM pg_constraint ORDER BY 1",
+    "SELECT obj_description('orders_note'::regclass)",
+    "SELECT has_sequence_privilege('dump_reader', 'plain', 'USAGE'),"
+    " has_sequence_privilege('dump_reader', 'plain', 'UPDATE')",
     "SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute"
     " WHERE attrelid = '\"Users\"'::regclass AND attnum > 0 ORDER BY attnum",
     "SELECT sequencename, start_value, increment_by, max_value, cycle, last_value"
@@ -78,6 +84,7 @@ def filled(sql: Sql) -> psycopg.Connection:
     if not db.execute("SELECT 1 FROM pg_roles WHERE rolname = 'dump_reader'").fetchall():
         db.execute("CREATE ROLE dump_reader")
     db.execute('GRANT SELECT, INSERT ON "Users" TO dump_reader')
+    db.execute("GRANT USAGE, SELECT ON SEQUENCE plain TO dump_reader")
     return db
 
 
