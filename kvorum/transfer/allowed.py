@@ -20,7 +20,7 @@ import os
 import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.transfer import jdbc
@@ -73,7 +73,7 @@ def _check_node(target: str, listed: Sequence[str] | None) -> None:
     if listed is None or scheme in STORES:
         return
     if not is_local(target):
-        if "::" in target or scheme.removeprefix(PREFIX) in _FILES or ".." in target.split("/"):
+        if "::" in target or scheme.removeprefix(PREFIX) in _FILES or _climbs(target):
             raise InvalidArgument(
                 f"{target!r}: nodes take no chains of URLs, no '..', and their own files as"
                 " file:///… alone; without --on-nodes the command takes them"
@@ -88,6 +88,14 @@ def _check_node(target: str, listed: Sequence[str] | None) -> None:
         raise InvalidArgument(f"{target!r} is no path: {error}") from error
     if not any(os.path.commonpath((root, path)) == root for root in roots):
         raise _not_listed(target, listed)
+
+
+def _climbs(target: str) -> bool:
+    """Whether a server may read a part of it as the directory above: some decode it, take \\ for a
+    slash, or cut what is behind a semicolon.
+    """
+    parts = re.split(r"[/\\]", unquote(target))
+    return any(part.partition(";")[0].strip() == ".." for part in parts)
 
 
 def _below(listed: str, target: str) -> bool:

@@ -275,6 +275,8 @@ def test_u3_nodes_use_only_listed_urls() -> None:
         "fsspec+file:///etc", "fsspec+local:///etc", "fsspec+sftp://store/backups",
     ):  # fmt: skip
         assert _refusal(bad, listed), bad
+    for climbing in ("%2e%2e", ".%2E", "..%2fx", "a%2f..", "..\\x", "..;a=b"):
+        assert "no chains" in str(_refusal(f"https://data/a/{climbing}/x", listed)), climbing
     assert "no chains" in str(_refusal("filecache::https://data/x", ["filecache::https://data"]))
 
 
