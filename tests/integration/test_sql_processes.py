@@ -50,6 +50,7 @@ def _connect(node: NodeProcess, **more: Any) -> psycopg.Connection:
 @pytest.fixture
 def pair(machine: NodeProcess) -> Iterator[tuple[psycopg.Connection, psycopg.Connection]]:
     """Two sessions in two processes."""
+    _patiently(lambda: _served(machine) == (COUNT, 0))
     with _connect(machine) as one, _connect(machine) as other:
         assert _place(one) != _place(other)
         yield one, other
@@ -77,6 +78,12 @@ def _figures(node: NodeProcess) -> dict[str, float]:
         lines = answer.read().decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("kvorum_sql_"))
     return {name: float(value) for name, value in pairs}
+
+
+def _served(node: NodeProcess) -> tuple[float, float]:
+    """Processes that serve, and their clients."""
+    found = _figures(node)
+    return found["kvorum_sql_processes"], found["kvorum_sql_clients"]
 
 
 def _broken(conn: psycopg.Connection) -> bool:
@@ -112,7 +119,7 @@ def test_p14_clients_are_shared_out_and_numbered_apart(machine: NodeProcess) -> 
     """All clients in one process would be what there was without processes, and two sessions of
     one number could not be told apart.
     """
-    _patiently(lambda: _figures(machine)["kvorum_sql_clients"] == 0)
+    _patiently(lambda: _served(machine) == (COUNT, 0))
     clients = [_connect(machine) for _ in range(3 * COUNT)]
     try:
         places = [_place(one) for one in clients]
@@ -121,15 +128,11 @@ def test_p14_clients_are_shared_out_and_numbered_apart(machine: NodeProcess) -> 
         assert len(set(numbers)) == len(numbers)
         told = [one.execute("SELECT pg_backend_pid()").fetchall() for one in clients]
         assert told == [[(number,)] for number in numbers]
-        assert _figures(machine) == {
-            "kvorum_sql_processes": COUNT,
-            "kvorum_sql_processes_restarted_total": 0,
-            "kvorum_sql_clients": 3 * COUNT,
-        }
+        assert _served(machine) == (COUNT, 3 * COUNT)
     finally:
         for one in clients:
             one.close()
-    _patiently(lambda: _figures(machine)["kvorum_sql_clients"] == 0)
+    _patiently(lambda: _served(machine) == (COUNT, 0))
 
 
 def test_p14_definitions_are_seen_at_once_by_the_other_process(
@@ -174,18 +177,22 @@ def test_p9_transactions_of_two_processes_that_conflict_are_told(
     assert one.execute("SELECT n FROM counted").fetchall() == [(101,)]
 
 
-def test_p10_a_cancel_request_finds_its_session(machine: NodeProcess) -> None:
+def test_p10_a_cancel_request_finds_its_session(
+    pair: tuple[psycopg.Connection, psycopg.Connection], machine: NodeProcess
+) -> None:
     """It comes over a connection of its own, which any process may get: Ctrl-C would do nothing."""
-    with _connect(machine) as one, _connect(machine) as other:
-        for conn in (one, other):
-            for extra in range(COUNT):  # so that the next connection goes to either process
-                held = [_connect(machine) for _ in range(extra)]
+    running = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)'"
+    busy = running + " AND state = 'active'"
+    with _connect(machine) as watcher:
+        for extra in range(COUNT):  # so that the next connection goes to either process
+            held = [_connect(machine) for _ in range(extra)]
+            for conn in pair:
                 sleeper = _Sleeper(conn)
-                time.sleep(0.2)
+                _patiently(lambda: watcher.execute(busy).fetchall() == [(1,)])
                 conn.cancel()
                 assert sleeper.ended() == "57014"
-                for more in held:
-                    more.close()
+            for more in held:
+                more.close()
 
 
 def test_p10_sessions_of_other_processes_are_listed_and_ended(
@@ -206,6 +213,7 @@ def test_p10_sessions_of_other_processes_are_listed_and_ended(
     assert one.execute("SELECT pg_terminate_backend(%s)", [numbers[1]]).fetchall() == [(True,)]
     _patiently(lambda: _broken(other))
     _patiently(lambda: len(one.execute(listed, [numbers]).fetchall()) == 1)
+    _patiently(lambda: _served(machine) == (COUNT, 1))
     one.execute("CREATE ROLE nobody LOGIN")
     where = f"host=127.0.0.1 port={machine.base + 3} user=nobody dbname=postgres"
     with psycopg.connect(where, autocommit=True) as conn:
@@ -217,33 +225,27 @@ def test_p10_sessions_of_other_processes_are_listed_and_ended(
     assert not _broken(one)
 
 
-def test_p14_a_killed_process_takes_its_own_sessions_along(machine: NodeProcess) -> None:
+def test_p14_a_killed_process_takes_its_own_sessions_along(
+    pair: tuple[psycopg.Connection, psycopg.Connection], machine: NodeProcess
+) -> None:
     """The others would end, too; or nobody would be served, or no table changed, from then on."""
+    one, other = pair
     restarted = _figures(machine)["kvorum_sql_processes_restarted_total"]
-    with _connect(machine) as one, _connect(machine) as other:
-        one.execute("CREATE TABLE kept (id int PRIMARY KEY)")
-        other.execute("BEGIN")
-        other.execute("INSERT INTO kept VALUES (1)")
-        psutil.Process(_serving(machine, other)).send_signal(signal.SIGKILL)
-        _patiently(lambda: _broken(other))
-        one.execute("INSERT INTO kept VALUES (2)")
-        one.execute("ALTER TABLE kept ADD COLUMN v int")
-        assert one.execute("SELECT * FROM kept").fetchall() == [(2, None)]
-        with _connect(machine) as third:
-            third.execute("INSERT INTO kept VALUES (3, 3)")
-        _patiently(
-            lambda: (
-                _figures(machine)
-                == {
-                    "kvorum_sql_processes": COUNT,
-                    "kvorum_sql_processes_restarted_total": restarted + 1,
-                    "kvorum_sql_clients": 1,
-                }
-            )
-        )
-        with _connect(machine) as fourth:
-            assert _place(fourth) != _place(one), "the new one serves"
-            assert fourth.execute("SELECT count(*) FROM kept").fetchall() == [(2,)]
+    one.execute("CREATE TABLE kept (id int PRIMARY KEY)")
+    other.execute("BEGIN")
+    other.execute("INSERT INTO kept VALUES (1)")
+    psutil.Process(_serving(machine, other)).send_signal(signal.SIGKILL)
+    _patiently(lambda: _broken(other))
+    one.execute("INSERT INTO kept VALUES (2)")
+    one.execute("ALTER TABLE kept ADD COLUMN v int")
+    assert one.execute("SELECT * FROM kept").fetchall() == [(2, None)]
+    with _connect(machine) as third:
+        third.execute("INSERT INTO kept VALUES (3, 3)")
+    _patiently(lambda: _served(machine) == (COUNT, 1))
+    assert _figures(machine)["kvorum_sql_processes_restarted_total"] == restarted + 1
+    with _connect(machine) as fourth:
+        assert _place(fourth) != _place(one), "the new one serves"
+        assert fourth.execute("SELECT count(*) FROM kept").fetchall() == [(2,)]
 
 
 def _serving(node: NodeProcess, conn: psycopg.Connection) -> int:
