@@ -42,6 +42,7 @@ from kvorum.sql_channel import (
     TOLD,
     Channel,
 )
+from sqlproxy.pgcatalog.catalog import made_ground
 from sqlproxy.session.roster import Told, told_from
 
 _RETRY_S: Final = 0.2
@@ -104,6 +105,7 @@ class SqlProcess:
             name=f"node {settings['node']} sql {number}".encode(),
             home=home,
             connections_max=settings["connections_max"],
+            ground=await asyncio.to_thread(made_ground),
         )
         server = front.server
         server.number_by(number + 1, count)
@@ -118,6 +120,7 @@ class SqlProcess:
             await self._stop.wait()
         finally:
             await front.stop()
+            cycles.release()
 
     # -- sqlproxy.session.roster.Others
 
@@ -184,5 +187,3 @@ async def _main() -> None:
 
 if __name__ == "__main__":
     uvloop.run(_main())
-    sys.stderr.flush()
-    os._exit(0)  # all is closed; at the interpreter's end DuckDB's module lists what it leaves
