@@ -58,6 +58,7 @@ _PLACES.update(
         m.DELETE: (_one, -1, -1, -1),
         m.WRITE: (_ops(0), 1, -1, -1),
         m.WRITE_ROWS: (_many(0), 2, -1, -1),
+        m.INGEST: (_many(0), -1, -1, -1),
         m.MGET: (_many(0), -1, 1, -1),
         m.READ_NOW: (_many(0), -1, 1, -1),
         m.SCAN: (_one, -1, 2, -1),

@@ -104,9 +104,13 @@ WRITE_ROWS: Final = 23
 # reads whole tables and looks at the records itself: key, record, key, record, … in one piece, as
 # they are stored (kv/mvcc/scan.py), and the length of each, 4 bytes little-endian
 SCAN_SEALED: Final = 24
+# keys, values, at, unique → how many were put. Puts of rows that were made from what a snapshot at
+# `at` shows, as of that time: a key with a newer version keeps it. unique: all or none, and refused
+# where a key says something else (kv/mvcc/ingest.py)
+INGEST: Final = 25
 
 # What a full disk keeps out. Finishing what was begun (COMMIT, RESOLVE, …) needs little and frees.
-NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS})
+NEW_WRITES: Final = frozenset({PUT, DELETE, WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS, INGEST})
 
 # -- flags of WRITE and PREWRITE
 BLIND: Final = 1  # no check for versions newer than start_ts (a batch that read nothing)
@@ -126,6 +130,7 @@ OP_PUT: Final = 1
 OP_DELETE: Final = 2
 OP_CHECK: Final = 3  # condition only, writes nothing
 OP_READ: Final = 4  # never on the wire: a read of a serializable transaction (txn/readset)
+OP_TOMBSTONE: Final = 5  # a delete that leaves its tombstone even where nothing is (kv/mvcc/ingest)
 
 # -- node methods
 NODE_METHODS: Final = 64
@@ -307,7 +312,7 @@ MASTER_METHODS: Final = frozenset(
 # methods that may be sent again after a lost connection: reads, and writes whose id makes them
 # idempotent
 REPEATABLE: Final = frozenset(
-    {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
+    {GET, MGET, SCAN, PREWRITE, PREWRITE_ROWS, INGEST, COMMIT, ROLLBACK, CHECK, RESOLVE, HEARTBEAT}
     | {CHANGES, AWAIT_CHANGES, READ_NOW, SCAN_VALUES, SCAN_SEALED, PAIRS, PARTS}
     | {RECOVER, SETTLE, FINISH}
     | {WORK_ENTER, WORK_POLL, WORK_LEAVE, WORK_LIST, PROC_CONTROL}

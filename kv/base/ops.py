@@ -7,13 +7,13 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple, cast
 
-from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT
+from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, OP_TOMBSTONE
 
 
 class Op(NamedTuple):
     """`cond`: None = none, 0 = the key must be absent, else the version that it must have now."""
 
-    kind: int  # OP_PUT, OP_DELETE, OP_CHECK
+    kind: int  # OP_PUT, OP_DELETE, OP_TOMBSTONE, OP_CHECK
     key: bytes  # storage key, with the table prefix
     value: bytes | None = None
     cond: int | None = None
@@ -30,8 +30,9 @@ def puts(keys: Iterable[bytes], values: Iterable[bytes], cond: int | None) -> It
     return cast(Iterator[Op], map(partial(tuple.__new__, Op), rows))
 
 
-def delete(key: bytes, cond: int | None = None) -> Op:
-    return Op(OP_DELETE, key, None, cond, 0)
+def delete(key: bytes, cond: int | None = None, *, tombstone: bool = False) -> Op:
+    """`tombstone`: leave one even where nothing is."""
+    return Op(OP_TOMBSTONE if tombstone else OP_DELETE, key, None, cond, 0)
 
 
 def check(key: bytes, cond: int) -> Op:

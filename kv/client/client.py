@@ -53,6 +53,7 @@ from kv.base.methods import (
     AWAIT_CHANGES,
     CHANGES,
     FINISH,
+    INGEST,
     LOOKUP,
     MASTER_METHODS,
     MGET,
@@ -78,7 +79,7 @@ from kv.client.turns import Turn
 
 MULTI_KEY: Final = frozenset(
     {MGET, SCAN, CHANGES, AWAIT_CHANGES, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE, RECOVER}
-    | {FINISH, READ_NOW, SCAN_VALUES, PAIRS, PARTS, WRITE_ROWS}
+    | {FINISH, READ_NOW, SCAN_VALUES, PAIRS, PARTS, WRITE_ROWS, INGEST}
 )
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 # A deposed leader may have had the command in its log, a master that stops have begun it: what may

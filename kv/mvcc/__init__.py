@@ -8,6 +8,7 @@ adds nothing. Nothing here waits, reads a clock or knows a disk.
     guards      the same of guard, and the table of them: what serializable transactions have read
     get scan    reads at a timestamp
     write       a whole transaction in one step (1PC): the hot path; write_rows: of many plain puts
+    ingest      puts as of a snapshot in the past, where nothing newer is: entries of a new index
     prewrite commit rollback resolve heartbeat
                 the two-phase way (Percolator, Peng and Dabek, OSDI 2010, with TiDB's pushes)
     validate    what a serializable transaction read still holds when it commits, and why that is
@@ -19,7 +20,7 @@ adds nothing. Nothing here waits, reads a clock or knows a disk.
 
 Invariants
   * a key has at most one newest version (`cur`) and at most one intent (`lock`); versions of a key
-    have rising timestamps;
+    have rising timestamps, in the order in which they are written;
   * `superseded_ts` of an old version is the commit timestamp of its successor, so an old version
     alone says when it was visible;
   * a transaction that has a record also has its row in gcq, so that a record is never forgotten by

@@ -15,7 +15,7 @@ from zlib import crc32
 from kv.base.checksum import pack_crc
 from kv.base.keys import from_u64, u64
 from kv.base.limits import RESOLVE_BYTES, RESOLVE_CHUNK_ROWS
-from kv.base.methods import OP_CHECK, OP_PUT
+from kv.base.methods import OP_CHECK, OP_PUT, OP_TOMBSTONE
 from kv.base.timestamps import physical_ms
 from kv.mvcc.packed import all_keys
 from kv.mvcc.records import Lock, put_row
@@ -67,6 +67,7 @@ def resolve(
             expire_ms=physical_ms(commit_ts) + ttl_ms if ttl_ms else 0,
             commit_ts=commit_ts,
             old=old,
+            tombstone=lock.kind == OP_TOMBSTONE,
         )
     if view.guards is not None:
         for key in keys:

@@ -27,11 +27,12 @@ def add_version(
     expire_ms: int,
     commit_ts: int,
     old: bytes | None,
+    tombstone: bool = False,
 ) -> None:
     """`value` (None = delete) becomes the newest version over `old`, the sealed cur record or None.
 
     Deleting what is not there (or is deleted already) changes nothing: a second tombstone would
-    only be garbage.
+    only be garbage. But with `tombstone` it leaves one, for `kv.mvcc.ingest` to find.
     """
     kept = None if old is not None and key[:4] in UNVERSIONED else old
     if value is not None and not expire_ms and (old is None or not old[8]):
@@ -41,7 +42,7 @@ def add_version(
     else:
         flags = 0 if old is None else old[8]
         if value is None:
-            if old is None or flags & TOMBSTONE:
+            if not tombstone and (old is None or flags & TOMBSTONE):
                 return
             m.others.append(("gcq", gcq_tomb(key, commit_ts), b""))
         if old is not None and flags & HAS_TTL:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from kv.base.errors import TooLarge
 from kv.base.keys import from_u64
 from kv.base.limits import SUPERSEDED_BYTES_MAX
-from kv.base.methods import ABORTED, BLIND, COMMITTED, OP_CHECK, OP_PUT
+from kv.base.methods import ABORTED, BLIND, COMMITTED, OP_CHECK, OP_PUT, OP_TOMBSTONE
 from kv.base.ops import Op
 from kv.base.timestamps import physical_ms
 from kv.mvcc.records import PutRow, TxnRecord, put_row
@@ -101,6 +101,7 @@ def write(
                 expire_ms=at_ms + ttl_ms if ttl_ms else 0,
                 commit_ts=commit_ts,
                 old=old,
+                tombstone=kind == OP_TOMBSTONE,
             )
     if superseded > SUPERSEDED_BYTES_MAX:
         raise too_much(superseded)

@@ -1,8 +1,9 @@
-"""Requests that write rows: PUT, DELETE, WRITE, WRITE_ROWS, and the prewrites of a transaction. See
-kv/partition/requests.py.
+"""Requests that write rows: PUT, DELETE, WRITE, WRITE_ROWS, INGEST, and the prewrites of a
+transaction. See kv/partition/requests.py.
 
-Invariants of what passes: a key occurs once; the rows of WRITE_ROWS and PREWRITE_ROWS rise; what a
-serializable transaction says that it read rises and does not overlap (txn/readset.py sends it so).
+Invariants of what passes: a key occurs once; the rows of WRITE_ROWS, PREWRITE_ROWS and INGEST rise;
+what a serializable transaction says that it read rises and does not overlap (txn/readset.py sends
+it so).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kv.base.limits import (
     TXN_TTL_MS_MAX,
     VALUE_BYTES_MAX,
 )
-from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, WRITE
+from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, OP_TOMBSTONE, WRITE
 from kv.base.timestamps import MAX
 from kv.mvcc.packed import PackedKeys
 from kv.partition.fields import (
@@ -41,6 +42,7 @@ from kv.partition.fields import (
 from kv.partition.options import check_options, options_of
 
 _VALUES: Final = {bytes, type(None)}
+_WITHOUT_VALUE: Final = (OP_DELETE, OP_CHECK, OP_TOMBSTONE)
 _SAMPLED: Final = 16  # of so many rows one is counted as traffic on its key
 
 
@@ -117,6 +119,14 @@ def write_rows(r: list[Any]) -> Keys:
     _check_rows(r[5], r[6], {bytes}, BATCH_OPS_MAX, BATCH_BYTES_MAX)
     sampled: list[bytes] = r[5][::_SAMPLED]
     return sampled  # all are read at once; these tell where the traffic is
+
+
+def ingest(r: list[Any]) -> Keys:
+    check_int(r[7], "at", MAX, 1)
+    if type(r[8]) is not bool:
+        raise InvalidArgument(f"unique must be true or false, got {r[8]!r:.40}")
+    _check_rows(r[5], r[6], {bytes}, BATCH_OPS_MAX, BATCH_BYTES_MAX)
+    return NO_KEYS  # they are read at once
 
 
 def _check_packed(sent: Any, values: bytes, rows_max: int, bytes_max: int) -> PackedKeys:
@@ -246,10 +256,11 @@ def _check_op(i: int, op: Sequence[Any]) -> int:
         return size + len(value)
     if kind == OP_CHECK and cond is None:
         raise InvalidArgument(f"operation {i}: a check needs a condition")
-    if (kind != OP_DELETE and kind != OP_CHECK) or value is not None or ttl_ms != 0:
+    if kind not in _WITHOUT_VALUE or value is not None or ttl_ms != 0:
         raise InvalidArgument(
             f"operation {i}: kind {kind!r:.20} with value or ttl; kinds are {OP_PUT} put, "
-            f"{OP_DELETE} delete and {OP_CHECK} check, and only a put has a value and a ttl"
+            f"{OP_DELETE} delete, {OP_CHECK} check and {OP_TOMBSTONE} delete that leaves a "
+            "tombstone, and only a put has a value and a ttl"
         )
     return size
 

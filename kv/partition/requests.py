@@ -27,6 +27,7 @@ from kv.base.methods import (
     FINISH,
     GET,
     HEARTBEAT,
+    INGEST,
     MGET,
     PAIRS,
     PARTS,
@@ -58,6 +59,7 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
     DELETE: (2, writes.delete),
     WRITE: (3, writes.write),
     WRITE_ROWS: (4, writes.write_rows),
+    INGEST: (4, writes.ingest),
     MGET: (3, reads.mget),
     READ_NOW: (3, reads.mget),
     SCAN: (6, reads.scan),
@@ -115,7 +117,7 @@ def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
             keys = r[7]
         case methods.PREWRITE_ROWS:  # they rise
             return r[8][0], r[8][-1]
-        case methods.WRITE_ROWS:
+        case methods.WRITE_ROWS | methods.INGEST:
             return r[5][0], r[5][-1]
         case methods.COMMIT | methods.ROLLBACK | methods.CHECK | methods.HEARTBEAT | methods.SETTLE:
             return r[5], r[5]

@@ -15,6 +15,7 @@ from kv.base.methods import (
     DELETE,
     FINISH,
     HEARTBEAT,
+    INGEST,
     OP_DELETE,
     OP_PUT,
     PREWRITE,
@@ -33,6 +34,7 @@ from kv.base.timestamps import MAX
 from kv.mvcc.check import check
 from kv.mvcc.commit import commit
 from kv.mvcc.heartbeat import heartbeat
+from kv.mvcc.ingest import ingest
 from kv.mvcc.prewrite import Prewritten, prewrite
 from kv.mvcc.prewrite_rows import prewrite_rows
 from kv.mvcc.recover import recover, settle
@@ -93,6 +95,10 @@ def _write_rows(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) ->
             owner=options.get("owner", ""),
         )
     ]
+
+
+def _ingest(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+    return [ingest(view, r[5], r[6], at=r[7], unique=r[8], now_ms=now_ms, m=m)]
 
 
 def _reads(options: Options | None) -> Reads | None:
@@ -259,6 +265,7 @@ HANDLERS: Final[dict[Any, Handler]] = {
     DELETE: _delete,
     WRITE: _write,
     WRITE_ROWS: _write_rows,
+    INGEST: _ingest,
     PREWRITE: _prewrite,
     PREWRITE_ROWS: _prewrite_rows,
     COMMIT: _commit,

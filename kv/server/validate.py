@@ -180,6 +180,7 @@ _KEY_AT: Final[dict[int, tuple[int, ...]]] = {
     methods.DELETE: (5,),
     methods.WRITE: (5, 0, 1),
     methods.WRITE_ROWS: (5, 0),
+    methods.INGEST: (5, 0),
     methods.MGET: (5, 0),
     methods.READ_NOW: (5, 0),
     methods.SCAN: (5,),
