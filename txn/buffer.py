@@ -41,7 +41,7 @@ from kv.base.limits import (
     TXN_SPILL_BYTES,
     VALUE_BYTES_MAX,
 )
-from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT
+from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, OP_TOMBSTONE
 from kv.base.ops import Op, put, puts
 from txn.results import Row, ScanPage
 from txn.spill import OpenFile, Spill
@@ -72,7 +72,7 @@ def validate(op: Op) -> None:
                 "cut it into several keys",
                 details={"what": "value", "limit": VALUE_BYTES_MAX, "actual": len(value)},
             )
-    elif kind not in (OP_DELETE, OP_CHECK):
+    elif kind not in (OP_DELETE, OP_TOMBSTONE, OP_CHECK):
         raise InvalidArgument(f"unknown kind of op: {kind!r}")
     elif kind == OP_CHECK and cond is None:
         raise InvalidArgument(f"a check of {key!r:.60} needs a condition")

@@ -14,7 +14,6 @@ those the same anchor: it is locked first, so they come one after the other.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -54,7 +53,7 @@ from kv.base.ops import Op
 from kv.base.ports import Timers
 from kv.mvcc.packed import PackedKeys, opened, pack_values
 from txn.cutting import row_runs
-from txn.grouping import by_partition
+from txn.grouping import by_partition, end_of_part
 from txn.ports import Kv, Tso
 from txn.resolver import Resolver
 from txn.terms import USUAL, Terms
@@ -173,7 +172,7 @@ class BulkTransactions:
         for message, _ in row_runs(keys, values):
             at = 0
             while at < len(message):
-                high = await _end_of_part(self.kv, message, at)
+                high = await end_of_part(self.kv, message, at)
                 part, at = message[at:high], high
                 try:
                     resolved, _ = await self.kv.call(
@@ -328,7 +327,7 @@ class BulkTransaction:
             return
         at = 0
         while at < len(keys):
-            high = await _end_of_part(self._owner.kv, keys, at)
+            high = await end_of_part(self._owner.kv, keys, at)
             if firsts is not None:
                 firsts.append(keys[at])
             try:
@@ -439,11 +438,3 @@ def _sent(keys: Sequence[bytes], values: Sequence[bytes | None]) -> tuple[Any, A
     and remembers of their keys a fifth of what a list of them takes.
     """
     return PackedKeys.of(keys).sent(), pack_values(values)
-
-
-async def _end_of_part(kv: Kv, keys: Sequence[bytes], at: int) -> int:
-    """The first of the rising keys, from `at` on, that the partition of `keys[at]` does not
-    serve.
-    """
-    descriptor = await kv.locate(keys[at])
-    return bisect_left(keys, descriptor.end, at) if descriptor.end else len(keys)

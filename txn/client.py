@@ -32,6 +32,7 @@ from txn.buffer import WriteBuffer
 from txn.bulk import BulkTransactions
 from txn.coordinator import Coordinator
 from txn.feed import Feed
+from txn.ingesting import ingest
 from txn.large import LargeCommit
 from txn.loading import Load
 from txn.ports import Kv, Tso
@@ -324,6 +325,23 @@ class TxnClient:
                 if error.disposition not in _RERUN or attempt >= attempts or deadline.passed:
                     raise
             await self._backoff.wait(attempt - 1, deadline)
+
+    async def ingest(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        *,
+        at: int,
+        unique: bool,
+        budget_ms: int = 0,
+    ) -> int:
+        """Write rows made from a snapshot of this client, as of its time `at`, where nothing newer
+        is; how many (`txn.ingesting`).
+        """
+        return await ingest(
+            self._kv, self.resolver, self._backoff, keys, values, at=at, unique=unique,
+            deadline=Deadline(self.timers, budget_ms or self._budget_ms),
+        )  # fmt: skip
 
     async def status(self, txn: int) -> TxnStatus:
         """What became of a transaction, whoever began it and whatever restarted since.

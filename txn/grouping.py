@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
 from kv.base.descriptors import PartitionDescriptor
@@ -64,3 +65,11 @@ def _known(
 
 def _in_order(groups: dict[int, list[int]], wanted: list[int]) -> list[list[int]]:
     return [wanted] if len(groups) == 1 else sorted(map(sorted, groups.values()))
+
+
+async def end_of_part(kv: Kv, keys: Sequence[bytes], at: int) -> int:
+    """The first of the rising keys, from `at` on, that the partition of `keys[at]` does not
+    serve.
+    """
+    descriptor = await kv.locate(keys[at])
+    return bisect_left(keys, descriptor.end, at) if descriptor.end else len(keys)

@@ -27,7 +27,7 @@ from kv.base.errors import (
     UnknownOutcome,
 )
 from kv.base.limits import LARGE_IN_FLIGHT_MAX
-from kv.base.methods import COMMITTED, OP_CHECK, OP_PUT
+from kv.base.methods import COMMITTED, OP_CHECK, OP_PUT, OP_TOMBSTONE
 from kv.base.ops import Op
 from txn.buffer import WriteBuffer
 from txn.bulk import BulkTransaction, BulkTransactions
@@ -49,12 +49,12 @@ class Portion:
         self.values: list[bytes | None] = []
         self.new_keys: list[bytes] = []  # puts where nothing may be
         self.new_values: list[bytes | None] = []
-        self.others: list[Op] = []  # with another condition, or a time to live
+        self.others: list[Op] = []  # with another condition, or a time to live, …
         for op in ops:
             if op.kind == OP_PUT and op.cond == 0 and not op.ttl_ms:
                 self.new_keys.append(op.key)
                 self.new_values.append(op.value)
-            elif op.kind == OP_CHECK or op.cond is not None or op.ttl_ms:
+            elif op.kind in (OP_CHECK, OP_TOMBSTONE) or op.cond is not None or op.ttl_ms:
                 self.others.append(op)
             else:
                 self.keys.append(op.key)

@@ -237,9 +237,9 @@ class Transaction:
         self._check_open()
         self._buffer.add_rows(keys, values, 0 if absent else None)
 
-    def delete(self, key: bytes, *, cond: int | None = None) -> None:
-        """A tombstone; deleting what is not there is no error."""
-        self.write(delete(key, cond))
+    def delete(self, key: bytes, *, cond: int | None = None, tombstone: bool = False) -> None:
+        """Deleting what is not there is no error, and leaves nothing but with `tombstone`."""
+        self.write(delete(key, cond, tombstone=tombstone))
 
     def check(self, key: bytes, version: int) -> None:
         """Commit only if the key still has `version` (0 = is absent) then."""

@@ -124,8 +124,8 @@ class StepTxn:
         """Write when the step commits; `cond` as in kv.base.ops (0 = must be absent)."""
         return self.add(None, ops.put(key, value, cond, ttl_ms))
 
-    def delete(self, key: bytes, *, cond: int | None = None) -> _Nothing:
-        return self.add(None, ops.delete(key, cond))
+    def delete(self, key: bytes, *, cond: int | None = None, tombstone: bool = False) -> _Nothing:
+        return self.add(None, ops.delete(key, cond, tombstone=tombstone))
 
     def check(self, key: bytes, cond: int) -> _Nothing:
         """The step commits only if the key has this version then (0 = is absent)."""

@@ -40,6 +40,9 @@ def combined(*ops: Op) -> Op:
         ([check(KEY, 7), check(KEY, 7)], check(KEY, 7)),
         ([delete(KEY, cond=7), check(KEY, 0)], delete(KEY, cond=7)),
         ([put(KEY, b"1", ttl_ms=5), put(KEY, b"2")], put(KEY, b"2")),
+        ([put(KEY, b"1"), delete(KEY, tombstone=True)], delete(KEY, tombstone=True)),
+        ([put(KEY, b"1", cond=0), delete(KEY, tombstone=True)], delete(KEY, 0, tombstone=True)),
+        ([delete(KEY, tombstone=True), put(KEY, b"2", cond=0)], put(KEY, b"2")),
     ],
 )
 def test_p10_writes_of_one_key_become_one(ops: list[Op], sent: Op) -> None:
