@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kv.base import ops
 from kv.base.errors import ConditionFailed, InvalidArgument, Refused
 from kv.base.keys import table_prefix
 from kv.base.limits import KEY_BYTES_MAX, MULTI_KEYS_MAX, TRANSFER_ERRORS_MAX
+from kv.base.ops import Op
 from kvorum.transfer import formats
 from kvorum.transfer.formats import Cells, Piece
 from kvorum.transfer.tables import PLAIN, declared, environment, given, problem
@@ -297,8 +299,8 @@ class _Overlay:
 
     def __init__(self, ctx: StepContext) -> None:
         self._ctx = ctx
-        self._ops: dict[bytes, tuple[bytes | None, int | None]] = {}
-        self._journal: list[tuple[bytes, tuple[bytes | None, int | None] | None]] = []
+        self._ops: dict[bytes, Op] = {}
+        self._journal: list[tuple[bytes, Op | None]] = []
         self.start_ts = 0
 
     def mark(self) -> int:
@@ -314,10 +316,10 @@ class _Overlay:
 
     def has(self, key: bytes) -> bool:
         """Whether this step wrote it."""
-        return self._ops.get(key, (None,))[0] is not None
+        return key in self._ops and self._ops[key].value is not None
 
     def own(self, key: bytes) -> tuple[bytes, int]:
-        value = self._ops[key][0]
+        value = self._ops[key].value
         assert value is not None
         return value, 0
 
@@ -332,7 +334,7 @@ class _Overlay:
             found += [None if row is None else (row.value, row.version) for row in rows]
         for at, key in enumerate(keys):
             if key in self._ops:
-                value = self._ops[key][0]
+                value = self._ops[key].value
                 found[at] = None if value is None else (value, 0)
         return found
 
@@ -342,25 +344,23 @@ class _Overlay:
     def put(self, key: bytes, value: bytes, *, cond: int | None = None) -> None:
         before = self._ops.get(key)
         if cond == 0 and before is not None:
-            if before[0] is not None:
+            if before.value is not None:
                 raise ConditionFailed("this step wrote it", details={"key": key, "version": 0})
-            cond = before[1]  # it was there, and this step removed it
-        self._set(key, (value, cond if before is None else before[1]))
+            cond = before.cond  # it was there, and this step removed it
+        self._set(ops.put(key, value, cond if before is None else before.cond))
 
-    def delete(self, key: bytes) -> None:
+    def delete(self, key: bytes, *, tombstone: bool = False) -> None:
         before = self._ops.get(key)
-        self._set(key, (None, None if before is None else before[1]))
+        cond = None if before is None else before.cond
+        self._set(ops.delete(key, cond, tombstone=tombstone))
 
     def check(self, key: bytes, version: int) -> None:
         self._ctx.txn.check(key, version)
 
-    def _set(self, key: bytes, op: tuple[bytes | None, int | None]) -> None:
-        self._journal.append((key, self._ops.get(key)))
-        self._ops[key] = op
+    def _set(self, op: Op) -> None:
+        self._journal.append((op.key, self._ops.get(op.key)))
+        self._ops[op.key] = op
 
     def flush(self) -> None:
-        for key, (value, cond) in self._ops.items():
-            if value is not None:
-                self._ctx.txn.put(key, value, cond=cond)
-            else:
-                self._ctx.txn.delete(key)
+        for op in self._ops.values():
+            self._ctx.txn.add(None, op if op.value is not None else op._replace(cond=None))

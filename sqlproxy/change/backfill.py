@@ -1,16 +1,19 @@
-"""Entries of an index for the rows that were there before it: one slice per transaction.
+"""Entries of an index for the rows that were there before it, slice by slice.
 
-A slice is read and written in one transaction of its own, on a fresh snapshot, so nothing has to be
-kept from garbage collection. Every writer is at write-only or beyond by then:
+A slice is read on a fresh snapshot. Every writer is at write-only or beyond by then. Its entries
+are written as of that snapshot, and nothing holds the rows meanwhile (`kv.mvcc.ingest` says why:
+whoever changes a row leaves a version of its entry, or a tombstone, which is newer and stays).
 
-    a row that is changed before the slice       the slice holds the range of its rows: it is
-    is committed, or comes between them          committed if that is as it read it, else it runs
-                                                 again
-    a row that is changed later, by somebody     its writer deletes the old entry, which the slice
-    who began before that                        has just put: the writer conflicts
+Under a unique key two rows may want one entry, of which the newer version may hide the other row.
+Where a key says anything else than the entry, the slice is read and written in one transaction:
+
+    a row that is changed before it is           it holds the range of its rows: it is committed if
+    committed, or comes between them             that is as it read it, else it runs again
+    a row that is changed later, by somebody     its writer deletes the old entry, which has just
+    who began before that                        been put: the writer conflicts
     a row that comes behind the slice            its writer adds the entry
     an entry that is there already               is that of a row with the same key; another row's
-                                                 under a unique key is a duplicate
+                                                 is a duplicate
 
 How many rows a slice has, and how many slices are under way: `sqlproxy.change.slices`.
 """
@@ -48,7 +51,7 @@ class Slice(Protocol):
 
     async def multi_get(self, keys: Sequence[bytes]) -> Sequence[tuple[bytes, int] | None]: ...
 
-    def put(self, key: bytes, value: bytes) -> object: ...
+    def put(self, key: bytes, value: bytes, *, cond: int | None = None) -> object: ...
 
 
 class Holder(Protocol):
@@ -106,7 +109,10 @@ def _holds(codec: IndexCodec, slots: Sequence[Any]) -> bool:
 async def put_entries(
     txn: Slice, table: Table, index: Index, wanted: Mapping[bytes, bytes]
 ) -> None:
-    """Put `entries`. Raises KvorumError (23505)."""
+    """Put `entries`. A unique key that is free must be so at the commit, too: a slice beside this
+    one writes as of a snapshot before this one's, which is no conflict (`kv.mvcc.ingest`). Raises
+    KvorumError (23505).
+    """
     if not index.unique:  # each key has its row's: an entry that is there is the same
         for key, entry in wanted.items():
             txn.put(key, entry)
@@ -115,7 +121,7 @@ async def put_entries(
     there = await txn.multi_get(list(wanted))
     for (key, entry), row in zip(wanted.items(), there, strict=True):
         if row is None:
-            txn.put(key, entry)
+            txn.put(key, entry, cond=0)
         elif codec.row_key(key[_PREFIX:], row[0]) != codec.row_key(key[_PREFIX:], entry):
             raise duplicated(codec, key[_PREFIX:])
 

@@ -1,11 +1,11 @@
 """A step's rows of a backfill, cut into slices, several of which are under way at once.
 
-A slice is a transaction of its own (`sqlproxy.change.backfill`): it reads rows, which says where
-the next one begins, and puts their entries. What it waits for most is its commit, so others work
-meanwhile. A step is done when all of its slices are: its cursor never passes a row that has no
-entry.
+A slice (`sqlproxy.change.backfill`) reads rows, which says where the next one begins, and writes
+their entries as of that snapshot, or where that may not be in a transaction. What it waits for most
+is the disk, so others work meanwhile. A step is done when all of its slices are: its cursor never
+passes a row that has no entry.
 
-Invariants (docs/decisions/1063)
+Invariants (docs/decisions/1063, 1072)
   * every key between a step's start and where the next one goes on is in the range of one slice,
     however often that runs again and whatever came into it meanwhile;
   * while others use the loop, slices are small, and as much begins as leaves them most of it;
@@ -15,11 +15,12 @@ Invariants (docs/decisions/1063)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Final, Protocol, TypeVar
 
-from kv.base.errors import KvorumError
+from kv.base.errors import ConditionFailed, KvorumError
 from kv.base.keys import table_range
 from kv.base.limits import (
     LOOP_LOOK_MS,
@@ -40,14 +41,18 @@ T = TypeVar("T")
 
 _LOOKS: Final = 2  # in a row that find nobody, before a step has the loop for itself, …
 _LOOKS_MAX: Final = 10  # … of so many
-_WHOLE: Final = 14.0  # what a slice costs the loop, measured, by what it takes to make its entries
-_SHARE: Final = 0.25  # of the loop, beside others
+_WHOLE: Final = 6.0  # what a slice costs the loop, measured, by what it takes to make its entries
+_SHARE: Final = 0.15  # of the loop, beside others
 
 
 class Store(Protocol):
     """What is needed of `txn.client.TxnClient`."""
 
     async def run(self, fn: Callable[[Transaction], Awaitable[T]]) -> T: ...
+
+    async def ingest(
+        self, keys: Sequence[bytes], values: Sequence[bytes], *, at: int, unique: bool
+    ) -> int: ...
 
 
 class Pace:
@@ -141,25 +146,46 @@ class _Filling:
     async def _slice(self, start: bytes, cut: _Cut) -> None:
         at: bytes | None = start
         cut.start = start
-
-        async def fill(t: Transaction) -> ScanPage:
-            assert at is not None
-            found = await t.scan(at, cut.end or self._end, limit=self._pace.rows)
-            if not cut.end:  # the first look; a run behind a conflict stays in its range
-                cut.end = found.resume or self._end
-                self.at = found.resume
-                self.count += len(found.items)
-                cut.release()
-            if found.items:
-                self._pace.begins()
-                wanted = entries(self._table, self._index, found.items)
-                self._pace.made()
-                hold(t, found.items)
-                await put_entries(t, self._table, self._index, wanted)
-            return found
-
+        fill = self._ingest
         while at is not None and at != cut.end:
-            at = (await self._store.run(fill)).resume
+            try:
+                at = (await self._store.run(partial(fill, at, cut))).resume
+            except ConditionFailed:  # of a unique index: a key may be another row's
+                fill = self._put
+
+    async def _ingest(self, at: bytes, cut: _Cut, t: Transaction) -> ScanPage:
+        """Entries as of the snapshot. Raises ConditionFailed: no word of who has a unique key."""
+        found, wanted = await self._read(at, cut, t)
+        if wanted:
+            keys = sorted(wanted)
+            values = [wanted[key] for key in keys]
+            await self._store.ingest(keys, values, at=t.start_ts, unique=self._index.unique)
+        return found
+
+    async def _put(self, at: bytes, cut: _Cut, t: Transaction) -> ScanPage:
+        """Entries in a transaction, held to what it read."""
+        found, wanted = await self._read(at, cut, t)
+        if found.items:
+            hold(t, found.items)
+            await put_entries(t, self._table, self._index, wanted)
+        return found
+
+    async def _read(
+        self, at: bytes, cut: _Cut, t: Transaction
+    ) -> tuple[ScanPage, Mapping[bytes, bytes]]:
+        """Rows, and their entries."""
+        found = await t.scan(at, cut.end or self._end, limit=self._pace.rows)
+        if not cut.end:  # the first look; a run behind a conflict stays in its range
+            cut.end = found.resume or self._end
+            self.at = found.resume
+            self.count += len(found.items)
+            cut.release()
+        if not found.items:
+            return found, {}
+        self._pace.begins()
+        wanted = entries(self._table, self._index, found.items)
+        self._pace.made()
+        return found, wanted
 
 
 class _Cut:

@@ -8,7 +8,7 @@ transaction that is still bound to the version before the last holds that row wi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -31,6 +31,10 @@ class Client(Store, Protocol):
     """What is needed of `txn.client.TxnClient`."""
 
     async def run(self, fn: Callable[[Transaction], Awaitable[T]]) -> T: ...
+
+    async def ingest(
+        self, keys: Sequence[bytes], values: Sequence[bytes], *, at: int, unique: bool
+    ) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

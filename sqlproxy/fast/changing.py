@@ -26,7 +26,7 @@ from sqlproxy.errors import SERIALIZATION_FAILURE, UNIQUE_VIOLATION, SqlError
 from sqlproxy.fast.reading import Stored, found_at
 from sqlproxy.fast.rules import Row, Rules
 from sqlproxy.rows import RowCodec, codec
-from sqlproxy.schema import DELETE_ONLY, Table
+from sqlproxy.schema import DELETE_ONLY, PUBLIC, Table
 from txn.transaction import Transaction
 
 
@@ -37,7 +37,9 @@ class Writes(Protocol):
         """Raises ConditionFailed: to be absent, and written before."""
         ...
 
-    def delete(self, key: bytes) -> None: ...
+    def delete(self, key: bytes, *, tombstone: bool = False) -> None:
+        """`tombstone`: leave one even where nothing is."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class _Index:
     unique: bool
     adds: bool  # not while it is delete-only
     partial: bool
+    filled: bool  # else what is deleted may come later, from a snapshot of before (kv.mvcc.ingest)
 
     def entry(self, row: Row) -> tuple[bytes, bytes, bool] | None:
         """Storage key, value, and whether nobody else may have the key; None: a partial index has
@@ -117,6 +120,7 @@ class TableWriter:
                 index.unique,
                 index.state != DELETE_ONLY,
                 bool(index.where),
+                index.state == PUBLIC,
             )
             for index in table.indexes
         )
@@ -208,7 +212,7 @@ class TableWriter:
             had, made = index.stored(old.values), index.entry(row) if index.adds else None
             before, told = (None, None) if had is None else had[:2]
             if before is not None and (made is None or made[0] != before):
-                t.delete(before)
+                t.delete(before, tombstone=not index.filled)
             if made is None:
                 continue
             at, entry, alone = made
@@ -225,7 +229,7 @@ class TableWriter:
         t.delete(old.key)
         for index in self._indexes:
             if (had := index.stored(old.values)) is not None:
-                t.delete(had[0])
+                t.delete(had[0], tombstone=not index.filled)
 
     def _put_new(self, t: Writes, key: bytes, value: bytes, row: Row) -> None:
         try:

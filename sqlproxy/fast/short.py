@@ -42,8 +42,8 @@ class Gathered:
     def put(self, key: bytes, value: bytes, *, cond: int | None = None) -> None:
         self.ops.append(put(key, value, cond))
 
-    def delete(self, key: bytes) -> None:
-        self.ops.append(delete(key))
+    def delete(self, key: bytes, *, tombstone: bool = False) -> None:
+        self.ops.append(delete(key, tombstone=tombstone))
 
 
 class ShortSelect:

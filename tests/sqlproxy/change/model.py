@@ -19,8 +19,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
+import pytest
+
 from kv.base.adapters import LoopTimers
-from kv.base.errors import KvorumError, Unavailable
+from kv.base.errors import ConditionFailed, KvorumError, Unavailable
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_SCHEMA_TTL_MS, SQL_SETTLE_MS
 from sqlproxy import catalog
@@ -36,6 +38,7 @@ from sqlproxy.schema import PUBLIC, Table
 from sqlproxy.session.names import Catalogs
 from tests.library.world import Place
 from tests.support.simloop import SimLoop, run
+from txn.client import TxnClient
 from txn.transaction import TxnState
 
 SPEC: Final[dict[str, Any]] = {
@@ -47,6 +50,7 @@ SPEC: Final[dict[str, Any]] = {
         {"name": "a", "type": "int4"},
         {"name": "b", "type": "text"},
         {"name": "c", "type": "int4"},
+        {"name": "u", "type": "int4"},
     ],
     "primary_key": ["id"],
     "indexes": [{"name": "other", "columns": ["b"]}],
@@ -55,6 +59,7 @@ NAME: Final = {"namespace": "default", "name": "m"}
 PARTIAL: Final[dict[str, Any]] = {
     "name": "part", "columns": ["b"], "where": "a > 2 OR b IS NULL", "where_columns": ["a", "b"],
 }  # fmt: skip
+UNIQUE: Final[dict[str, Any]] = {"name": "alone", "columns": ["u"], "unique": True}
 CHANGES: Final[list[list[tuple[str, dict[str, Any]]]]] = [
     [
         ("CreateIndex", {**NAME, "index": {"name": "made", "columns": ["a"], "include": ["b"]}}),
@@ -64,6 +69,11 @@ CHANGES: Final[list[list[tuple[str, dict[str, Any]]]]] = [
         ("CreateIndex", {**NAME, "index": PARTIAL}),
         ("DropIndex", {"namespace": "default", "names": ["part"]}),
         ("CreateIndex", {**NAME, "index": PARTIAL}),
+    ],
+    [
+        ("CreateIndex", {**NAME, "index": UNIQUE}),
+        ("DropIndex", {"namespace": "default", "names": ["alone"]}),
+        ("CreateIndex", {**NAME, "index": UNIQUE}),
     ],
     [
         (
@@ -79,10 +89,11 @@ CHANGES: Final[list[list[tuple[str, dict[str, Any]]]]] = [
         )
     ],
 ]
-"""A run makes those of two lists: in any order, each list in its own. `made` and `part` come at the
-end.
+"""A run makes those of two lists: in any order, each list in its own. `made`, `part` and `alone`
+come at the end.
 """
 KEYS: Final = 40
+VALUES: Final = 400  # of `u`: now and then two rows have the same, and an index is refused
 LONG_S: Final = 1.3 * SQL_SETTLE_MS / 1000  # a process that stood still
 
 
@@ -119,6 +130,8 @@ class World:
         self.place, self.chance = place, random.Random(seed)
         self.stop = False
         self.committed = self.refused = 0
+        self.doubles = self.chance.random() < 0.5  # whether two rows may have the same `u`
+        self.taken_back = 0  # unique indexes
         self.numbers = 1_000_000  # of rows that sessions make; those of a backfill are small
         self.writers: dict[tuple[int, int], Any] = {}
         self.versions: set[int] = set()  # that commits were bound to
@@ -144,8 +157,10 @@ class World:
                     try:
                         await self._transaction(gate, catalogs, fence)
                     except SqlError as error:
-                        if error.sqlstate != "40001":
+                        if error.sqlstate not in ("40001", "23505"):
                             raise
+                        self.refused += 1
+                    except ConditionFailed:  # 23505, found at the commit
                         self.refused += 1
                     finally:
                         fence.forget()
@@ -181,14 +196,12 @@ class World:
             if value is not None:
                 old = Stored(key, codec(table).decode_row(key[4:], value), version)
             match self.chance.choice("iud"):
+                case _ if old is not None and self.doubles and old.values[4] is not None:
+                    pass  # its writer might remove an entry that is another row's
                 case "d" if old is not None:
                     writer.delete(t, old)
                 case "u" if old is not None:
-                    kept = list(old.values)
-                    at = [c.name for c in table.columns].index("a")
-                    kept[at] = row[at]
-                    kept[at + 1] = self.chance.choice([None, "x", "y"])
-                    writer.update(t, old, writer.rules.finished(kept, Env()))
+                    await self._update(t, writer, old, row)
                 case _ if old is None:
                     writer.insert(t, row)
                 case _:
@@ -203,6 +216,31 @@ class World:
         self.committed += 1
         self.versions.add(table.version)
 
+    async def _update(self, t: Any, writer: Any, old: Stored, row: tuple[Any, ...]) -> None:
+        kept, names = list(old.values), [c.name for c in writer.table.columns]
+        at, u = names.index("a"), names.index("u")
+        kept[at] = row[at]
+        kept[at + 1] = self.chance.choice([None, "x", "y"])
+        match self.chance.randrange(4):
+            case 0:
+                kept[u] = row[u]
+            case 1 if not self.doubles:
+                kept[u] = await self._taken(t, writer, old, self._row(writer.table), u)
+            case _:
+                pass
+        writer.update(t, old, writer.rules.finished(kept, Env()))
+
+    async def _taken(self, t: Any, writer: Any, old: Stored, other: tuple[Any, ...], u: int) -> Any:
+        """The `u` of another row, which has none any more."""
+        key = writer.key_of(other)
+        value, version = await t.get(key)
+        if value is None or key == old.key:
+            return old.values[u]
+        row = codec(writer.table).decode_row(key[4:], value)
+        kept = [*row[:u], None, *row[u + 1 :]]
+        writer.update(t, Stored(key, row, version), writer.rules.finished(kept, Env()))
+        return row[u]
+
     def _row(self, table: Table) -> tuple[Any, ...]:
         """A new one, with what its columns want at this version."""
         self.numbers += 1
@@ -211,6 +249,9 @@ class World:
         values = {
             "id": number, "a": self.chance.randrange(6), "s": self.numbers,
             "c": c if table.column("c").type == "int4" else f"c{c}",
+            "u": self.chance.choice(
+                [None, self.chance.randrange(VALUES) if self.doubles else self.numbers]
+            ),
         }  # fmt: skip
         made = [values.get(column.name) for column in table.columns]
         row: tuple[Any, ...] = self.writers[table.id, table.version].rules.finished(made, Env())
@@ -228,6 +269,25 @@ class World:
             await asyncio.sleep(1 + 2 * self.chance.random())
             await self.place.cluster.start(here[0])
 
+    async def change(self, name: str, args: dict[str, Any]) -> None:
+        """One of `CHANGES`. A unique index may be refused where two rows have the same, and then
+        there is none to drop.
+        """
+        if name == "DropIndex" and args["names"] == [UNIQUE["name"]]:
+            table = await catalog.lookup(self.place.txn, "default", "m")
+            if table.index(UNIQUE["name"]) is None:
+                return
+        if args.get("index") is not UNIQUE or not self.doubles:
+            await self.place.run(name, args)
+            return
+        for n in range(3):
+            submitted = await self.place.submit(name, args, f"{name}-{n}-{self.chance.random()}")
+            info = await self.place.end_of(submitted)
+            if info.state == "SUCCESS":
+                return
+            assert "could not create unique index" in str(info.error), info.error
+            self.taken_back += 1
+
 
 async def compared(place: Place) -> tuple[int, Table]:
     """How many rows there are. Raises AssertionError unless every index is the table, and every row
@@ -244,6 +304,7 @@ async def compared(place: Place) -> tuple[int, Table]:
             if not index_codec(table, index).has(row):
                 continue
             at, entry = index_codec(table, index).entry(row)
+            assert table_prefix(index.id) + at not in wanted, f"{index.name}: twice {row}"
             wanted[table_prefix(index.id) + at] = entry
         there = (await t.scan(*table_range(index.id), limit=10 * KEYS)).items
         assert {key: value for key, value, _ in there} == wanted, index.name
@@ -278,12 +339,12 @@ def play(seed: int) -> World:
         left = [list(one) for one in world.chance.sample(CHANGES, 2)]
         while any(left):
             one = world.chance.choice([changes for changes in left if changes])
-            await place.run(*one.pop(0))
+            await world.change(*one.pop(0))
             await asyncio.sleep(world.chance.random() * LONG_S / 8)
         table = await catalog.lookup(place.txn, "default", "m")
-        for name, changes in (("made", CHANGES[0]), ("part", CHANGES[1])):
+        for name, changes in (("made", CHANGES[0]), ("part", CHANGES[1]), ("alone", CHANGES[2])):
             if table.index(name) is None:
-                await place.run(*changes[0])
+                await world.change(*changes[0])
         await asyncio.sleep(LONG_S / 4)
         world.stop = True
         with contextlib.suppress(TimeoutError):
@@ -296,9 +357,29 @@ def play(seed: int) -> World:
         assert table.index("made") is not None
         await place.cluster.close()
 
-    with few_rows(random.Random(seed)):
+    with few_rows(random.Random(seed)), late_entries(random.Random(seed)):
         run(main, seed)
     return seen[0]
+
+
+@contextlib.contextmanager
+def late_entries(chance: random.Random) -> Iterator[None]:
+    """Some entries come long after the snapshot that they are made of, some twice."""
+    ingest = TxnClient.ingest
+
+    async def late(client: TxnClient, *args: Any, **more: Any) -> int:
+        if chance.random() < 0.5:
+            await asyncio.sleep(chance.random() * 2)
+        put = await ingest(client, *args, **more)
+        if chance.random() < 0.2:
+            await asyncio.sleep(chance.random() / 2)
+            with contextlib.suppress(ConditionFailed):
+                assert await ingest(client, *args, **more) == 0
+        return put
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TxnClient, "ingest", late)
+        yield
 
 
 @contextlib.contextmanager
@@ -322,4 +403,5 @@ if __name__ == "__main__":
             print(f"seed {seed} FAILED: python -m tests.sqlproxy.change.model {seed} 1", flush=True)  # noqa: T201
             raise
         told = f"{world.committed} commits, {world.refused} refused, versions {world.versions}"
+        told += f", {world.taken_back} taken back" if world.taken_back else ""
         print(f"seed {seed}: {told}", flush=True)  # noqa: T201

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kv.base.errors import ConditionFailed
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix
+from kv.base.methods import OP_DELETE, OP_TOMBSTONE
 from kv.base.ops import delete, put
 from sqlproxy.entries import index_codec
 from sqlproxy.errors import SqlError
@@ -22,7 +23,7 @@ from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.reading import Stored
 from sqlproxy.fast.rules import Rules
 from sqlproxy.rows import codec
-from sqlproxy.schema import DELETE_ONLY, WRITE_ONLY, Column, Index, IndexColumn, Table
+from sqlproxy.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Column, Index, IndexColumn, Table
 from txn.buffer import WriteBuffer
 
 
@@ -36,8 +37,8 @@ class Store:
     def put(self, key: bytes, value: bytes, *, cond: int | None = None) -> None:
         self.buffer.add(put(key, value, cond))
 
-    def delete(self, key: bytes) -> None:
-        self.buffer.add(delete(key))
+    def delete(self, key: bytes, *, tombstone: bool = False) -> None:
+        self.buffer.add(delete(key, tombstone=tombstone))
 
     async def multi_get(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
         found: list[tuple[bytes, int] | None] = []
@@ -186,6 +187,24 @@ def test_q4_indexes_that_are_being_made(state: str) -> None:
     out.insert(new, (2, 5, None))  # type: ignore[arg-type]
     new.commit()
     assert new.rows == expected(t, [(2, 5, None)])
+
+
+@pytest.mark.parametrize("state", [WRITE_ONLY, PUBLIC])
+def test_q4_entries_that_may_come_later_leave_tombstones(state: str) -> None:
+    """An entry of before the change would be written behind it, and stay (kv/mvcc/ingest.py)."""
+    t, store = partial_table(), Store()
+    t = replace(t, indexes=tuple(replace(index, state=state) for index in t.indexes))
+    row, partly = (1, 2, "x"), (1, None, "y")  # not in t_b_key, nor in t_c_idx
+    out = writer(t)
+    old = Stored(out.insert(store, row), row, 1)  # type: ignore[arg-type]
+    store.commit()
+    for change in (lambda: out.update(store, old, partly), lambda: out.delete(store, old)):  # type: ignore[arg-type]
+        change()
+        kinds = {op.key[:4]: op.kind for op in store.buffer.ops() if op.value is None}
+        kinds.pop(table_prefix(t.id), None)
+        assert len(kinds) == 3
+        assert set(kinds.values()) == {OP_DELETE if state == PUBLIC else OP_TOMBSTONE}
+        store.buffer = WriteBuffer()
 
 
 def test_p9_a_refused_condition_is_the_constraint() -> None:
