@@ -500,7 +500,17 @@ class Conversation:
     async def _rows(
         self, portal: Portal, output: Output, rows_max: int, *, description: bytes = b""
     ) -> bool:
-        """Rows until the portal has ended or `rows_max` (0 = all) are sent; whether it ended."""
+        """Rows until the portal has ended or `rows_max` (0 = all) are sent; whether it ended. All
+        of it together has the time that a statement may take.
+        """
+        whole: bool = await self._session.guard(
+            self._send(portal, output, rows_max, description=description)
+        )
+        return whole
+
+    async def _send(
+        self, portal: Portal, output: Output, rows_max: int, *, description: bytes
+    ) -> bool:
         left = rows_max or SQL_FETCH_ROWS
         rows = await portal.fetch(min(left, SQL_FETCH_ROWS))
         out = self._door.out
@@ -540,7 +550,8 @@ class Conversation:
             await CopyIn(portal, portal.copy_in, self._style, self._door).run()
         else:
             assert portal.copy_out is not None
-            await CopyOut(portal, portal.copy_out, self._style, self._door).run()
+            out = CopyOut(portal, portal.copy_out, self._style, self._door)
+            await self._session.guard(out.run())
         self.tell()
         return codec.command_complete(portal.tag())
 

@@ -242,6 +242,21 @@ def test_p10_a_statement_that_takes_too_long_is_stopped(sql: Sql, t: psycopg.Con
         assert values(one) == {1: 10, 2: 20}
 
 
+def test_p10_a_long_answer_is_stopped_though_each_piece_is_in_time(sql: Sql) -> None:
+    """Each piece of an answer had the time of the whole: one that never ended was never stopped."""
+    with sql.connect(autocommit=True) as one:
+        one.execute("CREATE TABLE many AS SELECT g, 'text' AS v FROM generate_series(1, 150000) g")
+        one.execute("SET statement_timeout = '150ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            one.execute("SELECT * FROM many")
+        cursor = one.cursor()
+        with pytest.raises(psycopg.errors.QueryCanceled), cursor.copy("COPY many TO STDOUT") as out:
+            for _ in out:
+                pass
+        one.execute("RESET statement_timeout")
+        assert one.execute("SELECT count(*) FROM many").fetchone() == (150_000,)
+
+
 def test_p10_idle_sessions_end(sql: Sql, t: psycopg.Connection) -> None:
     """idle_in_transaction_session_timeout: whoever sleeps in a block loses it, and is told."""
     with sql.connect(autocommit=True) as one:
