@@ -65,6 +65,7 @@ from kv.base.methods import (
     RECOVER,
     RESOLVE,
     SCAN,
+    SCAN_SEALED,
     SCAN_VALUES,
     WRITE,
     WRITE_ROWS,
@@ -79,7 +80,7 @@ from kv.client.turns import Turn
 
 MULTI_KEY: Final = frozenset(
     {MGET, SCAN, CHANGES, AWAIT_CHANGES, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE, RECOVER}
-    | {FINISH, READ_NOW, SCAN_VALUES, PAIRS, PARTS, WRITE_ROWS, INGEST}
+    | {FINISH, READ_NOW, SCAN_VALUES, SCAN_SEALED, PAIRS, PARTS, WRITE_ROWS, INGEST}
 )
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 # A deposed leader may have had the command in its log, a master that stops have begun it: what may

@@ -30,6 +30,9 @@ from kv.base.methods import (
     MGET,
     PING,
     PUT,
+    SCAN,
+    SCAN_SEALED,
+    SCAN_VALUES,
     STATS,
 )
 from kv.client.client import KvClient
@@ -173,6 +176,19 @@ async def test_rpc_keys_of_two_partitions_are_the_callers_problem() -> None:
         ]
         with pytest.raises(Moved):
             await client.call(MGET, A, [A, Z], 0, None)
+        assert client.retries == 0
+
+
+@pytest.mark.parametrize("method", [SCAN, SCAN_VALUES, SCAN_SEALED])
+async def test_rpc_a_range_that_was_split_is_the_callers_problem(method: int) -> None:
+    """A scan beside a split asked the left half for all of the range, until its deadline."""
+    async with embedded((M,)) as (client, partitions, _):
+        now = await client.locate(A)
+        partitions.machines[PartitionId(1)].fails = [
+            Moved("outside", details={"descriptor": now.to_wire()})
+        ]
+        with pytest.raises(Moved):
+            await client.call(method, A, A, Z, 1, 10, False, None)
         assert client.retries == 0
 
 
