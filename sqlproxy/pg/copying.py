@@ -132,11 +132,15 @@ class _Lines:
         self._rest = rest
 
     def _find_newline(self, data: bytes) -> bytes:
-        at = next((i for i, byte in enumerate(data) if byte in b"\r\n"), -1)
+        at = self._first_end(data)
         if at < 0 or (data[at] == 13 and at + 1 == len(data)):
             return b""  # \n may follow
         self._newline = b"\n" if data[at] == 10 else b"\r\n" if data[at + 1] == 10 else b"\r"
         return self._newline
+
+    def _first_end(self, data: bytes) -> int:
+        """Where the first line ends; -1: not here."""
+        return next((i for i, byte in enumerate(data) if byte in b"\r\n"), -1)
 
     def _decoded(self, data: bytes) -> list[str]:
         try:
@@ -302,6 +306,10 @@ class _CsvReader(_Lines):
         self._part = re.compile(rf"{quote}((?:{doubled}|[^{quote}])*){quote}", re.DOTALL)
         self._doubled = re.compile(f"{escape}([{quote}{escape}])")
         self._open = re.compile(f"{doubled}|{quote}", re.DOTALL)
+        inner = f"[^{quote}]" if quote == escape else f"(?:[^{quote}{escape}]|{escape}.)"
+        outside = f"[^{quote}\r\n]*"
+        line = f"{outside}(?:{quote}{inner}*{quote}{outside})*"
+        self._first_line = re.compile(line.encode(), re.DOTALL)
         self._begun: list[str] = []  # lines of a record whose quote is open
         self._is_open = False
         self._begun_chars = 0
@@ -314,6 +322,12 @@ class _CsvReader(_Lines):
     @property
     def _between_rows(self) -> bool:
         return not self._begun
+
+    def _first_end(self, data: bytes) -> int:
+        """What stands between quotes has line ends of its own."""
+        found = self._first_line.match(data)
+        at = found.end() if found else 0
+        return at if data[at : at + 1] in (b"\r", b"\n") else -1
 
     def _rows(self, lines: list[str]) -> list[Row]:
         rows: list[Row] = []

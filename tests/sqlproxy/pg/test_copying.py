@@ -114,6 +114,16 @@ def test_garbage_is_read_or_refused(data: bytes, options: str, piece: int) -> No
             assert len(row) == 2
 
 
+@pytest.mark.parametrize("piece", [1, 3, 100])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("inner", ["\n", "\r\n", "\r"])
+def test_a_line_ends_as_the_first_one_outside_of_quotes(end: str, inner: str, piece: int) -> None:
+    """A line's end in the first quoted cell was taken for that of all lines: rows were one."""
+    data = end.join((f'1,"a{inner}""b{inner}"', f'2,"{inner}"', "3,c", "")).encode()
+    wanted = [(1, f'a{inner}"b{inner}'), (2, inner), (3, "c")]
+    assert read(of_options("(format csv)"), data, piece) == wanted
+
+
 @pytest.mark.parametrize(
     ("options", "first", "rest"),
     [("", b"1", b"x"), ("(format csv)", b"1", b"x"), ("(format csv)", b'1,"\n', b"x\n")],
