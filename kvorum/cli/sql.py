@@ -56,7 +56,7 @@ def sql(
     if file is not None:
         texts.append((sql_run.run, _read(file, json)))
     elif not texts and not sys.stdin.isatty():
-        texts.append((sql_run.run, sys.stdin.read()))
+        texts.append((sql_run.run, _read(Path("-"), json)))
     with told(json):
         connection = connected(connect or DEFAULT, database, user, password, json)
         with connection:
@@ -71,10 +71,10 @@ def sql(
 
 
 def _read(file: Path, as_json: bool) -> str:
-    if str(file) == "-":
-        return sys.stdin.read()
+    from kvorum.cli.sql_run import text_of
+
     try:
-        return file.read_text()
+        return text_of(sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         output.die(f"cannot read {file}: {error}", as_json=as_json)
 

@@ -25,6 +25,13 @@ class Failure:
     at: int = 0
 
 
+def text_of(data: bytes) -> str:
+    """Of a script: with its line ends as they are, which may stand within values. Raises
+    UnicodeDecodeError.
+    """
+    return data.decode("utf-8-sig")
+
+
 def run(connection: psycopg.Connection, text: str, show: Show) -> Failure | None:
     """Run the statements of a text one by one and show each answer; the first failure ends it."""
     for one in sql_split.split(text)[0]:
@@ -49,8 +56,9 @@ def run_together(connection: psycopg.Connection, text: str, show: Show) -> Failu
     try:
         with connection.cursor() as cursor:
             if len(statements) == 1 and statements[0].copies:
-                given = sys.stdin.read() if statements[0].copies_in else None
-                _copy(cursor, replace(statements[0], data=given), show)
+                one = statements[0]
+                given = sys.stdin.buffer.read() if one.copies_in else b""
+                _copy(cursor, replace(one, data=given.decode()), show)
             else:
                 _execute(cursor, text, show)
     except psycopg.Error as error:

@@ -18,7 +18,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 
 from kv.base.adapters import SystemClock
 from kvorum.cli import output, sql_split
-from kvorum.cli.sql_run import Failure, notices, run, told
+from kvorum.cli.sql_run import Failure, notices, run, text_of, told
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -249,7 +249,7 @@ class _Shell:
 
     def _file(self, name: str) -> None:
         try:
-            self._run(Path(name).expanduser().read_text())
+            self._run(text_of(Path(name).expanduser().read_bytes()))
         except (OSError, UnicodeDecodeError) as error:
             sys.stderr.write(f"cannot read {name}: {error}\n")
 

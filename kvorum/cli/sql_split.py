@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _SKIPPED: Final = re.compile(r"(?:\s|--[^\n]*)+")
+_BLANK: Final = re.compile(r"\s*(?:--.*)?", re.DOTALL)
 _TAG: Final = re.compile(r"\$(?:[^\W\d]\w*)?\$")
 _WORD: Final = re.compile(r"\w[\w$]*")
 _COMMENT: Final = re.compile(r"/\*|\*/")
@@ -65,7 +66,11 @@ def split(text: str) -> tuple[list[Statement], bool]:
         at = end + 1
         if not said.text.strip():
             continue
-        if said.copies_in and (line := text.find("\n", at)) >= 0 and not text[at:line].strip():
+        if (
+            said.copies_in
+            and (line := text.find("\n", at)) >= 0
+            and _BLANK.fullmatch(text, at, line)
+        ):
             last = _COPY_END.search(text, line + 1)
             data = text[line + 1 : last.start() if last else len(text)]
             found.append(Statement(said.at, said.text, data))

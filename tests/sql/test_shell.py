@@ -207,3 +207,21 @@ def test_files_and_pasted_scripts_are_statements_of_their_own(
     terminal.ask("\\d nosuch", 'There is no table or view "nosuch".')
     terminal.ask("\\nosuch", "There is no \\nosuch")
     terminal.ask("DROP TABLE IF EXISTS nosuch;", "NOTICE: ")
+
+
+@pytest.mark.parametrize("way", ["file", "input", "copy"])
+def test_c4_line_ends_within_values_stay_as_they_are(sql: Sql, tmp_path: Path, way: str) -> None:
+    """A carriage return within a literal, or a cell of csv, was taken for a line's end and lost."""
+    with sql.connect(autocommit=True) as db:
+        db.execute("CREATE TABLE r (t text)")
+        script = b"\xef\xbb\xbfINSERT INTO r VALUES ('a\r\nb\rc');\r\n"
+        words, given = ["-f", "-"], script
+        if way == "file":
+            (tmp_path / "r.sql").write_bytes(script)
+            words, given = ["-f", str(tmp_path / "r.sql")], b""
+        elif way == "copy":
+            words, given = ["-c", "COPY r FROM STDIN (FORMAT csv)"], b'"a\r\nb\rc"\n'
+        command = [sys.executable, "-m", "kvorum", "sql", "-d", sql.database, *words]
+        command += ["--connect", f"127.0.0.1:{sql.node.base}"]
+        subprocess.run(command, input=given, check=True, timeout=60, capture_output=True)
+        assert db.execute("SELECT t FROM r").fetchall() == [("a\r\nb\rc",)]

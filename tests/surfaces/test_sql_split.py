@@ -58,6 +58,8 @@ def test_lines_of_a_copy_are_its_data() -> None:
     )
     assert one.copies_in
     assert three.copies_in
+    one, two = split("copy t from stdin; -- rows\r\n1\r\n\\.\r\nselect 1;\r\n")[0]
+    assert (one.data, two.text) == ("1\r\n", "select 1")
     (out,) = split("copy (select 'from stdin') to stdout;")[0]
     assert out.copies
     assert not out.copies_in
