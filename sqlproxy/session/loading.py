@@ -95,7 +95,7 @@ class Loader:
         block = session.block
         sole = session.lone and not block.explicit and block.transaction is None
         self._may_load = sole and not (copy.target.table.foreign_keys or copy.target.table.plain)
-        self._held: list[Row] = []
+        self._held: list[Part] = []
         self._takes = 0
         self._inserted = False
         self._load: Load | None = None
@@ -104,33 +104,31 @@ class Loader:
         self._env: Env | None = None
         self._numbers: Numbers | None = None
 
-    async def take_parts(self, parts: Sequence[Part]) -> int:
-        """`take` of rows in parts, of which some are column by column."""
-        if self._load is None:
-            rows = [one.rows() if isinstance(one, Columns) else one for one in parts]
-            return await self.take([row for some in rows for row in some])
-        return await self._add(parts)
-
     async def take(self, rows: Sequence[Row]) -> int:
         """The next rows. Raises SqlError, KvorumError."""
+        return await self.take_parts([rows])
+
+    async def take_parts(self, parts: Sequence[Part]) -> int:
+        """The same in parts, of which some are column by column."""
+        count = _count(parts)
         if self._load is not None:
-            await self._add([rows])
+            await self._add(parts)
         elif not self._may_load:
-            await self._insert(rows)
+            await self._insert(_rows(parts))
         else:
-            self._held += rows
+            self._held += parts
             self._takes += 1
-            if len(self._held) >= SQL_LOAD_ROWS_MIN or self._takes >= _TAKES_MIN:
+            if _count(self._held) >= SQL_LOAD_ROWS_MIN or self._takes >= _TAKES_MIN:
                 held, self._held = self._held, []
                 await self._begin()
-                await self._add([held])
-        return len(rows)
+                await self._add(held)
+        return count
 
     async def finish(self) -> None:
         """All rows have come. A load is committed here."""
-        if self._held:
+        if _count(self._held):
             held, self._held = self._held, []
-            await self._insert(held)
+            await self._insert(_rows(held))
         load, self._load = self._load, None
         if load is None:
             return
@@ -173,7 +171,7 @@ class Loader:
         writer = self._writer = self._declared.writer(self._plan.table)
         session.outcomes[:] = [Outcome(writers=[writer])]  # what a refused condition means
 
-    async def _add(self, parts: Sequence[Part]) -> int:
+    async def _add(self, parts: Sequence[Part]) -> None:
         """Encoded slice by slice, and sent together: a message is one chunk of intents. Others have
         the loop between two slices.
         """
@@ -182,7 +180,7 @@ class Loader:
         assert writer is not None
         assert env is not None
         assert numbers is not None
-        count = sum(part.count if isinstance(part, Columns) else len(part) for part in parts)
+        count = _count(parts)
         for name, each in sorted(self._plan.numbers(writer).items()):
             await reserve(self._session, self._declared, numbers, name, each * count)
         made: dict[tuple[bytes, bool], tuple[list[bytes], list[bytes]]] = {}
@@ -198,7 +196,6 @@ class Loader:
                 if at is not None:
                     raise self._twice(writer, keys[at])
             await load.add(keys, values, absent=absent)
-        return count
 
     @staticmethod
     def _twice(writer: TableWriter, key: bytes) -> SqlError:
@@ -217,6 +214,15 @@ class Loader:
                 details={"database": database, "bound": self._declared.version},
             )
         await load.commit([check(key, version)])
+
+
+def _count(parts: Sequence[Part]) -> int:
+    return sum(part.count if isinstance(part, Columns) else len(part) for part in parts)
+
+
+def _rows(parts: Sequence[Part]) -> Sequence[Row]:
+    rows = [part.rows() if isinstance(part, Columns) else part for part in parts]
+    return [row for some in rows for row in some]
 
 
 def _slices(parts: Sequence[Part]) -> Iterator[tuple[Sequence[Sequence[Any]], int]]:
