@@ -200,7 +200,7 @@ class SqlSession:
             return statement
         oids = tuple(statement.parameters)  # as the client was told, and writes its values
         again = await prepare(self, statement.text, front.parse(statement.text), oids)
-        if again.fields != statement.fields:
+        if not _described_alike(again, statement):
             raise SqlError(
                 UNSUPPORTED,
                 "cached plan must not change result type",
@@ -213,7 +213,7 @@ class SqlSession:
         declared = self.services.catalogs.fresh(self.database)
         if declared is not None and statement.declared is not declared:  # see `_current`
             again = remembered(self, statement.text, tuple(statement.parameters), declared)
-            if again is None or again.fields != statement.fields:
+            if again is None or not _described_alike(again, statement):
                 return False
             statement = again
         if declared is None or self.advising.any or not self.permits.holds(statement):
@@ -626,6 +626,16 @@ class SqlSession:
         if self._running is not None and not self._deaf and self._why is None:
             self._why = why
             self._running.cancel()
+
+
+def _described_alike(one: Prepared, other: Prepared) -> bool:
+    """Whether a client that was told the one's columns reads the other's rows. Which table they are
+    of does not matter: it has another OID when it was emptied, or made anew.
+    """
+    if one.fields is other.fields or one.fields is None or other.fields is None:
+        return one.fields is other.fields
+    told, now = ([(f.name, f.oid, f.typmod) for f in p.fields or ()] for p in (one, other))
+    return told == now
 
 
 def _violated(key: bytes, outcomes: Sequence[Outcome]) -> SqlError | None:

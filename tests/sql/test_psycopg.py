@@ -70,6 +70,18 @@ def test_p1_prepared_statements_meet_a_changed_table(db: psycopg.Connection) -> 
     assert db.execute("SELECT * FROM p WHERE id = 3").fetchone() == (3, "3", 7)
 
 
+def test_p1_prepared_statements_meet_an_emptied_table(db: psycopg.Connection) -> None:
+    """TRUNCATE gives a table another OID: each prepared statement that reads it was refused."""
+    db.execute("CREATE TABLE emptied (id int PRIMARY KEY, b text)")
+    db.execute("INSERT INTO emptied VALUES (1, 'a')")
+    asked = ("SELECT id, b FROM emptied WHERE id = 1", "SELECT b, id + 0 FROM emptied")
+    for query in asked:
+        assert len(db.execute(query, prepare=True).fetchall()) == 1
+    db.execute("TRUNCATE emptied")
+    for query in asked:
+        assert db.execute(query, prepare=True).fetchall() == []
+
+
 def test_p1_copy_in_and_out(db: psycopg.Connection) -> None:
     """COPY is how data is loaded: what goes in must come out, in text, CSV and binary."""
     db.execute("CREATE TABLE c (id int PRIMARY KEY, v text, n numeric)")
