@@ -45,8 +45,9 @@ class Numbers:
         if not left:
             raise SqlError(
                 UNSUPPORTED,
-                f'a value of sequence "{name}" both by nextval() and by the default of another '
-                "column is not supported",
+                f'nextval() of sequence "{name}" for the rows of a query, or in RETURNING, is not '
+                "supported",
+                hint="Defaults, VALUES, SET and a SELECT without FROM take numbers.",
             )
         value = left.popleft()
         self._currvals[name] = value

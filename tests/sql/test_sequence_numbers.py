@@ -56,3 +56,14 @@ def test_p3_pg_sequences_tells_what_was_given_out_last(db: psycopg.Connection) -
     assert db.execute(last).fetchone() == (None,)
     db.execute("SELECT setval('s', 10)")
     assert db.execute(last).fetchone() == (10,)
+
+
+def test_p3_nextval_that_is_not_there_says_where_it_is(db: psycopg.Connection) -> None:
+    """The refusal spoke of the default of another column, and there was none."""
+    db.execute("CREATE SEQUENCE s")
+    db.execute("CREATE TABLE plain (id int PRIMARY KEY)")
+    db.execute("INSERT INTO plain VALUES (nextval('s')), (nextval('s'))")
+    for text in ("SELECT nextval('s') FROM plain", "DELETE FROM plain RETURNING nextval('s')"):
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="for the rows of a query"):
+            db.execute(text)
+    assert db.execute("SELECT count(*) FROM plain").fetchone() == (2,)
