@@ -116,6 +116,7 @@ OPEN_CHUNKS_MAX: Final = 16  # packed chunks whose keys a process remembers one 
 OPEN_CHUNK_BYTES_MAX: Final = 512 * KiB  # … of at most so many bytes of keys
 OUTCOMES_CACHED_MAX: Final = 10_000  # of transactions that a client met
 BULK_TTL_MS: Final = 30_000  # of a streamed transaction, kept alive by heartbeats
+COMMITS_BESIDE_MAX: Final = 20_000  # transactions that are committed with another one, in one entry
 BULK_PART_BUDGET_MS: Final = 60_000  # for one part of it, waits for others' intents included
 INTERACTIVE_TXNS_MAX: Final = 10_000  # open at one node through HTTP
 
@@ -414,6 +415,13 @@ SINK_INLINE_KEPT: Final = 16 * 1024  # the same of a commit whose record is kept
 SINK_INLINE_DRIVER: Final = 1024 * 1024  # the task of part p leaves at most 1/(p+1) of it unstaged
 SINK_UNNAMED_MS_MAX: Final = 1_800_000  # how long a commit without an application may be repeated
 SINK_LAID_BYTES: Final = 128 * 1024  # of what a commit tells its cleaning about its messages
+SINK_PLACED_TASKS_MAX: Final = 2_000  # tasks of higher numbers stage their rows
+SINK_PLACED_TXNS_MAX: Final = 10  # of one task, each for …
+SINK_PLACED_TXN_MS: Final = 240_000  # … so long: younger than the safepoint of a table
+SINK_PLACED_TTL_MS: Final = (
+    120_000  # of a task that works; it says four times as often that it lives
+)
+SINK_PLACED_BYTES: Final = 256 * 1024  # of what a task tells of its messages in one chunk
 SINK_STEP_ROWS: Final = 20_000  # one up to this is written and flipped in one step …
 SINK_STEP_CHUNKS: Final = 8  # … unless it has more chunks; so many are removed per transaction
 SINK_DROP_ROWS_MAX: Final = 2_000  # other staged rows removed per transaction
@@ -613,6 +621,11 @@ assert SINK_INLINE_KEPT <= SINK_INLINE_BYTES <= SINK_INLINE_TOTAL <= PROCEDURE_A
 assert SINK_INLINE_TOTAL <= SINK_INLINE_DRIVER, "few tasks may fill a commit's message"
 assert SINK_UNNAMED_MS_MAX + DEADLINE_MS_MAX < PROCEDURE_RETENTION_MS_DEFAULT, (
     "what it has done is remembered for as long as it is asked for"
+)
+assert SINK_PLACED_TASKS_MAX * SINK_PLACED_TXNS_MAX <= COMMITS_BESIDE_MAX
+assert SINK_PLACED_BYTES + KEY_BYTES_MAX * 4 < SINK_CHUNK_BYTES_MAX
+assert SINK_PLACED_TTL_MS <= SINK_LEASE_MS <= TXN_TTL_MS_MAX, (
+    "a task's transaction lives as long as its attempt"
 )
 assert SINK_LAID_BYTES <= PROCEDURE_ARGS_BYTES_MAX // 8
 assert SINK_STEP_CHUNKS * SINK_CHUNK_BYTES_MAX < SUPERSEDED_BYTES_MAX, "they go in one step"

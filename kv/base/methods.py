@@ -57,7 +57,8 @@ PREWRITE: Final = 10
 # rise, the anchor is prewritten before and not among them. Keys and values may be packed
 # (kv/mvcc/packed.py)
 PREWRITE_ROWS: Final = 16
-# anchor, start_ts, commit_ts → status, commit_ts, min_commit_ts. The status flip
+# anchor, start_ts, commit_ts[, options] → status, commit_ts, min_commit_ts. The status flip; option
+# beside: [[anchor, start_ts], …] of this partition that are flipped with it, all or none
 COMMIT: Final = 11
 # anchor, start_ts[, options] → status, commit_ts. A STAGING one stays unless option own says that
 # its coordinator asks
@@ -69,8 +70,8 @@ CHECK: Final = 13
 # intent is resolved whole, and few chunks at once: ask again while keys are left. A guard is named
 # by the key where it begins
 RESOLVE: Final = 14
-# anchor, start_ts[, options] → status. A STAGING one becomes PENDING: its coordinator waits for
-# something, and will flip
+# anchor, start_ts[, options] → status. With option ttl_ms it lives at least so long from now on. A
+# STAGING one becomes PENDING: its coordinator waits for something, and will flip
 HEARTBEAT: Final = 15
 # start_ts, anchor, keys, fence → whether all of them have an intent with a bound, the highest
 # bound. If they have, or with fence in any case, they are closed to late prewrites
@@ -164,13 +165,17 @@ PROC_ABORT: Final = 74
 SINK_BEGIN: Final = 80
 # attempt, table_id, part, task, seq, chunk → true. Opens the attempt if it is new
 SINK_STAGE: Final = 81
-# attempt, table_id, part, task, chunks, rows, crc, last_chunk | None → true
+# attempt, table_id, part, task, chunks, rows, crc, last_chunk | None[, txns, placed] → true. txns:
+# [[start_ts, bound], …] of the transactions under which the task laid so many rows in place
 SINK_SEAL: Final = 82
 # {attempt, table, app, version, query, manifest, inline?, twice?, fresh?, replace?, reset?, early?}
 # → procedure id (0 = committed). What the rows mean: procedures/library/sink_parts.py
 SINK_COMMIT: Final = 83
 # attempt → state
 SINK_ABORT: Final = 84
+# attempt, table_id, part, task, start_ts → whether the task may lay rows in place, in the table
+# itself, under a transaction that began at start_ts (procedures/library/sink_placed.py)
+SINK_PLACE: Final = 85
 
 # cuts | None → cuts. Fault injection: what this node neither hears nor speaks to from now on, raft
 # and clients of its own alike; None only asks. A cut is a node id, or [node id, "in" | "out"]: it
@@ -319,7 +324,7 @@ REPEATABLE: Final = frozenset(
     | {PING, LOOKUP, TSO}
     | {LOCK_BEAT, LOCK_END}
     | {STATS, FIND_TXN, SAFEPOINT, PROC_GET, PROC_LIST, PROC_ACK, PROC_ABORT, LINKS}
-    | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT}
+    | {SINK_BEGIN, SINK_STAGE, SINK_SEAL, SINK_COMMIT, SINK_ABORT, SINK_PLACE}
     | {STANDING, HOLDS_TXN, CREATE_PARTITION, DROP_PARTITION, CAMPAIGN, JOIN}
     | {CHANGE_REPLICAS, REPLICA_STATUS, WAITS, REFUSE_WAIT}
     # a snapshot whose answer was lost expires

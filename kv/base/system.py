@@ -26,6 +26,7 @@ AUDIT: Final = TableId(17)  # what operators did to procedures (procedures/engin
 SINK_ATTEMPTS: Final = TableId(20)  # esc(attempt) → state, lease, tasks
 SINK_CHUNKS: Final = TableId(21)  # esc(attempt) esc(task) u32 seq → staged rows
 SINK_MARKERS: Final = TableId(22)  # esc(application) u32 table → last version, query id
+SINK_PLACES: Final = TableId(24)  # u32 table → attempt that lays rows in it in place
 ROLES: Final = TableId(23)  # esc(name) → a role of SQL (sqlproxy/roles.py)
 CLUSTER: Final = TableId(30)  # nodes, settings, that it was restored (kvorum/transfer/epoch.py)
 

@@ -25,17 +25,21 @@ def heartbeat(
     """The status; PENDING also while there is no record yet. Raises TxnAborted: too old.
 
     `ttl_ms`: begin the record if there is none, as a push does: the prewrite of the anchor waits in
-    a queue, and who meets the other intents must find that somebody cares for them. 0: write
-    nothing then.
+    a queue, and who meets the other intents must find that somebody cares for them. One that is
+    there lives at least so long from now on, however old it is: its record is what its rows are
+    committed by (kv.mvcc.commit). 0: write nothing then.
     """
     record = view.txn(anchor, start_ts)
     if record is not None and record.status not in (PENDING, STAGING):
         return record.status
-    check_age(start_ts, 0, now_ms)
+    if record is None or not ttl_ms:
+        check_age(start_ts, 0, now_ms)
     if record is None and ttl_ms:
         born = TxnRecord(status=PENDING, heartbeat_ms=now_ms, ttl_ms=ttl_ms, owner=owner)
         m.set_txn(anchor, start_ts, born, new=True)
-    if record is not None and (record.heartbeat_ms != now_ms or record.status == STAGING):
-        alive = record._replace(status=PENDING, heartbeat_ms=now_ms, parts=())
+    longer = record is not None and record.ttl_ms < ttl_ms
+    if record is not None and (longer or record.heartbeat_ms != now_ms or record.status == STAGING):
+        ttl_ms = max(ttl_ms, record.ttl_ms)
+        alive = record._replace(status=PENDING, heartbeat_ms=now_ms, ttl_ms=ttl_ms, parts=())
         m.set_txn(anchor, start_ts, alive, new=False)
     return PENDING

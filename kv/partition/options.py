@@ -1,4 +1,4 @@
-"""What WRITE, PREWRITE and ROLLBACK may say beyond their fixed arguments: an optional last
+"""What WRITE, PREWRITE, COMMIT and ROLLBACK may say beyond their fixed arguments: an optional last
 argument, a map from names to values, or nil. Most requests have none, so nobody pays for what is
 rare.
 
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import (
+    COMMITS_BESIDE_MAX,
     DEADLINE_MS_MAX,
     KEY_BYTES_MAX,
     NAME_CHARS_MAX,
@@ -21,6 +22,7 @@ from kv.base.limits import (
     PREWRITE_KEYS_MAX,
     TXN_TTL_MS_MAX,
 )
+from kv.base.timestamps import MAX
 
 Options = Mapping[str, Any]
 NONE: Final[Options] = {}
@@ -102,6 +104,18 @@ def _reads(name: str) -> Callable[[Any], None]:
     return check
 
 
+def _beside(value: Any) -> None:
+    if type(value) is not list or not 0 < len(value) <= COMMITS_BESIDE_MAX:
+        raise InvalidArgument(
+            f"option beside is a list of 1 … {COMMITS_BESIDE_MAX} [anchor, start_ts]"
+        )
+    for one in value:
+        if type(one) is not list or list(map(type, one)) != [bytes, int] or not 0 < one[1] < MAX:
+            raise InvalidArgument(f"option beside: [anchor, start_ts] expected, got {one!r:.80}")
+    if len({(anchor, start_ts) for anchor, start_ts in value}) < len(value):
+        raise InvalidArgument("option beside: a transaction occurs twice")
+
+
 CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "owner": _owner,  # who runs the transaction, for people; kept in its status record
     # how long it may wait for others' intents, 0 = not at all; else nearly until its deadline
@@ -117,6 +131,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "fence": _flag("fence"),  # store the bound with the intents; refused where a key is fenced
     "checked": _flag("checked"),  # of PREWRITE_ROWS: no row may have a version above start_ts
     "absent": _flag("absent"),  # of PREWRITE_ROWS and WRITE_ROWS: no row may be there
+    "beside": _beside,  # of a COMMIT: the transactions that are committed with it, all or none
     "own": _flag("own"),  # of a ROLLBACK: by the coordinator, who told nobody of a commit
 }
 

@@ -23,6 +23,7 @@ def anchored(r: list[Any]) -> Keys:
 
 def commit(r: list[Any]) -> Keys:
     check_int(r[7], "commit_ts", MAX, 1)
+    check_options(r[8] if len(r) > 8 else None)
     return anchored(r)
 
 

@@ -83,7 +83,8 @@ CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
 _OWN_KEYS: Final = frozenset({WRITE, PREWRITE})
 # more arguments: options (kv.partition.options), and what readers ask for beside (kv.base.methods)
 OPTIONAL: Final = {
-    **dict.fromkeys((WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS, ROLLBACK, HEARTBEAT, MGET), 1),
+    **dict.fromkeys((WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS, MGET), 1),
+    **dict.fromkeys((COMMIT, ROLLBACK, HEARTBEAT), 1),
     **dict.fromkeys((SCAN, SCAN_VALUES), 2),
 }
 

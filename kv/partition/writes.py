@@ -186,7 +186,15 @@ def _prewrite_rows(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations)
 
 
 def _commit(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    record = commit(view, r[5], start_ts=r[6], commit_ts=r[7], now_ms=now_ms, m=m)
+    record = commit(
+        view,
+        r[5],
+        start_ts=r[6],
+        commit_ts=r[7],
+        now_ms=now_ms,
+        m=m,
+        beside=[(anchor, start) for anchor, start in options_of(r, 8).get("beside", ())],
+    )
     return [record.status, record.commit_ts, record.min_commit_ts]
 
 

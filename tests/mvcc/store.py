@@ -251,8 +251,12 @@ class Store:
         out: TxnRecord = self._run(settle, anchor, start_ts=start, commit_ts=ts)
         return out
 
-    def commit(self, anchor: bytes, start: int, ts: int) -> TxnRecord:
-        out: TxnRecord = self._run(commit, anchor, start_ts=start, commit_ts=ts, now_ms=self.now_ms)
+    def commit(
+        self, anchor: bytes, start: int, ts: int, *, beside: Sequence[tuple[bytes, int]] = ()
+    ) -> TxnRecord:
+        out: TxnRecord = self._run(
+            commit, anchor, start_ts=start, commit_ts=ts, now_ms=self.now_ms, beside=beside
+        )
         return out
 
     def rollback(self, anchor: bytes, start: int, *, own: bool = False) -> TxnRecord:
@@ -299,8 +303,8 @@ class Store:
         )
         return out
 
-    def heartbeat(self, anchor: bytes, start: int) -> int:
-        out: int = self._run(heartbeat, anchor, start_ts=start, now_ms=self.now_ms)
+    def heartbeat(self, anchor: bytes, start: int, ttl: int = 0) -> int:
+        out: int = self._run(heartbeat, anchor, start_ts=start, now_ms=self.now_ms, ttl_ms=ttl)
         return out
 
     def collect(self, safepoint: int, txn_floor: int = 1 << 63, rows_max: int = 100) -> int:

@@ -104,6 +104,11 @@ def test_d13_restart_keeps_stage_bound_and_fence() -> None:
         {"stage": [[b"k"]] * 17},
         {"fence": False},
         {"own": 1},
+        {"beside": []},
+        {"beside": [KEY]},
+        {"beside": [[KEY, 0]]},
+        {"beside": [["text", 5]]},
+        {"beside": [[KEY, 5], [KEY, 5]]},
     ],
     ids=str,
 )
