@@ -7,6 +7,9 @@ every part again after a crash, because all messages are idempotent. So a durabl
 it, step by step (`procedures.library.sink`). Writes are blind: nothing was read, so there is
 nothing to conflict with; intents of others are waited for.
 
+Transactions that need no anchor of their own among the rows may be committed by another one
+(`beside`): their records are begun and kept alive by `keep`.
+
 Two that touch the same keys in different orders may be a deadlock, and one has to begin again. Give
 those the same anchor: it is locked first, so they come one after the other.
 """
@@ -17,7 +20,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, TypeAlias
+from itertools import count
+from typing import Any, Final, TypeAlias
 
 from kv.base.errors import (
     KeyLocked,
@@ -37,6 +41,7 @@ from kv.base.limits import (
     PREWRITE_BYTES_MAX,
     PREWRITE_KEYS_MAX,
     PREWRITES_IN_FLIGHT_MAX,
+    TXN_TTL_MS_MAX,
 )
 from kv.base.methods import (
     ABORTED,
@@ -51,6 +56,7 @@ from kv.base.methods import (
 )
 from kv.base.ops import Op
 from kv.base.ports import Timers
+from kv.base.waits import WAITED
 from kv.mvcc.packed import PackedKeys, opened, pack_values
 from txn.cutting import row_runs
 from txn.grouping import by_partition, end_of_part
@@ -60,6 +66,9 @@ from txn.terms import USUAL, Terms
 from txn.waiting import Backoff, Deadline, Rests, sleep
 
 Get: TypeAlias = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
+Record: TypeAlias = tuple[bytes, int]
+"""Anchor and start_ts of a transaction."""
+_BESIDE_BEATS: Final = 10  # own heartbeats for one of those beside
 Rows: TypeAlias = tuple[Sequence[bytes], Sequence[bytes | None] | bytes]
 """Keys, which rise, and values; PackedKeys and bytes: packed."""
 
@@ -94,18 +103,60 @@ class BulkTransactions:
         return await self.tso.now()
 
     def begin(
-        self, start_ts: int, anchor: bytes, *, checked: bool = False, terms: Terms = USUAL
+        self,
+        start_ts: int,
+        anchor: bytes,
+        *,
+        checked: bool = False,
+        terms: Terms = USUAL,
+        beside: Sequence[Record] = (),
+        met: Callable[[KeyLocked], None] | None = None,
     ) -> BulkTransaction:
         """A transaction that goes on where an earlier run of the same id ended. `checked`: it has
-        read at start_ts, so newer versions of its keys are conflicts.
+        read at start_ts, so newer versions of its keys are conflicts. `beside`: those that are to
+        be committed with it are kept alive meanwhile. `met` is told at once of each intent of
+        others that live, and may raise instead of waiting for it.
         """
-        return BulkTransaction(self, start_ts, anchor, checked=checked, terms=terms)
+        return BulkTransaction(
+            self, start_ts, anchor, checked=checked, terms=terms, beside=beside, met=met
+        )
 
-    async def commit(self, start_ts: int, anchor: bytes, min_commit_ts: int) -> tuple[int, int]:
-        """Flip the status: everything that was prewritten is committed. (COMMITTED | ABORTED,
-        commit_ts), whoever decided it; doing it again gives the same answer. Raises a retryable
-        error while it cannot be known.
+    async def keep(self, records: Sequence[Record], ttl_ms: int) -> bool:
+        """Begin these transactions' records, or say that their owner lives: from now on each may be
+        silent for `ttl_ms`. False: one of them was rolled back.
         """
+        waiting, alive = deque(records), True
+
+        async def some() -> None:
+            nonlocal alive
+            while waiting:
+                anchor, start_ts = waiting.popleft()
+                try:
+                    (status,) = await self.kv.call(
+                        HEARTBEAT, anchor, anchor, start_ts, {"ttl_ms": ttl_ms},
+                        budget_ms=BULK_TTL_MS,
+                    )  # fmt: skip
+                except TxnAborted:  # so old that it is forgotten
+                    status = ABORTED
+                alive = alive and status != ABORTED
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(min(len(waiting), PREWRITES_IN_FLIGHT_MAX)):
+                    tasks.create_task(some())
+        except* KvorumError as failed:
+            raise failed.exceptions[0] from None
+        return alive
+
+    async def commit(
+        self, start_ts: int, anchor: bytes, min_commit_ts: int, beside: Sequence[Record] = ()
+    ) -> tuple[int, int]:
+        """Flip the status: everything that was prewritten is committed, together with the
+        transactions `beside` it. (COMMITTED | ABORTED, commit_ts), whoever decided it; doing it
+        again gives the same answer. ABORTED, too, if one beside it is over; then it should be
+        rolled back. Raises a retryable error while it cannot be known.
+        """
+        more = [{"beside": [list(one) for one in beside]}] if beside else []
         deadline = Deadline(self.timers, BULK_PART_BUDGET_MS)
         attempt = 0
         while True:
@@ -113,7 +164,7 @@ class BulkTransactions:
             if ts >= min_commit_ts:
                 try:
                     status, commit_ts, low = await self.kv.call(
-                        COMMIT, anchor, anchor, start_ts, ts, budget_ms=deadline.budget_ms()
+                        COMMIT, anchor, anchor, start_ts, ts, *more, budget_ms=deadline.budget_ms()
                     )
                 except TxnAborted:
                     return ABORTED, 0
@@ -231,8 +282,11 @@ class BulkTransaction:
         *,
         checked: bool = False,
         terms: Terms = USUAL,
+        beside: Sequence[Record] = (),
+        met: Callable[[KeyLocked], None] | None = None,
     ) -> None:
-        said = terms.options()
+        said = terms.options() if met is None else {**terms.options(), "wait_ms": 0}
+        self._beside, self._met = beside, met
         self._flags, self._options = (0, said) if checked else (BLIND, said)
         self._rows_options = {**said, "checked": True} if checked else said
         self._owner, self.start_ts, self.anchor = owner, start_ts, anchor
@@ -392,6 +446,10 @@ class BulkTransaction:
                     budget_ms=deadline.budget_ms(),
                 )  # fmt: skip
             except KeyLocked as met:
+                if self._met is not None:
+                    met.details.pop(WAITED, None)  # it did not wait, so it looks again
+                    if await owner.resolver.lives(met, deadline):
+                        self._met(met)
                 await owner.resolver.met_by_write(met, attempt, deadline)
             except (NotLeader, TryLater, UnknownOutcome):
                 if deadline.passed:
@@ -409,9 +467,11 @@ class BulkTransaction:
             )
 
     async def _heartbeats(self) -> None:
-        while True:
+        for beat in count():
             await sleep(self._owner.timers, BULK_TTL_MS / 3000)
             try:
+                if self._beside and beat % _BESIDE_BEATS == 0:
+                    await self._owner.keep(self._beside, TXN_TTL_MS_MAX)
                 (status,) = await self._owner.kv.call(
                     HEARTBEAT,
                     self.anchor,

@@ -212,6 +212,13 @@ class Resolver:
             return
         await self._wait(met, attempt, deadline)
 
+    async def lives(self, met: KeyLocked, deadline: Deadline) -> bool:
+        """Whether the transaction that was met is still to be decided."""
+        outcome = self._known.get(met.details["txn"])
+        if outcome is None or outcome.status == PENDING:
+            outcome = await self._ask(met, push_above=0, deadline=deadline, recovers=True)
+        return outcome.status == PENDING
+
     async def finish(self, intents: Abandoned) -> int:
         """Intents that nobody met: remove them if their transaction is over or is dead now; how
         many.

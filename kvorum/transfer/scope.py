@@ -52,10 +52,13 @@ RULES: Final[dict[int, Rule]] = {
     system.SINK_ATTEMPTS: Rule.DROP,
     system.SINK_CHUNKS: Rule.DROP,
     system.SINK_MARKERS: Rule.LATE,
+    system.SINK_PLACES: Rule.DROP,
     system.ROLES: Rule.LATE,
     system.CLUSTER: Rule.LATE,
 }
-NOT_COPIED: Final = frozenset({system.SINK_CHUNKS, system.SINK_ATTEMPTS, system.PROXIES})
+NOT_COPIED: Final = frozenset(
+    {system.SINK_CHUNKS, system.SINK_ATTEMPTS, system.SINK_PLACES, system.PROXIES}
+)
 SYSTEM_IDS: Final = tuple(
     TableId(number) for number in range(1, FIRST_USER_TABLE) if number not in NOT_COPIED
 )

@@ -32,7 +32,8 @@ says so in its state (`committed`): whoever asks is told that the batch is there
 `early` batches (at most once) move the marker before their rows and nobody waits for them.
 
 Protocol after Flink's TwoPhaseCommitSinkFunction; why staging and not direct intents: speculative
-copies write the same keys and would conflict.
+copies write the same keys and would conflict. Bulk loads do without it where they can
+(`sink_placed`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from kv.base.ops import Op, delete
 from procedures.engine.procedure import Outcome, again, done, fail
 from procedures.engine.procedure import next as next_step
 from procedures.engine.registry import procedure, step, undo
-from procedures.library import sink_rows
+from procedures.library import sink_placed, sink_rows
 from procedures.library.sink_bulk import (
     SINK_CLEAN,
     Submit,
@@ -169,7 +170,7 @@ class SinkCommit:
     @step(first=True, undo="release", early=True)
     async def verify(self, ctx: StepContext) -> Outcome:
         try:
-            return await _Verify(ctx, self._txn.bulk, self._tables).run()
+            return await _Verify(ctx, self._txn, self._tables).run()
         except (SinkRefused, Refused) as e:
             return fail(e.code, e.message)
 
@@ -182,10 +183,13 @@ class SinkCommit:
 
     @step
     async def flip(self, ctx: StepContext) -> Outcome:
-        return await flip(ctx, self._txn.bulk, self._submit)
+        return await flip(ctx, self._txn, self._submit)
 
     @step
     async def apply(self, ctx: StepContext) -> Outcome:
+        for part in parts_of(ctx.args):
+            if part.placed:  # first tries laid rows, before the table got what makes it careful
+                await sink_placed.give_up_losers(self._txn, part)
         try:
             told = await apply(ctx, self._txn, self._tables)
         except MarkerMoved:
@@ -218,6 +222,8 @@ class SinkClean:
         (part,) = parts_of(ctx.args)
         if ctx.args["txn"]:
             await self._resolve(ctx, part)
+        if part.placed:
+            await sink_placed.finish(self._txn, part.attempt, part.table)
         if not moderate(part):
             return next_step("remove")
         _drop_staged(ctx, part)
@@ -269,8 +275,8 @@ def _next_marker(args: Any, found: bytes | None) -> bytes:
 class _Verify:
     """One look at a batch: what is done already, what must not be, and which way it takes."""
 
-    def __init__(self, ctx: StepContext, bulk: BulkTransactions, tables: Tables) -> None:
-        self.ctx, self.args, self.bulk, self.tables = ctx, ctx.args, bulk, tables
+    def __init__(self, ctx: StepContext, txn: Transactions, tables: Tables) -> None:
+        self.ctx, self.args, self.txn, self.tables = ctx, ctx.args, txn, tables
         self.parts = parts_of(ctx.args)
         self.opened: set[str] = set()  # attempts that are there
 
@@ -281,7 +287,10 @@ class _Verify:
             marker = Marker.unpack(found.value) if found else None
             names = {"app": args["app"], "version": args["version"], "query": args["query"]}
             if already_committed(marker, **names, reset=args.get("reset", False)):
-                if ctx.state:  # found on the second look, after the attempt was claimed
+                placed = [part for part in self.parts if part.placed]
+                for part in placed:  # nobody shall wait for its keys until its lease ends
+                    await sink_placed.finish(self.txn, part.attempt, part.table)
+                if ctx.state or placed:  # found on the second look, after the attempt was claimed
                     _let_go(ctx)
                 return done({"outcome": "already_committed", "version": args["version"]})
             ctx.state["marker_version"] = found.version if found else 0
@@ -291,9 +300,10 @@ class _Verify:
             return self._claimed("apply")
         (part,) = self.parts
         if part.manifest:
-            chunks = await self._small(part) if part.rows <= limits.SINK_SMALL_ROWS else None
+            small = part.rows <= limits.SINK_SMALL_ROWS and not part.placed
+            chunks = await self._small(part) if small else None
             if chunks is None:
-                ctx.state["txn"] = await self.bulk.fresh_ts()
+                ctx.state["txn"] = await self.txn.bulk.fresh_ts()
                 return self._claimed("write")
             await self._put_rows(part, chunks)
             _drop_staged(ctx, part, opened=part.attempt in self.opened)
@@ -315,12 +325,19 @@ class _Verify:
         careful = len(self.parts) > 1
         guards = []
         for part in self.parts:
+            laid = False
             if part.manifest:
                 if await _check_attempt(self.ctx, part):
                     self.opened.add(part.attempt)
-                await _check_manifest(self.ctx, part)
+                laid = await _check_manifest(self.ctx, part)
             facts = await self.tables.facts(getter(self.ctx), part.table, part.path)
             careful = careful or not part.plain or (facts is not None and facts.ruled)
+            if laid and careful:
+                raise SinkRefused(
+                    "SINK_ALTERED",
+                    f"table {part.path} has got an index or a constraint since tasks laid rows in"
+                    " it: run the batch again",
+                )
             if facts is not None and part.manifest:
                 facts.check(part)
                 self.ctx.txn.check(facts.key, facts.version)
@@ -410,19 +427,25 @@ async def _check_attempt(ctx: StepContext, part: Part) -> bool:
     return True
 
 
-async def _check_manifest(ctx: StepContext, told: Part) -> None:
-    staged = told.staged
+async def _check_manifest(ctx: StepContext, told: Part) -> bool:
+    """Whether some of its tasks laid rows in place. Raises SinkRefused."""
+    staged, laid = told.staged, False
     for at in range(0, len(staged), limits.MULTI_KEYS_MAX):
         manifest = staged[at : at + limits.MULTI_KEYS_MAX]
         sealed = await ctx.txn.multi_get([task_key(told.attempt, entry[1]) for entry in manifest])
         for (part, task, chunks, rows, crc), found in zip(manifest, sealed, strict=True):
-            if found is None or Sealed.unpack(found.value) != Sealed(part, chunks, rows, crc):
+            sealed = Sealed.unpack(found.value) if found else None
+            if sealed is None or sealed != Sealed(part, chunks, rows, crc):
                 raise SinkRefused(
                     "SINK_MANIFEST",
                     f"task {task} of partition {part} is not sealed as the manifest says: {rows}"
                     f" rows in {chunks} chunks expected,"
-                    f" {found and Sealed.unpack(found.value)} found",
+                    f" {sealed} found",
                 )
+            if sealed.txns and not told.placed:
+                raise SinkRefused("SINK_MANIFEST", f"task {task} laid rows in place: say so")
+            laid = laid or bool(sealed.txns)
+    return laid
 
 
 def _drop_staged(ctx: StepContext, part: Part, *, opened: bool = True) -> None:
@@ -455,6 +478,8 @@ async def _release(ctx: StepContext, txn: Transactions, submit: Submit) -> None:
             return
         await take_back(ctx, part, bulk, start_ts)
     for part in parts_of(ctx.args):
+        if part.placed:
+            await sink_placed.finish(txn, part.attempt, part.table)
         found = await ctx.txn.get(attempt_key(part.attempt))
         if found is not None and Attempt.unpack(found.value).state is AttemptState.DONE:
             ctx.state[COMMITTED_STILL] = True

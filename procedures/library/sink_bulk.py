@@ -5,6 +5,9 @@
              batch just because it is written to the same table)
     flip     one status flip at the anchor; the cleaning is handed to `kvorum.sink_clean`
 
+Rows that tasks laid in place (`sink_placed`) are there already: what is written is the rest, and
+the flip takes their transactions with it.
+
 Every part may be done again after a crash: intents that are there are there (`txn.bulk`).
 """
 
@@ -15,7 +18,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kv.base import limits
-from kv.base.errors import ConditionFailed, InvalidArgument, Rejected, TooLarge, TxnAborted
+from kv.base.errors import (
+    ConditionFailed,
+    InvalidArgument,
+    Refused,
+    Rejected,
+    TooLarge,
+    TxnAborted,
+)
 from kv.base.keys import table_prefix
 from kv.base.methods import COMMITTED
 from kv.base.ops import check, put
@@ -23,9 +33,9 @@ from kv.mvcc.packed import PackedKeys, opened
 from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as next_step
 from procedures.engine.submission import Submission
-from procedures.library import sink_rows
+from procedures.library import sink_placed, sink_rows
 from procedures.library.sink_parts import REFUSE, Part, SinkRefused, Tables, marker_of, parts_of
-from procedures.library.sink_records import bulk_key, packed_rows, trusted
+from procedures.library.sink_records import bulk_key, packed_rows, place_key, trusted
 from txn.bulk import Rows
 from txn.cutting import row_runs
 
@@ -44,6 +54,7 @@ class Transactions(Protocol):
     @property
     def bulk(self) -> BulkTransactions: ...
     async def get(self, key: bytes, at: int = 0) -> tuple[bytes | None, int]: ...
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Any: ...
 
 
 async def write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tables) -> Outcome:
@@ -56,13 +67,21 @@ async def write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tab
         state["txn"] = await bulk.fresh_ts()
         return again()  # kept before it is used
     anchor = bulk_key(part.table)
-    transaction = bulk.begin(state["txn"], anchor)
+    placed = await sink_placed.claim(txn, part) if part.placed else None
+    transaction = (
+        bulk.begin(state["txn"], anchor)
+        if placed is None
+        else bulk.begin(
+            state["txn"], anchor, beside=placed.records, met=sink_placed.met_by(part.attempt)
+        )
+    )
     try:
         ops = [put(anchor, part.attempt.encode())]
         if args["app"] and not args.get("early"):
             ops.append(put(marker_of(args), state["marker"], cond=state["marker_version"]))
         await transaction.prewrite(ops)
-        laid = await _prewrite_rows(ctx, part, transaction, txn, tables)
+        rest = part if placed is None else placed.rest
+        laid = await _prewrite_rows(ctx, rest, transaction, txn, tables)
         if state["guards"]:
             await transaction.prewrite([check(key, version) for key, version in state["guards"]])
     except TxnAborted:
@@ -76,14 +95,20 @@ async def write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tab
         await bulk.roll_back(anchor, state["txn"])
         await take_back(ctx, part, bulk, state.pop("txn"))
         return next_step("verify")
+    except Refused as refused:
+        if refused.code != sink_placed.DUPLICATE:
+            raise
+        user_key = refused.details["key"][len(table_prefix(part.table)) :]
+        shown = await tables.shown(txn.get, part.table, user_key)
+        raise sink_rows.duplicate(shown) from refused
     finally:
         await transaction.close()
-    state["min_commit_ts"] = transaction.min_commit_ts
+    state["min_commit_ts"] = max(transaction.min_commit_ts, placed.bound if placed else 0)
     state.pop("laid", None)
     if sum(len(key) + _LAID_OVERHEAD for key, _ in laid) <= limits.SINK_LAID_BYTES:
         state["laid"] = laid
     if moderate(part):
-        return await flip(ctx, bulk, submit)
+        return await flip(ctx, txn, submit)
     return next_step("flip")
 
 
@@ -123,16 +148,30 @@ async def _prewrite_rows(
     return laid
 
 
-async def flip(ctx: StepContext, bulk: BulkTransactions, submit: Submit) -> Outcome:
-    state = ctx.state
+async def flip(ctx: StepContext, txn: Transactions, submit: Submit) -> Outcome:
+    state, bulk = ctx.state, txn.bulk
     (part,) = parts_of(ctx.args)
     anchor = bulk_key(part.table)
-    status, commit_ts = await bulk.commit(state["txn"], anchor, state["min_commit_ts"])
+    beside = (await sink_placed.winners(txn, part)).records if part.placed else ()
+    status, commit_ts = await bulk.commit(state["txn"], anchor, state["min_commit_ts"], beside)
+    if status != COMMITTED and part.placed:  # perhaps because one beside it is over
+        status, commit_ts = await bulk.roll_back(anchor, state["txn"])
+        if status != COMMITTED:
+            await take_back(ctx, part, bulk, state["txn"])
     if status != COMMITTED:
         del state["txn"]
         return next_step("write")
+    if part.placed:
+        await _leave_place(ctx, part)
     await hand_to_clean(ctx, part, commit_ts, submit)
     return done({"outcome": "committed", "rows": part.rows, "commit_version": str(commit_ts)})
+
+
+async def _leave_place(ctx: StepContext, part: Part) -> None:
+    """The next load of the table may lay its rows in place."""
+    found = await ctx.txn.get(place_key(part.table))
+    if found is not None and found.value == part.attempt.encode():
+        ctx.txn.delete(place_key(part.table))
 
 
 async def take_back(ctx: StepContext, part: Part, bulk: BulkTransactions, start_ts: int) -> None:
@@ -151,6 +190,8 @@ async def hand_to_clean(ctx: StepContext, part: Part, commit_ts: int, submit: Su
     }  # fmt: skip
     if part.inline:
         args["inline"] = part.inline
+    if part.placed:
+        args["placed"] = True
     # Of two rows with one key the second's chunk begins elsewhere than its message.
     if commit_ts and part.twice == REFUSE and "laid" in ctx.state:
         args["laid"] = ctx.state["laid"]
@@ -167,6 +208,8 @@ def system_keys(ctx: StepContext, part: Part) -> list[bytes]:
 
 def moderate(part: Part) -> bool:
     """Whether a batch is so small that all of it may be in memory, and done again after a crash."""
+    if part.placed:
+        return False
     return part.rows <= limits.SINK_STEP_ROWS and part.chunks <= limits.SINK_STEP_CHUNKS
 
 

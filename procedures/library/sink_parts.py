@@ -11,6 +11,7 @@ rows mean:
     inline   {task: chunk}: tasks of one small chunk that was never staged: it came with the commit
     shape    [[column id, name, type, nullable], …] of the table as its rows were encoded: a table
              that means something else by them now ends the batch (SINK_ALTERED)
+    placed   its tasks may have laid rows in place (sink_placed.py)
     path     namespace.table, as its writer calls it, for errors about a table that is gone
     replace  [start, end, where]: what is there in this range of user keys (b"" = no bound), or what
              of it `where` is true for ("" = all), goes in the same transaction
@@ -112,6 +113,7 @@ class Part:
     inline: Mapping[str, bytes] = field(default_factory=dict)
     shape: Sequence[Sequence[Any]] = ()
     path: str = ""
+    placed: bool = False
 
     @property
     def staged(self) -> list[list[Any]]:
@@ -156,6 +158,7 @@ def _part(told: Any) -> Part:
         told.get("inline", {}),
         told.get("shape", ()),
         told.get("path", ""),
+        told.get("placed", False),
     )
 
 
@@ -177,6 +180,8 @@ def checked_part(told: Any) -> dict[str, Any]:
         part["twice"] = twice
     if told.get("fresh"):
         part["fresh"] = True
+    if told.get("placed"):
+        part["placed"] = True
     if told.get("replace") is not None:
         part["replace"] = _checked_replace(told["replace"])
     if told.get("inline"):

@@ -1,7 +1,11 @@
 """What the Spark sink keeps in the system tables, and the chunks that it stages. Pure.
 
     SINK_ATTEMPTS  esc(attempt)                      → [format, state, table, lease_ms, procedure]
-    SINK_ATTEMPTS  esc(attempt) esc(task)            → [format, part, chunks, rows, crc]  sealed
+    SINK_ATTEMPTS  esc(attempt) esc(task)            → [format, part, chunks, rows, crc] sealed; and
+                                                       [[start_ts, bound], …] of the transactions
+                                                       under which it lays rows in place, and how
+                                                       many; rows 0 until it is sealed
+    SINK_PLACES    [table id u32]                    → attempt that lays rows in it in place
     SINK_CHUNKS    esc(attempt) esc(task) [seq u32]  → chunk
     SINK_MARKERS   esc(application) [table id u32]   → [format, version, query]  last committed
     SINK_MARKERS   esc("") [table id u32]            → attempt of the last large batch: the anchor
@@ -13,6 +17,9 @@ commit of a large batch sends as they lie here. The pieces rise, sorted by their
 deletion. Or a chunk is `[[user key, …], [value | nil, …], [order, …]]`: each row's order among rows
 of its key, bytes, compared as such. (Programs before wrote all chunks so, without the third list.)
 
+Or it is `[3, [[start_ts, first user key, last user key, rows], …]]`: no rows, but what was laid in
+place (sink_placed.py).
+
 User keys come without the table prefix, so that no chunk can reach into another table. `crc` is the
 sum of (seq + 1) * crc32(chunk) modulo 2^32, so that it can be checked in any order. Deliberately
 missing: compression (the server would need another library to read it).
@@ -20,7 +27,8 @@ missing: compression (the server would need another library to read it).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import islice
 from operator import lt
@@ -41,6 +49,9 @@ _KEY_TYPES: Final = {bytes}
 _VALUE_TYPES: Final = {bytes, type(None)}
 _PACKED: Final = 2
 _IS_PACKED: Final = b"\x92\x02"  # how a chunk of packed pieces begins
+_LAID: Final = 3
+_IS_LAID: Final = b"\x92\x03"
+_LAID_PIECE: Final = [int, bytes, bytes, int]
 _PIECE: Final = [bytes, int, bytes, bytes, bytes]
 
 
@@ -92,15 +103,25 @@ class Sealed:
     chunks: int
     rows: int
     crc: int
+    txns: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    """start_ts and the lowest commit_ts of each transaction under which it laid rows in place."""
+    placed: int = field(default=0, compare=False)
+    """Rows that it laid so."""
 
     def pack(self) -> bytes:
-        packed: bytes = msgpack.packb([FORMAT, self.part, self.chunks, self.rows, self.crc])
+        row: list[Any] = [FORMAT, self.part, self.chunks, self.rows, self.crc]
+        if self.txns:
+            row += [self.txns, self.placed]
+        packed: bytes = msgpack.packb(row)
         return packed
 
     @staticmethod
     def unpack(data: bytes) -> Sealed:
-        _, part, chunks, rows, crc = msgpack.unpackb(data)
-        return Sealed(part, chunks, rows, crc)
+        _, part, chunks, rows, crc, *more = msgpack.unpackb(data)
+        if not more:
+            return Sealed(part, chunks, rows, crc)
+        txns, placed = more
+        return Sealed(part, chunks, rows, crc, tuple((ts, bound) for ts, bound in txns), placed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +172,15 @@ def attempt_of(key: bytes) -> str:
     return unescape(key, 4)[0].decode()
 
 
+def in_attempts(key: bytes) -> bool:
+    """Whether `attempt_of` and `task_of` know it."""
+    return key.startswith(table_prefix(system.SINK_ATTEMPTS))
+
+
+def place_key(table: int) -> bytes:
+    return table_prefix(system.SINK_PLACES) + u32(table)
+
+
 def chunk_key(attempt: str, task: str, seq: int) -> bytes:
     return (
         table_prefix(system.SINK_CHUNKS)
@@ -179,14 +209,19 @@ def pack_chunk(keys: list[bytes], values: list[bytes | None]) -> bytes:
     """`keys`, which rise, without the table prefix; None deletes. At most SINK_CHUNK_BYTES_MAX when
     packed. Raises TooLarge for a key or a value.
     """
+    packed: bytes = _pack([_PACKED, pieces_of(keys, values)])
+    return packed
+
+
+def pieces_of(keys: list[bytes], values: list[bytes | None]) -> list[list[Any]]:
+    """The pieces of a chunk of these rows. Raises TooLarge for a key or a value."""
     _fits("chunk", "key", max(map(len, keys), default=0), limits.KEY_BYTES_MAX)
     pieces: list[list[Any]] = []
     parts = -(-len(keys) // limits.PREWRITE_KEYS_MAX)
     step = -(-len(keys) // max(1, parts))
     for low in range(0, len(keys), max(1, step)):
         _add_pieces(pieces, keys[low : low + step], values[low : low + step])
-    packed: bytes = _pack([_PACKED, pieces])
-    return packed
+    return pieces
 
 
 def _add_pieces(pieces: list[list[Any]], keys: list[bytes], values: list[bytes | None]) -> None:
@@ -201,6 +236,35 @@ def _add_pieces(pieces: list[list[Any]], keys: list[bytes], values: list[bytes |
         _add_pieces(pieces, keys[half:], values[half:])
         return
     pieces.append([keys[0], len(keys), keys[-1], packed_keys, packed_values])
+
+
+def pack_laid(pieces: Sequence[tuple[int, bytes, bytes, int]]) -> bytes:
+    """(start_ts, first and last user key, rows) of each message that a task laid in place."""
+    packed: bytes = _pack([_LAID, pieces])
+    return packed
+
+
+def is_laid(chunk: bytes) -> bool:
+    return chunk[:2] == _IS_LAID
+
+
+def laid_of(chunk: bytes) -> dict[int, list[tuple[bytes, bytes, int]]]:
+    """What `pack_laid` was given, by start_ts; nothing for a chunk of rows. Raises
+    InvalidArgument.
+    """
+    found: dict[int, list[tuple[bytes, bytes, int]]] = {}
+    if not is_laid(chunk):
+        return found
+    try:
+        _, pieces = msgpack.unpackb(chunk, use_list=True)
+        good = all([type(one) for one in piece] == _LAID_PIECE for piece in pieces)
+    except (ValueError, TypeError, msgpack.UnpackException) as e:
+        raise InvalidArgument(f"not a chunk that tells what was laid: {e}") from e
+    if not good:
+        raise InvalidArgument("what was laid is told by [start_ts, first, last, rows]")
+    for start_ts, first, last, rows in pieces:
+        found.setdefault(start_ts, []).append((first, last, rows))
+    return found
 
 
 def pack_plain(keys: list[bytes], values: list[bytes | None]) -> bytes:
@@ -271,6 +335,9 @@ def check_chunk(chunk: bytes, what: str) -> None:
 
     Raises InvalidArgument or TooLarge.
     """
+    if is_laid(chunk):
+        laid_of(chunk)
+        return
     if chunk[:2] != _IS_PACKED:
         unpack_orders(chunk, what)
         return

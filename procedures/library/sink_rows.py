@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, TooLarge
 from procedures.library.sink_parts import LAST, ORDER, REFUSE, Part, SinkRefused
-from procedures.library.sink_records import add_crc, chunk_key, trusted
+from procedures.library.sink_records import add_crc, chunk_key, is_laid, trusted
 
 Read = Callable[[bytes], Awaitable[bytes | None]]  # the newest value at a storage key
 Show = Callable[[bytes], Awaitable[str]]
@@ -52,7 +52,8 @@ async def stored(
                 chunk = there(await read(chunk_key(part.attempt, task, seq)), task, seq)
             running = add_crc(running, seq, chunk)
             at += -1 if backwards else 1
-            yield at, chunk
+            if not is_laid(chunk):  # else its rows are in the table
+                yield at, chunk
         intact(task, running, crc)
 
 

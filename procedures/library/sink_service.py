@@ -31,6 +31,7 @@ from procedures.engine import plain
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
+from procedures.library import sink_placed
 from procedures.library.sink import (
     COMMITTED_STILL,
     SINK_COMMIT,
@@ -52,12 +53,14 @@ from procedures.library.sink_records import (
     checked_text,
     chunk_key,
     chunks_range,
+    place_key,
     task_key,
     task_of,
 )
 
 log = logging.getLogger(__name__)
 
+_HOLDS: Final = (AttemptState.OPEN, AttemptState.COMMITTING)
 _RACES_MAX: Final = 8
 _ANSWER_MS: Final = 500  # what waiting leaves of its caller's patience
 
@@ -90,9 +93,9 @@ class SinkService:
     def handlers(self) -> Mapping[int, Handler]:
         """By method number, for the node's dispatcher."""
 
-        def serve(fn: Callable[..., Awaitable[list[Any]]], name: str, count: int) -> Handler:
+        def serve(fn: Callable[..., Awaitable[list[Any]]], name: str, *counts: int) -> Handler:
             async def handler(_caller: Caller, args: list[Any]) -> list[Any]:
-                _counted(name, args, count)
+                _counted(name, args, *counts)
                 return await fn(*args)
 
             return handler
@@ -105,7 +108,8 @@ class SinkService:
         return {
             methods.SINK_BEGIN: serve(self.begin, "SINK_BEGIN", 3),
             methods.SINK_STAGE: serve(self.stage, "SINK_STAGE", 6),
-            methods.SINK_SEAL: serve(self.seal, "SINK_SEAL", 8),
+            methods.SINK_SEAL: serve(self.seal, "SINK_SEAL", 8, 10),
+            methods.SINK_PLACE: serve(self.place, "SINK_PLACE", 5),
             methods.SINK_COMMIT: commit,
             methods.SINK_ABORT: serve(self.abort, "SINK_ABORT", 1),
         }
@@ -126,8 +130,58 @@ class SinkService:
                 await self._txn.write([put(attempt_key(name), row.pack(), cond=version)])
             except ConditionFailed:
                 continue
+            await self._keep(name)
             return [AttemptState.OPEN.name]
         raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
+
+    async def place(
+        self, attempt: Any, table: Any, part: Any, task: Any, start_ts: Any
+    ) -> list[Any]:
+        """Whether the task may lay rows in place under this transaction; then it is known before
+        it lays anything, so that whoever ends the attempt ends it. False: it has to stage them,
+        since another load does so in this table, or it has too many transactions already.
+        """
+        name, table_id = _attempt_args(attempt, table)
+        number = checked_int(part, "part", 0, 2**31 - 1)
+        began = checked_int(start_ts, "start_ts", 1, 2**64 - 2)
+        key = task_key(name, checked_text(task, "task"))
+        if number >= limits.SINK_PLACED_TASKS_MAX:
+            return [False]
+        for _ in range(_RACES_MAX):
+            ops = await self._taken(name, table_id)
+            if ops is None:
+                return [False]
+            raw, version = await self._txn.get(key)
+            known = Sealed.unpack(raw) if raw is not None else Sealed(number, 0, 0, 0)
+            if known.rows:
+                raise Refused(f"task {task} is sealed", code="SINK_NOT_OPEN")
+            if began not in [one for one, _ in known.txns]:
+                if len(known.txns) >= limits.SINK_PLACED_TXNS_MAX:
+                    return [False]
+                txns = (*known.txns, (began, 0))
+                ops.append(put(key, Sealed(number, 0, 0, 0, txns).pack(), cond=version))
+            try:
+                await self._guarded(name, table_id, ops)
+            except ConditionFailed:
+                continue  # another attempt, or the same request sent before, was faster
+            if not await self._txn.bulk.keep([(key, began)], limits.SINK_PLACED_TTL_MS):
+                raise _given_up(name)
+            return [True]
+        raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
+
+    async def _taken(self, name: str, table: int) -> list[Op] | None:
+        """What makes the table this attempt's; None: it is another one's, which lives. Two that
+        laid rows at once would wait for each other.
+        """
+        raw, version = await self._txn.get(place_key(table))
+        holder = None if raw is None else raw.decode()
+        if holder == name:
+            return []
+        if holder is not None:
+            other, _ = await self._load(holder)
+            if other is not None and other.state in _HOLDS:
+                return None
+        return [put(place_key(table), name.encode(), cond=version)]
 
     async def stage(
         self, attempt: Any, table: Any, part: Any, task: Any, seq: Any, chunk: Any
@@ -151,8 +205,12 @@ class SinkService:
         rows: Any,
         crc: Any,
         last_chunk: Any,
+        txns: Any = (),
+        placed: Any = 0,
     ) -> list[Any]:
-        """End a task, together with its last chunk if given: a small task costs one message."""
+        """End a task, together with its last chunk if given: a small task costs one message. From
+        now on its transactions live as long as its attempt.
+        """
         name, table_id = _attempt_args(attempt, table)
         count = checked_int(chunks, "chunks", 1, 2**31 - 1)
         sealed = Sealed(
@@ -160,6 +218,8 @@ class SinkService:
             count,
             checked_int(rows, "rows", 1, 2**62),
             checked_int(crc, "crc", 0, 2**32 - 1),
+            _checked_txns(txns),
+            checked_int(placed, "placed", 0, rows),
         )
         ops = [put(task_key(name, checked_text(task, "task")), sealed.pack())]
         if last_chunk is not None:
@@ -168,6 +228,9 @@ class SinkService:
                 raise InvalidArgument(
                     f"task {task}: the chunk's checksum is not {crc}", code="SINK_CORRUPT"
                 )
+        own = [(task_key(name, task), start_ts) for start_ts, _ in sealed.txns]
+        if own and not await self._txn.bulk.keep(own, limits.SINK_LEASE_MS):
+            raise _given_up(name)
         await self._guarded(name, table_id, ops)
         return [True]
 
@@ -180,7 +243,7 @@ class SinkService:
         args = _commit_args(request)
         if not args["app"] and not args["manifest"] and "replace" not in args:
             return [0]  # no rows, and no marker to move
-        if await self._marked(args):
+        if await self._marked(args) and not await self._laid(args):
             return [0]
         nonce = f"{args['attempt']}/{args['version']}"
         id = await self._procedures.submit(Submission(SINK_COMMIT, args, "spark", nonce))
@@ -243,6 +306,11 @@ class SinkService:
         names = {"app": args["app"], "version": args["version"], "query": args["query"]}
         return already_committed(marker, **names, reset=args.get("reset", False))
 
+    async def _laid(self, args: dict[str, Any]) -> bool:
+        """Whether a replayed batch has laid rows, which its procedure takes back at once."""
+        found = (await self._load(args["attempt"]))[0] if args.get("placed") else None
+        return found is not None and found.state is AttemptState.OPEN
+
     async def abort(self, attempt: Any) -> list[Any]:
         """Refuse everything of this attempt, also of one that a job has prepared. Raises Refused
         while it is being committed; not if that procedure was ended by force.
@@ -258,7 +326,7 @@ class SinkService:
                 await self._txn.write([put(attempt_key(name), row.pack(), cond=version)])
             except ConditionFailed:
                 continue
-            await self._drop(name)
+            await self._drop(name, row.table)
             return [AttemptState.ABORTED.name]
         raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
 
@@ -316,16 +384,18 @@ class SinkService:
         while resume is not None:
             page = await self._txn.scan(resume, end, limit=limits.GC_STEP_ROWS_MAX)
             for key, value, version in page.items:
-                name = attempt_of(key)
+                name, table = attempt_of(key), 0
                 if name in seen:
                     continue
                 seen.add(name)
                 if task_of(key):  # an orphan, unless it was opened since the last page
                     over = (await self._load(name))[0] is None
                 else:
-                    over = await self._ended(name, Attempt.unpack(value), version, now)
+                    found = Attempt.unpack(value)
+                    table = found.table
+                    over = await self._ended(name, found, version, now)
                 if over:
-                    await self._drop(name)
+                    await self._drop(name, table)
                     gone += 1
             resume = page.resume
         return gone + await self._reap_chunks()
@@ -362,8 +432,10 @@ class SinkService:
             return False
         return True
 
-    async def _drop(self, name: str) -> None:
+    async def _drop(self, name: str, table: int = 0) -> None:
+        """Of an attempt that cannot be committed any more, or that was: its transactions know."""
         own = attempt_key(name)
+        await sink_placed.finish(self._txn, name, table)
         await drop_range(self._txn, own + b"\x00", successor(own))
         await drop_range(self._txn, *chunks_range(name))
 
@@ -400,24 +472,38 @@ class SinkService:
 
     async def _guarded(self, name: str, table: int, ops: list[Op]) -> None:
         """Write `ops` in one transaction with the check that the attempt is open; open it if it is
-        new.
+        new. Raises ConditionFailed if one of their own conditions does not hold.
         """
         for _ in range(_RACES_MAX):
             found, version = await self._load(name)
             if found is not None:
                 self._open(name, found, table)
             now = self._clock.now_ms()
-            if found is None or found.lease_until_ms - now < limits.SINK_LEASE_MS * 2 // 3:
+            renewed = found is not None and (
+                found.lease_until_ms - now < limits.SINK_LEASE_MS * 2 // 3
+            )
+            if found is None or renewed:
                 row = Attempt(AttemptState.OPEN, table, now + limits.SINK_LEASE_MS)
                 guard = put(attempt_key(name), row.pack(), cond=version)
             else:
                 guard = check(attempt_key(name), version)
             try:
                 await self._txn.write([guard, *ops])
-                return
-            except ConditionFailed:
+            except ConditionFailed as failed:
+                if failed.details.get("key") != attempt_key(name):
+                    raise
                 continue  # another task opened the attempt or renewed its lease: look again
+            if renewed:
+                await self._keep(name)
+            return
         raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
+
+    async def _keep(self, name: str) -> None:
+        """The lease was renewed: the transactions of its finished tasks live as long. Those of
+        tasks that work are kept alive by these.
+        """
+        finished = await sink_placed.records_of(self._txn, name, lambda _, task: task.rows > 0)
+        await self._txn.bulk.keep(finished, limits.SINK_LEASE_MS)
 
     def _chunk(self, name: str, task: Any, seq: Any, chunk: Any) -> Op:
         number = checked_int(seq, "seq", 0, 2**31 - 1)
@@ -438,9 +524,27 @@ class SinkService:
         return put(chunk_key(name, task, number), chunk)
 
 
-def _counted(name: str, args: list[Any], count: int) -> None:
-    if len(args) != count:
-        raise InvalidArgument(f"{name} takes {count} arguments, got {len(args)}")
+def _counted(name: str, args: list[Any], *counts: int) -> None:
+    if len(args) not in counts:
+        wanted = " or ".join(map(str, counts))
+        raise InvalidArgument(f"{name} takes {wanted} arguments, got {len(args)}")
+
+
+def _checked_txns(txns: Any) -> tuple[tuple[int, int], ...]:
+    """[[start_ts, bound], …]. Raises InvalidArgument."""
+    if not isinstance(txns, list | tuple) or len(txns) > limits.SINK_PLACED_TXNS_MAX:
+        raise InvalidArgument(f"txns: at most {limits.SINK_PLACED_TXNS_MAX} [start_ts, bound]")
+    for one in txns:
+        if not isinstance(one, list | tuple) or [type(field) for field in one] != [int, int]:
+            raise InvalidArgument(f"txns: [start_ts, bound] expected, got {one!r:.80}")
+    return tuple((start_ts, bound) for start_ts, bound in txns)
+
+
+def _given_up(name: str) -> Refused:
+    return Refused(
+        f"attempt {name}: the rows that this task laid were given up; run it again",
+        code="SINK_NOT_OPEN",
+    )
 
 
 def _attempt_name(attempt: Any) -> str:

@@ -17,6 +17,7 @@ import pytest
 from kv.base import limits
 from kv.base.keys import table_prefix
 from kv.base.ops import put
+from tests.sink.placed import PlacedTask
 from tests.sink.world import TABLE, Client, Life, Task, World, opened, some_rows
 from tests.support import simloop
 
@@ -27,9 +28,12 @@ class Scenario:
     """A batch of two tasks and a loser, message by message; `progress` survives the process."""
 
     def __init__(
-        self, *, app: str, replaces: bool = False, inline: bool = False, unique: bool = False
-    ) -> None:
-        """`inline`: nothing is staged. `unique`: its rows are known to have a key each."""
+        self, *, app: str, replaces: bool = False, inline: bool = False, unique: bool = False,
+        world: World | None = None,
+    ) -> None:  # fmt: skip
+        """`inline`: nothing is staged. `unique`: its rows are known to have a key each. `world`:
+        the first task lays its rows in place there, and so does the second one's first try.
+        """
         rows = list(some_rows(ROWS, "v").items())
         self.app, self.inline = app, inline
         # A batch that reads before it writes: what was in the table goes with it.
@@ -45,11 +49,27 @@ class Scenario:
         if inline:
             self.more["inline"] = {task.name: task.chunks[0] for task in self.winners}
         self.loser = Task(1, "t1-copy", some_rows(30, "loser"), chunk_rows=25)
+        self.placed: list[PlacedTask] = []
+        self.died = False  # Spark's tasks, which try again
+        self.laying: dict[int, asyncio.Task[None]] = {}
+        if world is not None:
+            self.more["placed"] = True
+            life = Life(world)
+            client = Client(life.sink, "attempt")
+            first, second = dict(rows[: ROWS // 2]), dict(rows[ROWS // 2 :])
+            self.placed = [
+                PlacedTask(world, life, client, 0, "t0-first", first),
+                PlacedTask(world, life, client, 1, "t1-first", dict.fromkeys(second, b"lost")),
+            ]
 
     def messages(self, life: Life) -> list[Callable[[], Awaitable[object]]]:
         client = Client(life.sink, "attempt")
-        steps: list[Callable[[], Awaitable[object]]] = []
-        for task in () if self.inline else (self.winners[0], self.loser, self.winners[1]):
+        steps: list[Callable[[], Awaitable[object]]] = self.places(life)
+        staged = [self.winners[0], self.loser, self.winners[1]]
+        winners: list[Any] = list(self.winners)
+        if self.placed and not self.died:
+            staged, winners = staged[2:], [self.placed[0], self.winners[1]]
+        for task in () if self.inline else staged:
             for seq in range(len(task.chunks) - 1):
 
                 def stage(task: Task = task, seq: int = seq) -> Awaitable[object]:
@@ -63,9 +83,42 @@ class Scenario:
                 return client.seal(task, task.chunks[-1])
 
             steps.append(seal)
-        steps.append(lambda: client.commit(self.winners, 0, app=self.app, **self.more))
+        steps.append(lambda: client.commit(winners, 0, app=self.app, **self.more))
         steps.append(life.idle)
         return steps
+
+    def places(self, life: Life) -> list[Callable[[], Awaitable[object]]]:
+        """What tasks do that lay rows in place; they outlive the node's processes."""
+        steps: list[Callable[[], Awaitable[object]]] = []
+        for task in () if self.died else self.placed:
+            task.session.life = life
+            for number in range(2):
+
+                def lay(task: PlacedTask = task, number: int = number) -> Awaitable[object]:
+                    mine = task.part * 2 + number
+                    if mine not in self.laying:
+                        work = task.lay(20 if not number else 0)
+                        self.laying[mine] = asyncio.get_running_loop().create_task(work)
+                    return asyncio.shield(self.laying[mine])
+
+                def tell(task: PlacedTask = task, number: int = number) -> Awaitable[object]:
+                    if len(task.chunks) == number:
+                        task.told()
+                    return life.sink.stage(
+                        "attempt", TABLE, task.part, task.name, number, task.chunks[number]
+                    )
+
+                steps += [task.start, lay, tell]
+        if steps:
+            steps.insert(-3, self.placed[0].seal)
+        return steps
+
+    def power_loss(self, life: Life) -> None:
+        """Tasks that lay rows lose their node, and Spark tries them again."""
+        if self.progress < len(self.places(life)):
+            for laying in self.laying.values():
+                laying.cancel()
+            self.died, self.progress = True, 0
 
     async def play(self, life: Life) -> bool:
         steps = self.messages(life)
@@ -89,6 +142,7 @@ class Scenario:
                 assert await life.sink.commit(replay.request([], 0, app=self.app)) == [0]
 
         await last.run(reap_and_replay)
+        await asyncio.sleep(1)  # what was met by reading goes behind it
         assert world.intents() == []
         assert await world.rows() == some_rows(ROWS, "v")
 
@@ -102,6 +156,8 @@ async def begin(world: World, path: str, app: str) -> Scenario:
         ]
         await world.store.txn.write(old)
     ways = {"inline": path.startswith("inline"), "unique": path in ("huge", "inline-large")}
+    if path == "placed":
+        return Scenario(app=app, unique=True, world=world)
     return Scenario(app=app, replaces=path == "careful", **ways)
 
 
@@ -122,7 +178,7 @@ def lives(path: str, app: str, crashes: list[tuple[int, bool]], seed: int = 0) -
     return changes
 
 
-WAYS = ["small", "large", "huge", "careful", "inline", "inline-large"]
+WAYS = ["small", "large", "huge", "careful", "inline", "inline-large", "placed"]
 
 
 @pytest.fixture(params=WAYS)
@@ -174,6 +230,7 @@ def test_o9_power_loss(path: str, seed: int) -> None:
                 kill.cancel()
                 if ended:
                     break
+                scenario.power_loss(life)
                 await world.power_loss(rng)
                 assert await world.rows() in (before, some_rows(ROWS, "v"))
             else:

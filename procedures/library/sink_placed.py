@@ -1,0 +1,190 @@
+"""Rows that tasks of a bulk load laid in place: as chunk intents in the table's own partitions,
+under transactions of their own, instead of staging them for the commit to do it.
+
+    place    a task that may do so (`SinkService.place`) is known by its row in SINK_ATTEMPTS before
+             it lays anything: the row says under which transactions. Their records are at the key
+             of that row, so who meets an intent sees whose it is; no intent lies there
+    tell     where its messages went is staged as chunks of their own (`sink_records.pack_laid`),
+             counted and summed up by the seal like others
+    seal     from then on a task's transactions live as long as its attempt's lease
+    commit   the batch's own transaction takes those of the winning tasks with it, in the one entry
+             that flips it (kv.mvcc.commit, `beside`)
+    finish   everything that was laid is ended as its transaction did: versions, or nothing. For the
+             cleaning behind a commit, an abort, and what expired alike
+
+Only a task's first try lays rows in place. A copy of a task would meet the intents of the other
+one; so it stages its rows, and the commit, which knows the winner, gives up the losers first and
+lays what was staged behind them. So a batch, or one task, may have rows of both kinds.
+
+An attempt that is over rolls its tasks' transactions back; a task that goes on nevertheless leaves
+intents of a transaction that is over, which go when they are met, or are collected.
+
+Source: the coordinator is a procedure, its participants are the tasks' transactions; the rest is
+Percolator's. Deliberately missing: reads of the own rows, conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kv.base import limits
+from kv.base.errors import KeyLocked, Refused
+from kv.base.keys import successor, table_prefix
+from kv.base.methods import COMMITTED
+from procedures.library.sink_parts import Part, SinkRefused
+from procedures.library.sink_records import (
+    Sealed,
+    attempt_key,
+    attempt_of,
+    chunks_range,
+    in_attempts,
+    laid_of,
+    task_key,
+    task_of,
+)
+
+if TYPE_CHECKING:
+    from txn.bulk import BulkTransactions, Record
+
+DUPLICATE: Final = "SINK_DUPLICATE"
+_ROWS: Final = 500  # of a page of tasks
+_CHUNKS: Final = 3  # of a page of chunks, of at most SINK_CHUNK_BYTES_MAX each
+
+
+class Transactions(Protocol):
+    """What this needs of txn.TxnClient."""
+
+    @property
+    def bulk(self) -> BulkTransactions: ...
+    async def get(self, key: bytes, at: int = 0) -> tuple[bytes | None, int]: ...
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What the tasks of a batch laid: the transactions, and the bound of their commit."""
+
+    records: Sequence[Record]
+    bound: int
+    rest: Part  # with the tasks that staged rows as well
+
+
+async def tasks(txn: Transactions, attempt: str) -> AsyncIterator[tuple[bytes, Sealed]]:
+    """All tasks of an attempt that are known, by key."""
+    own = attempt_key(attempt)
+    resume: bytes | None = own + b"\x00"
+    while resume is not None:
+        page = await txn.scan(resume, successor(own), limit=_ROWS)
+        for key, value, _ in page.items:
+            yield key, Sealed.unpack(value)
+        resume = page.resume
+
+
+async def records_of(
+    txn: Transactions, attempt: str, wanted: Callable[[bytes, Sealed], bool] = lambda _, __: True
+) -> list[Record]:
+    """The transactions of those tasks."""
+    return [
+        (key, start_ts)
+        async for key, task in tasks(txn, attempt)
+        if wanted(key, task)
+        for start_ts, _ in task.txns
+    ]
+
+
+async def winners(txn: Transactions, part: Part) -> Placed:
+    """Of the manifest's tasks, which are sealed. Raises SinkRefused."""
+    named = {task_key(part.attempt, entry[1]): entry for entry in part.staged}
+    records: list[Record] = []
+    bound, whole = 0, set()
+    async for key, task in tasks(txn, part.attempt):
+        if (entry := named.pop(key, None)) is not None:
+            records += [(key, start_ts) for start_ts, _ in task.txns]
+            bound = max([bound, *(low for _, low in task.txns)])
+            if task.placed == task.rows:
+                whole.add(entry[1])
+    if named:
+        raise SinkRefused("SINK_MANIFEST", f"{len(named)} tasks of {part.attempt} are missing")
+    manifest = [entry for entry in part.manifest if entry[1] not in whole]
+    return Placed(records, bound, replace(part, manifest=manifest))
+
+
+async def give_up_losers(txn: Transactions, part: Part) -> None:
+    """The rows of tasks that the manifest does not name go when they are met."""
+    named = {task_key(part.attempt, entry[1]) for entry in part.staged}
+    lost = await records_of(txn, part.attempt, lambda key, _: key not in named)
+    for anchor, start_ts in lost:
+        await txn.bulk.roll_back(anchor, start_ts)
+
+
+async def claim(txn: Transactions, part: Part) -> Placed:
+    """The winners' transactions are this commit's from now on, and the losers' are over. Raises
+    SinkRefused if a winner's was given up.
+    """
+    await give_up_losers(txn, part)
+    placed = await winners(txn, part)
+    if not await txn.bulk.keep(placed.records, limits.SINK_LEASE_MS):
+        raise SinkRefused(
+            "SINK_ATTEMPT_GONE",
+            f"rows of attempt {part.attempt} are no more where its tasks laid them: it was silent"
+            " for longer than its lease; run the batch again",
+        )
+    return placed
+
+
+def met_by(attempt: str) -> Callable[[KeyLocked], None]:
+    """For `BulkTransactions.begin`: what lies in the way of an attempt's rows is waited for, unless
+    it is the attempt's own. Raises Refused (SINK_DUPLICATE, with the storage key).
+    """
+
+    def met(locked: KeyLocked) -> None:
+        anchor = locked.details["anchor"]
+        if in_attempts(anchor) and task_of(anchor) and attempt_of(anchor) == attempt:
+            raise Refused(
+                "two rows of the batch have one key, or another try of a task has laid this one",
+                code=DUPLICATE,
+                details={"key": locked.details["key"]},
+            )
+
+    return met
+
+
+async def finish(txn: Transactions, attempt: str, table: int) -> None:
+    """End what the attempt's tasks laid: rows of transactions that are committed become versions,
+    the others are rolled back, and their rows go. To be called when it is decided which. Doing it
+    again is harmless. `table` 0: it is not known any more; what lies there goes when it is met.
+    """
+    outcomes: dict[int, int] = {}  # by start_ts; commit_ts, or 0
+    for anchor, start_ts in await records_of(txn, attempt):
+        status, commit_ts = await txn.bulk.roll_back(anchor, start_ts)
+        outcomes[start_ts] = commit_ts if status == COMMITTED else 0
+    if not outcomes or not table:
+        return
+    prefix = table_prefix(table)
+    if await txn.bulk.resolver.dropped(prefix):
+        return
+    resume: bytes | None
+    resume, end = chunks_range(attempt)
+    while resume is not None:
+        page = await txn.scan(resume, end, limit=_CHUNKS)
+        for _, chunk, _ in page.items:
+            for start_ts, pieces in laid_of(chunk).items():
+                if start_ts in outcomes:
+                    await _end(txn, prefix, pieces, start_ts, outcomes[start_ts])
+        resume = page.resume
+
+
+async def _end(
+    txn: Transactions, prefix: bytes, pieces: Sequence[Any], start_ts: int, commit_ts: int
+) -> None:
+    told = [(prefix + first, rows) for first, _, rows in pieces]
+    if await txn.bulk.resolve_laid(told, start_ts, commit_ts):
+        return
+    # A chunk is in two partitions since, or a reader was faster: what is left is met by reading.
+    for first, last, _ in pieces:
+        resume: bytes | None = prefix + first
+        while resume is not None:
+            page = await txn.scan(resume, prefix + last + b"\x00", limit=limits.SINK_READ_ROWS)
+            resume = page.resume
