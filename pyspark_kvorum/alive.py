@@ -4,6 +4,9 @@ Staging renews the lease. But a task may compute for an hour before its first ro
 were sealed long ago; and while it waits for rows it does nothing else. So a thread says now and
 then that the attempt lives, over a connection of its own that a short task never opens.
 
+Transactions under which a task lays rows in the table itself (`keep`) need to be told of more
+often: whoever meets rows of a dead task shall not wait for long.
+
 It ends with the task, or when the attempt has ended: whoever stages then is told so.
 """
 
@@ -21,6 +24,7 @@ from pyspark_kvorum.session import Session
 from sqlproxy.schema import Table
 
 BEAT_S: Final = limits.SINK_LEASE_MS / 1000 / 3
+KEPT_BEAT_S: Final = limits.SINK_PLACED_TTL_MS / 1000 / 4
 _JOIN_S: Final = 1.0
 
 
@@ -32,6 +36,7 @@ class Alive:
     ) -> None:
         self._options, self._table, self._attempt, self._beat_s = options, table, attempt, beat_s
         self._over = threading.Event()
+        self._kept: list[tuple[bytes, int]] = []
         self._thread = threading.Thread(target=self._beat, name="kvorum-lease", daemon=True)
 
     def __enter__(self) -> Self:
@@ -47,15 +52,30 @@ class Alive:
         self._over.set()
         self._thread.join(_JOIN_S)  # one that asks a silent node ends by itself
 
+    def keep(self, anchor: bytes, start_ts: int) -> None:
+        """From now on until the task ends."""
+        self._kept.append((anchor, start_ts))
+
     def _beat(self) -> None:
-        while not self._over.wait(self._beat_s):
+        waited_s, pause_s = 0.0, min(self._beat_s, KEPT_BEAT_S)
+        while not self._over.wait(pause_s):
+            waited_s += pause_s
+            due, kept = waited_s >= self._beat_s, list(self._kept)
+            if not due and not kept:
+                continue
             try:
                 with Session(self._options, self._table, late=True) as session:
-                    session.run(
-                        session.ask(SINK_BEGIN, self._attempt, self._table.id, limits.SINK_LEASE_MS)
-                    )
+                    session.run(self._tell(session, kept, due=due))
+                waited_s = 0.0 if due else waited_s
             except KvorumError as error:
                 if error.disposition == "no":
                     return
             except OSError:
                 continue
+
+    async def _tell(self, session: Session, kept: list[tuple[bytes, int]], *, due: bool) -> None:
+        if kept:
+            await session.opened()
+            await session.txn.bulk.keep(kept, limits.SINK_PLACED_TTL_MS)
+        if due:
+            await session.ask(SINK_BEGIN, self._attempt, self._table.id, limits.SINK_LEASE_MS)

@@ -20,7 +20,8 @@
     replaceWhere          overwrite: replace the rows that this SQL condition means, not all; and
                           keyFrom, keyTo: those of a range of keys
     bulk                  write: true: the rows of each task come in key order, which stores take
-                          faster (kvorum.spark.bulk_load sorts them)
+                          faster (kvorum.spark.bulk_load sorts them); runs: nearly so;
+                          staged: they are not laid in the table before the commit
     timeoutMs             how long one step may retry, default 120000
 
 Predicates and columns are options because Spark's own pushdown hook leaks filters between scans of
@@ -99,7 +100,7 @@ class Options:
     duplicates: str = "error"
     dedupe_by: str = ""
     replace_where: str = ""
-    bulk: bool = False
+    bulk: str = ""  # "true", "runs" or "staged"
     job: int = 0
     ordinal: int = 0
 
@@ -194,7 +195,7 @@ class Options:
             duplicates=_choice(given, "duplicates", DUPLICATES),
             dedupe_by=given.get("dedupeby", "").strip(),
             replace_where=given.get("replacewhere", "").strip(),
-            bulk=_choice(given, "bulk", ("false", "true")) == "true",
+            bulk=_choice(given, "bulk", ("false", "true", "runs", "staged")).removeprefix("false"),
             job=_number(given, "jobid", 0, 0, 2**63 - 1),
             ordinal=_number(given, "jobordinal", 0, 0, limits.SINK_PARTS_MAX - 1),
         )

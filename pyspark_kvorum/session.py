@@ -135,6 +135,10 @@ class Session:
             self._table = await self.definite(self._lookup)
         return self._table
 
+    def now_ms(self) -> int:
+        """By this machine's clock."""
+        return SystemClock().now_ms()
+
     async def _connect(self) -> KvClient:
         return await connect(self.options.addresses, timers=self._timers, rng=self._rng)
 

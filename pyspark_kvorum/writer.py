@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import lt
@@ -43,7 +43,8 @@ from pyspark.sql.datasource import (
 
 from kv.base import limits
 from kv.base.adapters import SystemRng
-from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.errors import InvalidArgument, KvorumError, Refused
+from kv.base.keys import table_prefix
 from kv.base.limits import (
     SINK_INLINE_BYTES,
     SINK_INLINE_DRIVER,
@@ -52,10 +53,12 @@ from kv.base.limits import (
 )
 from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from procedures.library.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE
+from procedures.library.sink_placed import DUPLICATE
 from procedures.library.sink_records import add_crc, pack_chunk, pack_ordered
 from pyspark_kvorum import alive
 from pyspark_kvorum.alive import Alive
 from pyspark_kvorum.options import AT_LEAST_ONCE, AT_MOST_ONCE, INSERT, Options
+from pyspark_kvorum.placing import Keep, Placing, Rows, may_place
 from pyspark_kvorum.session import Session
 from sqlproxy.schema import Table
 
@@ -122,10 +125,15 @@ class _Writer:
         query = context.getLocalProperty(_QUERY_ID) or ""
         assert self.table is not None, "it was made by the process that planned the write"
         with (
-            Alive(self.options, self.table, self.attempt, beat_s=alive.BEAT_S),
+            Alive(self.options, self.table, self.attempt, beat_s=alive.BEAT_S) as living,
             Session(self.options, self.table, late=True) as session,
         ):
-            stage = _Stage(session, self.table, self.attempt, context.partitionId(), query)
+            # A second try would meet what the first one laid.
+            places = self._places and context.attemptNumber() == 0 and not self.table.ruled
+            stage = _Stage(
+                session, self.table, self.attempt, context.partitionId(), query,
+                keep=living.keep if places else None,
+            )  # fmt: skip
             return session.run(stage.all(iterator))
 
     def _commit(
@@ -177,7 +185,14 @@ class _Writer:
             part["early"] = True
         if options.reset:
             part["reset"] = True
+        if self._places:
+            part["placed"] = True
         return part
+
+    @property
+    def _places(self) -> bool:
+        """Whether tasks may lay rows in place (pyspark_kvorum.placing)."""
+        return False
 
     @property
     def _bounded(self) -> bool:
@@ -245,7 +260,17 @@ async def _commit_until_definite(session: Session, request: dict[str, Any]) -> N
 class _Stage:
     """One task's way from record batches to a sealed task."""
 
-    def __init__(self, session: Session, table: Table, attempt: str, part: int, query: str) -> None:
+    def __init__(
+        self,
+        session: Session,
+        table: Table,
+        attempt: str,
+        part: int,
+        query: str,
+        *,
+        keep: Keep | None = None,
+    ) -> None:
+        """`keep`: it may lay rows in place, under transactions that this keeps alive."""
         # Only tasks need Arrow and numpy: the process that commits would wait for their import.
         from pyspark_kvorum.encoding import Encoder
 
@@ -259,6 +284,10 @@ class _Stage:
         self.orders: list[bytes] = []
         self.size = 0
         self.last: bytes | None = None  # the highest key of a bulk load so far
+        self.placing: Placing | None = None
+        if keep is not None:
+            self.placing = Placing(session, table, attempt, part, self.task, keep)
+        self.begun = False  # it has laid rows in place
         self.flying: deque[asyncio.Task[Any]] = deque()  # chunks under way, oldest first
 
     async def all(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -267,15 +296,19 @@ class _Stage:
                 step = _rows_per_chunk(batch)
                 for at in range(0, batch.num_rows, step):
                     await self._add(batch.slice(at, step))
+            if self.begun:
+                await self._place()
             last = self._take() if self.keys else None
             await self._landed(but=0)
+            if self.begun:
+                last = await self._told(last)
             inline = None
-            if self.chunks == 1 and last is not None and self._may_stay(last):
+            if self.chunks == 1 and last is not None and not self.begun and self._may_stay(last):
                 inline = last
             elif self.rows:
                 await self.session.ask(
                     SINK_SEAL, self.attempt, self.table.id, self.part, self.task,
-                    self.chunks, self.rows, self.crc, last,
+                    self.chunks, self.rows, self.crc, last, *self._placed(),
                 )  # fmt: skip
         finally:
             for sending in self.flying:
@@ -302,34 +335,97 @@ class _Stage:
             self.orders += orders
         self.size += sum(map(len, keys)) + sum(map(len, filter(None, values)))
         if self.size >= CHUNK_BYTES_TARGET:
-            seq, chunk = self.chunks, self._take()
-            await self._landed(but=_CHUNKS_IN_FLIGHT - 1)
-            sending = self.session.ask(
-                SINK_STAGE, self.attempt, self.table.id, self.part, self.task, seq, chunk
-            )
-            self.flying.append(asyncio.get_running_loop().create_task(sending))
-            await asyncio.sleep(0)
+            await self._place()
+            if self.size >= CHUNK_BYTES_TARGET:
+                await self._send(self._stage(self._take()))
+
+    async def _send(self, sending: Coroutine[Any, Any, Any]) -> None:
+        self.flying.append(asyncio.get_running_loop().create_task(sending))
+        await asyncio.sleep(0)
+        await self._landed(but=_CHUNKS_IN_FLIGHT)
+
+    def _stage(self, chunk: bytes) -> Coroutine[Any, Any, Any]:
+        """The chunk that was counted last."""
+        return self.session.ask(
+            SINK_STAGE, self.attempt, self.table.id, self.part, self.task, self.chunks - 1, chunk
+        )
+
+    async def _place(self) -> None:
+        """Lay the gathered rows in place, if that is done here; those that may not be stay
+        gathered.
+        """
+        if self.placing is None or not self.keys:
+            return
+        if (not self.begun or self.placing.old) and not await self.placing.start():
+            if not self.begun:
+                self.placing = None
+            return
+        self.begun = True
+        if self.options.bulk != "runs":
+            self.keys, self.values = self._sorted()
+            self._in_order(self.keys)
+        runs, (self.keys, self.values) = self.placing.take(self.keys, self.values)
+        self.size = sum(map(len, self.keys)) + sum(map(len, filter(None, self.values)))
+        self.rows += sum(len(keys) for keys, _ in runs)
+        await self._send(self._lay(self.placing, runs))
+        if (told := self.placing.told()) is not None:
+            self._count(told)
+            await self._send(self._stage(told))
+
+    async def _lay(self, placing: Placing, runs: Sequence[Rows]) -> None:
+        try:
+            await placing.lay(runs)
+        except Refused as refused:
+            if refused.code != DUPLICATE:
+                raise
+            key = refused.details["key"][len(table_prefix(self.table.id)) :]
+            raise self._duplicate(key) from refused
+
+    async def _told(self, last: bytes | None) -> bytes | None:
+        """The last chunk of a task that laid rows in place: where they are."""
+        assert self.placing is not None
+        told = self.placing.told(all_of_it=True)
+        if told is None:
+            return last
+        if last is not None:
+            await self._stage(last)
+        self._count(told)
+        return told
+
+    def _placed(self) -> tuple[Any, ...]:
+        if not self.begun or self.placing is None:
+            return ()
+        return self.placing.sealed(), self.placing.rows
+
+    def _count(self, chunk: bytes) -> None:
+        self.crc = add_crc(self.crc, self.chunks, chunk)
+        self.chunks += 1
 
     def _take(self) -> bytes:
         """The gathered rows as a chunk sorted by key, each key once."""
         if self.orders:
             keys, values, orders = _highest(self.keys, self.values, self.orders)
             chunk = pack_ordered(keys, values, orders)
-        elif all(map(lt, self.keys, islice(self.keys, 1, None))):  # of a sorted frame
-            keys = self.keys
-            chunk = pack_chunk(keys, self.values)
         else:
-            rows = dict(zip(self.keys, self.values, strict=True))
-            if len(rows) < len(self.keys) and self.options.duplicates != "last":
-                raise self._duplicate()
-            keys = sorted(rows)
-            chunk = pack_chunk(keys, [rows[k] for k in keys])
-        if self.options.bulk:
+            keys, values = self._sorted()
+            chunk = pack_chunk(keys, values)
+        if self.options.bulk == "true":
             self._in_order(keys)
-        self.crc = add_crc(self.crc, self.chunks, chunk)
-        self.chunks, self.rows = self.chunks + 1, self.rows + len(keys)
+        self._count(chunk)
+        self.rows += len(keys)
         self.keys, self.values, self.orders, self.size = [], [], [], 0
         return chunk
+
+    def _sorted(self) -> Rows:
+        """The gathered rows by key, each key once."""
+        if all(map(lt, self.keys, islice(self.keys, 1, None))):  # of a sorted frame
+            return self.keys, self.values
+        rows = dict(zip(self.keys, self.values, strict=True))
+        if len(rows) < len(self.keys) and self.options.duplicates != "last":
+            counted = Counter(self.keys).items()
+            raise self._duplicate(next(key for key, count in counted if count > 1))
+        keys = sorted(rows)
+        return keys, [rows[k] for k in keys]
 
     def _in_order(self, keys: list[bytes]) -> None:
         if self.last is not None and keys[0] <= self.last:
@@ -340,8 +436,7 @@ class _Stage:
             )
         self.last = keys[-1]
 
-    def _duplicate(self) -> InvalidArgument:
-        key = next(key for key, count in Counter(self.keys).items() if count > 1)
+    def _duplicate(self, key: bytes) -> InvalidArgument:
         shown = repr(key)[1:]
         if not self.table.plain:
             from sqlproxy.rows import decode_key
@@ -387,6 +482,11 @@ def _rows_per_chunk(batch: pa.RecordBatch) -> int:
 
 class KvorumBatchWriter(_Writer, DataSourceArrowWriter):
     """`df.write.format("kvorum").mode("append").save()`: all rows visible at once, or none."""
+
+    @property
+    def _places(self) -> bool:
+        # A stream's batch is run again under another attempt, which would wait for the first one's.
+        return may_place(self.options, self.overwrite)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages, self.options.txn_app, max(self.options.txn_version, 0))

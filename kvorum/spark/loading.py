@@ -42,8 +42,10 @@ def bulk_load(
     partitions are ranges of keys already keeps them, and is spared the exchange of rows, and the
     sorting if they rise there. `splits`: into how many partitions of the table the rows should
     fall. `app_id` and `version` make a resubmitted load a no-op.
-    Other options are those of a write (`dedupeBy`, …). The frame is computed twice if it is to be
-    split for, so persist an expensive one. Raises InvalidArgument; Spark raises what is refused.
+    Other options are those of a write (`dedupeBy`, …); `bulk="staged"`: the rows are not laid in
+    the table before the commit, so that streams of its changes need not wait for a load of hours.
+    The frame is computed twice if it is to be split for, so persist an expensive one. Raises
+    InvalidArgument; Spark raises what is refused.
     """
     if (version is None) != (not app_id):
         raise InvalidArgument("app_id and version belong together; one is missing")
@@ -65,8 +67,9 @@ def bulk_load(
     if lies is bulk.Layout.ANYWHERE:
         frame = frame.repartitionByRange(wanted, *columns)
     if lies is not bulk.Layout.RUNS:
-        frame, where = frame.sortWithinPartitions(*columns), where | {"bulk": "true"}
-    writer = frame.write.format("kvorum").mode("append").options(**where, **options)
+        frame = frame.sortWithinPartitions(*columns)
+    how = {"bulk": "runs" if lies is bulk.Layout.RUNS else "true"}
+    writer = frame.write.format("kvorum").mode("append").options(**where, **(how | options))
     if app_id:
         writer = writer.option("txnAppId", app_id).option("txnVersion", str(version))
     writer.save()

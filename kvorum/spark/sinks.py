@@ -181,7 +181,7 @@ class Sinks:
                     attempt=name,
                     table=await self._path(attempt.table, versions[name]) if attempt else "?",
                     state=attempt.state.name if attempt else "ORPHAN",
-                    tasks=len(sealed),
+                    tasks=sum(one.rows > 0 for one in sealed),
                     rows=sum(one.rows for one in sealed),
                     procedure=attempt.procedure if attempt else 0,
                     left_ms=max(0, attempt.lease_until_ms - now) if attempt and leased else None,

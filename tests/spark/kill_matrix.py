@@ -1,6 +1,7 @@
 """The kill matrix of the Spark sink, with real processes: three nodes, a Spark driver, its tasks.
 
     python -m tests.spark.kill_matrix --rounds 200 [--seed 7] [--master 'local-cluster[2,1,512]']
+                                      [--bulk]
 
 A round is one micro-batch that is disturbed at one point in one way (CASES, shuffled by the seed).
 After it: the batch is there, whole, in one version, whatever was killed. At every look in between
@@ -514,6 +515,7 @@ def run(
     quick: bool = False,
     seconds: float = 1e9,
     only: str = "",
+    bulk: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Play so many rounds, or until `seconds` are over. Raises AssertionError."""
@@ -521,6 +523,9 @@ def run(
     assert home is not None, advice
     os.environ["JAVA_HOME"] = home
     os.environ["MATRIX_FOLDER"] = str(folder / "spark")  # for nodes and drivers
+    os.environ.pop("MATRIX_BULK", None)
+    if bulk:
+        os.environ["MATRIX_BULK"] = "true"
     began = time.monotonic()
     cluster = Cluster(folder / "cluster")
     spark = folder / "spark"
@@ -554,6 +559,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--master", default="local[2,4]")
     parser.add_argument("--only", default="", help="POINT/VICTIM[,…], e.g. commit/long")
+    parser.add_argument("--bulk", action="store_true", help="each micro-batch is a bulk load")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no round after so many")
     parser.add_argument("--quick", action="store_true", help="few of the slow cases, as in CI")
     parser.add_argument("--folder", type=Path, help="kept for a look at what went wrong")
@@ -568,7 +574,7 @@ def main() -> None:
     try:
         told = run(
             folder, rounds=args.rounds, seed=args.seed, master=args.master, quick=args.quick,
-            seconds=args.seconds, only=args.only, say=say,
+            seconds=args.seconds, only=args.only, bulk=args.bulk, say=say,
         )  # fmt: skip
     except AssertionError as e:
         say(f"FAILED in {folder} (--seed {args.seed}): {e}")

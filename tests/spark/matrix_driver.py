@@ -2,7 +2,7 @@
 
 Streams FOLDER/source, one file to a micro-batch, until FOLDER/end is there. A query that fails is
 started again; FOLDER/stop-query asks for q.stop() and a new start, FOLDER/oom for more memory than
-the JVM has.
+the JVM has. With MATRIX_BULK in the environment each micro-batch is a bulk load.
 """
 
 from __future__ import annotations
@@ -48,15 +48,25 @@ def session(folder: Path, master: str) -> SparkSession:
 
 
 def start(spark: SparkSession, endpoint: str, table: str, folder: Path) -> Any:
-    return (
+    rows = (
         spark.readStream.schema("id INT, value STRING")
         .option("maxFilesPerTrigger", 1)
         .csv(str(folder / "source"))
         .repartition(2)
-        .writeStream.format("kvorum")
-        .option("endpoint", endpoint)
-        .option("table", table)
-        .option("checkpointLocation", str(folder / "checkpoint"))
+    )
+    options = {"endpoint": endpoint, "table": table}
+
+    def load(batch: Any, number: int) -> None:
+        named = {**options, "bulk": "true", "txnAppId": "matrix", "txnVersion": str(number)}
+        batch.sortWithinPartitions("id").write.format("kvorum").options(**named).mode(
+            "append"
+        ).save()
+
+    bulk = "MATRIX_BULK" in os.environ
+    writing = rows.writeStream
+    writing = writing.foreachBatch(load) if bulk else writing.format("kvorum").options(**options)
+    return (
+        writing.option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(processingTime="100 milliseconds")
         .start()
     )

@@ -19,14 +19,16 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kv.base import limits
-from kv.base.methods import SINK_COMMIT, SINK_SEAL, SINK_STAGE
+from kv.base.methods import SINK_COMMIT, SINK_PLACE, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import KvorumDataSource, alive, writer
+from pyspark_kvorum.placing import Placing
 from pyspark_kvorum.session import Session
 from tests.spark.matrix_lease import LEASE_MS
 from tests.spark.matrix_points import LOOK_S, Waiting, folder, planned
 
 _NAMES = {SINK_STAGE: "stage", SINK_SEAL: "seal", SINK_COMMIT: "commit"}
 _plain_ask = Session.ask
+_plain_lay = Placing.lay
 
 
 def point(name: str) -> None:
@@ -65,7 +67,7 @@ async def ask(self: Session, method: int, *args: Any) -> list[Any]:
     if method in _NAMES:
         _note(method, args)
     match method:
-        case _ if method in (SINK_STAGE, SINK_SEAL):
+        case _ if method in (SINK_PLACE, SINK_STAGE, SINK_SEAL):
             point("begin")
         case _ if method == SINK_COMMIT:
             point("commit")
@@ -82,6 +84,13 @@ async def ask(self: Session, method: int, *args: Any) -> list[Any]:
     return found
 
 
+async def lay(self: Placing, runs: Any) -> None:
+    """`Placing.lay`, which stages nothing."""
+    await _plain_lay(self, runs)
+    point("staged")
+
+
+Placing.lay = lay  # type: ignore[method-assign]
 Session.ask = ask  # type: ignore[method-assign]
 alive.BEAT_S = LEASE_MS / 1000 / 3  # type: ignore[misc]
 limits.SINK_LEASE_MS = LEASE_MS  # type: ignore[misc]
@@ -97,8 +106,19 @@ class MatrixWriter(writer.KvorumStreamWriter):
         super().abort(messages, batchId)
 
 
+class MatrixBatchWriter(writer.KvorumBatchWriter):
+    """The same for bulk loads."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        point("abort")
+        super().abort(messages)
+
+
 class MatrixSource(KvorumDataSource):
     """`format("kvorum")` of the matrix's driver."""
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> MatrixWriter:
         return self._writing(MatrixWriter, schema, overwrite)
+
+    def writer(self, schema: StructType, overwrite: bool) -> MatrixBatchWriter:
+        return self._writing(MatrixBatchWriter, schema, overwrite)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -13,12 +14,14 @@ import kvorum
 import kvorum.spark
 from kv.base.errors import InvalidArgument
 from kv.base.keys import table_range
+from kv.base.methods import SINK_PLACE, SINK_STAGE, STATS
 from pyspark_kvorum.bulk import AT, EACH, Layout, cuts, key_columns, layout
 from pyspark_kvorum.changes import ChangesReader, changes_schema
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import spark_schema
+from pyspark_kvorum.writer import KvorumBatchWriter, _Stage
 from tests.integration.processes import NodeProcess
 from tests.spark.conftest import NAMESPACE
 
@@ -210,3 +213,102 @@ def test_g8_rows_out_of_order_are_refused(
     assert kvorum.spark.table(
         spark, f"{NAMESPACE}.disorder", endpoint=f"127.0.0.1:{node.base}"
     ).isEmpty()
+
+
+def asked(options: dict[str, str], method: int) -> int:
+    """How often the node was asked that."""
+    with Session(Options.parse(options)) as session:
+        (told,) = session.run(session.ask(STATS))
+    return sum(count for name, count in told.items() if name.endswith(f"requests.{method}"))
+
+
+@pytest.mark.parametrize("bulk", ["true", "runs", "staged"])
+def test_g8_rows_are_laid_in_place(
+    spark: Any, db: kvorum.Database, options: OptionsOf, bulk: str
+) -> None:
+    """Rows that tasks lay in the table are missing, are seen before the commit, or are staged
+    nevertheless; or a load cannot be told to stage them.
+    """
+    name = f"placed_{bulk}"
+    db.create_table(NAMESPACE, name, columns=COLUMNS, primary_key=["k", "n"])
+    raw = options(name, bulk=bulk)
+    count = 60_000
+    rows = spark.range(0, count, 1, 2).selectExpr(
+        "lpad(cast(id AS STRING), 12, '0') AS k", "id AS n", "repeat('v', 90) AS v"
+    )
+    if bulk == "runs":  # a few rows lie elsewhere
+        rows = rows.selectExpr("if(n % 29000 = 9, concat('z', k), k) AS k", "n", "v")
+    before = asked(raw, SINK_PLACE), asked(raw, SINK_STAGE)
+    rows.write.format("kvorum").options(**raw).mode("append").save()
+    told = spark.read.format("kvorum").options(**options(name)).load()
+    assert tuple(told.selectExpr("count(*)", "sum(n)").collect()[0]) == (
+        count,
+        count * (count - 1) // 2,
+    )
+    placed, staged = asked(raw, SINK_PLACE) - before[0], asked(raw, SINK_STAGE) - before[1]
+    assert (placed > 0) == (bulk != "staged")
+    assert (staged > 0) == (bulk != "true")  # of runs those that lie among others
+
+
+def test_g8_two_rows_of_one_key_in_place(
+    spark: Any, db: kvorum.Database, options: OptionsOf
+) -> None:
+    """Two tasks lay rows with one key, and one of them is lost; or a load that is refused leaves
+    rows behind.
+    """
+    db.create_table(NAMESPACE, "twice", columns=COLUMNS, primary_key=["k", "n"])
+    some = [spark.range(first, first + 30_001, 1, 1) for first in (0, 30_000)]
+    rows = (
+        some[0]
+        .union(some[1])
+        .selectExpr("lpad(cast(id AS STRING), 12, '0') AS k", "id AS n", "repeat('v', 90) AS v")
+    )
+    raw = options("twice", bulk="true")
+    for _ in range(2):
+        with pytest.raises(Exception, match="two rows with the key"):
+            rows.write.format("kvorum").options(**raw).mode("append").save()
+        assert spark.read.format("kvorum").options(**options("twice")).load().isEmpty()
+    good = rows.where("n != 30000")
+    good.write.format("kvorum").options(**raw).mode("append").save()
+    assert spark.read.format("kvorum").options(**options("twice")).load().count() == 60_000
+
+
+def test_g8_partitions_that_split_while_rows_are_laid(
+    db: kvorum.Database, options: OptionsOf
+) -> None:
+    """Rows are lost, seen early or left locked when their partition is cut, between them, or where
+    they come next.
+    """
+    db.create_table(NAMESPACE, "cut", columns=COLUMNS, primary_key=["k", "n"])
+    told = Options.parse(options("cut", bulk="true"))
+    count, step = 60_000, 10_000
+    kept: list[tuple[bytes, int]] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for at in range(0, count, step):
+            numbers = range(at, at + step)
+            columns = {"k": [f"k{n:06d}" for n in numbers], "n": pa.array(numbers, pa.int64())}
+            yield pa.RecordBatch.from_pydict({**columns, "v": ["v" * 90] * step})
+            if at in (20_000, 30_000):
+                aside.submit(split, at // 2).result()  # rows are there
+                aside.submit(split, at + 15_000).result()  # and will be here
+            assert sum(1 for _ in db.table(NAMESPACE, "cut").rows()) == 0
+            assert kept, "nothing is laid in place"
+
+    def split(number: int) -> None:
+        sample = pa.table({"k": [f"k{number:06d}"], "n": pa.array([number], pa.int64())})
+        for found, key in cuts(options("cut"), sample, 2):
+            db.split(found, at=key)
+
+    with ThreadPoolExecutor(1) as aside, Session(told) as session:
+        writer = KvorumBatchWriter.create(told, session, False)
+        stage = _Stage(
+            session, session.table, writer.attempt, 0, "",
+            keep=lambda anchor, start_ts: kept.append((anchor, start_ts)),
+        )  # fmt: skip
+        done = session.run(stage.all(batches()))
+    writer.commit([done])
+    rows = list(db.table(NAMESPACE, "cut").rows())
+    assert len(rows) == count
+    assert len({row.version for row in rows}) == 1
+    assert len(borders(options("cut"))) == 4

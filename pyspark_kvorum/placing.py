@@ -1,0 +1,170 @@
+"""A task of a bulk load lays its rows in the table itself (procedures/library/sink_placed.py).
+
+Only in order, or in runs that lie apart: of rows with one key the node would keep the first without
+a word, if it were the same transaction that brings both. Rows of which that is not certain are left
+to be staged: the commit, which lays them behind these, finds the key taken.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import islice, pairwise
+from operator import le
+from typing import TYPE_CHECKING, Final
+
+from kv.base import limits
+from kv.base.errors import KvorumError, TxnAborted
+from kv.base.keys import table_prefix
+from kv.base.methods import SINK_PLACE
+from kv.base.timestamps import physical_ms
+from kv.mvcc.packed import PackedKeys
+from procedures.library.sink_placed import met_by
+from procedures.library.sink_records import pack_laid, pieces_of, task_key
+from pyspark_kvorum.options import AT_MOST_ONCE, INSERT, Options
+from sqlproxy.schema import Table
+
+if TYPE_CHECKING:
+    from pyspark_kvorum.session import Session
+    from txn.bulk import BulkTransaction
+
+_RUNS_MAX: Final = 8  # of one chunk; more are no order at all
+_TOLD_OVERHEAD: Final = 24
+
+Rows = tuple[list[bytes], list[bytes | None]]
+Keep = Callable[[bytes, int], None]
+"""Keep the transaction of this anchor and start alive."""
+
+
+def may_place(options: Options, overwrite: bool) -> bool:
+    """Whether a batch with these options may: its rows are written blindly, each key once."""
+    return (
+        options.bulk in ("true", "runs")
+        and options.op != INSERT
+        and options.delivery != AT_MOST_ONCE
+        and options.duplicates != "last"
+        and not (options.job or options.dedupe_by or overwrite)
+    )
+
+
+class Apart:
+    """Where runs of rising keys lie that do not overlap. A run right behind the last one is one
+    with it.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[bytes, bytes]] = []
+        self._last = -1  # where the run that was added last is
+
+    def add(self, first: bytes, last: bytes) -> bool:
+        """Whether the run overlaps none; only then it is added."""
+        runs = self._runs
+        at = bisect_left(runs, (first, last))
+        if (at > 0 and runs[at - 1][1] >= first) or (at < len(runs) and runs[at][0] <= last):
+            return False
+        if at > 0 and at - 1 == self._last:
+            runs[at - 1] = (runs[at - 1][0], last)
+        else:
+            runs.insert(at, (first, last))
+            self._last = at
+        return True
+
+
+class Placing:
+    """One task's transactions. `start` before anything else, and when `old`."""
+
+    def __init__(
+        self, session: Session, table: Table, attempt: str, part: int, task: str, keep: Keep
+    ) -> None:
+        self._session, self._table, self._attempt = session, table, attempt
+        self._part, self._task, self._keep = part, task, keep
+        self._anchor = task_key(attempt, task)
+        self._prefix = table_prefix(table.id)
+        self._apart = Apart()
+        self._txns: list[BulkTransaction] = []
+        self._told: list[tuple[int, bytes, bytes, int]] = []
+        self._told_bytes = 0
+        self.rows = 0  # that were laid, or are under way
+
+    async def start(self) -> bool:
+        """Under a new transaction from now on. False: stage the rows that are left."""
+        await self._session.opened()
+        bulk = self._session.txn.bulk
+        start_ts = await self._session.definite(bulk.fresh_ts)
+        asked = (self._attempt, self._table.id, self._part, self._task, start_ts)
+        try:
+            (may,) = await self._session.ask(SINK_PLACE, *asked)
+        except KvorumError as error:
+            if error.code != "UNKNOWN_METHOD":
+                raise
+            return False  # a node of an older version
+        if may:
+            self._keep(self._anchor, start_ts)
+            self._txns.append(bulk.begin(start_ts, self._anchor, met=met_by(self._attempt)))
+        return bool(may)
+
+    @property
+    def old(self) -> bool:
+        """Whether its transaction should be followed by another one."""
+        began_ms = physical_ms(self._txns[-1].start_ts)
+        return self._session.now_ms() - began_ms > limits.SINK_PLACED_TXN_MS
+
+    def take(self, keys: list[bytes], values: list[bytes | None]) -> tuple[list[Rows], Rows]:
+        """The runs of these rows that lie apart from all before, and the rows that do not."""
+        runs = _runs(keys, values)
+        if runs is None:
+            return [], (keys, values)
+        taken: list[Rows] = []
+        left: Rows = ([], [])
+        for run in runs:
+            if self._apart.add(run[0][0], run[0][-1]):
+                taken.append(run)
+                self.rows += len(run[0])
+            else:
+                left[0].extend(run[0])
+                left[1].extend(run[1])
+        return taken, left
+
+    async def lay(self, runs: Sequence[Rows]) -> None:
+        """Raises what they are refused with: Refused (SINK_DUPLICATE) if rows of the batch are in
+        their way.
+        """
+        for run in runs:
+            for first, rows, last, packed, values in pieces_of(*run):
+                transaction = self._txns[-1]
+                named = PackedKeys(
+                    self._prefix + first, len(self._prefix), rows, packed, self._prefix + last
+                )
+                try:
+                    await self._send(transaction, named, values)
+                except TxnAborted:  # less history is kept here than it is old
+                    if transaction is self._txns[-1] and not await self.start():
+                        raise
+                    transaction = self._txns[-1]
+                    await self._send(transaction, named, values)
+                self._told.append((transaction.start_ts, first, last, rows))
+                self._told_bytes += len(first) + len(last) + _TOLD_OVERHEAD
+
+    async def _send(self, transaction: BulkTransaction, keys: PackedKeys, values: bytes) -> None:
+        await self._session.definite(lambda: transaction.send_rows(keys, values))
+
+    def told(self, *, all_of_it: bool = False) -> bytes | None:
+        """A chunk that says what was laid; None: there is too little of it for one."""
+        if not self._told or (self._told_bytes < limits.SINK_PLACED_BYTES and not all_of_it):
+            return None
+        chunk = pack_laid(self._told)
+        self._told, self._told_bytes = [], 0
+        return chunk
+
+    def sealed(self) -> list[list[int]]:
+        """Its transactions, for the seal."""
+        return [[one.start_ts, one.min_commit_ts] for one in self._txns]
+
+
+def _runs(keys: list[bytes], values: list[bytes | None]) -> list[Rows] | None:
+    """Cut where keys fall; None: too often."""
+    falls = [n for n, fell in enumerate(map(le, islice(keys, 1, None), keys), start=1) if fell]
+    if len(falls) >= _RUNS_MAX:
+        return None
+    bounds = [0, *falls, len(keys)]
+    return [(keys[low:high], values[low:high]) for low, high in pairwise(bounds) if low < high]
