@@ -14,7 +14,8 @@ that asked for it fails (`sqlproxy.change.parts`), once nobody reads it; but one
 needs by then stays.
 
 ctx.state: table, index (ids), partitions (descriptor rows), at (the key from which on rows are
-still to be filled), rows (filled so far), hidden (on the way back from public), kept (it stays).
+still to be filled), rows (filled so far), again (it is filled for the second time), hidden (on the
+way back from public), kept (it stays).
 """
 
 from __future__ import annotations
@@ -164,18 +165,29 @@ class CreateIndex(Change):
 
     @step
     async def backfill(self, ctx: StepContext) -> Outcome:
-        """A chunk of rows. Raises InvalidArgument (23505)."""
+        """A chunk of rows. Raises InvalidArgument (23505).
+
+        A unique index is filled twice. Two rows that had one key before it was begun may lie far
+        apart: whoever changes one that has no entry yet removes the other one's. Behind the first
+        time such a row is found: its entry lacks, or is another row's, which is a duplicate; and
+        nobody can bring another such row (docs/decisions/1072).
+        """
         t = await CatalogTxn.of(ctx)
         table = await self.find(t, ctx)
         index = index_of(table, ctx.state["index"])
         count, at = await self._chunk(ctx, table, index)
-        ctx.state["rows"] += count
+        second = "again" in ctx.state
+        if not second:
+            ctx.state["rows"] += count
         told = f"{ctx.state['rows']} rows"
+        if at is None and index.unique and not second:
+            ctx.state["again"], at = True, table_range(table.id)[0]
         if at is None:
             ctx.progress(1, told)
             return go_on("publish")
         ctx.state["at"] = at
-        ctx.progress(await part_done(t, table.id, at), told)
+        part = await part_done(t, table.id, at)
+        ctx.progress((part + ("again" in ctx.state)) / 2 if index.unique else part, told)
         return again()
 
     async def _chunk(

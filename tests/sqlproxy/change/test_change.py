@@ -14,14 +14,15 @@ from kv.base.adapters import LoopTimers
 from kv.base.errors import WriteConflict
 from kv.base.ids import NodeId
 from kv.base.keys import table_prefix
-from kv.base.ops import put
+from kv.base.ops import delete, put
 from procedures.engine import plain
 from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions
 from sqlproxy import catalog, ddl, emptying, relations
-from sqlproxy.change import presence, registering
+from sqlproxy.change import indexes, presence, registering
 from sqlproxy.change.altering import same_form
+from sqlproxy.change.backfill import fill_index
 from sqlproxy.change.fence import NEVER, Fence
 from sqlproxy.change.jobs import jobs_of
 from sqlproxy.change.presence import Presence, Use
@@ -191,6 +192,48 @@ def test_q4_a_duplicate_takes_the_index_back_by_the_same_states() -> None:
         assert set(it.replicas.there) == before
 
     world(test)
+
+
+def test_q4_a_row_whose_entry_its_twin_took_away_has_one_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows 1 and 3 had one key; the writer that deletes row 3, which has no entry yet, removes that
+    of row 1: nobody would find row 1 by the index, and its key would be free.
+    """
+    filled = 0
+
+    async def test(it: World) -> None:
+        await it.rows((1, 5), (2, 6), (3, 5))
+
+        async def fill(txn: Any, table: Table, index: Any, found: Any) -> None:
+            nonlocal filled
+            filled += 1
+            if filled == 2:
+                key, _ = codec(table).encode_row((3, 5, "b3"))
+                entry, _ = index_codec(table, index).entry((3, 5, "b3"))
+                gone = [table_prefix(table.id) + key, table_prefix(index.id) + entry]
+                assert await it.reader.get(gone[1]) != (None, 0), "row 1 has its entry"
+                it.lab.store.table.write([delete(one) for one in gone])
+            await fill_index(txn, table, index, found)
+
+        monkeypatch.setattr(indexes, "fill_index", fill)
+        monkeypatch.setattr(indexes, "SQL_BACKFILL_ROWS", 1)
+        monkeypatch.setattr(indexes, "fewer", lambda rows, _tries: rows)
+        result, error = await it.call("CreateIndex", {**NAME, "index": UNIQUE})
+        assert not error, error
+        assert result["rows"] == 2
+        table = await it.table()
+        index = table.index("u")
+        assert index is not None
+        wanted = {
+            table_prefix(index.id) + index_codec(table, index).entry((n, a, f"b{n}"))[0]
+            for n, a in ((1, 5), (2, 6))
+        }
+        found = await catalog.scan_all(it.reader, table_prefix(index.id))
+        assert {key for key, _ in found} == wanted
+
+    world(test)
+    assert filled > 2
 
 
 def test_q4_every_row_gets_its_entry_and_nulls_are_no_duplicates() -> None:
