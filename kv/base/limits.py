@@ -418,9 +418,7 @@ SINK_LAID_BYTES: Final = 128 * 1024  # of what a commit tells its cleaning about
 SINK_PLACED_TASKS_MAX: Final = 2_000  # tasks of higher numbers stage their rows
 SINK_PLACED_TXNS_MAX: Final = 10  # of one task, each for …
 SINK_PLACED_TXN_MS: Final = 240_000  # … so long: younger than the safepoint of a table
-SINK_PLACED_TTL_MS: Final = (
-    120_000  # of a task that works; it says four times as often that it lives
-)
+SINK_PLACED_TTL_MS: Final = 120_000  # of a task that works; it says so four times as often
 SINK_PLACED_BYTES: Final = 256 * 1024  # of what a task tells of its messages in one chunk
 SINK_STEP_ROWS: Final = 20_000  # one up to this is written and flipped in one step …
 SINK_STEP_CHUNKS: Final = 8  # … unless it has more chunks; so many are removed per transaction
