@@ -256,21 +256,21 @@ def test_g8_two_rows_of_one_key_in_place(
     """Two tasks lay rows with one key, and one of them is lost; or a load that is refused leaves
     rows behind.
     """
-    db.create_table(NAMESPACE, "twice", columns=COLUMNS, primary_key=["k", "n"])
+    db.create_table(NAMESPACE, "bulk_twice", columns=COLUMNS, primary_key=["k", "n"])
     some = [spark.range(first, first + 30_001, 1, 1) for first in (0, 30_000)]
     rows = (
         some[0]
         .union(some[1])
         .selectExpr("lpad(cast(id AS STRING), 12, '0') AS k", "id AS n", "repeat('v', 90) AS v")
     )
-    raw = options("twice", bulk="true")
+    raw = options("bulk_twice", bulk="true")
     for _ in range(2):
         with pytest.raises(Exception, match="two rows with the key"):
             rows.write.format("kvorum").options(**raw).mode("append").save()
-        assert spark.read.format("kvorum").options(**options("twice")).load().isEmpty()
+        assert spark.read.format("kvorum").options(**options("bulk_twice")).load().isEmpty()
     good = rows.where("n != 30000")
     good.write.format("kvorum").options(**raw).mode("append").save()
-    assert spark.read.format("kvorum").options(**options("twice")).load().count() == 60_000
+    assert spark.read.format("kvorum").options(**options("bulk_twice")).load().count() == 60_000
 
 
 def test_g8_partitions_that_split_while_rows_are_laid(
@@ -279,8 +279,8 @@ def test_g8_partitions_that_split_while_rows_are_laid(
     """Rows are lost, seen early or left locked when their partition is cut, between them, or where
     they come next.
     """
-    db.create_table(NAMESPACE, "cut", columns=COLUMNS, primary_key=["k", "n"])
-    told = Options.parse(options("cut", bulk="true"))
+    db.create_table(NAMESPACE, "bulk_cut", columns=COLUMNS, primary_key=["k", "n"])
+    told = Options.parse(options("bulk_cut", bulk="true"))
     count, step = 60_000, 10_000
     kept: list[tuple[bytes, int]] = []
 
@@ -292,12 +292,12 @@ def test_g8_partitions_that_split_while_rows_are_laid(
             if at in (20_000, 30_000):
                 aside.submit(split, at // 2).result()  # rows are there
                 aside.submit(split, at + 15_000).result()  # and will be here
-            assert sum(1 for _ in db.table(NAMESPACE, "cut").rows()) == 0
+            assert sum(1 for _ in db.table(NAMESPACE, "bulk_cut").rows()) == 0
             assert kept, "nothing is laid in place"
 
     def split(number: int) -> None:
         sample = pa.table({"k": [f"k{number:06d}"], "n": pa.array([number], pa.int64())})
-        for found, key in cuts(options("cut"), sample, 2):
+        for found, key in cuts(options("bulk_cut"), sample, 2):
             db.split(found, at=key)
 
     with ThreadPoolExecutor(1) as aside, Session(told) as session:
@@ -308,7 +308,7 @@ def test_g8_partitions_that_split_while_rows_are_laid(
         )  # fmt: skip
         done = session.run(stage.all(batches()))
     writer.commit([done])
-    rows = list(db.table(NAMESPACE, "cut").rows())
+    rows = list(db.table(NAMESPACE, "bulk_cut").rows())
     assert len(rows) == count
     assert len({row.version for row in rows}) == 1
-    assert len(borders(options("cut"))) == 4
+    assert len(borders(options("bulk_cut"))) == 4
