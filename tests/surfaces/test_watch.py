@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pytest
 import kvorum
 from kv.base.limits import FEED_PART_ROWS_MAX
 from kvorum import Delete, Put
-from kvorum.http import sse
+from kvorum.http import server, sse
 from tests.machine import ROOT, free_port_base
 from tests.surfaces.conftest import SURFACES, Served, error_of
 
@@ -328,8 +327,11 @@ def test_u6_the_command(served: Served) -> None:
     assert error == b"kvorum: to go on: --from %d\n" % second
 
 
-def test_u6_a_node_that_stops_ends_its_streams(tmp_path: Path) -> None:
+def test_u6_a_node_that_stops_ends_its_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A stream that is open must neither hold a stopping node up nor end without a word."""
+    monkeypatch.setattr(server, "_DRAIN_S", 90)  # so long it would be held up
     base = free_port_base()
     stopped = threading.Event()
     with kvorum.open(tmp_path / "data", port=base) as db:
@@ -337,7 +339,6 @@ def test_u6_a_node_that_stops_ends_its_streams(tmp_path: Path) -> None:
         with httpx.stream("GET", f"http://127.0.0.1:{base + 2}/v1/watch/default/t") as answer:
             stream = messages(answer)
             next(stream)
-            began = time.monotonic()
             stopper = threading.Thread(target=lambda: (db.close(), stopped.set()))
             stopper.start()
             id_, message = next(stream)
@@ -345,9 +346,8 @@ def test_u6_a_node_that_stops_ends_its_streams(tmp_path: Path) -> None:
             body = json.loads(message.data)
             assert (body["status"], body["error"]["code"]) == (503, "STOPPING")
             assert list(stream) == []
-            stopper.join(20)
+            stopper.join(60)
         assert stopped.is_set()
-        assert time.monotonic() - began < 4
 
 
 def test_u6_the_guide(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
