@@ -514,11 +514,14 @@ def run(
     master: str = "local[2,4]",
     quick: bool = False,
     seconds: float = 1e9,
+    least: int = 0,
     only: str = "",
     bulk: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Play so many rounds, or until `seconds` are over. Raises AssertionError."""
+    """Play so many rounds, or until `seconds` are over, but `least` at least. Raises
+    AssertionError.
+    """
     home, advice = java_home()
     assert home is not None, advice
     os.environ["JAVA_HOME"] = home
@@ -544,7 +547,7 @@ def run(
                 if matrix.round % LOOKED_WHOLE == 0:
                     with Sinks(cluster.url) as sinks:
                         matrix.equals_the_source(sinks)
-                if time.monotonic() - began > seconds:
+                if time.monotonic() - began > seconds and matrix.round >= least:
                     break
             return matrix.end() | {"seconds": round(time.monotonic() - began, 1)}
         finally:
