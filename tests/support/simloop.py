@@ -5,7 +5,9 @@
   breaks here); `seed=None` keeps FIFO;
 - a loop with nothing ready and no timer raises Deadlock instead of hanging; too many steps at one
   instant raise Livelock;
-- tasks and futures hash by sequence number, since TaskGroup, wait() and gather() keep them in sets.
+- tasks and futures hash by sequence number, since TaskGroup, wait() and gather() keep them in sets;
+- the loop keeps every task until it is done (asyncio keeps weak references): what a dead client
+  left waiting waits on, and ends with the loop, whenever the garbage collector runs.
 
 Left out: sockets, threads, subprocesses, signals.
 """
@@ -95,11 +97,21 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._clock_resolution = 1e-9
         if seed is not None:
             self._ready = _Shuffled(self.rng)
-        self.set_task_factory(lambda loop, coro, **kw: _Task(coro, loop=loop, **kw))
+        self._kept: list[_Task] = []
+        self._kept_max = 1_000
+        self.set_task_factory(self._task)
         self.set_exception_handler(lambda _loop, context: self.errors.append(context))
 
     def time(self) -> float:
         return self._selector.now  # type: ignore[attr-defined,no-any-return]
+
+    def _task(self, _loop: Any, coro: Any, **kw: Any) -> _Task:
+        task = _Task(coro, loop=self, **kw)
+        if len(self._kept) >= self._kept_max:
+            self._kept = [kept for kept in self._kept if not kept.done()]
+            self._kept_max = max(1_000, 2 * len(self._kept))
+        self._kept.append(task)
+        return task
 
     def create_future(self) -> Any:
         return _Future(loop=self)
@@ -155,6 +167,7 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, Any]], seed: int | None = 
         asyncio.set_event_loop(None)
         loop._scheduled.clear()  # type: ignore[attr-defined]
         loop._ready.clear()  # type: ignore[attr-defined]
+        loop._kept.clear()
         loop.close()
     assert not loop.errors, loop.errors
     return result
