@@ -18,7 +18,7 @@ from tests.whole.crashpoints import KINDS, points, violations
 from tests.whole.mutations import MUTATIONS, SEEDS_MAX, broken
 from tests.whole.proof import prove
 
-SEEDS = 200
+SEEDS = 100
 CHUNK = 10
 CHUNKS = range(1, SEEDS, CHUNK)
 QUICK = [name for name, mutation in MUTATIONS.items() if mutation.needed <= 4]

@@ -228,7 +228,7 @@ select id, count(*) over (order by n groups between 1 preceding and current row)
 select id, sum(n) over w, count(*) over w from o where id < 9 window w as (partition by s order by id) order by id
 select id, sum(n) over (order by id rows between 1 following and 2 following) from o where id < 9 order by id
 select id, sum(n) over (order by id rows between unbounded preceding and current row exclude current row) from o where id < 9 order by id
-select cid, s, count(*) from o where id < 100 group by rollup (cid, s) order by cid nulls last, s nulls last
+select cid, s, count(*) from o where id < 100 group by rollup (cid, s) order by cid nulls last, s nulls last, count(*)
 select cid, s, count(*) from o where id < 100 group by cube (cid, s) order by cid nulls last, s nulls last, 3
 select cid, s, sum(n), grouping(cid), grouping(cid, s) from o where id < 100 group by grouping sets ((cid), (s), ()) order by 4, 5, 1, 2
 select city, count(*) from c group by grouping sets (city, ()) order by 1 nulls last, 2
