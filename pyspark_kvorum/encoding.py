@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum.options import DELETE, Options
+from pyspark_kvorum.packing import Rows, merged
 from sqlproxy import keys as key_codec
-from sqlproxy.arrow_rows import arrow_type, encode_batch
+from sqlproxy.arrow_rows import arrow_type, encode_columns
 from sqlproxy.errors import SqlError
 from sqlproxy.pg.intervals import read_interval
 from sqlproxy.schema import Table
@@ -37,8 +38,7 @@ _SIGN: Final = np.uint64(1 << 63)
 class Encoded(NamedTuple):
     """Rows in the batch's order. `orders` is None unless rows of one key are compared."""
 
-    keys: list[bytes]
-    values: list[bytes | None]
+    rows: Rows
     orders: list[bytes] | None
 
 
@@ -60,35 +60,32 @@ class Encoder:
         if options.dedupe_by:
             orders = order_of(batch.column(options.dedupe_by))
         if options.op == DELETE:
-            keys = self._keys(batch)
-            return Encoded(keys, [None] * len(keys), orders)
+            return Encoded(self._deleted(batch), orders)
         if not options.op_column:
-            keys, values = self._rows(batch)
-            return Encoded(keys, list(values), orders)
-        deleted = deletions(batch.column(options.op_column), options.op_column)
-        if not any(deleted):
-            keys, values = self._rows(batch)
-            return Encoded(keys, list(values), orders)
-        mask = pa.array(deleted)
-        stays, goes = batch.filter(pc.invert(mask)), batch.filter(mask)
-        kept = iter(zip(*self._rows(stays), strict=True))
-        gone = iter(self._keys(goes))
-        rows: list[tuple[bytes, bytes | None]] = [
-            (next(gone), None) if is_gone else next(kept) for is_gone in deleted
-        ]
-        return Encoded([key for key, _ in rows], [value for _, value in rows], orders)
+            return Encoded(self._rows(batch), orders)
+        goes = np.array(deletions(batch.column(options.op_column), options.op_column), np.bool_)
+        if not goes.any():
+            return Encoded(self._rows(batch), orders)
+        mask = pa.array(goes)
+        rows = merged(
+            [self._rows(batch.filter(pc.invert(mask))), self._deleted(batch.filter(mask))]
+        )
+        behind = len(goes) - int(goes.sum())  # where those that are deleted begin
+        place = np.where(goes, behind + np.cumsum(goes) - 1, np.cumsum(~goes) - 1)
+        return Encoded(rows.taken(pa.array(place)), orders)
 
-    def _rows(self, batch: pa.RecordBatch) -> tuple[list[bytes], list[bytes]]:
-        return encode_batch(self._staged, self._fitting(batch, self._known))
+    def _rows(self, batch: pa.RecordBatch) -> Rows:
+        return Rows(*encode_columns(self._staged, self._fitting(batch, self._known)))
 
-    def _keys(self, batch: pa.RecordBatch) -> list[bytes]:
+    def _deleted(self, batch: pa.RecordBatch) -> Rows:
         named = self._fitting(batch, set(self._key_names))
         if self._staged.plain:
-            keys: list[bytes | None] = named.column(0).to_pylist()
-            if None in keys:
+            keys = named.column(0).cast(pa.binary())
+            if keys.null_count:
                 raise InvalidArgument(f"column key of {self._path} is not nullable; a row has none")
-            return [key for key in keys if key is not None]
-        return encode_batch(self._keyed, named)[0]
+        else:
+            keys, _ = encode_columns(self._keyed, named)
+        return Rows(keys, pa.nulls(len(keys), pa.binary()))
 
     def _fitting(self, batch: pa.RecordBatch, names: set[str]) -> pa.RecordBatch:
         """Only these columns, in types that the table's convert from."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from itertools import islice, pairwise
-from operator import le
 from typing import TYPE_CHECKING, Final
 
 from kv.base import limits
@@ -20,8 +18,9 @@ from kv.base.methods import SINK_PLACE
 from kv.base.timestamps import physical_ms
 from kv.mvcc.packed import PackedKeys
 from procedures.library.sink_placed import met_by
-from procedures.library.sink_records import pack_laid, pieces_of, task_key
-from pyspark_kvorum.options import AT_MOST_ONCE, INSERT, Options
+from procedures.library.sink_records import pack_laid, task_key
+from pyspark_kvorum import packing
+from pyspark_kvorum.packing import Rows
 from sqlproxy.schema import Table
 
 if TYPE_CHECKING:
@@ -31,20 +30,8 @@ if TYPE_CHECKING:
 _RUNS_MAX: Final = 8  # of one chunk; more are no order at all
 _TOLD_OVERHEAD: Final = 24
 
-Rows = tuple[list[bytes], list[bytes | None]]
 Keep = Callable[[bytes, int], None]
 """Keep the transaction of this anchor and start alive."""
-
-
-def may_place(options: Options, overwrite: bool) -> bool:
-    """Whether a batch with these options may: its rows are written blindly, each key once."""
-    return (
-        options.bulk in ("true", "runs")
-        and options.op != INSERT
-        and options.delivery != AT_MOST_ONCE
-        and options.duplicates != "last"
-        and not (options.job or options.dedupe_by or overwrite)
-    )
 
 
 class Apart:
@@ -109,20 +96,20 @@ class Placing:
         began_ms = physical_ms(self._txns[-1].start_ts)
         return self._session.now_ms() - began_ms > limits.SINK_PLACED_TXN_MS
 
-    def take(self, keys: list[bytes], values: list[bytes | None]) -> tuple[list[Rows], Rows]:
-        """The runs of these rows that lie apart from all before, and the rows that do not."""
-        runs = _runs(keys, values)
-        if runs is None:
-            return [], (keys, values)
+    def take(self, rows: Rows) -> tuple[list[Rows], list[Rows]]:
+        """The runs of these rows that lie apart from all before, and those that do not."""
+        found = packing.runs(rows)
+        if len(found) > _RUNS_MAX:
+            return [], [rows]
         taken: list[Rows] = []
-        left: Rows = ([], [])
-        for run in runs:
-            if self._apart.add(run[0][0], run[0][-1]):
+        left: list[Rows] = []
+        for low, high in found:
+            run = rows.part(low, high)
+            if self._apart.add(run.first, run.last):
                 taken.append(run)
-                self.rows += len(run[0])
+                self.rows += run.count
             else:
-                left[0].extend(run[0])
-                left[1].extend(run[1])
+                left.append(run)
         return taken, left
 
     async def lay(self, runs: Sequence[Rows]) -> None:
@@ -130,7 +117,7 @@ class Placing:
         their way.
         """
         for run in runs:
-            for first, rows, last, packed, values in pieces_of(*run):
+            for first, rows, last, packed, values in packing.pieces(run):
                 transaction = self._txns[-1]
                 named = PackedKeys(
                     self._prefix + first, len(self._prefix), rows, packed, self._prefix + last
@@ -159,12 +146,3 @@ class Placing:
     def sealed(self) -> list[list[int]]:
         """Its transactions, for the seal."""
         return [[one.start_ts, one.min_commit_ts] for one in self._txns]
-
-
-def _runs(keys: list[bytes], values: list[bytes | None]) -> list[Rows] | None:
-    """Cut where keys fall; None: too often."""
-    falls = [n for n, fell in enumerate(map(le, islice(keys, 1, None), keys), start=1) if fell]
-    if len(falls) >= _RUNS_MAX:
-        return None
-    bounds = [0, *falls, len(keys)]
-    return [(keys[low:high], values[low:high]) for low, high in pairwise(bounds) if low < high]

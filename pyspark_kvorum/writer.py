@@ -27,11 +27,9 @@ lost. A write that belongs to a job (kvorum.spark.job) is handed to the job inst
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from operator import lt
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pyspark import TaskContext
@@ -54,16 +52,18 @@ from kv.base.limits import (
 from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from procedures.library.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE
 from procedures.library.sink_placed import DUPLICATE
-from procedures.library.sink_records import add_crc, pack_chunk, pack_ordered
+from procedures.library.sink_records import add_crc, pack_ordered, pack_pieces
 from pyspark_kvorum import alive
 from pyspark_kvorum.alive import Alive
 from pyspark_kvorum.options import AT_LEAST_ONCE, AT_MOST_ONCE, INSERT, Options
-from pyspark_kvorum.placing import Keep, Placing, Rows, may_place
 from pyspark_kvorum.session import Session
 from sqlproxy.schema import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pyspark_kvorum.packing import Rows
+    from pyspark_kvorum.placing import Keep, Placing
 
 CHUNK_ROWS: Final = 8_192
 CHUNK_BYTES_TARGET: Final = limits.SINK_CHUNK_BYTES_MAX // 4
@@ -272,15 +272,17 @@ class _Stage:
     ) -> None:
         """`keep`: it may lay rows in place, under transactions that this keeps alive."""
         # Only tasks need Arrow and numpy: the process that commits would wait for their import.
+        from pyspark_kvorum import packing
         from pyspark_kvorum.encoding import Encoder
+        from pyspark_kvorum.placing import Placing
 
+        self.packing = packing
         self.options = session.options
         self.encode = Encoder(table, self.options)
         self.session, self.table, self.attempt, self.part = session, table, attempt, part
         self.task, self.query = _fresh_id(), query
         self.chunks = self.rows = self.crc = 0
-        self.keys: list[bytes] = []
-        self.values: list[bytes | None] = []
+        self.gathered: list[Rows] = []
         self.orders: list[bytes] = []
         self.size = 0
         self.last: bytes | None = None  # the highest key of a bulk load so far
@@ -298,7 +300,7 @@ class _Stage:
                     await self._add(batch.slice(at, step))
             if self.begun:
                 await self._place()
-            last = self._take() if self.keys else None
+            last = self._take() if self.gathered else None
             await self._landed(but=0)
             if self.begun:
                 last = await self._told(last)
@@ -328,12 +330,11 @@ class _Stage:
         return len(chunk) <= room and not self.options.job
 
     async def _add(self, batch: pa.RecordBatch) -> None:
-        keys, values, orders = self.encode(batch)
-        self.keys += keys
-        self.values += values
+        rows, orders = self.encode(batch)
+        self.gathered.append(rows)
         if orders is not None:
             self.orders += orders
-        self.size += sum(map(len, keys)) + sum(map(len, filter(None, values)))
+        self.size += rows.size
         if self.size >= CHUNK_BYTES_TARGET:
             await self._place()
             if self.size >= CHUNK_BYTES_TARGET:
@@ -354,19 +355,20 @@ class _Stage:
         """Lay the gathered rows in place, if that is done here; those that may not be stay
         gathered.
         """
-        if self.placing is None or not self.keys:
+        if self.placing is None or not self.gathered:
             return
         if (not self.begun or self.placing.old) and not await self.placing.start():
             if not self.begun:
                 self.placing = None
             return
         self.begun = True
+        rows = self.packing.merged(self.gathered)
         if self.options.bulk != "runs":
-            self.keys, self.values = self._sorted()
-            self._in_order(self.keys)
-        runs, (self.keys, self.values) = self.placing.take(self.keys, self.values)
-        self.size = sum(map(len, self.keys)) + sum(map(len, filter(None, self.values)))
-        self.rows += sum(len(keys) for keys, _ in runs)
+            rows = self._sorted(rows)
+            self._in_order(rows.first, rows.last)
+        runs, self.gathered = self.placing.take(rows)
+        self.size = sum(left.size for left in self.gathered)
+        self.rows += sum(run.count for run in runs)
         await self._send(self._lay(self.placing, runs))
         if (told := self.placing.told()) is not None:
             self._count(told)
@@ -403,38 +405,39 @@ class _Stage:
 
     def _take(self) -> bytes:
         """The gathered rows as a chunk sorted by key, each key once."""
+        rows = self.packing.merged(self.gathered)
         if self.orders:
-            keys, values, orders = _highest(self.keys, self.values, self.orders)
+            keys, values, orders = _highest(*rows.lists(), self.orders)
             chunk = pack_ordered(keys, values, orders)
+            count, first, last = len(keys), keys[0], keys[-1]
         else:
-            keys, values = self._sorted()
-            chunk = pack_chunk(keys, values)
+            rows = self._sorted(rows)
+            chunk = pack_pieces(self.packing.pieces(rows))
+            count, first, last = rows.count, rows.first, rows.last
         if self.options.bulk == "true":
-            self._in_order(keys)
+            self._in_order(first, last)
         self._count(chunk)
-        self.rows += len(keys)
-        self.keys, self.values, self.orders, self.size = [], [], [], 0
+        self.rows += count
+        self.gathered, self.orders, self.size = [], [], 0
         return chunk
 
-    def _sorted(self) -> Rows:
-        """The gathered rows by key, each key once."""
-        if all(map(lt, self.keys, islice(self.keys, 1, None))):  # of a sorted frame
-            return self.keys, self.values
-        rows = dict(zip(self.keys, self.values, strict=True))
-        if len(rows) < len(self.keys) and self.options.duplicates != "last":
-            counted = Counter(self.keys).items()
-            raise self._duplicate(next(key for key, count in counted if count > 1))
-        keys = sorted(rows)
-        return keys, [rows[k] for k in keys]
+    def _sorted(self, rows: Rows) -> Rows:
+        """By key, each key once."""
+        rows = self.packing.in_order(rows)
+        if (twin := self.packing.twin(rows)) is None:
+            return rows
+        if self.options.duplicates != "last":
+            raise self._duplicate(twin)
+        return self.packing.last_of_twins(rows)
 
-    def _in_order(self, keys: list[bytes]) -> None:
-        if self.last is not None and keys[0] <= self.last:
+    def _in_order(self, first: bytes, last: bytes) -> None:
+        if self.last is not None and first <= self.last:
             raise InvalidArgument(
                 "option bulk: the rows of a task are not in key order, or two have one key; sort"
                 " them by kvorum.spark.bulk_load, or leave the option out",
                 code="SINK_ORDER",
             )
-        self.last = keys[-1]
+        self.last = last
 
     def _duplicate(self, key: bytes) -> InvalidArgument:
         shown = repr(key)[1:]
@@ -486,7 +489,14 @@ class KvorumBatchWriter(_Writer, DataSourceArrowWriter):
     @property
     def _places(self) -> bool:
         # A stream's batch is run again under another attempt, which would wait for the first one's.
-        return may_place(self.options, self.overwrite)
+        options = self.options  # rows are written blindly, each key once
+        return (
+            options.bulk in ("true", "runs")
+            and options.op != INSERT
+            and options.delivery != AT_MOST_ONCE
+            and options.duplicates != "last"
+            and not (options.job or options.dedupe_by or self.overwrite)
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages, self.options.txn_app, max(self.options.txn_version, 0))

@@ -209,13 +209,18 @@ def pack_chunk(keys: list[bytes], values: list[bytes | None]) -> bytes:
     """`keys`, which rise, without the table prefix; None deletes. At most SINK_CHUNK_BYTES_MAX when
     packed. Raises TooLarge for a key or a value.
     """
-    packed: bytes = _pack([_PACKED, pieces_of(keys, values)])
+    return pack_pieces(pieces_of(keys, values))
+
+
+def pack_pieces(pieces: list[list[Any]]) -> bytes:
+    """The chunk of these pieces, which rise."""
+    packed: bytes = _pack([_PACKED, pieces])
     return packed
 
 
 def pieces_of(keys: list[bytes], values: list[bytes | None]) -> list[list[Any]]:
     """The pieces of a chunk of these rows. Raises TooLarge for a key or a value."""
-    _fits("chunk", "key", max(map(len, keys), default=0), limits.KEY_BYTES_MAX)
+    check_fits("chunk", "key", max(map(len, keys), default=0), limits.KEY_BYTES_MAX)
     pieces: list[list[Any]] = []
     parts = -(-len(keys) // limits.PREWRITE_KEYS_MAX)
     step = -(-len(keys) // max(1, parts))
@@ -229,7 +234,7 @@ def _add_pieces(pieces: list[list[Any]], keys: list[bytes], values: list[bytes |
     packed_values: bytes = _pack(values)
     if len(packed_values) > limits.VALUE_BYTES_MAX:
         longest = max(map(len, filter(None, values)), default=0)
-        _fits("chunk", "value", longest, limits.VALUE_BYTES_MAX)
+        check_fits("chunk", "value", longest, limits.VALUE_BYTES_MAX)
     if len(packed_keys) + len(packed_values) > limits.PREWRITE_BYTES_MAX and len(keys) > 1:
         half = len(keys) // 2
         _add_pieces(pieces, keys[:half], values[:half])
@@ -324,9 +329,9 @@ def _unpack_plain(
 
 
 def _check_sizes(what: str, keys: list[bytes], values: list[bytes | None]) -> None:
-    _fits(what, "key", max(map(len, keys), default=0), limits.KEY_BYTES_MAX)
+    check_fits(what, "key", max(map(len, keys), default=0), limits.KEY_BYTES_MAX)
     longest = max(map(len, filter(None, values)), default=0)
-    _fits(what, "value", longest, limits.VALUE_BYTES_MAX)
+    check_fits(what, "value", longest, limits.VALUE_BYTES_MAX)
 
 
 def check_chunk(chunk: bytes, what: str) -> None:
@@ -345,7 +350,7 @@ def check_chunk(chunk: bytes, what: str) -> None:
     for first, rows, last, _, _ in _pieces(chunk, what):
         if (before is not None and first <= before) or (first < last) != (rows > 1):
             raise InvalidArgument(f"{what}: its keys are not in order, or one occurs twice")
-        _fits(what, "key", max(len(first), len(last)), limits.KEY_BYTES_MAX)
+        check_fits(what, "key", max(len(first), len(last)), limits.KEY_BYTES_MAX)
         before = last
 
 
@@ -394,7 +399,8 @@ def trusted(chunk: bytes) -> tuple[list[bytes], list[bytes | None], list[bytes] 
     return keys, values, more[0] if more else None
 
 
-def _fits(what: str, part: str, actual: int, limit: int) -> None:
+def check_fits(what: str, part: str, actual: int, limit: int) -> None:
+    """Raises TooLarge."""
     if actual > limit:
         raise TooLarge(
             f"{what}: a {part} of {actual} bytes, the limit is {limit}",
