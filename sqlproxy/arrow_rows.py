@@ -3,8 +3,8 @@ Arrow). The same bytes as `sqlproxy.rows`, made column by column: fixed-width ke
 numpy matrix, the rest by Arrow's kernels (arrow_msgpack), and one join of the columns. Keys are
 user keys, without the table's prefix.
 Measured per core: encode 2.5M rows/s (text key of 16 B, text of 100 B), 0.4M (20 columns of ten
-types); decode 0.9M (19 columns, pages of 10,000 rows; much larger ones are slower per row). Needs the extra `spark`
-(pyarrow and numpy): only those who use it import this.
+types); decode 0.9M (19 columns, pages of 10,000 rows; much larger ones are slower per row). Needs
+the extra `spark` (pyarrow and numpy): only those who use it import this.
 
 Types: see `sqlproxy.types`. What Spark lacks goes as text (uuid, json). A plain table has the
 columns `key` and `value`, both binary. Columns that users do not see (hidden ones, those of a
