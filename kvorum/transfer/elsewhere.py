@@ -2,7 +2,8 @@
 
 fsspec itself and what the protocol needs (s3fs, paramiko, aiohttp) are installed by who uses them;
 an error names what is missing. Stores that put whole objects get a file in one call. In others a
-file is written beside its name and renamed: it appears whole or not at all. Listings are always
+file is written beside its name and renamed: it appears whole or not at all (where a rename does not
+replace what is there, that goes first). Listings are always
 asked for anew, since claims rest on them (docs/decisions/1141). All calls block.
 """
 
@@ -73,7 +74,23 @@ class Elsewhere:
             return
         draft = f"{parent}/.{last}.new"
         self._fs.pipe_file(draft, data)
-        self._fs.mv(draft, path)
+        try:
+            self._fs.mv(draft, path)
+        except Exception:
+            if not self._is_there(path):
+                raise
+        if self._is_there(draft):  # it does not replace what is there; WebHDFS does not even say so
+            self._fs.rm_file(path)
+            self._fs.mv(draft, path)
+
+    def _is_there(self, path: str) -> bool:
+        """Not `exists`, which takes every error for no."""
+        self._fs.invalidate_cache()
+        try:
+            self._fs.info(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def names(self) -> list[str]:
         return [found.name for found in self.files()]

@@ -21,6 +21,8 @@ from kv.base.errors import InvalidArgument, NotFound, Unavailable
 LOCAL_SCHEME: Final = "file"
 STORES: Final = frozenset({"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
 """Schemes of stores that every node sees, with credentials of its own."""
+_WITH_PORTS: Final = frozenset({"hdfs", "viewfs", "webhdfs", "swebhdfs", "http", "https"})
+"""Schemes whose URLs have a port more often than a password: host:8020/a@b has none."""
 _SECRETS: Final = re.compile(
     r"pass|secret|token|credentials?$|access_?key|account_?key|signature|^sig$|^sas$"
 )
@@ -116,10 +118,13 @@ def check_no_keys(target: str) -> None:
     scheme, found, rest = target.partition("://")
     if not found or is_local(target):
         return
-    # Not everybody quotes a slash in a secret: whatever stands before an @ counts, but host:port/.
+    # Not everybody quotes a slash in a secret: whatever stands before an @ counts, but host:port/
+    # where that is usual.
     user, at, _ = rest.partition("@")
     host, slash, _ = user.partition("/")
-    keys = bool(at) and ":" in user and not (slash and host.rpartition(":")[2].isdigit())
+    port = bool(slash) and host.rpartition(":")[2].isdigit()
+    ported = scheme.lower().removeprefix("fsspec+") in _WITH_PORTS
+    keys = bool(at) and ":" in user and not (port and ported)
     query = re.split("[?&#]", rest.partition("?")[2])
     options = [unquote(option.partition("=")[0]).lower() for option in query]
     if keys or any(_SECRETS.search(option) for option in options):

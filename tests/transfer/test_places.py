@@ -116,11 +116,22 @@ def test_u3_one_of_several_writers_takes_a_place(place: Place) -> None:
 
 @pytest.mark.parametrize(
     "target", ["s3://bucket/a?region=eu&endpoint_override=http://h:9", "hdfs://me@h:8020/a:b@c", "hdfs://h:8020/a:b@c",
+               "https://h:8443/@a/b", "webhdfs://h:9870/a@b",
                "abfs://container@account/a?credential_kind=anonymous", "file:///a:b@c", "/a:b@c"]
 )  # fmt: skip
 def test_u3_places_without_keys_are_taken(target: str) -> None:
     """A region, a container or an odd path would be refused as if it were a key."""
     check_no_keys(target)
+
+
+@pytest.mark.parametrize(
+    "target", ["s3://key:12/3@bucket/a", "s3://key:123/45@bucket/a", "fsspec+s3://key:123/45@bucket/a",
+               "sftp://me:123/45@host/a", "https://me:abc/5@host/a", "hdfs://me:abc@h:8020/a"]
+)  # fmt: skip
+def test_u3_a_secret_with_a_slash_is_one(target: str) -> None:
+    """A secret of digits and a slash is taken for a port and a path, and kept in clear."""
+    with pytest.raises(InvalidArgument, match="has keys in it"):
+        check_no_keys(target)
 
 
 @pytest.mark.parametrize(
@@ -242,6 +253,33 @@ class Odd(LocalFileSystem):
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **more: Any) -> None:
         raise NotImplementedError
+
+
+class Keeping(LocalFileSystem):
+    """A rename does not replace what is there; `says` whether it is an error."""
+
+    protocol = "keeping"
+    says = False
+
+    def mv(self, path1: str, path2: str, recursive: bool = True, **more: Any) -> None:
+        if not self.exists(path2):
+            super().mv(path1, path2, recursive, **more)
+        elif self.says:
+            raise FileExistsError(path2)
+
+
+@pytest.mark.parametrize("says", [False, True])
+def test_u3_a_rename_that_replaces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: bool
+) -> None:
+    """A file that is written again keeps what it had, without a word (WebHDFS), or never can be."""
+    register_implementation("keeping", Keeping, clobber=True)
+    monkeypatch.setattr(Keeping, "says", says)
+    place = Elsewhere(f"keeping://{tmp_path}")
+    for data in (b"one", b"two"):
+        place.write("a/x", data)
+        assert place.read("a/x") == data
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["x"]
 
 
 def test_u3_errors_of_other_stores_are_told(
