@@ -111,15 +111,25 @@ class BulkTransactions:
         terms: Terms = USUAL,
         beside: Sequence[Record] = (),
         met: Callable[[KeyLocked], None] | None = None,
+        met_ms: int = 0,
     ) -> BulkTransaction:
         """A transaction that goes on where an earlier run of the same id ended. `checked`: it has
         read at start_ts, so newer versions of its keys are conflicts. `beside`: those that are to
-        be committed with it are kept alive meanwhile. `met` is told at once of each intent of
-        others that live, and may raise instead of waiting for it.
+        be committed with it are kept alive meanwhile. `met` is told of each intent of others that
+        live, when it has waited `met_ms` for it, and may raise instead of waiting on.
         """
         return BulkTransaction(
-            self, start_ts, anchor, checked=checked, terms=terms, beside=beside, met=met
+            self, start_ts, anchor, checked=checked, terms=terms, beside=beside, met=met,
+            met_ms=met_ms,
+        )  # fmt: skip
+
+    async def lives(self, record: Record) -> bool:
+        """Whether a transaction, whose record was there, is still to be decided."""
+        anchor, start_ts = record
+        outcome, _ = await self.resolver.check(
+            start_ts, anchor, ttl_ms=BULK_TTL_MS, budget_ms=BULK_PART_BUDGET_MS
         )
+        return outcome.status == PENDING
 
     async def keep(self, records: Sequence[Record], ttl_ms: int) -> bool:
         """Begin these transactions' records, or say that their owner lives: from now on each may be
@@ -284,8 +294,9 @@ class BulkTransaction:
         terms: Terms = USUAL,
         beside: Sequence[Record] = (),
         met: Callable[[KeyLocked], None] | None = None,
+        met_ms: int = 0,
     ) -> None:
-        said = terms.options() if met is None else {**terms.options(), "wait_ms": 0}
+        said = terms.options() if met is None else {**terms.options(), "wait_ms": met_ms}
         self._beside, self._met = beside, met
         self._flags, self._options = (0, said) if checked else (BLIND, said)
         self._rows_options = {**said, "checked": True} if checked else said
@@ -447,7 +458,7 @@ class BulkTransaction:
                 )  # fmt: skip
             except KeyLocked as met:
                 if self._met is not None:
-                    met.details.pop(WAITED, None)  # it did not wait, so it looks again
+                    met.details.pop(WAITED, None)  # it waited but little, so it looks again
                     if await owner.resolver.lives(met, deadline):
                         self._met(met)
                 await owner.resolver.met_by_write(met, attempt, deadline)

@@ -420,6 +420,7 @@ SINK_PLACED_TXNS_MAX: Final = 10  # of one task, each for …
 SINK_PLACED_TXN_MS: Final = 240_000  # … so long: younger than the safepoint of a table
 SINK_PLACED_TTL_MS: Final = 120_000  # of a task that works; it says so four times as often
 SINK_PLACED_BYTES: Final = 256 * 1024  # of what a task tells of its messages in one chunk
+SINK_MEETS_MS: Final = 1_000  # that a batch waits for a key; then it looks who has it
 SINK_STEP_ROWS: Final = 20_000  # one up to this is written and flipped in one step …
 SINK_STEP_CHUNKS: Final = 8  # … unless it has more chunks; so many are removed per transaction
 SINK_DROP_ROWS_MAX: Final = 2_000  # other staged rows removed per transaction

@@ -63,18 +63,18 @@ async def write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tab
     """
     args, state, bulk = ctx.args, ctx.state, txn.bulk
     (part,) = parts_of(args)
+    if await _behind(state, bulk):
+        return again(delay_ms=min(10 << min(ctx.round, 10), limits.SINK_RETRY_MS_MAX))
     if "txn" not in state:
         state["txn"] = await bulk.fresh_ts()
         return again()  # kept before it is used
     anchor = bulk_key(part.table)
     placed = await sink_placed.claim(txn, part) if part.placed else None
-    transaction = (
-        bulk.begin(state["txn"], anchor)
-        if placed is None
-        else bulk.begin(
-            state["txn"], anchor, beside=placed.records, met=sink_placed.met_by(part.attempt)
-        )
-    )
+    transaction = bulk.begin(
+        state["txn"], anchor, beside=() if placed is None else placed.records,
+        met=sink_placed.met_by_commit(part.attempt),
+        met_ms=limits.SINK_MEETS_MS if placed is None else 0,
+    )  # fmt: skip
     try:
         ops = [put(anchor, part.attempt.encode())]
         if args["app"] and not args.get("early"):
@@ -96,11 +96,11 @@ async def write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tab
         await take_back(ctx, part, bulk, state.pop("txn"))
         return next_step("verify")
     except Refused as refused:
-        if refused.code != sink_placed.DUPLICATE:
-            raise
-        user_key = refused.details["key"][len(table_prefix(part.table)) :]
-        shown = await tables.shown(txn.get, part.table, user_key)
-        raise sink_rows.duplicate(shown) from refused
+        if refused.code != sink_placed.BEHIND:
+            raise await _told(refused, part, txn, tables) from refused
+        await bulk.roll_back(anchor, state.pop("txn"))
+        state["behind"] = refused.details["record"]
+        return again(delay_ms=10)
     finally:
         await transaction.close()
     state["min_commit_ts"] = max(transaction.min_commit_ts, placed.bound if placed else 0)
@@ -110,6 +110,24 @@ async def write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tab
     if moderate(part):
         return await flip(ctx, txn, submit)
     return next_step("flip")
+
+
+async def _behind(state: dict[str, Any], bulk: BulkTransactions) -> bool:
+    """Whether the load that it gave way to still goes on."""
+    if "behind" not in state:
+        return False
+    anchor, start_ts = state["behind"]
+    if not await bulk.lives((anchor, start_ts)):
+        del state["behind"]
+    return "behind" in state
+
+
+async def _told(refused: Refused, part: Part, txn: Transactions, tables: Tables) -> Exception:
+    """A key that tasks of this batch have laid, as people read it."""
+    if refused.code != sink_placed.DUPLICATE:
+        return refused
+    user_key = refused.details["key"][len(table_prefix(part.table)) :]
+    return sink_rows.duplicate(await tables.shown(txn.get, part.table, user_key))
 
 
 async def _prewrite_rows(

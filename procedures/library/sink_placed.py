@@ -12,6 +12,10 @@ under transactions of their own, instead of staging them for the commit to do it
     finish   everything that was laid is ended as its transaction did: versions, or nothing. For the
              cleaning behind a commit, an abort, and what expired alike
 
+Rows in place are locked before the table's anchor is, which other batches lock first. So a batch
+that meets rows of a load lets go of all that it has, and begins again when that is over: else the
+load's commit would wait for the batch, and the batch for the load, for ever.
+
 Only a task's first try lays rows in place. A copy of a task would meet the intents of the other
 one; so it stages its rows, and the commit, which knows the winner, gives up the losers first and
 lays what was staged behind them. So a batch, or one task, may have rows of both kinds.
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from txn.bulk import BulkTransactions, Record
 
 DUPLICATE: Final = "SINK_DUPLICATE"
+BEHIND: Final = "SINK_BEHIND"
 _ROWS: Final = 500  # of a page of tasks
 _CHUNKS: Final = 3  # of a page of chunks, of at most SINK_CHUNK_BYTES_MAX each
 
@@ -146,6 +151,26 @@ def met_by(attempt: str) -> Callable[[KeyLocked], None]:
                 "two rows of the batch have one key, or another try of a task has laid this one",
                 code=DUPLICATE,
                 details={"key": locked.details["key"]},
+            )
+
+    return met
+
+
+def met_by_commit(attempt: str) -> Callable[[KeyLocked], None]:
+    """`met_by` for the transaction of a batch: rows that another load has in place are not waited
+    for while it holds keys, and the table's anchor, which that load's commit will want. Raises
+    Refused (SINK_BEHIND, with the record that is to be waited for).
+    """
+    met_own = met_by(attempt)
+
+    def met(locked: KeyLocked) -> None:
+        met_own(locked)
+        anchor = locked.details["anchor"]
+        if in_attempts(anchor) and task_of(anchor):
+            raise Refused(
+                f"rows of attempt {attempt_of(anchor)} are in the way, which is loading",
+                code=BEHIND,
+                details={"record": [anchor, locked.details["txn"]]},
             )
 
     return met

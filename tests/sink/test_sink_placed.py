@@ -12,7 +12,7 @@ import pytest
 from kv.base import limits
 from kv.base.errors import KeyLocked, KvorumError, Refused
 from kv.base.keys import table_prefix
-from kv.base.methods import COMMITTED
+from kv.base.methods import COMMITTED, PREWRITE, PREWRITE_ROWS
 from kv.base.ops import put
 from procedures.library.sink_careful import PlainTables
 from procedures.library.sink_parts import Facts, Get
@@ -491,5 +491,66 @@ def test_o3_a_commit_says_that_rows_are_in_place() -> None:
         refused = await refusal(client.commit(tasks, 0, twice="refuse"))
         assert refused.code == "SINK_MANIFEST"
         await nothing_left_after_abort(world, life, client)
+
+    play(work)
+
+
+@pytest.mark.parametrize("laid_first", [25, 50])
+def test_o3_a_batch_beside_a_load_of_the_same_keys(
+    laid_first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch has the table's anchor and waits for rows of a load, whose commit, or whose task,
+    waits for the batch: for ever.
+    """
+    monkeypatch.setattr(limits, "SINK_SMALL_ROWS", 10)
+
+    async def work(world: World, life: Life) -> None:
+        first, second = Client(life.sink, "a"), Client(life.sink, "b")
+        load = PlacedTask(world, life, first, 0, "t", some_rows(50, "v"))
+        assert await load.start()
+        await load.lay(laid_first)
+        batch = Task(0, "t", some_rows(100, "w"), chunk_rows=20)
+        await second.stage(batch)
+        began = world.loop.time()
+        later = asyncio.create_task(second.commit([batch], 0, app="other", twice="refuse"))
+        await asyncio.sleep(0.5)
+        if load.laid < len(load.all):
+            async with asyncio.timeout(10):
+                await load.lay()
+        await load.seal()
+        async with asyncio.timeout(10):
+            await first.commit([load], 0, **LOAD)
+        assert world.loop.time() - began < 2 * limits.SINK_MEETS_MS / 1000
+        assert await world.rows() == some_rows(50, "v"), "the batch holds nothing while it waits"
+        await later
+        assert world.loop.time() - began < 5
+        await nothing_left(world, life, some_rows(100, "w"))
+
+    play(work)
+
+
+def test_o3_a_batch_waits_for_a_load_without_laying_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is in the way of a load of hours writes its rows again and again."""
+    monkeypatch.setattr(limits, "SINK_SMALL_ROWS", 10)
+
+    async def work(world: World, life: Life) -> None:
+        first = Client(life.sink, "a")
+        load = PlacedTask(world, life, first, 0, "t", {b"00/000000": b"v"})
+        assert await load.start()
+        await load.lay()
+        second, batch = Client(life.sink, "b"), Task(0, "t", some_rows(100, "w"), chunk_rows=20)
+        await second.stage(batch)
+        later = asyncio.create_task(second.commit([batch], 0, app="other", twice="refuse"))
+        await asyncio.sleep(10)
+        before = len(life.kv.sent)
+        for _ in range(10):
+            await asyncio.sleep(30)
+            await load.beat()
+        assert not {PREWRITE_ROWS, PREWRITE} & set(life.kv.sent[before:])
+        assert await life.txn.write([put(PREFIX + b"99/x", b"mine")]), "it holds nothing"
+        await first.abort()
+        await later
+        rows = some_rows(100, "w") | {b"99/x": b"mine"}
+        await nothing_left_after_abort(world, life, first, rows)
 
     play(work)
