@@ -71,10 +71,13 @@ class Placing:
         self._txns: list[BulkTransaction] = []
         self._told: list[tuple[int, bytes, bytes, int]] = []
         self._told_bytes = 0
+        self._refused = False
         self.rows = 0  # that were laid, or are under way
 
     async def start(self) -> bool:
         """Under a new transaction from now on. False: stage the rows that are left."""
+        if self._refused:
+            return False
         await self._session.opened()
         bulk = self._session.txn.bulk
         start_ts = await self._session.definite(bulk.fresh_ts)
@@ -85,6 +88,7 @@ class Placing:
             if error.code != "UNKNOWN_METHOD":
                 raise
             return False  # a node of an older version
+        self._refused = not may
         if may:
             self._keep(self._anchor, start_ts)
             self._txns.append(bulk.begin(start_ts, self._anchor, met=met_by(self._attempt)))
@@ -125,8 +129,10 @@ class Placing:
                 try:
                     await self._send(transaction, named, values)
                 except TxnAborted:  # less history is kept here than it is old
-                    if transaction is self._txns[-1] and not await self.start():
+                    before = transaction
+                    if before is self._txns[-1] and not await self.start():
                         raise
+                    await self._take_back(before, named)
                     transaction = self._txns[-1]
                     await self._send(transaction, named, values)
                 self._told.append((transaction.start_ts, first, last, rows))
@@ -134,6 +140,13 @@ class Placing:
 
     async def _send(self, transaction: BulkTransaction, keys: PackedKeys, values: bytes) -> None:
         await self._session.definite(lambda: transaction.send_rows(keys, values))
+
+    async def _take_back(self, transaction: BulkTransaction, keys: PackedKeys) -> None:
+        """Partitions that keep more history may have taken some of these; or a refusal was the
+        answer to a second sending, and all are there. They would be in their own way.
+        """
+        bulk, laid = self._session.txn.bulk, list(keys)
+        await self._session.definite(lambda: bulk.resolve(laid, transaction.start_ts, 0))
 
     def told(self, *, all_of_it: bool = False) -> bytes | None:
         """A chunk that says what was laid; None: there is too little of it for one."""

@@ -19,8 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
-from itertools import count
+from contextlib import aclosing, suppress
 from typing import Any, Final, TypeAlias
 
 from kv.base.errors import (
@@ -47,6 +46,7 @@ from kv.base.methods import (
     ABORTED,
     BLIND,
     COMMIT,
+    COMMITTED,
     HEARTBEAT,
     PENDING,
     PREWRITE,
@@ -68,7 +68,7 @@ from txn.waiting import Backoff, Deadline, Rests, sleep
 Get: TypeAlias = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
 Record: TypeAlias = tuple[bytes, int]
 """Anchor and start_ts of a transaction."""
-_BESIDE_BEATS: Final = 10  # own heartbeats for one of those beside
+_BESIDE_S: Final = TXN_TTL_MS_MAX / 6000  # from one time that those beside are kept to the next
 Rows: TypeAlias = tuple[Sequence[bytes], Sequence[bytes | None] | bytes]
 """Keys, which rise, and values; PackedKeys and bytes: packed."""
 
@@ -135,28 +135,32 @@ class BulkTransactions:
         """Begin these transactions' records, or say that their owner lives: from now on each may be
         silent for `ttl_ms`. False: one of them was rolled back.
         """
-        waiting, alive = deque(records), True
+        alive = True
 
-        async def some() -> None:
+        async def keep(anchor: bytes, start_ts: int) -> None:
             nonlocal alive
-            while waiting:
-                anchor, start_ts = waiting.popleft()
-                try:
-                    (status,) = await self.kv.call(
-                        HEARTBEAT, anchor, anchor, start_ts, {"ttl_ms": ttl_ms},
-                        budget_ms=BULK_TTL_MS,
-                    )  # fmt: skip
-                except TxnAborted:  # so old that it is forgotten
-                    status = ABORTED
-                alive = alive and status != ABORTED
+            try:
+                (status,) = await self.kv.call(
+                    HEARTBEAT, anchor, anchor, start_ts, {"ttl_ms": ttl_ms},
+                    budget_ms=BULK_TTL_MS,
+                )  # fmt: skip
+            except TxnAborted:  # so old that it is forgotten
+                status = ABORTED
+            alive = alive and status != ABORTED
 
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(min(len(waiting), PREWRITES_IN_FLIGHT_MAX)):
-                    tasks.create_task(some())
-        except* KvorumError as failed:
-            raise failed.exceptions[0] from None
+        await _each(records, keep)
         return alive
+
+    async def end(self, records: Sequence[Record]) -> dict[int, int]:
+        """`roll_back` of each: their commit_ts by start_ts, 0 if it is rolled back."""
+        outcomes: dict[int, int] = {}
+
+        async def end(anchor: bytes, start_ts: int) -> None:
+            status, commit_ts = await self.roll_back(anchor, start_ts)
+            outcomes[start_ts] = commit_ts if status == COMMITTED else 0
+
+        await _each(records, end)
+        return outcomes
 
     async def commit(
         self, start_ts: int, anchor: bytes, min_commit_ts: int, beside: Sequence[Record] = ()
@@ -247,25 +251,26 @@ class BulkTransactions:
 
     async def resolve_laid(
         self, laid: Sequence[tuple[bytes, int]], start_ts: int, commit_ts: int
-    ) -> bool:
+    ) -> list[bytes]:
         """`resolve_rows` for who was told by `prewrite_rows` what it laid, and need not have the
-        rows. False: not every chunk was there and whole (a run before a crash, a reader that was
-        faster), so go over the rows. One chunk after the other with rests between them, as behind
-        a load, while others use the loop.
+        rows. The first keys of chunks that were not there and whole (a run before a crash, a reader
+        that was faster): go over their rows. One chunk after the other with rests between them, as
+        behind a load, while others use the loop.
         """
-        whole, alone = True, False
+        missed: list[bytes] = []
+        alone = False
         waiting = deque(laid)
         rests = Rests(self.timers, self._loop_s)
 
         async def one(first: bytes, rows: int) -> None:
-            nonlocal whole
             try:
                 resolved, _ = await self.kv.call(
                     RESOLVE, first, start_ts, commit_ts, [first], budget_ms=BULK_PART_BUDGET_MS
                 )
             except (Reroute, TryLater, UnknownOutcome):
                 resolved = 0
-            whole = whole and resolved == rows
+            if resolved != rows:
+                missed.append(first)
 
         while waiting:
             began = self.timers.monotonic()
@@ -276,7 +281,7 @@ class BulkTransactions:
             except* KvorumError as failed:
                 raise failed.exceptions[0] from None
             alone = not waiting or not await rests.rest(self.timers.monotonic() - began)
-        return whole
+        return missed
 
 
 class BulkTransaction:
@@ -302,7 +307,7 @@ class BulkTransaction:
         self._rows_options = {**said, "checked": True} if checked else said
         self._owner, self.start_ts, self.anchor = owner, start_ts, anchor
         self.min_commit_ts = start_ts + 1
-        self._beat: asyncio.Task[None] | None = None
+        self._beats: list[asyncio.Task[None]] = []
         self._lost: TxnAborted | None = None
 
     async def prewrite(self, ops: Sequence[Op]) -> None:
@@ -433,10 +438,11 @@ class BulkTransaction:
 
     async def close(self) -> None:
         """End the heartbeat."""
-        beat, self._beat = self._beat, None
-        if beat is not None:
+        beats, self._beats = self._beats, []
+        for beat in beats:
             beat.cancel()
-            await asyncio.wait([beat])
+        if beats:
+            await asyncio.wait(beats)
 
     # -- inside
 
@@ -472,17 +478,25 @@ class BulkTransaction:
             attempt += 1
 
     def _live(self) -> None:
-        if self._beat is None:
-            self._beat = asyncio.get_running_loop().create_task(
-                self._heartbeats(), name=f"bulk-{self.start_ts}"
-            )
+        if self._beats:
+            return
+        loop = asyncio.get_running_loop()
+        self._beats.append(loop.create_task(self._heartbeats(), name=f"bulk-{self.start_ts}"))
+        if self._beside:
+            keeping = self._keep_beside()
+            self._beats.append(loop.create_task(keeping, name=f"beside-{self.start_ts}"))
+
+    async def _keep_beside(self) -> None:
+        """Those may be many: the own heartbeats do not wait for theirs."""
+        while True:
+            await sleep(self._owner.timers, _BESIDE_S)
+            with suppress(TryLater, Reroute, UnknownOutcome):
+                await self._owner.keep(self._beside, TXN_TTL_MS_MAX)
 
     async def _heartbeats(self) -> None:
-        for beat in count():
+        while True:
             await sleep(self._owner.timers, BULK_TTL_MS / 3000)
             try:
-                if self._beside and beat % _BESIDE_BEATS == 0:
-                    await self._owner.keep(self._beside, TXN_TTL_MS_MAX)
                 (status,) = await self._owner.kv.call(
                     HEARTBEAT,
                     self.anchor,
@@ -502,6 +516,22 @@ class BulkTransaction:
             f" {BULK_TTL_MS} ms",
             details={"txn": self.start_ts, "reason": "expired"},
         )
+
+
+async def _each(records: Sequence[Record], do: Callable[[bytes, int], Awaitable[None]]) -> None:
+    """Some at once. Raises the first error."""
+    waiting = deque(records)
+
+    async def some() -> None:
+        while waiting:
+            await do(*waiting.popleft())
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(len(waiting), PREWRITES_IN_FLIGHT_MAX)):
+                tasks.create_task(some())
+    except* KvorumError as failed:
+        raise failed.exceptions[0] from None
 
 
 def _sent(keys: Sequence[bytes], values: Sequence[bytes | None]) -> tuple[Any, Any]:

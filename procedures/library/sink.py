@@ -233,7 +233,7 @@ class SinkClean:
         args, bulk = ctx.args, self._txn.bulk
         await bulk.resolve(args["keys"], args["txn"], args["commit_ts"])
         laid = args.get("laid")
-        if laid and await bulk.resolve_laid(laid, args["txn"], args["commit_ts"]):
+        if laid and not await bulk.resolve_laid(laid, args["txn"], args["commit_ts"]):
             return
         try:
             async for keys, values in rows_of(part, bulk):

@@ -169,13 +169,12 @@ async def _prewrite_rows(
 async def flip(ctx: StepContext, txn: Transactions, submit: Submit) -> Outcome:
     state, bulk = ctx.state, txn.bulk
     (part,) = parts_of(ctx.args)
-    anchor = bulk_key(part.table)
-    beside = (await sink_placed.winners(txn, part)).records if part.placed else ()
-    status, commit_ts = await bulk.commit(state["txn"], anchor, state["min_commit_ts"], beside)
-    if status != COMMITTED and part.placed:  # perhaps because one beside it is over
-        status, commit_ts = await bulk.roll_back(anchor, state["txn"])
-        if status != COMMITTED:
-            await take_back(ctx, part, bulk, state["txn"])
+    if part.placed:
+        status, commit_ts = await _flip_placed(ctx, part, txn)
+    else:
+        status, commit_ts = await bulk.commit(
+            state["txn"], bulk_key(part.table), state["min_commit_ts"]
+        )
     if status != COMMITTED:
         del state["txn"]
         return next_step("write")
@@ -183,6 +182,20 @@ async def flip(ctx: StepContext, txn: Transactions, submit: Submit) -> Outcome:
         await _leave_place(ctx, part)
     await hand_to_clean(ctx, part, commit_ts, submit)
     return done({"outcome": "committed", "rows": part.rows, "commit_version": str(commit_ts)})
+
+
+async def _flip_placed(ctx: StepContext, part: Part, txn: Transactions) -> tuple[int, int]:
+    """The flip with the tasks' transactions; what is not flipped is over then."""
+    state, bulk, anchor = ctx.state, txn.bulk, bulk_key(part.table)
+    with suppress(SinkRefused):  # this step did it, before a crash, and the tasks are removed since
+        beside = (await sink_placed.winners(txn, part)).records
+        status, commit_ts = await bulk.commit(state["txn"], anchor, state["min_commit_ts"], beside)
+        if status == COMMITTED:
+            return status, commit_ts
+    status, commit_ts = await bulk.roll_back(anchor, state["txn"])  # perhaps one beside it is over
+    if status != COMMITTED:
+        await take_back(ctx, part, bulk, state["txn"])
+    return status, commit_ts
 
 
 async def _leave_place(ctx: StepContext, part: Part) -> None:

@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kv.base import limits
 from kv.base.errors import KeyLocked, Refused
 from kv.base.keys import successor, table_prefix
-from kv.base.methods import COMMITTED
 from procedures.library.sink_parts import Part, SinkRefused
 from procedures.library.sink_records import (
     Sealed,
@@ -120,8 +119,7 @@ async def give_up_losers(txn: Transactions, part: Part) -> None:
     """The rows of tasks that the manifest does not name go when they are met."""
     named = {task_key(part.attempt, entry[1]) for entry in part.staged}
     lost = await records_of(txn, part.attempt, lambda key, _: key not in named)
-    for anchor, start_ts in lost:
-        await txn.bulk.roll_back(anchor, start_ts)
+    await txn.bulk.end(lost)
 
 
 async def claim(txn: Transactions, part: Part) -> Placed:
@@ -181,10 +179,7 @@ async def finish(txn: Transactions, attempt: str, table: int) -> None:
     the others are rolled back, and their rows go. To be called when it is decided which. Doing it
     again is harmless. `table` 0: it is not known any more; what lies there goes when it is met.
     """
-    outcomes: dict[int, int] = {}  # by start_ts; commit_ts, or 0
-    for anchor, start_ts in await records_of(txn, attempt):
-        status, commit_ts = await txn.bulk.roll_back(anchor, start_ts)
-        outcomes[start_ts] = commit_ts if status == COMMITTED else 0
+    outcomes = await txn.bulk.end(await records_of(txn, attempt))
     if not outcomes or not table:
         return
     prefix = table_prefix(table)
@@ -205,11 +200,10 @@ async def _end(
     txn: Transactions, prefix: bytes, pieces: Sequence[Any], start_ts: int, commit_ts: int
 ) -> None:
     told = [(prefix + first, rows) for first, _, rows in pieces]
-    if await txn.bulk.resolve_laid(told, start_ts, commit_ts):
-        return
+    left = set(await txn.bulk.resolve_laid(told, start_ts, commit_ts))
     # A chunk is in two partitions since, or a reader was faster: what is left is met by reading.
-    for first, last, _ in pieces:
-        resume: bytes | None = prefix + first
+    for first, last, _ in pieces if left else ():
+        resume: bytes | None = prefix + first if prefix + first in left else None
         while resume is not None:
             page = await txn.scan(resume, prefix + last + b"\x00", limit=limits.SINK_READ_ROWS)
             resume = page.resume

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from kv.base import limits
-from kv.base.errors import KeyLocked, KvorumError, Refused
+from kv.base.errors import KeyLocked, KvorumError, NotFound, Refused, TxnAborted, WriteConflict
 from kv.base.keys import table_prefix
 from kv.base.methods import COMMITTED, PREWRITE, PREWRITE_ROWS
 from kv.base.ops import put
+from procedures.engine.procedure import State
+from procedures.library import sink_bulk
+from procedures.library.sink import SINK_COMMIT
 from procedures.library.sink_careful import PlainTables
 from procedures.library.sink_parts import Facts, Get
 from procedures.library.sink_records import place_key, task_key
@@ -552,5 +555,96 @@ def test_o3_a_batch_waits_for_a_load_without_laying_rows(monkeypatch: pytest.Mon
         await later
         rows = some_rows(100, "w") | {b"99/x": b"mine"}
         await nothing_left_after_abort(world, life, first, rows)
+
+    play(work)
+
+
+def test_o3_a_flip_that_is_asked_for_again_when_all_is_cleaned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The step of the flip is done again, and its tasks are removed since: a load that is there
+    ends as one that failed.
+    """
+    hand, times = sink_bulk.hand_to_clean, 0
+
+    async def work(world: World, life: Life) -> None:
+        async def then_again(*args: Any) -> None:
+            nonlocal times
+            times += 1
+            await hand(*args)
+            if times == 1:
+                while len(life.executor.live()) > 1:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.05)
+                raise WriteConflict("another load of the table took its place")
+
+        monkeypatch.setattr(sink_bulk, "hand_to_clean", then_again)
+        client, rows = Client(life.sink, "a"), some_rows(100, "v")
+        request = client.request(await laid(world, life, client, rows), 0, app="", **LOAD)
+        assert await life.sink.commit(request, wait_ms=60_000) == [0]
+        ends = [await _end_of(life, id) for id in range(1, 5)]
+        assert ends.count((SINK_COMMIT, State.SUCCESS)) == 1, ends
+        assert times == 2
+        await nothing_left(world, life, rows)
+
+    play(work)
+
+
+async def _end_of(life: Life, id: int) -> tuple[str, State] | None:
+    try:
+        record = await life.executor.wait(id, 0)
+    except NotFound:
+        return None
+    return record.name, record.state
+
+
+def test_o3_the_cleaning_reads_what_a_border_cut_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One chunk that lies in two partitions, or that a reader met: all rows of the load are read to
+    find the rest of it.
+    """
+
+    async def work(world: World, life: Life) -> None:
+        scan, read = life.txn.scan, 0
+
+        async def counted(start: bytes, end: bytes, **more: Any) -> Any:
+            nonlocal read
+            page = await scan(start, end, **more)
+            read += len(page.items) if start.startswith(PREFIX) else 0
+            return page
+
+        monkeypatch.setattr(life.txn, "scan", counted)
+        client, rows = Client(life.sink, "a"), some_rows(2_000, "v")
+        tasks = await laid(world, life, client, rows, 1)  # of 40 rows each: 2 are in two partitions
+        await client.commit(tasks, 0, **LOAD)
+        assert (await life.txn.get(PREFIX + b"05/000005"))[0] == b"v-5"
+        await life.idle()
+        assert world.intents() == []
+        assert 40 <= read <= 3 * 41
+        await nothing_left(world, life, rows)
+
+    play(work)
+
+
+def test_o3_rows_that_were_laid_although_they_were_refused() -> None:
+    """A transaction gets too old for one of two partitions, or the first answer is lost: its rows
+    are in the way of those that are sent again, as if two had one key.
+    """
+
+    async def work(world: World, life: Life) -> None:
+        client, rows = Client(life.sink, "a"), some_rows(100, "v")
+        task = PlacedTask(world, life, client, 0, "t", rows)
+        assert await task.start()
+        transaction = task.placing._txns[-1]
+        send = transaction.send_rows
+
+        async def laid_and_refused(*args: Any) -> None:
+            transaction.send_rows = send  # type: ignore[method-assign]
+            await send(*args)
+            raise TxnAborted("it began before the safepoint")
+
+        transaction.send_rows = laid_and_refused  # type: ignore[method-assign]
+        await task.lay()
+        await task.seal()
+        await client.commit([task], 0, **LOAD)
+        await nothing_left(world, life, rows)
 
     play(work)

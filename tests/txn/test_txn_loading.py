@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import pytest
 
 from kv.base.errors import ConditionFailed, TxnAborted
 from kv.base.limits import LOAD_IN_FLIGHT_MAX, LOAD_YIELDS_MS, THROUGH_MS, TXN_STREAM_KEYS_MIN
-from kv.base.methods import PREWRITE, PREWRITE_ROWS, RESOLVE
+from kv.base.methods import HEARTBEAT, PREWRITE, PREWRITE_ROWS, RESOLVE
 from kv.base.ops import check, put
 from tests.support.simloop import SimLoop
 from tests.txn.test_txn_spill import ROWS, key, play, rows
 from tests.txn.wire import Gate, Wire
-from tests.txn.world import RealWorld
+from tests.txn.world import Hooked, RealWorld
 from txn.client import TxnClient
 from txn.loading import Load
 
@@ -152,11 +153,12 @@ def test_o6_the_cleaning_of_a_batch_leaves_the_loop_to_others() -> None:
         _, version = await bulk.commit(start_ts, keys[0], transaction.min_commit_ts)
         assert len(laid) >= len(at)
         began = loop.time()
-        assert await bulk.resolve_laid(laid, start_ts, version)
+        assert await bulk.resolve_laid(laid, start_ts, version) == []
         took[share] = (loop.time() - began) / len(laid)
         assert world.locked() == keys[:1]
         await bulk.resolve(keys[:1], start_ts, version)
-        assert not await bulk.resolve_laid(laid, start_ts, version), "there is nothing any more"
+        missed = await bulk.resolve_laid(laid, start_ts, version)
+        assert sorted(missed) == sorted(first for first, _ in laid), "there is nothing any more"
         await client.close()
 
     for share in (0.01, 0.5):
@@ -286,5 +288,37 @@ def test_many_keys_are_streamed_without_a_file() -> None:
         assert not held.spilled, "what it holds is checked by an ordinary commit"
         await held.commit()
         await second.close()
+
+    play(scene)
+
+
+def test_o3_a_batch_lives_while_it_keeps_many_beside_it() -> None:
+    """Whoever meets rows of a batch while it says that its tasks' transactions live, which takes
+    long if they are many, rolls it back.
+    """
+
+    class Slow(Hooked):
+        kept = 0
+
+        async def call(self, method: int, key: bytes, *args: Any, budget_ms: int = 0) -> Any:
+            if method == HEARTBEAT and key == KEYS[1]:
+                await asyncio.sleep(60)
+                self.kept += 1
+            return await super().call(method, key, *args, budget_ms=budget_ms)
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        kv = Slow(loop, world.kv())
+        bulk = world.client(kv).bulk
+        beside = [(KEYS[1], await bulk.fresh_ts())]
+        transaction = bulk.begin(await bulk.fresh_ts(), KEYS[0], beside=beside)
+        await transaction.prewrite([put(KEYS[0], b"")])
+        other = world.client().bulk
+        for _ in range(80):
+            await asyncio.sleep(5)
+            assert await other.lives((KEYS[0], transaction.start_ts))
+        assert kv.kept > 1
+        await transaction.close()
+        await other.roll_back(KEYS[0], transaction.start_ts)
+        await other.resolve(KEYS[:1], transaction.start_ts, 0)
 
     play(scene)
