@@ -9,9 +9,11 @@ node calls from a timer.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from kv.base import limits, methods, system
@@ -62,6 +64,7 @@ log = logging.getLogger(__name__)
 
 _HOLDS: Final = (AttemptState.OPEN, AttemptState.COMMITTING)
 _RACES_MAX: Final = 8
+_DROP_S: Final = 5.0  # that an abort spends on removing what was staged
 _ANSWER_MS: Final = 500  # what waiting leaves of its caller's patience
 
 
@@ -326,7 +329,9 @@ class SinkService:
                 await self._txn.write([put(attempt_key(name), row.pack(), cond=version)])
             except ConditionFailed:
                 continue
-            await self._drop(name, row.table)
+            with suppress(TimeoutError):  # much was staged, or laid: `reap` goes on with it
+                async with asyncio.timeout(_DROP_S):
+                    await self._drop(name, row.table)
             return [AttemptState.ABORTED.name]
         raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
 
@@ -414,6 +419,8 @@ class SinkService:
             if not await self._bypassed(found.procedure, version, now):
                 return False
         elif found.lease_until_ms > now:
+            if found.state is AttemptState.ABORTED:
+                await self._drop(name, found.table)  # what its abort has left
             return False
         if found.state is AttemptState.DONE and await self._going_on(found.procedure):
             return False  # its commit would not find that it is done, and say that it failed

@@ -648,3 +648,39 @@ def test_o3_rows_that_were_laid_although_they_were_refused() -> None:
         await nothing_left(world, life, rows)
 
     play(work)
+
+
+def test_o3_an_abort_of_much_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who aborts a load of many rows is told that it failed, since they are not removed in time; or
+    they lie there until the lease ends.
+    """
+
+    async def work(world: World, life: Life) -> None:
+        resolve, chunks = life.txn.bulk.resolve_laid, 0
+
+        async def slow(laid: Any, *args: Any) -> list[bytes]:
+            nonlocal chunks
+            missed = []
+            for one in laid:
+                await asyncio.sleep(1)
+                chunks += 1
+                missed += await resolve([one], *args)
+            return missed
+
+        monkeypatch.setattr(life.txn.bulk, "resolve_laid", slow)
+        client = Client(life.sink, "a")
+        tasks = await laid(world, life, client, some_rows(2_000, "v"))
+        began = world.loop.time()
+        await client.abort()
+        assert world.loop.time() - began < limits.DEADLINE_MS_DEFAULT / 1000 / 2 + 1
+        assert 0 < chunks < 10
+        assert (await refusal(client.commit(tasks, 0, **LOAD))).code == "SINK_ABORTED"
+        await life.sink.reap()
+        assert world.intents() == []
+        assert len(await world.staged()) == 1, "the attempt refuses until its lease ends"
+        before = chunks
+        await life.sink.reap()
+        assert chunks == before
+        await nothing_left_after_abort(world, life, client)
+
+    play(work)
