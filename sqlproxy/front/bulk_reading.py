@@ -101,11 +101,12 @@ def _decoded(text: str, at: int, width: int) -> Rows | None:
     if len(found) < ROWS_MIN or set(map(len, found)) != {width}:
         return None
     columns: list[Sequence[Any]] = list(zip(*found, strict=True))
+    within = max(body.count("["), body.count("]")) > len(found)  # either may stand in a string
     for n, values in enumerate(columns):
         kinds = set(map(type, values))
         if not kinds <= _DECODED:
             return None
-        if str in kinds and body.count("[") > len(found):
+        if within and str in kinds:
             columns[n] = [_put_back(v) if type(v) is str else v for v in values]
     return Rows(len(found), columns, decoded=True)
 

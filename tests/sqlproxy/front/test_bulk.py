@@ -105,7 +105,8 @@ def test_p1_mixed_literals(seed: int) -> None:
 
 
 # What JSON reads as SQL does, what it refuses, and what it would read in another way.
-NEARLY = [*PLAIN, *(one for one in NOT_PLAIN if one != "$1"), "'[1]'", "'(a)'", "'(['",
+NEARLY = [*PLAIN, *(one for one in NOT_PLAIN if one != "$1"), "'[1]'", "'(a)'", "':)'", "':('",
+          "'(['",
           "'\\u0041'", "'a\\'", "'\"'", "'\t\n'", "'\x7f'", "\u00a01", "-0", "1E2",
           "-1e-1", "18446744073709551615", "18446744073709551616", "True",
           "NULL", "'a' ", " 1 ", "[1]", "{}", '"c0"', "'", "''''", "'a''''b'", "()", "1,", "NaN",
@@ -132,6 +133,15 @@ def test_p1_literals_that_look_like_json(seed: int) -> None:
         found, wanted, quick = both(insert([kind, "c3"], rows))
         assert found == wanted
         assert quick
+
+
+@pytest.mark.parametrize("value", ["':)'", "':('", "'(a'", "'b)'", "')('", "'(a)'"])
+def test_p1_parentheses_in_strings_stay(value: str) -> None:
+    """A parenthesis that nothing closes, or opens, would be stored as a bracket."""
+    rows = [[str(n), value if n % 3 else "'a'"] for n in range(3 * ROWS)]
+    found, wanted, quick = both(insert(["c0", "c3"], rows))
+    assert found == wanted
+    assert quick
 
 
 @pytest.mark.parametrize("seed", range(20))
