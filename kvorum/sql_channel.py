@@ -50,7 +50,10 @@ Heard = Callable[[list[Any], socket.socket | None], None]
 
 
 class Channel:
-    """One end, of the running loop. `ended` is called once, if the other end goes away."""
+    """One end, of the running loop. `heard` gets what comes, of CLIENT with the socket: None, if
+    there was no descriptor left for it. `ended` is called once, if the other end goes away, or
+    takes nothing any more.
+    """
 
     def __init__(self, sock: socket.socket, heard: Heard, ended: Callable[[], None]) -> None:
         sock.setblocking(False)
@@ -92,6 +95,11 @@ class Channel:
         for client in under_way:
             client.close()
 
+    def _end(self) -> None:
+        if self._open:
+            self.close()
+            self._ended()
+
     def _write(self) -> None:
         while self._out:
             data, client = self._out[0]
@@ -100,8 +108,8 @@ class Channel:
             except BlockingIOError:
                 self._loop.add_writer(self._sock, self._write)
                 return
-            except OSError:
-                self._loop.remove_writer(self._sock)  # the reader notices the end
+            except OSError:  # mostly the other end is gone; else it would wait for ever
+                self._loop.call_soon(self._end)
                 return
             if client is not None:
                 client.close()
@@ -125,11 +133,10 @@ class Channel:
             data, descriptors = b"", []
         self._clients.extend(socket.socket(fileno=number) for number in descriptors)
         if not data:
-            self.close()
-            self._ended()
+            self._end()
             return
         self._decoder.push(data)
         with contextlib.suppress(KvorumError):  # both ends are of one version
             while self._open and (message := self._decoder.pull()) is not None:
-                client = self._clients.popleft() if message[0] == CLIENT else None
-                self._heard(message, client)
+                comes = message[0] == CLIENT and self._clients
+                self._heard(message, self._clients.popleft() if comes else None)

@@ -154,6 +154,9 @@ class SqlProcess:
                 task = asyncio.get_running_loop().create_task(front.server.take(client))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+            case [str(kind)] if kind == CLIENT:
+                log.warning("a client is turned away: no file descriptors are left")
+                self._channel.send([GONE])
             case [str(kind), int(process), bytes(key)] if kind == CANCEL and front is not None:
                 front.server.cancel_here(process, key)
             case [str(kind), int(process), bool(terminate)] if kind == END and front is not None:

@@ -51,8 +51,8 @@ from kvorum.sql_channel import (
 NO_PROCESSES: Final = {"processes": 0, "processes_restarted": 0, "clients": 0}
 """`figures` of a node that serves SQL itself."""
 _ACCEPTED_AT_ONCE: Final = 64
-_NO_FILES_S: Final = 0.1  # until clients are accepted again when no descriptors were left
-_UNTAKEN_MAX: Final = 256  # messages that a process may leave untaken and still get clients
+_NO_FILES_S: Final = 0.1  # until clients are accepted again when no descriptors were left, …
+_UNTAKEN_MAX: Final = 256  # … or every process has left so many messages untaken
 _ASK_S: Final = 1.0  # a process that has not listed its sessions until then is left out
 _REST_S: Final = (0.1, 5.0)  # before a process is started again, the first time and at most
 _FIRST_S: Final = 10.0  # the first one waits so long for the others: clients come to all
@@ -241,6 +241,10 @@ class SqlProcesses:
             self._accepting = False
             asyncio.get_running_loop().remove_reader(self._sock)
 
+    def _rest(self) -> None:
+        self._pause()
+        asyncio.get_running_loop().call_later(_NO_FILES_S, self._resume)
+
     def _accept(self) -> None:
         assert self._sock is not None
         for _ in range(_ACCEPTED_AT_ONCE):
@@ -250,14 +254,16 @@ class SqlProcesses:
                 self._pause()
                 return
             assert one.channel is not None
+            if one.channel.waiting > _UNTAKEN_MAX:  # their sockets would be ours, without a bound
+                self._rest()
+                return
             try:
                 client, _address = self._sock.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:  # no descriptors are left
                 log.warning("SQL clients have to wait: %s", error.strerror)
-                self._pause()
-                asyncio.get_running_loop().call_later(_NO_FILES_S, self._resume)
+                self._rest()
                 return
             one.clients += 1
             one.channel.send([CLIENT], client)

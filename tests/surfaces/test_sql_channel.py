@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+from pathlib import Path
 from typing import Any
 
-from kvorum.sql_channel import CLIENT, GONE, TOLD, Channel
+import pytest
+
+from kv.base.adapters import LoopTimers, SystemRng
+from kv.base.config import NodeConfig
+from kvorum import sql_processes
+from kvorum.doors import bound_socket
+from kvorum.sql_channel import CLIENT, GONE, READY, TELL, TOLD, Channel
+from kvorum.sql_process import SqlProcess
+from kvorum.sql_processes import SqlProcesses
 
 
 class _End:
@@ -73,4 +83,88 @@ async def test_sockets_that_were_not_taken_are_closed() -> None:
     end.channel.send([CLIENT], late)
     assert kept_too.recv(1) == b""
     for sock in (kept, kept_too):
+        sock.close()
+
+
+async def test_a_client_that_no_descriptor_is_left_for_is_counted_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be counted for ever, and its process get fewer clients; messages behind it would
+    wait for the next ones.
+    """
+    received = socket.recv_fds
+
+    def none_left(*args: Any) -> Any:
+        """What the kernel does where the limit is reached."""
+        data, descriptors, flags, address = received(*args)
+        for number in descriptors:
+            os.close(number)
+        return data, [], flags, address
+
+    monkeypatch.setattr(socket, "recv_fds", none_left)
+    ours, theirs = socket.socketpair()
+    node, process = _End(ours), SqlProcess(theirs)
+    given, kept = socket.socketpair()
+    node.channel.send([CLIENT], given)
+    node.channel.send([TELL, 7])
+    await _until(lambda: node.messages == [[GONE], [TOLD, 7, []]])
+    assert kept.recv(1) == b"", "it is told"
+    process._channel.close()
+    await _until(lambda: node.ended == 1)
+    kept.close()
+
+
+async def test_an_end_that_can_say_nothing_more_ends() -> None:
+    """Its clients would wait for ever: nothing is written behind what failed."""
+    ours, theirs = socket.socketpair()
+    one, other = _End(ours), _End(theirs)
+    given, kept = socket.socketpair()
+    given.close()
+    one.channel.send([CLIENT], given)
+    late, kept_too = socket.socketpair()
+    one.channel.send([CLIENT], late)
+    await _until(lambda: (one.ended, other.ended) == (1, 1))
+    assert kept_too.recv(1) == b""
+    for sock in (kept, kept_too):
+        sock.close()
+
+
+class _Deaf(SqlProcesses):
+    """Of one process, which reads nothing."""
+
+    theirs: socket.socket
+    channel: Channel
+
+    async def _run(self, one: Any) -> str:
+        ours, self.theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        one.channel = self.channel = Channel(ours, lambda *_: None, lambda: None)
+        self._heard(one, [READY], None)
+        await self._closing.wait()
+        return ""
+
+
+async def test_clients_of_a_process_that_takes_none_wait_outside(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The node would hold a descriptor for each until it has none left for its own files."""
+    monkeypatch.setattr(sql_processes, "_UNTAKEN_MAX", 4)
+    monkeypatch.setattr(sql_processes, "_NO_FILES_S", 0.01)
+    config = NodeConfig(data=tmp_path, port=1, sql_processes=1)
+    loop = asyncio.get_running_loop()
+    processes = _Deaf(config, 1, LoopTimers(loop), SystemRng())
+    listener = bound_socket("127.0.0.1", 0)
+    address = listener.getsockname()
+    processes.open(listener)
+    many = 100
+    clients = [socket.create_connection(address) for _ in range(many)]
+    await asyncio.sleep(0.1)
+    assert 0 < processes.channel.waiting <= 5
+    assert processes.figures()["clients"] < many / 2
+    end = _End(processes.theirs)
+    await _until(lambda: len(end.clients) == many)
+    await processes.close()
+    processes.channel.close()
+    end.channel.close()
+    for sock in [*clients, *end.clients]:
         sock.close()
