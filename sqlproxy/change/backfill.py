@@ -15,6 +15,8 @@ Where a key says anything else than the entry, the slice is read and written in 
     an entry that is there already               is that of a row with the same key; another row's
                                                  is a duplicate
 
+Behind that a unique index is looked at as of one time (`sqlproxy.change.indexes`): `lacking`.
+
 How many rows a slice has, and how many slices are under way: `sqlproxy.change.slices`.
 """
 
@@ -117,13 +119,26 @@ async def put_entries(
         for key, entry in wanted.items():
             txn.put(key, entry)
         return
-    codec = index_codec(table, index)
     there = await txn.multi_get(list(wanted))
+    for key in lacking(table, index, wanted, there):
+        txn.put(key, wanted[key], cond=0)
+
+
+def lacking(
+    table: Table,
+    index: Index,
+    wanted: Mapping[bytes, bytes],
+    there: Sequence[tuple[bytes, int] | None],
+) -> list[bytes]:
+    """The keys of `entries` at which nothing is. Raises KvorumError (23505): another row's is."""
+    codec = index_codec(table, index)
+    found: list[bytes] = []
     for (key, entry), row in zip(wanted.items(), there, strict=True):
         if row is None:
-            txn.put(key, entry, cond=0)
+            found.append(key)
         elif codec.row_key(key[_PREFIX:], row[0]) != codec.row_key(key[_PREFIX:], entry):
             raise duplicated(codec, key[_PREFIX:])
+    return found
 
 
 def duplicated(codec: IndexCodec, key: bytes) -> KvorumError:

@@ -4,8 +4,18 @@
                   if_not_exists?}             → {table_id, index, rows}; {exists} if it is there
 
     reserve ─▶ partitions ─▶ delete_only ─(wait)─▶ write_only ─(wait)─▶ backfill… ─▶ publish
-       │undo       │undo         │undo                 │undo                      │undo
-    release   drop_partitions  withdraw            stop_adding                  hide
+       │undo       │undo         │undo                 │undo          └▶ check… ─┘  │undo
+    release   drop_partitions  withdraw            stop_adding                     hide
+
+A unique index is checked, as its entries may be taken away while it is filled: two rows that had
+one key before it was begun may lie far apart, and whoever changes one that has no entry yet removes
+the other one's (docs/decisions/1072).
+
+    every row has its entry at one time     so it is from then on: an entry is removed with its own
+                                            row, and a second row with its key does not get in
+    a row has none, its key is free         it is filled, and all are checked again as of later:
+                                            meanwhile it may have taken away another one's
+    its key is another row's                23505
 
 The index has its own key range and partitions before the first writer hears of it. A failure (a
 duplicate, under a unique index) goes back the same way, with the same waits: entries stop being
@@ -14,21 +24,29 @@ that asked for it fails (`sqlproxy.change.parts`), once nobody reads it; but one
 needs by then stays.
 
 ctx.state: table, index (ids), partitions (descriptor rows), at (the key from which on rows are
-still to be filled), rows (filled so far), again (it is filled for the second time), hidden (on the
-way back from public), kept (it stays).
+still to be filled, or checked), rows (filled so far), as_of (the time of the check), lease (on its
+snapshot), lacked (a row had no entry then), hidden (on the way back from public), kept (it stays).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Busy, InvalidArgument, TooLarge
+from kv.base.errors import (
+    Busy,
+    InvalidArgument,
+    KvorumError,
+    NotFound,
+    SnapshotTooOld,
+    TooLarge,
+)
 from kv.base.ids import PartitionId, TableId
 from kv.base.keys import table_range
-from kv.base.limits import INDEXES_MAX, SQL_BACKFILL_ROWS
+from kv.base.limits import INDEXES_MAX, LEASE_TTL_MS_MAX, SQL_BACKFILL_ROWS
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
@@ -43,7 +61,7 @@ from procedures.master.partitions import (
 )
 from sqlproxy import catalog, records, relations, settling
 from sqlproxy.change.backfill import fewer, fill_index
-from sqlproxy.change.slices import Pace, in_slices
+from sqlproxy.change.slices import Pace, checked_in_slices, in_slices
 from sqlproxy.change.states import Change, ChangeServices, gone
 from sqlproxy.declaring import with_parts
 from sqlproxy.naming import first_free, joined_columns
@@ -165,29 +183,28 @@ class CreateIndex(Change):
 
     @step
     async def backfill(self, ctx: StepContext) -> Outcome:
-        """A chunk of rows. Raises InvalidArgument (23505).
-
-        A unique index is filled twice. Two rows that had one key before it was begun may lie far
-        apart: whoever changes one that has no entry yet removes the other one's. Behind the first
-        time such a row is found: its entry lacks, or is another row's, which is a duplicate; and
-        nobody can bring another such row (docs/decisions/1072).
-        """
+        """A chunk of rows. Raises InvalidArgument (23505)."""
         t = await CatalogTxn.of(ctx)
         table = await self.find(t, ctx)
         index = index_of(table, ctx.state["index"])
         count, at = await self._chunk(ctx, table, index)
-        second = "again" in ctx.state
-        if not second:
-            ctx.state["rows"] += count
+        ctx.state["rows"] += count
+        if at is None and index.unique:
+            await self._check_from_here(ctx)
+            return go_on("check")
+        return await self._next(t, ctx, at, index)
+
+    async def _next(
+        self, t: CatalogTxn, ctx: StepContext, at: bytes | None, index: Index
+    ) -> Outcome:
+        """What comes behind a chunk."""
         told = f"{ctx.state['rows']} rows"
-        if at is None and index.unique and not second:
-            ctx.state["again"], at = True, table_range(table.id)[0]
         if at is None:
             ctx.progress(1, told)
             return go_on("publish")
         ctx.state["at"] = at
-        part = await part_done(t, table.id, at)
-        ctx.progress((part + ("again" in ctx.state)) / 2 if index.unique else part, told)
+        part = await part_done(t, TableId(ctx.state["table"]), at)
+        ctx.progress((part + ("as_of" in ctx.state)) / 2 if index.unique else part, told)
         return again()
 
     async def _chunk(
@@ -196,15 +213,79 @@ class CreateIndex(Change):
         """How many rows got their entries, and where to go on: slice by slice, in transactions of
         their own, as a step's cannot hold what it read. Done twice, they put the same.
         """
-        at, end = ctx.state["at"], table_range(table.id)[1]
-        store, tries = self.services.store, ctx.attempt - ctx.round
+        store = self.services.store
         if store is None:
-            page: ScanPage = await ctx.txn.scan(at, end, limit=fewer(SQL_BACKFILL_ROWS, tries))
-            await fill_index(ctx.txn, table, index, page.items)
-            return len(page.items), page.resume
+            return await self._in_step(ctx, table, index)
+        return await in_slices(store, self._pace(ctx), table, index, ctx.state["at"])
 
-        pace = Pace(self.services.timers, self.services.loop_s, tries)
-        return await in_slices(store, pace, table, index, at)
+    @staticmethod
+    async def _in_step(ctx: StepContext, table: Table, index: Index) -> tuple[int, bytes | None]:
+        at, end = ctx.state["at"], table_range(table.id)[1]
+        limit = fewer(SQL_BACKFILL_ROWS, ctx.attempt - ctx.round)
+        page: ScanPage = await ctx.txn.scan(at, end, limit=limit)
+        await fill_index(ctx.txn, table, index, page.items)
+        return len(page.items), page.resume
+
+    def _pace(self, ctx: StepContext) -> Pace:
+        return Pace(self.services.timers, self.services.loop_s, ctx.attempt - ctx.round)
+
+    async def _check_from_here(self, ctx: StepContext) -> None:
+        """The next check is as of now, and begins with the first row."""
+        store = self.services.store
+        await self._let_go(ctx)
+        ctx.state.pop("lacked", None)
+        ctx.state["as_of"] = 0 if store is None else await store.now()
+        ctx.state["at"] = table_range(TableId(ctx.state["table"]))[0]
+
+    @step
+    async def check(self, ctx: StepContext) -> Outcome:
+        """A chunk of rows of a unique index. Raises InvalidArgument (23505)."""
+        t = await CatalogTxn.of(ctx)
+        table = await self.find(t, ctx)
+        index = index_of(table, ctx.state["index"])
+        store, state = self.services.store, ctx.state
+        if store is None:
+            _, at = await self._in_step(ctx, table, index)
+            return await self._next(t, ctx, at, index)
+        try:
+            await self._hold(ctx)
+            whole, at = await checked_in_slices(
+                store, self._pace(ctx), table, index, state["at"], state["as_of"]
+            )
+        except SnapshotTooOld:  # nobody held it for a while
+            await self._check_from_here(ctx)
+            return again()
+        if not whole:
+            state["lacked"] = True
+        if at is None and state.get("lacked"):
+            await self._check_from_here(ctx)
+            return again()
+        if at is None:
+            await self._let_go(ctx)
+        return await self._next(t, ctx, at, index)
+
+    async def _hold(self, ctx: StepContext) -> None:
+        """What the check reads is kept; but if too many hold something already, it is tried
+        without. Raises SnapshotTooOld.
+        """
+        if self.services.snapshots is None:
+            return
+        snapshots, state = self.services.snapshots(), ctx.state
+        if "lease" in state:
+            with contextlib.suppress(NotFound):  # a new one
+                await snapshots.renew_snapshot(state["lease"])
+                return
+            del state["lease"]
+        with contextlib.suppress(Busy):
+            owner = f"CREATE INDEX {ctx.id}"
+            held = await snapshots.open_snapshot(state["as_of"], owner, LEASE_TTL_MS_MAX)
+            state["lease"] = held.id
+
+    async def _let_go(self, ctx: StepContext) -> None:
+        """It is held no more; what cannot be told expires."""
+        if (lease := ctx.state.pop("lease", None)) is not None and self.services.snapshots:
+            with contextlib.suppress(KvorumError):
+                await self.services.snapshots().release_snapshot(lease)
 
     @step(undo="hide")
     async def publish(self, ctx: StepContext) -> Outcome:
@@ -249,6 +330,7 @@ class CreateIndex(Change):
     @undo
     async def stop_adding(self, ctx: StepContext) -> None:
         """Write-only → delete-only, once nobody reads it."""
+        await self._let_go(ctx)
         if ctx.state.get("kept"):
             return
         if ctx.state.get("hidden"):

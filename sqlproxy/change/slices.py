@@ -31,7 +31,7 @@ from kv.base.limits import (
     SQL_SLICES_IN_FLIGHT,
 )
 from kv.base.ports import Timers
-from sqlproxy.change.backfill import entries, fewer, hold, put_entries
+from sqlproxy.change.backfill import entries, fewer, hold, lacking, put_entries
 from sqlproxy.schema import Index, Table
 from txn.results import ScanPage
 from txn.transaction import Transaction
@@ -53,6 +53,12 @@ class Store(Protocol):
     async def ingest(
         self, keys: Sequence[bytes], values: Sequence[bytes], *, at: int, unique: bool
     ) -> int: ...
+
+    async def scan(self, start: bytes, end: bytes, *, limit: int, at: int = 0) -> ScanPage: ...
+
+    async def multi_get(
+        self, keys: Sequence[bytes], at: int = 0
+    ) -> tuple[list[tuple[bytes, int] | None], int]: ...
 
 
 class Pace:
@@ -105,28 +111,45 @@ async def in_slices(
     """How many rows from `at` on got their entries, and where to go on. Raises KvorumError: 23505,
     of the first such row, or what a transaction ends with.
     """
-    await pace.look()
     filling = _Filling(store, pace, table, index, at)
-    async with asyncio.TaskGroup() as group:
-        for _ in range(SQL_SLICES_IN_FLIGHT):
-            group.create_task(filling.work())
-    if filling.errors:
-        raise min(filling.errors, key=itemgetter(0))[1]
+    await filling.run()
     return filling.count, filling.at
 
 
-class _Filling:
-    """A step under way."""
+async def checked_in_slices(
+    store: Store, pace: Pace, table: Table, index: Index, at: bytes, as_of: int
+) -> tuple[bool, bytes | None]:
+    """Whether the rows from `at` on had their entries at that time, and where to go on; those that
+    had none have got them. Raises KvorumError: 23505, SnapshotTooOld, as `in_slices`.
+    """
+    filling = _Filling(store, pace, table, index, at, as_of)
+    await filling.run()
+    return filling.whole, filling.at
 
-    def __init__(self, store: Store, pace: Pace, table: Table, index: Index, at: bytes) -> None:
+
+class _Filling:
+    """A step under way. `as_of`: of a check."""
+
+    def __init__(
+        self, store: Store, pace: Pace, table: Table, index: Index, at: bytes, as_of: int = 0
+    ) -> None:
         self._store, self._pace, self._table, self._index = store, pace, table, index
+        self._as_of, self.whole = as_of, True
         self._end = table_range(table.id)[1]
         self._cutting = asyncio.Lock()  # held until it is known where the next slice begins
         self.at: bytes | None = at  # … which is here
         self.count = 0
         self.errors: list[tuple[bytes, KvorumError]] = []  # by where their slices began
 
-    async def work(self) -> None:
+    async def run(self) -> None:
+        await self._pace.look()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(SQL_SLICES_IN_FLIGHT):
+                group.create_task(self._work())
+        if self.errors:
+            raise min(self.errors, key=itemgetter(0))[1]
+
+    async def _work(self) -> None:
         """One slice after the other. None is left half done when another one fails: who takes the
         index back finds nobody who still writes into it.
         """
@@ -146,6 +169,8 @@ class _Filling:
     async def _slice(self, start: bytes, cut: _Cut) -> None:
         at: bytes | None = start
         cut.start = start
+        if self._as_of and await self._has_all(start, cut):
+            return
         fill = self._ingest
         while at is not None and at != cut.end:
             try:
@@ -153,9 +178,17 @@ class _Filling:
             except ConditionFailed:  # of a unique index: a key may be another row's
                 fill = self._put
 
+    async def _has_all(self, at: bytes, cut: _Cut) -> bool:
+        """Whether all rows of the slice had their entries."""
+        _found, wanted = await self._read(at, cut, partial(self._store.scan, at=self._as_of))
+        there, _ = await self._store.multi_get(list(wanted), self._as_of) if wanted else ([], 0)
+        whole = not lacking(self._table, self._index, wanted, there)
+        self.whole = self.whole and whole
+        return whole
+
     async def _ingest(self, at: bytes, cut: _Cut, t: Transaction) -> ScanPage:
         """Entries as of the snapshot. Raises ConditionFailed: no word of who has a unique key."""
-        found, wanted = await self._read(at, cut, t)
+        found, wanted = await self._read(at, cut, t.scan)
         if wanted:
             keys = sorted(wanted)
             values = [wanted[key] for key in keys]
@@ -164,17 +197,17 @@ class _Filling:
 
     async def _put(self, at: bytes, cut: _Cut, t: Transaction) -> ScanPage:
         """Entries in a transaction, held to what it read."""
-        found, wanted = await self._read(at, cut, t)
+        found, wanted = await self._read(at, cut, t.scan)
         if found.items:
             hold(t, found.items)
             await put_entries(t, self._table, self._index, wanted)
         return found
 
     async def _read(
-        self, at: bytes, cut: _Cut, t: Transaction
+        self, at: bytes, cut: _Cut, scan: Callable[..., Awaitable[ScanPage]]
     ) -> tuple[ScanPage, Mapping[bytes, bytes]]:
         """Rows, and their entries."""
-        found = await t.scan(at, cut.end or self._end, limit=self._pace.rows)
+        found = await scan(at, cut.end or self._end, limit=self._pace.rows)
         if not cut.end:  # the first look; a run behind a conflict stays in its range
             cut.end = found.resume or self._end
             self.at = found.resume

@@ -22,6 +22,7 @@ from sqlproxy.change.settled import Settled, Store
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import Table
 from sqlproxy.steps import CatalogTxn, DdlServices
+from txn.results import ScanPage
 from txn.transaction import Transaction
 
 T = TypeVar("T")
@@ -36,11 +37,35 @@ class Client(Store, Protocol):
         self, keys: Sequence[bytes], values: Sequence[bytes], *, at: int, unique: bool
     ) -> int: ...
 
+    async def now(self) -> int: ...
+
+    async def scan(self, start: bytes, end: bytes, *, limit: int, at: int = 0) -> ScanPage: ...
+
+    async def multi_get(
+        self, keys: Sequence[bytes], at: int = 0
+    ) -> tuple[list[tuple[bytes, int] | None], int]: ...
+
+
+class Held(Protocol):
+    """A snapshot that is held."""
+
+    @property
+    def id(self) -> int: ...
+
+
+class Snapshots(Protocol):
+    """What is needed of `kvorum.native.NativeBackend`."""
+
+    async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> Held: ...
+    async def renew_snapshot(self, id: int) -> None: ...
+    async def release_snapshot(self, id: int) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeServices:
     """What schema changes work with. `changed` is told of every table whose descriptor changed.
-    `store`: where proxies say what they use; without one all waits are by time.
+    `store`: where proxies say what they use; without one all waits are by time. `snapshots()` is
+    asked for when a step runs; without it old versions are there as long as they are kept anyway.
     """
 
     partitions: Maker
@@ -49,6 +74,7 @@ class ChangeServices:
     store: Client | None = None
     rng: Rng | None = None  # for values that are chance
     loop_s: Callable[[], float] = float  # what the loop has used of a processor (0: nobody counts)
+    snapshots: Callable[[], Snapshots] | None = None
     settled: Settled = field(init=False)
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from kv.base import ops
 from kv.base.keys import from_u64
 from kv.mvcc.ingest import ingest
 from kv.partition import writes
+from sqlproxy.change import slices
 from tests.sqlproxy.change import filling
 from txn import transaction
 
@@ -43,12 +44,16 @@ def _over_newer(patch: pytest.MonkeyPatch) -> None:
 
 
 def _not_unique(patch: pytest.MonkeyPatch) -> None:
-    """An entry that another row has is passed over, as a newer one."""
+    """An entry that another row has is passed over, as a newer one; nor does a check find it."""
+
+    async def checked(*_of: Any) -> tuple[bool, None]:
+        return True, None
 
     def plain(view: Any, *args: Any, unique: bool, **more: Any) -> int:
         return ingest(view, *args, unique=False, **more)
 
     patch.setattr(writes, "ingest", plain)
+    patch.setattr(slices, "checked_in_slices", checked)
 
 
 RULES: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {

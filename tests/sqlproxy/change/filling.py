@@ -181,8 +181,6 @@ class Filled:
                 old = await self.stored(t, at)
                 if old is None:
                     self.writer.insert(t, self.row(at))
-                elif self.doubles and old.values[1] is not None:
-                    continue  # its writer might remove an entry that is another row's
                 elif self.chance.random() < 0.4:
                     self.writer.delete(t, old)
                 else:
@@ -207,18 +205,34 @@ class Filled:
 
     async def fill(self, client: TxnClient) -> bool:
         """All steps of the backfill. False: a unique index is refused."""
-        at: bytes | None = table_range(self.table.id)[0]
-        while at is not None:
-            pace = slices.Pace(LoopTimers(self.loop), float, 0)
+        as_of, whole = 0, False
+        while not whole:
             try:
-                _, at = await slices.in_slices(client, pace, self.table, self.index, at)
+                whole = await self._over_all(client, as_of)
             except InvalidArgument as error:
                 if not self.doubles or "23505" not in str(error.details):
                     raise AssertionError("there are no duplicates") from error
                 return False
+            whole = not self.index.unique or (whole and as_of > 0)
+            as_of = await client.now()
+        return True
+
+    async def _over_all(self, client: TxnClient, as_of: int) -> bool:
+        """Once from the first row to the last. `as_of`: of a check; whether all had entries."""
+        at: bytes | None = table_range(self.table.id)[0]
+        all_whole = True
+        while at is not None:
+            pace = slices.Pace(LoopTimers(self.loop), float, 0)
+            of = (client, pace, self.table, self.index, at)
+            try:
+                if as_of:
+                    whole, at = await slices.checked_in_slices(*of, as_of)
+                    all_whole = all_whole and whole
+                else:
+                    _, at = await slices.in_slices(*of)
             except (Unavailable, UnknownOutcome):
                 continue  # as the executor does
-        return True
+        return all_whole
 
     async def compared(self, client: TxnClient) -> None:
         t = await client.begin()

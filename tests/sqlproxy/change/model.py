@@ -196,8 +196,6 @@ class World:
             if value is not None:
                 old = Stored(key, codec(table).decode_row(key[4:], value), version)
             match self.chance.choice("iud"):
-                case _ if old is not None and self.doubles and old.values[4] is not None:
-                    pass  # its writer might remove an entry that is another row's
                 case "d" if old is not None:
                     writer.delete(t, old)
                 case "u" if old is not None:

@@ -11,10 +11,11 @@ import pytest
 
 from kv.base import limits
 from kv.base.adapters import LoopTimers
-from kv.base.errors import WriteConflict
+from kv.base.errors import Busy, NotFound, SnapshotTooOld, WriteConflict
 from kv.base.ids import NodeId
 from kv.base.keys import table_prefix
 from kv.base.ops import delete, put
+from kvorum.model import SnapshotInfo
 from procedures.engine import plain
 from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
@@ -77,6 +78,7 @@ class World:
         self.loop, self.lab, self.replicas = loop, Lab(loop, []), FakeReplicas()
         partitions = Partitions(self.replicas, NodeId(1))
         change = ChangeServices(partitions, lambda _ns, _name: None, LoopTimers(loop))
+        self.change = change
         ddl.register(self.lab.types, change.ddl)
         emptying.register(self.lab.types, change.ddl)
         registering.register(self.lab.types, change)
@@ -234,6 +236,86 @@ def test_q4_a_row_whose_entry_its_twin_took_away_has_one_again(
 
     world(test)
     assert filled > 2
+
+
+class Holding:
+    """Snapshots that are held, and a store that only says what time it is."""
+
+    def __init__(self) -> None:
+        self.at, self.held, self.told = 100, dict[int, int](), list[str]()
+
+    async def now(self) -> int:
+        self.at += 1
+        return self.at
+
+    async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> Any:
+        assert owner.startswith("CREATE INDEX ")
+        assert 0 < ttl_ms <= limits.LEASE_TTL_MS_MAX
+        if at == 102:
+            raise SnapshotTooOld("too old")
+        if at == 103:
+            raise Busy("many are held")
+        self.told.append(f"open {at}")
+        self.held[at] = at
+        return SnapshotInfo(at, at, owner, ttl_ms)
+
+    async def renew_snapshot(self, id: int) -> None:
+        if id == 104 and "lost" not in self.told:
+            self.told.append("lost")
+            raise NotFound("lost")
+        self.told.append(f"renew {id}")
+
+    async def release_snapshot(self, id: int) -> bool:
+        self.told.append(f"release {id}")
+        return bool(self.held.pop(id))
+
+
+def test_q4_a_unique_index_is_checked_until_all_rows_have_entries_at_one_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An index would be published although a row lacks its entry, or what the check reads would be
+    collected under it, or never.
+    """
+    checks: list[int] = []
+    # What a chunk of each time finds: a row without entry at 101; all at 103, but it is too old
+    # behind the first chunk; all at 104, in three chunks.
+    found = {101: [(False, b""), (True, None)], 103: [(True, b""), SnapshotTooOld("collected")],
+             104: [(True, b""), (True, b""), (True, None)]}  # fmt: skip
+
+    async def test(it: World) -> None:
+        await it.rows((1, 5), (2, 6))
+        holding, start = Holding(), table_prefix((await it.table()).id)
+        object.__setattr__(it.change, "store", holding)
+        object.__setattr__(it.change, "snapshots", lambda: holding)
+
+        async def fill(*_of: Any) -> tuple[int, None]:
+            return 2, None
+
+        async def check(
+            _store: Any, _pace: Any, _table: Any, _index: Any, at: bytes, as_of: int
+        ) -> Any:
+            first = as_of not in checks
+            checks.append(as_of)
+            assert (at == start) == first
+            one = found[as_of].pop(0)
+            if isinstance(one, Exception):
+                raise one
+            whole, at_ = one  # type: ignore[misc]
+            return whole, start + b"x" if at_ is not None else None
+
+        monkeypatch.setattr(indexes, "in_slices", fill)
+        monkeypatch.setattr(indexes, "checked_in_slices", check)
+        result, error = await it.call("CreateIndex", {**NAME, "index": UNIQUE})
+        assert not error, error
+        assert result["rows"] == 2
+        assert checks == [101] * 2 + [103] * 2 + [104] * 3
+        assert holding.told == [
+            "open 101", "renew 101", "release 101", "open 104", "lost", "open 104", "renew 104",
+            "release 104",
+        ]  # fmt: skip
+        assert not holding.held
+
+    world(test)
 
 
 def test_q4_every_row_gets_its_entry_and_nulls_are_no_duplicates() -> None:
