@@ -65,6 +65,9 @@ def reader(of: CopyFormat, fields: Sequence[Field], style: Style, piece_bytes_ma
 class _Lines:
     """What text and csv share: lines of UTF-8, the header, values, and where an error is."""
 
+    _first_line: re.Pattern[bytes]  # a line, or its beginning
+    _stray: str  # what PostgreSQL calls a line end that is no data
+
     def __init__(
         self, of: CopyFormat, fields: Sequence[Field], style: Style, piece_bytes_max: int
     ) -> None:
@@ -77,6 +80,7 @@ class _Lines:
         self._ended = False  # by `\.`
         self._header = of.header or of.header_match
         self._newline = b""  # the first one says what all are
+        self._strays = False  # there are others; they may stand where they are no data
         # Looked at by column where every cell is as it stands; a csv's options say otherwise.
         self._convert = converters([field.oid for field in fields], self._readers)
         self._escape = "\\"
@@ -86,7 +90,7 @@ class _Lines:
 
     def feed_many(self, data: bytes) -> list[Row] | Columns:
         lines = self._lines(data)
-        if lines and not self._header and self._between_rows:
+        if lines and not (self._header or self._strays) and self._between_rows:
             of = self._of
             found = columns_of(lines, of.delimiter, of.null, self._escape, self._convert)
             if found is not None:
@@ -116,7 +120,7 @@ class _Lines:
         rest, self._rest = self._rest, b""
         if self._ended:
             return []
-        if not self._newline and rest.endswith(b"\r"):
+        if not self._newline and rest.endswith(b"\r") and self._first_end(rest) >= 0:
             rest, self._newline = rest[:-1], b"\r"
         rows = self._rows(self._decoded(rest)) if rest else []
         self._over()
@@ -140,7 +144,16 @@ class _Lines:
 
     def _first_end(self, data: bytes) -> int:
         """Where the first line ends; -1: not here."""
-        return next((i for i, byte in enumerate(data) if byte in b"\r\n"), -1)
+        found = self._first_line.match(data)
+        at = found.end() if found else 0
+        return at if data[at : at + 1] in (b"\r", b"\n") else -1
+
+    def _no_stray(self, line: str) -> None:
+        """Raises SqlError: it has a line end of another kind than the first was."""
+        at = self._first_end(line.encode()) if self._strays else -1
+        if at >= 0:
+            name = "carriage return" if line.encode()[at] == 13 else "newline"
+            raise self._bad(f"{self._stray} {name} found in data")
 
     def _decoded(self, data: bytes) -> list[str]:
         try:
@@ -154,7 +167,11 @@ class _Lines:
             line = self._line + 1 + found[: found.index("\x00")].count("\n")
             message = 'invalid byte sequence for encoding "UTF8": 0x00'
             raise SqlError("22021", message, where=self._where(line))
-        return found.split((self._newline or b"\n").decode())
+        newline = (self._newline or b"\n").decode()
+        ends = found.count("\r") + (0 if newline == "\n" else found.count("\n"))
+        odd = ends > (0 if newline == "\n" else len(newline) * found.count(newline))
+        self._strays = odd or (self._strays and not self._between_rows)
+        return found.split(newline)
 
     def _rows(self, lines: list[str]) -> list[Row]:
         raise NotImplementedError
@@ -221,14 +238,28 @@ class _Lines:
 
 
 class _TextReader(_Lines):
+    _first_line = re.compile(rb"(?:[^\\\r\n]++|\\.)*+", re.DOTALL)
+    _stray = "literal"
+
+    def finish(self) -> list[Row]:
+        rows = super().finish()
+        rest, self._rest = self._rest, b""
+        if rest:  # its last backslash has nothing behind it, and is none
+            line = rest.decode().removesuffix((self._newline or b"\n").decode())
+            rows += self._rows([line[:-1]])
+        return rows
+
     def _rows(self, lines: list[str]) -> list[Row]:
         rows: list[Row] = []
         delimiter, null = self._of.delimiter, self._of.null
+        newline = (self._newline or b"\n").decode()
         pending = ""  # a backslash before the end of a line: the line goes on
         for line in lines:
-            self._line += 1
             if pending:
-                line, pending = f"{pending}\n{line}", ""
+                line, pending = f"{pending}{newline}{line}", ""
+            else:
+                self._line += 1
+            self._no_stray(line)
             cells: list[str | None]
             if "\\" not in line:
                 cells = [None if c == null else c for c in line.split(delimiter)]
@@ -292,6 +323,8 @@ def _unescape(found: re.Match[str]) -> str:
 class _CsvReader(_Lines):
     """Records: lines, joined while a quote is open."""
 
+    _stray = "unquoted"
+
     def __init__(
         self, of: CopyFormat, fields: Sequence[Field], style: Style, piece_bytes_max: int
     ) -> None:
@@ -323,12 +356,6 @@ class _CsvReader(_Lines):
     def _between_rows(self) -> bool:
         return not self._begun
 
-    def _first_end(self, data: bytes) -> int:
-        """What stands between quotes has line ends of its own."""
-        found = self._first_line.match(data)
-        at = found.end() if found else 0
-        return at if data[at : at + 1] in (b"\r", b"\n") else -1
-
     def _rows(self, lines: list[str]) -> list[Row]:
         rows: list[Row] = []
         quote = self._of.quote
@@ -339,6 +366,7 @@ class _CsvReader(_Lines):
             self._line += 1
             cells: list[str | None]
             if not self._begun and quote not in line:
+                self._no_stray(line)
                 if line == "\\.":
                     self._ended = True
                     break
@@ -352,6 +380,7 @@ class _CsvReader(_Lines):
                     continue
                 line = newline.join(self._begun)
                 self._begun, self._begun_chars = [], 0
+                self._no_stray(line)
                 cells = self._cells(line)
             if self._header:
                 self._check_header(cells, line)

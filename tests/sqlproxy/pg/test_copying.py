@@ -114,6 +114,36 @@ def test_garbage_is_read_or_refused(data: bytes, options: str, piece: int) -> No
             assert len(row) == 2
 
 
+@pytest.mark.parametrize("piece", [1, 3, 1000])
+@pytest.mark.parametrize(("options", "data", "wanted"), [
+    ("", b"1\tb\\", [(1, "b")]),
+    ("", b"1\ta\n2\tb\\", [(1, "a"), (2, "b")]),
+    ("", b"1\ta\\\nb\\", [(1, "a\nb")]),
+    ("", b"1\ta\\\n", [(1, "a\n")]),
+    ("", b"1\ta\\\r\n2\tb\n", [(1, "a\r"), (2, "b")]),
+    ("", b"1\tb\n2\tc\r\n", "literal carriage return found in data, line 2"),
+    ("", b"1\tb\n2\r\tc\n", "literal carriage return found in data, line 2"),
+    ("", b"1\tb\r\n2\tc\n", "literal newline found in data, line 2"),
+    ("", b"1\tb\r\n2\tc\r", "literal carriage return found in data, line 2"),
+    ("", b"1\tb\r2\tc\n", "literal newline found in data, line 2"),
+    ("(format csv)", b"1,b\n2,c\r\n", "unquoted carriage return found in data, line 2"),
+    ("(format csv)", b'1,b\n2,"c\n"\r\n', "unquoted carriage return found in data, line 3"),
+    ("(format csv)", b"1,b\r\n2,c\n,d\r\n", "unquoted newline found in data, line 2"),
+    ("(format csv)", b'1,b\n2,"c\r"\n', [(1, "b"), (2, "c\r")]),
+])  # fmt: skip
+def test_line_ends_and_backslashes_are_postgresqls(
+    options: str, data: bytes, wanted: Any, piece: int
+) -> None:
+    """A last row would be lost, or have a carriage return more, and nobody be told."""
+    if isinstance(wanted, str):
+        with pytest.raises(SqlError) as refused:
+            read(of_options(options), data, piece)
+        assert refused.value.sqlstate == "22P04"
+        assert f"{refused.value.message}, {refused.value.where[8:]}" == wanted
+    else:
+        assert read(of_options(options), data, piece) == wanted
+
+
 @pytest.mark.parametrize("piece", [1, 3, 100])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("inner", ["\n", "\r\n", "\r"])
