@@ -192,17 +192,17 @@ def _verbose(text: str, sums: _Sums) -> None:
         token, kind = found[0], found.lastgroup
         if kind == "blank":
             continue
-        if days:
-            raise _syntax(sums.text)
         if kind == "word":
-            ago = _word(token, number, sums) or ago
-            number = ""
+            ago = _word(token, days, number, sums) or ago
+            number = days = ""
+        elif days:
+            raise _syntax(sums.text)
         elif kind == "clock":
             if number:
                 sums.add_once("day", number)
             number = ""
             _clock(token.replace(" ", ""), sums)
-        elif number and (kind == "years" or sums.unit != "hour"):
+        elif number and kind == "years":
             raise _syntax(sums.text)
         elif kind == "years":
             _years(token, sums)
@@ -215,18 +215,22 @@ def _verbose(text: str, sums: _Sums) -> None:
 
 def _last(days: str, number: str, sums: _Sums) -> None:
     """What no unit came for."""
+    if days and sums.unit != "hour":
+        raise _syntax(sums.text)
     if days:
         sums.add_once("day", days)
     if number:
         sums.add_once(sums.unit, number)
 
 
-def _word(word: str, number: str, sums: _Sums) -> bool:
+def _word(word: str, days: str, number: str, sums: _Sums) -> bool:
     """A unit; whether it was `ago` instead."""
     if word in ("ago", "and") and not number:
         return word == "ago"
-    if not number or word not in _UNITS:
+    if not number or word not in _UNITS or (days and _UNITS[word] != _UNITS["hour"]):
         raise _syntax(sums.text)
+    if days:
+        sums.add_once("day", days)
     sums.add_once(word, number)
     return False
 

@@ -34,3 +34,7 @@ select interval '1 2' minute
 select interval '1 2 ago' hour
 insert into moments (id, y, d, m) values (7, '1 year 2', '1 2', '1 hour 5') returning y, d, m
 insert into moments (id, spans) values (7, '{1.5 s,null}'), (8, '{2 s,null}'), (9, '{}') ;; select spans, count(*) from moments group by spans order by 2, 1 ;; select a.id, b.spans from moments a join moments b on a.id = b.id where a.id > 6 order by a.id
+select interval '3 5 hours', interval '3 5 h 2 minutes', interval '1 mon 3 5 hours ago', interval '3 5 hours 6' day to minute, interval '3 5 hours' hour
+select interval '3 5'
+select interval '3 5 minutes'
+select interval '2 3 5 hours'
