@@ -19,6 +19,7 @@ once, however it came.
                       [SESSIONS, number]             list the others'
                       [TOLD, number, rows]           what TELL asked for
                       [END, process, terminate]      a session of another process
+                      [STOP]                         no more clients, and tell me to stop
 """
 
 from __future__ import annotations

@@ -66,10 +66,10 @@ class SqlProcess:
         self._number = 0
 
     async def run(self) -> None:
-        """Until the node or a signal says so."""
+        """Until the node says so, which it does behind a signal, too: then no client comes."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self._channel.send, [STOP])
         settings = await self._settings
         logs.configure(settings["log_level"])
         data, number = Path(settings["data"]), settings["number"]
@@ -119,6 +119,9 @@ class SqlProcess:
             self._channel.send([READY])
             await self._stop.wait()
         finally:
+            await asyncio.gather(
+                *self._tasks, return_exceptions=True
+            )  # who has just come is told, too
             await front.stop()
             cycles.release()
 

@@ -209,8 +209,7 @@ class SqlProcesses:
         if one.channel is not None:
             one.channel.close()
         one.channel, one.ready, one.clients, one.pid = None, False, 0, 0
-        if not any(other.ready for other in self._all):
-            self._pause()
+        self._served_or_pause()
         for question in list(self._questions.values()):
             if question.asker is one:
                 self._forget(question)
@@ -218,6 +217,10 @@ class SqlProcesses:
                 self._told(question, one.number, [])
 
     # -- clients
+
+    def _served_or_pause(self) -> None:
+        if not any(one.ready for one in self._all):
+            self._pause()
 
     def _came(self) -> None:
         """One more process is ready."""
@@ -278,6 +281,11 @@ class SqlProcesses:
                 self._came()
             case [str(kind)] if kind == GONE:
                 one.clients -= 1
+            case [str(kind)] if kind == STOP:
+                one.ready = False
+                self._served_or_pause()
+                if one.channel is not None:
+                    one.channel.send([STOP])
             case [str(kind), int(process), *_] if kind in (CANCEL, END):
                 owner = self._all[(process - 1) % self._count]
                 if owner.channel is not None:

@@ -248,6 +248,23 @@ def test_p14_a_killed_process_takes_its_own_sessions_along(
         assert fourth.execute("SELECT count(*) FROM kept").fetchall() == [(2,)]
 
 
+def test_p14_a_process_that_is_told_to_end_gets_no_more_clients(
+    pair: tuple[psycopg.Connection, psycopg.Connection], machine: NodeProcess
+) -> None:
+    """It has fewer clients from then on, so all that come would be turned away until it is gone."""
+    one, other = pair
+    sleeper = _Sleeper(other)
+    psutil.Process(_serving(machine, other)).terminate()
+    _patiently(lambda: _served(machine)[0] == COUNT - 1)
+    clients = [_connect(machine) for _ in range(4)]
+    assert {_place(conn) for conn in clients} == {_place(one)}
+    assert sleeper.is_alive(), "what runs has its time"
+    for conn in clients:
+        conn.close()
+    assert sleeper.ended() is not None
+    _patiently(lambda: _served(machine) == (COUNT, 1))
+
+
 def _serving(node: NodeProcess, conn: psycopg.Connection) -> int:
     """The process that has the connection of this client."""
     with socket.socket(fileno=os.dup(conn.pgconn.socket)) as sock:
