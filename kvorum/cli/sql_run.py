@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -40,7 +40,7 @@ def run(connection: psycopg.Connection, text: str, show: Show) -> Failure | None
                 if one.to_client:
                     _command_of_psql(one.text)
                 elif one.copies:
-                    _copy(cursor, one, show)
+                    _copy(cursor, one, (one.data or "").encode(), show)
                 else:
                     _execute(cursor, one.text, show)
         except psycopg.Error as error:
@@ -56,9 +56,8 @@ def run_together(connection: psycopg.Connection, text: str, show: Show) -> Failu
     try:
         with connection.cursor() as cursor:
             if len(statements) == 1 and statements[0].copies:
-                one = statements[0]
-                given = sys.stdin.buffer.read() if one.copies_in else b""
-                _copy(cursor, replace(one, data=given.decode()), show)
+                given = sys.stdin.buffer.read() if statements[0].copies_in else b""
+                _copy(cursor, statements[0], given, show)
             else:
                 _execute(cursor, text, show)
     except psycopg.Error as error:
@@ -81,11 +80,11 @@ def _execute(cursor: psycopg.Cursor, text: str, show: Show) -> None:
             return
 
 
-def _copy(cursor: psycopg.Cursor, one: sql_split.Statement, show: Show) -> None:
-    """Lines to the standard output, or from what stands behind the statement."""
+def _copy(cursor: psycopg.Cursor, one: sql_split.Statement, data: bytes, show: Show) -> None:
+    """To the standard output, or of `data`, which need not be text."""
     with cursor.copy(one.text.encode()) as copy:
         if one.copies_in:
-            copy.write((one.data or "").encode())
+            copy.write(data)
         else:
             sys.stdout.flush()
             for block in copy:

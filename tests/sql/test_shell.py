@@ -225,3 +225,24 @@ def test_c4_line_ends_within_values_stay_as_they_are(sql: Sql, tmp_path: Path, w
         command += ["--connect", f"127.0.0.1:{sql.node.base}"]
         subprocess.run(command, input=given, check=True, timeout=60, capture_output=True)
         assert db.execute("SELECT t FROM r").fetchall() == [("a\r\nb\rc",)]
+
+
+def test_c4_the_input_of_a_copy_need_not_be_text(sql: Sql) -> None:
+    """A COPY in the binary format, or bytes that are no UTF-8, ended with a traceback."""
+    command = [sys.executable, "-m", "kvorum", "sql", "-d", sql.database]
+    command += ["--connect", f"127.0.0.1:{sql.node.base}", "-c"]
+
+    def run(statement: str, given: bytes) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run([*command, statement], input=given, timeout=60, capture_output=True)
+
+    with sql.connect(autocommit=True) as db:
+        db.execute("CREATE TABLE binary_cells (n int8, f float8)")
+        db.execute("INSERT INTO binary_cells VALUES (-1, 1.5), (255, 'NaN')")
+        rows = run("COPY binary_cells TO STDOUT (FORMAT binary)", b"").stdout
+        assert b"\xff" * 8 in rows
+        assert run("COPY binary_cells FROM STDIN (FORMAT binary)", rows).returncode == 0
+        count = "SELECT count(*), count(DISTINCT n) FROM binary_cells"
+        assert db.execute(count).fetchall() == [(4, 2)]
+        told = run("COPY binary_cells FROM STDIN", b"1\t\xff\n")
+        assert (told.returncode, b"22021" in told.stderr) == (1, True), told.stderr
+        assert b"Traceback" not in told.stderr
