@@ -53,6 +53,7 @@ _LENGTH_MAX: Final = tuple(
 _HEAD = struct.Struct(">BI")
 _I2, _I4, _U4 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">I")
 _TWO = struct.Struct(">II")
+unpack_i4 = _I4.unpack_from
 
 
 class Fatal(SqlError):
@@ -346,7 +347,7 @@ class Bind(NamedTuple):
     results: bytes
 
 
-def read_bind(body: bytes, unpack: Callable[[bytes, int], tuple[int]] = _I4.unpack_from) -> Bind:
+def read_bind(body: bytes, unpack: Callable[[bytes, int], tuple[int]] = unpack_i4) -> Bind:
     """Raises ProtocolError."""
     try:
         first = body.index(0)

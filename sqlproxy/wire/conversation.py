@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from kv.base.limits import (
@@ -90,7 +90,20 @@ class Door(Protocol):
 class Conversation:
     """`run` works on all messages that are here. One task at a time."""
 
-    __slots__ = ("_door", "_held", "_session", "_skipping", "_style", "_zone", "ended")
+    __slots__ = (
+        "_described",
+        "_done",
+        "_door",
+        "_held",
+        "_known",
+        "_output",
+        "_parsed",
+        "_session",
+        "_skipping",
+        "_style",
+        "_zone",
+        "ended",
+    )
 
     def __init__(self, session: Session, door: Door) -> None:
         self._session = session
@@ -99,6 +112,12 @@ class Conversation:
         self._zone = "UTC"
         self._skipping = False  # until Sync, after an error
         self._held = b""  # CommandComplete that waits for Sync
+        self._known: dict[bytes, _Known] = {}  # prepared statements by name, as they came last
+        # Of the cycle that `start` began: there is one at a time.
+        self._output: Output | None = None
+        self._parsed: Statement | None = None
+        self._described = False
+        self._done: Callable[[bool], None] | None = None
         self.ended = False  # the client said goodbye
 
     @property
@@ -142,45 +161,53 @@ class Conversation:
         session = self._session
         if self._held or self._skipping or session.portals:
             return False
+        parse, bind, described, _ = cycle
         try:
-            parse, bind, described, _ = cycle
-            message = codec.read_bind(bind)
-            _, named, formats, raws, results = message
-            statement = session.statements.get(named)
-            if parse:
-                name, text, oids = codec.read_parse(parse)
-                if name or named:
+            parsed = None
+            known = None if parse else self._known.get(bind[1 : bind.index(0, 1)])
+            values = None
+            if known is not None and session.statements.get(known.name) is known.statement:
+                values = known.values(bind)
+            if known is not None and values is not None:
+                statement, output = known.statement, known.output
+            else:
+                message = codec.read_bind(bind)
+                if parse:
+                    name, text, oids = codec.read_parse(parse)
+                    if name or message.statement:
+                        return False
+                    found = parsed = session.known(text, oids)
+                else:
+                    found = session.statements.get(message.statement)
+                if found is None or found.short is None:
                     return False
-                statement = session.known(text, oids)
-            if statement is None or statement.short is None:
-                return False
-            compiled = self._compiled(statement)
-            readers = compiled.readers.get(formats)
-            if readers is None:
-                readers = self._readers(compiled, statement, message)
-            if len(readers) != len(raws):
-                return False
-            values: Sequence[Any] = ()
-            if raws:
+                statement, raws = found, message.values
+                compiled = self._compiled(statement)
+                readers = compiled.readers.get(message.formats)
+                if readers is None:
+                    readers = self._readers(compiled, statement, message)
+                if len(readers) != len(raws):
+                    return False
                 values = _read(readers, raws)
-            output = None
-            if statement.fields is not None:
-                output = output_of(compiled, results, statement.fields, self._style)
+                output = None
+                if statement.fields is not None:
+                    output = output_of(compiled, message.results, statement.fields, self._style)
+                if not parse:
+                    self._know(_Known(message, bind, statement, readers, output))
         except Exception:  # noqa: BLE001 - the usual way meets it again, and says so to the client
             return False
-        parsed = statement if parse else None
-        answer = partial(self._answered, output, parsed, described, done)
-        return session.start(statement, values, answer)
+        self._output, self._parsed, self._described, self._done = output, parsed, described, done
+        return session.start(statement, values, self._answered)
 
-    def _answered(
-        self,
-        output: Output | None,
-        parsed: Statement | None,
-        described: bool,
-        done: Callable[[bool], None],
-        answer: Answered | SqlError | None,
-    ) -> None:
-        """The end of a cycle that was begun by `start`."""
+    def _know(self, known: _Known) -> None:
+        if len(self._known) >= VARIANTS_MAX:
+            self._known.clear()
+        self._known[known.name.encode()] = known
+
+    def _answered(self, answer: Answered | SqlError | None) -> None:
+        """The end of the cycle that was begun by `start`."""
+        output, parsed, described, done = self._output, self._parsed, self._described, self._done
+        assert done is not None
         if answer is None:
             done(False)
             return
@@ -189,7 +216,7 @@ class Conversation:
         if (
             output is None
             and parsed is None
-            and isinstance(answer, Answered)
+            and type(answer) is Answered
             and not (channel.notices or channel.parameters)
         ):
             out += _plainly(answer.tag, described)
@@ -242,6 +269,7 @@ class Conversation:
             log.warning("the time zone %.64r of a session is not known", name)
             return
         self._zone = name
+        self._known.clear()
 
     # -- errors and ends
 
@@ -554,6 +582,50 @@ class Conversation:
             await self._session.guard(out.run())
         self.tell()
         return codec.command_complete(portal.tag())
+
+
+class _Known:
+    """A prepared statement as a Bind named it last: what is read of the next one are its values, if
+    its other bytes are the same.
+    """
+
+    __slots__ = ("_head", "_readers", "_tail", "name", "output", "statement")
+
+    def __init__(
+        self,
+        message: codec.Bind,
+        body: bytes,
+        statement: Statement,
+        readers: Sequence[Read],
+        output: Output | None,
+    ) -> None:
+        """`body`: of the Bind that was read as `message`."""
+        self.name, self.statement, self.output = message.statement, statement, output
+        values = sum(4 + len(raw or b"") for raw in message.values)
+        self._tail = message.results
+        self._head = body[: len(body) - len(self._tail) - values]
+        self._readers = readers
+
+    def values(
+        self, body: bytes, unpack: Callable[[bytes, int], tuple[int]] = codec.unpack_i4
+    ) -> list[Any] | None:
+        """Of another Bind; None: it has to be read as a whole. Raises what readers raise."""
+        if not body.startswith(self._head):
+            return None
+        at = len(self._head)
+        values: list[Any] = []
+        for read in self._readers:
+            (size,) = unpack(body, at)
+            at += 4
+            if size >= 0:
+                end = at + size
+                values.append(read(body[at:end]))
+                at = end
+            elif size == -1:
+                values.append(None)
+            else:
+                return None
+        return values if body[at:] == self._tail else None
 
 
 @lru_cache(maxsize=64)

@@ -46,6 +46,7 @@ _FIXED: Final = {
     oids.FLOAT8: (struct.Struct(">id").pack, 8),
 }
 _INTEGERS: Final = frozenset({oids.INT2, oids.INT4, oids.INT8, oids.OID})
+_DIGITS: Final = {oids.INT2: 4, oids.INT4: 9, oids.INT8: 18}  # so many are never out of range
 _STRINGS: Final = frozenset({oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.NAME, oids.JSON})
 _SIZED: Final = "(SHORT[n] if (n := len(s := {raw})) < 256 else LENGTH(n)) + s"
 
@@ -112,6 +113,15 @@ def parameter_reader(oid: int, code: int, style: Style) -> Read:
     read = text.reader(oid, style)
     if oid in _STRINGS and oid not in (oids.NAME, oids.JSON):
         return read_text
+    if oid in _DIGITS:
+        digits = _DIGITS[oid]
+
+        def read_integer(raw: bytes) -> Any:
+            if len(raw) <= digits and raw.isdigit():  # ASCII's, and there is one
+                return int(raw)
+            return read(read_text(raw))
+
+        return read_integer
 
     def read_parameter(raw: bytes) -> Any:
         return read(read_text(raw))

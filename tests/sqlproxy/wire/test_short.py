@@ -204,3 +204,59 @@ async def test_bad_values_are_told_by_the_usual_way(served: Served) -> None:
     found = await raw.until(b"Z")
     assert [kind for kind, _ in found] == [b"E", b"Z"]
     assert b"C22P02" in found[0][1]
+
+
+async def test_next_values_are_read_as_the_first_were(served: Served) -> None:
+    """What is kept of a statement's Bind would be taken for what the next one says."""
+    raw = await ready(served)
+    nothing = message(b"B", b"\0s\0" + struct.pack(">HHiH", 0, 1, -1, 0)) + EXECUTE + SYNC
+    binary = b"\0s\0" + struct.pack(">HHHIiH", 1, 1, 1, 4, 7, 0)
+    shown_binary = b"\0s\0" + struct.pack(">HHIcHH", 0, 1, 1, b"7", 1, 1)
+    short = [
+        (cycle(b"1"), b"1"),
+        (cycle(b"-0022"), b"-22"),
+        (cycle(b" 3 "), b"3"),
+        (nothing, b"\xff\xff\xff\xff"),
+        (message(b"B", binary) + EXECUTE + SYNC, b"7"),
+        (message(b"B", shown_binary) + EXECUTE + SYNC, b"\0\0\0\7"),
+        (cycle(b"2147483647"), b"2147483647"),
+    ]
+    for _ in range(2):
+        for sent, value in short:
+            raw.send(sent)
+            await begun(served)
+            finish(served)
+            found = await raw.until(b"Z")
+            assert [kind for kind, _ in found] == [b"2", b"D", b"C", b"Z"]
+            assert found[1][1].endswith(value), sent
+    for wrong, state in (
+        (cycle(b"2147483648"), b"C22003"),
+        (cycle(b""), b"C22P02"),
+        (cycle("٣".encode()), b"C22P02"),
+        (cycle(b"\xff"), b"C22021"),
+        (bind() + EXECUTE + SYNC, b"C08P01"),
+        (bind(b"1", b"2") + EXECUTE + SYNC, b"C08P01"),
+    ):
+        raw.send(wrong)
+        found = await raw.until(b"Z")
+        assert [kind for kind, _ in found] == [b"E", b"Z"]
+        assert state in found[0][1]
+    raw.send(message(b"B", shown_binary[:-1]) + EXECUTE + SYNC)  # it ends too early
+    assert b"C08P01" in (await raw.until(b"E"))[-1][1]
+
+
+async def test_statement_of_the_same_name_is_another(served: Served) -> None:
+    """A client that closed a statement would run it again."""
+    raw = await ready(served)
+    raw.send(cycle(b"1"))
+    await begun(served)
+    finish(served)
+    await raw.until(b"Z")
+    other = message(b"P", b"s\0select $1::text as a, 5 as b\0" + bytes(2))
+    raw.send(message(b"C", b"Ss\0") + other + SYNC)
+    await raw.until(b"Z")
+    raw.send(cycle(b"1"))
+    await begun(served)
+    finish(served)
+    found = await raw.until(b"Z")
+    assert found[1][1] == struct.pack(">HIcIc", 2, 1, b"1", 1, b"5")
