@@ -109,12 +109,13 @@ class SequencePool:
         left = self._left.get(sequence.id)
         if left is None or left.lock.locked():
             return None
-        if not self._good(sequence, left.version, left.taken_s):
+        if left.version != sequence.version or self._now() - left.taken_s > STALE_S:
             return None
         if left.count < count and (left.count or not self._go_on(left, sequence)):
             return None
         found = _some(left, count) if left.count >= count else None
-        self._look_ahead(left, sequence)
+        if left.count * 2 <= left.size:
+            self._look_ahead(left, sequence)
         return found
 
     def _good(self, sequence: Sequence, version: int, taken_s: float) -> bool:

@@ -178,7 +178,7 @@ class KvClient:
         d = location.descriptor
         deadline = self._monotonic() + budget_ms * 0.001
         try:
-            link.send_for(waiter, method, budget_ms, deadline, (d.id, d.epoch, *args))
+            link.send_row(waiter, [0, method, budget_ms, d.id, d.epoch, *args], deadline)
         except Busy:
             return False
         return True

@@ -122,15 +122,19 @@ class Link(ABC):
         args: tuple[Any, ...],
     ) -> None:
         """`send` for one who is told of the result. Raises what `send` raises."""
+        self.send_row(waiter, [0, method, budget_ms, *args], deadline)
+
+    def send_row(self, waiter: Reply | Receiver, row: list[Any], deadline: float) -> None:
+        """`send_for` of `[0, method, budget_ms, *args]`, which is the link's from now on."""
         if not self.usable:
             raise self._unusable()
         pending = self._pending
         if len(pending) >= IN_FLIGHT_PER_CONNECTION_MAX:
             raise _too_many(len(pending))
-        self._rid = rid = self._rid + 1
+        self._rid = row[0] = rid = self._rid + 1
         pending[rid] = (waiter, deadline)
         out = self._out
-        out.append([rid, method, budget_ms, *args])
+        out.append(row)
         if len(out) == 1:
             self._timers.call_soon(self._flush)
         if deadline < self._wake_at:

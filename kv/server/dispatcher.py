@@ -191,7 +191,8 @@ class Dispatcher:
         counts = self.counters.requests
         by_id = self._by_id
         replied = False
-        usual = self._deadline(0)  # of whoever did not say how long it waits
+        now = self._monotonic()
+        usual = now + DEADLINE_MS_DEFAULT / 1000  # of whoever did not say how long it waits
         for row in requests:
             method = row[1]
             try:
@@ -204,7 +205,11 @@ class Dispatcher:
                         machine = self.doors.get(row[3])
                     if machine is None or machine.descriptor.epoch != row[_EPOCH_AT]:
                         raise self._moved(row)
-                    row[2] = self._deadline(row[2]) if row[2] else usual
+                    budget_ms = row[2]
+                    if 0 < budget_ms <= DEADLINE_MS_MAX:
+                        row[2] = now + budget_ms / 1000
+                    else:
+                        row[2] = self._deadline(budget_ms) if budget_ms else usual
                     machine.submit(conn, row)
                 else:
                     replied = self._to_handler(conn, row) or replied

@@ -25,7 +25,6 @@ name at a time, so a row that is there when a process writes its first one is of
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -95,7 +94,8 @@ class Use:
         """`of` None: nobody waits for it."""
         self._of, self._bound = of, (database, version)
         if of is not None:
-            of.uses[self._bound] += 1
+            uses = of.uses
+            uses[self._bound] = uses.get(self._bound, 0) + 1
 
     def end(self, *, unknown: bool = False) -> None:
         """It reads a snapshot now, its change is known to the fence, or it is over; fine twice.
@@ -104,9 +104,11 @@ class Use:
         of, self._of = self._of, None
         if of is None:
             return
-        of.uses[self._bound] -= 1
-        if not of.uses[self._bound]:
-            del of.uses[self._bound]
+        uses = of.uses
+        if (left := uses[self._bound] - 1) > 0:
+            uses[self._bound] = left
+        else:
+            del uses[self._bound]
         if unknown:
             of.lingers(*self._bound)
 
@@ -140,7 +142,7 @@ class Presence:
         self._store, self._timers = store, timers
         self._proxy = proxy
         self._there: dict[str, _Database] = {}
-        self.uses: Counter[tuple[str, int]] = Counter()  # by database and version
+        self.uses: dict[tuple[str, int], int] = {}  # how many, by database and version
         self._fences: set[Young] = set()
         self._writing = asyncio.Lock()
         self._background = Background()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
+from operator import itemgetter
 
 from kv.base.limits import SQL_SCAN_ROWS, SQL_SORTED_ROWS_MAX
 from sqlproxy.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError, unsupported
@@ -75,6 +76,15 @@ def _ordering(order: Sequence[Order], item: TableItem) -> tuple[list[Ordering], 
     return found, True
 
 
+def _taking(places: tuple[int, ...] | None) -> Callable[[Row], Row] | None:
+    """What takes the values at these places."""
+    if places is None:
+        return None
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda row: tuple([row[at] for at in places])
+
+
 class SelectPlan:
     """One table's rows. `reader.access` tells how they are reached."""
 
@@ -88,6 +98,7 @@ class SelectPlan:
         seen = {column.id for column in shown(item.table)}
         self._places = tuple(at for at, c in enumerate(item.table.columns) if c.id in seen)
         self._dense = len(self._places) == len(item.table.columns)
+        self._taken = _taking(self._plain)
         self._whole = self._plain == tuple(range(len(self._places)))  # the row is the answer
         self._limit = None if select.limit is None else compile(select.limit).fn
         self._offset = None if select.offset is None else compile(select.offset).fn
@@ -154,21 +165,21 @@ class SelectPlan:
         stored = await self.reader.one(reads, env, touched)
         if stored is None:
             return []
-        found = self.rows_of(stored, env)
+        found = self.rows_of(stored.values, env)
         if found and self._holds:
             self._hold(reads, [stored])
         return found
 
-    def rows_of(self, stored: Stored, env: Env) -> list[Row]:
+    def rows_of(self, values: Row, env: Env) -> list[Row]:
         """What the statement says of the only row that it can mean."""
-        row = self._seen(stored)
+        row = values if self._dense else tuple(values[at] for at in self._places)
         if self._where is not None and self._where(row, env) is not True:
             return []
         if self._limit is not None or self._offset is not None:
             skip, keep = self._bounds(env)
             if skip or keep == 0:
                 return []
-        return [self._out(row, env)]
+        return [row if self._whole else self._out(row, env)]
 
     async def _filtered(
         self, reads: Reads, env: Env, touched: Touched, keep: int | None, skip: int
@@ -206,8 +217,9 @@ class SelectPlan:
         return stored.values if self._dense else tuple(stored.values[at] for at in self._places)
 
     def _out(self, row: Row, env: Env) -> Row:
-        if self._plain is not None:
-            return tuple([row[at] for at in self._plain])
+        if self._taken is not None:
+            taken: Row = self._taken(row)
+            return taken
         return tuple([fn(row, env) for fn in self._targets])
 
     def _bounds(self, env: Env) -> tuple[int, int | None]:

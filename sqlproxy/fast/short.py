@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kv.base.ops import Op, delete, put
+from sqlproxy.answers import Answered
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.reading import TableReader
 from sqlproxy.fast.referring import Tables
@@ -29,6 +30,7 @@ from sqlproxy.fast.rules import Row
 from sqlproxy.fast.selecting import SelectPlan
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.front.env import Env
+from sqlproxy.rows import codec
 from sqlproxy.schema import Table
 from txn.cutting import rises
 
@@ -52,12 +54,13 @@ class ShortSelect:
     def __init__(self, plan: SelectPlan) -> None:
         self._plan = plan
         self.key = plan.reader.point
+        self._decoded = codec(plan.reader.table).decode_row
 
-    def rows(self, key: bytes, found: bytes | None, version: int, env: Env) -> list[Row]:
+    def rows(self, key: bytes, found: bytes | None, env: Env) -> list[Row]:
         """The answer. Raises SqlError."""
         if found is None:
             return []
-        return self._plan.rows_of(self._plan.reader.stored(key, found, version), env)
+        return self._plan.rows_of(self._decoded(key[4:], found), env)
 
 
 class ShortInsert:
@@ -68,7 +71,7 @@ class ShortInsert:
         numbers = sorted(plan.numbers(writer).items())
         self.sequences = [(name, plan.count * each) for name, each in numbers]
         self.count = plan.count
-        self.tag = f"INSERT 0 {plan.count}"
+        self.done = Answered(f"INSERT 0 {plan.count}")
         self.numberings: Sequence[tuple[str, Any, int]] | None = None  # the sender's
         self.single = plan.single(writer)
 
@@ -108,6 +111,7 @@ class ShortChange:
         self._plan, self._writer, self._meant = plan, writer, plan.meant
         self._reader: TableReader = plan.meant.reader
         self.key = self._reader.point
+        self.removes = isinstance(plan, DeletePlan)
 
     def change(
         self, key: bytes, found: bytes | None, version: int, env: Env

@@ -221,6 +221,9 @@ class _Compiler:
         return Part("fun", strict_call(function, args))
 
     def _with_env(self, function: Any, args: list[Part], strict: bool) -> Part:
+        if len(args) == 1 and args[0].kind == "con" and args[0].at is not None:
+            only = args[0].at  # nextval()
+            return Part("fun", lambda row, env: function(env, only))
         fns = [a.fn for a in args]
 
         def call(row: Sequence[Any], env: Env) -> Any:

@@ -75,6 +75,11 @@ class Block:
         return self._t
 
     @property
+    def at_rest(self) -> bool:
+        """Whether the next statement is a transaction by itself."""
+        return self.status == "I" and self._t is None
+
+    @property
     def explicit(self) -> bool:
         return self.status != "I"
 

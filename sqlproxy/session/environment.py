@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from sqlproxy.advisory import Key
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
 
+_NOTHING: Final[dict[str, deque[int]]] = {}  # never changed
+
+
 class Numbers:
     """Values of sequences that were reserved for one run, by name; `currval` of the session."""
 
     __slots__ = ("_currvals", "_left")
 
     def __init__(self, currvals: dict[str, int]) -> None:
-        self._left: dict[str, deque[int]] = {}
+        self._left = _NOTHING  # nearly all statements take none
         self._currvals = currvals
 
     def left(self, name: str) -> int:
@@ -35,7 +38,9 @@ class Numbers:
 
     def add(self, name: str, values: Sequence[int]) -> None:
         left = self._left.get(name)
-        if left is None:
+        if self._left is _NOTHING:
+            self._left = {name: deque(values)}
+        elif left is None:
             self._left[name] = deque(values)
         else:
             left.extend(values)
@@ -102,12 +107,12 @@ class Told(Mapping[str, str]):
 class SessionEnv(Env):
     """Of one run. Most statements ask none of it but `params`, so it is found when it is asked."""
 
-    __slots__ = ("_began_us", "_now_us", "_numbers", "_session")
+    __slots__ = ("_began_us", "_now_us", "_session", "numbers")
 
     def __init__(self, session: SqlSession, values: Sequence[Any], numbers: Numbers) -> None:
         self.params = values
         self.slept = 0.0
-        self._session, self._numbers = session, numbers
+        self._session, self.numbers = session, numbers
         self._began_us = session.statement_us = session.services.clock.now_ms() * 1000
         if not session.transaction_us:
             session.transaction_us = self._began_us
@@ -139,13 +144,13 @@ class SessionEnv(Env):
         return self._session.services.uuid()
 
     def nextval(self, name: str) -> int:
-        return self._numbers.nextval(name)
+        return self.numbers.nextval(name)
 
     def currval(self, name: str) -> int:
-        return self._numbers.currval(name)
+        return self.numbers.currval(name)
 
     def lastval(self) -> int:
-        return self._numbers.lastval()
+        return self.numbers.lastval()
 
     def setval(self, name: str, value: int, called: bool) -> int:
         """It is done behind the last row: expressions never wait themselves."""

@@ -200,10 +200,13 @@ class Catalogs:
     def fresh(self, database: str) -> Declared | None:
         """What `declared` would answer without asking."""
         known = self._known.get(database)
-        if known is None or known.good_until <= self._now() or self._outdated(known.declared):
+        if known is None or known.good_until <= self._now():
+            return None
+        declared, presence = known.declared, self.presence
+        if presence is not None and declared.version < presence.floor(database):
             return None
         known.used = True
-        return known.declared
+        return declared
 
     async def _saw(self, database: str, version: int, asked: float) -> bool:
         """The process has read the version for another reason (`Presence.poll`): as good as a look,

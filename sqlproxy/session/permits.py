@@ -29,12 +29,12 @@ _ROLES = "permission denied to {} role"
 class Permits:
     """Of one session. `stranger`: its user was no role when it came."""
 
-    __slots__ = ("_acting", "_free", "_session", "_stranger", "_told")
+    __slots__ = ("_changes", "_free", "_session", "_stranger", "_told")
 
     def __init__(self, session: SqlSession, *, stranger: bool) -> None:
         self._session, self._stranger = session, stranger
         self._told: Members | None = None
-        self._acting = ""
+        self._changes = -1  # of the settings, when `_free` was found
         self._free = False
 
     @property
@@ -51,13 +51,12 @@ class Permits:
     def free(self) -> bool:
         """Whether nothing is asked: a superuser."""
         session = self._session
-        members, role = session.services.catalogs.roles.members, session.settings.get("role")
-        acting = session.user if role == "none" else role
-        if self._stranger and acting == session.user:
-            return True
-        if self._told is not members or self._acting != acting:
-            self._told, self._acting = members, acting
-            self._free = members.superuser(acting)
+        members, settings = session.services.catalogs.roles.members, session.settings
+        if self._told is not members or self._changes != settings.changes:
+            self._told, self._changes = members, settings.changes
+            acting = self.acting
+            stranger = self._stranger and acting == session.user
+            self._free = stranger or members.superuser(acting)
         return self._free
 
     def holds(self, prepared: Prepared) -> bool:

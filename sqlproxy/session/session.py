@@ -117,7 +117,9 @@ class SqlSession:
         self.began_us = services.clock.now_ms() * 1000
         self.transaction_us = 0  # when the transaction began, for now()
         self.query = ""  # the statement that runs, or ran last, …
-        self.statement_us = 0  # … and when it began
+        self._statement_us = 0  # … and when it began: the wall clock …
+        self._began_s: float | None = None  # … or the loop's, which costs less to ask
+        self._moment = services.client.timers.monotonic
         self.rested_us = 0  # since when the session is ready for another one
         self._working = False  # a statement was bound, and nothing ended it yet
         self._running: asyncio.Task[Any] | None = None
@@ -132,16 +134,27 @@ class SqlSession:
         return self.block.status
 
     @property
+    def statement_us(self) -> int:
+        """When the statement began that runs, or ran last."""
+        if self._began_s is not None:
+            ago_us = int((self._moment() - self._began_s) * 1_000_000)
+            self.statement_us = self.services.clock.now_ms() * 1000 - ago_us
+        return self._statement_us
+
+    @statement_us.setter
+    def statement_us(self, us: int) -> None:
+        self._statement_us, self._began_s = us, None
+
+    @property
     def busy(self) -> bool:
         """Whether a statement runs: until its client is told that the session is ready again."""
         return self._running is not None or self._working
 
     @property
     def idle_ms_max(self) -> int:
-        name = "idle_session_timeout"
-        if self.block.explicit:
-            name = "idle_in_transaction_session_timeout"
-        return self.settings.ms(name)
+        if self.block.status == "I":
+            return self.settings.ms("idle_session_timeout")
+        return self.settings.ms("idle_in_transaction_session_timeout")
 
     def split(self, text: str) -> list[str]:
         parts = front.split(text)
@@ -218,7 +231,7 @@ class SqlSession:
             statement = again
         if declared is None or self.advising.any or not self.permits.holds(statement):
             return False
-        self.query, self.statement_us = statement.text, self.services.clock.now_ms() * 1000
+        self.query, self._began_s = statement.text, self._moment()
         return short.start(self, declared, statement, values, done)
 
     async def failed(self, error: BaseException) -> None:

@@ -306,6 +306,7 @@ class Settings:
             self._defaults[key] = self._checked(key, value)
         self._values = dict(self._defaults)
         self._plain: bool | None = None
+        self.changes = 0  # how often any of them changed, for who remembers what it made of them
         self._durations: dict[str, int] = {}  # in ms, of those that were asked for
         self._marked: Marked | None = None  # what `mark` said last, if it still stands
         self._before: dict[str, str | None] = {}  # at the begin of the transaction; None: not set
@@ -381,13 +382,14 @@ class Settings:
 
     def _changed(self) -> None:
         self._marked = None
+        self.changes += 1
         self._plain = None
         self._durations.clear()
 
     def told(self, name: str, value: str) -> None:
         """Say what stands for good, e.g. session_authorization."""
         self._defaults[name.lower()] = self._values[name.lower()] = value
-        self._marked = None
+        self._changed()
 
     def reset_all(self) -> dict[str, str]:
         """RESET ALL; the reported ones that changed."""

@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.errors import UnknownOutcome
 from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS
@@ -25,7 +24,6 @@ from sqlproxy.answers import Answered, Done
 from sqlproxy.change.presence import Use
 from sqlproxy.errors import SqlError, from_store
 from sqlproxy.fast.short import ShortChange, ShortInsert, ShortSelect, short_of
-from sqlproxy.fast.writing import DeletePlan
 from sqlproxy.session.environment import Numbers, SessionEnv, moment
 from sqlproxy.session.names import Declared
 
@@ -33,15 +31,14 @@ if TYPE_CHECKING:
     from sqlproxy.session.prepared import Prepared
     from sqlproxy.session.session import SqlSession
 
-Then = Callable[[list[Any]], Answered | None]
+Then = Callable[["_Run", list[Any]], Answered | None]
 
 
 def start(
     session: SqlSession, declared: Declared, prepared: Prepared, values: Sequence[Any], done: Done
 ) -> bool:
     """See `sqlproxy.answers.Session`. `declared`: what is known to hold now."""
-    block = session.block
-    if block.explicit or block.transaction is not None or not session.settings.plain:
+    if not (session.block.at_rest and session.settings.plain):
         return False
     if declared is not prepared.declared:
         return False
@@ -51,15 +48,8 @@ def start(
     try:
         if short is True:
             short = prepared.short = short_of(prepared.plan, declared)
-        match short:
-            case ShortSelect():
-                return _select(_Run(session, declared, prepared, values, done), short)
-            case ShortInsert():
-                return _insert(_Run(session, declared, prepared, values, done), short)
-            case ShortChange():
-                return _change(_Run(session, declared, prepared, values, done), short)
-            case _:
-                return False
+        begin = _BEGIN.get(type(short))
+        return begin is not None and begin(_Run(session, declared, short, values, done))
     except Exception:  # noqa: BLE001 - the usual way meets it again, and says so to the client
         return False
     finally:
@@ -73,10 +63,10 @@ class _Env(SessionEnv):
 
     __slots__ = ()
 
-    def __init__(self, session: SqlSession, values: Sequence[Any], numbers: Numbers) -> None:
+    def __init__(self, session: SqlSession, values: Sequence[Any]) -> None:
         self.params = values
         self.slept = 0.0
-        self._session, self._numbers = session, numbers
+        self._session, self.numbers = session, Numbers(session.currvals)
         self._began_us = 0
 
     @property
@@ -100,20 +90,21 @@ class _Run(Use, Receiver):
     raises. Else `answer` is told when the write is done.
     """
 
-    __slots__ = ("answer", "declared", "env", "finish", "numbers", "prepared", "session", "then")
+    __slots__ = ("answer", "declared", "env", "finish", "key", "session", "short", "then")
 
     def __init__(
         self,
         session: SqlSession,
         declared: Declared,
-        prepared: Prepared,
+        short: Any,
         values: Sequence[Any],
         done: Done,
     ) -> None:
-        super().__init__(session.services.catalogs.presence, declared.database, declared.version)
-        self.session, self.declared, self.prepared, self.finish = session, declared, prepared, done
-        self.numbers = Numbers(session.currvals)
-        self.env = _Env(session, values, self.numbers)
+        presence = session.services.catalogs.presence
+        Use.__init__(self, presence, declared.database, declared.version)
+        self.session, self.declared, self.short, self.finish = session, declared, short, done
+        self.env = _Env(session, values)
+        self.key = b""  # that it reads
         self.then: Then | None = None
         self.answer: Answered | None = None
 
@@ -154,11 +145,8 @@ class _Run(Use, Receiver):
 
     def read(self, key: bytes, then: Then) -> bool:
         """Go on with what this key has now; what failed is read again the usual way."""
-        self.then = then
-        if self.session.services.client.start_get(self, key):
-            return True
-        self.then = None  # it refers to this: what nobody ends must not live on
-        return False
+        self.key, self.then = key, then
+        return self.session.services.client.start_get(self, key)
 
     # -- Receiver
 
@@ -167,7 +155,7 @@ class _Run(Use, Receiver):
         answer = self.answer
         if then is not None:
             try:
-                answer = then(result)
+                answer = then(self, result)
             except Exception:  # noqa: BLE001 - the usual way meets it again, and says so
                 self._over(None)
                 return
@@ -205,19 +193,20 @@ def _unknown(why: str) -> SqlError:
     )
 
 
-def _select(run: _Run, short: ShortSelect) -> bool:
-    key = short.key(run.env)
-    return key is not None and run.read(key, partial(_selected, run, short, key))
+def _select(run: _Run) -> bool:
+    key = run.short.key(run.env)
+    return key is not None and run.read(key, _selected)
 
 
-def _selected(run: _Run, short: ShortSelect, key: bytes, reply: list[Any]) -> Answered:
-    rows = short.rows(key, reply[0], reply[1], run.env)
+def _selected(run: _Run, reply: list[Any]) -> Answered:
+    rows = run.short.rows(run.key, reply[0], run.env)
     if run.session.setvals:
         raise Declined
-    return Answered("SELECT 1" if len(rows) == 1 else "SELECT 0", rows)
+    return Answered("SELECT 1" if rows else "SELECT 0", rows)
 
 
-def _insert(run: _Run, short: ShortInsert) -> bool:
+def _insert(run: _Run) -> bool:
+    short: ShortInsert = run.short
     session, env = run.session, run.env
     wanted = short.numberings
     if wanted is None:
@@ -228,35 +217,42 @@ def _insert(run: _Run, short: ShortInsert) -> bool:
         numbers = session.services.numbers.at_once(sequence, count)
         if numbers is None:
             return False
-        run.numbers.add(name, numbers)
+        env.numbers.add(name, numbers)
     if short.single is not None:
         made = short.single(env)
-        return made is not None and run.send_put(*made, 0, Answered(short.tag))
+        return made is not None and run.send_put(*made, 0, short.done)
     rows = short.many(env)
     if rows is not None:
-        return run.send_rows(*rows, Answered(short.tag))
+        return run.send_rows(*rows, short.done)
     ops, told = short.ops(env)
     if ops is None:
         return False
-    return run.send(ops, Answered(short.tag, told))
+    return run.send(ops, Answered(short.done.tag, told))
 
 
-def _change(run: _Run, short: ShortChange) -> bool:
-    key = short.key(run.env)
-    return key is not None and run.read(key, partial(_changed, run, short, key))
+def _change(run: _Run) -> bool:
+    key = run.short.key(run.env)
+    return key is not None and run.read(key, _changed)
 
 
-def _changed(run: _Run, short: ShortChange, key: bytes, reply: list[Any]) -> Answered | None:
-    removes = isinstance(run.prepared.plan, DeletePlan)
+def _changed(run: _Run, reply: list[Any]) -> Answered | None:
+    short: ShortChange = run.short
     found, version = reply[0], reply[1]
-    changed = short.change(key, found, version, run.env)
+    changed = short.change(run.key, found, version, run.env)
     if changed is None:
-        return Answered("DELETE 0" if removes else "UPDATE 0")
+        return Answered("DELETE 0" if short.removes else "UPDATE 0")
     value, told = changed
     if value is None:
-        sent = run.send([delete(key, version)], Answered("DELETE 1", told))
+        sent = run.send([delete(run.key, version)], Answered("DELETE 1", told))
     else:
-        sent = run.send_put(key, value, version, Answered("UPDATE 1", told))
+        sent = run.send_put(run.key, value, version, Answered("UPDATE 1", told))
     if not sent:
         raise Declined
     return None
+
+
+_BEGIN: Final[dict[type, Callable[[_Run], bool]]] = {
+    ShortSelect: _select,
+    ShortInsert: _insert,
+    ShortChange: _change,
+}

@@ -167,11 +167,14 @@ class Decoder:
             return _named(Cycle, (parse, data[at + 5 : rest], False, len(data) - first))
         return None
 
-    def skip(self, size: int) -> None:
-        """So many bytes, which are here, have been worked on."""
+    def skip(self, size: int) -> bool:
+        """So many bytes, which are here, have been worked on. Whether there are more."""
         self._at += size
-        if self._at == len(self._data) and self._chunks:
-            self._join(0)
+        if self._chunks:
+            if self._at == len(self._data):
+                self._join(0)
+            return True
+        return self._at < len(self._data)
 
     def _pull_slowly(self) -> tuple[int, bytes | Skipped] | None:
         """What is not whole in the first chunk, too large, or garbage."""

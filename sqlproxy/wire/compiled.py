@@ -13,7 +13,7 @@ from sqlproxy.answers import Field
 from sqlproxy.errors import INTERNAL_ERROR, STATEMENT_TOO_COMPLEX, SqlError, from_store
 from sqlproxy.pg.style import Style
 from sqlproxy.wire import codec
-from sqlproxy.wire.rows import Encode, Read, row_encoder
+from sqlproxy.wire.rows import Encode, Read, message_encoder, row_encoder
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +23,14 @@ VARIANTS_MAX: Final = 64  # of formats, and of zones, that are kept compiled for
 class Output:
     """How rows of these fields leave, in the formats that a Bind asked for."""
 
-    __slots__ = ("description", "encode", "fields", "formats")
+    __slots__ = ("description", "encode", "fields", "formats", "message")
 
     def __init__(self, fields: Sequence[Field], formats: tuple[int, ...], style: Style) -> None:
         self.fields = fields
         self.formats = formats
-        self.encode: Encode = row_encoder(tuple([f.oid for f in fields]), formats, style)
+        types = tuple([f.oid for f in fields])
+        self.encode: Encode = row_encoder(types, formats, style)
+        self.message = message_encoder(types, formats, style)
         self.description = codec.row_description(fields, formats)
 
 

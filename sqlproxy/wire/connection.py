@@ -296,26 +296,27 @@ class Connection(asyncio.Protocol):
         conversation = self._conversation
         if conversation is not None and not self._stalled:
             cycle = self._decoder.cycle()
-            if cycle is not None and conversation.start(cycle, self._answered):
+            if cycle is not None and conversation.start(cycle):
                 self._short = cycle.size
                 return
         self._begin(self._work())
 
-    def _answered(self, done: bool) -> None:
-        """The end of what `_start` began; not done: it goes the usual way, from the beginning."""
+    def answered(self, reply: bytes | None) -> None:
+        """The end of what `_start` began; None: it goes the usual way, from the beginning."""
         size, self._short = self._short, 0
         if self._transport is None:
             self._begin(self._close())
             return
-        if done:
-            self._decoder.skip(size)
-        if not done or self._decoder.buffered or self._paused or self._ending is not None:
-            self._begin(self._work())
-            return
-        self.flush()
-        session = self._session
-        if session is not None and (patience := session.idle_ms_max):
-            self._host.watch(self, patience)
+        if reply is not None:
+            more = self._decoder.skip(size)
+            if not (more or self.out or self._paused or self._ending is not None):
+                self._transport.write(reply)
+                session = self._session
+                if session is not None and (patience := session.idle_ms_max):
+                    self._host.watch(self, patience)
+                return
+            self.out += reply
+        self._begin(self._work())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = asyncio.get_running_loop().create_task(work)

@@ -80,6 +80,12 @@ class Door(Protocol):
         """Flush, and wait until the client has taken enough of it. Raises Gone."""
         ...
 
+    def answered(self, reply: bytes | None) -> None:
+        """What the cycle that `Conversation.start` began is answered, behind what is in `out`;
+        None: it goes the usual way.
+        """
+        ...
+
     async def turn(self) -> None:
         """Between two pieces of a long answer: wait until its client has taken enough, and let
         others do something (`sqlproxy.turns`). Raises Gone, SqlError: the statement is cancelled.
@@ -92,7 +98,6 @@ class Conversation:
 
     __slots__ = (
         "_described",
-        "_done",
         "_door",
         "_held",
         "_known",
@@ -117,7 +122,6 @@ class Conversation:
         self._output: Output | None = None
         self._parsed: Statement | None = None
         self._described = False
-        self._done: Callable[[bool], None] | None = None
         self.ended = False  # the client said goodbye
 
     @property
@@ -154,9 +158,9 @@ class Conversation:
             if len(self._door.out) > SQL_OUTPUT_BYTES:
                 await self._door.drain()
 
-    def start(self, cycle: codec.Cycle, done: Callable[[bool], None]) -> bool:
-        """Begin a cycle that the session can do without a task. False: it goes the usual way.
-        Else `done` is called later; its reply is in `out` then, or the cycle goes the usual way.
+    def start(self, cycle: codec.Cycle) -> bool:
+        """Begin a cycle that the session can do without a task. False: it goes the usual way. Else
+        the door is told later (`Door.answered`).
         """
         session = self._session
         if self._held or self._skipping or session.portals:
@@ -196,7 +200,7 @@ class Conversation:
                     self._know(_Known(message, bind, statement, readers, output))
         except Exception:  # noqa: BLE001 - the usual way meets it again, and says so to the client
             return False
-        self._output, self._parsed, self._described, self._done = output, parsed, described, done
+        self._output, self._parsed, self._described = output, parsed, described
         return session.start(statement, values, self._answered)
 
     def _know(self, known: _Known) -> None:
@@ -206,45 +210,35 @@ class Conversation:
 
     def _answered(self, answer: Answered | SqlError | None) -> None:
         """The end of the cycle that was begun by `start`."""
-        output, parsed, described, done = self._output, self._parsed, self._described, self._done
-        assert done is not None
         if answer is None:
-            done(False)
+            self._door.answered(None)
             return
-        out = self._door.out
+        output, parsed, described = self._output, self._parsed, self._described
         channel = self._session.channel
-        if (
-            output is None
-            and parsed is None
-            and type(answer) is Answered
-            and not (channel.notices or channel.parameters)
-        ):
-            out += _plainly(answer.tag, described)
-            done(True)
-            return
-        if parsed is not None:
-            self._session.statements[""] = parsed
-            out += codec.PARSE_COMPLETE
-        out += codec.BIND_COMPLETE
-        if described:
-            out += codec.NO_DATA if output is None else output.description
-        if isinstance(answer, SqlError):
+        if output is None and parsed is None and type(answer) is Answered:
             if channel.notices or channel.parameters:
                 self.tell()
-            out += codec.error_response(answer)
+            self._door.answered(_plainly(answer.tag, described))
+            return
+        head = codec.BIND_COMPLETE
+        if parsed is not None:
+            self._session.statements[""] = parsed
+            head = codec.PARSE_COMPLETE + head
+        if described:
+            head += codec.NO_DATA if output is None else output.description
+        if isinstance(answer, SqlError):
+            told = codec.error_response(answer)
         else:
-            at = len(out)
             try:
-                if output is not None:
-                    output.encode(answer.rows, out)
-                if channel.notices or channel.parameters:
-                    self.tell()
-                out += completed(answer.tag)
+                told = b""
+                if output is not None and answer.rows:
+                    told = b"".join(map(output.message, answer.rows))
+                told += completed(answer.tag)
             except Exception as error:  # noqa: BLE001 - the boundary: see the module
-                del out[at:]
-                out += codec.error_response(as_sql_error(error))
-        out += codec.READY["I"]
-        done(True)
+                told = codec.error_response(as_sql_error(error))
+        if channel.notices or channel.parameters:
+            self.tell()
+        self._door.answered(head + told + codec.READY["I"])
 
     # -- what is told out of turn
 

@@ -51,9 +51,22 @@ _STRINGS: Final = frozenset({oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.NAME, oi
 _SIZED: Final = "(SHORT[n] if (n := len(s := {raw})) < 256 else LENGTH(n)) + s"
 
 
-@lru_cache(maxsize=4_096)
 def row_encoder(types: tuple[int, ...], formats: tuple[int, ...], style: Style) -> Encode:
     """Rows of these OIDs into messages behind `out`. Raises SqlError: a type has no such format."""
+    return _encoders(types, formats, style)[0]
+
+
+def message_encoder(
+    types: tuple[int, ...], formats: tuple[int, ...], style: Style
+) -> Callable[[Sequence[Any]], bytes]:
+    """The same of one row, into its message."""
+    return _encoders(types, formats, style)[1]
+
+
+@lru_cache(maxsize=4_096)
+def _encoders(
+    types: tuple[int, ...], formats: tuple[int, ...], style: Style
+) -> tuple[Encode, Callable[[Sequence[Any]], bytes]]:
     names: dict[str, Any] = {
         "COUNT": len(types).to_bytes(2),
         "LENGTH": _LENGTH,
@@ -64,17 +77,21 @@ def row_encoder(types: tuple[int, ...], formats: tuple[int, ...], style: Style) 
         f"NULL if v{i} is None else {_column(i, oid, code, style, names)}"
         for i, (oid, code) in enumerate(zip(types, formats, strict=True))
     ]
-    variables = ", ".join([f"v{i}" for i in range(len(types))])
+    variables = "".join([f"v{i}, " for i in range(len(types))]) or "_"
+    body = f"b''.join((COUNT, {', '.join(columns)}))"
     lines = [
         "def encode(rows, out):",
-        f"    for {variables + ',' if variables else '_'} in rows:",
-        f"        body = b''.join((COUNT, {', '.join(columns)}))",
+        f"    for {variables} in rows:",
+        f"        body = {body}",
         "        out += b'D' + LENGTH(len(body) + 4)",
         "        out += body",
+        "def message(row):",
+        f"    {variables} = row",
+        f"    body = {body}",
+        "    return b'D' + LENGTH(len(body) + 4) + body",
     ]
     exec("\n".join(lines), names)
-    encode: Encode = names["encode"]
-    return encode
+    return names["encode"], names["message"]
 
 
 def _column(at: int, oid: int, code: int, style: Style, names: dict[str, Any]) -> str:
