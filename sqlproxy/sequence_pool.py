@@ -113,7 +113,12 @@ class SequencePool:
             return None
         if left.count < count and (left.count or not self._go_on(left, sequence)):
             return None
-        found = _some(left, count) if left.count >= count else None
+        if count == 1 and left.count:
+            found: list[int] | None = [left.following]
+            left.following += left.step
+            left.count -= 1
+        else:
+            found = _some(left, count) if left.count >= count else None
         if left.count * 2 <= left.size:
             self._look_ahead(left, sequence)
         return found

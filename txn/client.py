@@ -213,16 +213,18 @@ class TxnClient:
     def start_get(self, waiter: Receiver, key: bytes) -> bool:
         """The first attempt of `get`, of the newest."""
         quick = self.coordinator.shared.quick
-        args = (key, 0, None)
-        return quick is not None and quick.start_for(waiter, GET, key, args, self._budget_ms)
+        return quick is not None and quick.start_for(
+            waiter, GET, key, (key, 0, None), self._budget_ms
+        )
 
     def start_put(
         self, waiter: Receiver, key: bytes, value: bytes, cond: int | None, *, budget_ms: int
     ) -> bool:
         """`start_write` of one put."""
         quick = self.coordinator.shared.quick
-        args = (key, value, cond, 0)
-        return quick is not None and quick.start_for(waiter, PUT, key, args, budget_ms)
+        return quick is not None and quick.start_for(
+            waiter, PUT, key, (key, value, cond, 0), budget_ms
+        )
 
     def start_write(self, waiter: Receiver, ops: Sequence[Op], *, budget_ms: int = 0) -> bool:
         """The first attempt of `write`, of distinct keys, if one partition has them all."""

@@ -172,13 +172,8 @@ class Link(ABC):
         entry = self._pending.pop(row[0], None)
         if entry is None:
             return
-        future = entry[0]
-        if future.done():
-            return
-        if row[1] == OK:
-            future.set_result(row[2:])
-        else:
-            future.set_exception(error_of(row))
+        if not entry[0].done():
+            _end(entry[0], row)
 
     def _fail(self, rid: int, error: Exception) -> None:
         entry = self._pending.pop(rid, None)
@@ -252,6 +247,13 @@ class Link(ABC):
         return
 
 
+def _end(waiter: Reply | Receiver, row: list[Any]) -> None:
+    if row[1] == OK:
+        waiter.set_result(row[2:])
+    else:
+        waiter.set_exception(error_of(row))
+
+
 def _too_many(actual: int) -> Busy:
     return Busy(
         f"{actual} requests are in flight on this connection, the limit:"
@@ -282,37 +284,41 @@ class LocalLink(Link):
     def __init__(self, submitter: Submitter, timers: Timers) -> None:
         super().__init__(timers)
         self._submit = submitter.submit
-        self._arrived: list[list[Any]] = []  # to receivers, whose work is not the drain's
+        # To receivers, whose work is not the drain's.
+        self._arrived: list[tuple[Receiver, list[Any]]] = []
 
     def _transmit(self, rows: list[list[Any]]) -> None:
         self._submit(self, rows)
 
     def reply(self, row: list[Any]) -> None:
         """The dispatcher's side: the row goes to its caller."""
-        entry = self._pending.get(row[0])
-        if entry is not None and isinstance(entry[0], Receiver):
-            self._arrived.append(row)
-        else:
-            self.received(row)
+        entry = self._pending.pop(row[0], None)
+        if entry is None:  # its time was over
+            return
+        waiter = entry[0]
+        if isinstance(waiter, Receiver):
+            self._arrived.append((waiter, row))
+        elif not waiter.done():
+            _end(waiter, row)
 
     def flush(self) -> None:
         """Tell the receivers, now that the drain is over and the disk at work."""
         if not self._arrived:
             return
-        rows, self._arrived = self._arrived, []
-        pending = self._pending
-        for row in rows:
-            entry = pending.pop(row[0], None)
-            if entry is None:  # its time was over
-                continue
+        arrived, self._arrived = self._arrived, []
+        for waiter, row in arrived:
             if row[1] == OK:
-                entry[0].set_result(row[2:])
+                waiter.set_result(row[2:])
             else:
-                entry[0].set_exception(error_of(row))
+                waiter.set_exception(error_of(row))
 
     def ready(self, wake: Callable[[], None]) -> bool:
         """Replies are handed over, not queued."""
         return True
+
+    def lose(self, reason: str) -> None:
+        self.flush()  # they have come
+        super().lose(reason)
 
     def close(self) -> None:
         """Let go of the node, too: it must be able to close its DBs while callers keep this."""

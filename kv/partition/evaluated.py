@@ -108,9 +108,10 @@ class Evaluated:
         open_ = self.open
         if open_.laid or open_.gone or self._flying_chunks or self._mirror.apart.locks:
             return self._lock_or_chunk(key)
-        for changed in (open_.locks, self._flying_locks):
-            if key in changed:
-                return changed[key]
+        if open_.locks or self._flying_locks:
+            for changed in (open_.locks, self._flying_locks):
+                if key in changed:
+                    return changed[key]
         return self._mirror.by_key.get(key)
 
     def _lock_or_chunk(self, key: bytes) -> Lock | None:

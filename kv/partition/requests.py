@@ -155,14 +155,16 @@ def plain(r: list[Any]) -> bool:
             and r[6] == 0
             and r[7] is None
         )
+    if len(r) != 9:
+        return False
+    _, _, _, _, _, key, value, cond, ttl_ms = r
     return (
-        len(r) == 9
-        and type(r[5]) is bytes
-        and PREFIX_BYTES <= len(r[5]) <= KEY_BYTES_MAX
-        and type(r[6]) is bytes
-        and len(r[6]) <= VALUE_BYTES_MAX
-        and (r[7] is None or (type(r[7]) is int and 0 <= r[7] <= MAX))
-        and r[8] == 0
+        type(key) is bytes
+        and type(value) is bytes
+        and (cond is None or (type(cond) is int and 0 <= cond <= MAX))
+        and ttl_ms == 0
+        and PREFIX_BYTES <= len(key) <= KEY_BYTES_MAX
+        and len(value) <= VALUE_BYTES_MAX
     )
 
 

@@ -5,7 +5,6 @@ Values of sequences are reserved before a run and handed out in it; what is left
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
 
 
-_NOTHING: Final[dict[str, deque[int]]] = {}  # never changed
+_NOTHING: Final[dict[str, list[int]]] = {}  # never changed
 
 
 class Numbers:
@@ -30,20 +29,19 @@ class Numbers:
     __slots__ = ("_currvals", "_left")
 
     def __init__(self, currvals: dict[str, int]) -> None:
-        self._left = _NOTHING  # nearly all statements take none
+        self._left = _NOTHING  # the next one last; nearly all statements take none
         self._currvals = currvals
 
     def left(self, name: str) -> int:
         return len(self._left.get(name, ()))
 
     def add(self, name: str, values: Sequence[int]) -> None:
-        left = self._left.get(name)
+        if len(values) > 1:
+            values = values[::-1]
         if self._left is _NOTHING:
-            self._left = {name: deque(values)}
-        elif left is None:
-            self._left[name] = deque(values)
+            self._left = {name: [*values]}
         else:
-            left.extend(values)
+            self._left[name] = [*values, *self._left.get(name, ())]
 
     def nextval(self, name: str) -> int:
         left = self._left.get(name)
@@ -54,7 +52,7 @@ class Numbers:
                 "supported",
                 hint="Defaults, VALUES, SET and a SELECT without FROM take numbers.",
             )
-        value = left.popleft()
+        value = left.pop()
         self._currvals[name] = value
         self._currvals[""] = value  # of lastval()
         return value

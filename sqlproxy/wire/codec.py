@@ -149,23 +149,24 @@ class Decoder:
         Parse before, and nothing else. It stays here: `skip` takes it.
         """
         data, first = self._data, self._at
-        if self._chunks or self._skipped is not None or len(data) - first < _CYCLE_BYTES_MIN:
+        size = len(data) - first
+        if size < _CYCLE_BYTES_MIN or self._chunks or self._skipped is not None:
             return None
         at, parse = first, b""
         kind, length = _HEAD.unpack_from(data, at)
-        if kind == PARSE and 8 <= length <= len(data) - at - _CYCLE_BYTES_MIN:
+        if kind == PARSE and 8 <= length <= size - _CYCLE_BYTES_MIN:
             parse = data[at + 5 : at + 1 + length]
             at += 1 + length
             kind, length = _HEAD.unpack_from(data, at)
-        if kind != BIND or not 4 <= length <= _LENGTH_MAX[BIND] or data[at + 5]:
+        if kind != BIND:
             return None
         rest = at + 1 + length
-        left = len(data) - rest
-        if left == len(_DESCRIBED) and data.endswith(_DESCRIBED):
-            return _named(Cycle, (parse, data[at + 5 : rest], True, len(data) - first))
-        if left == len(_EXECUTED) and data.endswith(_EXECUTED):
-            return _named(Cycle, (parse, data[at + 5 : rest], False, len(data) - first))
-        return None
+        described = data.endswith(_DESCRIBED)
+        if rest + len(_DESCRIBED if described else _EXECUTED) != len(data):
+            return None
+        if not (described or data.endswith(_EXECUTED)) or length < 4 or data[at + 5]:
+            return None
+        return _named(Cycle, (parse, data[at + 5 : rest], described, size))
 
     def skip(self, size: int) -> bool:
         """So many bytes, which are here, have been worked on. Whether there are more."""
