@@ -27,6 +27,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
@@ -73,10 +74,12 @@ class IndexCodec:
         self._ids = list(index.column_ids)
         self._include_ids = list(index.include)
         self._encoders: list[keys.EncodeNull] = []
+        self._bare: list[keys.Encode | None] = []  # of columns without a NULL
         self._decoders: list[keys.Decode] = []
         for part, column in zip(index.columns, self.columns, strict=True):
             kind, way = column.resolved, (part.descending, part.nulls_first)
             self._encoders.append(keys.component(kind, descending=way[0], nulls_first=way[1]))
+            self._bare.append(None if part.descending else keys.encoder_of(kind))
             self._decoders.append(keys.component_out(kind, descending=way[0], nulls_first=way[1]))
         key = table.key_columns
         self._key_ids = [column.id for column in key]
@@ -136,6 +139,42 @@ class IndexCodec:
             )
         body += [slots[number] for number in self._include_ids]
         return self._checked(head, rows.encode_msgpack(body))
+
+    def entries_of(self, many: Sequence[Sequence[Any]]) -> tuple[list[bytes], list[bytes]]:
+        """`entry_of` of many rows, column by column: keys and values. Raises TooLarge."""
+        columns: list[tuple[Any, ...]] = list(zip(*many, strict=True))
+        if not columns:
+            return [], []
+        indexed = [columns[number] for number in self._ids]
+        with_null = [None in values for values in indexed]
+        if self.unique and any(with_null):
+            found = [self.entry_of(slots) for slots in many]
+            return [key for key, _ in found], [value for _, value in found]
+        parts = [
+            list(map(encode if null or bare is None else bare, values))
+            for encode, bare, values, null in zip(
+                self._encoders, self._bare, indexed, with_null, strict=True
+            )
+        ]
+        kept = [columns[number] for number in self._include_ids]
+        key = [columns[number] for number in self._key_ids]
+        if self.unique:
+            kept = key + kept
+        else:
+            parts += [
+                list(map(encode, values))
+                for encode, values in zip(self._key_encoders, key, strict=True)
+            ]
+        keys_ = parts[0] if len(parts) == 1 else list(map(b"".join, zip(*parts, strict=True)))
+        if kept:
+            rows_ = zip(repeat(ENTRY_FORMAT), *kept, strict=False)
+            values_ = list(map(rows.encode_msgpack, rows_))
+        else:
+            values_ = [rows.encode_msgpack([ENTRY_FORMAT])] * len(keys_)
+        if max(map(len, keys_)) > KEY_BYTES_MAX or max(map(len, values_)) > VALUE_BYTES_MAX:
+            for entry in zip(keys_, values_, strict=True):
+                self._checked(*entry)
+        return keys_, values_
 
     def prefix(self, values: Sequence[Any]) -> bytes:
         """What every entry begins with whose first indexed columns are `values` (user form; None

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final
 
@@ -230,16 +229,12 @@ class RowCodec:
 
     def decode_rows(self, keys: Sequence[bytes], values: Sequence[bytes]) -> list[Row]:
         """`decode_row` of many rows, column by column. `keys` are what errors name."""
-        found: list[list[Any]] = []
         if not values:
             return []
-        if self._dense and self.table.columns:
-            with suppress(msgspec.DecodeError):
-                # as one array of them all: a third less than a call for each
-                found = _decode_many(_ARRAY32 + u32(len(values)) + b"".join(values))
-        if len(found) != len(values) or not all(
-            len(row) == self.slots and row[0] == ROW_FORMAT for row in found
-        ):
+        dense = self._dense and self.table.columns
+        # as one array of them all: a third less than a call for each
+        found = self.decode_many(values) if dense else None
+        if found is None:
             # of another version of the descriptor, or damaged, which this finds and names
             return [self.decode_row(k, v) for k, v in zip(keys, values, strict=True)]
         columns: list[Any] = list(zip(*found, strict=True))[1:]
@@ -267,6 +262,18 @@ class RowCodec:
                     found[column] = default
         elif len(found) > self.slots:
             del found[self.slots :]  # columns that this version of the descriptor does not know
+        return found
+
+    def decode_many(self, values: Sequence[bytes]) -> list[list[Any]] | None:
+        """`decode_slots` of many rows at once. None: one of them is of another version of the
+        descriptor, or damaged, which `decode_slots` fills in, or names.
+        """
+        try:
+            found = _decode_many(_ARRAY32 + u32(len(values)) + b"".join(values))
+        except msgspec.DecodeError:
+            return None
+        if not all(len(row) == self.slots and row[0] == ROW_FORMAT for row in found):
+            return None
         return found
 
     # -- helpers

@@ -82,18 +82,33 @@ def hold(txn: Holder, found: Found) -> None:
 
 def entries(table: Table, index: Index, found: Found) -> dict[bytes, bytes]:
     """What the index says of these rows, by storage key. Raises KvorumError (23505)."""
+    keys = [key[_PREFIX:] for key, _, _ in found]
+    return entries_of(table, index, [value for _, value, _ in found], keys)
+
+
+def entries_of(
+    table: Table, index: Index, values: Sequence[bytes], keys: Sequence[bytes] = ()
+) -> dict[bytes, bytes]:
+    """The same of values of rows; their user keys, if they are given, are what errors name. Raises
+    KvorumError (23505), Corruption.
+    """
     codec, row_codec = index_codec(table, index), rows.codec(table)
+    many = row_codec.decode_many(values)
+    if many is None:
+        named = keys or [b""] * len(values)
+        many = list(map(row_codec.decode_slots, named, values))
+    if index.where:
+        many = [slots for slots in many if _holds(codec, slots)]
     prefix = table_prefix(index.id)
-    wanted: dict[bytes, bytes] = {}
-    for key, value, _ in found:
-        slots = row_codec.decode_slots(key[_PREFIX:], value)
-        if index.where and not _holds(codec, slots):
-            continue
-        at, entry = codec.entry_of(slots)
-        if at in wanted:
-            raise duplicated(codec, at)
-        wanted[at] = entry
-    return {prefix + at: entry for at, entry in wanted.items()}
+    at, made = codec.entries_of(many)
+    wanted = dict(zip(map(prefix.__add__, at), made, strict=True))
+    if len(wanted) < len(at):
+        seen: set[bytes] = set()
+        for key in at:
+            if key in seen:
+                raise duplicated(codec, key)
+            seen.add(key)
+    return wanted
 
 
 def _holds(codec: IndexCodec, slots: Sequence[Any]) -> bool:

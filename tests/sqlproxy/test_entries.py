@@ -83,6 +83,47 @@ def test_p7_nulls_in_every_column_come_back(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
+def test_p6_entries_of_many_rows_are_those_of_each(data: st.DataObject) -> None:
+    """A new index is filled many rows at a time: writers would not find the entries to remove."""
+    kinds = data.draw(st.lists(st.sampled_from(ORDERED), min_size=1, max_size=3))
+    columns = [(f"c{i}", kind) for i, kind in enumerate(kinds)]
+    t = table(("id", "int8"), ("name", "text"), *columns, key=("name", "id"))
+    parts = [IndexColumn(i + 3, data.draw(st.booleans()), data.draw(st.booleans()))
+             for i in range(len(kinds))]  # fmt: skip
+    include = data.draw(st.sampled_from([(), (1,), (len(kinds) + 2, 2)]))
+    one = index(*parts, unique=data.draw(st.booleans()), include=include)
+    nulls = data.draw(st.booleans())
+    cells = [(st.none() | VALUES[kind]) if nulls else VALUES[kind] for kind in kinds]
+    made = data.draw(st.lists(st.tuples(VALUES["int8"], st.text(max_size=3), *cells), max_size=8))
+    codec, row_codec = index_codec(t, one), rows.codec(t)
+    stored = [row_codec.encode_row(row) for row in made]
+    many = row_codec.decode_many([value for _, value in stored])
+    assert many == [row_codec.decode_slots(*row) for row in stored]
+    each = [codec.entry_of(slots) for slots in many]
+    assert codec.entries_of(many) == ([key for key, _ in each], [value for _, value in each])
+
+
+def test_p6_what_is_too_long_or_of_another_version_is_found_among_many() -> None:
+    """An entry that cannot be would be refused by the store, without the index's name; and rows
+    from before a column was added would be read as if they had it.
+    """
+    t = table(("id", "int4"), ("a", "text"))
+    codec, row_codec = index_codec(t, index(IndexColumn(2))), rows.codec(t)
+    values = [row_codec.encode_row((n, "x" * n))[1] for n in (1, KEY_BYTES_MAX)]
+    with pytest.raises(TooLarge, match="t_idx"):
+        codec.entries_of(row_codec.decode_many(values))
+    short = msgspec.msgpack.encode([1, 7])
+    for other in (
+        short,
+        msgspec.msgpack.encode([1, 7, "x", "y"]),
+        b"\x93\x02\x07\xc0",
+        b"\x93",
+        b"",
+    ):
+        assert row_codec.decode_many([values[0], other]) is None
+
+
+@given(data=st.data())
 def test_c3_entries_are_in_the_order_of_the_index(data: st.DataObject) -> None:
     """DESC and NULLS FIRST are bytes: in the wrong order, ORDER BY by an index would lie."""
     parts = tuple(
