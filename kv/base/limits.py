@@ -547,14 +547,14 @@ SQL_LEAVE_MS: Final = 60_000  # a proxy that nobody asks signs off
 SQL_NOTICE_MS_FIRST: Final = 2_000  # who waits for a definition is told then where it is …
 SQL_NOTICE_MS: Final = 5_000  # … and so often from then on
 SQL_BACKFILL_ROWS: Final = 2_000  # of one step of CREATE INDEX, …
-SQL_SLICE_ROWS: Final = 96  # … done in slices of so many: about a millisecond in one go, …
+SQL_SLICE_ROWS: Final = 96  # … done in slices of so many: each part about half a millisecond, …
 SQL_SLICE_ROWS_MAX: Final = 250  # … or of so many, while nobody else uses the loop
 SQL_SLICES_IN_FLIGHT: Final = 4  # … of which so many are under way at once
 SQL_PARTS_MAX: Final = 1_000  # that one ALTER TABLE adds, each by a procedure of its own
 SQL_ACTIVITY_CHARS: Final = 1_024  # of a statement, in pg_stat_activity and behind its end
 SQL_FILL_ROWS: Final = 250  # of a step of another change that reads all rows
 SQL_BACKFILL_ROWS_MIN: Final = 8  # of both, where they meet conflicts again and again
-SQL_REST_MS_MAX: Final = 50  # between the beginnings of two slices, on a node that others use
+SQL_REST_MS_MAX: Final = 50  # of the rests in one slice, on a node that others use
 
 assert KEY_BYTES_MAX + VALUE_BYTES_MAX < BATCH_BYTES_MAX, "one record must fit a batch"
 assert TRANSFER_BLOCK_BYTES + SCAN_PAGE_BYTES_MAX + VALUE_BYTES_MAX < TRANSFER_BLOCK_RAW_MAX // 2

@@ -1,26 +1,31 @@
-"""A step's rows of a backfill, cut into slices, several of which are under way at once.
+"""A step's rows of a backfill, cut into slices.
 
 A slice (`sqlproxy.change.backfill`) reads rows, which says where the next one begins, and writes
-their entries as of that snapshot, or where that may not be in a transaction. What it waits for most
-is the disk, so others work meanwhile. A step is done when all of its slices are: its cursor never
-passes a row that has no entry.
+their entries as of that snapshot, or where that may not be in a transaction. A step is done when
+all of its slices are: its cursor never passes a row that has no entry.
 
-Invariants (docs/decisions/1063, 1072)
+While nobody else uses the loop, several slices are under way at once, as each waits for the disk
+most of the time. Beside others there is one, and a rest, longer than a statement takes, between its
+parts: rows are read, entries made, sent and logged, applied. Who reads a row meanwhile waits for
+one part, not for all of them.
+
+Invariants (docs/decisions/1063, 1072, 1146)
   * every key between a step's start and where the next one goes on is in the range of one slice,
     however often that runs again and whatever came into it meanwhile;
-  * while others use the loop, slices are small, and as much begins as leaves them most of it;
+  * while others use the loop, slices are small, one part of one slice is done at a time, and as
+    many are as leave others most of the loop;
   * else slices are large and nothing waits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Final, Protocol, TypeVar
 
-from kv.base.errors import ConditionFailed, KvorumError
+from kv.base.errors import ConditionFailed, Corruption, KvorumError
 from kv.base.keys import table_range
 from kv.base.limits import (
     LOOP_LOOK_MS,
@@ -31,7 +36,7 @@ from kv.base.limits import (
     SQL_SLICES_IN_FLIGHT,
 )
 from kv.base.ports import Timers
-from sqlproxy.change.backfill import entries, fewer, hold, lacking, put_entries
+from sqlproxy.change.backfill import entries, entries_of, fewer, hold, lacking, put_entries
 from sqlproxy.schema import Index, Table
 from txn.results import ScanPage
 from txn.transaction import Transaction
@@ -41,8 +46,9 @@ T = TypeVar("T")
 
 _LOOKS: Final = 2  # in a row that find nobody, before a step has the loop for itself, …
 _LOOKS_MAX: Final = 10  # … of so many
-_WHOLE: Final = 6.0  # what a slice costs the loop, measured, by what it takes to make its entries
-_SHARE: Final = 0.15  # of the loop, beside others
+_WHOLE: Final = 10.0  # what a slice costs the loop, measured, by what it takes to make its entries
+_SHARE: Final = 0.1  # of the loop, beside others
+_RESTS: Final = 3  # in a slice: rows were read, entries made, applied; a sync is one by itself
 
 
 class Store(Protocol):
@@ -62,8 +68,8 @@ class Store(Protocol):
 
 
 class Pace:
-    """How many rows a slice has, and when the next one begins. `loop_s`: seconds that the loop has
-    used of a processor. `tries`: how often the step was begun in vain.
+    """How many rows a slice has, and when the next part of one begins. `loop_s`: seconds that the
+    loop has used of a processor. `tries`: how often the step was begun in vain.
     """
 
     def __init__(self, timers: Timers, loop_s: Callable[[], float], tries: int) -> None:
@@ -71,6 +77,7 @@ class Pace:
         self._tries = tries
         self._due = timers.monotonic()
         self._began = 0.0
+        self._rest_s = SQL_REST_MS_MAX / 1000 / _RESTS  # … until a slice was measured
         self.busy = True
 
     @property
@@ -95,12 +102,16 @@ class Pace:
 
     def made(self) -> None:
         """… and are made, in one go."""
-        rest_s = (self._loop_s() - self._began) * _WHOLE / _SHARE
-        rest_s = min(rest_s, SQL_REST_MS_MAX / 1000)
-        self._due = max(self._due, self._timers.monotonic()) + rest_s
+        slice_s = (self._loop_s() - self._began) * _WHOLE
+        self._rest_s = min(slice_s / _SHARE, SQL_REST_MS_MAX / 1000) / _RESTS
+        self.rests()
+
+    def rests(self) -> None:
+        """A part of a slice is done: the next one has to wait."""
+        self._due = self._timers.monotonic() + self._rest_s
 
     async def turn(self) -> None:
-        """Wait until the next slice may begin."""
+        """Wait until the next part of a slice may begin."""
         if self.busy and (left := self._due - self._timers.monotonic()) > 0:
             await sleep(self._timers, left)
 
@@ -157,7 +168,6 @@ class _Filling:
             await self._cutting.acquire()
             cut = _Cut(self._cutting)
             try:
-                await self._pace.turn()
                 if self.at is None or self.errors or self.count >= SQL_BACKFILL_ROWS:
                     return
                 await self._slice(self.at, cut)
@@ -173,52 +183,76 @@ class _Filling:
             return
         fill = self._ingest
         while at is not None and at != cut.end:
+            await self._pace.turn()
             try:
-                at = (await self._store.run(partial(fill, at, cut))).resume
+                at = await self._store.run(partial(fill, at, cut))
             except ConditionFailed:  # of a unique index: a key may be another row's
                 fill = self._put
+            except Corruption:
+                if fill == self._put:
+                    raise
+                fill = self._put  # it has the rows' keys, and says which one is damaged
+            self._pace.rests()
 
     async def _has_all(self, at: bytes, cut: _Cut) -> bool:
         """Whether all rows of the slice had their entries."""
-        _found, wanted = await self._read(at, cut, partial(self._store.scan, at=self._as_of))
-        there, _ = await self._store.multi_get(list(wanted), self._as_of) if wanted else ([], 0)
-        whole = not lacking(self._table, self._index, wanted, there)
-        self.whole = self.whole and whole
-        return whole
-
-    async def _ingest(self, at: bytes, cut: _Cut, t: Transaction) -> ScanPage:
-        """Entries as of the snapshot. Raises ConditionFailed: no word of who has a unique key."""
-        found, wanted = await self._read(at, cut, t.scan)
-        if wanted:
-            keys = sorted(wanted)
-            values = [wanted[key] for key in keys]
-            await self._store.ingest(keys, values, at=t.start_ts, unique=self._index.unique)
-        return found
-
-    async def _put(self, at: bytes, cut: _Cut, t: Transaction) -> ScanPage:
-        """Entries in a transaction, held to what it read."""
-        found, wanted = await self._read(at, cut, t.scan)
-        if found.items:
-            hold(t, found.items)
-            await put_entries(t, self._table, self._index, wanted)
-        return found
-
-    async def _read(
-        self, at: bytes, cut: _Cut, scan: Callable[..., Awaitable[ScanPage]]
-    ) -> tuple[ScanPage, Mapping[bytes, bytes]]:
-        """Rows, and their entries."""
-        found = await scan(at, cut.end or self._end, limit=self._pace.rows)
-        if not cut.end:  # the first look; a run behind a conflict stays in its range
-            cut.end = found.resume or self._end
-            self.at = found.resume
-            self.count += len(found.items)
-            cut.release()
+        await self._pace.turn()
+        end, rows = cut.end or self._end, self._pace.rows
+        found = await self._store.scan(at, end, limit=rows, at=self._as_of)
+        await self._found(cut, len(found.items), found.resume)
         if not found.items:
-            return found, {}
+            return True
         self._pace.begins()
         wanted = entries(self._table, self._index, found.items)
         self._pace.made()
-        return found, wanted
+        await self._pace.turn()
+        there, _ = await self._store.multi_get(list(wanted), self._as_of) if wanted else ([], 0)
+        whole = not lacking(self._table, self._index, wanted, there)
+        self.whole = self.whole and whole
+        self._pace.rests()
+        return whole
+
+    async def _ingest(self, at: bytes, cut: _Cut, t: Transaction) -> bytes | None:
+        """Entries as of the snapshot. Raises ConditionFailed: no word of who has a unique key."""
+        found = await t.scan_values(at, cut.end or self._end, limit=self._pace.rows)
+        assert found is not None, "it wrote nothing itself"
+        values, resume = found
+        await self._found(cut, len(values), resume)
+        self._pace.begins()
+        wanted = entries_of(self._table, self._index, values)
+        keys = sorted(wanted)
+        made = [wanted[key] for key in keys]
+        self._pace.made()
+        await self._pace.turn()
+        if keys:
+            await self._store.ingest(keys, made, at=t.start_ts, unique=self._index.unique)
+        return resume
+
+    async def _put(self, at: bytes, cut: _Cut, t: Transaction) -> bytes | None:
+        """Entries in a transaction, held to what it read."""
+        found = await t.scan(at, cut.end or self._end, limit=self._pace.rows)
+        await self._found(cut, len(found.items), found.resume)
+        if found.items:
+            hold(t, found.items)
+            self._pace.begins()
+            wanted = entries(self._table, self._index, found.items)
+            self._pace.made()
+            await self._pace.turn()
+            await put_entries(t, self._table, self._index, wanted)
+        return found.resume
+
+    async def _found(self, cut: _Cut, count: int, resume: bytes | None) -> None:
+        """Rows were read. The first look of a slice says where it ends; a run behind a conflict
+        stays in its range.
+        """
+        if not cut.end:
+            cut.end = resume or self._end
+            self.at = resume
+            self.count += count
+            if not self._pace.busy:
+                cut.release()
+        self._pace.rests()
+        await self._pace.turn()
 
 
 class _Cut:

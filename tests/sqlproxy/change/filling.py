@@ -117,6 +117,7 @@ class Filled:
         self.numbers = NUMBERS  # of rows that no other one has
         self.done = self.refused = 0
         self.stop = False
+        self.made_s = 0.0
         self.dead: list[TxnClient] = []
 
     def number(self) -> int | None:
@@ -203,6 +204,11 @@ class Filled:
                 pass
         self.writer.update(t, old, (at, u, b))
 
+    def used(self) -> float:
+        """Seconds that the loop used: all of them, and entries took up to half a millisecond."""
+        self.made_s += self.chance.random() * 0.000_5
+        return self.loop.time() + self.made_s
+
     async def fill(self, client: TxnClient) -> bool:
         """All steps of the backfill. False: a unique index is refused."""
         as_of, whole = 0, False
@@ -221,8 +227,9 @@ class Filled:
         """Once from the first row to the last. `as_of`: of a check; whether all had entries."""
         at: bytes | None = table_range(self.table.id)[0]
         all_whole = True
+        beside = self.chance.random() < 0.5  # others use the loop: part by part, with rests
         while at is not None:
-            pace = slices.Pace(LoopTimers(self.loop), float, 0)
+            pace = slices.Pace(LoopTimers(self.loop), self.used if beside else float, 0)
             of = (client, pace, self.table, self.index, at)
             try:
                 if as_of:

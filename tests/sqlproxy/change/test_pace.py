@@ -7,12 +7,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeVar, cast
 
 import pytest
 
 from kv.base.adapters import LoopTimers
-from kv.base.errors import ConditionFailed, InvalidArgument
+from kv.base.errors import ConditionFailed, Corruption, InvalidArgument
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import (
@@ -61,7 +62,14 @@ class Txn:
         self.written: dict[bytes, bytes] = {}
         self.held: list[tuple[bytes, bytes]] = []
 
+    async def scan_values(
+        self, start: bytes, end: bytes, *, limit: int
+    ) -> tuple[list[bytes], bytes | None]:
+        page = await self.scan(start, end, limit=limit)
+        return [value for _, value, _ in page.items], page.resume
+
     async def scan(self, start: bytes, end: bytes, *, limit: int) -> ScanPage:
+        self._shelf.parts.append(("read", asyncio.get_running_loop().time()))
         await asyncio.sleep(0)
         there = [(k, v, 1) for k, v in sorted(self._shelf.rows.items()) if start <= k < end]
         resume = there[limit - 1][0] + b"\0" if len(there) > limit else None
@@ -85,6 +93,7 @@ class Shelf:
         self.rows = dict(stored(n, n) for n in numbers)
         self.entries: dict[bytes, bytes] = {}
         self.scans: list[tuple[bytes, bytes, int]] = []
+        self.parts: list[tuple[str, float]] = []  # what was done when
         self.ingested: list[int] = []
         self.refuse: Callable[[Txn], bool] = lambda _t: False
         self.refusing: Callable[[], object] = lambda: None  # a unique key says something else
@@ -110,7 +119,9 @@ class Shelf:
     ) -> int:
         assert at == Txn.start_ts
         assert list(keys) == sorted(keys)
+        self.parts.append(("sent", asyncio.get_running_loop().time()))
         await asyncio.sleep(0.01)
+        self.parts.append(("applied", asyncio.get_running_loop().time()))
         there = [self.entries.get(key) for key in keys]
         if unique and any(old not in (None, new) for old, new in zip(there, values, strict=True)):
             self.refusing()
@@ -127,14 +138,23 @@ class Shelf:
 
 class Used:
     """The loop's seconds: each look at them finds that others took `share` of what passed, and
-    every second one that a slice's entries took `entries_s`.
+    that a slice's entries took `entries_s`, of which `shelf` is told.
     """
 
-    def __init__(self, loop: simloop.SimLoop, share: float, entries_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        loop: simloop.SimLoop,
+        share: float,
+        entries_s: float = 0.0,
+        shelf: Shelf | None = None,
+    ) -> None:
         self._loop, self._share, self._entries_s, self._made = loop, share, entries_s, 0.0
+        self._shelf = shelf
 
     def __call__(self) -> float:
         self._made += self._entries_s
+        if self._shelf is not None and self._shelf.parts and self._shelf.parts[-1][0] == "read":
+            self._shelf.parts.append(("made", self._loop.time()))
         return self._loop.time() * self._share + self._made
 
 
@@ -154,18 +174,25 @@ def test_q4_slices_are_large_while_nobody_else_is_there() -> None:
     simloop.run(main)
 
 
-def test_q4_slices_are_small_and_begin_one_after_the_other_beside_others() -> None:
-    """Readers beside CREATE INDEX would wait for large slices, one after the other."""
+def test_q4_slices_are_small_and_done_part_by_part_beside_others() -> None:
+    """Readers beside CREATE INDEX would wait for all parts of a slice, one behind the other; or for
+    one of each of several slices.
+    """
 
     async def main(loop: simloop.SimLoop) -> None:
         shelf = Shelf(range(500))
-        pace = Pace(LoopTimers(loop), Used(loop, 0.6, entries_s=0.000_1), 0)
+        pace = Pace(LoopTimers(loop), Used(loop, 0.6, entries_s=0.000_1, shelf=shelf), 0)
         assert await in_slices(shelf, pace, TABLE, PLAIN, START) == (500, None)
         assert pace.busy
         assert {rows for _, _, rows in shelf.scans} == {SQL_SLICE_ROWS, 500 % SQL_SLICE_ROWS}
         slices = -(-500 // SQL_SLICE_ROWS)
-        assert loop.time() > (slices - 1) * 0.000_1 * 6 / 0.15, "more than its share of the loop"
-        assert shelf.most > 1, "each would wait for the commit of the one before"
+        assert shelf.most == 1
+        assert [what for what, _ in shelf.parts] == ["read", "made", "sent", "applied"] * slices
+        rest_s = 0.000_1 * 10 / 0.1 / 3
+        for (before, at), (after, then) in pairwise(shelf.parts[2:]):
+            disk = before == "sent"  # what it takes is a rest, too
+            assert then - at == pytest.approx(0.01 if disk else rest_s, rel=0.01), (before, after)
+        assert loop.time() > (slices - 1) * 3 * rest_s, "more than its share of the loop"
         assert shelf.whole()
 
     simloop.run(main)
@@ -193,8 +220,26 @@ def test_q4_a_slow_machine_lets_a_backfill_rest_but_not_stand_still() -> None:
         pace = Pace(LoopTimers(loop), Used(loop, 0.6, entries_s=1.0), 0)
         pace.begins()
         pace.made()
-        await pace.turn()
+        for _ in range(3):
+            await pace.turn()
+            pace.rests()
         assert SQL_REST_MS_MAX <= loop.time() * 1000 < SQL_REST_MS_MAX + 5
+
+    simloop.run(main)
+
+
+def test_q4_a_damaged_row_is_named() -> None:
+    """Rows are read without their keys; who is told that one is damaged needs its key."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        shelf = Shelf(range(300))
+        damaged, _ = stored(120, 0)
+        shelf.rows[damaged] = b"\x91\x07"
+        pace = Pace(LoopTimers(loop), Used(loop, 0.02), 0)
+        with pytest.raises(Corruption) as refused:
+            await in_slices(shelf, pace, TABLE, PLAIN, START)
+        assert refused.value.details["key"] == damaged[4:]
+        assert shelf.running == 0
 
     simloop.run(main)
 
