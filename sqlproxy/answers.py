@@ -41,10 +41,14 @@ class Field:
     column: int = 0
 
 
+Fit = Callable[[Any], Any]  # raises SqlError
+
+
 @dataclass(frozen=True, slots=True)
 class CopyFormat:
     """The options of a COPY; `kind`: text, csv or binary. The wire reads and writes this format.
-    `table`: its name in the context of errors.
+    `table`: its name in the context of errors. `fits`: by column, what makes a value that was read
+    one of the column's type with its modifier, or says that it does not fit.
     """
 
     kind: Literal["text", "csv", "binary"] = "text"
@@ -60,6 +64,7 @@ class CopyFormat:
     force_null: frozenset[str] = frozenset()
     encoding: str = "UTF8"
     table: str = ""
+    fits: tuple[Fit | None, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.errors import BAD_COPY_FORMAT, LIMIT_EXCEEDED, SqlError
 from sqlproxy.pg import binary, text
-from sqlproxy.pg.copying_binary import quick_rows
+from sqlproxy.pg.copying_binary import fitting, quick_rows
 from sqlproxy.pg.copying_columns import Columns, columns_of, converters
 from sqlproxy.pg.style import Style
 
@@ -73,7 +73,10 @@ class _Lines:
     ) -> None:
         self._of = of
         self._names = [field.name for field in fields]
-        self._readers = [text.reader(field.oid, style, field.typmod) for field in fields]
+        self._readers = [
+            fitting(text.reader(field.oid, style, field.typmod), fit)
+            for field, fit in zip(fields, of.fits or (None,) * len(fields), strict=True)
+        ]
         self._piece_bytes_max = piece_bytes_max
         self._rest = b""
         self._line = 0  # number of the last line that was begun
@@ -82,7 +85,7 @@ class _Lines:
         self._newline = b""  # the first one says what all are
         self._strays = False  # there are others; they may stand where they are no data
         # Looked at by column where every cell is as it stands; a csv's options say otherwise.
-        self._convert = converters([field.oid for field in fields], self._readers)
+        self._convert = converters([(field.oid, field.typmod) for field in fields], self._readers)
         self._escape = "\\"
 
     def feed(self, data: bytes) -> list[Row]:
@@ -202,7 +205,7 @@ class _Lines:
                 )
 
     def _bad(self, message: str, line: str | None = None) -> SqlError:
-        shown = "" if line is None else f': "{line[:_SHOWN_CHARS]}"'
+        shown = "" if line is None else f': "{_shown(line)}"'
         return SqlError(BAD_COPY_FORMAT, message, where=self._where(self._line, shown))
 
     def _row(self, cells: Sequence[str | None], line: str) -> Row:
@@ -233,8 +236,12 @@ class _Lines:
                 if cell is not None:
                     read(cell)
             except SqlError:
-                return f', column {name}: "{(cell or "")[:_SHOWN_CHARS]}"'
+                return f', column {name}: "{_shown(cell or "")}"'
         return ""
+
+
+def _shown(value: str) -> str:
+    return value if len(value) <= _SHOWN_CHARS else f"{value[:_SHOWN_CHARS]}..."
 
 
 class _TextReader(_Lines):
@@ -447,8 +454,11 @@ class _BinaryReader:
     def __init__(self, of: CopyFormat, fields: Sequence[Field], piece_bytes_max: int) -> None:
         self._of = of
         self._names = [field.name for field in fields]
-        self._readers = [binary.reader(field.oid) for field in fields]
-        self._quick = quick_rows(tuple(field.oid for field in fields))
+        self._readers = [
+            fitting(binary.reader(field.oid), fit)
+            for field, fit in zip(fields, of.fits or (None,) * len(fields), strict=True)
+        ]
+        self._quick = quick_rows(tuple(field.oid for field in fields), of.fits)
         self._piece_bytes_max = piece_bytes_max
         self._rest = b""
         self._begun = False

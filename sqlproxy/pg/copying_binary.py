@@ -33,6 +33,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
+from sqlproxy.answers import Fit
 from sqlproxy.errors import SqlError
 from sqlproxy.pg import binary, oids
 
@@ -47,9 +48,16 @@ _FIXED: Final = {
 }
 
 
+def fitting(read: Callable[[Any], Any], fit: Fit | None) -> Callable[[Any], Any]:
+    """Reads a value and fits it into its column."""
+    return read if fit is None else lambda raw: fit(read(raw))
+
+
 @lru_cache(maxsize=256)
-def quick_rows(types: tuple[int, ...]) -> Quick:
-    """Appends rows of these OIDs to a list, from a place in the data on; where it stopped."""
+def quick_rows(types: tuple[int, ...], fits: tuple[Fit | None, ...] = ()) -> Quick:
+    """Appends rows of these OIDs to a list, from a place in the data on; where it stopped. `fits`:
+    as `CopyFormat` has them.
+    """
     names: dict[str, Any] = {
         "COUNT": struct.pack(">h", len(types)),
         "NULL": b"\xff\xff\xff\xff",
@@ -79,7 +87,7 @@ def quick_rows(types: tuple[int, ...]) -> Quick:
                 "            else: return start",
             ]
             continue
-        names[f"R{i}"] = binary.reader(oid)
+        names[f"R{i}"] = fitting(binary.reader(oid), fits[i] if fits else None)
         lines += [
             "            n = LENGTH(data, at)[0]; at += 4",
             f"            if n == -1: v{i} = None",

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from sqlproxy.errors import SqlError
@@ -96,13 +97,45 @@ _CONVERT: Final[dict[int, Convert]] = {
 }
 
 
-def converters(types: Sequence[int], readers: Sequence[Callable[[str], Any]]) -> list[Convert]:
-    """By the OIDs of the columns; `readers` are for all that has no fast way."""
+def _short(chars: int) -> Convert:
+    def convert(cells: list[str]) -> list[Any]:
+        if max(map(len, cells)) > chars:
+            raise ValueError
+        return cells
 
-    def each(read: Callable[[str], Any]) -> Convert:
+    return convert
+
+
+def _exact(typmod: int, read: Callable[[str], Any]) -> Convert:
+    """numeric(p, s) with all s digits behind the point: as it is read it is of its type; not -0."""
+    precision, scale = (typmod - 4) >> 16, (typmod - 4) & 0x7FF
+    if not 0 < scale < precision:
         return lambda cells: list(map(read, cells))
+    pattern = re.compile(
+        rf"(?:(?:-(?=[0.]*[1-9]))?\d{{1,{precision - scale}}}\.\d{{{scale}}}\n)*", re.ASCII
+    )
 
-    return [_CONVERT.get(oid) or each(read) for oid, read in zip(types, readers, strict=True)]
+    def convert(cells: list[str]) -> list[Any]:
+        if pattern.fullmatch("\n".join([*cells, ""])):
+            return list(map(Decimal, cells))
+        return list(map(read, cells))
+
+    return convert
+
+
+def converters(
+    types: Sequence[tuple[int, int]], readers: Sequence[Callable[[str], Any]]
+) -> list[Convert]:
+    """By OID and modifier of the columns; `readers` are for all that has no fast way."""
+
+    def one(oid: int, typmod: int, read: Callable[[str], Any]) -> Convert:
+        if oid == oids.VARCHAR and typmod >= 0:
+            return _short(typmod - 4)
+        if oid == oids.NUMERIC and typmod >= 0:
+            return _exact(typmod, read)
+        return _CONVERT.get(oid) or (lambda cells: list(map(read, cells)))
+
+    return [one(*of, read) for of, read in zip(types, readers, strict=True)]
 
 
 def columns_of(

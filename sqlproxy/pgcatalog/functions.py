@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sqlproxy.interval import every_fields
 from sqlproxy.pgcatalog import rights
 
 Spec = str | dict[int, str]
@@ -183,6 +184,17 @@ _SERIAL: Final = (
 )
 _ROLE: Final = "(SELECT z.rolname FROM k_pg_authid z WHERE z.oid = {0})"
 
+# ' year to month' for the fields of an interval's modifier; '' for all of them.
+INTERVAL_FIELDS: Final = (
+    "CASE {0} & 32767 "
+    + " ".join(f"WHEN {fields} THEN ' {text}'" for fields, text in every_fields())
+    + " ELSE '' END"
+)
+_INTERVAL_TYPE: Final = (
+    f"CASE WHEN {{1}} < 0 OR {INTERVAL_FIELDS.format('({1} >> 16)')} = '' THEN '' ELSE "
+    f"{INTERVAL_FIELDS.format('({1} >> 16)')} || CASE WHEN {{1}} & 65535 = 65535 THEN '' "
+    "ELSE '(' || ({1} & 65535) || ')' END END"
+)
 SCALAR: Final[dict[str, Spec]] = {
     **dict.fromkeys(_ALWAYS, TRUE),
     **dict.fromkeys(_NOTHING, "NULL"),
@@ -353,7 +365,10 @@ INFORMATION: Final[dict[str, tuple[str, str]]] = {
         "(SELECT list_position(z.indkey, {1}) FROM k_pg_index z WHERE z.indexrelid = {0})",
         "int4",
     ),
-    "_pg_interval_type": ("CASE WHEN {0} = 1186 THEN NULL END", "text"),
+    "_pg_interval_type": (
+        f"CASE WHEN {{0}} = 1186 THEN nullif(upper(ltrim({_INTERVAL_TYPE})), '') END",
+        "text",
+    ),
 }
 
 # What returns rows: DuckDB's text of a list, and the type of its elements.

@@ -6,22 +6,16 @@ from __future__ import annotations
 
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front.syntax import Node, at, strings
-from sqlproxy.interval import every_fields
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import kinds
 from sqlproxy.pgcatalog.calls import Calls
 from sqlproxy.pgcatalog.coercion import Coercion
-from sqlproxy.pgcatalog.functions import SCALAR
+from sqlproxy.pgcatalog.functions import INTERVAL_FIELDS, SCALAR
 from sqlproxy.pgcatalog.kinds import quoted
 from sqlproxy.pgcatalog.model import SIGNAL_SQL, Expr, Scope, Struct
 
 _TIMES = (oids.TIME, oids.TIMESTAMP, oids.TIMESTAMPTZ)
 _ARRAYS = ", ".join(str(of.array_oid) for of in oids.TYPES.values() if of.array_oid)
-_INTERVAL_FIELDS = (
-    "CASE {0} & 32767 "
-    + " ".join(f"WHEN {fields} THEN ' {text}'" for fields, text in every_fields())
-    + " ELSE '' END"
-)
 
 
 def _with_arrays(*types: int) -> str:
@@ -66,7 +60,7 @@ class Special:
             f"WHEN {typmod} >= 0 AND {oid} IN ({_with_arrays(*_TIMES)}) "
             f"THEN regexp_replace({base}, ' ', '(' || {typmod} || ') ') || {array} "
             f"WHEN {typmod} >= 0 AND {oid} IN ({_with_arrays(oids.INTERVAL)}) "
-            f"THEN {base} || {_INTERVAL_FIELDS.format(f'({typmod} >> 16)')} || CASE "
+            f"THEN {base} || {INTERVAL_FIELDS.format(f'({typmod} >> 16)')} || CASE "
             f"WHEN {typmod} & 65535 = 65535 THEN '' ELSE '(' || ({typmod} & 65535) || ')' END "
             f"|| {array} "
             f"WHEN {oid} = 1042 AND {typmod} IS NOT NULL THEN 'bpchar' "

@@ -38,3 +38,4 @@ select interval '3 5 hours', interval '3 5 h 2 minutes', interval '1 mon 3 5 hou
 select interval '3 5'
 select interval '3 5 minutes'
 select interval '2 3 5 hours'
+select column_name, interval_type, interval_precision, datetime_precision from information_schema.columns where table_name = 'moments' order by ordinal_position

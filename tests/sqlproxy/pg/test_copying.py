@@ -6,6 +6,8 @@ import contextlib
 import json
 import pathlib
 import struct
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 
 from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.errors import SqlError
+from sqlproxy.front.lengths import fitter
 from sqlproxy.pg import copying, copying_out, oids
+from sqlproxy.pg.copying_columns import Columns
 from sqlproxy.pg.style import DEFAULT
 
 GOLDEN: dict[str, Any] = json.loads(pathlib.Path(__file__).with_name("golden.json").read_text())
@@ -189,3 +193,69 @@ def test_binary_that_is_none_is_refused(data: bytes, words: str) -> None:
     with pytest.raises(SqlError, match=words) as caught:
         read(of_options("(format binary)"), data, 3)
     assert caught.value.sqlstate == "22P04"
+
+
+LENGTHS = [
+    Field("id", oids.INT4),
+    Field("a", oids.VARCHAR, 4 + 4),
+    Field("b", oids.BPCHAR, 3 + 4),
+    Field("n", oids.NUMERIC, (4 << 16) + 1 + 4),
+]
+
+
+def with_lengths(**options: Any) -> CopyFormat:
+    fits = tuple(None if f.typmod < 0 else fitter(f.oid, f.typmod, False) for f in LENGTHS)
+    return CopyFormat(table="t", fits=fits, **options)
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(
+    ("line", "state", "message", "where"),
+    [
+        ("7\tabcdef\tx\t1", "22001", "value too long for type character varying(4)",
+         'column a: "abcdef"'),
+        ("7\tabcd\twxyz\t1", "22001", "value too long for type character(3)", 'column b: "wxyz"'),
+        ("7\tabcd\txyz\t1234.5", "22003", "numeric field overflow", 'column n: "1234.5"'),
+        ("7\t" + "y" * 101 + "\tx\t1", "22001", "value too long for type character varying(4)",
+         'column a: "' + "y" * 100 + '..."'),
+    ],
+)  # fmt: skip
+def test_what_is_too_long_for_its_column_is_told_by_line(
+    line: str, state: str, message: str, where: str, many: bool
+) -> None:
+    """Who loads a file of a million lines would not learn which one is wrong; and how."""
+    good = "".join(f"{k}\tabcd  \tx\t1.25\n" for k in range(6))
+    data = (good + line + "\n" + good).encode()
+    reader = copying.reader(with_lengths(), LENGTHS, DEFAULT, LIMIT)
+    with pytest.raises(SqlError) as caught:
+        reader.feed_many(data) if many else reader.feed(data)
+    error = caught.value
+    assert (error.sqlstate, error.message) == (state, message)
+    assert error.where == f"COPY t, line 7, {where}"
+
+
+@pytest.mark.parametrize("size", [1, 50])
+def test_what_fits_is_cut_and_filled_as_by_insert(size: int) -> None:
+    """COPY would store other values than INSERT of the same text."""
+    wanted = (1, "abcd", "x  ", Decimal("1.3"))
+    reader = copying.reader(with_lengths(), LENGTHS, DEFAULT, LIMIT)
+    found = reader.feed_many(b"1\tabcd  \tx\t1.25\n" * size)
+    assert (found.rows() if isinstance(found, Columns) else found) == [wanted] * size
+    reader = copying.reader(with_lengths(), LENGTHS, DEFAULT, LIMIT)
+    found = reader.feed_many(b"1\tabcd\tx\t1.3\n" * size)
+    assert (found.rows() if isinstance(found, Columns) else found) == [wanted] * size
+
+
+def test_what_is_too_long_in_a_binary_copy_is_told_by_line() -> None:
+    """The line would be unknown, or the value be cut."""
+    fields = LENGTHS[:2]
+    of = with_lengths(kind="binary")
+    of = replace(of, fits=of.fits[:2])
+    write = copying_out.row_writer(of, fields, DEFAULT)
+    data = copying.HEADER + write((1, "abcd")) + write((2, "abc    ")) + write((3, "abcde"))
+    reader = copying.reader(of, fields, DEFAULT, LIMIT)
+    with pytest.raises(SqlError) as caught:
+        reader.feed(data)
+    assert caught.value.where == "COPY t, line 3, column a"
+    reader = copying.reader(of, fields, DEFAULT, LIMIT)
+    assert reader.feed(data[: -len(write((3, "abcde")))]) == [(1, "abcd"), (2, "abc ")]

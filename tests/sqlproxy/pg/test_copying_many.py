@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.errors import SqlError
+from sqlproxy.front.lengths import fitter
 from sqlproxy.pg import copying, copying_out, oids
 from sqlproxy.pg.copying_columns import Columns
 from sqlproxy.pg.style import DEFAULT
@@ -155,3 +156,15 @@ def test_what_is_wrong_behind_good_rows_names_its_line(body: bytes, words: str, 
         reader.feed(copying.HEADER + good + body)
     assert words in caught.value.message
     assert f"line {line}" in caught.value.where
+
+
+@pytest.mark.parametrize("cell", ["-0.00", "0.00", "-12.30", "00.10", "1.2", "7", "99.995", "1e1"])
+def test_numerics_of_a_scale_are_what_single_lines_are(cell: str) -> None:
+    """A column of prices would have other values, or other digits, where many came at once."""
+    fields = [Field("a", oids.NUMERIC, (5 << 16) + 2 + 4)]
+    of = CopyFormat(table="t", fits=(fitter(oids.NUMERIC, fields[0].typmod, False),))
+    data = f"{cell}\n".encode() * 40
+    many = copying.reader(of, fields, DEFAULT, 1 << 20).feed_many(data)
+    rows = many.rows() if isinstance(many, Columns) else many
+    single = copying.reader(of, fields, DEFAULT, 1 << 20).feed(data)
+    assert [str(value) for (value,) in rows] == [str(value) for (value,) in single]
