@@ -3,6 +3,8 @@ transaction of its own, and given out from memory.
 
     pool = SequencePool(run, timers)
     await pool.reserve(sequence, n)       -> n values, in order
+    await pool.some(sequence, n)            the same, fewer at its end; and of which run
+    pool.give_back(sequence, values, run)  what was not used of them
     await pool.set_value(sequence, v, …)     setval; what is left in memory is forgotten
     await pool.stand(sequence)             last_value, log_cnt, is_called
     pool.forget(sequence_id)                 after ALTER SEQUENCE, TRUNCATE … RESTART, DROP
@@ -64,6 +66,7 @@ class _Left:
     ahead: _Taken | None = None
     taking: asyncio.Task[None] | None = None  # makes `ahead`
     epoch: int = 0  # what is taken for an earlier one is not used
+    runs: int = 0  # that were begun or forgotten
     version: int = 0
     following: int = 0
     step: int = 1
@@ -89,9 +92,22 @@ class SequencePool:
         """The next `count` values. Raises SqlError (2200H: it is at its end; values that were
         taken before that are gaps), KvorumError.
         """
+        found, _ = await self._reserved(sequence, count, fewer=False)
+        return found
+
+    async def some(self, sequence: Sequence, count: int) -> tuple[list[int], int]:
+        """The same; at its end, or before it begins anew, those that are left, and none is an error
+        (2200H). With the number of the run that they end in, for `give_back`.
+        """
+        return await self._reserved(sequence, count, fewer=True)
+
+    async def _reserved(
+        self, sequence: Sequence, count: int, *, fewer: bool
+    ) -> tuple[list[int], int]:
         assert count >= 0
         left = self._of(sequence.id)
         found: list[int] = []
+        filled = False
         async with left.lock:
             if not self._good(sequence, left.version, left.taken_s):
                 left.count = 0
@@ -99,10 +115,46 @@ class SequencePool:
                 if not left.count and left.taking is not None:
                     await asyncio.wait([left.taking])
                 if not left.count and not self._go_on(left, sequence):
-                    await self._refill(left, sequence, count - len(found))
+                    if fewer and filled:
+                        break
+                    try:
+                        await self._refill(left, sequence, count - len(found))
+                    except SqlError:
+                        if found and fewer:
+                            break
+                        raise
+                    filled = True
                 found += _some(left, count - len(found))
         self._look_ahead(left, sequence)
-        return found
+        return found, left.runs
+
+    def take_back(self, sequence: Sequence, values: list[int]) -> None:
+        """What `at_once` just gave was not used."""
+        left = self._left.get(sequence.id)
+        if left is not None:
+            self.give_back(sequence, values, left.runs)
+
+    def give_back(self, sequence: Sequence, values: list[int], run: int) -> None:
+        """Values of `some` that nobody used, in order: they are given out next, unless somebody
+        took others since, or the run is not the last one any more. Then they are a gap, and so are
+        those of runs before the last two.
+        """
+        left = self._left.get(sequence.id)
+        if left is None or left.lock.locked() or left.runs != run:
+            return
+        if not values or not self._good(sequence, left.version, left.taken_s):
+            return
+        if values[-1] + left.step != left.following:
+            return
+        for value in reversed(values):
+            if value + left.step != left.following and left.count:
+                # it was another run, or the sequence began anew: what is here comes behind it
+                if left.ahead is not None or left.taking is not None:
+                    return
+                behind = sequences.Run(left.following, left.step, left.count)
+                left.ahead = _Taken(behind, left.version, left.taken_s)
+                left.count = 0
+            left.following, left.count = value, left.count + 1
 
     def at_once(self, sequence: Sequence, count: int) -> list[int] | None:
         """The same, if that many are in memory and nobody else is taking any."""
@@ -147,6 +199,7 @@ class SequencePool:
         left.following, left.step, left.count = run.first, run.step, run.size
         left.size, left.version = min(run.size, SEQUENCE_RUN_MAX), taken.version
         left.taken_s = taken.taken_s
+        left.runs += 1
 
     def _go_on(self, left: _Left, sequence: Sequence) -> bool:
         """Use what was taken ahead."""
@@ -228,6 +281,7 @@ class SequencePool:
     def _drop(left: _Left) -> None:
         left.count, left.ahead = 0, None
         left.epoch += 1
+        left.runs += 1
 
     def _of(self, number: int) -> _Left:
         left = self._left.get(number)

@@ -211,12 +211,12 @@ class Loader:
         """Numbers for defaults; those of rows that are refused are gaps, as in PostgreSQL."""
         assert self._writer is not None
         rules: Rules = self._writer.rules
-        if not rules.taken:
+        if not (rules.taken or rules.perhaps):
             return
         wanted: Counter[str] = Counter()
         for row in rows:
             given = {place for place, value in enumerate(row) if value is not _MISSING}
-            wanted += rules.numbers(given)
+            wanted += rules.numbers(given, most=True)
         for name, count in sorted(wanted.items()):
             sequence = self._declared.numbering(name)
             have = self._numbers.setdefault(name, [])

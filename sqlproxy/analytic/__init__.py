@@ -1,7 +1,6 @@
 """Joins, aggregates and large sorts: DuckDB over the rows that one transaction sees.
 
     forms       how values of PostgreSQL's types are held in DuckDB and Arrow, and back. Pure.
-    folding     bound expressions taken apart and rebuilt. Pure.
     expressions a bound expression → DuckDB SQL, or a Python function that DuckDB calls
     functions   the Python functions that DuckDB calls
     aggregates  aggregates and window functions → DuckDB SQL

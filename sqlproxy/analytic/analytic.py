@@ -12,7 +12,7 @@ from sqlproxy.analytic import changing
 from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.selects import Query, Selects
-from sqlproxy.analytic.sources import Loader, load
+from sqlproxy.analytic.sources import Loader, load, table_of
 from sqlproxy.answers import Row
 from sqlproxy.errors import unsupported
 from sqlproxy.fast.access import Access
@@ -68,6 +68,8 @@ class DuckAnalytic:
         loaders = [Loader(source, self._engine.directory) for source in selects.sources]
         try:
             tables: dict[str, pa.Table] = {}
+            for name, rows in selects.known.items():
+                tables[name] = await self._engine.in_thread(table_of, rows)
             for source, loader in zip(selects.sources, loaders, strict=True):
                 tables[source.name] = await load(
                     loader, reads, env, touched, self._engine.in_thread

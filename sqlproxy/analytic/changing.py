@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kv.base.limits import SQL_LOOKUP_ROWS
-from sqlproxy.analytic.folding import rebuilt
 from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.errors import CARDINALITY_VIOLATION, SqlError, unsupported
 from sqlproxy.fast.reading import Stored
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan, Work
 from sqlproxy.front.compiling import Fn, compile
 from sqlproxy.front.exprs import Column, Default, Expr, SubQuery, walk
+from sqlproxy.front.folding import rebuilt
 from sqlproxy.front.statements import (
     Assignment,
     Delete,

@@ -13,14 +13,13 @@ from typing import Any, Final, Protocol
 
 from sqlproxy import enums, keys
 from sqlproxy.analytic import forms
-from sqlproxy.analytic.folding import opaque, rebuilt, volatile
 from sqlproxy.analytic.forms import TEXT, decimal_of, held, literal
 from sqlproxy.analytic.functions import Functions, Shape
 from sqlproxy.analytic.json_keys import sort_key
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
 from sqlproxy.front.compiling import compile
-from sqlproxy.front.env import Env
+from sqlproxy.front.env import Env, Wanting
 from sqlproxy.front.exprs import (
     AnyAll,
     Call,
@@ -40,6 +39,7 @@ from sqlproxy.front.exprs import (
     SubQuery,
     walk,
 )
+from sqlproxy.front.folding import opaque, rebuilt, volatile
 
 INTS: Final = frozenset((r.INT2, r.INT4, r.INT8))
 _TEXTS: Final = frozenset((r.TEXT, r.VARCHAR, r.NAME))
@@ -182,8 +182,8 @@ class Expressions:
 
         probe = rebuilt(expr, replaced)
         compiled = compile(probe)
-        if compiled.sequences:
-            raise unsupported("nextval() in a join or an aggregate")
+        if compiled.numbered:
+            raise Wanting("")
         fn, env = compiled.fn, self._env
         result = Shape(expr.oid, _result(expr))
         shapes = tuple(one.shape for one in inputs)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlproxy.analytic.folding import opaque, volatile
 from sqlproxy.front.exprs import Column, Expr, walk
+from sqlproxy.front.folding import opaque, volatile
 from sqlproxy.front.statements import Select, TableItem
 from sqlproxy.front.syntax import Node, unwrap
 

@@ -28,6 +28,7 @@ from sqlproxy.errors import (
 from sqlproxy.fast.access import rejects_null
 from sqlproxy.front import registry as r
 from sqlproxy.front.env import Env
+from sqlproxy.front.expanding import expanded
 from sqlproxy.front.exprs import (
     Aggregate,
     Call,
@@ -46,6 +47,7 @@ from sqlproxy.front.statements import (
     FunctionItem,
     Item,
     JoinItem,
+    KnownItem,
     Select,
     SelectItem,
     TableItem,
@@ -99,12 +101,21 @@ class Source:
     keyed: bool = False  # its rows come with their storage keys, as column k
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows that were computed before, and how their columns are held."""
+
+    item: KnownItem
+    held: tuple[str, ...]
+
+
 class Selects:
     """Renders one statement."""
 
     def __init__(self, env: Env) -> None:
         self.env, self.functions = env, Functions()
         self.sources: list[Source] = []
+        self.known: dict[str, Rows] = {}  # that the statement has already, by name
         self._used: dict[str, tuple[Source, int]] = {}  # by the text of a column
         self._placed: dict[int, tuple[Source, str]] = {}  # by the id of the item
         self._frames: list[Frame] = []
@@ -234,6 +245,7 @@ class Selects:
         """Raises SqlError (0A000)."""
         if select.locking and (self._frames or not select.items):
             raise unsupported("FOR UPDATE inside a subquery")
+        select = expanded(select)
         frame = Frame()
         self._frames.append(frame)
         self._ctes.append({})
@@ -592,6 +604,8 @@ class Selects:
                 return self._derived(item, frame, Query(
                     f"SELECT {', '.join(f'o{i}' for i in range(len(known.columns)))} "
                     f"FROM {known.name}", known.columns))  # fmt: skip
+            case KnownItem():
+                return self._rows_of(item, frame)
             case JoinItem():
                 return self._join(item, frame, conditions)
             case FunctionItem():
@@ -634,6 +648,13 @@ class Selects:
         self._placed[id(item)] = (source, name)
         self._used.update((text, (source, i)) for i, text in enumerate(texts))
         return f"{source.name} AS {name}"
+
+    def _rows_of(self, item: KnownItem, frame: Frame) -> str:
+        name = self._name()
+        kinds = [held(column.oid, column.typmod) for column in item.columns]
+        self.known[f"k{name}"] = Rows(item, tuple(kinds))
+        self._enter(item, frame, [f"{name}.c{i}" for i in range(len(kinds))], kinds)
+        return f"k{name} AS {name}"
 
     def _join(self, item: JoinItem, frame: Frame, conditions: Sequence[Expr]) -> str:
         # Of the side of an outer join that need not match, a row left out comes back as NULLs. So

@@ -26,7 +26,7 @@ from kv.base.limits import (
 )
 from sqlproxy import arrow_pages, arrow_rows
 from sqlproxy.analytic.forms import array_of, arrow
-from sqlproxy.analytic.selects import Source
+from sqlproxy.analytic.selects import Rows, Source
 from sqlproxy.fast.access import Access, choose
 from sqlproxy.fast.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.front.env import Env
@@ -35,6 +35,16 @@ from sqlproxy.schema import Column, Table
 Items = Sequence[tuple[bytes, bytes, int]]
 _LENGTHS_BYTES: Final = 8  # of a key's and a record's
 _VALUES_PAGES: Final = 16  # where a page was not simple, so many are asked for as values
+
+
+def table_of(rows: Rows) -> pa.Table:
+    """Rows that were computed before. In a thread: they may be many."""
+    columns = list(zip(*rows.item.rows, strict=True)) or [()] * len(rows.held)
+    arrays = [
+        array_of(values, column.oid, kind)
+        for values, column, kind in zip(columns, rows.item.columns, rows.held, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
 
 
 class Loader:

@@ -66,7 +66,7 @@ async def fill(
             row = codec.decode_row(key[_PREFIX:], value)
             if generated or row[place] is None:
                 wanted.append(row)
-        env = await _env(t, ctx, declared, rules.numbers(), len(wanted), rng)
+        env = await _env(t, ctx, declared, rules.numbers(most=True), len(wanted), rng)
         for row in wanted:
             value = fn(row, env)
             if value is None and not column.nullable:

@@ -11,6 +11,7 @@ from sqlproxy.fast.rules import Row
 from sqlproxy.fast.sorting import sort_key, sortable
 from sqlproxy.front.compiling import Fn, compile
 from sqlproxy.front.env import Env
+from sqlproxy.front.numbered import takes
 from sqlproxy.front.statements import Select, SelectItem
 
 
@@ -20,6 +21,8 @@ def listing_plan(select: Select) -> ListingPlan | None:
     """
     inner = select if select.values is not None else _listed(select)
     if inner is None or inner.values is None or _more(select) or (inner.order and inner != select):
+        return None
+    if any(map(takes, (one.expr for one in select.order))):
         return None
     if not sortable(select.order) or inner.subqueries or select.subqueries:
         return None
@@ -60,6 +63,7 @@ class ListingPlan:
         self._rows: list[list[Fn]] = [[one.fn for one in row] for row in compiled]
         outer = [] if inner is select else [compile(target.expr) for target in select.targets]
         self._targets: list[Fn] = [one.fn for one in outer]
+        self._numbered = any(one.numbered for one in outer)
         every = [one for row in compiled for one in row] + outer * len(compiled)
         self.sequences = Counter(name for one in every for name in one.taken)
         self.count = len(self._rows)
@@ -78,10 +82,11 @@ class ListingPlan:
         if self._key is not None:
             key = self._key
             rows.sort(key=lambda row: key(row, env))
-        if self._offset is not None:
-            rows = rows[self._offset((), env) or 0 :]
+        skip = 0 if self._offset is None else self._offset((), env) or 0
         if self._limit is not None and (keep := self._limit((), env)) is not None:
-            rows = rows[:keep]
+            rows = rows[: skip + keep] if keep else []
+        if self._numbered:  # numbers are taken for the rows that OFFSET skips, too
+            return [tuple([fn(row, env) for fn in self._targets]) for row in rows][skip:]
         if self._targets:
-            return [tuple([fn(row, env) for fn in self._targets]) for row in rows]
-        return rows
+            return [tuple([fn(row, env) for fn in self._targets]) for row in rows[skip:]]
+        return rows[skip:]

@@ -22,7 +22,8 @@ Text = Callable[[int, Any], str]  # place of a column and its value → PostgreS
 @dataclass(frozen=True, slots=True)
 class Rules:
     """By place in the row. `checks`: name and condition. `taken`: the sequence of each number that
-    the default of a place takes; those of -1 every written row takes.
+    the default of a place takes, `perhaps`: that it may take; those of -1 every written row takes.
+    `unsure`: `taken` does not tell all.
     """
 
     table: Table
@@ -33,11 +34,20 @@ class Rules:
     required: tuple[int, ...]
     text: Text
     taken: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    perhaps: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    unsure: bool = False
 
-    def numbers(self, given: Container[int] = ()) -> Counter[str]:
-        """How many numbers of each sequence a row takes whose other places are `given`."""
+    def numbers(self, given: Container[int] = (), *, most: bool = False) -> Counter[str]:
+        """How many numbers of each sequence a row takes whose other places are `given`. `most`: or
+        may take.
+        """
+        listed = [self.taken, self.perhaps] if most else [self.taken]
         return Counter(
-            n for place, names in self.taken.items() if place not in given for n in names
+            n
+            for taken in listed
+            for place, names in taken.items()
+            if place not in given
+            for n in names
         )
 
     def finished(self, values: list[Any], env: Env) -> Row:

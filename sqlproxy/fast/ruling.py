@@ -56,6 +56,8 @@ class _Ruling:
         self._numbered = numbered
         self._binder = Binder(names, Parameters(allowed=False), style)
         self._taken: dict[int, tuple[str, ...]] = {}
+        self._perhaps: dict[int, tuple[str, ...]] = {}
+        self._unsure = False
         self._place = _EVERY  # whose default is compiled
         self._types = [by_name(column.type) for column in table.columns]
         self._writers = [writer(of.oid, style) for of, _ in self._types]
@@ -84,6 +86,8 @@ class _Ruling:
             required=tuple(at for at, c in enumerate(table.columns) if not c.nullable),
             text=self._text,
             taken=self._taken,
+            perhaps=self._perhaps,
+            unsure=self._unsure,
         )
 
     def _default(self, place: int, column: Column) -> Fn | None:
@@ -129,6 +133,10 @@ class _Ruling:
 
     def _kept(self, compiled: Compiled) -> Fn:
         self._takes(*compiled.taken)
+        if compiled.perhaps:
+            noted = self._perhaps.get(self._place, ())
+            self._perhaps[self._place] = (*noted, *compiled.perhaps)
+        self._unsure = self._unsure or compiled.unsure
         return compiled.fn
 
     def _takes(self, *sequences: str) -> None:

@@ -261,6 +261,7 @@ class ConstantPlan:
         compiled = [compile(target.expr) for target in select.targets]
         self._targets: list[Fn] = [one.fn for one in compiled]
         self.sequences = Counter(name for one in compiled for name in one.taken)
+        self.count = 1
         self._limit = None if select.limit is None else compile(select.limit).fn
         self._offset = None if select.offset is None else compile(select.offset).fn
 

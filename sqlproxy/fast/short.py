@@ -68,8 +68,7 @@ class ShortInsert:
 
     def __init__(self, plan: InsertPlan, writer: TableWriter) -> None:
         self._plan, self._writer = plan, writer
-        numbers = sorted(plan.numbers(writer).items())
-        self.sequences = [(name, plan.count * each) for name, each in numbers]
+        self.sequences = sorted(plan.numbers(writer).items())
         self.count = plan.count
         self.done = Answered(f"INSERT 0 {plan.count}")
         self.numberings: Sequence[tuple[str, Any, int]] | None = None  # the sender's
@@ -142,7 +141,9 @@ def short_of(plan: Any, tables: Tables) -> Short | None:
         case SelectPlan() if plan.point and not plan.select.locking and not plan.select.as_of:
             return ShortSelect(plan)
         case InsertPlan() if plan.plain and _alone(plan.table) and not plan.table.indexes:
-            return ShortInsert(plan, tables.writer(plan.table))
+            writer = tables.writer(plan.table)
+            waits = plan.unsure(writer) or plan.returns_numbers
+            return None if waits else ShortInsert(plan, writer)
         case UpdatePlan() if _by_key(plan) and not plan.assignments.moves:
             writer = tables.writer(plan.table)
             if writer.rules.taken or _touches_index(plan, writer):

@@ -65,7 +65,8 @@ def single_of(writer: TableWriter, given: Mapping[int, Compiled | None]) -> Sing
                 slots[place + 1] = rows.converters[place](one.value)
             except (ValueError, TypeError):
                 return None
-    # Defaults are computed behind what is given, in the order of the columns.
+    # Of a single row all is computed in the order of the columns, as in PostgreSQL.
     missing = [at for at in range(count) if given.get(at) is None]
     steps += [(at, rules.defaults[at]) for at in missing if at in rules.defaults]
+    steps.sort(key=lambda step: step[0])
     return Single(writer, slots, steps)

@@ -13,9 +13,9 @@ writes: that its keys were free is a condition of the commit (sqlproxy/fast/chan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import ConditionFailed
 from sqlproxy.errors import (
@@ -31,16 +31,19 @@ from sqlproxy.fast.reading import Stored, TableReader, Touched, found_at
 from sqlproxy.fast.referring import Children, Gone, Tables, check_parents, places
 from sqlproxy.fast.rules import Row
 from sqlproxy.fast.single import Single, single_of
-from sqlproxy.front.compiling import Fn, compile
+from sqlproxy.front.compiling import Compiled, Fn, compile
 from sqlproxy.front.dml import no_arbiter
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Default, Expr
+from sqlproxy.front.numbered import asks
 from sqlproxy.front.statements import Assignment, Conflict, Delete, Insert, Target, Update, shown
 from sqlproxy.rows import codec
 from sqlproxy.schema import PUBLIC, Table
 from txn.transaction import Transaction
 
 Values = Sequence[Any]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 _MANY: Final = 16  # rows that are worth to be encoded column by column
@@ -69,8 +72,14 @@ class Work(Protocol):
         """Where checks at the commit are noted; None: there are none."""
         ...
 
-    async def reserve(self, numbers: Mapping[str, int], rows: int) -> None:
-        """So many rows can take so many numbers each of these sequences without waiting."""
+    async def reserve(self, numbers: Mapping[str, int]) -> bool:
+        """So many numbers of these sequences can be taken without waiting; False: fewer."""
+        ...
+
+    async def each(self, make: Callable[[T], R], rows: Iterable[T]) -> list[R]:
+        """What `make` makes of each row; it may want numbers that are not reserved, or set a
+        sequence. Raises SqlError.
+        """
         ...
 
 
@@ -99,8 +108,15 @@ class _Projection:
 
 
 class _Returning:
+    """RETURNING. `taken`: as that of `Compiled`."""
+
     def __init__(self, targets: Sequence[Target]) -> None:
-        self._fns: list[Fn] = [compile(target.expr).fn for target in targets]
+        compiled = [compile(target.expr) for target in targets]
+        self._fns: list[Fn] = [one.fn for one in compiled]
+        self.taken = Counter(name for one in compiled for name in one.taken)
+        self.unsure = any(one.unsure for one in compiled)
+        # Then it is computed with its row, in the order in which they take numbers.
+        self.numbered = any(asks(target.expr) for target in targets)
 
     def __bool__(self) -> bool:
         return bool(self._fns)
@@ -121,31 +137,34 @@ class InsertPlan:
             [None if isinstance(e, Default) else compile(e) for e in row]
             for row in insert.rows or ()
         ]
-        self._conversions = [compile(e).fn for e in insert.conversions]
+        conversions = [compile(e) for e in insert.conversions]
+        self._conversions = [one.fn for one in conversions]
         self._returning = _Returning(insert.returning)
         self._projection = _Projection(table)
         self._conflict = None if insert.conflict is None else _OnConflict(table, insert.conflict)
         compiled = [one for row in self._rows for one in row if one is not None]
-        self.sequences = frozenset(name for one in compiled for name in one.sequences)
-        # how many numbers of each sequence a row's text takes
-        self._calls = {
-            name: max(
-                sum(0 if one is None else one.taken.count(name) for one in row)
-                for row in self._rows
-            )
-            for name in self.sequences
-        }
+        # the numbers that its text takes, and those that each row of a SELECT takes
+        self._own = Counter(name for one in compiled for name in one.taken)
+        self._each = Counter(name for one in conversions for name in one.taken)
+        self._numbered = any(one.numbered for one in (*compiled, *conversions))
+        self._unsure = any(one.unsure for one in (*compiled, *conversions))
         self._explicit = frozenset(
             place
-            for n, place in enumerate(self._places)
+            for place in self._places
             if not (insert.overriding == "user" and table.columns[place].identity)
-            and not any(isinstance(row[n], Default) for row in insert.rows or ())
+        )
+        # of these places so many rows have DEFAULT
+        self._defaulted = Counter(
+            place
+            for row in insert.rows or ()
+            for place, expr in zip(self._places, row, strict=True)
+            if isinstance(expr, Default) and place in self._explicit
         )
         self._given_columns = insert.given
         # many rows without DEFAULT, in which the order of evaluation cannot be seen
         self._by_column: list[list[Fn]] | None = None
         given = all(one is not None for row in self._rows for one in row)
-        if given and len(self._rows) >= _MANY and not self.sequences:
+        if given and len(self._rows) >= _MANY and not self._numbered:
             self._by_column = [
                 [one.fn for one in column if one is not None]
                 for column in zip(*self._rows, strict=True)
@@ -168,26 +187,47 @@ class InsertPlan:
                     hint="Use OVERRIDING SYSTEM VALUE to override.",
                 )
 
-    def numbers(self, writer: TableWriter) -> Counter[str]:
-        """How many numbers of each sequence a row takes, at most."""
-        return Counter(self._calls) + writer.rules.numbers(self._explicit)
+    def numbers(
+        self, writer: TableWriter, rows: int | None = None, *, most: bool = False
+    ) -> Counter[str]:
+        """How many numbers of each sequence its own rows take, or so many others. `most`: or may
+        take, for their defaults.
+        """
+        count = self.count if rows is None else rows
+        found = _times(writer.rules.numbers(self._explicit, most=most), count)
+        found += _times(self._returning.taken, count)
+        if rows is not None:
+            return found + _times(self._each, rows)
+        for place, times in self._defaulted.items():
+            found += _times(Counter(writer.rules.taken.get(place, ())), times)
+        return found + self._own
+
+    def unsure(self, writer: TableWriter) -> bool:
+        """Whether its rows may want more numbers than `numbers` says."""
+        return self._unsure or self._returning.unsure or writer.rules.unsure
 
     async def run(self, work: Work, rows: Sequence[Values] | None = None) -> Outcome:
         """`rows`: those of a SELECT, or of COPY in the order of the columns. Raises SqlError."""
         writer = work.tables.writer(self.table)
         count = self.count if rows is None else len(rows)
-        await work.reserve(self.numbers(writer), count)
-        if self._conflict is None and not (self.table.plain or self.table.foreign_keys):
-            columns = self.many(writer, work.env, rows)
-            if columns is not None:
-                await self._write_many(work, writer, columns)
-                kept = list(zip(*columns, strict=True)) if self._returning else ()
-                return Outcome(count, self.returned(kept, work.env), [writer])
-        made = self.made(writer, work.env, rows)
+        given = await work.reserve(self.numbers(writer, None if rows is None else count))
+        told: list[Row] | None = None
+        if given and not (self.unsure(writer) or self._returning.numbered):
+            if self._conflict is None and not (self.table.plain or self.table.foreign_keys):
+                columns = self.many(writer, work.env, rows)
+                if columns is not None:
+                    await self._write_many(work, writer, columns)
+                    kept = list(zip(*columns, strict=True)) if self._returning else ()
+                    return Outcome(count, self.returned(kept, work.env), [writer])
+            made = self.made(writer, work.env, rows)
+        elif self._conflict is not None and self._returning.numbered:
+            return await self._row_by_row(work, writer, rows, self._conflict)
+        else:
+            made, told = await self._made_waiting(work, writer, rows)
         outcome = Outcome(writers=[writer])
         if self._conflict is not None:
             outcome.again = True
-            kept = await self._conflict.run(work, writer, made)
+            kept = await self._conflict.run(work, writer, made, set())
         else:
             if not work.alone:
                 for row, taken in zip(made, await writer.seek(work.t, made), strict=True):
@@ -199,14 +239,59 @@ class InsertPlan:
         every = frozenset(column.id for column in self.table.columns)
         await check_parents(work.t, work.tables, self.table, kept, every, work.deferred)
         outcome.count = len(kept)
-        outcome.rows = self.returned(kept, work.env)
+        if told is not None:
+            outcome.rows = told
+        else:
+            outcome.rows = self.returned(kept, work.env)
         return outcome
+
+    async def _row_by_row(
+        self,
+        work: Work,
+        writer: TableWriter,
+        rows: Sequence[Values] | None,
+        conflict: _OnConflict,
+    ) -> Outcome:
+        """ON CONFLICT whose RETURNING takes numbers: of the rows that were written, each before the
+        next row takes its own.
+        """
+        make = self._maker(writer, work.env, rows)
+        kept: list[Row] = []
+        outcome = Outcome(writers=[writer], again=True)
+        mine: set[bytes] = set()
+        for at in range(self.count if rows is None else len(rows)):
+            done = await conflict.run(work, writer, await work.each(make, [at]), mine)
+            outcome.rows += await work.each(lambda row: self._returned(row, work.env), done)
+            kept += done
+        every = frozenset(column.id for column in self.table.columns)
+        await check_parents(work.t, work.tables, self.table, kept, every, work.deferred)
+        outcome.count = len(kept)
+        return outcome
+
+    async def _made_waiting(
+        self, work: Work, writer: TableWriter, rows: Sequence[Values] | None
+    ) -> tuple[list[Row], list[Row] | None]:
+        """`made` where numbers may have to be waited for; and what RETURNING says of each row, if
+        it takes numbers, too, and each row is written. Raises SqlError.
+        """
+        env, make = work.env, self._maker(writer, work.env, rows)
+        places = range(self.count if rows is None else len(rows))
+        if not self._returning.numbered:
+            return await work.each(make, places), None
+
+        def both(at: int) -> tuple[Row, Row]:
+            row = make(at)
+            return row, self._returned(row, env)
+
+        pairs = await work.each(both, places)
+        return [row for row, _ in pairs], [told for _, told in pairs]
 
     def made(
         self, writer: TableWriter, env: Env, rows: Sequence[Values] | None = None
     ) -> list[Row]:
         """The rows as they are to be written. Raises SqlError."""
-        return [self._row(writer, given, env) for given in self._given(rows, env)]
+        make = self._maker(writer, env, rows)
+        return [make(at) for at in range(self.count if rows is None else len(rows))]
 
     def single(self, writer: TableWriter) -> Single | None:
         """The short way to the bytes of one row; None: there is none."""
@@ -296,7 +381,10 @@ class InsertPlan:
         """What RETURNING says of rows that were written."""
         if not self._returning:
             return []
-        return [self._returning(self._projection(row), env) for row in rows]
+        return [self._returned(row, env) for row in rows]
+
+    def _returned(self, row: Row, env: Env) -> Row:
+        return self._returning(self._projection(row), env)
 
     @property
     def plain(self) -> bool:
@@ -309,21 +397,66 @@ class InsertPlan:
         return bool(self._returning)
 
     @property
+    def returns_numbers(self) -> bool:
+        """Whether RETURNING takes numbers of sequences."""
+        return self._returning.numbered
+
+    @property
     def count(self) -> int:
         """Rows that its own text says."""
         return len(self._rows) if self._given_columns is None else self._given_columns.count
 
-    def _given(self, rows: Sequence[Values] | None, env: Env) -> Sequence[list[Any]]:
-        """The values of each row in the order of the columns; `_MISSING` for DEFAULT."""
+    def _maker(
+        self, writer: TableWriter, env: Env, rows: Sequence[Values] | None
+    ) -> Callable[[int], Row]:
+        """Makes the row of a place, as it is to be written. What a row takes of sequences is taken
+        in the order in which PostgreSQL computes it: of a single row column by column of the table,
+        of others first what is given, and then the defaults.
+        """
+        if rows is None and len(self._rows) == 1 and self._numbered:
+            return lambda at: self._by_column_of_table(writer, env)
+        given = self._given(rows, env)
+        if rows is None and self._numbered and self._given_columns is None:
+            return lambda at: self._row(writer, self._in_place(writer, self._rows[at], env), env)
+        return lambda at: self._row(writer, given(at), env)
+
+    def _in_place(self, writer: TableWriter, row: Sequence[Compiled | None], env: Env) -> list[Any]:
+        """One of several rows of VALUES: DEFAULT is computed where it stands."""
+        values: list[Any] = []
+        for place, one in zip(self._places, row, strict=True):
+            default = writer.rules.defaults.get(place)
+            if one is not None:
+                values.append(one.fn((), env))
+            elif place in self._explicit:
+                values.append(None if default is None else default((), env))
+            else:
+                values.append(_MISSING)
+        return values
+
+    def _given(self, rows: Sequence[Values] | None, env: Env) -> Callable[[int], Values]:
+        """The values of the row of a place in the order of the columns; `_MISSING` for DEFAULT."""
         if rows is None and self._given_columns is not None:
-            return self._given_columns.rows(env)
+            return self._given_columns.rows(env).__getitem__
         if rows is None:
-            return [
-                [_MISSING if one is None else one.fn((), env) for one in row] for row in self._rows
-            ]
+            own = self._rows
+            return lambda at: [_MISSING if one is None else one.fn((), env) for one in own[at]]
         if self._conversions:
-            return [[fn(row, env) for fn in self._conversions] for row in rows]
-        return [list(row) for row in rows]
+            fns = self._conversions
+            return lambda at: [fn(rows[at], env) for fn in fns]
+        return rows.__getitem__
+
+    def _by_column_of_table(self, writer: TableWriter, env: Env) -> Row:
+        given = {
+            place: one
+            for place, one in zip(self._places, self._rows[0], strict=True)
+            if one is not None and place in self._explicit
+        }
+        values: list[Any] = []
+        for place in range(len(self.table.columns)):
+            one = given.get(place)
+            default = writer.rules.defaults.get(place) if one is None else one.fn
+            values.append(None if default is None else default((), env))
+        return writer.rules.finished(values, env)
 
     def _row(self, writer: TableWriter, given: Values, env: Env) -> Row:
         values: list[Any] = [_MISSING] * len(self.table.columns)
@@ -340,6 +473,10 @@ class InsertPlan:
 
 
 _MISSING: Any = object()
+
+
+def _times(numbers: Counter[str], times: int) -> Counter[str]:
+    return Counter({name: count * times for name, count in numbers.items()})
 
 
 class _OnConflict:
@@ -368,10 +505,13 @@ class _OnConflict:
             None if conflict.assignments is None else _Assignments(table, conflict.assignments)
         )
 
-    async def run(self, work: Work, writer: TableWriter, rows: Sequence[Row]) -> list[Row]:
-        """The rows that were inserted or updated, as they are now."""
+    async def run(
+        self, work: Work, writer: TableWriter, rows: Sequence[Row], mine: set[bytes]
+    ) -> list[Row]:
+        """The rows that were inserted or updated, as they are now. `mine`: keys of rows of this
+        statement.
+        """
         done: list[Row] = []
-        mine: set[bytes] = set()  # keys of rows of this statement
         for row in rows:
             (taken,) = await writer.seek(work.t, [row], first=self._names or ())
             if taken is None:
@@ -400,7 +540,7 @@ class _OnConflict:
         seen = (*self._projection(old.values), *self._projection(row))
         if self._where is not None and self._where(seen, work.env) is not True:
             return None
-        new = await self._changes.apply(work, writer, [(old, seen)])
+        new, _ = await self._changes.apply(work, writer, [(old, seen)])
         mine.add(writer.key_of(new[0]))
         return new[0]
 
@@ -425,6 +565,7 @@ class _Assignments:
         ]
         self._set = [(place, None if one is None else one.fn) for place, one in compiled]
         self._taken = Counter(name for _, one in compiled if one is not None for name in one.taken)
+        self._unsure = any(one.unsure for _, one in compiled if one is not None)
         self._check_identities(assignments)
         self._assigned = frozenset(at)
         unique = {number for _, ids in table.unique_sets() for number in ids}
@@ -446,24 +587,55 @@ class _Assignments:
                 )
 
     async def apply(
-        self, work: Work, writer: TableWriter, rows: Sequence[tuple[Stored, Values]]
-    ) -> list[Row]:
-        """The new rows. Each old one comes with the row that the expressions see."""
+        self,
+        work: Work,
+        writer: TableWriter,
+        rows: Sequence[tuple[Stored, Values]],
+        returning: Callable[[Row, Values], Row] | None = None,
+        each: Counter[str] | None = None,
+    ) -> tuple[list[Row], list[Row]]:
+        """The new rows. Each old one comes with the row that the expressions see. `returning` takes
+        numbers, too, `each` row so many: it is computed with the row, and comes second.
+        """
         given = set(writer.rules.defaults) - {place for place, fn in self._set if fn is None}
-        await work.reserve(self._taken + writer.rules.numbers(given), len(rows))
-        new = [self.new(writer, old, seen, work.env) for old, seen in rows]
+        taken = self._taken + writer.rules.numbers(given) + (each or Counter())
+        full = await work.reserve(_times(taken, len(rows)))
+        new, told = await self._new(work, writer, rows, returning, full)
         olds = [old for old, _ in rows]
         for old, row in zip(olds, new, strict=True):
             if self.moves:  # one by one: a row sees where those before it went
-                (taken,) = await writer.seek(work.t, [row], [old])
-                if taken is not None:
-                    raise writer.refused(taken, row)
+                (there,) = await writer.seek(work.t, [row], [old])
+                if there is not None:
+                    raise writer.refused(there, row)
             writer.update(work.t, old, row)
         await check_parents(work.t, work.tables, self._table, new, self.changed, work.deferred)
         gone = [Gone(old, row) for old, row in zip(olds, new, strict=True)]
         children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
         await children.follow(self._table, gone)
-        return new
+        return new, told
+
+    async def _new(
+        self,
+        work: Work,
+        writer: TableWriter,
+        rows: Sequence[tuple[Stored, Values]],
+        returning: Callable[[Row, Values], Row] | None,
+        full: bool,
+    ) -> tuple[list[Row], list[Row]]:
+        def make(pair: tuple[Stored, Values]) -> Row:
+            return self.new(writer, pair[0], pair[1], work.env)
+
+        if returning is not None:
+
+            def both(pair: tuple[Stored, Values]) -> tuple[Row, Row]:
+                row = make(pair)
+                return row, returning(row, pair[1])
+
+            pairs = await work.each(both, rows)
+            return [row for row, _ in pairs], [told for _, told in pairs]
+        if full and not (self._unsure or writer.rules.unsure):
+            return [make(pair) for pair in rows], []
+        return await work.each(make, rows), []
 
     def new(self, writer: TableWriter, old: Stored, seen: Values, env: Env) -> Row:
         """What becomes of a row."""
@@ -520,14 +692,18 @@ class UpdatePlan:
             assert self.meant is not None
             rows = [one async for one in self.meant.rows(work)]
         writer = work.tables.writer(self.table)
-        new = await self.assignments.apply(work, writer, rows)
-        outcome = Outcome(len(new), writers=[writer])
-        if self._returning:
-            width = len(shown(self.table))
-            for (_, seen), row in zip(rows, new, strict=True):
-                outcome.rows.append(
-                    self._returning((*self._projection(row), *seen[width:]), work.env)
-                )
+        width, env = len(shown(self.table)), work.env
+
+        def returned(row: Row, seen: Values) -> Row:
+            return self._returning((*self._projection(row), *seen[width:]), env)
+
+        numbered = self._returning.numbered
+        new, told = await self.assignments.apply(
+            work, writer, rows, returned if numbered else None, self._returning.taken
+        )
+        outcome = Outcome(len(new), told, [writer])
+        if self._returning and not numbered:
+            outcome.rows = [returned(row, seen) for (_, seen), row in zip(rows, new, strict=True)]
         return outcome
 
     def returned(self, row: Row, env: Env) -> list[Row]:
@@ -553,6 +729,12 @@ class DeletePlan:
         children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
         await children.follow(self.table, [Gone(old, None) for old, _ in rows])
         outcome = Outcome(len(rows), writers=[writer])
+        if self._returning.numbered:
+            await work.reserve(_times(self._returning.taken, len(rows)))
+            outcome.rows = await work.each(
+                lambda seen: self._returning(seen, work.env), [seen for _, seen in rows]
+            )
+            return outcome
         for _, seen in rows:
             outcome.rows += self.returned(seen, work.env)
         return outcome

@@ -54,6 +54,7 @@ from sqlproxy.front.exprs import (
 )
 from sqlproxy.front.functioncalls import FunctionCalls, no_sets
 from sqlproxy.front.needing import Needs
+from sqlproxy.front.numbered import unlooked
 from sqlproxy.front.registry import (
     BOOL,
     DATE,
@@ -664,12 +665,11 @@ class Binder:
         pos = at(body)
         match body["subLinkType"]:
             case "EXISTS_SUBLINK":
-                return SubQuery(
-                    oid=BOOL,
-                    kind="exists",
-                    select=self._query(body["subselect"], scope),
-                    pos=pos - 1,
-                )
+                before = self.calls.numbered
+                select = unlooked(self._query(body["subselect"], scope))
+                if not select.numbers:
+                    self.calls.numbered = before
+                return SubQuery(oid=BOOL, kind="exists", select=select, pos=pos - 1)
             case "EXPR_SUBLINK" | "ARRAY_SUBLINK" as which:
                 select = self._query(body["subselect"], scope)
                 if len(select.targets) != 1:

@@ -10,7 +10,8 @@ which, and the statement goes to what can do them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,6 +44,7 @@ from sqlproxy.front.exprs import (
     Expr,
     IsBool,
     IsNull,
+    Later,
     Length,
     Logic,
     MinMax,
@@ -69,7 +71,8 @@ from sqlproxy.front.values import reader, writer
 from sqlproxy.pg.oids import PgType, by_oid
 from sqlproxy.pg.style import DEFAULT
 
-_SEQUENCE_CALLS: Final = frozenset(("nextval_oid",))
+_NEXTVAL: Final = "nextval_oid"
+_SETVALS: Final = frozenset(("setval_oid", "setval3_oid"))
 
 
 class CannotCompile(SqlError):
@@ -78,8 +81,10 @@ class CannotCompile(SqlError):
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """`taken`: the sequence of each call of nextval(); reserve them before. `constant`: whether
-    `fn` needs neither row nor env; `value` is then its value.
+    """`taken`: the sequence of each call of nextval() that every evaluation makes; reserve them
+    before. `perhaps`: of each that it may make. `unsure`: `taken` does not tell all, so that `fn`
+    may want more (`sqlproxy.front.env.Wanting`). `constant`: whether `fn` needs neither row nor
+    env; `value` is then its value.
     """
 
     oid: int
@@ -89,10 +94,13 @@ class Compiled:
     volatile: bool = False
     constant: bool = False
     value: Any = None
+    perhaps: tuple[str, ...] = ()
+    unsure: bool = False
 
     @property
-    def sequences(self) -> frozenset[str]:
-        return frozenset(self.taken)
+    def numbered(self) -> bool:
+        """Whether it takes numbers of sequences, or sets one."""
+        return bool(self.taken) or self.unsure
 
     @property
     def type(self) -> PgType:
@@ -113,6 +121,8 @@ def compile(expr: Expr) -> Compiled:
         compiler.volatile,
         part.kind == "con",
         part.at if part.kind == "con" else None,
+        tuple(compiler.perhaps),
+        compiler.unsure,
     )
 
 
@@ -132,6 +142,10 @@ def fold(expr: Expr) -> Expr:
 class _Compiler:
     def __init__(self) -> None:
         self.taken: list[str] = []
+        self.perhaps: list[str] = []
+        self.unsure = False
+        self.numbered = 0  # calls that take numbers, or set one
+        self.lazy = 0  # of how many parts this is one that may not be reached
         self.volatile = False
         # The value of CaseValue, innermost last: a cell that the node around fills.
         self.cells: list[list[Any]] = []
@@ -175,6 +189,12 @@ class _Compiler:
             return Part("fun", lambda row, env: lengths.round_time(found(env), digits))
         return Part("fun", lambda row, env: found(env))
 
+    def _later(self, expr: Later) -> Part:
+        self.unsure = True
+        self.numbered += 1
+        once = expr.once
+        return Part("fun", lambda row, env: env.once(once))
+
     # -- functions
 
     def _call(self, expr: Call) -> Part:
@@ -184,15 +204,54 @@ class _Compiler:
                 UNSUPPORTED, f"the set-returning function {proc.name} is not supported here"
             )
         self.volatile = self.volatile or proc.volatile == "v"
+        before = self.numbered
         args = [self.part(a) for a in expr.args]
-        if proc.source in _SEQUENCE_CALLS and args[0].kind == "con":
-            self.taken.append(str(args[0].at))
+        inside = self.numbered > before
+        strict = proc.source not in NON_STRICT
+        self._number(proc.source, args)
         types = tuple(a.oid for a in expr.args)
+        if (with_env := WITH_ENV.get(proc.source)) is not None:
+            return self._with_env(with_env, args, strict)
+        part = self._pure(expr, types, args, strict)
+        if inside and strict and part.kind != "con":
+            # a NULL among the arguments does not keep the others from being computed
+            function = self._pure(expr, types, list(_ARGUMENTS[: len(args)]), strict).fn
+            return self._with_env(lambda env, *values: function(values, env), args, strict)
+        return part
+
+    def _number(self, source: str, args: Sequence[Part]) -> None:
+        """Note a call that takes numbers, or sets one."""
+        if source == _NEXTVAL and args[0].kind == "con" and args[0].at is not None:
+            name = str(args[0].at)
+            (self.perhaps if self.lazy else self.taken).append(name)
+            self.unsure = self.unsure or bool(self.lazy)
+        elif source == _NEXTVAL or source in _SETVALS:
+            self.unsure = True
+        else:
+            return
+        self.numbered += 1
+
+    @contextmanager
+    def _perhaps(self) -> Iterator[None]:
+        """What is compiled now is not computed each time."""
+        self.lazy += 1
+        try:
+            yield
+        finally:
+            self.lazy -= 1
+
+    def _first_only(self, exprs: Sequence[Expr]) -> list[Part]:
+        """The first is computed each time, the others are perhaps."""
+        parts = [self.part(one) for one in exprs[:1]]
+        with self._perhaps():
+            return parts + [self.part(one) for one in exprs[1:]]
+
+    def _pure(self, expr: Call, types: tuple[int, ...], args: list[Part], strict: bool) -> Part:
+        """A function of its arguments, or of their types and the time zone."""
+        proc = expr.proc
         if (of_types := WITH_TYPES.get(proc.source)) is not None:
             function = of_types(types, expr.oid, expr.variadic)
-            return self._strict_or_not(expr, function, args, proc.source not in NON_STRICT)
-        if (with_env := WITH_ENV.get(proc.source)) is not None:
-            return self._with_env(with_env, args, proc.source not in NON_STRICT)
+            return self._strict_or_not(expr, function, args, strict)
         if proc.kind == "o" and proc.name in comparing.OPERATORS:
             if comparing.zoned(*types):
                 zoned = comparing.zoned_test(proc.name)
@@ -204,7 +263,7 @@ class _Compiler:
         if pure is None:
             shown = f"{proc.name}({', '.join(map(format_type, types))})"
             raise CannotCompile(UNSUPPORTED, f"the function {shown} is not supported")
-        return self._strict_or_not(expr, pure, args, proc.source not in NON_STRICT)
+        return self._strict_or_not(expr, pure, args, strict)
 
     def _strict_or_not(self, expr: Expr, function: Any, args: list[Part], strict: bool) -> Part:
         if strict and any(a.kind == "con" and a.at is None for a in args):
@@ -293,7 +352,7 @@ class _Compiler:
     # -- logic
 
     def _logic(self, expr: Logic) -> Part:
-        parts = [self.part(a) for a in expr.args]
+        parts = self._first_only(expr.args)
         if expr.op == "not":
             return self._strict_or_not(expr, lambda v: not v, parts, True)
         decisive = expr.op == "or"
@@ -352,7 +411,10 @@ class _Compiler:
 
     def _null_if(self, expr: NullIf) -> Part:
         assert isinstance(expr.equal, Call)
-        left, right = self.fn(expr.equal.args[0]), self.fn(expr.equal.args[1])
+        parts = [self.part(one) for one in expr.equal.args[:2]]
+        if any(one.kind == "con" and one.at is None for one in parts):
+            return parts[0]
+        left, right = parts[0].fn, parts[1].fn
         equal = self._binary(expr.equal)
 
         def call(row: Sequence[Any], env: Env) -> Any:
@@ -367,9 +429,18 @@ class _Compiler:
         cell: list[Any] = [None]
         subject = self.fn(expr.arg) if expr.arg is not None else None
         self.cells.append(cell)
-        whens = [(self.fn(c), self.fn(r)) for c, r in expr.whens]
+        whens = []
+        for n, (condition, result) in enumerate(expr.whens):
+            if n:
+                with self._perhaps():
+                    test = self.fn(condition)
+            else:
+                test = self.fn(condition)
+            with self._perhaps():
+                whens.append((test, self.fn(result)))
         self.cells.pop()
-        default = self.fn(expr.default) if expr.default is not None else no_value
+        with self._perhaps():
+            default = self.fn(expr.default) if expr.default is not None else no_value
 
         def call(row: Sequence[Any], env: Env) -> Any:
             if subject is not None:
@@ -384,7 +455,7 @@ class _Compiler:
         return Part("fun", call)
 
     def _coalesce(self, expr: Coalesce) -> Part:
-        fns = [self.fn(a) for a in expr.args]
+        fns = [one.fn for one in self._first_only(expr.args)]
 
         def call(row: Sequence[Any], env: Env) -> Any:
             for fn in fns:
@@ -396,7 +467,10 @@ class _Compiler:
         return Part("fun", call)
 
     def _min_max(self, expr: MinMax) -> Part:
-        fns = [self.fn(a) for a in expr.args]
+        parts = [self.part(a) for a in expr.args]
+        if all(one.kind == "con" and one.at is None for one in parts):
+            return parts[0]
+        fns = [one.fn for one in parts]
         key = comparing.key_of(expr.oid)
         best = max if expr.greatest else min
 
@@ -464,7 +538,8 @@ class _Compiler:
                 for a, b in expr.slices
             ]
             return Part("fun", lambda row, env: slice_of(whole(row, env), bounds, row, env))
-        indexes = [self.fn(i) for i in expr.indexes]
+        with self._perhaps():
+            indexes = [self.fn(i) for i in expr.indexes]
 
         def call(row: Sequence[Any], env: Env) -> Any:
             value = whole(row, env)
@@ -478,8 +553,9 @@ class _Compiler:
         return Part("fun", call)
 
     def _row_compare(self, expr: RowCompare) -> Part:
-        equal = [self.fn(e) for e in expr.equal]
-        less = [self.fn(e) for e in expr.less]
+        with self._perhaps():
+            equal = [self.fn(e) for e in expr.equal]
+            less = [self.fn(e) for e in expr.less]
         or_equal = expr.op.endswith("=")
 
         def call(row: Sequence[Any], env: Env) -> Any:
@@ -492,6 +568,9 @@ class _Compiler:
             return or_equal
 
         return Part("fun", call)
+
+
+_ARGUMENTS: Final = tuple(Part("col", n) for n in range(100))  # a function's, as a row
 
 
 def _category_s(oid: int) -> bool:
@@ -525,6 +604,7 @@ _PARTS: Final[dict[type, Any]] = {
     Column: _Compiler._column,
     CaseValue: _Compiler._case_value,
     Named: _Compiler._named,
+    Later: _Compiler._later,
     Call: _Compiler._call,
     Cast: _Compiler._cast,
     Length: _Compiler._length,

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlproxy.errors import unsupported
+from sqlproxy.errors import UNSUPPORTED, SqlError, unsupported
+from sqlproxy.front.exprs import Once
 from sqlproxy.pg.style import DEFAULT, Style
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -16,6 +17,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def _no_sequences(*args: Any) -> int:
     raise unsupported("a sequence here")
+
+
+def _not_now(once: Once) -> Any:
+    raise unsupported("a query that takes numbers of sequences here")
 
 
 def _no_chance() -> Any:
@@ -26,11 +31,35 @@ def _no_locks(verb: str, numbers: Sequence[int], exclusive: bool, transaction: b
     raise unsupported("an advisory lock here", hint="Take it by a SELECT without FROM.")
 
 
+class Wanting(SqlError):
+    """What is computed needs a number that is not at hand, or a sequence set to a `value`, or what
+    is computed `once`, before it goes on. Whoever can wait does that and computes it again; else it
+    is an error as it stands.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        value: int | None = None,
+        called: bool = True,
+        once: Once | None = None,
+    ) -> None:
+        what = "nextval" if value is None else "setval"
+        super().__init__(
+            UNSUPPORTED,
+            f"{what}() in WHERE, in a join condition, in a recursive or correlated query, or in an "
+            "argument of a set-returning function is not supported",
+            hint="Call it in the list of a SELECT, in VALUES, SET, RETURNING or a DEFAULT.",
+        )
+        self.name, self.value, self.called, self.once = name, value, called, once
+
+
 @dataclass(slots=True)
 class Env:
     """`now`: of the transaction, aware; `clock`: now, each time it is asked. `nextval(name,
     qualified text)` and its like never wait: whoever executes has reserved the values
-    (`Compiled.sequences`); `advisory(verb, numbers, exclusive, of the transaction)` neither.
+    (`Compiled.taken`), or is told by Wanting; `advisory(verb, numbers, exclusive, of the
+    transaction)` neither.
     `session` holds settings, `user`, `session_user`, `database`.
     """
 
@@ -46,5 +75,6 @@ class Env:
     currval: Callable[[str], int] = _no_sequences
     lastval: Callable[[], int] = _no_sequences
     setval: Callable[[str, int, bool], int] = _no_sequences
+    once: Callable[[Once], Any] = _not_now
     advisory: Callable[[str, Sequence[int], bool, bool], bool] = _no_locks
     slept: float = 0.0  # seconds that pg_sleep asked for; whoever executes waits

@@ -8,7 +8,7 @@ items, one after another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -276,6 +276,24 @@ class Named(Expr):
     oid: int = TEXT
 
 
+@dataclass(slots=True)
+class Once:
+    """A value that is computed when it is looked at first: `work` puts it in."""
+
+    work: Callable[[], Awaitable[None]] | None = None
+    value: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later(Expr):
+    """A query of one value that takes numbers of sequences and names nothing around it: it runs
+    once, when a row needs it. `number` tells it from others.
+    """
+
+    number: int
+    once: Once = field(compare=False)
+
+
 def children(expr: Expr) -> Iterator[Expr]:
     """The expressions directly inside."""
     for name in _parts_of(type(expr)):
@@ -283,8 +301,11 @@ def children(expr: Expr) -> Iterator[Expr]:
 
 
 _PLAIN = frozenset(
-    ("oid", "typmod", "pos", "value", "proc", "operator", "variadic", "cast", "how", "op", "name")
-)
+    (
+        "oid", "typmod", "pos", "value", "once", "number", "proc", "operator", "variadic", "cast",
+        "how", "op", "name",
+    )
+)  # fmt: skip
 
 
 _parts: dict[type, tuple[str, ...]] = {}  # one entry a class of this module
@@ -294,7 +315,7 @@ def _parts_of(kind: type[Expr]) -> tuple[str, ...]:
     """The fields that may hold expressions."""
     found = _parts.get(kind)
     if found is None:
-        leaf = kind in (Const, Column, Param, Named, Default, CaseValue)
+        leaf = kind in (Const, Column, Param, Named, Default, CaseValue, Later)
         found = () if leaf else tuple(f.name for f in fields(kind) if f.name not in _PLAIN)
         _parts[kind] = found
     return found

@@ -64,6 +64,7 @@ from sqlproxy.front.syntax import Node, at, strings, unwrap
 if TYPE_CHECKING:
     from sqlproxy.front.binder import Binder
 
+TAKING: Final = frozenset(("nextval_oid", "setval_oid", "setval3_oid"))  # numbers of sequences
 _DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     # The defaults of PostgreSQL's own functions that we evaluate (pg_proc.proargdefaults).
     "make_interval": (0, 0, 0, 0, 0, 0, 0.0),
@@ -93,6 +94,7 @@ class FunctionCalls:
         self.inside = ""
         self.aggregates = self.windows = self.sets = False
         self.named_windows: dict[str, WindowSpec] = {}
+        self.numbered = 0  # calls of the statement that take numbers of sequences, or set one
 
     def bind(self, body: Node, scope: Scope) -> Expr:
         pos = at(body)
@@ -270,7 +272,7 @@ class FunctionCalls:
             if body.get(key):
                 raise SqlError(WRONG_OBJECT_TYPE, words, position=pos)
         if found.proc.returns_set:
-            if self.forbidden and self.forbidden != "GROUP BY":
+            if self.forbidden and self.forbidden not in ("GROUP BY", "window definitions"):
                 raise SqlError(
                     "0A000",
                     f"set-returning functions are not allowed in {self.forbidden}",
@@ -278,6 +280,8 @@ class FunctionCalls:
                 )
             self.sets = True
         self.binder.needs.call(found.proc.source, args)
+        if found.proc.source in TAKING:
+            self.numbered += 1
         return Call(oid=found.result, proc=found.proc, args=args, variadic=variadic, pos=pos - 1)
 
     def _aggregate(

@@ -85,6 +85,8 @@ class Queries:
         decide: bool = True,
     ) -> Select:
         """Any SelectStmt. `decide`: literals of no type become text. Raises SqlError."""
+        calls = self.binder.calls
+        numbered = calls.numbered
         with self._level():
             if "intoClause" in body:
                 raise unsupported("SELECT INTO", hint="Use CREATE TABLE and INSERT … SELECT.")
@@ -97,7 +99,10 @@ class Queries:
                 bound = self._values(body, scope, decide)
             else:
                 bound = self._simple(body, scope, decide)
-            return replace(bound, text=text, tree=tree or {"SelectStmt": body}, ctes=ctes)
+            return replace(
+                bound, text=text, tree=tree or {"SelectStmt": body}, ctes=ctes,
+                numbers=calls.numbered > numbered,
+            )  # fmt: skip
 
     @contextmanager
     def _level(self) -> Iterator[None]:
@@ -673,7 +678,10 @@ class Queries:
                 )
         with self._level():
             whole = self.combined(body, "union", left, right, inner, True)
-        whole = replace(whole, tree={"SelectStmt": body}, ctes=inner_ctes)
+        whole = replace(
+            whole, tree={"SelectStmt": body}, ctes=inner_ctes,
+            numbers=left.numbers or right.numbers,
+        )  # fmt: skip
         return Cte(name, whole, columns, recursive=True)
 
 

@@ -16,6 +16,7 @@ first item. In ON CONFLICT DO UPDATE the row is the existing row's columns, then
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,6 +89,13 @@ class SequenceItem(Item):
     """
 
     sequence: Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownItem(Item):
+    """Rows that were computed before the statement runs; nobody writes it."""
+
+    rows: Sequence_[Sequence_[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +173,7 @@ class Select:
     sets: bool = False  # a function in its list returns rows
     subqueries: bool = False  # somewhere in its expressions
     volatile: bool = False
+    numbers: bool = False  # somewhere in it nextval() or setval() is called
     as_of: str | None = None  # the token after AS OF SYSTEM TIME
     parameters: tuple[int, ...] = ()
 

@@ -133,7 +133,7 @@ class Additions:
         found: Expr | None = binder.casts.to(expr, of.oid, typmod, ASSIGNMENT, 0)
         assert found is not None, "it was checked when it was bound"
         compiled = compile(found)
-        if compiled.volatile or compiled.sequences:
+        if compiled.volatile or compiled.numbered:
             return None
         return (compiled.fn((), environment(session, ())[0]),)
 

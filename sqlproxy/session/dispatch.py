@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sqlproxy.answers import Field, Fit, Row
 from sqlproxy.answers import Portal as AnyPortal
-from sqlproxy.answers import Row
 from sqlproxy.change.presence import Use
 from sqlproxy.errors import UNDEFINED_PREPARED, SqlError, unsupported
 from sqlproxy.fast.listing import ListingPlan
@@ -19,12 +19,15 @@ from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.front import coerce_to
+from sqlproxy.front.lengths import fitter
+from sqlproxy.front.registry import BPCHAR, NUMERIC, VARCHAR, element_of
 from sqlproxy.session import commands, explaining, running
 from sqlproxy.session.definitions import DEFINITIONS
 from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.loading import Loader
 from sqlproxy.session.portals import Batches, CopyIn, Portal, at_once
 from sqlproxy.session.prepared import Prepared, plan_of, prepare
+from sqlproxy.session.reserving import numbering
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
@@ -154,7 +157,7 @@ async def _then_set(session: SqlSession, prepared: Prepared, rows: Batches) -> B
 async def _set_numbers(session: SqlSession, prepared: Prepared) -> None:
     assert prepared.declared is not None
     for name, value, called in session.setvals:
-        sequence = await running.numbering(session, prepared.declared, name)
+        sequence = await numbering(session, prepared.declared, name)
         await session.services.numbers.set_value(sequence, value, called)
         Numbers(session.currvals).set(name, value, called)
     session.setvals.clear()
@@ -241,12 +244,20 @@ def executed(session: SqlSession, bound: s.Execute) -> tuple[Prepared, Sequence[
     return found, values
 
 
+def _fit(field: Field) -> Fit | None:
+    """What a value of COPY has to fit into; of times, the column rounds them."""
+    if field.typmod < 0 or (element_of(field.oid) or field.oid) not in (VARCHAR, BPCHAR, NUMERIC):
+        return None
+    return fitter(field.oid, field.typmod, False)
+
+
 async def _copy(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> AnyPortal:
     copy: s.Copy = prepared.bound
     if copy.source:
         loader = Loader(session, prepared)
         assert copy.target is not None
-        form = replace(copy.format, table=copy.target.table.name)  # what its errors name
+        fits = tuple(_fit(one) for one in copy.fields)
+        form = replace(copy.format, table=copy.target.table.name, fits=fits)
         return CopyIn(loader, copy.fields, form, guard=session.guard)
     if copy.query is not None:
         inner = _inner(prepared, copy.query, session)

@@ -5,76 +5,209 @@ Values of sequences are reserved before a run and handed out in it; what is left
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from kv.base.limits import SEQUENCE_RUN_MAX
 from sqlproxy.advisory import Key
-from sqlproxy.errors import NOT_IN_SEQUENCE, UNSUPPORTED, SqlError
-from sqlproxy.front.env import Env
+from sqlproxy.errors import NOT_IN_SEQUENCE, SqlError
+from sqlproxy.front.env import Env, Wanting
+from sqlproxy.front.exprs import Once
 from sqlproxy.pg.style import Style
+from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.session.advising import Request
 
 if TYPE_CHECKING:
+    from sqlproxy.session.services import Numbers as Pool
     from sqlproxy.session.session import SqlSession
 
 
-_NOTHING: Final[dict[str, list[int]]] = {}  # never changed
+class _Block:
+    """Values of a sequence that were reserved: `run` of the pool."""
+
+    __slots__ = ("asked", "run", "sequence", "values")
+
+    def __init__(self, sequence: SequenceRow) -> None:
+        self.sequence, self.values = sequence, deque[int]()
+        self.asked, self.run = 0, 0
+
+
+_NOTHING: Final[dict[str, _Block]] = {}  # never changed: nearly all statements take no number
 
 
 class Numbers:
-    """Values of sequences that were reserved for one run, by name; `currval` of the session."""
+    """Values of sequences that were reserved for one run, by name; `currval` of the session.
 
-    __slots__ = ("_currvals", "_left")
+    Expressions never wait. What may want more numbers than were reserved, or sets a sequence, is
+    computed between `begin` and `end`: Wanting says what it waits for, and when that is there
+    (`add`, `was_set`) it is computed `again`, with the same answers to what it asked before.
+    """
 
-    def __init__(self, currvals: dict[str, int]) -> None:
-        self._left = _NOTHING  # the next one last; nearly all statements take none
+    __slots__ = ("_blocks", "_currvals", "_log", "_place", "_undo")
+
+    def __init__(self, currvals: dict[str, int | str]) -> None:
+        """`currvals`: by name; under "" the name that lastval() is about."""
+        self._blocks = _NOTHING
         self._currvals = currvals
+        self._log: list[tuple[Any, Any]] | None = None
+        self._place = 0
+        self._undo: dict[str, int | str | None] = {}
 
     def left(self, name: str) -> int:
-        return len(self._left.get(name, ()))
+        block = self._blocks.get(_own(name))
+        return 0 if block is None else len(block.values)
 
-    def add(self, name: str, values: Sequence[int]) -> None:
-        if len(values) > 1:
-            values = values[::-1]
-        if self._left is _NOTHING:
-            self._left = {name: [*values]}
-        else:
-            self._left[name] = [*values, *self._left.get(name, ())]
+    def add(self, name: str, sequence: SequenceRow, values: Sequence[int], run: int) -> None:
+        """Values that were taken behind those that are left."""
+        block = self._blocks.get(_own(name))
+        if block is None:
+            if self._blocks is _NOTHING:
+                self._blocks = {}
+            block = self._blocks[_own(name)] = _Block(sequence)
+        block.values.extend(values)
+        block.run = run
+
+    def more(self, name: str, most: int) -> int:
+        """How many to reserve when one is wanted: twice as many as the last time."""
+        block = self._blocks.get(_own(name))
+        if block is None:
+            return 1
+        block.asked = min(max(1, block.asked * 2), SEQUENCE_RUN_MAX)
+        return max(1, min(block.asked, most))
+
+    def give_back(self, pool: Pool) -> None:
+        """The run is over: what is left may be given out to others."""
+        for block in self._blocks.values():
+            if block.values:
+                pool.give_back(block.sequence, list(block.values), block.run)
+                block.values.clear()
+
+    # -- what is computed together
+
+    def begin(self) -> None:
+        self._log, self._place = [], 0
+        self._undo.clear()
+
+    def again(self) -> None:
+        self._place = 0
+        for name, old in self._undo.items():
+            if old is None:
+                self._currvals.pop(name, None)
+            else:
+                self._currvals[name] = old
+        self._undo.clear()
+
+    def end(self) -> None:
+        self._log = None
+
+    def _known(self, name: str, kind: type) -> Any:
+        """The answer that was given before; None: there is none."""
+        log = self._log
+        if log is None or self._place >= len(log):
+            return None
+        asked, answer = log[self._place]
+        if asked != name or not isinstance(answer, kind):
+            del log[self._place :]  # it went another way this time, by chance
+            return None
+        self._place += 1
+        return answer
+
+    # -- what expressions ask
 
     def nextval(self, name: str) -> int:
-        left = self._left.get(name)
-        if not left:
-            raise SqlError(
-                UNSUPPORTED,
-                f'nextval() of sequence "{name}" for the rows of a query, or in RETURNING, is not '
-                "supported",
-                hint="Defaults, VALUES, SET and a SELECT without FROM take numbers.",
-            )
-        value = left.pop()
-        self._currvals[name] = value
-        self._currvals[""] = value  # of lastval()
+        """Raises Wanting."""
+        name = _own(name)
+        value: int | None = self._known(name, int)
+        if value is None:
+            block = self._blocks.get(name)
+            if block is None or not block.values:
+                raise Wanting(name)
+            value = block.values.popleft()
+            self._note(name, value)
+        self._set(name, value)
+        self._set("", name)  # of lastval()
         return value
+
+    def setval(self, name: str, value: int, called: bool) -> bool:
+        """False: nobody waits for it now. Raises Wanting."""
+        if self._log is None:
+            return False
+        name = _own(name)
+        known = self._known(name, tuple)
+        if known is None:
+            raise Wanting(name, value, called)
+        if known != (value, called):
+            self._place -= 1
+            del self._log[self._place :]
+            raise Wanting(name, value, called)
+        self.set(name, value, called)
+        return True
+
+    def once(self, once: Once) -> Any:
+        """Raises Wanting."""
+        if not once.value:
+            raise Wanting("", once=once)
+        log = self._log
+        if log is not None and self._place < len(log) and log[self._place][0] is once:
+            for name, value in log[self._place][1].items():  # it was computed for this row
+                self._set(name, value)
+            self._place += 1
+        return once.value[0]
+
+    def standing(self) -> dict[str, int | str]:
+        """`currval` of all sequences now, for `was_done`."""
+        return dict(self._currvals)
+
+    def was_done(self, once: Once, before: Mapping[str, int | str]) -> None:
+        """What it took shows where it stands in the row, not before."""
+        taken = {n: v for n, v in self._currvals.items() if before.get(n) != v}
+        self._currvals.clear()
+        self._currvals.update(before)
+        self._note(once, taken)
+
+    def was_set(self, name: str, value: int, called: bool) -> None:
+        """What setval() wanted was done: what was reserved before is not used."""
+        if (block := self._blocks.get(name)) is not None:
+            block.values.clear()
+        self._note(name, (value, called))
+
+    def _note(self, asked: Any, answer: Any) -> None:
+        if self._log is not None:
+            self._log.append((asked, answer))
+            self._place = len(self._log)
+
+    def _set(self, name: str, value: int | str) -> None:
+        if self._log is not None:
+            self._undo.setdefault(name, self._currvals.get(name))
+        self._currvals[name] = value
 
     def currval(self, name: str) -> int:
         """Raises SqlError (55000)."""
+        name = _own(name)
         if name not in self._currvals:
             raise SqlError(
                 NOT_IN_SEQUENCE,
                 f'currval of sequence "{name}" is not yet defined in this session',
             )
-        return self._currvals[name]
+        return int(self._currvals[name])
 
     def lastval(self) -> int:
         """Raises SqlError (55000)."""
         if "" not in self._currvals:
             raise SqlError(NOT_IN_SEQUENCE, "lastval is not yet defined in this session")
-        return self._currvals[""]
+        return self.currval(str(self._currvals[""]))
 
     def set(self, name: str, value: int, called: bool) -> None:
         if called:
-            self._currvals[name] = self._currvals[""] = value
+            self._set(_own(name), value)
+
+
+def _own(name: str) -> str:
+    """The name of a sequence without its schema."""
+    return name.rpartition(".")[2].strip('"') if "." in name or '"' in name else name
 
 
 class Told(Mapping[str, str]):
@@ -150,9 +283,16 @@ class SessionEnv(Env):
     def lastval(self) -> int:
         return self.numbers.lastval()
 
+    def once(self, once: Once) -> Any:
+        return self.numbers.once(once)
+
     def setval(self, name: str, value: int, called: bool) -> int:
-        """It is done behind the last row: expressions never wait themselves."""
+        """It is done at once where somebody waits for it, else behind the last row: expressions
+        never wait themselves.
+        """
         self._session.check_writable("setval()")
+        if self.numbers.setval(name, value, called):
+            return value
         self._session.setvals.append((name, value, called))
         return value
 

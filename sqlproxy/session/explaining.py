@@ -28,6 +28,7 @@ from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env
+from sqlproxy.front.numbered import inside, unnumbered
 from sqlproxy.schema import Table
 from sqlproxy.session import running
 from sqlproxy.session.environment import environment
@@ -48,7 +49,8 @@ async def explained(session: SqlSession, prepared: Prepared, values: Sequence[An
     """The lines of a plan, as rows. Raises SqlError."""
     explain: s.Explain = prepared.bound
     analyze = explain.options.get("analyze") in ("on", "true", "1", "")
-    bound = _query_of(explain.statement, analyze=analyze)
+    query = _query_of(explain.statement, analyze=analyze)
+    bound = unnumbered(query) if _numbered(query) else query
     if (plan := plan_of(bound)) is None:
         told = await with_stands(session, replace(prepared, bound=bound, plan=None))
         bound, plan = told.bound, told.plan
@@ -57,7 +59,11 @@ async def explained(session: SqlSession, prepared: Prepared, values: Sequence[An
     analyzed: list[str] = []
     if analyze:
         touched = Counted(session.services.clock.monotonic)
-        analyzed = await _analyzed(session, prepared, bound, plan, values, touched)
+        run = replace(
+            prepared, bound=query, fields=getattr(query, "fields", None),
+            plan=plan if bound is query else plan_of(query),
+        )  # fmt: skip
+        analyzed = await _analyzed(session, run, bound, plan, values, touched)
         lines = _with_scans(lines, touched.scans, env)
     if explain.options.get("format", "text") == "json":
         return at_once([(as_json(lines, analyzed),)])
@@ -65,6 +71,12 @@ async def explained(session: SqlSession, prepared: Prepared, values: Sequence[An
     if explain.options.get("format", "text") != "text":
         raise unsupported(f"EXPLAIN (FORMAT {explain.options['format']})")
     return at_once([(line,) for line in lines])
+
+
+def _numbered(query: Any) -> bool:
+    """Whether rows are taken numbers for, behind what is explained or inside of it."""
+    select = query.select if isinstance(query, s.Insert) else query
+    return bool(inside(query)) or (isinstance(select, s.Select) and select.numbers)
 
 
 def _query_of(statement: Any, *, analyze: bool) -> Any:
@@ -186,24 +198,21 @@ def _scan(reader: TableReader, env: Env, *, filtered: bool) -> list[str]:
 
 async def _analyzed(
     session: SqlSession,
-    prepared: Prepared,
+    run: Prepared,
     bound: Any,
     plan: Any,
     values: Sequence[Any],
     touched: Counted,
 ) -> list[str]:
-    inner = Prepared(
-        prepared.text, prepared.oids, bound, prepared.declared, getattr(bound, "fields", None),
-        prepared.parameters, plan=plan,
-    )  # fmt: skip
+    """`run`: what is run; `bound` and `plan`: how its rows are reached."""
     clock = session.services.clock
     began = clock.monotonic()
     if isinstance(bound, s.Select):
         count = 0
-        async for batch in await running.query(session, inner, values, touched):
+        async for batch in await running.query(session, run, values, touched):
             count += len(batch)
     else:
-        count = (await running.change(session, inner, values, touched)).count
+        count = (await running.change(session, run, values, touched)).count
     ms = (clock.monotonic() - began) * 1000
     env, _ = environment(session, values)
     return [

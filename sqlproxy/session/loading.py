@@ -35,10 +35,12 @@ from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.reading import Touched
 from sqlproxy.fast.writing import InsertPlan, Outcome
 from sqlproxy.front import statements as s
+from sqlproxy.front.env import Wanting
 from sqlproxy.pg.copying_columns import Columns, Part
 from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.prepared import Prepared
-from sqlproxy.session.running import Job, reserve
+from sqlproxy.session.reserving import reserve, supply
+from sqlproxy.session.running import Job
 from txn.loading import Load
 
 if TYPE_CHECKING:
@@ -154,7 +156,10 @@ class Loader:
         block.statements += 1
         env, numbers = environment(session, ())
         job = Job(session, t, env, numbers, self._declared, Touched(), alone)
-        outcome = await self._plan.run(job, rows)
+        try:
+            outcome = await self._plan.run(job, rows)
+        finally:
+            numbers.give_back(session.services.numbers)
         if self._inserted:
             session.outcomes.pop()  # one table: the last batch tells what all may violate
         session.outcomes.append(outcome)
@@ -181,8 +186,10 @@ class Loader:
         assert env is not None
         assert numbers is not None
         count = _count(parts)
-        for name, each in sorted(self._plan.numbers(writer).items()):
-            await reserve(self._session, self._declared, numbers, name, each * count)
+        wanted = self._plan.numbers(writer, count, most=True)
+        for name, most in sorted(wanted.items()):
+            if not await reserve(self._session, self._declared, numbers, name, most):
+                await supply(self._session, self._declared, numbers, Wanting(name), most)
         made: dict[tuple[bytes, bool], tuple[list[bytes], list[bytes]]] = {}
         for columns, rows in _slices(parts):
             for part in writer.encoded(self._plan.columns(writer, env, columns, rows)):

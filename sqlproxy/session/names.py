@@ -23,7 +23,7 @@ from sqlproxy.catalog import Reader
 from sqlproxy.change.fence import NEVER
 from sqlproxy.change.presence import Presence, Use
 from sqlproxy.enums import Enum, learn
-from sqlproxy.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, SqlError
+from sqlproxy.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.ruling import rules_of
 from sqlproxy.pg.style import Style
@@ -123,6 +123,9 @@ class Declared:
                 return rowids(table)
         found = self._sequences.get(name.rpartition(".")[2].strip('"'))
         if found is None:
+            own = name.rpartition(".")[2].strip('"')
+            if self.table(own) or self.view(own) or self.index(own):
+                raise SqlError(WRONG_OBJECT_TYPE, f'"{own}" is not a sequence')
             raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
         return found
 

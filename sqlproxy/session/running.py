@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kv.base.limits import SQL_COPY_BATCH_ROWS
 from kv.base.timestamps import physical_ms
@@ -17,15 +17,16 @@ from sqlproxy.fast.reading import Reads, Touched
 from sqlproxy.fast.selecting import ConstantPlan, SelectPlan, TooManyRows
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan
 from sqlproxy.front import statements as s
-from sqlproxy.front.env import Env
-from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.front.env import Env, Wanting
+from sqlproxy.session import numbered
 from sqlproxy.session.advising import Unanswered
 from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.modifying import carried_out, changes_in
 from sqlproxy.session.moments import is_relative, timestamp_of
 from sqlproxy.session.names import Declared
 from sqlproxy.session.portals import Batches, at_once
-from sqlproxy.session.prepared import Prepared, newer, plan_of
+from sqlproxy.session.prepared import Prepared, plan_of
+from sqlproxy.session.reserving import each, reserve, supply
 from sqlproxy.session.standing import with_stands
 from txn.client import TxnClient
 from txn.results import ScanPage, Tally
@@ -33,6 +34,9 @@ from txn.transaction import Transaction
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class ReadsAt:
@@ -92,27 +96,14 @@ class Job:
         block = self.session.block
         return block.deferred if block.explicit else None
 
-    async def reserve(self, numbers: Mapping[str, int], rows: int) -> None:
-        for name, each in sorted(numbers.items()):
-            await reserve(self.session, self.tables, self.numbers, name, each * rows)
+    async def reserve(self, numbers: Mapping[str, int]) -> bool:
+        there = True
+        for name, count in sorted(numbers.items()):
+            there &= await reserve(self.session, self.tables, self.numbers, name, count)
+        return there
 
-
-async def reserve(
-    session: SqlSession, declared: Declared, numbers: Numbers, name: str, count: int
-) -> None:
-    """So many values of a sequence can be taken by nextval without waiting."""
-    sequence = await numbering(session, declared, name)
-    missing = count - numbers.left(name)
-    if missing > 0:
-        numbers.add(name, await session.services.numbers.reserve(sequence, missing))
-
-
-async def numbering(session: SqlSession, declared: Declared, name: str) -> SequenceRow:
-    """The sequence of this name, by now: the name may be computed. Raises SqlError (42P01)."""
-    try:
-        return declared.numbering(name)
-    except SqlError as error:
-        return (await newer(session, declared, error)).numbering(name)
+    async def each(self, make: Callable[[T], R], rows: Iterable[T]) -> list[R]:
+        return await each(self.session, self.tables, self.env, self.numbers, make, rows)
 
 
 async def query(
@@ -125,6 +116,8 @@ async def query(
         prepared = await with_stands(session, prepared)
     select, plan = prepared.bound, prepared.plan
     assert prepared.declared is not None
+    if select.numbers and not isinstance(plan, ConstantPlan | ListingPlan):
+        return await numbered.query(_asking(session, prepared, values, touched), select)
     env, numbers = environment(session, values)
     if isinstance(plan, ConstantPlan | ListingPlan):
         rows = await _constant(session, prepared, plan, env, numbers)
@@ -155,6 +148,15 @@ async def query(
     return await analytic.query(session, prepared, values, reads, env, touched)
 
 
+def _asking(
+    session: SqlSession, prepared: Prepared, values: Sequence[Any], touched: Touched
+) -> numbered.Numbered:
+    async def ask(inner: Prepared) -> Batches:
+        return await query(session, inner, values, touched)
+
+    return numbered.Numbered(session, prepared, values, ask)
+
+
 async def _constant(
     session: SqlSession,
     prepared: Prepared,
@@ -165,19 +167,24 @@ async def _constant(
     """Rows that need no table; what they wait for is got first."""
     assert prepared.declared is not None
     answers: list[bool] = []
+    numbers.begin()
     try:
+        for name, count in sorted(plan.sequences.items()):
+            await reserve(session, prepared.declared, numbers, name, count)
         while True:
-            for name, count in sorted(plan.sequences.items()):
-                session.check_writable("nextval()")
-                await reserve(session, prepared.declared, numbers, name, count)
             session.advising.begin(answers)
+            env.slept = 0.0
             try:
                 return plan.rows(env)
             except Unanswered as asked:
-                session.setvals.clear()
                 answers.append(await session.advising.carry_out(asked.request))
+                numbers.again()
+            except Wanting as wanting:
+                await supply(session, prepared.declared, numbers, wanting, plan.count)
     finally:
         session.advising.begin(None)
+        numbers.end()
+        numbers.give_back(session.services.numbers)
 
 
 async def _resumed(first: Sequence[Row], rest: Any) -> Batches:
@@ -272,13 +279,23 @@ async def _changed(
     block.statements += 1
     env, numbers = environment(session, values)
     job = Job(session, t, env, numbers, prepared.declared, touched, alone)
+    try:
+        return await _done(job, prepared, values)
+    finally:
+        numbers.give_back(session.services.numbers)
+
+
+async def _done(job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
+    if prepared.plan is None or getattr(prepared.bound, "select", None) is not None:
+        asking = _asking(job.session, prepared, values, job.touched)
+        prepared = await numbered.change(asking, prepared)
     plan, bound = prepared.plan, prepared.bound
     if isinstance(plan, InsertPlan) and bound.select is not None:
         job.alone = False
         return await _insert_select(job, prepared, values, plan)
     if isinstance(plan, InsertPlan | UpdatePlan | DeletePlan):
         return await plan.run(job)
-    analytic = session.services.analytic
+    analytic = job.session.services.analytic
     if analytic is None:
         raise unsupported("a change that joins tables or has subqueries")
     return await analytic.change(job, prepared, values)

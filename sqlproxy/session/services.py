@@ -49,8 +49,20 @@ class Numbers(Protocol):
         """So many values, in order. Raises SqlError (2200H)."""
         ...
 
-    def at_once(self, sequence: SequenceRow, count: int) -> Sequence[int] | None:
+    async def some(self, sequence: SequenceRow, count: int) -> tuple[Sequence[int], int]:
+        """The same, fewer at its end; and of which run."""
+        ...
+
+    def give_back(self, sequence: SequenceRow, values: list[int], run: int) -> None:
+        """What was not used of `some`: the last ones of it, in order."""
+        ...
+
+    def at_once(self, sequence: SequenceRow, count: int) -> list[int] | None:
         """The same without waiting; None: it would have to wait."""
+        ...
+
+    def take_back(self, sequence: SequenceRow, values: list[int]) -> None:
+        """What `at_once` just gave was not used."""
         ...
 
     async def set_value(self, sequence: SequenceRow, value: int, called: bool = True) -> None:

@@ -106,7 +106,7 @@ class SqlSession:
         self.channel = Channel(parameters=self.settings.reported())
         fence = Fence(database, services.client.timers, services.catalogs.presence)
         self.block = Block(services.client, fence)
-        self.currvals: dict[str, int] = {}
+        self.currvals: dict[str, int | str] = {}
         self.setvals: list[tuple[str, int, bool]] = []  # asked for by what runs
         self.told = Told(self)
         self.held: set[str] = set()  # cursors WITH HOLD …

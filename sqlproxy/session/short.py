@@ -213,11 +213,26 @@ def _insert(run: _Run) -> bool:
         declared = run.declared
         wanted = [(name, declared.numbering(name), count) for name, count in short.sequences]
         short.numberings = wanted
+    pool = session.services.numbers
+    taken: list[tuple[Any, list[int]]] = []
     for name, sequence, count in wanted:
-        numbers = session.services.numbers.at_once(sequence, count)
+        numbers = pool.at_once(sequence, count)
         if numbers is None:
-            return False
-        env.numbers.add(name, numbers)
+            break
+        taken.append((sequence, numbers))
+        env.numbers.add(name, sequence, numbers, 0)
+    sent = False
+    try:
+        sent = len(taken) == len(wanted) and _inserted(run, short, env)
+    finally:
+        if not sent:  # the usual way takes them anew
+            for sequence, numbers in taken:
+                pool.take_back(sequence, numbers)
+    return sent
+
+
+def _inserted(run: _Run, short: ShortInsert, env: _Env) -> bool:
+    """Whether the rows could be sent."""
     if short.single is not None:
         made = short.single(env)
         return made is not None and run.send_put(*made, 0, short.done)

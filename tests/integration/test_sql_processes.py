@@ -289,3 +289,28 @@ def test_p14_processes_end_with_the_node(tmp_path: Path) -> None:
                 assert gone(children)
                 with pytest.raises(psycopg.OperationalError):
                     conn.execute("SELECT 1")
+
+
+def test_p13_two_processes_never_take_the_same_number(
+    pair: tuple[psycopg.Connection, psycopg.Connection],
+) -> None:
+    """Each reserves numbers for the rows of a query, and gives back what it did not use."""
+    one, other = pair
+    one.execute("CREATE SEQUENCE numbers_of_two")
+    one.execute("CREATE TABLE of_two (n int PRIMARY KEY)")
+    one.execute("INSERT INTO of_two SELECT generate_series(1, 50)")
+    found: list[int] = []
+    for round in range(8):
+        for conn in pair:
+            rows = conn.execute(
+                "SELECT CASE WHEN n > %s THEN nextval('numbers_of_two') END FROM of_two ORDER BY n",
+                (5 * round,),
+            ).fetchall()
+            found += [n for (n,) in rows if n is not None]
+            last = conn.execute("SELECT lastval()").fetchone()
+            assert last == (found[-1],)
+    assert len(found) == len(set(found)) == 2 * sum(50 - 5 * round for round in range(8))
+    other.execute("SELECT setval('numbers_of_two', 100000), nextval('numbers_of_two')")
+    assert other.execute("SELECT nextval('numbers_of_two') FROM of_two LIMIT 2").fetchall() == [
+        (100002,), (100003,),
+    ]  # fmt: skip

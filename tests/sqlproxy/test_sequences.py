@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -150,3 +151,110 @@ async def test_p13_what_was_taken_ahead_is_forgotten_by_setval() -> None:
             (value,) = pool.at_once(big, 1) or await pool.reserve(big, 1)
             assert value == 100_000 * (stop + 1) + 1 + n
     await pool.close()
+
+
+async def test_p13_what_was_not_used_is_given_out_next() -> None:
+    """A query that reserves for more rows than there are would leave a gap each time."""
+    store, clock = Store(), Clock()
+    big = Sequence(9, "shop", "b")
+    runs = Runs(store)
+    pool = SequencePool(runs, clock)
+    values, run = await pool.some(big, 10)
+    assert values == list(range(1, 11))
+    pool.give_back(big, values[4:], run)
+    assert runs.count == 1
+    assert await pool.reserve(big, 3) == [5, 6, 7]
+    assert await pool.stand(big) == (7, 3, True)
+    values, run = await pool.some(big, 3)
+    pool.give_back(big, values, run)
+    assert await pool.reserve(big, 4) == [8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("way", ["others took", "another run", "set", "forgotten", "old"])
+async def test_p13_what_may_have_been_overtaken_is_a_gap(way: str) -> None:
+    """A number that is given back behind others', or behind a setval, would come twice."""
+    store, clock = Store(), Clock()
+    big = Sequence(9, "shop", "b")
+    pool = SequencePool(Runs(store), clock)
+    values, run = await pool.some(big, 10)
+    after: list[int] = []
+    match way:
+        case "others took":
+            after = await pool.reserve(big, 1)
+        case "another run":
+            after = await SequencePool(Runs(store), clock).reserve(big, 1)
+            after += await pool.reserve(big, 1)
+        case "set":
+            await pool.set_value(big, 4)
+        case "forgotten":
+            pool.forget(9)
+        case _:
+            clock.now += STALE_S + 1
+    pool.give_back(big, values[5:], run)
+    after += await pool.reserve(big, 3)
+    assert after == ([5, 6, 7] if way == "set" else list(range(11, 11 + len(after))))
+
+
+async def test_p13_some_are_fewer_at_the_end() -> None:
+    """A statement that may need none of them would fail before it needs one."""
+    store = Store()
+    pool = SequencePool(Runs(store), Clock())
+    assert (await pool.some(ONE, 100))[0] == list(range(1, 10))
+    with pytest.raises(SqlError, match="reached maximum value"):
+        await pool.some(ONE, 1)
+    ring = replace(ONE, id=8, maximum=3, cycle=True)
+    assert (await pool.some(ring, 8))[0] == [1, 2, 3]
+    assert await pool.reserve(ring, 8) == [1, 2, 3, 1, 2, 3, 1, 2]
+
+
+async def test_p13_values_of_two_runs_go_back() -> None:
+    """Another node took some between them, and each query would leave a gap."""
+    store, clock = Store(), Clock()
+    big = Sequence(9, "shop", "b", cache=3)
+    pool, other = SequencePool(Runs(store), clock), SequencePool(Runs(store), clock)
+    assert await pool.reserve(big, 1) == [1]
+    assert await other.reserve(big, 1) == [4]
+    values, run = await pool.some(big, 5)
+    assert values == [2, 3, 7, 8, 9]
+    pool.give_back(big, values[1:], run)
+    assert await pool.stand(big) == (2, 7, True)
+    values, run = await pool.some(big, 4)
+    assert values == [3, 7, 8, 9]
+    pool.give_back(big, values[2:], run)
+    assert await pool.reserve(big, 3) == [8, 9, 10]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_p13_nothing_that_is_given_back_comes_twice(seed: int) -> None:
+    """Queries that use fewer numbers than they reserved, beside others, on three nodes: two of
+    them would have the same number.
+    """
+    rng = random.Random(seed)
+    store, clock = Store(), Clock()
+    big = Sequence(9, "shop", "b", cache=rng.choice([1, 1, 7]))
+    pools = [SequencePool(Runs(store), clock) for _ in range(3)]
+    used: list[int] = []
+
+    async def statement(pool: SequencePool) -> None:
+        for _ in range(60):
+            if rng.random() < 0.3:
+                used.extend(await pool.reserve(big, rng.randint(1, 4)))
+                continue
+            values, run = await pool.some(big, rng.randint(1, 40))
+            keep = rng.randint(0, len(values))
+            used.extend(values[:keep])
+            if rng.random() < 0.3:
+                await asyncio.sleep(0)
+            pool.give_back(big, values[keep:], run)
+            clock.now += rng.choice([0, 0, 0.1, 6])
+
+    await asyncio.gather(*(statement(pool) for pool in pools for _ in range(3)))
+    assert len(set(used)) == len(used) > 500
+    alone = SequencePool(Runs(Store()), Clock())
+    taken: list[int] = []
+    for _ in range(200):
+        values, run = await alone.some(big, rng.randint(1, 40))
+        keep = rng.randint(0, len(values))
+        taken += values[:keep]
+        alone.give_back(big, values[keep:], run)
+    assert taken == list(range(1, len(taken) + 1))  # whoever is alone leaves no gap

@@ -144,3 +144,15 @@ select rtrim(c) from (select 'a '::char(3) as c union all select 'b' except sele
 select n2 from num except select n from num order by 1
 select n from num except all (select n2 from num intersect select n from num) order by 1
 select count(*) from (select n, n2 from num except select n2, n from num) s
+-- functions that return sets beside DISTINCT ON
+select distinct on (generate_series(1, 3)) generate_series(1, 3) as g, k from src order by 1, k
+select distinct on (g) generate_series(1, 3) as g, k from src order by g, k desc
+select distinct on (g % 2) k, g % 2 as h from (select k, generate_series(1, k) as g from src) x order by g % 2, k
+select distinct on (t) t, generate_series(1, 2) as g from src order by t, k
+select distinct on (t) t, generate_series(1, 2) as g from src order by t, g desc
+select distinct on (generate_series(1, k) % 2) k, generate_series(1, k) as g from src order by generate_series(1, k) % 2, k
+select distinct on (generate_series(1, 2), t) t, k from src order by generate_series(1, 2), t, k
+select distinct on (unnest(array[k, 1])) k, t from src order by unnest(array[k, 1]), k desc limit 3
+select distinct generate_series(1, k) as g from src order by g
+select distinct on (k) k, generate_series(1, 2) as g from src where k < 3 order by k
+select distinct on (k) k, generate_series(1, 2) as g from src where k < 3

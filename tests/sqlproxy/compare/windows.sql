@@ -75,3 +75,12 @@ select extract(hour from at), sum(sum(amount)) over (order by extract(hour from 
 select a, b, sum(b) over (partition by a order by b) from pair where a < 3 order by a, b
 select a, count(*) over (partition by a, v is null) from pair where a < 3 order by a, b
 select e.id, s.id, row_number() over (partition by e.id order by s.at desc) from emp e join sale s on s.emp = e.id where e.id < 3 order by 1, 3
+-- functions that return sets in window definitions
+select k, row_number() over (order by generate_series(1, 2), k) as r from src order by r
+select k, generate_series(1, 2) as g, row_number() over (order by k desc, generate_series(1, 2)) as r from src order by r
+select k, count(*) over (partition by generate_series(1, 2)) as c from src order by k
+select k, g, sum(k) over w from (select k, generate_series(1, k) as g from src) x window w as (partition by g) order by k, g
+select k, sum(k) over w as s from src where k < 4 window w as (partition by generate_series(1, k)) order by k, s
+select k, sum(generate_series(1, 2)) over () from src order by k
+select t, count(*), row_number() over (order by generate_series(1, 2), t) as r from src group by t order by r
+select k, first_value(k) over (order by unnest(array[3, 1]) desc, k) as f from src where k < 3 order by k, f

@@ -53,8 +53,9 @@ def outcome(work: Callable[[], Any]) -> Any:
 def values(bound: Any, params: Sequence[Any] = ()) -> list[list[tuple[type, Any]]]:
     """With their types: 1, 1.0 and true are equal to Python; and NaN is not NaN."""
     env = Env(params=tuple(params))
-    rows = InsertPlan(bound)._given(None, env)
-    return [[(type(v), repr(v)) for v in r] for r in rows]
+    plan = InsertPlan(bound)
+    given = plan._given(None, env)
+    return [[(type(v), repr(v)) for v in given(at)] for at in range(plan.count)]
 
 
 def both(text: str, oids: Sequence[int] = (), params: Sequence[Any] = ()) -> tuple[Any, Any, bool]:

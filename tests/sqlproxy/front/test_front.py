@@ -278,9 +278,44 @@ def test_p1_rows_and_parameters_in_closures() -> None:
     assert [f((10, None, None, None, None), env) for f in fns] == [20, None, None, None]
 
 
+@pytest.mark.parametrize(
+    ("text", "taken", "perhaps", "unsure"),
+    [
+        ("nextval('s') + nextval('s')", ("s", "s"), (), False),
+        ("case when nextval('s') > 1 then nextval('s') else 0 end", ("s",), ("s",), True),
+        ("coalesce(nextval('s'), nextval('s'))", ("s",), ("s",), True),
+        ("nextval('s') > 1 and nextval('s') > 2", ("s",), ("s",), True),
+        ("nextval(a || 's')", (), (), True),
+        ("setval('s', 1)", (), (), True),
+        ("currval('s')", (), (), False),
+    ],
+)
+def test_p13_numbers_that_may_not_be_taken_are_not_counted(
+    text: str, taken: tuple[str, ...], perhaps: tuple[str, ...], unsure: bool
+) -> None:
+    """Numbers would be reserved for branches that nothing takes, or be missing where they are."""
+    made = compiling.compile(bind(f"select {text} from t").targets[0].expr)
+    assert (made.taken, made.perhaps, made.unsure) == (taken, perhaps, unsure)
+    assert made.numbered == (bool(taken) or unsure)
+
+
+def test_p13_a_null_beside_it_does_not_keep_a_number_from_being_taken() -> None:
+    """PostgreSQL computes all arguments of a strict function before it looks for NULLs."""
+    fn = compiling.compile(bind("select b || nextval('s') from t").targets[0].expr).fn
+    taken: list[str] = []
+
+    def nextval(name: str) -> int:
+        taken.append(name)
+        return len(taken)
+
+    env = Env(nextval=nextval)
+    assert fn((1, None, None, None, None), env) is None
+    assert fn((1, "x", None, None, None), env) == "x2"
+
+
 def test_p13_sequences_are_named_for_their_reservation() -> None:
     """nextval would have to wait inside an expression."""
     made = compiling.compile(bind("select nextval('public.s') + 1").targets[0].expr)
-    assert made.sequences == {"s"}
+    assert (made.taken, made.perhaps, made.unsure) == (("s",), (), False)
     assert made.volatile
     assert made.fn((), Env(nextval=lambda name: 41)) == 42

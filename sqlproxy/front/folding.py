@@ -14,6 +14,7 @@ from sqlproxy.front.exprs import (
     Const,
     Expr,
     Grouping,
+    Later,
     Named,
     Order,
     Param,
@@ -23,7 +24,7 @@ from sqlproxy.front.exprs import (
     walk,
 )
 
-_LEAVES: Final = (Const, Column, Param, Named, CaseValue)
+_LEAVES: Final = (Const, Column, Param, Named, CaseValue, Later)
 
 
 def rebuilt(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:

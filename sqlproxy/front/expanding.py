@@ -1,0 +1,106 @@
+"""Functions that return sets where rows are needed before a window or DISTINCT ON looks at them: an
+inner query gives the rows of FROM, each as often as its sets are long, the outer one does the rest.
+Pure.
+
+    SELECT DISTINCT ON (g(x)) g(x), y FROM …    →    SELECT DISTINCT ON (c) c, y FROM
+                                                        (SELECT x, y, g(x) AS c FROM …)
+
+PostgreSQL expands in this order: GROUP BY and aggregates, sets in window definitions, windows, sets
+in DISTINCT ON and ORDER BY, DISTINCT ON, the sort, other sets. So left out (0A000): sets in the
+list behind DISTINCT ON … ORDER BY, and where a grouping or, of DISTINCT ON, a window comes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sqlproxy.errors import unsupported
+from sqlproxy.front.exprs import Call, Column, Expr, Window, walk
+from sqlproxy.front.folding import rebuilt
+from sqlproxy.front.statements import ItemColumn, Select, SelectItem, Target
+
+
+def expanded(select: Select) -> Select:
+    """The query itself, if its sets may be where they are. Raises SqlError (0A000)."""
+    if not select.sets:
+        return select
+    windows = any(_sets(one) for one in _defined(select))
+    if not (windows or select.distinct_on):
+        return select
+    sorted_by = (*select.distinct_on, *(one.expr for one in select.order))
+    if select.aggregates:
+        raise unsupported("a set-returning function in a window definition, or beside DISTINCT ON, "
+                          "of a query that groups")  # fmt: skip
+    if not windows:
+        if select.order and not any(map(_sets, sorted_by)):
+            raise unsupported("a set-returning function behind DISTINCT ON and ORDER BY")
+        if select.windows:
+            raise unsupported("a set-returning function beside DISTINCT ON and window functions")
+    return _over(select)
+
+
+def _sets(expr: Expr) -> bool:
+    return any(_is_set(one) for one in walk(expr))
+
+
+def _is_set(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.proc.returns_set
+
+
+def _defined(select: Select) -> Iterator[Expr]:
+    """What window definitions say."""
+    for expr in _exprs(select):
+        for one in walk(expr):
+            if isinstance(one, Window):
+                yield from one.window.partition
+                yield from (order.expr for order in one.window.order)
+
+
+def _exprs(select: Select) -> Iterator[Expr]:
+    yield from (target.expr for target in select.targets)
+    yield from (one.expr for one in select.order)
+    yield from select.distinct_on
+
+
+def _over(select: Select) -> Select:
+    columns = [column for item in select.items for column in item.columns]
+    width = len(columns)
+    calls: list[Expr] = []
+
+    def column(part: Expr) -> Expr | None:
+        if not _is_set(part):
+            return None
+        if part not in calls:
+            calls.append(part)
+        return Column(oid=part.oid, typmod=part.typmod, index=width + calls.index(part), name="set")
+
+    def out(expr: Expr) -> Expr:
+        return rebuilt(expr, column)
+
+    outer = replace(
+        select,
+        targets=tuple(replace(one, expr=out(one.expr)) for one in select.targets),
+        order=tuple(replace(one, expr=out(one.expr)) for one in select.order),
+        distinct_on=tuple(map(out, select.distinct_on)),
+        where=None,
+        sets=False,
+        ctes=(),
+        locking=(),
+    )
+    given = [
+        Column(
+            oid=one.oid, typmod=one.typmod, index=i, name=one.name, table=one.table,
+            attribute=one.attribute,
+        )
+        for i, one in enumerate(columns)
+    ]  # fmt: skip
+    inner = replace(
+        select,
+        targets=tuple(Target(one, "c") for one in (*given, *calls)),
+        fields=(), order=(), distinct_on=(), distinct=False, limit=None, offset=None,
+        with_ties=False, windows=False, ctes=(),
+    )  # fmt: skip
+    shown = (*columns, *(ItemColumn("set", one.oid, one.typmod) for one in calls))
+    item = SelectItem(alias="rows", columns=shown, offset=0, select=inner)
+    return replace(outer, items=(item,), ctes=select.ctes)
