@@ -4,6 +4,7 @@ millisecond.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -84,6 +85,40 @@ def test_c6_reader_sees_nothing_before_the_acknowledgement_and_never_half() -> N
     assert rid not in node.conn.rows
     version = node.reply(rid)[0]
     assert node.call(methods.MGET, b"tab.a", keys, 0, None) == [[[b"v", version], [b"v", version]]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_c6_puts_of_one_drain_are_as_if_each_had_come_alone(seed: int) -> None:
+    """What one write of a drain is refused for, or leaves, would be another's: a condition passed
+    over, an old version lost, a row counted twice.
+    """
+    rng = random.Random(seed)
+    together, alone = Node(), Node()
+    found = []
+    for _ in range(6):
+        sent, told = [], []
+        for _ in range(rng.choice([1, 7, 40])):
+            key = b"tab.k%d" % rng.randrange(12)
+            size = rng.choice([1, 30, 700])  # old versions of 700 bytes are not shipped
+            cond, ttl = rng.choice([None, None, 0, 1]), rng.choice([0, 0, 0, 0, 60_000])
+            request = (methods.PUT, key, key, b"%d" % rng.randrange(10) * size, cond, ttl)
+            if rng.random() < 0.2:
+                request = (methods.DELETE, key, key, rng.choice([None, 0]))
+            sent.append(together.send(*request))
+            told.append(_outcome(alone, alone.send(*request)))
+        assert [_outcome(together, rid) for rid in sent] == told
+        found += told
+    assert len(set(found)) == 2, "some were refused, and some were not"
+    states = [node.machine()._state for node in (together, alone)]
+    for n in range(12):
+        assert len({node.get(b"tab.k%d" % n)[0] for node in (together, alone)}) == 1
+    assert len({(s.live_bytes, s.old_versions, s.collected.rows) for s in states}) == 1
+
+
+def _outcome(node: Node, rid: int) -> str:
+    node.settle(lambda: rid in node.conn.rows)
+    row = node.conn.rows[rid]
+    return "" if row[1] == 0 else str(row[2])
 
 
 def test_c7_latches_drop_before_the_sync() -> None:
