@@ -8,9 +8,12 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
+
 from kv.base import limits, methods
 from kv.base.adapters import LoopTimers
 from procedures.library.sink_records import add_crc, pack_chunk
+from pyspark_kvorum import packing
 from pyspark_kvorum.placing import Placing
 from pyspark_kvorum.session import Session
 from sqlproxy.schema import Table
@@ -67,8 +70,10 @@ class PlacedTask:
         """The next rows (0: all that are left). `tell`: also where they are."""
         keys = list(self.all)[self.laid :][: rows or None]
         self.laid += len(keys)
-        runs, rest = self.placing.take(keys, [self.all[key] for key in keys])
-        assert rest == ([], []), "these lie apart"
+        values = [self.all[key] for key in keys]
+        columns = packing.Rows(pa.array(keys, pa.binary()), pa.array(values, pa.binary()))
+        runs, rest = self.placing.take(columns)
+        assert rest == [], "these lie apart"
         await self.placing.lay(runs)
         self.rows += len(keys)
         if tell:
