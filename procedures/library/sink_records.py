@@ -207,7 +207,8 @@ def bulk_key(table: int) -> bytes:
 
 def pack_chunk(keys: list[bytes], values: list[bytes | None]) -> bytes:
     """`keys`, which rise, without the table prefix; None deletes. At most SINK_CHUNK_BYTES_MAX when
-    packed. Raises TooLarge for a key or a value.
+    packed. For who has lists; Spark's tasks have columns (pyspark_kvorum/packing.py). Raises
+    TooLarge for a key or a value.
     """
     return pack_pieces(pieces_of(keys, values))
 

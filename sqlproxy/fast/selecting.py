@@ -172,7 +172,7 @@ class SelectPlan:
 
     def rows_of(self, values: Row, env: Env) -> list[Row]:
         """What the statement says of the only row that it can mean."""
-        row = values if self._dense else tuple(values[at] for at in self._places)
+        row = self._seen(values)
         if self._where is not None and self._where(row, env) is not True:
             return []
         if self._limit is not None or self._offset is not None:
@@ -200,7 +200,7 @@ class SelectPlan:
             return
         found = self.reader.batches(reads, env, touched, page=page)
         async for batch in found:
-            kept = [(stored, self._seen(stored)) for stored in batch]
+            kept = [(stored, self._seen(stored.values)) for stored in batch]
             if where is not None:
                 kept = [one for one in kept if where(one[1], env) is True]
             if self._holds:
@@ -213,8 +213,9 @@ class SelectPlan:
             for stored in rows:
                 reads.hold_key(stored.key)
 
-    def _seen(self, stored: Stored) -> Row:
-        return stored.values if self._dense else tuple(stored.values[at] for at in self._places)
+    def _seen(self, values: Row) -> Row:
+        """Without what users do not see."""
+        return values if self._dense else tuple([values[at] for at in self._places])
 
     def _out(self, row: Row, env: Env) -> Row:
         if self._taken is not None:

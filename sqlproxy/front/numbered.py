@@ -22,7 +22,7 @@ and whoever meets it refuses it (`sqlproxy.front.env.Wanting`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlproxy.front.exprs import (
@@ -56,11 +56,9 @@ from sqlproxy.front.statements import (
     Target,
     Update,
 )
-from sqlproxy.schema import Sequence as SequenceRow
-from sqlproxy.schema import Table, View
+from sqlproxy.front.trees import looked_into, parts, replaced
 
 _ASKING: Final = TAKING | {"currval_oid", "lastval"}
-_TOLD: Final = ("fields", "tree")  # of statements: nothing of what they read
 Rows = Sequence[Sequence[Any]]
 
 
@@ -437,38 +435,24 @@ def _items(node: Any) -> Iterator[CteItem]:
 def _parts(node: Any) -> Iterator[Any]:
     if isinstance(node, tuple):
         yield from node
-    elif _looked_into(node):
+    elif looked_into(node):
         if isinstance(node, Select | Insert | Update | Delete):
             yield node.ctes
         if isinstance(node, Select | Update | Delete | Merge):
             yield node.items
-        for part in fields(node):
-            if part.name not in _TOLD and part.name not in ("ctes", "items"):
-                yield getattr(node, part.name)
-
-
-def _looked_into(node: Any) -> bool:
-    return is_dataclass(node) and not isinstance(node, type | Table | View | SequenceRow)
+        for name, part in parts(node):
+            if name not in ("ctes", "items"):
+                yield part
 
 
 def filled(node: Any, known: Mapping[int, Rows]) -> Any:
     """The tree with rows instead of the queries that `inside` found, by their ids."""
-    if id(node) in known:
-        return _filled(node, known[id(node)])
-    if isinstance(node, tuple):
-        parts = [filled(one, known) for one in node]
-        same = all(new is old for new, old in zip(parts, node, strict=True))
-        return node if same else tuple(parts)
-    if not _looked_into(node):
-        return node
-    changed = {}
-    for part in fields(node):
-        if part.name not in _TOLD:
-            old = getattr(node, part.name)
-            new = filled(old, known)
-            if new is not old:
-                changed[part.name] = new
-    return replace(node, **changed) if changed else node
+
+    def rows(part: Any) -> Any:
+        found = known.get(id(part))
+        return None if found is None else _filled(part, found)
+
+    return replaced(node, rows)
 
 
 def _filled(node: Inside, rows: Rows) -> Any:
@@ -562,13 +546,9 @@ def unnumbered(node: Any) -> Any:
         return _nothing(node)
     if isinstance(node, tuple):
         return tuple(unnumbered(one) for one in node)
-    if not _looked_into(node):
+    if not looked_into(node):
         return node
-    changed = {
-        part.name: unnumbered(getattr(node, part.name))
-        for part in fields(node)
-        if part.name not in _TOLD
-    }
+    changed = {name: unnumbered(part) for name, part in parts(node)}
     if isinstance(node, Select):
         changed["numbers"] = False
     return replace(node, **changed)

@@ -7,18 +7,17 @@ a block, or with AS OF. It stands in the statement instead of the sequence, as V
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlproxy.front.exprs import Column, Const
 from sqlproxy.front.statements import Select, SelectItem, SequenceItem, Target
-from sqlproxy.schema import Sequence, Table, View
+from sqlproxy.front.trees import looked_into, parts, replaced
+from sqlproxy.schema import Sequence
 from sqlproxy.session.prepared import Prepared, plan_of
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
-
-_TOLD = ("fields", "tree")  # of statements: nothing of what they read
 
 
 async def with_stands(session: SqlSession, prepared: Prepared) -> Prepared:
@@ -52,34 +51,20 @@ def _read(node: Any) -> Iterator[Sequence]:
     elif isinstance(node, tuple):
         for one in node:
             yield from _read(one)
-    elif _looked_into(node):
-        for part in fields(node):
-            if part.name not in _TOLD:
-                yield from _read(getattr(node, part.name))
-
-
-def _looked_into(node: Any) -> bool:
-    return is_dataclass(node) and not isinstance(node, type | Table | View)
+    elif looked_into(node):
+        for _, part in parts(node):
+            yield from _read(part)
 
 
 def _filled(node: Any, stands: dict[int, tuple[int, int, bool]]) -> Any:
-    """The tree with rows for sequences; parts without any are the same objects."""
-    if isinstance(node, SequenceItem):
-        return _row(node, stands[int(node.sequence.id)])
-    if isinstance(node, tuple):
-        parts = [_filled(one, stands) for one in node]
-        same = all(new is old for new, old in zip(parts, node, strict=True))
-        return node if same else tuple(parts)
-    if not _looked_into(node):
-        return node
-    changed = {}
-    for part in fields(node):
-        if part.name not in _TOLD:
-            old = getattr(node, part.name)
-            new = _filled(old, stands)
-            if new is not old:
-                changed[part.name] = new
-    return replace(node, **changed) if changed else node
+    """The tree with rows for sequences."""
+
+    def row(part: Any) -> SelectItem | None:
+        if isinstance(part, SequenceItem):
+            return _row(part, stands[int(part.sequence.id)])
+        return None
+
+    return replaced(node, row)
 
 
 def _row(item: SequenceItem, stand: tuple[int, int, bool]) -> SelectItem:

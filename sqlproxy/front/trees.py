@@ -1,0 +1,45 @@
+"""Bound statements as trees of frozen dataclasses and tuples: their parts, and the same tree with
+others in place of some. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final
+
+from sqlproxy.schema import Sequence, Table, View
+
+_TOLD: Final = ("fields", "tree")  # of statements: nothing of what they read
+
+
+def looked_into(node: Any) -> bool:
+    """Whether it has parts by name; what is declared is no part of a statement."""
+    return is_dataclass(node) and not isinstance(node, type | Table | View | Sequence)
+
+
+def parts(node: Any) -> Iterator[tuple[str, Any]]:
+    """The parts of a node that is looked into, by name."""
+    for part in fields(node):
+        if part.name not in _TOLD:
+            yield part.name, getattr(node, part.name)
+
+
+def replaced(node: Any, other: Callable[[Any], Any]) -> Any:
+    """The tree with `other(part)` instead of each part of which that is not None; what has none of
+    them is the same object.
+    """
+    if (new := other(node)) is not None:
+        return new
+    if isinstance(node, tuple):
+        found = [replaced(one, other) for one in node]
+        same = all(new is old for new, old in zip(found, node, strict=True))
+        return node if same else tuple(found)
+    if not looked_into(node):
+        return node
+    changed = {}
+    for name, old in parts(node):
+        new = replaced(old, other)
+        if new is not old:
+            changed[name] = new
+    return replace(node, **changed) if changed else node
