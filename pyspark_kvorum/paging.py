@@ -15,19 +15,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from kv.base.errors import InvalidArgument
 from kv.base.limits import SCAN_SEALED_ROWS_MAX
 from pyspark_kvorum.pins import Pin
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import as_spark
-from pyspark_kvorum.where import columns_of, compile_where, kinds_of, widths_of
 from sqlproxy import arrow_pages, arrow_rows
 from sqlproxy.schema import Table
+
+if TYPE_CHECKING:
+    from pyspark_kvorum.where import Condition
 
 _PREFIX_BYTES: Final = 4  # of the table, in storage keys
 _PAGE_ROWS: Final = 1_000  # decoded at once: more leave the processor's cache, and cost more each
@@ -53,26 +57,49 @@ class Decode:
         self._table = table
         self._want = to_arrow_schema(schema, timezone="UTC")
         self._names = [f.name for f in schema.fields]
-        self._full, self._condition = self._names, None
+        self._full = self._names
+        self._condition: Condition | None = None
+        self._by_column: pc.Expression | None = None
         if where:
-            there = arrow_rows.arrow_schema(table)
-            self._condition = compile_where(where, there, widths_of(table), kinds_of(table))
-            self._full = self._names + sorted(columns_of(where, there.names) - set(self._names))
+            from pyspark_kvorum.where import Condition  # SQL's machinery: a third of a second
+
+            self._condition = Condition(where, table)
+            self._by_column = self._condition.arrow
+            self._full = self._names + sorted(self._condition.columns - set(self._names))
+        self.by_rows = self._condition is not None and self._by_column is None
         self.wants_keys = table.plain and "key" in self._full
 
     def sealed(self, lengths: bytes, records: bytes, at: int) -> pa.RecordBatch | None:
         """None: the page is not simple."""
         page = arrow_pages.plain_page(lengths, records, at)
-        found = None if page is None else arrow_pages.page_columns(self._table, page, self._full)
-        return None if found is None else self._narrowed(found)
+        if page is None:
+            return None
+        try:
+            found = arrow_pages.page_columns(self._table, page, self._full)
+        except InvalidArgument:
+            if self._condition is None:
+                raise
+            return None  # a value that Arrow does not hold may be of a row that nobody wants
+        return None if found is None else self._narrowed(found, self._by_column)
 
     def values(self, keys: list[bytes] | None, values: list[bytes]) -> pa.RecordBatch:
         given = keys if keys is not None else [b""] * len(values)
-        return self._narrowed(arrow_rows.decode_batch(self._table, given, values, self._full))
+        if self._condition is None or self._by_column is not None:
+            try:
+                batch = arrow_rows.decode_batch(self._table, given, values, self._full)
+                return self._narrowed(batch, self._by_column)
+            except InvalidArgument:
+                if self._condition is None:
+                    raise
+        places = self._condition.rows(given, values)
+        given, values = [given[at] for at in places], [values[at] for at in places]
+        return self._narrowed(arrow_rows.decode_batch(self._table, given, values, self._names))
 
-    def _narrowed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._condition is not None:
-            batch = batch.filter(self._condition)
+    def _narrowed(
+        self, batch: pa.RecordBatch, condition: pc.Expression | None = None
+    ) -> pa.RecordBatch:
+        if condition is not None:
+            batch = batch.filter(condition)
         if batch.schema.equals(self._want):
             return batch
         batch = as_spark(batch)
@@ -120,7 +147,7 @@ class Pages:
         return self._session.begin(self._session.definite(lambda: self._ask(start, end)))
 
     async def _ask(self, start: bytes, end: bytes) -> _Page:
-        if not self._values_for:
+        if not self._values_for and not self._decode.by_rows:
             found = await self._session.txn.reader.scan_sealed(
                 start, end, self._pin.at,
                 limit=min(self._rows, SCAN_SEALED_ROWS_MAX), budget_ms=_BUDGET_MS,
@@ -129,7 +156,7 @@ class Pages:
                 lengths, records, resume = found
                 return _Page(start, resume, (lengths, records), None, [])
             self._values_for = _VALUES_PAGES
-        self._values_for -= 1
+        self._values_for = max(0, self._values_for - 1)
         return await self._values(start, end)
 
     async def _values(self, start: bytes, end: bytes) -> _Page:

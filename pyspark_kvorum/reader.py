@@ -33,7 +33,6 @@ from pyspark_kvorum.paging import Decode, Pages, in_batches
 from pyspark_kvorum.pins import Pin, too_old
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.session import Session
-from pyspark_kvorum.where import compile_where, key_bounds, kinds_of, widths_of
 from sqlproxy import arrow_rows
 from sqlproxy.schema import Table
 
@@ -53,13 +52,6 @@ class KvorumReader(DataSourceReader):
         self.options, self.reading, self.schema = options, reading, schema
         with Session(options) as session:
             self.table: Table = session.table
-            if options.where:
-                compile_where(
-                    options.where,
-                    arrow_rows.arrow_schema(self.table),
-                    widths_of(self.table),
-                    kinds_of(self.table),
-                )
             self.bounds = table_bounds(session.table, options)
             try:
                 self.pin = Pin.open(session, reading.at, reading.owner)
@@ -90,10 +82,16 @@ class KvorumReader(DataSourceReader):
 
 
 def table_bounds(table: Table, options: Options) -> tuple[bytes, bytes]:
-    """The storage keys that the options leave of the table."""
+    """The storage keys that the options leave of the table. Raises InvalidArgument for a wrong
+    condition, too.
+    """
     start, end = table_range(table.id)
     prefix = table_prefix(table.id)
-    low, high = key_bounds(options.where, table) if options.where else (b"", b"")
+    low = high = b""
+    if options.where:
+        from pyspark_kvorum.where import Condition
+
+        low, high = Condition(options.where, table).bounds()
     if options.key_from is not None:
         low = max(low, arrow_rows.key_prefix(table, options.key_from))
     if options.key_to is not None:

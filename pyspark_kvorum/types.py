@@ -109,6 +109,8 @@ def check_writable(table: Table, given: T.StructType, options: Options) -> None:
             f"{where} has no primary key, so a row written twice could not be told from two rows:"
             " give it one, or write by SQL"
         )
+    if options.replace_where:
+        _check_condition(table, options.replace_where)
     have = {f.name: f for f in given.fields}
     for option, name in (("opColumn", options.op_column), ("dedupeBy", options.dedupe_by)):
         if name and name not in have:
@@ -129,6 +131,17 @@ def check_writable(table: Table, given: T.StructType, options: Options) -> None:
             continue
         column = columns.get(name)
         _check_missing(where, name, field, column)
+
+
+def _check_condition(table: Table, text: str) -> None:
+    """The commit would refuse a wrong one, too, but behind all the work of the tasks."""
+    from sqlproxy import conditions
+    from sqlproxy.errors import SqlError
+
+    try:
+        conditions.bound(table, text)
+    except SqlError as error:
+        raise InvalidArgument(f"option replaceWhere: {text!r:.300}: {error.message}") from error
 
 
 def _check_column(where: str, field: T.StructField, want: T.StructField, column: Any) -> None:

@@ -29,7 +29,7 @@ from kv.base.errors import KvorumError, WriteConflict
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix, table_range
 from kv.base.ports import Clock
-from procedures.library.sink_careful import PlainTables
+from procedures.library.sink_careful import PlainTables, delete_range, put_rows
 from procedures.library.sink_parts import Facts, Get, Part, Pieces, SinkRefused
 from sqlproxy import catalog, enums, relations
 from sqlproxy.rows import codec
@@ -38,8 +38,8 @@ from sqlproxy.schema import DISABLED, PUBLIC, Column, Table
 if TYPE_CHECKING:
     from sqlproxy.fast.changing import TableWriter
     from sqlproxy.fast.reading import Stored
-    from sqlproxy.front.compiling import Fn
     from sqlproxy.front.env import Env
+    from sqlproxy.predicates import Holds
     from sqlproxy.session.names import Declared
     from txn.transaction import Transaction
 
@@ -89,6 +89,8 @@ class SinkTables:
         if part.replace is not None:
             await _within(table, part.replace, pieces)
         where = "" if part.replace is None else part.replace[2]
+        if table.plain and where:
+            return await _replace_plain(t, table, part, pieces)
         if not table.ruled and not where:
             return await PlainTables().write(t, part, pieces)
         from sqlproxy.errors import SERIALIZATION_FAILURE, SqlError
@@ -216,6 +218,34 @@ async def _within(table: Table, replace: tuple[bytes, bytes, str], pieces: Piece
                 )
 
 
+async def _replace_plain(t: Transaction, table: Table, part: Part, pieces: Pieces) -> int:
+    """The rows of a key-value table that a condition on key and value means. Raises SinkRefused."""
+    from sqlproxy import conditions
+    from sqlproxy.errors import SqlError
+
+    assert part.replace is not None
+    start, end, text = part.replace
+    try:
+        holds = conditions.holds(conditions.bound(table, text))
+        gone = await delete_range(t, table.id, start, end, lambda k, v: holds((k, v)))
+        async for keys, values in pieces():
+            for key, value in zip(keys, values, strict=True):
+                if value is not None and not holds((key, value)):
+                    raise _not_replaced(table, key)
+    except SqlError as error:
+        raise SinkRefused("SINK_VIOLATION", f"table {table.path}: {error.message}") from error
+    await put_rows(t, table.id, pieces)
+    return gone
+
+
+def _not_replaced(table: Table, shown: Any) -> SinkRefused:
+    return SinkRefused(
+        "SINK_OUTSIDE",
+        f"the row with the key {shown!r} is not one of those that this write replaces in table"
+        f" {table.path} (replaceWhere)",
+    )
+
+
 class _Ruled:
     """One part of one batch. A row here is all columns of the descriptor, in user form."""
 
@@ -234,7 +264,7 @@ class _Ruled:
     async def write(self, part: Part, pieces: Pieces) -> int:
         """How many rows went or were replaced."""
         count = 0
-        where: Fn | None = None
+        where: Holds | None = None
         if part.replace is not None:
             where = self._condition(part.replace[2])
             count += await self._clear(part.replace, where)
@@ -249,13 +279,12 @@ class _Ruled:
         await self._refer(pieces)
         return count
 
-    def _condition(self, sql: str) -> Fn | None:
-        from sqlproxy.fast.ruling import condition_of
-        from sqlproxy.pg.style import Style
+    def _condition(self, sql: str) -> Holds | None:
+        from sqlproxy import conditions
 
-        return condition_of(self.table, self.declared, Style(), sql) if sql else None
+        return conditions.holds(conditions.bound(self.table, sql)) if sql else None
 
-    async def _clear(self, replace: tuple[bytes, bytes, str], where: Fn | None) -> int:
+    async def _clear(self, replace: tuple[bytes, bytes, str], where: Holds | None) -> int:
         """A."""
         start, end, _ = replace
         low, high = table_range(self.table.id)
@@ -266,7 +295,7 @@ class _Ruled:
             page = await self.t.scan(resume, high, limit=limits.SINK_READ_ROWS)
             for key, value, version in page.items:
                 row = self._stored(key, value, version)
-                if where is None or where(row.values, self.env) is True:
+                if where is None or where(row.values):
                     self._delete(row)
                     count += 1
             resume = page.resume
@@ -283,7 +312,7 @@ class _Ruled:
         return count
 
     async def _come(
-        self, keys: Sequence[bytes], values: Sequence[bytes | None], where: Fn | None
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], where: Holds | None
     ) -> None:
         """C. Raises SqlError, SinkRefused."""
         found = await self.t.multi_get([self.prefix + key for key in keys])
@@ -292,13 +321,8 @@ class _Ruled:
             if value is None or there is not None:  # deleted, or as it was
                 continue
             row = self.writer.rules.finished(list(self.codec.decode_row(key, value)), self.env)
-            if where is not None and where(row, self.env) is not True:
-                shown = self.codec.decode_key(key)
-                raise SinkRefused(
-                    "SINK_OUTSIDE",
-                    f"the row with the key {shown!r} is not one of those that this write replaces"
-                    f" in table {self.table.path} (replaceWhere)",
-                )
+            if where is not None and not where(row):
+                raise _not_replaced(self.table, self.codec.decode_key(key))
             rows.append(row)
         for row, taken in zip(rows, await self.writer.seek(self.t, rows), strict=True):
             if taken is not None:

@@ -19,7 +19,7 @@ between the snapshot and the commit stays (snapshot isolation; a phantom).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kv.base import limits
@@ -189,17 +189,25 @@ class PlainTables:
         return gone
 
 
-async def delete_range(t: Any, table: int, start: bytes, end: bytes) -> int:
-    """Delete the rows between two user keys (b"" = no bound); how many."""
+def _every(key: bytes, value: bytes) -> bool:
+    return True
+
+
+async def delete_range(
+    t: Any, table: int, start: bytes, end: bytes, meant: Callable[[bytes, bytes], bool] = _every
+) -> int:
+    """Delete the rows between two user keys (b"" = no bound) that are meant; how many."""
     low, high = table_range(table)
-    high = table_prefix(table) + end if end else high
-    resume: bytes | None = max(low, table_prefix(table) + start)
+    prefix = table_prefix(table)
+    high = prefix + end if end else high
+    resume: bytes | None = max(low, prefix + start)
     gone = 0
     while resume is not None and resume < high:
         page = await t.scan(resume, high, limit=limits.SINK_READ_ROWS)
-        for key, _, _ in page.items:
-            t.delete(key)
-        gone += len(page.items)
+        for key, value, _ in page.items:
+            if meant(key[len(prefix) :], value):
+                t.delete(key)
+                gone += 1
         resume = page.resume
     return gone
 

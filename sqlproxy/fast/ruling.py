@@ -17,7 +17,7 @@ from sqlproxy.front.registry import BOOL
 from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import Names, Parameters, Rel, Scope, columns_of
 from sqlproxy.front.statements import ItemColumn
-from sqlproxy.front.syntax import parse_expression
+from sqlproxy.front.syntax import Node, parse_expression
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import Style
 from sqlproxy.pg.text import writer
@@ -40,8 +40,8 @@ def condition_of(table: Table, names: Names, style: Style, sql: str) -> Fn:
     return _Ruling(table, names, style, {})._condition(sql)
 
 
-def bound_condition(table: Table, names: Names, style: Style, sql: str) -> Expr:
-    """The same, bound and not compiled. Raises SqlError."""
+def bound_condition(table: Table, names: Names, style: Style, sql: str | Node) -> Expr:
+    """The same, bound and not compiled; of its text or its tree. Raises SqlError."""
     return _Ruling(table, names, style, {}).bound(sql)
 
 
@@ -127,8 +127,9 @@ class _Ruling:
     def _condition(self, sql: str) -> Fn:
         return self._kept(compile(self.bound(sql)))
 
-    def bound(self, sql: str) -> Expr:
-        expr = self._binder.expr(parse_expression(sql), self._scope)
+    def bound(self, sql: str | Node) -> Expr:
+        tree = parse_expression(sql) if isinstance(sql, str) else sql
+        expr = self._binder.expr(tree, self._scope)
         return self._binder.casts.must(expr, BOOL, what="CHECK")
 
     def _kept(self, compiled: Compiled) -> Fn:
