@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Final
 
 from kv.base.errors import ConditionFailed, InvalidArgument, TooLarge
@@ -272,6 +273,13 @@ class WriteBuffer:
         """All ops in key order, a bounded part of them in memory."""
         newest = [self._ops[key] for key in sorted(self._ops)]
         return iter(newest) if self._spill is None else self._spill.between(b"", b"", newest)
+
+    def frozen(self) -> WriteBuffer:
+        """What is buffered at this moment, to be read only."""
+        found = copy(self)
+        found._ops, found._undo = dict(self._ops), None
+        found._spill = None if self._spill is None else self._spill.frozen()
+        return found
 
     def close(self) -> None:
         """Forget everything; the file is gone."""

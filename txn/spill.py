@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from heapq import merge
 from typing import IO, Any, Final
 from zlib import crc32
@@ -166,6 +167,12 @@ class Spill:
             if op.key != last:
                 last = op.key
                 yield op
+
+    def frozen(self) -> Spill:
+        """The runs of this moment; it is not added to, and this one closes the file."""
+        found = copy(self)
+        found._runs = list(self._runs)
+        return found
 
     def close(self) -> None:
         file, self._file, self._runs, self._any = self._file, None, [], None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from enum import Enum
 from operator import attrgetter
 from types import TracebackType
@@ -219,6 +220,14 @@ class Transaction:
             f"transaction {self.start_ts} outlived what it reads: {gone.message}. Run it again",
             details={**gone.details, "txn": self.start_ts, "reason": "snapshot"},
         )
+
+    def as_now(self) -> Transaction:
+        """Reads what this one reads at this moment, whatever it writes later. Nothing but reads,
+        which this one remembers, and only while it is open.
+        """
+        found = copy(self)
+        found._buffer = self._buffer.frozen()
+        return found
 
     # -- writes: into the buffer
 

@@ -488,6 +488,7 @@ SQL_ANALYTIC_QUERIES_MAX: Final = 8  # that run in DuckDB at once; others wait
 SQL_ANALYTIC_SOURCE_BYTES: Final = 64 * MiB  # of a table's rows in memory; then they go to a file
 SQL_ANALYTIC_SCAN_ROWS: Final = 5_000  # rows of a page of a scan for DuckDB
 SQL_WITH_ROWS_MAX: Final = 10_000  # that a change in WITH returns
+SQL_LATER_KNOWN_MAX: Final = 64  # answers of one subquery of written rows that are kept
 SQL_NUMBERED_ROWS_MAX: Final = 1_000_000  # of a query inside another one that takes numbers
 SQL_SERIES_ROWS_MAX: Final = 1_000_000  # of generate_series of numeric or timestamptz, a list
 SQL_ANALYTIC_FETCH_ROWS: Final = 2_000  # rows of a batch that DuckDB hands out

@@ -18,7 +18,7 @@ from sqlproxy.errors import CARDINALITY_VIOLATION, SqlError, unsupported
 from sqlproxy.fast.reading import Stored
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan, Work
 from sqlproxy.front.compiling import Fn, compile
-from sqlproxy.front.exprs import Column, Default, Expr, SubQuery, walk
+from sqlproxy.front.exprs import Column, Default, Expr, SubQuery
 from sqlproxy.front.folding import rebuilt
 from sqlproxy.front.statements import (
     Assignment,
@@ -26,7 +26,6 @@ from sqlproxy.front.statements import (
     Insert,
     Merge,
     MergeWhen,
-    Target,
     Update,
     shown,
 )
@@ -85,7 +84,6 @@ async def insert(work: Work, bound: Insert, run: Run) -> Outcome:
 
 
 async def _update(work: Work, bound: Update, run: Run) -> Outcome:
-    _check_returning(bound.returning)
     taken = _Taken(_width(bound), [])
     assignments = taken.assignments(bound.assignments)
     selects = Selects(work.env)
@@ -96,12 +94,10 @@ async def _update(work: Work, bound: Update, run: Run) -> Outcome:
 
 
 async def _delete(work: Work, bound: Delete, run: Run) -> Outcome:
-    taken = _Taken(_width(bound), [])
-    returning = tuple(replace(one, expr=taken.out_of(one.expr)) for one in bound.returning)
     selects = Selects(work.env)
-    query = selects.meant(bound.items, bound.where, taken.subqueries, bound.ctes)
+    query = selects.meant(bound.items, bound.where, (), bound.ctes)
     rows = await _joined(work, bound.target.table, _once(await run(selects, query)))
-    return await DeletePlan(replace(bound, returning=returning), finds=False).run(work, rows)
+    return await DeletePlan(bound, finds=False).run(work, rows)
 
 
 # -- MERGE
@@ -235,9 +231,3 @@ async def _stored(work: Work, table: Table, keys: Sequence[bytes]) -> dict[bytes
             assert one is not None, "the scan of the same snapshot had it"
             found[key] = Stored(key, rows.decode_row(key[4:], one[0]), one[1])
     return found
-
-
-def _check_returning(returning: Sequence[Target]) -> None:
-    """RETURNING sees the new row, which the query that finds the rows does not."""
-    if any(isinstance(part, SubQuery) for target in returning for part in walk(target.expr)):
-        raise unsupported("a subquery in RETURNING of UPDATE")

@@ -440,6 +440,9 @@ class Selects:
         ):
             if expr is None or (select.with_ties and word == "LIMIT"):
                 continue
+            if any(isinstance(one, SubQuery) for one in walk(expr)):
+                text += f" {word} (SELECT {self.expressions.text(expr)})"
+                continue
             value = self.expressions.constant(expr)
             if value is None:
                 continue

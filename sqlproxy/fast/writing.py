@@ -499,7 +499,8 @@ class _OnConflict:
             )
             if not self._names and conflict.predicate is not None:
                 raise no_arbiter()
-        self._where = None if conflict.where is None else compile(conflict.where).fn
+        where = self._where = None if conflict.where is None else compile(conflict.where)
+        self._waits = where is not None and where.numbered
         self._projection = _Projection(table)
         self._changes = (
             None if conflict.assignments is None else _Assignments(table, conflict.assignments)
@@ -538,8 +539,14 @@ class _OnConflict:
         assert self._changes is not None
         old = await stored_row(work, self._table, taken.row_key)
         seen = (*self._projection(old.values), *self._projection(row))
-        if self._where is not None and self._where(seen, work.env) is not True:
-            return None
+        if self._where is not None:
+            fn = self._where.fn
+            if self._waits:
+                (meant,) = await work.each(lambda one: fn(one, work.env), [seen])
+            else:
+                meant = fn(seen, work.env)
+            if meant is not True:
+                return None
         new, _ = await self._changes.apply(work, writer, [(old, seen)])
         mine.add(writer.key_of(new[0]))
         return new[0]

@@ -193,7 +193,8 @@ class _Compiler:
         self.unsure = True
         self.numbered += 1
         once = expr.once
-        return Part("fun", lambda row, env: env.once(once))
+        fns = [self.fn(one) for one in expr.args]
+        return Part("fun", lambda row, env: env.once(once, [fn(row, env) for fn in fns]))
 
     # -- functions
 

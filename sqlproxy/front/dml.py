@@ -30,6 +30,7 @@ from sqlproxy.front.scope import Rel, Scope, columns_of
 from sqlproxy.front.statements import (
     Assignment,
     Conflict,
+    Cte,
     Delete,
     Insert,
     Item,
@@ -91,7 +92,7 @@ class Writes:
     def insert(self, body: Node, parent: Scope | None = None, text: str = "") -> Insert:
         scope = Scope(parent=parent)
         ctes = self.queries.with_clause(body.get("withClause"), scope)
-        into = Scope()
+        into = Scope(ctes=scope.ctes)
         target = self.queries.items.target(body["relation"], into, "insert")
         columns, named = self._insert_columns(body, target.table)
         overriding = _OVERRIDING.get(body.get("override", ""), "")
@@ -111,7 +112,7 @@ class Writes:
             last = select.targets[-1].expr if select.targets else None
             columns = self._fit(columns, named, len(select.targets), last)
             select, conversions = self._from_select(select, columns)
-        conflict = self._conflict(body.get("onConflictClause"), target)
+        conflict = self._conflict(body.get("onConflictClause"), target, ctes=scope.ctes)
         returning, fields = self._returning(body, into)
         needs = self.binder.needs
         needs.changes(target, "a", returning, reads=self._infers(conflict))
@@ -131,6 +132,7 @@ class Writes:
             returning=returning,
             fields=fields,
             ctes=ctes,
+            subqueries=self.binder.subqueries,
         )
 
     def _insert_columns(self, body: Node, table: Table) -> tuple[tuple[TableColumn, ...], bool]:
@@ -295,7 +297,9 @@ class Writes:
         """Whether it names what decides, which is to read it."""
         return conflict is not None and bool(conflict.columns or conflict.constraint)
 
-    def _conflict(self, body: Node | None, target: TableItem) -> Conflict | None:
+    def _conflict(
+        self, body: Node | None, target: TableItem, ctes: dict[str, Cte]
+    ) -> Conflict | None:
         if body is None:
             return None
         table = target.table
@@ -322,7 +326,7 @@ class Writes:
                 hint="For example, ON CONFLICT (column_name).",
                 position=at(body),
             )
-        scope = Scope()
+        scope = Scope(ctes=ctes)
         alias = Rel(
             target.alias,
             tuple(c.name for c in target.columns),

@@ -19,8 +19,8 @@ def _no_sequences(*args: Any) -> int:
     raise unsupported("a sequence here")
 
 
-def _not_now(once: Once) -> Any:
-    raise unsupported("a query that takes numbers of sequences here")
+def _not_now(once: Once, given: Sequence[Any]) -> Any:
+    raise unsupported("a subquery here")
 
 
 def _no_chance() -> Any:
@@ -33,8 +33,8 @@ def _no_locks(verb: str, numbers: Sequence[int], exclusive: bool, transaction: b
 
 class Wanting(SqlError):
     """What is computed needs a number that is not at hand, or a sequence set to a `value`, or what
-    is computed `once`, before it goes on. Whoever can wait does that and computes it again; else it
-    is an error as it stands.
+    is computed `once` for what is `given`, before it goes on. Whoever can wait does that and
+    computes it again; else it is an error as it stands.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Wanting(SqlError):
         value: int | None = None,
         called: bool = True,
         once: Once | None = None,
+        given: Sequence[Any] = (),
     ) -> None:
         what = "nextval" if value is None else "setval"
         super().__init__(
@@ -51,7 +52,8 @@ class Wanting(SqlError):
             "argument of a set-returning function is not supported",
             hint="Call it in the list of a SELECT, in VALUES, SET, RETURNING or a DEFAULT.",
         )
-        self.name, self.value, self.called, self.once = name, value, called, once
+        self.name, self.value, self.called = name, value, called
+        self.once, self.given = once, given
 
 
 @dataclass(slots=True)
@@ -75,6 +77,6 @@ class Env:
     currval: Callable[[str], int] = _no_sequences
     lastval: Callable[[], int] = _no_sequences
     setval: Callable[[str, int, bool], int] = _no_sequences
-    once: Callable[[Once], Any] = _not_now
+    once: Callable[[Once, Sequence[Any]], Any] = _not_now
     advisory: Callable[[str, Sequence[int], bool, bool], bool] = _no_locks
     slept: float = 0.0  # seconds that pg_sleep asked for; whoever executes waits

@@ -8,7 +8,7 @@ items, one after another.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -278,19 +278,22 @@ class Named(Expr):
 
 @dataclass(slots=True)
 class Once:
-    """A value that is computed when it is looked at first: `work` puts it in."""
+    """A value that is computed when it is looked at first, once for each row of what it depends on:
+    `work` makes it of that. `known`: what was made last, by that row's text.
+    """
 
-    work: Callable[[], Awaitable[None]] | None = None
-    value: list[Any] = field(default_factory=list)
+    work: Callable[[Sequence[Any]], Awaitable[Any]] | None = None
+    known: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Later(Expr):
-    """A query of one value that takes numbers of sequences and names nothing around it: it runs
-    once, when a row needs it. `number` tells it from others.
+    """A query where one row is computed: it runs when a row needs it. `args`: what it names of that
+    row. `number` tells it from others.
     """
 
     number: int
+    args: tuple[Expr, ...] = ()
     once: Once = field(compare=False)
 
 
@@ -315,7 +318,7 @@ def _parts_of(kind: type[Expr]) -> tuple[str, ...]:
     """The fields that may hold expressions."""
     found = _parts.get(kind)
     if found is None:
-        leaf = kind in (Const, Column, Param, Named, Default, CaseValue, Later)
+        leaf = kind in (Const, Column, Param, Named, Default, CaseValue)
         found = () if leaf else tuple(f.name for f in fields(kind) if f.name not in _PLAIN)
         _parts[kind] = found
     return found

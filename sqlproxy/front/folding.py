@@ -14,7 +14,6 @@ from sqlproxy.front.exprs import (
     Const,
     Expr,
     Grouping,
-    Later,
     Named,
     Order,
     Param,
@@ -24,7 +23,7 @@ from sqlproxy.front.exprs import (
     walk,
 )
 
-_LEAVES: Final = (Const, Column, Param, Named, CaseValue, Later)
+_LEAVES: Final = (Const, Column, Param, Named, CaseValue)
 
 
 def rebuilt(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:

@@ -249,6 +249,7 @@ class Insert:
     returning: tuple[Target, ...] = ()
     fields: tuple[Field, ...] | None = None
     ctes: tuple[Cte, ...] = ()
+    subqueries: bool = False  # in what is computed with its rows
     parameters: tuple[int, ...] = ()
 
 

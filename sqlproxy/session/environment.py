@@ -146,16 +146,17 @@ class Numbers:
         self.set(name, value, called)
         return True
 
-    def once(self, once: Once) -> Any:
+    def once(self, once: Once, given: Sequence[Any]) -> Any:
         """Raises Wanting."""
-        if not once.value:
-            raise Wanting("", once=once)
+        key = repr(given)
+        if key not in once.known:
+            raise Wanting("", once=once, given=given)
         log = self._log
         if log is not None and self._place < len(log) and log[self._place][0] is once:
             for name, value in log[self._place][1].items():  # it was computed for this row
                 self._set(name, value)
             self._place += 1
-        return once.value[0]
+        return once.known[key]
 
     def standing(self) -> dict[str, int | str]:
         """`currval` of all sequences now, for `was_done`."""
@@ -283,8 +284,8 @@ class SessionEnv(Env):
     def lastval(self) -> int:
         return self.numbers.lastval()
 
-    def once(self, once: Once) -> Any:
-        return self.numbers.once(once)
+    def once(self, once: Once, given: Sequence[Any]) -> Any:
+        return self.numbers.once(once, given)
 
     def setval(self, name: str, value: int, called: bool) -> int:
         """It is done at once where somebody waits for it, else behind the last row: expressions

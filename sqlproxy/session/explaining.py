@@ -98,13 +98,18 @@ def _query_of(statement: Any, *, analyze: bool) -> Any:
 
 
 def _planned(session: SqlSession, bound: Any, plan: Any, env: Env) -> list[str]:
-    if plan is None:
+    written = isinstance(bound, s.Insert) and bound.subqueries and not bound.ctes
+    if plan is None and not written:
         return _joined(session, bound, env)
-    lines = describe(bound, plan, env)
-    if isinstance(plan, InsertPlan) and isinstance(bound.select, s.Select):
+    lines = [_insert(bound.target.table)] if written else describe(bound, plan, env)
+    if isinstance(bound, s.Insert) and bound.select is not None:
         inner = _planned(session, bound.select, plan_of(bound.select), env)
         lines += [f"  {line}" for line in inner]
     return lines
+
+
+def _insert(table: Table) -> str:
+    return f"Insert on {table.name}"
 
 
 def describe(bound: Any, plan: Any, env: Env) -> list[str]:
@@ -122,7 +127,7 @@ def describe(bound: Any, plan: Any, env: Env) -> list[str]:
                 lines = ["Limit", *(f"  {line}" for line in lines)]
             return lines
         case InsertPlan():
-            return [f"Insert on {plan.table.name}"]
+            return [_insert(plan.table)]
         case UpdatePlan() | DeletePlan():
             verb = "Update" if isinstance(plan, UpdatePlan) else "Delete"
             assert plan.meant is not None
@@ -233,7 +238,7 @@ def _scans(
         case UpdatePlan() | DeletePlan():
             assert plan.meant is not None
             return [(plan.table, plan.meant.reader)]
-        case InsertPlan() if bound.select is not None:
+        case _ if isinstance(bound, s.Insert) and bound.select is not None:
             return _scans(session, bound.select, plan_of(bound.select), env)
         case None if session.services.analytic is not None:
             return [

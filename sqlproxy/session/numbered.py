@@ -23,11 +23,13 @@ from sqlproxy.errors import (
     SqlError,
 )
 from sqlproxy.fast.listing import ListingPlan
+from sqlproxy.fast.reading import Reads
 from sqlproxy.fast.selecting import ConstantPlan
 from sqlproxy.front import numbered
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.exprs import Column, Const, Expr, Later, Once, SubQuery
 from sqlproxy.front.folding import rebuilt
+from sqlproxy.front.later import answering, postponed, row_subqueries
 from sqlproxy.front.numbered import Rows
 from sqlproxy.front.registry import INT8
 from sqlproxy.front.statements import Cte, Insert, Select, Update
@@ -47,8 +49,9 @@ class Numbered:
     session: SqlSession
     prepared: Prepared
     values: Sequence[Any]
-    ask: Callable[[Prepared], Awaitable[Batches]]
+    ask: Callable[[Prepared, Reads | None], Awaitable[Batches]]
     as_of: str | None = None
+    reads: Reads | None = None  # None: what the block reads by then
     lates: int = 0
 
     async def rows(self, select: Select, most: int | None = None) -> Batches:
@@ -102,17 +105,27 @@ class Numbered:
         select = query.select
         if ctes:
             select = replace(select, ctes=(*ctes, *select.ctes))
-        once = Once()
 
-        async def work() -> None:
-            rows = await self.all(select)
-            if len(rows) > 1:
-                raise _several()
-            once.value.append(rows[0][0] if rows else None)
+        async def work(given: Sequence[Any]) -> Any:
+            return _only(await self.all(select))
 
-        once.work = work
         self.lates += 1
-        return Later(oid=query.oid, typmod=query.typmod, number=self.lates, once=once)
+        return Later(oid=query.oid, typmod=query.typmod, number=self.lates, once=Once(work))
+
+    def row(self, ctes: Sequence[Cte], query: SubQuery, args: tuple[Expr, ...]) -> Later:
+        """What stands for a subquery of a row that is written."""
+
+        async def work(given: Sequence[Any]) -> Any:
+            select = answering(query, given)
+            if ctes:
+                select = replace(select, ctes=(*ctes, *select.ctes))
+            rows = await self.all(select)
+            return bool(rows) if query.kind == "exists" else _only(rows)
+
+        self.lates += 1
+        return Later(
+            oid=query.oid, typmod=query.typmod, number=self.lates, args=args, once=Once(work)
+        )
 
     async def without_inner(self, node: Any, most: int | None = None) -> Any:
         """A bound statement with rows instead of the queries inside that take numbers. `most`: it
@@ -175,7 +188,7 @@ class Numbered:
             prepared.text, prepared.oids, select, prepared.declared, None, prepared.parameters,
             plan=plan,
         )  # fmt: skip
-        return await self.ask(inner)
+        return await self.ask(inner, self.reads)
 
     async def _computed(self, select: Select, most: int | None) -> AsyncIterator[list[Row]]:
         """Of a query that is settled. OFFSET skips rows whose numbers were taken."""
@@ -227,6 +240,13 @@ class Numbered:
                 await rows.aclose()
 
 
+def _only(rows: Sequence[Row]) -> Any:
+    """The value of a query of one row. Raises SqlError."""
+    if len(rows) > 1:
+        raise _several()
+    return rows[0][0] if rows else None
+
+
 def _several() -> SqlError:
     return SqlError(
         CARDINALITY_VIOLATION, "more than one row returned by a subquery used as an expression"
@@ -242,10 +262,16 @@ async def query(run: Numbered, select: Select) -> Batches:
 
 
 async def change(run: Numbered, prepared: Prepared) -> Prepared:
-    """A change with rows instead of the queries inside that take numbers. Raises SqlError,
-    KvorumError.
+    """A change with rows instead of the queries inside that take numbers, and with what is computed
+    when a row needs it instead of the subqueries of its rows, which see nothing that it writes.
+    Raises SqlError, KvorumError.
     """
     bound = prepared.bound
+    if row_subqueries(bound):
+        run.reads = (await run.session.block.work(run.session.modes())).as_now()
+        bound = postponed(bound, partial(run.row, bound.ctes))
+        bound = numbered.settled_change(bound)
+        prepared = replace(prepared, bound=bound, plan=plan_of(bound))
     if isinstance(bound, Insert) and bound.select is not None:
         selects = (bound.select, *(cte.statement for cte in bound.ctes))
         taken = any(isinstance(one, Select) and one.numbers for one in selects)

@@ -133,7 +133,7 @@ def plan_of(bound: Any) -> Plan:
     match bound:
         case s.Select():
             return select_plan(bound)
-        case s.Insert() if not bound.ctes:
+        case s.Insert() if not (bound.ctes or bound.subqueries):
             return InsertPlan(bound)
         case s.Update() | s.Delete() if _alone(bound):
             return UpdatePlan(bound) if isinstance(bound, s.Update) else DeletePlan(bound)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from kv.base.limits import SQL_LATER_KNOWN_MAX
 from sqlproxy.errors import SEQUENCE_LIMIT, SqlError
 from sqlproxy.front.env import Env, Wanting
 from sqlproxy.schema import Sequence as SequenceRow
@@ -89,7 +90,10 @@ async def supply(
         assert once.work is not None
         numbers.give_back(session.services.numbers)  # the work takes the next ones
         before = numbers.standing()
-        await once.work()
+        made = await once.work(wanting.given)
+        if len(once.known) >= SQL_LATER_KNOWN_MAX:
+            once.known.clear()
+        once.known[repr(wanting.given)] = made
         numbers.was_done(once, before)
         numbers.again()
         return

@@ -107,9 +107,15 @@ class Job:
 
 
 async def query(
-    session: SqlSession, prepared: Prepared, values: Sequence[Any], touched: Touched
+    session: SqlSession,
+    prepared: Prepared,
+    values: Sequence[Any],
+    touched: Touched,
+    reads: Reads | None = None,
 ) -> Batches:
-    """The rows of a SELECT, in batches. Raises SqlError, KvorumError."""
+    """The rows of a SELECT, in batches. `reads`: not what the block reads. Raises SqlError,
+    KvorumError.
+    """
     if changes_in(prepared.bound):
         prepared = await carried_out(session, prepared, _part(session, values, touched))
     if prepared.plan is None:
@@ -117,22 +123,23 @@ async def query(
     select, plan = prepared.bound, prepared.plan
     assert prepared.declared is not None
     if select.numbers and not isinstance(plan, ConstantPlan | ListingPlan):
-        return await numbered.query(_asking(session, prepared, values, touched), select)
+        return await numbered.query(_asking(session, prepared, values, touched, reads), select)
     env, numbers = environment(session, values)
     if isinstance(plan, ConstantPlan | ListingPlan):
         rows = await _constant(session, prepared, plan, env, numbers)
         if env.slept:  # pg_sleep: expressions never wait themselves
             await asyncio.sleep(env.slept)
         return at_once(rows)
-    at = await _moment(session, select, values)
+    at = 0 if reads is not None else await _moment(session, select, values)
     if isinstance(plan, SelectPlan):
         block = session.block
-        alone = session.lone and not block.explicit and block.transaction is None
+        alone = session.lone and not (block.explicit or block.transaction or reads)
         if plan.point and alone and not at and not select.locking:
             # One read is a snapshot by itself, if no other statement belongs to its transaction.
             found = await plan.point_rows(ReadsAt(session.services.client), env, touched)
             return at_once(found)
-        batches = plan.batches(await reads_of(session, at), env, touched)
+        reads = reads or await reads_of(session, at)
+        batches = plan.batches(reads, env, touched)
         if not plan.sort:
             return batches
         try:
@@ -144,17 +151,21 @@ async def query(
     analytic = session.services.analytic
     if analytic is None:
         raise unsupported("this query: it needs joins, aggregates or a large sort")
-    reads = await reads_of(session, at)
+    reads = reads or await reads_of(session, at)
     return await analytic.query(session, prepared, values, reads, env, touched)
 
 
 def _asking(
-    session: SqlSession, prepared: Prepared, values: Sequence[Any], touched: Touched
+    session: SqlSession,
+    prepared: Prepared,
+    values: Sequence[Any],
+    touched: Touched,
+    reads: Reads | None = None,
 ) -> numbered.Numbered:
-    async def ask(inner: Prepared) -> Batches:
-        return await query(session, inner, values, touched)
+    async def ask(inner: Prepared, reads: Reads | None) -> Batches:
+        return await query(session, inner, values, touched, reads)
 
-    return numbered.Numbered(session, prepared, values, ask)
+    return numbered.Numbered(session, prepared, values, ask, reads=reads)
 
 
 async def _constant(

@@ -115,15 +115,15 @@ def test_what_is_computed_once_shows_behind_itself() -> None:
     numbers.begin()
     assert numbers.currval("s") == 3
     with pytest.raises(Wanting) as caught:
-        numbers.once(once)
+        numbers.once(once, [])
     assert caught.value.once is once
     before = numbers.standing()
     currvals.update({"o": 9, "": "o"})  # a query of its own took a number
-    once.value.append(9)
+    once.known["[]"] = 9
     numbers.was_done(once, before)
     numbers.again()
     assert (numbers.currval("s"), numbers.lastval()) == (3, 3)
-    assert (numbers.once(once), numbers.lastval(), numbers.currval("o")) == (9, 9, 9)
+    assert (numbers.once(once, []), numbers.lastval(), numbers.currval("o")) == (9, 9, 9)
     numbers.begin()
     numbers.add("s", ONE, [4], 1)
-    assert (numbers.nextval("s"), numbers.once(once), numbers.lastval()) == (4, 9, 4)
+    assert (numbers.nextval("s"), numbers.once(once, []), numbers.lastval()) == (4, 9, 4)
