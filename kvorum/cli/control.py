@@ -80,7 +80,9 @@ def check_upgrade(
 @schedules.command("add")
 def add(
     name: Name,
-    cron: Annotated[str, typer.Argument(help="Five fields, in quotes.", show_default=False)],
+    cron: Annotated[
+        str, typer.Argument(help="Five fields, in quotes, or a name as @daily.", show_default=False)
+    ],
     procedure: Annotated[str, typer.Argument(help="What is started.", show_default=False)],
     args: Annotated[str, typer.Argument(help="Its arguments, as JSON.")] = "null",
     zone: Annotated[str, typer.Option(help="Time zone.")] = "UTC",

@@ -388,6 +388,7 @@ class StepContext(Outside):
     wake                      why a waiting step runs: event, timeout, restart, children; else ""
     children                  how the children of the round that led here ended, in order
     now_ms                    the engine's clock when the step began
+    scheduled_ms              the time for which a schedule started it, however late; 0 = none did
     """
 
     __slots__ = (
@@ -474,6 +475,10 @@ class StepContext(Outside):
             self._state = plain.decode(self._record.data)
         state: dict[str, Any] = self._state
         return state
+
+    @property
+    def scheduled_ms(self) -> int:
+        return self._record.scheduled_ms
 
     def fence(self, resource: str) -> int:
         """The fencing token of a lock that this procedure declares and has: larger than that of

@@ -25,6 +25,8 @@ FORMAT: Final = 1
 GRANTED_HERE: Final = 1  # `grant` of the very write that grants: a record cannot hold its version
 
 
+SCHEDULE_OWNER: Final = "schedule"
+SCHEDULED: Final = "schedule/"  # begins a nonce of a schedule: schedule/NAME/TIME
 LANE_SEPARATOR: Final = "\x1f"
 
 
@@ -124,6 +126,13 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     def lane(self) -> str:
         """Who can run it; "" = the master's own workers."""
         return lane_of(self.pool, self.name, self.version) if self.pool else ""
+
+    @property
+    def scheduled_ms(self) -> int:
+        """The time for which a schedule started it, however late that was; 0 = none did."""
+        when = self.nonce.rpartition("/")[2]
+        mine = self.owner == SCHEDULE_OWNER and self.nonce.startswith(SCHEDULED)
+        return int(when) if mine and when.isascii() and when.isdigit() and len(when) < 19 else 0
 
     def settled(self, version: int) -> Record:
         """The same with the fencing token that the version of its row gives away."""

@@ -26,6 +26,7 @@ from kv.base.ports import Clock, Rng, Timers
 from procedures.engine.due import Due
 from procedures.engine.locks import Link, told
 from procedures.engine.procedure import State
+from procedures.engine.queues import Place
 from procedures.engine.records import Failure, Record
 from procedures.engine.resources import Locks, queue_of
 from procedures.engine.scheduler import Entry, Scheduler
@@ -300,6 +301,12 @@ class Roster:
         """Whether `take` may have something of this pool."""
         return self._queue.waiting(pool)
 
+    def order_in(self, pool: str) -> Place | None:
+        """When it is this pool's turn to be taken from, compared with others; None: it has nothing
+        that may run.
+        """
+        return self._queue.order(pool)
+
     def missed(self, live: Live, event: str, since: int) -> None:
         """Wake it if `event` was signalled while the step that suspends on it was under way."""
         if self._signalled.get(event, 0) > since or self._forgotten > since:
@@ -471,8 +478,8 @@ class Roster:
 
 
 def entry_of(record: Record) -> Entry:
-    """A procedure as the scheduler sees it."""
-    queue = queue_of(record.locks) or record.queue
+    """A procedure as the scheduler sees it. Without a queue its type is one, as for limits."""
+    queue = queue_of(record.locks) or record.queue or intern(record.name)
     return Entry(record.id, record.parent, record.locks, record.lane, record.priority, None, queue)
 
 

@@ -21,7 +21,7 @@ from typing import Protocol
 import msgspec
 
 from procedures.engine.locks import Link, LockTable
-from procedures.engine.queues import FairQueues, Level
+from procedures.engine.queues import FairQueues, Level, Place, Rota
 from procedures.engine.resources import Kind, Locks, Rank, kind_of, queue_of, rank_of
 
 
@@ -97,6 +97,10 @@ class Scheduler(Protocol):
         """Whether `pop` may have something for this pool."""
         ...
 
+    def order(self, pool: str) -> Place | None:
+        """Of several pools the one with the smallest is next; None = not `waiting`."""
+        ...
+
     def __len__(self) -> int:
         """How many are in the queues; those that wait for locks are not."""
         ...
@@ -109,6 +113,7 @@ class FairScheduler:
         self._locks = LockTable()
         self._pools: dict[str, FairQueues] = {"": FairQueues()}
         self._own = self._pools[""]
+        self._rota = Rota()  # of all the others: a queue has one turn, wherever its procedures run
         self._wanting: dict[int, Entry] = {}  # those in a queue or waiting that still want locks
         self._up: set[int] = set()  # those of them that wait for locks and are in a queue again
         self._circles: dict[int, list[Link]] = {}
@@ -149,10 +154,14 @@ class FairScheduler:
         queues = self._pools.get(pool)
         return queues is not None and len(queues) > 0
 
+    def order(self, pool: str) -> Place | None:
+        queues = self._pools.get(pool)
+        return None if queues is None else queues.order()
+
     def _add(self, entry: Entry, *, front: bool) -> None:
         queues = self._pools.get(entry.pool)
         if queues is None:
-            queues = self._pools[entry.pool] = FairQueues()
+            queues = self._pools[entry.pool] = FairQueues(self._rota)
         level, queue = _place(entry)
         queues.add(level, queue, entry.id, front=front)
 

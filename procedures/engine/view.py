@@ -1,8 +1,8 @@
 """How a procedure looks from outside: the map that PROC_GET and PROC_LIST answer (DESIGN 12).
 
 id (decimal string), name, state, step, locks, owner, parent (None or decimal string), created_ms,
-updated_ms, age_ms, attempt, and, when there is one: result, error, retrying. Only in PROC_GET:
-`steps`, and `children`, the rounds of them: {first, count}, ids from `first` on.
+updated_ms, age_ms, attempt, and, when there is one: result, error, retrying, scheduled_ms. Only in
+PROC_GET: `steps`, and `children`, the rounds of them: {first, count}, ids from `first` on.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ def info(
     shown |= {"version": record.version, "queue": record.queue, "priority": record.priority}
     if record.pool:
         shown["pool"] = record.pool
+    if record.scheduled_ms:
+        shown["scheduled_ms"] = record.scheduled_ms
     if record.state is State.WAITING and record.due_ms:
         shown["due_ms"] = record.due_ms
     shown |= more or {}

@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from heapq import heapify, heappop, heapreplace
 from typing import Any, Final
 
 from kv.base import limits
@@ -28,6 +29,7 @@ from procedures.engine import records
 from procedures.engine.core import Change, Flow, failure
 from procedures.engine.idlock import IdLock
 from procedures.engine.procedure import State
+from procedures.engine.queues import Place
 from procedures.engine.records import lane_of
 from procedures.engine.registry import Registry
 from procedures.engine.roster import Live, Roster
@@ -123,6 +125,8 @@ class Dealing:
         self._questions: dict[int, asyncio.Future[Looked]] = {}
         self._asked = 0
         self._dirty: set[str] = set()
+        self._dealt = 0
+        self._served: dict[str, int] = {}  # lane → `_dealt` when something of it was given out
         self._dealing = False
         self._closed = False
         self.taken_back = 0
@@ -265,25 +269,36 @@ class Dealing:
             asyncio.get_running_loop().call_soon(self._deal)
 
     def _deal(self) -> None:
-        """Give out what may run. Lanes take turns, higher priorities go first in each of them."""
+        """Give out what may run: the highest priority first, whatever its lane, and of one priority
+        queues take turns, as they do for the master's own workers. Of a queue that is in several
+        lanes these take turns.
+        """
         self._dealing = False
-        dirty, self._dirty = sorted(self._dirty), set()
+        dirty, self._dirty = self._dirty, set()
         if self._closed or not self.settled:
             return
-        open_lanes = deque(lane for lane in dirty if self._roster.waits_in(lane))
-        while open_lanes:
-            lane = open_lanes.popleft()
+        order = [turn for lane in dirty if (turn := self._turn_of(lane)) is not None]
+        heapify(order)
+        while order:
+            lane = order[0][-1]
             hands = self._by_lane.get(lane)
-            if not hands:
-                continue  # it waits, and says so (`why_waits`)
-            hand = max(hands, key=most_free)
-            if hand.free <= 0:
+            hand = max(hands, key=most_free) if hands else None
+            turn = self._turn_of(lane)
+            if hand is None or hand.free <= 0 or turn is None:
+                heappop(order)  # it waits, and says so (`why_waits`)
+                continue
+            if turn != order[0]:  # its queue had its turn in another lane: only ever later
+                heapreplace(order, turn)
                 continue
             live = self._roster.take(lane)
-            if live is None:
-                continue
-            self._give(hand, live)
-            open_lanes.append(lane)
+            self._dealt += 1
+            self._served[lane] = self._dealt
+            if live is not None:
+                self._give(hand, live)
+
+    def _turn_of(self, lane: str) -> tuple[Place, int, str] | None:
+        place = self._roster.order_in(lane)
+        return None if place is None else (place, self._served.get(lane, 0), lane)
 
     async def _decided(self, live: Live) -> None:
         async with self._locks(live.id):
@@ -334,5 +349,6 @@ class Dealing:
         hand.wake()
 
 
-def most_free(hand: Hand) -> int:
-    return hand.free
+def most_free(hand: Hand) -> tuple[int, int]:
+    """Of equals the one that can run less else."""
+    return hand.free, -len(hand.entry.types)

@@ -3,8 +3,8 @@ types. In memory; what has begun is derived from the records, so a new master co
 
 A procedure that has not begun passes the gate before it is queued for its locks; one that waits
 here holds nothing. It passes when *all* its limits have room: of its queue, its type and its pool.
-Of those that wait for the same queue the higher priority goes first, then the one that came first;
-queues take turns, so that a full one does not hold up the others.
+The higher priority goes first, whatever its queue; of one priority queues take turns, and of one
+queue the one that came first. A full queue does not hold up the others.
 
 Rates are token buckets of one second; a new master begins with empty ones, so that a failover lets
 nobody exceed its rate.
@@ -12,9 +12,9 @@ nobody exceed its rate.
 
 from __future__ import annotations
 
-import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
 from kv.base.ports import Handle, Timers
@@ -89,7 +89,7 @@ class Gate:
             self._take(id, keys)
             return True
         self._tickets += 1
-        heapq.heappush(self._waiting.setdefault(keys[0], []), (-priority, self._tickets, id))
+        heappush(self._waiting.setdefault(keys[0], []), (-priority, self._tickets, id))
         self._where[id] = keys
         self.look()
         return False
@@ -129,34 +129,44 @@ class Gate:
             self._timer.cancel()
 
     def look(self) -> None:
-        """Let everybody in for whom there is room, queue after queue."""
-        moved = True
-        while moved:
-            moved = False
-            for key in list(self._waiting):
-                if self._first(key):
-                    moved = True
+        """Let everybody in for whom there is room: by priority, then queue after queue."""
+        order = [
+            (first[0], at, key)
+            for at, key in enumerate(list(self._waiting))
+            if (first := self._head(key)) is not None
+        ]
+        heapify(order)
+        at = len(order)
+        while order:
+            key = order[0][2]
+            first = self._head(key)
+            if first is None or not self._room(self._where[first[2]]):
+                heappop(order)  # whoever comes in leaves less room
+                continue
+            heappop(self._waiting[key])
+            keys = self._where.pop(first[2])
+            self._take(first[2], keys)
+            self._waiting.move_to_end(key)
+            if (follows := self._head(key)) is None:
+                heappop(order)
+            else:
+                at += 1
+                heapreplace(order, (follows[0], at, key))
+            self._opened(first[2])
         self._arm()
 
     # -- details
-    def _first(self, key: str) -> bool:
-        """Let the first of a queue in, if there is room for it."""
-        heap = self._waiting[key]
+    def _head(self, key: str) -> tuple[int, int, int] | None:
+        """Who is first in a queue; None: nobody, and the queue is gone."""
+        heap = self._waiting.get(key)
+        if heap is None:
+            return None
         while heap and heap[0][2] not in self._where:
-            heapq.heappop(heap)
+            heappop(heap)
         if not heap:
             del self._waiting[key]
-            return False
-        id = heap[0][2]
-        keys = self._where[id]
-        if not self._room(keys):
-            return False
-        heapq.heappop(heap)
-        del self._where[id]
-        self._take(id, keys)
-        self._waiting.move_to_end(key)
-        self._opened(id)
-        return True
+            return None
+        return heap[0]
 
     def _room(self, keys: tuple[str, ...]) -> bool:
         return all(self._fits(key) for key in keys)

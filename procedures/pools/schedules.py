@@ -8,8 +8,12 @@ are settled by the nonce, too, and by the version of the row.
 Times that passed while nobody was master: `missed` says what becomes of them: "one" (the newest of
 them runs), "all" (each, up to SCHEDULE_MISSED_MAX), "skip" (none).
 
+The nonce says for which time a run was started, however late that was; steps and users see it as
+`scheduled_ms`.
+
 Cron expressions are cronsim's (five fields, and its daylight-saving rules, which are Debian cron's:
-docs/decisions/0414); times are those of the schedule's time zone.
+docs/decisions/0414) or one of cron's names for some of them (@daily); times are those of the
+schedule's time zone.
 """
 
 from __future__ import annotations
@@ -38,16 +42,26 @@ from kv.base.keys import unescape
 from kv.base.ops import delete, put
 from kv.base.ports import Clock
 from procedures.engine import plain
+from procedures.engine.records import SCHEDULE_OWNER, SCHEDULED
 from procedures.engine.submission import Options, Submission, check_options, checked_text
 from procedures.pools import rows
 from procedures.pools.rows import Rows
 
 log = logging.getLogger(__name__)
 
-OWNER: Final = "schedule"
 MISSED: Final = ("one", "all", "skip")
 _LATE_MS: Final = 5_000  # a time that passed less long ago was not missed
 _NAP_S: Final = 1.0  # the wall clock may jump
+_NAMED: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_FIELDS: Final = 5
 
 
 class Schedule(msgspec.Struct, frozen=True, array_like=True):
@@ -84,6 +98,22 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Schedule)
 
 
+def check_cron(cron: str) -> None:
+    """Raises InvalidArgument unless it has five fields: cronsim would take seconds, too."""
+    count = len(_fields(cron).split())
+    if count != _FIELDS:
+        found = f"it has {count}" if not cron.strip().startswith("@") else "there is no such name"
+        raise InvalidArgument(
+            f"{cron!r:.80} is no cron expression ({found}); it has five fields: minute, hour, day "
+            f"of the month, month, day of the week; or is one of {', '.join(_NAMED)}"
+        )
+
+
+def _fields(cron: str) -> str:
+    """The expression without names."""
+    return _NAMED.get(cron.strip().lower(), cron)
+
+
 def next_time(cron: str, zone: str, after_ms: int) -> int:
     """The first time of the expression after `after_ms`; 0 = never. Raises InvalidArgument."""
     try:
@@ -92,10 +122,10 @@ def next_time(cron: str, zone: str, after_ms: int) -> int:
         raise InvalidArgument(f"{zone!r:.60} is no time zone; use one like Europe/Berlin") from None
     try:
         start = datetime.fromtimestamp(after_ms / 1000, UTC).astimezone(tz)
-        found = next(CronSim(cron, start))
+        found = next(CronSim(_fields(cron), start))
     except CronSimError as error:
         raise InvalidArgument(
-            f"{cron!r:.80} is no cron expression ({error}); it has five fields: minute, hour, day "
+            f"{cron!r:.80} is no cron expression ({error}); its five fields are: minute, hour, day "
             "of the month, month, day of the week"
         ) from None
     except StopIteration:
@@ -130,6 +160,7 @@ class Schedules:
             )
         now = self._clock.now_ms()
         cron = checked_text("cron", told.get("cron"), limits.NAME_CHARS_MAX)
+        check_cron(cron)
         zone = checked_text("zone", told.get("zone") or "UTC", limits.NAME_CHARS_MAX)
         procedure = checked_text("procedure", told.get("procedure"), limits.NAME_CHARS_MAX)
         options = tuple((k, told[k]) for k in ("queue", "priority", "pool") if told.get(k))
@@ -164,14 +195,22 @@ class Schedules:
     async def run(self) -> None:
         """Start what is due, until cancelled."""
         while True:
+            trouble = False
             try:
                 await self._load()
-                for name in sorted(self._known):
-                    await self._look(name)
             except KvorumError as error:
+                trouble = True
                 log.warning("schedules wait: %s", error)
+            for name in sorted(self._known):
+                if name not in self._known:
+                    continue  # removed meanwhile
+                try:
+                    await self._look(name)
+                except KvorumError as error:  # it must not keep the others from their times
+                    trouble = True
+                    log.warning("schedule %s waits: %s", name, error)
             try:
-                async with asyncio.timeout(self._pause_s()):
+                async with asyncio.timeout(_NAP_S if trouble else self._pause_s()):
                     await self._changed.wait()
             except TimeoutError:
                 pass
@@ -202,7 +241,7 @@ class Schedules:
         last_id = known.last_id
         chosen = self._chosen(known, times, now)
         for when in chosen:
-            nonce = f"schedule/{name}/{when}"
+            nonce = f"{SCHEDULED}{name}/{when}"
             if nonce not in self._started:  # else a later one had trouble
                 self._started[nonce] = await self._start(known, nonce)
             last_id = self._started[nonce] or last_id
@@ -223,7 +262,7 @@ class Schedules:
                 self._known[name] = (_decoder.decode(data), version)
             return
         for when in chosen:
-            self._started.pop(f"schedule/{name}/{when}", None)
+            self._started.pop(f"{SCHEDULED}{name}/{when}", None)
         if name in self._known:
             self._known[name] = (moved, version)
 
@@ -243,7 +282,7 @@ class Schedules:
         options = Options(**dict(known.options))
         try:
             return await self._submit(
-                Submission(known.procedure, args, OWNER, nonce, options=options)
+                Submission(known.procedure, args, SCHEDULE_OWNER, nonce, options=options)
             )
         except KvorumError as error:
             if error.disposition != "no":

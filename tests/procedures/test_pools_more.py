@@ -246,6 +246,101 @@ def test_u1_times_of_a_schedule() -> None:
         next_time("nonsense", "UTC", 0)
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 1 *"),
+        ("@monthly", "0 0 1 * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("@daily", "0 0 * * *"),
+        ("@midnight", "0 0 * * *"),
+        ("@hourly", "0 * * * *"),
+        (" @Daily ", "0 0 * * *"),
+    ],
+)
+def test_names_of_cron_expressions(name: str, fields: str, zone: str) -> None:
+    """What every cron reads was refused."""
+    for after in (0, 1_711_670_400_000):
+        assert next_time(name, zone, after) == next_time(fields, zone, after)
+
+
+@pytest.mark.parametrize("cron", ["* * * * * *", "0 */5 * * * *", "* * * *", "@reboot", "@", ""])
+def test_a_schedule_has_five_fields(cron: str) -> None:
+    """Six fields were taken, against what is documented: the first of them as seconds."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, [])
+
+        async def submit(_sub: Any) -> int:
+            raise AssertionError("nothing is due")
+
+        schedules = Schedules(TableRows(office.lab.store.table), office.lab.clock, submit)
+        with pytest.raises(InvalidArgument, match="cron"):
+            await schedules.set({"name": "s", "cron": cron, "procedure": "x"})
+        assert await schedules.all() == []
+
+    simloop.run(main)
+
+
+def test_one_schedule_in_trouble_keeps_no_other_from_its_time() -> None:
+    """Those behind the name that could not be submitted were never started."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, [])
+        started: list[str] = []
+
+        async def submit(sub: Any) -> int:
+            if sub.name == "bad":
+                raise UnknownOutcome("again and again")
+            started.append(sub.name)
+            return 1
+
+        schedules = Schedules(TableRows(office.lab.store.table), office.lab.clock, submit)
+        for name, procedure_ in (("a", "bad"), ("b", "good")):
+            await schedules.set({"name": name, "cron": "*/5 * * * *", "procedure": procedure_})
+        running = loop.create_task(schedules.run())
+        await asyncio.sleep(900)
+        running.cancel()
+        assert started == ["good"] * 3
+
+    simloop.run(main)
+
+
+@procedure("nominal")
+class Nominal(Zoo):
+    @step(first=True)
+    async def begin(self, ctx: StepContext) -> Outcome:
+        return p.done(ctx.scheduled_ms)
+
+
+def test_a_missed_run_is_told_its_nominal_time() -> None:
+    """A run that was made up for could not know which day it stands for."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        assert executor.control is not None
+        office.hire("w1")
+        await office.entered("w1")
+        told = {"name": "n/a", "cron": "*/5 * * * *", "procedure": "nominal", "missed": "all"}
+        await executor.control.do("schedule.set", told)
+        await asyncio.sleep(301)
+        await office.close(executor)
+        await asyncio.sleep(900)
+        again = await office.open(office.executor())
+        await asyncio.sleep(30)
+        found = [s.record for s in await office.lab.store.newest(0, 10)]
+        times = sorted(plain.decode(r.result) for r in found if r.name == "nominal")
+        assert len(times) >= 4
+        assert [t % 300_000 for t in times] == [0] * len(times)
+        assert {b - a for a, b in pairwise(times)} == {300_000}
+        assert times == sorted(r.scheduled_ms for r in found)
+        assert (await run(again, "nominal")).scheduled_ms == 0
+        await office.close(again)
+
+    in_office(test, [Nominal])
+
+
 def test_u10_check_upgrade() -> None:
     """New code is told of every live procedure that it would not run: type, version, step, undo."""
 
