@@ -393,6 +393,9 @@ QUEUES_MAX: Final = 10_000
 SCHEDULES_MAX: Final = 1_000
 SCHEDULE_MISSED_MAX: Final = 100  # runs of one schedule that are made up for
 ERROR_CHARS_MAX: Final = 4_000  # of the message that a failed procedure keeps
+TRACE_CHARS_MAX: Final = 4_000  # … and of its traceback
+TRACE_FRAMES_MAX: Final = 20
+PROCEDURE_SHOWN_BYTES_MAX: Final = 64 * KiB  # of arguments and state that are shown with it
 PLAIN_DEPTH_MAX: Final = 64  # nesting of arguments, state and results
 WAIT_MS_MAX: Final = 60_000
 

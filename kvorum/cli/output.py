@@ -82,9 +82,15 @@ def die(error: KvorumError | str, *, as_json: bool = False) -> NoReturn:
         )
         text = _json(body)
     else:
-        text = f"{error.code}: {error.message}" if isinstance(error, KvorumError) else error
+        text = _told(error) if isinstance(error, KvorumError) else error
     sys.stderr.write("kvorum: " * (not as_json) + printable(" ".join(text.split())) + "\n")
     raise SystemExit(FAILED)
+
+
+def _told(error: KvorumError) -> str:
+    """Of an error that users' code raised also what it is, and where."""
+    place = "".join(f" ({note})" for note in getattr(error, "__notes__", ())[:1])
+    return f"{error.code}: {error.message}{place}"
 
 
 def show(data: bytes) -> Any:

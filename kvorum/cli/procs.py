@@ -142,6 +142,12 @@ def _print(info: ProcedureInfo, json: bool) -> None:
     if json:
         output.emit(shown)
         return
+    trace = ""
+    if isinstance(shown.get("error"), dict):
+        trace = shown["error"].pop("traceback", "")
+    elif isinstance(shown.get("retrying"), dict):
+        shown["retrying"] = dict(shown["retrying"])
+        trace = shown["retrying"].pop("traceback", "")
     for name, value in shown.items():
         if name != "steps":
             text = value if isinstance(value, str) else json_module.dumps(value, default=str)
@@ -149,6 +155,8 @@ def _print(info: ProcedureInfo, json: bool) -> None:
     for number, one in enumerate(info.steps or ()):
         told = f"{one.get('step')}: {one.get('outcome')}, {one.get('took_ms')} ms"
         output.lines([f"{'' if number else 'steps':12} {told}"])
+    if trace:
+        output.lines(["", *trace.rstrip().splitlines()])
 
 
 def _plain(info: ProcedureInfo) -> dict[str, Any]:

@@ -167,4 +167,9 @@ def error_of(info: ProcedureInfo) -> KvorumError:
         details["type"] = told["type"]
     # A code of its own (TABLE_NOT_FOUND) belongs to the class that raised it.
     cls = errors.BY_CLASS_CODE.get(code) or _BY_NAME.get(told.get("type", ""), Refused)
-    return cls(message, code=code, details=details)
+    error = cls(message, code=code, details=details)
+    if told.get("file"):
+        error.add_note(f"{told['type']} in step {told['step']}, {told['file']}:{told['line']}")
+        if told.get("traceback"):
+            error.add_note(f"There:\n{told['traceback'].rstrip()}")
+    return error

@@ -449,7 +449,8 @@ def children_failure(round_: Sequence[Record]) -> Failure | None:
         if child.state in (State.FAILED, State.ROLLED_BACK):
             e = child.error or Failure("CHILD_FAILED", f"child {child.id} failed")
             details = dict(plain.decode(e.details), child=str(child.id), child_name=child.name)
-            return failure(e.code, e.message, type=e.type, details=details)
+            told = failure(e.code, e.message, type=e.type, details=details)
+            return replace(told, step=e.step, file=e.file, line=e.line)  # the trace is the child's
     return None
 
 

@@ -62,7 +62,7 @@ def explained(record: Record, facts: Facts, now_ms: int) -> dict[str, Any]:
 
 def _waits(record: Record, facts: Facts, now_ms: int, step: str) -> list[dict[str, Any]]:
     if record.ended:
-        why = f": {record.error.message}" if record.error is not None else ""
+        why = f": {record.error.sentence}" if record.error is not None else ""
         return [_wait("ended", f"ended {record.state.name}{why}", record.updated_ms)]
     found: list[dict[str, Any]] = []
     since = record.updated_ms
@@ -88,7 +88,7 @@ def _waits(record: Record, facts: Facts, now_ms: int, step: str) -> list[dict[st
     if facts.retry is not None:
         text = (
             f"tries its step {step} again in {_duration(facts.retry_in_ms)}, after {facts.tries} "
-            f"times {facts.retry.code}: {facts.retry.message:.300}"
+            f"times {facts.retry.code}: {facts.retry.sentence:.400}"
         )
         found.append(_wait("retry", text, since) | {"error": facts.retry.to_plain()})
     if not found and record.state is State.WAITING and (record.event or record.due_ms):

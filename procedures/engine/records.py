@@ -47,21 +47,38 @@ class Undo(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknow
 
 class Failure(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Why a procedure failed. `type` is the class of the exception, "" when a step returned
-    fail(…).
+    fail(…). Where users' code raised it: `step`, `file` and `line`, and the traceback (its end, if
+    it is long).
     """
 
     code: str
     message: str
     type: str = ""
     details: bytes = plain.EMPTY  # a plain dict
+    step: str = ""
+    file: str = ""
+    line: int = 0
+    trace: str = ""
 
-    def to_plain(self) -> dict[str, Any]:
-        return {
+    def to_plain(self, *, traced: bool = True) -> dict[str, Any]:
+        told: dict[str, Any] = {
             "code": self.code,
             "message": self.message,
             "type": self.type,
             "details": plain.decode(self.details),
         }
+        if self.file:
+            told |= {"step": self.step, "file": self.file, "line": self.line}
+        if self.trace and traced:
+            told["traceback"] = self.trace
+        return told
+
+    @property
+    def sentence(self) -> str:
+        """The message, and where it comes from: `'amount'` alone says nothing."""
+        if not self.file:
+            return self.message
+        return f"{self.type}: {self.message} (step {self.step}, {self.file}:{self.line})"
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -7,6 +7,7 @@ Whether an error may be retried is written in its disposition (kv.base.errors), 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +20,11 @@ from procedures.engine import core
 from procedures.engine.context import StepContext
 from procedures.engine.driving import Driven, OwnCancellation
 from procedures.engine.procedure import OUTCOMES, Outcome
+from procedures.engine.raised import located, step_error
 from procedures.engine.records import Failure
 from procedures.engine.registry import StepDef, UndoDef
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +100,25 @@ class Runner:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return Failed(_step_error(error))  # something inside the step was cancelled
+            return self._broke(error, method, ctx)  # something inside the step was cancelled
         except OwnCancellation as error:
             return Failed(core.failure("STEP_ERROR", str(error), type="CancelledError"))
         except SystemExit as error:  # it would end this process, and the next one that runs it
-            return Failed(_step_error(error))
+            return self._broke(error, method, ctx)
         except KvorumError as error:
             if error.disposition == "no":
-                return Failed(core.error_failure(error))
+                return Failed(located(core.error_failure(error), error, method, ctx.step))
             return TryAgain(core.error_failure(error))
         except Exception as error:  # noqa: BLE001  the application's code: whatever it raises
-            return Failed(_step_error(error))
+            return self._broke(error, method, ctx)
+
+    @staticmethod
+    def _broke(error: BaseException, method: StepDef | UndoDef, ctx: StepContext) -> Failed:
+        failure = step_error(error, method, ctx.step)
+        log.warning(
+            *("procedure %d (%s): %s\n%s", ctx.id, ctx.name, failure.sentence, failure.trace)
+        )
+        return Failed(failure)
 
     @staticmethod
     def _plain(method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext) -> Any:
@@ -120,14 +132,6 @@ class Runner:
     def close(self) -> None:
         """Running threads end by themselves; their steps no longer count."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _step_error(error: BaseException) -> Failure:
-    try:
-        text = str(error)
-    except Exception as broken:  # noqa: BLE001  its __str__ is the application's, too
-        text = f"its text cannot be had: {type(broken).__name__}"
-    return core.failure("STEP_ERROR", text, type=type(error).__name__)
 
 
 def _no_outcome(ctx: StepContext, value: object) -> Failure:

@@ -163,8 +163,9 @@ class ProcedureService:
     def _info(self, record: Record, history: Sequence[Entry] | None) -> dict[str, Any]:
         live = self._executor.live_one(record.id)
         now = self._clock.now_ms()
+        own = self._executor.types.is_own(record.name)
         if live is None:
-            return info(record, history, now)
+            return info(record, history, now, own=own)
         return info(
             record,
             history,
@@ -173,6 +174,7 @@ class ProcedureService:
             retrying=live.retry,
             parked=live.parked,
             more=self._alive(live, now),
+            own=own,
         )
 
     def _alive(self, live: Live, now_ms: int) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 id (decimal string), name, state, step, locks, owner, parent (None or decimal string), created_ms,
 updated_ms, age_ms, attempt, and, when there is one: result, error, retrying, scheduled_ms. Only in
-PROC_GET: `steps`, and `children`, the rounds of them: {first, count}, ids from `first` on.
+PROC_GET: `steps`, `children`, the rounds of them: {first, count}, ids from `first` on, and of types
+of users `args` and `ctx_state` (`args_bytes`, `ctx_state_bytes` instead, if they are large).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kv.base import limits
 from procedures.engine import plain
 from procedures.engine.core import CHILDREN_STEP
 from procedures.engine.procedure import State
@@ -33,9 +35,11 @@ def info(
     retrying: Failure | None = None,
     parked: str = "",
     more: dict[str, Any] | None = None,
+    own: bool = False,
 ) -> dict[str, Any]:
-    """`history` None: say nothing of steps. `running`: a worker has it now, whatever its record
-    says. `retrying`: why it pauses. `more`: what only who runs it knows.
+    """`history` None: say nothing of steps, arguments and tracebacks. `own`: of a type of the
+    database's own, whose arguments and state are nobody's business. `running`: a worker has it now,
+    whatever its record says. `retrying`: why it pauses. `more`: what only who runs it knows.
     """
     state, step = shown_state(record)
     if running and not record.ended:
@@ -66,15 +70,24 @@ def info(
         if record.rounds:
             rounds = record.rounds
             shown["children"] = [{"first": str(first), "count": n} for first, n in rounds]
+        if not own:
+            shown |= _given("args", record.args) | _given("ctx_state", record.data)
     if record.state is State.SUCCESS:
         shown["result"] = plain.decode(record.result)
     if record.error is not None:
-        shown["error"] = record.error.to_plain()
+        shown["error"] = record.error.to_plain(traced=history is not None)
     if retrying is not None:
-        shown["retrying"] = retrying.to_plain()
+        shown["retrying"] = retrying.to_plain(traced=history is not None)
     if parked:
         shown["parked"] = parked
     return shown
+
+
+def _given(name: str, data: bytes) -> dict[str, Any]:
+    """What it was given, or keeps; of much only how much."""
+    if len(data) > limits.PROCEDURE_SHOWN_BYTES_MAX:
+        return {f"{name}_bytes": len(data)}
+    return {name: plain.decode(data)}
 
 
 def _step(entry: Entry) -> dict[str, Any]:

@@ -83,6 +83,12 @@ function tableOf(columns, rows, none) {
 const shownState = (state) =>
   el("span", { class: { SUCCESS: "good", FAILED: "bad", ROLLED_BACK: "bad", BYPASSED: "warn" }[state] || "" }, state);
 
+/** An error with the place in users' code that raised it. */
+function raised(error) {
+  const place = error.file ? `${error.type}: ${error.message}\nstep ${error.step}, ${error.file}:${error.line}` : error.message;
+  return `${error.code}: ${place}${error.traceback ? `\n\n${error.traceback}` : ""}`;
+}
+
 const linkTo = (id) => el("a", { href: `#/procedures/${id}` }, id);
 const lockText = (lock) => `${lock.mode} ${lock.resource}`;
 
@@ -143,7 +149,10 @@ function procedureDetail(told) {
       ["priority", one.priority], ["version", one.version], ["pool", one.pool], ["worker", one.worker],
       ["what keeps it", !ENDED.has(one.state) && keeps(one)],
     ]),
-    one.error && [el("h3", {}, "Error"), el("pre", {}, `${one.error.code}: ${one.error.message}`)],
+    one.error && [el("h3", {}, "Error"), el("pre", {}, raised(one.error))],
+    !one.error && one.retrying && one.retrying.traceback && [el("h3", {}, "Retries after"), el("pre", {}, raised(one.retrying))],
+    one.args !== undefined && one.args !== null && [el("h3", {}, "Arguments"), el("pre", {}, pretty(one.args))],
+    one.ctx_state && Object.keys(one.ctx_state).length > 0 && [el("h3", {}, "State"), el("pre", {}, pretty(one.ctx_state))],
     one.result !== undefined && [el("h3", {}, "Result"), el("pre", {}, pretty(one.result))],
     el("h3", {}, "Waits"), tableOf([["kind", "tight"], ["what", ""], ["for", "tight"], ["who has it", "tight"]], waits, "Nothing is known."),
     el("h3", {}, "Steps"),

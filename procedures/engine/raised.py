@@ -1,0 +1,69 @@
+"""What an author is told of an exception that left a step: its type, its text, and where it was
+raised.
+
+The place is the innermost line of the file that declares the step, so that an error deep in a
+library points at the author's call; the traceback begins there, too: the engine's own frames say
+nothing. Only of users' code: errors of the database's own procedures are for those who asked for
+them, in their words.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Final
+
+from msgspec.structs import replace
+
+from kv.base import limits
+from procedures.engine import core
+from procedures.engine.records import Failure
+from procedures.engine.registry import StepDef, UndoDef
+
+_OWN: Final = frozenset({"kvorum", "procedures", "pyspark_kvorum", "sqlproxy"})
+_LINE_CHARS_MAX: Final = 500
+
+
+def step_error(error: BaseException, method: StepDef | UndoDef, step: str) -> Failure:
+    """An exception of the application's code."""
+    try:
+        text = str(error)
+    except Exception as broken:  # noqa: BLE001  its __str__ is the application's, too
+        text = f"its text cannot be had: {type(broken).__name__}"
+    failure = core.failure("STEP_ERROR", text, type=type(error).__name__)
+    return located(failure, error, method, step)
+
+
+def located(
+    failure: Failure, error: BaseException, method: StepDef | UndoDef, step: str
+) -> Failure:
+    """The same with the place that raised it, if that is users' code."""
+    if method.method.__module__.partition(".")[0] in _OWN:
+        return failure
+    told = traceback.TracebackException.from_exception(error, limit=-limits.TRACE_FRAMES_MAX)
+    code = getattr(method.method, "__code__", None)
+    mine = [f for f in told.stack if code is not None and f.filename == code.co_filename]
+    if not told.stack:
+        return failure
+    place = mine[-1] if mine else told.stack[-1]
+    if mine:
+        del told.stack[: told.stack.index(mine[0])]
+    return replace(
+        failure,
+        step=core.storable(step)[: limits.NAME_CHARS_MAX],
+        file=core.storable(place.filename)[-limits.NONCE_CHARS_MAX :],
+        line=place.lineno or 0,
+        trace=_bounded(told),
+    )
+
+
+def _bounded(told: traceback.TracebackException) -> str:
+    """Its text: the beginning, and the end, which says most."""
+    lines = [
+        line if len(line) <= _LINE_CHARS_MAX else line[:_LINE_CHARS_MAX] + " …\n"
+        for line in told.format()
+    ]
+    text = core.storable("".join(lines))
+    most = limits.TRACE_CHARS_MAX
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 4]}\n  …\n{text[-(most - most // 4 - 5) :]}"
