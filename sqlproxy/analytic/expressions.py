@@ -39,7 +39,8 @@ from sqlproxy.front.exprs import (
     SubQuery,
     walk,
 )
-from sqlproxy.front.folding import opaque, rebuilt, volatile
+from sqlproxy.front.folding import of_subject, opaque, rebuilt, volatile
+from sqlproxy.front.numbered import correlated
 
 INTS: Final = frozenset((r.INT2, r.INT4, r.INT8))
 _TEXTS: Final = frozenset((r.TEXT, r.VARCHAR, r.NAME))
@@ -58,6 +59,7 @@ _COMPARED: Final = (
 """Types that DuckDB compares as PostgreSQL, each with those of its set."""
 _OPERATORS: Final = frozenset(("=", "<>", "<", "<=", ">", ">="))
 _INT_WORDS: Final = {"+": "+", "-": "-", "*": "*", "/": "//", "%": "%"}
+_LISTED_MAX: Final = 16  # values that are written into the text; DuckDB reads a table quicker
 _DIGITS: Final = {r.INT2: 5, r.INT4: 10, r.INT8: 19}
 
 
@@ -77,6 +79,10 @@ class Sql:
         """The same as a value of another type."""
         return Sql(self.text, oid, self.held)
 
+    def named(self, text: str) -> Sql:
+        """Another value of its kind."""
+        return Sql(text, self.oid, self.held)
+
 
 class Around(Protocol):
     """What an expression stands in: the query that is rendered."""
@@ -92,6 +98,10 @@ class Around(Protocol):
 
     def set_returned(self, call: Call) -> Sql:
         """One value of the set; the others are in rows of their own."""
+        ...
+
+    def elements(self, values: Sequence[Any], oid: int) -> str:
+        """A table of one column with these values."""
         ...
 
     def grouped(self, expr: Expr) -> Sql | None:
@@ -125,9 +135,7 @@ class Expressions:
     # -- constants, and what a row does not have
 
     def is_constant(self, expr: Expr) -> bool:
-        return not any(opaque(one) or isinstance(one, CaseValue) for one in walk(expr)) and (
-            not volatile(expr)
-        )
+        return not (any(map(opaque, walk(expr))) or of_subject(expr) or volatile(expr))
 
     def _folded(self, expr: Expr) -> Sql:
         try:
@@ -340,8 +348,36 @@ class Expressions:
         return Sql(f"{word}({', '.join(part.text for part in parts)})", expr.oid, parts[0].held)
 
     def _any_all(self, expr: AnyAll) -> Sql | None:
-        """A list that is known, of values that are compared as they are held."""
-        if expr.all or expr.test.operator != "=" or not self.is_constant(expr.array):
+        """By a subquery of the elements, or a list that is known; else by a closure. Of rows that
+        have an array of their own it is always a closure.
+        """
+        test, array = expr.test, expr.array
+        if test.operator not in _OPERATORS or test.proc.kind != "o":
+            return None
+        if isinstance(array, SubQuery) and array.kind == "array":
+            # the elements are the rows of its query, and there is always an array
+            word = "all" if expr.all else "any"
+            select = array.select
+            if self._alike_held(expr.left.oid, r.element_of(array.oid)) and not r.element_of(
+                select.targets[0].expr.oid
+            ):
+                return self._around.subquery(
+                    SubQuery(
+                        oid=r.BOOL, kind=word, select=select, left=(expr.left,),
+                        operator=test.operator,
+                    )
+                )  # fmt: skip
+        if self.is_constant(array):
+            return self._listed(expr)
+        return self._elements(expr)
+
+    @staticmethod
+    def _alike_held(left: int, right: int) -> bool:
+        return _alike({left, right}) or (left == right and left in (r.NUMERIC, r.BPCHAR, r.JSONB))
+
+    def _listed(self, expr: AnyAll) -> Sql | None:
+        """IN or NOT IN of a list of values that are compared as they are held."""
+        if (expr.test.operator, expr.all) not in (("=", False), ("<>", True)):
             return None
         element = r.element_of(expr.array.oid)
         if not _alike({expr.left.oid, element}):
@@ -353,9 +389,32 @@ class Expressions:
         if any(isinstance(value, list) for value in values):
             return None
         if not values:
-            return _bool("false")
-        listed = ", ".join(_literal(value, element)[0] for value in values)
-        return _bool(f"({left} IN ({listed}))")
+            return _bool("true" if expr.all else "false")
+        if len(values) > _LISTED_MAX:
+            listed = f"SELECT c0 FROM {self._around.elements(values, element)}"
+        else:
+            listed = ", ".join(_literal(value, element)[0] for value in values)
+        return _bool(f"({left} {'NOT IN' if expr.all else 'IN'} ({listed}))")
+
+    def _elements(self, expr: AnyAll) -> Sql | None:
+        """An array that a subquery makes, the same for all rows: DuckDB hashes its elements."""
+        if any(isinstance(one, Column) for one in walk(expr.array)) or volatile(expr.array):
+            return None
+        queries = [one for one in walk(expr.array) if isinstance(one, SubQuery)]
+        if not queries or any(correlated(one.select) for one in queries):
+            return None
+        whole = self.sql(expr.array)
+        element = Sql("", r.element_of(expr.array.oid), whole.held[:-2])
+        left = self.sql(expr.left)
+        pair = self.pair(left, element.named("e"))
+        if pair is None or whole.held[-4:] == "[][]":
+            return None
+        word = "ALL" if expr.all else "ANY"
+        rows = f"(SELECT {pair[1]} FROM (SELECT unnest({whole.text}) AS e))"
+        return _bool(
+            f"(CASE WHEN ({whole.text}) IS NULL THEN NULL "
+            f"ELSE {pair[0]} {expr.test.operator} {word} {rows} END)"
+        )
 
     def _row_compare(self, expr: RowCompare) -> Sql:
         """Column by column: the first that differs decides."""

@@ -46,6 +46,7 @@ from sqlproxy.front.statements import (
     CteItem,
     FunctionItem,
     Item,
+    ItemColumn,
     JoinItem,
     KnownItem,
     Select,
@@ -658,6 +659,14 @@ class Selects:
         self.known[f"k{name}"] = Rows(item, tuple(kinds))
         self._enter(item, frame, [f"{name}.c{i}" for i in range(len(kinds))], kinds)
         return f"k{name} AS {name}"
+
+    def elements(self, values: Sequence[Any], oid: int) -> str:
+        name = f"k{self._name()}"
+        column = ItemColumn(name="c0", oid=oid)
+        rows = [(value,) for value in values]
+        item = KnownItem(alias=name, columns=(column,), offset=0, rows=rows)
+        self.known[name] = Rows(item, (held(oid),))
+        return name
 
     def _join(self, item: JoinItem, frame: Frame, conditions: Sequence[Expr]) -> str:
         # Of the side of an outer join that need not match, a row left out comes back as NULLs. So

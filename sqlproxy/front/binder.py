@@ -367,7 +367,8 @@ class Binder:
                 parts = tuple(self.casts.must(i, element, IMPLICIT, pos) for i in plain)
                 array = ArrayExpr(oid=array_of(element), args=parts, pos=pos - 1)
                 found.append(self.any_all(name, left, array, every, pos))
-                items = [i for i in items if not any(i is p for p in plain)]
+                together = set(map(id, plain))
+                items = [i for i in items if id(i) not in together]
         for item in items:
             if isinstance(left, RowExpr) and isinstance(item, RowExpr):
                 found.append(self._rows(name, left, item, pos))

@@ -115,18 +115,19 @@ def any_of(fns: Sequence[Fn]) -> Fn:
     return call
 
 
-def member_of(left: Fn, values: list[Any]) -> Fn:
-    flat = flattened(values)
-    known = frozenset(v for v in flat if v is not None)
-    missing = None if len(known) < len(flat) and None in flat else False
+def once_for_all(find: Callable[[Env], Any]) -> Callable[[Env], Any]:
+    """What `find` answers, asked once in each run of a statement."""
+    mine = object()
 
-    def call(row: Sequence[Any], env: Env) -> Any:
-        value = left(row, env)
-        if value is None:
-            return None if flat else False
-        return True if value in known else missing
+    def found(env: Env) -> Any:
+        memo = env.memo
+        if memo is None:
+            memo = env.memo = {}
+        if mine not in memo:
+            memo[mine] = find(env)  # threads that meet here find the same
+        return memo[mine]
 
-    return call
+    return found
 
 
 def flattened(values: list[Any]) -> list[Any]:

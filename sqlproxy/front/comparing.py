@@ -38,7 +38,7 @@ from sqlproxy.front.registry import (
 )
 
 Test = Callable[[Any, Any], bool]
-_PLAIN: Final[dict[str, Test]] = {
+PLAIN: Final[dict[str, Test]] = {
     "=": operator.eq,
     "<>": operator.ne,
     "<": operator.lt,
@@ -46,7 +46,7 @@ _PLAIN: Final[dict[str, Test]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-OPERATORS: Final = frozenset(_PLAIN)
+OPERATORS: Final = frozenset(PLAIN)
 _NATIVE: Final = frozenset(
     (BOOL, BYTEA, CHAR, INT2, INT4, INT8, INTERVAL, NAME, OID, TEXT, TIME, UUID, VARCHAR)
 )
@@ -59,7 +59,7 @@ def test(name: str, left: int, right: int) -> Test | None:
     """What tests `left name right`; None: PostgreSQL has no such comparison, or only with a time
     zone.
     """
-    plain = _PLAIN[name]
+    plain = PLAIN[name]
     both = {left, right}
     if left in _NATIVE and right in _NATIVE:
         return plain
@@ -94,7 +94,7 @@ def zoned(left: int, right: int) -> bool:
 
 def zoned_test(name: str) -> Callable[[Any, Any, Any], bool]:
     """With the zone as the third argument."""
-    plain = _PLAIN[name]
+    plain = PLAIN[name]
 
     def compare(a: Any, b: Any, zone: Any) -> bool:
         return plain(_aware(a, zone), _aware(b, zone))
@@ -112,7 +112,7 @@ def _by_key(plain: Test, key: Callable[[Any], Any]) -> Test:
 
 
 def _numeric(name: str) -> Test:
-    plain = _PLAIN[name]
+    plain = PLAIN[name]
 
     def compare(a: Decimal, b: Decimal) -> bool:
         if a.is_nan() or b.is_nan():
@@ -153,7 +153,7 @@ def array_key(value: list[Any], key: Callable[[Any], Any]) -> tuple[Any, ...]:
                 flat.append((1, 0) if one is None else (0, key(one)))
 
     walk(value, 0)
-    return (flat, len(flat), len(dimensions), dimensions)
+    return (tuple(flat), len(flat), len(dimensions), tuple(dimensions))
 
 
 def key_of(oid: int) -> Callable[[Any], Any]:
@@ -178,9 +178,16 @@ def _same(value: Any) -> Any:
     return value
 
 
-def hashable(oid: int) -> bool:
-    """Whether equal values are equal as Python sees them, so that sets may hold them."""
-    return oid in _NATIVE or oid in (DATE, TIMESTAMP, TIMESTAMPTZ) or enums.is_enum(oid)
+def common_key(left: int, right: int, zone: Any) -> Callable[[Any], Any] | None:
+    """What compares, and hashes, as values of both types do; None: the values themselves. Only of
+    types that `test` or `zoned` knows.
+    """
+    if zoned(left, right):
+        return lambda value: _aware(value, zone)
+    if {left, right} == {DATE, TIMESTAMP}:
+        return _midnight
+    found = key_of(left)
+    return None if found is _same else found
 
 
 def json_key(text: str) -> Any:
@@ -200,9 +207,9 @@ def _json_key(value: Any) -> Any:
             return (2, value)
         case list():
             # An empty array is less than null: so PostgreSQL does, for ever since.
-            return (4, len(value), [_json_key(v) for v in value]) if value else (-1,)
+            return (4, len(value), tuple([_json_key(v) for v in value])) if value else (-1,)
         case dict():
             pairs = [((len(k.encode()), k), _json_key(v)) for k, v in value.items()]
-            return (5, len(pairs), pairs)
+            return (5, len(pairs), tuple(pairs))
         case _:
             raise AssertionError(f"no JSON value: {type(value)}")

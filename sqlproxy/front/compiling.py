@@ -23,9 +23,9 @@ from sqlproxy.front.closures import (
     all_of,
     any_of,
     flattened,
-    member_of,
     nested_array,
     no_value,
+    once_for_all,
     slice_of,
     strict_call,
 )
@@ -53,8 +53,10 @@ from sqlproxy.front.exprs import (
     Param,
     RowCompare,
     Subscript,
+    walk,
 )
 from sqlproxy.front.functions import NON_STRICT, PURE, WITH_ENV, WITH_TYPES
+from sqlproxy.front.quantified import Answer, answering, no_answer
 from sqlproxy.front.registry import (
     BPCHAR,
     INT4,
@@ -496,16 +498,8 @@ class _Compiler:
     def _any_all(self, expr: AnyAll) -> Part:
         left, array = self.fn(expr.left), self.part(expr.array)
         every = expr.all
-        element = element_of(expr.array.oid)
-        if (
-            array.kind == "con"
-            and array.at is not None
-            and not every
-            and expr.test.operator == "="
-            and comparing.hashable(expr.left.oid)
-            and comparing.hashable(element)
-        ):
-            return Part("fun", member_of(left, array.at))
+        if _compared_by_key(expr.test) and not _of_the_row(expr.array):
+            return Part("fun", self._for_all_rows(expr, left, array))
         equal = self._binary(expr.test)
         whole = array.fn
 
@@ -530,6 +524,25 @@ class _Compiler:
             return None if unknown else every
 
         return Part("fun", call)
+
+    @staticmethod
+    def _for_all_rows(expr: AnyAll, left: Fn, array: Part) -> Fn:
+        """The array is one for all rows: it is looked at once."""
+        operator, every = expr.test.operator, expr.all
+        types = expr.test.args[0].oid, expr.test.args[1].oid
+
+        def answer_of(values: Any, zone: Any) -> Answer:
+            if values is None:
+                return no_answer
+            key = comparing.common_key(*types, zone)
+            return answering(operator, every, key, flattened(values))
+
+        if array.kind == "con" and not comparing.zoned(*types):
+            answer = answer_of(array.at, None)
+            return lambda row, env: answer(left(row, env))
+        whole = array.fn
+        found = once_for_all(lambda env: answer_of(whole((), env), env.style.zone))
+        return lambda row, env: found(env)(left(row, env))
 
     def _subscript(self, expr: Subscript) -> Part:
         whole = self.fn(expr.arg)
@@ -572,6 +585,27 @@ class _Compiler:
 
 
 _ARGUMENTS: Final = tuple(Part("col", n) for n in range(100))  # a function's, as a row
+
+
+def _compared_by_key(test: Call) -> bool:
+    """Whether it is one of the comparisons of `comparing`."""
+    proc, (left, right) = test.proc, (arg.oid for arg in test.args)
+    return (
+        proc.kind == "o"
+        and proc.name == test.operator
+        and proc.name in comparing.OPERATORS
+        and proc.source not in WITH_TYPES
+        and proc.source not in WITH_ENV
+        and (comparing.zoned(left, right) or comparing.test(proc.name, left, right) is not None)
+    )
+
+
+def _of_the_row(expr: Expr) -> bool:
+    """Whether it may be another value in another row. (CaseValue inside it is its own.)"""
+    return any(
+        isinstance(one, Column | Later) or (isinstance(one, Call) and one.proc.volatile == "v")
+        for one in walk(expr)
+    )
 
 
 def _category_s(oid: int) -> bool:

@@ -80,3 +80,6 @@ class Env:
     once: Callable[[Once, Sequence[Any]], Any] = _not_now
     advisory: Callable[[str, Sequence[int], bool, bool], bool] = _no_locks
     slept: float = 0.0  # seconds that pg_sleep asked for; whoever executes waits
+    memo: dict[Any, Any] | None = (
+        None  # what closures found once for all rows, each under its own key
+    )

@@ -8,8 +8,11 @@ from typing import Any, Final
 
 from sqlproxy.front.exprs import (
     Aggregate,
+    AnyAll,
     Call,
+    Case,
     CaseValue,
+    Cast,
     Column,
     Const,
     Expr,
@@ -20,6 +23,7 @@ from sqlproxy.front.exprs import (
     SubQuery,
     Window,
     WindowSpec,
+    children,
     walk,
 )
 
@@ -64,6 +68,25 @@ def opaque(expr: Expr) -> bool:
     return isinstance(expr, Column | Aggregate | Window | SubQuery | Grouping) or (
         isinstance(expr, Call) and expr.proc.returns_set
     )
+
+
+def of_subject(expr: Expr) -> bool:
+    """Whether it needs the value (CaseValue) that a CASE, an ANY or a cast around it gives."""
+    stack = [expr]
+    while stack:
+        match one := stack.pop():
+            case CaseValue():
+                return True
+            case AnyAll():
+                stack += (one.left, one.array)
+            case Cast(how="array"):
+                stack.append(one.arg)
+            case Case(arg=Expr() as arg):
+                results = (result for _, result in one.whens)
+                stack += (arg, *results, *(() if one.default is None else (one.default,)))
+            case _:
+                stack += children(one)
+    return False
 
 
 def volatile(expr: Expr) -> bool:

@@ -415,6 +415,11 @@ def _by_itself(select: Any) -> bool:
     return isinstance(select, Select) and select.numbers and not _outer(select, 0)
 
 
+def correlated(select: Select) -> bool:
+    """Whether it depends on the row of a query around it."""
+    return _outer(select, 0)
+
+
 def _outer(node: Any, depth: int) -> bool:
     """Whether a column of a query around is named."""
     if isinstance(node, Column):

@@ -244,6 +244,7 @@ class SessionEnv(Env):
     def __init__(self, session: SqlSession, values: Sequence[Any], numbers: Numbers) -> None:
         self.params = values
         self.slept = 0.0
+        self.memo = None
         self._session, self.numbers = session, numbers
         self._began_us = session.statement_us = session.services.clock.now_ms() * 1000
         if not session.transaction_us:

@@ -66,6 +66,7 @@ class _Env(SessionEnv):
     def __init__(self, session: SqlSession, values: Sequence[Any]) -> None:
         self.params = values
         self.slept = 0.0
+        self.memo = None
         self._session, self.numbers = session, Numbers(session.currvals)
         self._began_us = 0
 
