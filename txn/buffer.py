@@ -27,9 +27,9 @@ nothing more is spilled, so that what came behind the mark is in memory and can 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from copy import copy
-from typing import Final
+from typing import Final, Protocol
 
 from kv.base.errors import ConditionFailed, InvalidArgument, TooLarge
 from kv.base.limits import (
@@ -339,6 +339,37 @@ class WriteBuffer:
         # exclusive end
         resume = items[limit - 1][0] if reverse else items[limit][0]
         return ScanPage(items[:limit], resume, page.at)
+
+
+class Pages(Protocol):
+    """Reads at most `limit` rows of `[start, end)` of the snapshot."""
+
+    def __call__(self, start: bytes, end: bytes, limit: int) -> Awaitable[ScanPage]: ...
+
+
+async def merged(
+    buffer: WriteBuffer, read: Pages, start: bytes, end: bytes, *, reverse: bool, limit: int
+) -> ScanPage:
+    """A page of `[start, end)` as the transaction sees it. Rows that it deleted itself make a page
+    of the snapshot shorter, or empty, though more follow: so what is missing is read, until there
+    are `limit` rows, or as many bytes as a page has, or no more.
+    """
+    items: list[Row] = []
+    while True:
+        wanted = limit - len(items)
+        stored = await read(start, end, wanted)
+        page = buffer.overlay(stored, start, end, reverse=reverse, limit=wanted)
+        if (
+            page.resume is None
+            or len(page.items) == wanted
+            or (page.items and len(stored.items) < wanted)
+        ):  # the end, or full, or cut by its bytes
+            page.items = items + page.items if items else page.items
+            return page
+        items += page.items
+        if items and sum(len(row[1]) for row in items) >= SCAN_PAGE_BYTES_MAX:
+            return ScanPage(items, page.resume, page.at)
+        start, end = (start, page.resume) if reverse else (page.resume, end)
 
 
 def _combine(old: Op, new: Op) -> Op:

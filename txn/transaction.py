@@ -30,7 +30,7 @@ from kv.base.keys import u32
 from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
 from kv.base.methods import OP_CHECK
 from kv.base.ops import Op, check, delete, put
-from txn.buffer import WriteBuffer
+from txn.buffer import WriteBuffer, merged
 from txn.cutting import FEW_OPS
 from txn.ended import BY_OWNER, is_committed, is_over
 from txn.large import anchor_of
@@ -152,22 +152,21 @@ class Transaction:
         end).
         """
         self._check_open()
-        while True:
+
+        async def read(low: bytes, high: bytes, wanted: int) -> ScanPage:
             with self._snapshot():
-                stored = await self._client.reader.scan(
-                    start, end, self.start_ts,
-                    limit=limit, reverse=reverse, budget_ms=self._budget_ms, tally=tally,
+                return await self._client.reader.scan(
+                    low, high, self.start_ts,
+                    limit=wanted, reverse=reverse, budget_ms=self._budget_ms, tally=tally,
                 )  # fmt: skip
-            page = self._buffer.overlay(stored, start, end, reverse=reverse, limit=limit)
-            if self._reads is not None:
-                low, high = start, end
-                if page.resume is not None:
-                    low, high = (page.resume, end) if reverse else (start, page.resume)
-                self._reads.add_range(low, high)
-            if page.items or page.resume is None:
-                return page
-            # every row of the page was deleted by this transaction
-            start, end = (start, page.resume) if reverse else (page.resume, end)
+
+        page = await merged(self._buffer, read, start, end, reverse=reverse, limit=limit)
+        if self._reads is not None:
+            low, high = start, end
+            if page.resume is not None:
+                low, high = (page.resume, end) if reverse else (start, page.resume)
+            self._reads.add_range(low, high)
+        return page
 
     async def scan_values(
         self, start: bytes, end: bytes, *, limit: int, tally: Tally | None = None

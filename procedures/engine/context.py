@@ -9,7 +9,7 @@ be awaited or not, both do the same. In a plain (not async) step the reads block
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -26,7 +26,7 @@ from procedures.engine.records import Record
 from procedures.engine.store import ProcedureStore, Reads, Row
 from procedures.engine.submission import checked_text
 from procedures.engine.typed import Shape
-from txn.buffer import WriteBuffer
+from txn.buffer import WriteBuffer, merged
 from txn.refusals import renumber
 from txn.results import ScanPage
 
@@ -115,8 +115,11 @@ class StepTxn:
         """A page of `[start, end)`; its `resume` is the next start (in reverse: the next end)."""
         limit = _page_limit(limit)
         reads = await self._snapshot()
-        page = await reads.scan(start, end, limit=limit, reverse=reverse)
-        return self._buffer.overlay(page, start, end, reverse=reverse, limit=limit)
+
+        def read(low: bytes, high: bytes, wanted: int) -> Awaitable[ScanPage]:
+            return reads.scan(low, high, limit=wanted, reverse=reverse)
+
+        return await merged(self._buffer, read, start, end, reverse=reverse, limit=limit)
 
     def put(
         self, key: bytes, value: bytes, *, cond: int | None = None, ttl_ms: int = 0

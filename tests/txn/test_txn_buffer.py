@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kv.base.errors import ConditionFailed, InvalidArgument, KvorumError, TooLarge
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from kv.base.ops import Op, check, delete, put
-from txn.buffer import WriteBuffer
+from txn.buffer import WriteBuffer, merged
 from txn.results import ScanPage
 
 KEY = b"tab1key"
@@ -169,6 +169,48 @@ def test_p10_pages_of_a_scan_equal_the_merged_whole(
             break
         low, high = (low, page.resume) if reverse else (page.resume, high)
     assert got == whole
+
+
+@given(rows, writes, keys, st.just(b"") | keys, st.integers(1, 4), st.booleans())
+def test_p10_a_page_has_as_many_rows_as_were_asked_for(
+    stored: dict[bytes, bytes],
+    changes: list[tuple[bytes, bytes | None]],
+    start: bytes,
+    end: bytes,
+    limit: int,
+    reverse: bool,
+) -> None:
+    """Who reads one row behind own deletes finds none, and takes that for the end."""
+    buffer = WriteBuffer()
+    wanted = dict(stored)
+    for key, value in changes:
+        buffer.add(delete(key) if value is None else put(key, value))
+        wanted.pop(key, None)
+        if value is not None:
+            wanted[key] = value
+    whole = [
+        (key, wanted[key])
+        for key in sorted(wanted, reverse=reverse)
+        if key >= start and (not end or key < end)
+    ]
+
+    async def read(low: bytes, high: bytes, most: int) -> ScanPage:
+        return stored_page(stored, low, high, most, reverse)
+
+    async def paged() -> list[tuple[bytes, bytes]]:
+        low, high = start, end
+        got: list[tuple[bytes, bytes]] = []
+        while True:
+            page = await merged(buffer, read, low, high, reverse=reverse, limit=limit)
+            assert len(page.items) == min(limit, len(whole) - len(got))
+            got += [(key, value) for key, value, _ in page.items]
+            if page.resume is None:
+                return got
+            low, high = (low, page.resume) if reverse else (page.resume, high)
+
+    with pytest.raises(StopIteration) as ended:  # it waits for nothing
+        paged().send(None)
+    assert ended.value.value == whole
 
 
 def stored_page(
