@@ -27,9 +27,9 @@ nothing more is spilled, so that what came behind the mark is in memory and can 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from copy import copy
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from kv.base.errors import ConditionFailed, InvalidArgument, TooLarge
 from kv.base.limits import (
@@ -341,10 +341,8 @@ class WriteBuffer:
         return ScanPage(items[:limit], resume, page.at)
 
 
-class Pages(Protocol):
-    """Reads at most `limit` rows of `[start, end)` of the snapshot."""
-
-    def __call__(self, start: bytes, end: bytes, limit: int) -> Awaitable[ScanPage]: ...
+# start, end, rows at most → a page of the snapshot
+Pages: TypeAlias = Callable[[bytes, bytes, int], Awaitable[ScanPage]]
 
 
 async def merged(

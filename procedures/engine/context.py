@@ -406,6 +406,7 @@ class StepContext(Outside):
         "attempt",
         "children",
         "id",
+        "missing",
         "name",
         "now_ms",
         "owner",
@@ -440,6 +441,7 @@ class StepContext(Outside):
         self._args: Any = _UNSET
         self._state: Any = _UNSET
         self._signals: list[str] = []
+        self.missing = set()
         self.id = record.id
         self.name = record.name
         self.owner = record.owner

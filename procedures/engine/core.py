@@ -55,6 +55,7 @@ from procedures.engine.submission import admit, checked_text, create
 
 CHILDREN_STEP: Final = "children"  # "undo:children" in the history
 STOLEN: Final = "lock stolen"  # an outcome in the history
+RESTART: Final = "restart"  # why a step runs: what it waits for may have come unheard
 
 
 class Flow(Enum):
@@ -115,6 +116,7 @@ class Ran:
     attempt: int
     start_ms: int
     now_ms: int
+    wake: str = ""  # as its context said
 
 
 # ---------------------------------------------------------------------- what comes next
@@ -148,6 +150,14 @@ def missing(record: Record, types: Registry) -> str:
     if record.step not in declared.steps:
         return f"{record.name} has no step {record.step!r} any more"
     return ""
+
+
+def overdue(record: Record, now_ms: int) -> Failure | None:
+    """Why it fails if its time is over; nobody asks past the point of no return."""
+    if not 0 < record.deadline_ms <= now_ms:
+        return None
+    ms = record.deadline_ms - record.created_ms
+    return failure("TIMEOUT", f"{record.name} did not end within {ms} ms")
 
 
 # ---------------------------------------------------------------------- forward
@@ -240,12 +250,15 @@ def _suspend(
         )
     if event:
         checked_text("event", event, limits.NONCE_CHARS_MAX)
+    due_ms = ran.now_ms + timeout_ms if timeout_ms else 0
+    if ran.wake == RESTART and timeout_ms and (record.event, record.step) == (event, then):
+        due_ms = record.due_ms or due_ms  # it only looked: the same wait goes on
     after = replace(
         _finish(record, declared, ran),
         state=State.WAITING,
         step=_known_step(declared, then),
         event=event,
-        due_ms=ran.now_ms + timeout_ms if timeout_ms else 0,
+        due_ms=due_ms,
     )
     return _logged(after, record.step, "suspend", ran, Flow.WAIT)
 

@@ -151,5 +151,7 @@ class Early:
         if isinstance(ended.outcome, Fail):
             raise Fenced
         ran = Ran(ended.data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
+        if self._turns.late(record, declared, ended.outcome, ran.now_ms) is not None:
+            raise Fenced
         change, ops = await self._turns.changed(record, ended.outcome, ran, txn)
         return change, await self._store.start(change, ops=ops, reads=txn.reads)

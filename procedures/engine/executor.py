@@ -8,7 +8,7 @@ a turn only under its IdLock (J7); two executors over one store harm nothing, be
 is fenced by the record's version.
 
 Left out here: locks and priorities (scheduler.py), what operators do (surgeon.py), and stopping a
-step under way: a timeout takes effect when the running step has ended.
+step under way: a timeout takes effect when the running step has ended (turn.py: `late`).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from procedures.engine.explain import Facts, explained
 from procedures.engine.forget import Janitor
 from procedures.engine.idlock import IdLock
 from procedures.engine.locks import Link
+from procedures.engine.lookout import Lookout
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry
@@ -151,6 +152,8 @@ class Executor:
             self._roster.offer = self.crew.offer
             self._roster.lane_ready = self.crew.kick
             self._roster.gate = self.crew.gate
+            self._lookout = Lookout(rows, self._roster.found, self._spawn)
+            self._roster.look = self._lookout.look
             self._schedules = Schedules(rows, clock, self.submit)
             self.control = Control(self, self.crew, rows, self._schedules)
         self.surgeon = Surgeon(
@@ -197,6 +200,7 @@ class Executor:
             for task in self._watching:
                 task.cancel()
             self.crew.close()
+            self._lookout.close()
         self._roster.close()
         self._roster.dismiss()
         self._janitor.close()
@@ -233,8 +237,7 @@ class Executor:
             for id, locks in (await self.store.held_by(self.broken)).items():
                 self._roster.keep(id, locks)
         for live, record in found:
-            if record.state is State.WAITING and record.event:
-                live.wake = "restart"
+            self._roster.doubt(live, record)
             if live.lane:
                 live.record = None  # its worker may have moved it since it was read
             if self.crew is not None and live.begun:
@@ -273,7 +276,7 @@ class Executor:
         if stored is None or stored.record.ended or not self._serving:
             return
         if self._roster.get(id) is None:
-            await self._turns.take_in(stored, "restart")
+            await self._turns.take_in(stored, doubt=True)
 
     def _spawn(self, coro: Coroutine[Any, Any, None]) -> None:
         if self._serving:

@@ -40,6 +40,7 @@ class Outside:
 
     id: int
     txn: Any
+    missing: set[str]  # events of which this step's snapshot keeps nothing
     _progress: Callable[[int, float, str], None]
 
     @property
@@ -55,7 +56,9 @@ class Outside:
 
     def until_signal(self, name: str, *, then: str, timeout_ms: int = 0) -> Suspend:
         """An outcome: wait for a signal of this name, then run `then`, which takes it with
-        `receive` (and waits again if there is none: a restart wakes, too).
+        `receive`. One that is there already, and that this step did not take, is not waited for.
+        After `timeout_ms` `then` runs without one: `ctx.wake` is "timeout". That time is counted
+        from now on, also over restarts and failovers.
         """
         checked_text("signal", name, limits.NAME_CHARS_MAX)
         return Suspend(then, inbox.signal_event(self.id, name), timeout_ms)
@@ -67,7 +70,9 @@ class Outside:
         return inbox.token_of(self.token)
 
     def until_done(self, token: str, *, then: str, timeout_ms: int = 0) -> Suspend:
-        """An outcome: wait until `token` is completed, then run `then`."""
+        """An outcome: wait until `token` is completed, which it may be already, then run `then`;
+        `timeout_ms` as in `until_signal`.
+        """
         self._own(token)
         return Suspend(then, inbox.done_event(token), timeout_ms)
 
@@ -91,6 +96,7 @@ class Outside:
         low, high = rows.signals(self.id, name)
         page = await txn.scan(low, high, limit=1)
         if not page.items:
+            self.missing.add(inbox.signal_event(self.id, name))
             return None
         key, payload, _ = page.items[0]
         txn.delete(key)
@@ -99,6 +105,7 @@ class Outside:
     async def _completed(self, token: str) -> Completion | None:
         row = await self._inner().get(rows.done(self.id, token))
         if row is None:
+            self.missing.add(inbox.done_event(token))
             return None
         ok, value = inbox.read_done(row.value)
         return Completion(ok, value if ok else None, None if ok else value)

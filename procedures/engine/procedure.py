@@ -126,7 +126,8 @@ def children(calls: Iterable[tuple[str | type, Any]], *, then: str) -> Children:
 
 def suspend(*, then: str, event: str = "", timeout_ms: int = 0) -> Suspend:
     """Wait for `event` to be signalled, or for `timeout_ms`; then `then` runs and finds out which
-    in `ctx.wake`.
+    in `ctx.wake`. An event that was signalled before this step began is not kept: look first. The
+    time is counted from the end of this step, also over restarts.
     """
     return Suspend(then, event, timeout_ms)
 

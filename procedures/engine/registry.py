@@ -274,7 +274,8 @@ def procedure(
     """Declare a class as the procedure `name`.
 
     locks         shared(…)/exclusive(…) values, or a function of the arguments that gives them
-    timeout_ms    after this long it fails and rolls back; 0 = never
+    timeout_ms    what has not ended after this long fails and rolls back: a step that would end it
+                  later is not committed; 0 = never
     retention_ms  how long the result is kept when nobody acknowledges it
     version       of the declaration, kept in every record; several may be declared side by side
     accepts       older versions whose records this one runs, where theirs is not declared
@@ -373,7 +374,8 @@ def step(
                         ctx.txn: it may run before the submission is durable, and is committed with
                         it in one write where that is possible (docs/decisions/0520). Such a run may
                         be dropped, so the step may run for a submission that never was
-    deadline_ms         a run that takes longer is reported as stuck; it is not ended
+    deadline_ms         a run that takes longer is reported as stuck; it is not ended, its commit
+                        counts (what ends things is a procedure's `timeout_ms`)
     """
     if type(deadline_ms) is not int or not 0 < deadline_ms <= PROCEDURE_TIMEOUT_MS_MAX:
         raise _bad(

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from kv.base import limits
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
+from procedures.engine.core import RESTART
 from procedures.engine.due import Due
 from procedures.engine.locks import Link, told
 from procedures.engine.procedure import State
@@ -32,6 +33,7 @@ from procedures.engine.resources import Locks, queue_of
 from procedures.engine.scheduler import Entry, Scheduler
 from procedures.engine.store import Stored
 from procedures.engine.submission import begun
+from procedures.pools import inbox
 from procedures.pools.gate import Gate
 
 _EVENTS_REMEMBERED: Final = 10_000
@@ -126,6 +128,7 @@ class Roster:
         self.offer: Callable[[Live], None] | None = None  # takes what workers run (pools/crew.py)
         self.lane_ready: Callable[[str], None] | None = None
         self.gate: Gate | None = None
+        self.look: Callable[[Live, str], None] | None = None  # for what is kept (inbox.kept)
         self._live: dict[int, Live] = {}
         # Of them, so that who cares for the cluster need not look at all of a user's:
         self._named: dict[str, set[int]] = {}  # by type
@@ -286,12 +289,38 @@ class Roster:
                 if not live.wake:
                     self.wake(live, "event")
 
-    def wake_waiting(self, why: str) -> None:
-        """Wake everything that waits for an event: some signal may be lost."""
-        for id in sorted(id for ids in self._waiting.values() for id in ids):
-            live = self._live.get(id)
-            if live is not None and not live.wake:
-                self.wake(live, why)
+    def wake_waiting(self) -> None:
+        """Some signal may be lost: wake everything that waits for an event of which nothing is
+        kept.
+        """
+        for event, ids in list(self._waiting.items()):
+            for id in sorted(ids):
+                live = self._live.get(id)
+                if live is not None and not live.wake and not self._kept(live, event):
+                    self.wake(live, RESTART)
+
+    def doubt(self, live: Live, record: Record) -> None:
+        """To be said before `place` of one that may have missed what it waits for: a restart, or a
+        report that was lost. If such things are kept it is looked for them, and their absence is
+        no reason to run a step; else its step looks.
+        """
+        if record.state is not State.WAITING or not record.event or live.wake:
+            return
+        if 0 < record.due_ms <= self._clock.now_ms():
+            return  # it runs anyway
+        if self._kept(live, record.event):
+            assert self.look is not None
+            self.look(live, record.event)
+        else:
+            live.wake = RESTART
+
+    def _kept(self, live: Live, event: str) -> bool:
+        return self.look is not None and inbox.kept(live.id, event) is not None
+
+    def found(self, live: Live, event: str) -> None:
+        """What it waits for is there."""
+        if self._live.get(live.id) is live and live.event == event and not live.wake:
+            self.wake(live, "event")
 
     def pause_left_ms(self, live: Live) -> int:
         """How long it still pauses; 0 = not at all."""

@@ -10,6 +10,7 @@ loaded again and gone on with from there; a step is never assumed done or undone
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 
@@ -24,12 +25,13 @@ from procedures.engine.context import Child, StepContext, StepTxn, SyncStepTxn, 
 from procedures.engine.core import Change, Flow, Ran, RunStep, RunUndo, UndoRound
 from procedures.engine.grants import is_fence
 from procedures.engine.idlock import IdLock
-from procedures.engine.procedure import Children, Fail, Outcome, State
+from procedures.engine.procedure import Children, Done, Fail, Outcome, State, Suspend
 from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.roster import Live, Roster, brief
 from procedures.engine.runner import Failed, Returned, Runner, TryAgain
 from procedures.engine.store import Fenced, ProcedureStore, Stored
+from procedures.pools import inbox
 
 log = logging.getLogger(__name__)
 
@@ -180,10 +182,19 @@ class Turns:
         if (why := self._roster.doom(live.parent)) is not None:
             told = f"its parent {live.parent} failed{f': {why}' if why else ''}"
             return core.failure("PARENT_FAILED", told)
-        if record.deadline_ms and record.deadline_ms <= self._clock.now_ms():
-            ms = record.deadline_ms - record.created_ms
-            return core.failure("TIMEOUT", f"{record.name} did not end within {ms} ms")
-        return None
+        return core.overdue(record, self._clock.now_ms())
+
+    @staticmethod
+    def late(
+        record: Record, declared: ProcedureType, outcome: Outcome, now_ms: int
+    ) -> Failure | None:
+        """Why a step that came to its end must not be committed: it would end the procedure, or
+        pass its point of no return, after its time. Other steps are committed, and then undone.
+        """
+        passes = declared.steps[record.step].mark.point_of_no_return
+        if isinstance(outcome, Fail) or not (isinstance(outcome, Done) or passes):
+            return None
+        return None if record.final else core.overdue(record, now_ms)
 
     def _failing(
         self, live: Live, record: Record, declared: ProcedureType, error: Failure
@@ -206,10 +217,10 @@ class Turns:
             live.wake = live.wake or "children"
         definition = declared.steps[step]
         txn, ctx = self._context(live, record, definition, step, token, children)
-        since = self._roster.signals
+        since, there = self._roster.signals, False
         ended = await self._runner.run(definition, declared.make, ctx)
         try:
-            ran = Ran(record.data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
+            ran = Ran(record.data, ctx.attempt, ctx.now_ms, self._clock.now_ms(), ctx.wake)
             match ended:
                 case TryAgain(error):
                     return self._retry(live, error)
@@ -220,8 +231,11 @@ class Turns:
                     if isinstance(outcome, Fail) and record.final:
                         error = core.failure(outcome.code, outcome.message)
                         return self._pause(live, error)
-                    ran = Ran(data, ran.attempt, ran.start_ms, ran.now_ms)
+                    ran = dataclasses.replace(ran, data=data)
+                    if (late := self.late(record, declared, outcome, ran.now_ms)) is not None:
+                        return await self._failed(live, record, declared, late, ran)
                     change, ops = await self.changed(record, outcome, ran, txn)
+                    there = await self._is_there(outcome, ctx, txn)
             flow = await self.commit(live, change, ops=ops, txn=txn)
         except KvorumError as error:
             changed = isinstance(error, ConditionFailed)  # else looking again finds the same
@@ -234,9 +248,30 @@ class Turns:
             await txn.end()
         for event in ctx.signals():
             self._roster.signal(event)
-        if flow is Flow.WAIT and live.record is not None and live.record.event:
-            self._roster.missed(live, live.record.event, since)
+        return self._waiting(live, flow, since, change.record.event if there else "")
+
+    def _waiting(self, live: Live, flow: Flow, since: int, there: str) -> Flow:
+        """A step was committed: one that waits from now on may have its event already. `there`: of
+        what is there; signals after `since` came during the step.
+        """
+        now = live.record
+        if now is None or now.state is not State.WAITING or not now.event or live.retry_ms:
+            return flow
+        if there == now.event:
+            live.wake = "event"
+            return Flow.MORE
+        self._roster.missed(live, now.event, since)
         return flow
+
+    @staticmethod
+    async def _is_there(outcome: Outcome, ctx: StepContext, txn: StepTxn) -> bool:
+        """Whether what a step is about to wait for came before it. The transaction that says that
+        it waits looks itself; of what comes later the roster hears (`Roster.missed`).
+        """
+        if not isinstance(outcome, Suspend) or outcome.event in ctx.missing:
+            return False
+        span = inbox.kept(ctx.id, outcome.event)
+        return span is not None and await inbox.is_there(txn, span)
 
     async def changed(
         self, record: Record, outcome: Outcome, ran: Ran, txn: StepTxn
@@ -500,8 +535,8 @@ class Turns:
         await self._adopt_round(record)
         return Flow.MORE
 
-    async def take_in(self, stored: Stored, wake: str = "") -> None:
-        """Run one that is live in the store and not here; `wake`: of one that waits for an event.
+    async def take_in(self, stored: Stored, *, doubt: bool = False) -> None:
+        """Run one that is live in the store and not here; `doubt`: what it waits for may be there.
         Its children come before it is placed: without them it would go on as if they had ended.
         """
         live = self._roster.adopt(stored)
@@ -509,8 +544,8 @@ class Turns:
         record = brief(stored.record)
         if self._roster.get(live.id) is not live:
             return
-        if wake and record.state is State.WAITING and record.event:
-            live.wake = wake
+        if doubt:
+            self._roster.doubt(live, record)
         self._roster.place(live, record)
 
     def adopt_all(self, created: Sequence[Record], version: int) -> None:

@@ -248,6 +248,7 @@ class Crew(Dealing):
         if live is None or not live.lane or live.worker or not self._locks.try_acquire(id):
             return False
         self._hold(hand, live)
+        hand.held[id] = -1  # signals that the master before heard of are before all that we heard
         return True
 
     async def leave(self, name: str, epoch: int) -> None:
@@ -388,6 +389,7 @@ class Crew(Dealing):
         if report.record:
             record = records.decode(report.record, f"the report of procedure {report.id}")
             self._roster.moved(live, record, report.version)
+            live.wake = report.wake
         for version, data in report.created:
             child = records.decode(data, f"the children of procedure {report.id}")
             self._roster.place(self._roster.adopt(Stored(child, version)), child)

@@ -26,7 +26,7 @@ from kv.base.errors import (
 )
 from kv.base.ports import Rng, Timers
 from procedures.engine import records
-from procedures.engine.core import Change, Flow, failure
+from procedures.engine.core import RESTART, Change, Flow, failure
 from procedures.engine.idlock import IdLock
 from procedures.engine.procedure import State
 from procedures.engine.queues import Place
@@ -182,7 +182,7 @@ class Dealing:
     def _rest(self, live: Live, silent: str, times: int) -> None:
         why = f"taken back {times} times from silent worker {silent}: does its step block?"
         if live.record is not None and live.record.state is State.WAITING and live.record.event:
-            live.wake = "restart"
+            live.wake = RESTART
         pause_ms = limits.WORKER_SILENT_MS_FIRST << min(times - 2, 10)
         pause_ms = min(limits.WORKER_SILENT_MS_MAX, pause_ms)
         self._roster.rest(live, failure("WORKER_SILENT", why), pause_ms)
@@ -200,7 +200,7 @@ class Dealing:
             break
         if moved:  # it committed, and its signals may be lost with its report
             self._losses.pop(live.id, None)
-            self._roster.wake_waiting("restart")
+            self._roster.wake_waiting()
         self._doubtful.discard(live.id)
         live.version = 0  # whatever is there is news
         await self._turns.reload(live)
@@ -211,8 +211,7 @@ class Dealing:
         if record is None:
             self._roster.enqueue(live)
             return
-        if record.state is State.WAITING and record.event:
-            live.wake = "restart"
+        self._roster.doubt(live, record)
         self._roster.place(live, record)
 
     def _back(self, id: int) -> None:
@@ -317,13 +316,14 @@ class Dealing:
         elif self._turns.decides(live):
             self._locks.release(live.id)
             self._spawn(self._decided(live))
-        else:
+        elif live.record is not None and not self._roster.ripe(live, live.record):
+            self._locks.release(live.id)  # it was queued before its last step: it waits since then
+            self._roster.place(live, live.record)
+        else:  # and now `live.wake` says why it runs
             self._hold(hand, live)
             record = live.record
             doom = self._roster.doom(live.parent)
             data = b"" if record is None else records.encode(record)
-            if record is not None:
-                self._roster.ripe(live, record)  # says why it wakes
             alive = len(self._roster)
             tried = live.wake, live.tries
             run = Run(0, live.id, live.version, data, *tried, doom is not None, alive, doom or "")

@@ -110,6 +110,7 @@ class Desk(Roster):
             retry,
             ms,
             live.parked,
+            wake=live.wake if moved else "",
             lost=not moved and not self.paused and not live.parked,
         )
 

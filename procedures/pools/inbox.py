@@ -11,7 +11,7 @@ hands it out and waits; whoever has the token completes it once, with a result o
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kv.base import limits
 from kv.base.errors import ConditionFailed, InvalidArgument, Refused, TooLarge
@@ -21,17 +21,45 @@ from procedures.engine import plain
 from procedures.engine.submission import checked_text
 from procedures.pools import rows
 from procedures.pools.rows import Rows
+from txn.results import ScanPage
 
 _ERROR: Final = "an error of a completion"
 
 
+class Scans(Protocol):
+    """What is needed of a step's transaction, or of Rows."""
+
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> ScanPage: ...
+
+
+_SIGNAL: Final = "signal:"
+_DONE: Final = "done:"
+
+
 def signal_event(id: int, name: str) -> str:
     """The event under which a procedure waits for a signal."""
-    return f"signal:{id}:{name}"
+    return f"{_SIGNAL}{id}:{name}"
 
 
 def done_event(token: str) -> str:
-    return f"done:{token}"
+    return f"{_DONE}{token}"
+
+
+def kept(id: int, event: str) -> tuple[bytes, bytes] | None:
+    """The range of rows that this procedure waits for with `event`. None: of such an event nothing
+    is kept, only who waits for it already hears of it.
+    """
+    if event.startswith(own := f"{_SIGNAL}{id}:"):
+        return rows.signals(id, event[len(own) :])
+    if event.startswith(_DONE):
+        row = rows.done(id, event[len(_DONE) :])
+        return row, row + b"\x00"
+    return None
+
+
+async def is_there(reads: Scans, span: tuple[bytes, bytes]) -> bool:
+    """Whether anything is kept in a range of `kept`."""
+    return bool((await reads.scan(*span, limit=1)).items)
 
 
 def token_of(step_token: str) -> str:

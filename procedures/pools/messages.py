@@ -134,6 +134,7 @@ class Turned(msgspec.Struct, frozen=True, array_like=True, tag=1):
     retry_ms_max: int = 0
     parked: str = ""
     lost: bool = False
+    wake: str = ""  # what it waits for since its last step is there already
 
 
 class Looked(msgspec.Struct, frozen=True, array_like=True, tag=2):
