@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,9 @@ class DuckAnalytic:
             try:
                 convert = _converter(query)
                 while batch := await running.next(convert):
+                    if env.slept:  # pg_sleep: expressions never wait themselves
+                        slept, env.slept = env.slept, 0.0
+                        await asyncio.sleep(slept)
                     yield batch
             finally:
                 await running.close()

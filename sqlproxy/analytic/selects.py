@@ -110,6 +110,18 @@ class Rows:
     held: tuple[str, ...]
 
 
+def _rows_compared(operator: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """Two rows, column by column: an order is that of the first pair that is not equal."""
+    if operator in ("=", "<>"):
+        word = " AND " if operator == "=" else " OR "
+        return "(" + word.join(f"({a} {operator} {b})" for a, b in pairs) + ")"
+    *first, last = pairs
+    text = f"({last[0]} {operator} {last[1]})"
+    for a, b in reversed(first):
+        text = f"(CASE WHEN ({a}) = ({b}) THEN {text} ELSE ({a}) {operator[0]} ({b}) END)"
+    return text
+
+
 class Selects:
     """Renders one statement."""
 
@@ -223,20 +235,24 @@ class Selects:
         return Sql(f"({pair[0]} {operator} {word} {body})", r.BOOL, "BOOLEAN")
 
     def _rows(self, expr: SubQuery, left: Sequence[Sql], inner: Query) -> Sql:
-        """A row IN, or = ANY, or = one row: true if any equals, NULL if any may, else false."""
-        kinds = {("any", "="), ("scalar", "=")}
-        if (expr.kind, expr.operator) not in kinds:
-            raise unsupported(f"comparing a row by {expr.operator} {expr.kind} with a subquery")
+        """A row op ANY: true if it is so of any row, NULL if it may be, else false; op ALL
+        accordingly; or op one row.
+        """
+        operator = "<>" if expr.operator == "!=" else expr.operator
+        if operator not in ("=", "<>", "<", "<=", ">", ">="):
+            raise unsupported(f"comparing a row by {operator} with a subquery")
         name = self._name()
         pairs = [self.expressions.pair(a, b) for a, b in zip(left, inner.under(name), strict=True)]
         if None in pairs:
             raise unsupported("comparing rows of these types with a subquery")
-        equal = " AND ".join(f"({pair[0]} = {pair[1]})" for pair in pairs if pair)
+        held = _rows_compared(operator, [pair for pair in pairs if pair])
         if expr.kind == "scalar":
-            return Sql(f"(SELECT {equal} FROM ({inner.text}) AS {name})", r.BOOL, "BOOLEAN")
+            return Sql(f"(SELECT {held} FROM ({inner.text}) AS {name})", r.BOOL, "BOOLEAN")
+        some, decided = ("bool_or", "true") if expr.kind == "any" else ("NOT bool_and", "false")
+        other = "false" if expr.kind == "any" else "true"
         return Sql(
-            f"(SELECT CASE WHEN bool_or({equal}) THEN true WHEN count(*) > count({equal}) "
-            f"THEN NULL ELSE false END FROM ({inner.text}) AS {name})",
+            f"(SELECT CASE WHEN {some}({held}) THEN {decided} WHEN count(*) > count({held}) "
+            f"THEN NULL ELSE {other} END FROM ({inner.text}) AS {name})",
             r.BOOL, "BOOLEAN",
         )  # fmt: skip
 

@@ -314,10 +314,20 @@ class Binder:
         if len(select.targets) != len(left.args):
             few = "few" if len(select.targets) < len(left.args) else "many"
             raise SqlError(SYNTAX_ERROR, f"subquery has too {few} columns", position=pos)
+        if len(left.args) == 1 and name not in _COMPARING:
+            one = select.targets[0].expr
+            oid = resolve.array_type(one.oid, pos)
+            array = SubQuery(oid=oid, kind="array", select=select, pos=pos - 1)
+            return self.any_all(name, left.args[0], array, kind == "all", pos)
+        values: list[Expr] = []
         for value, target in zip(left.args, select.targets, strict=True):
-            resolve.operator(name, value.oid, target.expr.oid, pos)
+            found = resolve.operator(name, value.oid, target.expr.oid, pos)
+            undecided = value.oid == UNKNOWN
+            values.append(
+                self.casts.must(value, found.args[0], IMPLICIT, pos) if undecided else value
+            )
         return SubQuery(
-            oid=BOOL, kind=kind, select=select, left=left.args, operator=name, pos=pos - 1
+            oid=BOOL, kind=kind, select=select, left=tuple(values), operator=name, pos=pos - 1
         )
 
     def _any(self, body: Node, name: str, scope: Scope) -> Expr:
@@ -743,6 +753,7 @@ def _one_typmod(exprs: Sequence[Expr]) -> int:
     return first if all(e.typmod == first for e in exprs) else -1
 
 
+_COMPARING: Final = ("=", "<>", "!=", "<", "<=", ">", ">=")
 Handler = Callable[[Binder, Node, Scope], Expr]
 OpHandler = Callable[[Binder, Node, str, Scope], Expr]
 _A_EXPR: Final[dict[str, OpHandler]] = {

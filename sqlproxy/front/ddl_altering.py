@@ -29,14 +29,16 @@ from sqlproxy.front.ddl_tables import Draft
 from sqlproxy.front.ddl_texts import text_of
 from sqlproxy.front.dialect import Extras
 from sqlproxy.front.fromitems import check_schema, item_columns
-from sqlproxy.front.registry import format_type
+from sqlproxy.front.registry import TEXT, VARCHAR, format_type
 from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import columns_of
 from sqlproxy.front.statements import ItemColumn
-from sqlproxy.front.syntax import Node, strings
+from sqlproxy.front.syntax import Node, strings, unwrap
 from sqlproxy.front.typenames import type_of
 from sqlproxy.pg.oids import canonical
 from sqlproxy.schema import Table
+
+_ANY_TEXT: Final = ((TEXT, -1), (VARCHAR, -1))
 
 
 class Alterations:
@@ -136,11 +138,13 @@ class Alterations:
         self._items = [retyped if item is column else item for item in self._items]
         using: str | None = None
         uses: tuple[str, ...] = (column.name,)
+        plain = True
         if "raw_default" in body:
             expr, uses = self.ddl.over_columns(
                 body["raw_default"], item_columns(table), table.name, "transform expressions"
             )
             using = text_of(body["raw_default"])
+            plain = self._plain(body["raw_default"], column, (oid, typmod))
         else:
             expr = columns_of(table.name, (column,), 0)[0]
         if self.ddl.binder.casts.to(expr, oid, typmod, ASSIGNMENT) is None:
@@ -153,7 +157,18 @@ class Alterations:
                 else f'You might need to specify "USING '
                 f'{column.name}::{format_type(oid, typmod)}".',
             )
-        return [d.SetType(column.name, canonical(oid, typmod), using, uses)]
+        return [d.SetType(column.name, canonical(oid, typmod), using, uses, plain)]
+
+    def _plain(self, node: Node, column: ItemColumn, wanted: tuple[int, int]) -> bool:
+        """Whether USING is the column itself, cast to its new type or to what holds all of it."""
+        kind, body = unwrap(node)
+        while kind == "TypeCast":
+            found = type_of(body["typeName"], self.ddl.names)
+            whole = found in (wanted, (column.oid, column.typmod))
+            if not (whole or (column.oid in (TEXT, VARCHAR) and found in _ANY_TEXT)):
+                return False
+            kind, body = unwrap(body["arg"])
+        return kind == "ColumnRef" and strings(body["fields"])[-1:] == [column.name]
 
     def _add_constraint(self, command: Node, table: Table) -> list[d.Action]:
         draft = self._draft(table)

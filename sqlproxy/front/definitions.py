@@ -251,13 +251,14 @@ class SetNullable:
 @dataclass(frozen=True, slots=True)
 class SetType:
     """`using`: the expression of the old row that gives the new value, and the columns that it
-    names; None: the plain cast.
+    names; None: the plain cast. `plain`: it is no more than that.
     """
 
     column: str
     type: str
     using: str | None = None
     uses: tuple[str, ...] = ()
+    plain: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,6 +226,8 @@ def _key(element: list[_Token]) -> Key | None:
             continue
         if not part or len(part) > 2 or part[1:] not in ([], ["asc"], ["desc"]):
             return None
+        if part[0][0].isdigit():  # `key varchar(20)` is a column, too
+            return None
         columns.append((_name(part[0]), part[1:] == ["desc"]))
         part = []
     return Key(name, tuple(columns), unique)

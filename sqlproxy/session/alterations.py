@@ -137,7 +137,7 @@ async def _set_type(session: SqlSession, table: str, action: d.SetType) -> None:
     """
     there = await table_now(session, table)
     column, kind = there.column(action.column), resolve(action.type)
-    if action.using is None and same_form(column.resolved, kind):
+    if action.plain and same_form(column.resolved, kind):
         await _alter(session, table, "set_type", column=column.name, type=action.type)
         return
     changes: dict[str, Any] = {

@@ -373,3 +373,26 @@ def test_p4_constraints_of_a_table_have_a_name_each(
         db.execute(f"ALTER TABLE t {adds}")
     names = db.execute("SELECT conname FROM pg_constraint WHERE conrelid = 't'::regclass")
     assert names.fetchall() == [("t_pkey",)]
+
+
+def test_using_that_only_casts_is_a_plain_change_of_type(db: psycopg.Connection) -> None:
+    """Migrations of Knex, Prisma and Rails write USING always: what a key or an index uses could
+    not even be widened.
+    """
+    db.execute(
+        "CREATE TABLE u (id int PRIMARY KEY, n varchar(20) UNIQUE, m varchar(5) CHECK (m > ''))"
+    )
+    db.execute("CREATE INDEX u_m ON u (m); INSERT INTO u VALUES (1, 'abc', 'x')")
+    for change in (
+        "n TYPE varchar(90) USING n::varchar(90)",
+        "n TYPE varchar(95) USING n",
+        "n SET DATA TYPE varchar(96) USING (n::text)::varchar(96)",
+        "n TYPE text USING u.n::text",
+        "id TYPE bigint USING cast(id AS bigint)",
+        "m TYPE text USING m::text, ALTER id TYPE bigint USING (id::bigint)",
+    ):
+        db.execute(f"ALTER TABLE u ALTER {change}".encode())
+    for change in ("id TYPE bigint USING id + 1", "n TYPE text USING n::varchar(1)"):
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            db.execute(f"ALTER TABLE u ALTER {change}".encode())
+    assert db.execute("SELECT * FROM u").fetchall() == [(1, "abc", "x")]
