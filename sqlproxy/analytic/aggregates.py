@@ -16,7 +16,8 @@ from sqlproxy.analytic.expressions import INTS, Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, decimal_of, held
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
-from sqlproxy.front.exprs import Aggregate, Expr, Order, Window, WindowSpec
+from sqlproxy.front.casting import as_json
+from sqlproxy.front.exprs import Aggregate, Column, Expr, Order, Window, WindowSpec
 from sqlproxy.front.functioncalls import is_row
 from sqlproxy.front.functions import PURE
 from sqlproxy.interval import Interval
@@ -149,7 +150,7 @@ class Calls:
         if distinct and len(order) == 1:  # it is the argument, perhaps before its conversion
             sorted_by = f" ORDER BY {self._sql.key(args[0])} {direction(order[0])}"
         made = _Made(self._sql, expr.oid, args, word, sorted_by, behind)
-        made.rows = is_row(expr.args[0], name)
+        made.exprs, made.rows = expr.args, is_row(expr.args[0], name)
         handler = _HANDLERS.get(name)
         if handler is None:
             raise unsupported(f"the aggregate {name}({', '.join(map(_named, args))})")
@@ -196,6 +197,7 @@ class _Made:
     ) -> None:
         self.sql, self.oid, self.args = expressions, oid, args
         self.word, self.order, self.behind = word, order, behind
+        self.exprs: Sequence[Expr] = ()  # the arguments, as they were bound
         self.rows = False  # the value is a whole row as JSON
 
     def call(self, name: str, *texts: str) -> str:
@@ -210,6 +212,25 @@ class _Made:
         value = self.value
         oid = r.array_of(value.oid)
         return Sql(self.call("list", value.text), oid, value.held + "[]")
+
+    def listed_as(self, one: Sql) -> Sql:
+        """What became of each value, as one list."""
+        return Sql(self.call("list", one.text), r.array_of(one.oid), one.held + "[]")
+
+    def json_values(self, at: int) -> Sql:
+        """The values of an argument, each made JSON, as one list of texts."""
+        if not self.word:
+            return self.listed_as(self.sql.sql(as_json(self.exprs[at])).of(r.TEXT))
+        # what is sorted and told apart are the values
+        value = self.args[at]
+        if r.element_of(value.oid):
+            raise unsupported(f"DISTINCT {_named(value)} as JSON")
+        one = self.sql.of_value(as_json(Column(oid=value.oid, index=0, name="value")))
+        return self.sql.function(
+            ("json values", value.oid),
+            lambda values: [None if v is None else one(v) for v in values],
+            [self.listed_as(value)], r.array_of(r.TEXT), TEXT + "[]",
+        )  # fmt: skip
 
     def over_list(self, name: str, fn: Callable[[list[Any]], Any]) -> Sql:
         """What a function makes of all values that are not NULL."""
@@ -334,25 +355,18 @@ def _regression(name: str) -> Callable[[_Made], Sql]:
 
 
 def _json(made: _Made, *, binary: bool) -> Sql:
-    oid = made.value.oid
-    if r.element_of(oid) or oid == r.TIMESTAMPTZ:
-        raise unsupported(f"json_agg({_named(made.value)})")
-    between = ", \n " if made.rows else ", "
-    fn = statistics.json_list(oid, between, binary=binary)
+    lines = made.rows or r.element_of(made.value.oid)
+    between = ", \n " if lines else ", "
+    fn = statistics.json_list(between, binary=binary)
     return made.sql.function(
-        ("json_agg", oid, binary, made.rows), fn, [made.listed()], made.oid, TEXT
+        ("json_agg", binary, bool(lines)), fn, [made.json_values(0)], made.oid, TEXT
     )
 
 
 def _json_object(made: _Made, *, binary: bool) -> Sql:
-    name, value = made.args
-    if name.oid not in _TEXTS or r.element_of(value.oid) or value.oid == r.TIMESTAMPTZ:
-        raise unsupported(f"json_object_agg({_named(name)}, {_named(value)})")
-    fn = statistics.json_object(value.oid, binary=binary)
-    lists = [
-        Sql(made.call("list", one.text), r.array_of(one.oid), one.held + "[]") for one in made.args
-    ]
-    return made.sql.function(("json_object", value.oid, binary), fn, lists, made.oid, TEXT)
+    fn = partial(statistics.json_object, binary=binary)
+    parts = [made.json_values(at) for at in (0, 1)]
+    return made.sql.function(("json_object", binary), fn, parts, made.oid, TEXT)
 
 
 def _string_agg(made: _Made) -> Sql:

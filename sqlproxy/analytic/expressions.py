@@ -153,6 +153,11 @@ class Expressions:
             raise unsupported("an expression here that is not constant")
         return compile(expr).fn((), self._env)
 
+    def of_value(self, expr: Expr) -> Callable[[Any], Any]:
+        """An expression of one value, which is its column 0, in Python."""
+        fn, env = compile(expr).fn, self._env
+        return lambda value: fn((value,), env)
+
     def _opaque(self, expr: Expr) -> Sql:
         match expr:
             case Column():

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from sqlproxy import jsonb
 from sqlproxy.errors import SqlError
-from sqlproxy.front import registry as r
+from sqlproxy.front.f_json import as_key
 from sqlproxy.front.f_numbers import EXACT
-from sqlproxy.front.functions import PURE, WITH_TYPES
+from sqlproxy.front.functions import PURE
 
 Pairs = Sequence[tuple[float, float]]
 
@@ -175,35 +175,23 @@ def mode(values: list[Any]) -> Any:
 # -- JSON
 
 
-def json_list(oid: int, between: str, *, binary: bool) -> Callable[[list[Any]], str]:
-    """json_agg and jsonb_agg; NULLs are null."""
-    one = _to_json(oid, binary=binary)
+def json_list(between: str, *, binary: bool) -> Callable[[list[str | None]], str]:
+    """json_agg and jsonb_agg of values that are JSON; NULLs are null."""
 
-    def of(values: list[Any]) -> str:
-        text = "[" + between.join("null" if v is None else one(v) for v in values) + "]"
+    def of(values: list[str | None]) -> str:
+        text = "[" + between.join("null" if v is None else v for v in values) + "]"
         return jsonb.canonical(text) if binary else text
 
     return of
 
 
-def json_object(oid: int, *, binary: bool) -> Callable[[list[Any], list[Any]], str]:
-    """json_object_agg and jsonb_object_agg, of texts. Raises SqlError (22023)."""
-    one = _to_json(oid, binary=binary)
-
-    def of(names: list[Any], values: list[Any]) -> str:
-        parts = []
-        for name, value in zip(names, values, strict=True):
-            if name is None:
-                raise SqlError("22023", "field name must not be null")
-            parts.append((jsonb.quoted(name), "null" if value is None else one(value)))
-        if binary:
-            return jsonb.canonical("{" + ", ".join(f"{n}: {v}" for n, v in parts) + "}")
-        return "{ " + ", ".join(f"{n} : {v}" for n, v in parts) + " }"
-
-    return of
-
-
-def _to_json(oid: int, *, binary: bool) -> Callable[[Any], str]:
-    name, result = ("to_jsonb", r.JSONB) if binary else ("to_json", r.JSON)
-    made: Callable[[Any], str] = WITH_TYPES[name]((oid,), result, False)
-    return made
+def json_object(names: list[str | None], values: list[str | None], *, binary: bool) -> str:
+    """json_object_agg and jsonb_object_agg of values that are JSON. Raises SqlError (22023)."""
+    parts = []
+    for name, value in zip(names, values, strict=True):
+        if name is None:
+            raise SqlError("22023", "field name must not be null")
+        parts.append((as_key(name), "null" if value is None else value))
+    if binary:
+        return jsonb.canonical("{" + ", ".join(f"{n}: {v}" for n, v in parts) + "}")
+    return "{ " + ", ".join(f"{n} : {v}" for n, v in parts) + " }"

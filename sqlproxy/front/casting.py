@@ -11,6 +11,7 @@ from sqlproxy.front.registry import (
     ANY,
     DATE,
     INTERVAL,
+    JSON,
     POLYMORPHIC,
     TIME,
     TIMESTAMP,
@@ -147,6 +148,11 @@ class Coercer:
                 position=pos,
             )
         return found
+
+
+def as_json(expr: Expr) -> Expr:
+    """to_json of it."""
+    return Call(oid=JSON, proc=Proc("to_json", (expr.oid,), JSON, "to_json"), args=(expr,))
 
 
 def is_moment(text: str, oid: int) -> bool:

@@ -21,12 +21,15 @@ from sqlproxy.front.dml import find_column
 from sqlproxy.front.exprs import Expr
 from sqlproxy.front.fromitems import table_columns
 from sqlproxy.front.granting import role_name, role_names, role_options
+from sqlproxy.front.lengths import fitter
 from sqlproxy.front.query import Queries
 from sqlproxy.front.quoting import quote_ident
-from sqlproxy.front.registry import TEXT, UNKNOWN
+from sqlproxy.front.registry import INTERVAL, TEXT, UNKNOWN
 from sqlproxy.front.scope import Scope
 from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.front.typenames import type_of
+from sqlproxy.interval import Interval
+from sqlproxy.pg.intervals import reader_of, write_interval
 from sqlproxy.pg.oids import by_name
 from sqlproxy.schema import Column as TableColumn
 from sqlproxy.schema import Table
@@ -110,8 +113,8 @@ def set_variable(body: Node) -> Any:
 def _setting(node: Node) -> str:
     """A value of SET as text: numbers as they are, interval '…' of TIME ZONE by its literal."""
     kind, body = unwrap(node)
-    if kind == "TypeCast":
-        return _setting(body["arg"])
+    if kind == "TypeCast":  # an interval's fields count: INTERVAL '10' MINUTE
+        return f"INTERVAL '{write_interval(_interval(body))}'"
     if kind != "A_Const":
         raise SqlError(SYNTAX_ERROR, "a setting takes constants only", position=at(body))
     if "sval" in body:
@@ -121,6 +124,16 @@ def _setting(node: Node) -> str:
     if "fval" in body:
         return str(body["fval"].get("fval", ""))
     return "on" if body.get("boolval", {}).get("boolval") else "off"
+
+
+def _interval(cast: Node) -> Interval:
+    """INTERVAL '…' with its fields, as the cast of a literal that it is."""
+    oid, typmod = type_of(cast["typeName"])
+    kind, body = unwrap(cast["arg"])
+    if oid != INTERVAL or kind != "A_Const" or "sval" not in body:
+        raise SqlError(SYNTAX_ERROR, "a setting takes constants only", position=at(cast))
+    value: Interval = reader_of(typmod)(str(body["sval"].get("sval", "")))
+    return value if typmod < 0 else fitter(INTERVAL, typmod, True)(value)
 
 
 def show(body: Node) -> s.Show:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
@@ -36,6 +36,7 @@ from sqlproxy.front.registry import (
     VARCHAR,
     element_of,
 )
+from sqlproxy.pg.datetimes import at_zone
 
 Test = Callable[[Any, Any], bool]
 PLAIN: Final[dict[str, Test]] = {
@@ -104,7 +105,7 @@ def zoned_test(name: str) -> Callable[[Any, Any, Any], bool]:
 
 def _aware(value: Any, zone: Any) -> datetime:
     moment = _midnight(value)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone).astimezone(UTC)
+    return moment if moment.tzinfo is not None else at_zone(moment, zone)
 
 
 def _by_key(plain: Test, key: Callable[[Any], Any]) -> Test:

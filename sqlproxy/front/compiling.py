@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from sqlproxy.errors import UNSUPPORTED, SqlError
@@ -74,6 +75,7 @@ from sqlproxy.pg.oids import PgType, by_oid
 from sqlproxy.pg.style import DEFAULT
 
 _NEXTVAL: Final = "nextval_oid"
+_STYLES_MAX: Final = 8  # that one plan, which is of all sessions, is remembered for
 _SETVALS: Final = frozenset(("setval_oid", "setval3_oid"))
 
 
@@ -250,10 +252,15 @@ class _Compiler:
             return parts + [self.part(one) for one in exprs[1:]]
 
     def _pure(self, expr: Call, types: tuple[int, ...], args: list[Part], strict: bool) -> Part:
-        """A function of its arguments, or of their types and the time zone."""
+        """A function of its arguments, or of their types and the session's style."""
         proc = expr.proc
         if (of_types := WITH_TYPES.get(proc.source)) is not None:
-            function = of_types(types, expr.oid, expr.variadic)
+            if any(map(_zoned_text, types)):
+                made = lru_cache(maxsize=_STYLES_MAX)(
+                    partial(of_types, types, expr.oid, expr.variadic)
+                )
+                return self._with_env(lambda env, *vs: made(env.style)(*vs), args, strict)
+            function = of_types(types, expr.oid, expr.variadic, DEFAULT)
             return self._strict_or_not(expr, function, args, strict)
         if proc.kind == "o" and proc.name in comparing.OPERATORS:
             if comparing.zoned(*types):

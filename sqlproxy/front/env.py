@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from sqlproxy.errors import UNSUPPORTED, SqlError, unsupported
 from sqlproxy.front.exprs import Once
 from sqlproxy.pg.style import DEFAULT, Style
 
+TOLD: Final = frozenset(("user", "session_user", "database", "process"))
+"""What `Env.session` knows that is no setting."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -62,7 +64,7 @@ class Env:
     qualified text)` and its like never wait: whoever executes has reserved the values
     (`Compiled.taken`), or is told by Wanting; `advisory(verb, numbers, exclusive, of the
     transaction)` neither.
-    `session` holds settings, `user`, `session_user`, `database`.
+    `session` holds settings and what is TOLD.
     """
 
     params: Sequence[Any] = ()

@@ -9,6 +9,8 @@ from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import comparing
 from sqlproxy.front.f_text import output
 from sqlproxy.front.registry import element_of
+from sqlproxy.front.values import OfTypes
+from sqlproxy.pg.style import Style
 
 
 def shape(value: Any) -> list[int]:
@@ -66,10 +68,12 @@ def _dims(value: list[Any]) -> str | None:
 
 def _with_key(
     function: Callable[..., Any],
-) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
+) -> OfTypes:
     """A function that compares elements: it is given what tells equal ones."""
 
-    def of_types(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+    def of_types(
+        types: Sequence[int], result: int, variadic: bool, style: Style
+    ) -> Callable[..., Any]:
         key = comparing.key_of(element_of(types[0]))
 
         def same(a: Any, b: Any) -> bool:
@@ -139,8 +143,8 @@ def _overlap(same: Same, value: list[Any], other: list[Any]) -> bool:
     )
 
 
-def _to_text(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
-    write = output(element_of(types[0]))
+def _to_text(types: Sequence[int], result: int, variadic: bool, style: Style) -> Callable[..., Any]:
+    write = output(element_of(types[0]), style)
 
     def call(value: list[Any] | None, separator: str | None, null: str | None = None) -> str | None:
         if value is None or separator is None:
@@ -181,7 +185,7 @@ def _fill(item: Any, sizes: list[int]) -> list[Any]:
     return [inner for _ in range(sizes[0])]
 
 
-def _bucket(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+def _bucket(types: Sequence[int], result: int, variadic: bool, style: Style) -> Callable[..., Any]:
     from bisect import bisect_right
 
     key = comparing.key_of(types[0])
@@ -203,7 +207,7 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "trim_array": _trim,
     "array_fill": _fill,
 }
-OF_TYPES: Final[dict[str, Any]] = {
+OF_TYPES: Final[dict[str, OfTypes]] = {
     "array_position": _with_key(_position),
     "array_position_start": _with_key(_position),
     "array_positions": _with_key(_positions),

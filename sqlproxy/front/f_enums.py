@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from sqlproxy import enums
 from sqlproxy.errors import NOT_IN_SEQUENCE, SqlError
+from sqlproxy.front.values import OfTypes
+from sqlproxy.pg.style import Style
 
 
 def _labels(oid: int) -> tuple[str, ...]:
@@ -17,8 +19,10 @@ def _labels(oid: int) -> tuple[str, ...]:
     return known.enum.taken
 
 
-def _end(place: int) -> Callable[..., Any]:
-    def of_types(types: Sequence[int], result: int, variadic: bool) -> Callable[[Any], str]:
+def _end(place: int) -> OfTypes:
+    def of_types(
+        types: Sequence[int], result: int, variadic: bool, style: Style
+    ) -> Callable[[Any], str]:
         def end(value: Any) -> str:
             labels = _labels(types[0])
             if not labels:
@@ -32,11 +36,15 @@ def _end(place: int) -> Callable[..., Any]:
     return of_types
 
 
-def _all(types: Sequence[int], result: int, variadic: bool) -> Callable[[Any], list[str]]:
+def _all(
+    types: Sequence[int], result: int, variadic: bool, style: Style
+) -> Callable[[Any], list[str]]:
     return lambda value: list(_labels(types[0]))
 
 
-def _between(types: Sequence[int], result: int, variadic: bool) -> Callable[..., list[str]]:
+def _between(
+    types: Sequence[int], result: int, variadic: bool, style: Style
+) -> Callable[..., list[str]]:
     """Both ends are in it; NULL leaves one open."""
 
     def between(low: str | None, high: str | None) -> list[str]:
@@ -53,7 +61,7 @@ def _between(types: Sequence[int], result: int, variadic: bool) -> Callable[...,
     return between
 
 
-OF_TYPES: Final[dict[str, Callable[..., Any]]] = {
+OF_TYPES: Final[dict[str, OfTypes]] = {
     "enum_first": _end(0),
     "enum_last": _end(-1),
     "enum_range_all": _all,

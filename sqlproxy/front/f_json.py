@@ -24,8 +24,8 @@ from sqlproxy.front.registry import (
     TIMESTAMPTZ,
     element_of,
 )
-from sqlproxy.front.values import writer
-from sqlproxy.pg.style import DEFAULT
+from sqlproxy.front.values import OfTypes, writer
+from sqlproxy.pg.style import Style
 
 _MISSING: Final = object()
 
@@ -367,12 +367,12 @@ def _pretty(text: str) -> str:
 # -- to JSON, by the values' types
 
 
-def json_writer(oid: int) -> Callable[[Any], str]:
+def json_writer(oid: int, style: Style) -> Callable[[Any], str]:
     """A value of a type as JSON text, as to_json writes it. None is null."""
     if oid in (JSON, JSONB):
         return lambda v: "null" if v is None else v
     if element := element_of(oid):
-        inner = json_writer(element)
+        inner = json_writer(element, style)
 
         def each(value: Any) -> str:
             if value is None:
@@ -384,12 +384,19 @@ def json_writer(oid: int) -> Callable[[Any], str]:
         return lambda v: "null" if v is None else "true" if v else "false"
     if oid in INTEGERS:
         return lambda v: "null" if v is None else str(v)
-    write = writer(oid, DEFAULT)
+    write = writer(oid, style)
     if oid in (NUMERIC, 700, 701):
         return lambda v: "null" if v is None else write(v) if v - v == 0 else dump(write(v))
     if oid in (DATE, TIMESTAMP, TIMESTAMPTZ):
         return lambda v: "null" if v is None else dump(_iso(write(v), oid))
     return lambda v: "null" if v is None else dump(write(v))
+
+
+def as_key(text: str) -> str:
+    """A value's JSON as a member's name. Raises SqlError (22023): it is no scalar."""
+    if text.startswith(("{", "[")):
+        raise SqlError(INVALID_PARAMETER, "key value must be scalar, not array, composite, or json")
+    return text if text.startswith('"') else f'"{text}"'
 
 
 def _iso(text: str, oid: int) -> str:
@@ -399,17 +406,21 @@ def _iso(text: str, oid: int) -> str:
     return text
 
 
-def _to(canonical: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
-    def of_types(types: Sequence[int], result_type: int, variadic: bool) -> Callable[..., Any]:
-        write = json_writer(types[0])
+def _to(canonical: bool) -> OfTypes:
+    def of_types(
+        types: Sequence[int], result_type: int, variadic: bool, style: Style
+    ) -> Callable[..., Any]:
+        write = json_writer(types[0], style)
         return (lambda v: jsonb.canonical(write(v))) if canonical else write
 
     return of_types
 
 
-def _build_array(canonical: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
-    def of_types(types: Sequence[int], result_type: int, variadic: bool) -> Callable[..., Any]:
-        writers = [json_writer(t) for t in types]
+def _build_array(canonical: bool) -> OfTypes:
+    def of_types(
+        types: Sequence[int], result_type: int, variadic: bool, style: Style
+    ) -> Callable[..., Any]:
+        writers = [json_writer(t, style) for t in types]
 
         def call(*values: Any) -> str:
             text = "[" + ", ".join(w(v) for w, v in zip(writers, values, strict=True)) + "]"
@@ -420,8 +431,10 @@ def _build_array(canonical: bool) -> Callable[[Sequence[int], int, bool], Callab
     return of_types
 
 
-def _build_object(canonical: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
-    def of_types(types: Sequence[int], result_type: int, variadic: bool) -> Callable[..., Any]:
+def _build_object(canonical: bool) -> OfTypes:
+    def of_types(
+        types: Sequence[int], result_type: int, variadic: bool, style: Style
+    ) -> Callable[..., Any]:
         if len(types) % 2:
             raise SqlError(
                 INVALID_PARAMETER,
@@ -430,8 +443,8 @@ def _build_object(canonical: bool) -> Callable[[Sequence[int], int, bool], Calla
                 f"consist of alternating "
                 "keys and values.",
             )
-        keys = [writer(t, DEFAULT) for t in types[::2]]
-        writers = [json_writer(t) for t in types[1::2]]
+        keys = [json_writer(t, style) for t in types[::2]]
+        writers = [json_writer(t, style) for t in types[1::2]]
 
         def call(*values: Any) -> str:
             parts = []
@@ -444,7 +457,7 @@ def _build_object(canonical: bool) -> Callable[[Sequence[int], int, bool], Calla
                         else f"argument {2 * i + 1}: key must not be null",
                         hint="Object keys should be text.",
                     )
-                parts.append(f"{dump(key(values[2 * i]))} : {write(values[2 * i + 1])}")
+                parts.append(f"{as_key(key(values[2 * i]))} : {write(values[2 * i + 1])}")
             text = "{" + ", ".join(parts) + "}"
             return jsonb.canonical(text) if canonical else text
 
@@ -501,13 +514,15 @@ def casts(numbers: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _row(canonical: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
+def _row(canonical: bool) -> OfTypes:
     """Our own: the names of columns, whether an outer join may have made the row up, then their
     values. Such a row of NULLs is taken for none: NULL.
     """
 
-    def of_types(types: Sequence[int], result_type: int, variadic: bool) -> Callable[..., Any]:
-        writers = [json_writer(oid) for oid in types[2:]]
+    def of_types(
+        types: Sequence[int], result_type: int, variadic: bool, style: Style
+    ) -> Callable[..., Any]:
+        writers = [json_writer(oid, style) for oid in types[2:]]
 
         def call(names: Sequence[str], outer: bool, *values: Any) -> str | None:
             if outer and all(value is None for value in values):
@@ -558,7 +573,7 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "jsonb_object": lambda p: jsonb.canonical(_object(p)),
     "jsonb_object_two_arg": lambda k, v: jsonb.canonical(_object(k, v)),
 }
-OF_TYPES: Final[dict[str, Any]] = {
+OF_TYPES: Final[dict[str, OfTypes]] = {
     "kvorum_row_json": _row(False),
     "kvorum_row_jsonb": _row(True),
     "to_json": _to(False),

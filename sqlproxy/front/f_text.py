@@ -18,8 +18,8 @@ from sqlproxy.errors import (
     SqlError,
 )
 from sqlproxy.front.quoting import quote_ident, quote_literal, quote_nullable
-from sqlproxy.front.values import writer
-from sqlproxy.pg.style import DEFAULT
+from sqlproxy.front.values import OfTypes, writer
+from sqlproxy.pg.style import Style
 
 _NEGATIVE: Final = "negative substring length not allowed"
 
@@ -239,20 +239,20 @@ def _unistr(value: str) -> str:
 # -- functions that take values of any type
 
 
-def output(oid: int) -> Callable[[Any], str]:
+def output(oid: int, style: Style) -> Callable[[Any], str]:
     """The type's output function, as concat and format use it: bool is t or f."""
     if oid == 16:
         return lambda value: "t" if value else "f"
-    return writer(oid, DEFAULT)
+    return writer(oid, style)
 
 
-def _concat(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+def _concat(types: Sequence[int], result: int, variadic: bool, style: Style) -> Callable[..., Any]:
     if variadic:
-        writers = [writer_of_elements(types[-1])]
+        writers = [writer_of_elements(types[-1], style)]
         return lambda values: (
             None if values is None else "".join(v for v in writers[0](values) if v is not None)
         )
-    outputs = [output(t) for t in types]
+    outputs = [output(t, style) for t in types]
 
     def call(*values: Any) -> str:
         return "".join(w(v) for w, v in zip(outputs, values, strict=True) if v is not None)
@@ -260,16 +260,18 @@ def _concat(types: Sequence[int], result: int, variadic: bool) -> Callable[..., 
     return call
 
 
-def writer_of_elements(array: int) -> Callable[[list[Any]], list[str | None]]:
+def writer_of_elements(array: int, style: Style) -> Callable[[list[Any]], list[str | None]]:
     from sqlproxy.front.registry import element_of
 
-    write = output(element_of(array))
+    write = output(element_of(array), style)
     return lambda values: [None if v is None else write(v) for v in values]
 
 
-def _concat_ws(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+def _concat_ws(
+    types: Sequence[int], result: int, variadic: bool, style: Style
+) -> Callable[..., Any]:
     if variadic:
-        spread = writer_of_elements(types[-1])
+        spread = writer_of_elements(types[-1], style)
 
         def of_array(separator: str | None, values: list[Any] | None) -> str | None:
             if separator is None or values is None:
@@ -277,7 +279,7 @@ def _concat_ws(types: Sequence[int], result: int, variadic: bool) -> Callable[..
             return separator.join(v for v in spread(values) if v is not None)
 
         return of_array
-    outputs = [output(t) for t in types[1:]]
+    outputs = [output(t, style) for t in types[1:]]
 
     def call(separator: str | None, *values: Any) -> str | None:
         if separator is None:
@@ -290,11 +292,11 @@ def _concat_ws(types: Sequence[int], result: int, variadic: bool) -> Callable[..
 _FORMAT: Final = re.compile(r"%(?:(\d+)\$)?(-)?(?:(\d+)|(\*)(?:(\d+)\$)?)?(.|$)", re.DOTALL)
 
 
-def _format(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+def _format(types: Sequence[int], result: int, variadic: bool, style: Style) -> Callable[..., Any]:
     if variadic:
-        spread = writer_of_elements(types[-1])
+        spread = writer_of_elements(types[-1], style)
         return lambda text, values: None if text is None else _formatted(text, spread(values or []))
-    outputs = [output(t) for t in types[1:]]
+    outputs = [output(t, style) for t in types[1:]]
 
     def call(text: str | None, *values: Any) -> str | None:
         if text is None:
@@ -355,11 +357,13 @@ def _argument(values: Sequence[str | None], number: int) -> str | None:
     return values[number - 1]
 
 
-def _anycat(left: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
+def _anycat(left: bool) -> OfTypes:
     """text || anything, and the other way round: the other as a cast to text writes it."""
 
-    def of_types(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
-        write = writer(types[0] if left else types[1], DEFAULT)
+    def of_types(
+        types: Sequence[int], result: int, variadic: bool, style: Style
+    ) -> Callable[..., Any]:
+        write = writer(types[0] if left else types[1], style)
         if left:
             return lambda a, b: write(a) + b
         return lambda a, b: a + write(b)
@@ -367,18 +371,24 @@ def _anycat(left: bool) -> Callable[[Sequence[int], int, bool], Callable[..., An
     return of_types
 
 
-def _any_literal(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
-    write = writer(types[0], DEFAULT)
+def _any_literal(
+    types: Sequence[int], result: int, variadic: bool, style: Style
+) -> Callable[..., Any]:
+    write = writer(types[0], style)
     return lambda value: quote_literal(write(value))
 
 
-def _any_nullable(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
-    write = writer(types[0], DEFAULT)
+def _any_nullable(
+    types: Sequence[int], result: int, variadic: bool, style: Style
+) -> Callable[..., Any]:
+    write = writer(types[0], style)
     return lambda value: "NULL" if value is None else quote_literal(write(value))
 
 
-def _nulls(count_null: bool) -> Callable[[Sequence[int], int, bool], Callable[..., Any]]:
-    def of_types(types: Sequence[int], result: int, variadic: bool) -> Callable[..., Any]:
+def _nulls(count_null: bool) -> OfTypes:
+    def of_types(
+        types: Sequence[int], result: int, variadic: bool, style: Style
+    ) -> Callable[..., Any]:
         if variadic:
             return lambda values: (
                 None if values is None else sum((v is None) is count_null for v in values)
@@ -466,7 +476,7 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "text_pattern_ge": lambda a, b: a >= b,
     "byteaGetByte": lambda v, n: _byte(v, n),
 }
-OF_TYPES: Final[dict[str, Any]] = {
+OF_TYPES: Final[dict[str, OfTypes]] = {
     "text_concat": _concat,
     "text_concat_ws": _concat_ws,
     "text_format": _format,

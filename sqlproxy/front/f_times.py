@@ -7,15 +7,17 @@ from __future__ import annotations
 import math
 from calendar import monthrange
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Final
 
 from sqlproxy.errors import DATETIME_OVERFLOW, INVALID_PARAMETER, SqlError
 from sqlproxy.front.env import Env
-from sqlproxy.front.f_numbers import quantized
+from sqlproxy.front.f_numbers import EXACT, quantized
+from sqlproxy.front.f_numbers import FUNCTIONS as NUMBERS
 from sqlproxy.interval import Interval
-from sqlproxy.pg.datetimes import zone_named
+from sqlproxy.pg import zones
+from sqlproxy.pg.datetimes import at_zone, aware_in, in_zone
 
 DAY_US: Final = 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without zone is meant
@@ -64,9 +66,8 @@ def add(value: datetime, step: Interval, sign: int = 1) -> datetime:
 def add_zoned(env: Env, value: datetime, step: Interval, sign: int = 1) -> datetime:
     """Months and days count in the session's zone, hours do not."""
     if step.months or step.days:
-        local = value.astimezone(env.style.zone).replace(tzinfo=None)
-        local = add(local, Interval(step.months, step.days, 0), sign)
-        value = instant(local, env.style.zone)
+        local = add(_local(env, value), Interval(step.months, step.days, 0), sign)
+        value = at_zone(local, env.style.zone)
     return add(value, Interval(0, 0, step.us), sign)
 
 
@@ -88,10 +89,12 @@ def _difference(a: datetime, b: datetime) -> Interval:
     return interval(0, sign * days, sign * rest)
 
 
-def _age(a: datetime, b: datetime) -> Interval:
-    """Years, months and days between, as people count them."""
+def _age(a: datetime, b: datetime, before: bool | None = None) -> Interval:
+    """Years, months and days between, as people count them. `before`: whether the first is the
+    earlier moment; what clocks show may be in the other order.
+    """
     sign = 1
-    if a < b:
+    if a < b if before is None else before:
         a, b, sign = b, a, -1
     us = time_us(a.time()) - time_us(b.time())
     days = a.day - b.day
@@ -99,67 +102,50 @@ def _age(a: datetime, b: datetime) -> Interval:
     if us < 0:
         us += DAY_US
         days -= 1
-    if days < 0:
-        # Days of the earlier one's month.
-        of = b if sign > 0 else a
-        days += monthrange(of.year, of.month)[1]
+    if days < 0:  # days of the earlier one's month
+        days += monthrange(b.year, b.month)[1]
         months -= 1
     return interval(sign * months, sign * days, sign * us)
 
 
 def _local(env: Env, value: datetime) -> datetime:
-    return value.astimezone(env.style.zone).replace(tzinfo=None)
+    return in_zone(value, env.style.zone)
 
 
 def _to_utc(env: Env, value: datetime) -> datetime:
-    """Of a time that comes twice, or never, the one in standard time, as PostgreSQL takes it."""
-    return instant(value, env.style.zone)
-
-
-def instant(value: datetime, zone: tzinfo) -> datetime:
-    """The same of any zone."""
-    early, late = (value.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
-    a, b = early.utcoffset(), late.utcoffset()
-    return (early if a is None or b is None or a <= b else late).astimezone(UTC)
+    return at_zone(value, env.style.zone)
 
 
 # -- intervals
 
 
 def _scaled(value: Interval, factor: float) -> Interval:
-    """interval * number: what is left of months goes to days, of days to the time."""
-    if factor != factor:
-        raise _range("interval")
-    try:
-        months = value.months * factor
-        days = value.days * factor
-        whole_months, whole_days = math.trunc(months), math.trunc(days)
-        rest_days = round((months - whole_months) * 30, 6 + 4)
-        seconds = (days - whole_days + rest_days - math.trunc(rest_days)) * 86_400
-        seconds = round(seconds, 6)
-        whole_days += math.trunc(rest_days)
-        if abs(seconds) >= 86_400:
-            whole_days += int(seconds / 86_400)
-            seconds -= int(seconds / 86_400) * 86_400
-        us = round(value.us * factor + seconds * 1_000_000)
-    except (OverflowError, ValueError):
-        raise _range("interval") from None
-    return interval(whole_months, whole_days, us)
+    return _cascaded(value.months * factor, value.days * factor, value.us * factor)
 
 
 def _divided(value: Interval, factor: float) -> Interval:
     if factor == 0:
         raise SqlError("22012", "division by zero")
-    months = value.months / factor
-    days = value.days / factor
-    whole_months, whole_days = math.trunc(months), math.trunc(days)
-    rest_days = round((months - whole_months) * 30, 10)
-    seconds = round((days - whole_days + rest_days - math.trunc(rest_days)) * 86_400, 6)
-    whole_days += math.trunc(rest_days)
-    if abs(seconds) >= 86_400:
-        whole_days += int(seconds / 86_400)
-        seconds -= int(seconds / 86_400) * 86_400
-    return interval(whole_months, whole_days, round(value.us / factor + seconds * 1_000_000))
+    return _cascaded(value.months / factor, value.days / factor, value.us / factor)
+
+
+def _cascaded(months: float, days: float, us: float) -> Interval:
+    """What is left of whole months goes to days, of days to the time (interval_mul)."""
+    try:
+        whole_months, whole_days = int(months), int(days)
+        more_days = _to_microsecond((months - whole_months) * 30)
+        seconds = _to_microsecond((days - whole_days + more_days - int(more_days)) * 86_400)
+        whole_days += int(more_days)
+        if abs(seconds) >= 86_400:
+            whole_days += int(seconds / 86_400)
+            seconds -= int(seconds / 86_400) * 86_400
+        return interval(whole_months, whole_days, round(us + seconds * 1_000_000))
+    except (OverflowError, ValueError):
+        raise _range("interval") from None
+
+
+def _to_microsecond(value: float) -> float:
+    return round(value * 1_000_000) / 1_000_000
 
 
 def _justify_hours(value: Interval) -> Interval:
@@ -312,13 +298,8 @@ def _extract_timestamp(
     if unit == "epoch":
         return Decimal(us).scaleb(-6)
     if unit == "julian":
-        whole = value.toordinal() + 1_721_425
-        part = time_us(value.time())
-        return (
-            quantized(Decimal(whole) + Decimal(part) / Decimal(DAY_US), 20)
-            if part
-            else Decimal(whole)
-        )
+        part = NUMBERS["numeric_div"](Decimal(time_us(value.time())), Decimal(DAY_US))
+        return EXACT.add(Decimal(value.toordinal() + 1_721_425), part)
     found = _of_time(unit, time_us(value.time()))
     if found is None:
         found = _of_date(unit, value.date())
@@ -332,13 +313,13 @@ def _extract_timestamptz(env: Env, text: str, value: datetime) -> Decimal:
     unit = _unit(text, name)
     if unit == "epoch":
         return Decimal(us_of(value.astimezone(UTC))).scaleb(-6)
-    local = value.astimezone(env.style.zone)
+    local = aware_in(value, env.style.zone)
     if unit.startswith("timezone"):
         seconds = int((local.utcoffset() or timedelta()).total_seconds())
         whole = {
             "timezone": seconds,
             "timezone_hour": int(seconds / 3600),
-            "timezone_minute": int(seconds / 60) % 60,
+            "timezone_minute": int(math.fmod(int(seconds / 60), 60)),
         }
         return Decimal(whole[unit])
     return _extract_timestamp(text, local.replace(tzinfo=None), name)
@@ -437,12 +418,12 @@ _WITHIN_HOURS: Final = frozenset(("microseconds", "milliseconds", "second", "min
 
 
 def _trunc_zoned(env: Env, text: str, value: datetime, zone: str | None = None) -> datetime:
-    where = env.style.zone if zone is None else zone_named(zone)
-    aware = value.astimezone(where)
+    where = env.style.zone if zone is None else zones.named(zone)
+    aware = aware_in(value, where)
     found = _trunc(text, aware.replace(tzinfo=None), "timestamp with time zone")
     if _unit(text, "timestamp with time zone") in _WITHIN_HOURS:
-        return (found - (aware.utcoffset() or timedelta())).replace(tzinfo=UTC)
-    return instant(found, where)
+        return value - (aware.replace(tzinfo=None) - found)
+    return at_zone(found, where)
 
 
 def _trunc_interval(text: str, value: Interval) -> Interval:
@@ -520,13 +501,6 @@ def _fixed(step: Interval) -> Any:
     return timezone(timedelta(microseconds=step.us))
 
 
-def _zone(name: str) -> Any:
-    try:
-        return zone_named(name)
-    except SqlError:
-        raise SqlError(INVALID_PARAMETER, f'time zone "{name}" not recognized') from None
-
-
 def _overlaps(a: Any, b: Any, c: Any, d: Any) -> bool | None:
     """(a, b) OVERLAPS (c, d): half-open periods; a NULL end leaves open what it decides."""
     if a is None or (b is not None and b < a):
@@ -597,7 +571,6 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "interval_justify_interval": _justify,
     "make_interval": _make_interval,
     "timestamp_age": _age,
-    "timestamptz_age": _age,
     "extract_date": _extract_date,
     "extract_time": _extract_time,
     "extract_timestamp": _extract_timestamp,
@@ -622,13 +595,13 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "date_finite": lambda v: True,
     "timestamp_finite": lambda v: True,
     "interval_finite": lambda v: True,
-    "timestamp_zone": lambda zone, v: instant(v, _zone(zone)),
-    "timestamptz_zone": lambda zone, v: v.astimezone(_zone(zone)).replace(tzinfo=None),
-    "timestamp_izone": lambda step, v: v.replace(tzinfo=_fixed(step)).astimezone(UTC),
-    "timestamptz_izone": lambda step, v: v.astimezone(_fixed(step)).replace(tzinfo=None),
+    "timestamp_zone": lambda zone, v: at_zone(v, zones.named(zone)),
+    "timestamptz_zone": lambda zone, v: in_zone(v, zones.named(zone)),
+    "timestamp_izone": lambda step, v: at_zone(v, _fixed(step)),
+    "timestamptz_izone": lambda step, v: in_zone(v, _fixed(step)),
     "overlaps_timestamp": _overlaps,
     "overlaps_time": _overlaps,
-    "make_timestamptz_at_timezone": lambda *a: instant(_make_timestamp(*a[:6]), zone_named(a[6])),
+    "make_timestamptz_at_timezone": lambda *a: at_zone(_make_timestamp(*a[:6]), zones.named(a[6])),
 }
 WITH_ENV: Final[dict[str, Any]] = {
     **{
@@ -644,6 +617,7 @@ WITH_ENV: Final[dict[str, Any]] = {
     "timestamptz_pl_interval": add_zoned,
     "timestamptz_mi_interval": lambda env, v, s: add_zoned(env, v, s, -1),
     "+(1186,1184)": lambda env, s, v: add_zoned(env, v, s),
+    "timestamptz_age": lambda env, a, b: _age(_local(env, a), _local(env, b), a < b),
     "extract_timestamptz": _extract_timestamptz,
     "timestamptz_part": lambda env, unit, v: float(_extract_timestamptz(env, unit, v)),
     "timestamptz_trunc": _trunc_zoned,

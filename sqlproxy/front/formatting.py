@@ -16,6 +16,7 @@ from sqlproxy.errors import INVALID_DATETIME, SqlError, unsupported
 from sqlproxy.front.env import Env
 from sqlproxy.front.f_numbers import quantized
 from sqlproxy.interval import Interval
+from sqlproxy.pg.datetimes import at_zone, aware_in
 
 _MONTHS: Final = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -433,7 +434,6 @@ def _to_date(text: str, pattern: str) -> date:
 
 
 def _to_timestamp(env: Env, text: str, pattern: str) -> datetime:
-    from datetime import UTC
 
     found = _read(text, pattern)
     day = _date_of(found, text)
@@ -460,7 +460,7 @@ def _to_timestamp(env: Env, text: str, pattern: str) -> datetime:
     except ValueError:
         raise SqlError("22008", f'date/time field value out of range: "{text}"') from None
     local += timedelta(seconds=seconds)
-    return local.replace(tzinfo=env.style.zone).astimezone(UTC)
+    return at_zone(local, env.style.zone)
 
 
 def _of_float(digits: int) -> Callable[[float, str], str]:
@@ -480,6 +480,6 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "text_regclass": lambda v: v,
 }
 WITH_ENV: Final[dict[str, Any]] = {
-    "timestamptz_to_char": lambda env, v, p: timestamp_text(v.astimezone(env.style.zone), p),
+    "timestamptz_to_char": lambda env, v, p: timestamp_text(aware_in(v, env.style.zone), p),
     "to_timestamp": _to_timestamp,
 }

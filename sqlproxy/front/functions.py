@@ -1,7 +1,7 @@
 """What each function of PostgreSQL does, by the name of its C function (`registry.Proc.source`).
 
 PURE        of its arguments only
-WITH_TYPES  made from the arguments' types: f(types, result, variadic) → function
+WITH_TYPES  made from the arguments' types and the session's style: `OfTypes`
 WITH_ENV    with the Env as its first argument
 NON_STRICT  those that are called with NULLs, too
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from sqlproxy.errors import UNDEFINED_OBJECT, SqlError
 from sqlproxy.front import (
     f_arrays,
     f_enums,
@@ -21,12 +22,16 @@ from sqlproxy.front import (
     f_times,
     formatting,
 )
-from sqlproxy.front.env import Env
+from sqlproxy.front.env import TOLD, Env
 from sqlproxy.front.f_advisory import FUNCTIONS as ADVISORY
 from sqlproxy.front.registry import format_type
+from sqlproxy.front.values import OfTypes
+from sqlproxy.pg.style import Style
 
 
-def _typeof(types: Sequence[int], result: int, variadic: bool) -> Callable[[Any], str]:
+def _typeof(
+    types: Sequence[int], result: int, variadic: bool, style: Style
+) -> Callable[[Any], str]:
     name = format_type(types[0])
     return lambda value: name
 
@@ -44,6 +49,19 @@ def _sleep(env: Env, seconds: float) -> str:
     return ""
 
 
+def _setting(env: Env, name: str, missing: bool = False) -> str | None:
+    """Raises SqlError (42704): there is no such setting."""
+    try:
+        found = None if name.lower() in TOLD else env.session.get(name)
+    except SqlError as error:
+        if error.sqlstate != UNDEFINED_OBJECT:
+            raise
+        found = None
+    if found is None and not missing:
+        raise SqlError(UNDEFINED_OBJECT, f'unrecognized configuration parameter "{name:.100}"')
+    return found
+
+
 PURE: Final[dict[str, Any]] = {
     **f_numbers.FUNCTIONS,
     **f_patterns.FUNCTIONS,
@@ -54,7 +72,7 @@ PURE: Final[dict[str, Any]] = {
     **f_arrays.FUNCTIONS,
     **formatting.FUNCTIONS,
 }
-WITH_TYPES: Final[dict[str, Callable[..., Any]]] = {
+WITH_TYPES: Final[dict[str, OfTypes]] = {
     **f_text.OF_TYPES,
     **f_json.OF_TYPES,
     **f_arrays.OF_TYPES,
@@ -75,6 +93,9 @@ WITH_ENV: Final[dict[str, Callable[..., Any]]] = {
     "setval3_oid": _setval,
     "current_user": lambda env: env.session.get("user", ""),
     "session_user": lambda env: env.session.get("session_user", env.session.get("user", "")),
+    "show_config_by_name": _setting,
+    "show_config_by_name_missing_ok": _setting,
+    "pg_backend_pid": lambda env: int(env.session["process"]),
     "current_database": lambda env: env.session.get("database", ""),
     "current_schema": lambda env: "public",
 }

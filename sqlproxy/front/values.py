@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID as Uuid
@@ -47,6 +47,9 @@ from sqlproxy.pg.style import Style, invalid_syntax
 
 Reader = Callable[[str], Any]
 Writer = Callable[[Any], str]
+OfTypes = Callable[[Sequence[int], int, bool, Style], Callable[..., Any]]
+"""A function made for the types of its arguments and of its result, whether it is called VARIADIC,
+and the session's style."""
 _BOOLS: Final = {
     word[:n]: value
     for word, value in (("true", True), ("false", False), ("yes", True), ("no", False))
@@ -213,6 +216,7 @@ _WRITERS: Final[dict[int, Writer]] = {
 }
 __all__ = [
     "Interval",
+    "OfTypes",
     "Reader",
     "Writer",
     "read_bool",

@@ -19,15 +19,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo, available_timezones
 
-from sqlproxy.errors import (
-    DATETIME_OVERFLOW,
-    INVALID_DATETIME,
-    INVALID_PARAMETER,
-    SqlError,
-    unsupported,
-)
+from sqlproxy.errors import DATETIME_OVERFLOW, INVALID_DATETIME, SqlError, unsupported
+from sqlproxy.pg import zones
 from sqlproxy.pg.style import SPACES, Style
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without zone is meant
@@ -50,39 +44,9 @@ _WEEKDAYS: Final = frozenset(
 _SPECIAL: Final = frozenset({"epoch", "now", "today", "tomorrow", "yesterday", "allballs"})
 _IGNORED: Final = frozenset({"at", "on", "t", "ad"})
 _HOUR: Final = 3600
-# PostgreSQL's default abbreviations (timezonesets/Default), those that people write.
-_ABBREVIATIONS: Final = {
-    name: hours * _HOUR
-    for hours, names in {
-        0.0: "utc gmt z zulu ut wet uct",
-        1.0: "cet met bst west",
-        2.0: "eet cest sast ist mest",
-        3.0: "msk eest fet eat",
-        4.0: "msd gst",
-        5.0: "pkt",
-        5.5: "",
-        7.0: "wib",
-        8.0: "awst hkt sgt",
-        9.0: "jst kst",
-        9.5: "acst",
-        10.0: "aest",
-        10.5: "acdt",
-        11.0: "aedt",
-        12.0: "nzst",
-        13.0: "nzdt",
-        -2.5: "ndt",
-        -3.0: "brt adt art",
-        -3.5: "nst",
-        -4.0: "ast edt clt",
-        -5.0: "est cdt pet cot",
-        -6.0: "cst mdt",
-        -7.0: "mst pdt",
-        -8.0: "pst akdt",
-        -9.0: "akst",
-        -10.0: "hst",
-    }.items()
-    for name in names.split()
-}
+_NOT_ZONES: Final = frozenset({*_MONTH_OF, *_WEEKDAYS, *_SPECIAL, *_IGNORED, "am", "pm", "bc"})
+# a word with marks or digits in it, behind a date: a zone's name, or POSIX
+_ZONE_NAME = re.compile(r"([a-z]+)(?:[-/.]|([+\d]))[a-z0-9+\-/_.:]*", re.ASCII)
 
 _TOKEN = re.compile(
     r"""
@@ -183,7 +147,7 @@ def read_time(text: str, style: Style) -> time:
             return _now(style, "time", text).astimezone(style.zone).time()
         if parts.seconds is None and not parts.special:
             raise _syntax("time", text)
-        if isinstance(parts.zone, ZoneInfo) and parts.year is None:
+        if parts.zone and parts.zone.utcoffset(None) is None and parts.year is None:
             raise _syntax("time", text)  # its offset depends on the date
         us = (parts.seconds or 0) * 1_000_000 + parts.microseconds
         if us >= 86_400_000_000:
@@ -216,6 +180,19 @@ def at_zone(local: datetime, zone: tzinfo, text: str = "") -> datetime:
         return (local - min(first, second)).replace(tzinfo=UTC)
     except OverflowError:
         raise _years("timestamp", text or local.isoformat(" ")) from None
+
+
+def aware_in(moment: datetime, zone: tzinfo) -> datetime:
+    """The same moment as clocks of a zone show it. Raises SqlError: it is no year that we have."""
+    try:
+        return moment.astimezone(zone)
+    except OverflowError:
+        raise SqlError(DATETIME_OVERFLOW, "timestamp out of range") from None
+
+
+def in_zone(moment: datetime, zone: tzinfo) -> datetime:
+    """What clocks of a zone show then, as a local time."""
+    return aware_in(moment, zone).replace(tzinfo=None)
 
 
 def _moment(text: str, type_name: str, style: Style) -> tuple[datetime, tzinfo | None]:
@@ -273,14 +250,21 @@ def _parts(text: str, type_name: str, style: Style) -> _Parts:
     at = 0
     try:
         while at < len(lowered):
+            if named := _zone_at(parts, lowered, at):
+                zone = zones.specified(named)
+                if zone is None and parts.zone is None:
+                    raise zones.not_recognized(named)
+                _put_zone(parts, zone)
+                at += len(named)
+                continue
             found = _TOKEN.match(lowered, at)
             if found is None:
                 raise _Invalid
             kind, token = found.lastgroup, found[0]
-            if kind == "zone" and parts.seconds is None and (token[0] == "-" or not parts.year):
+            if kind == "zone" and parts.seconds is None and not _stands_alone(lowered, at, found):
                 # a sign before a time or date is only a separator there
                 found = _TOKEN.match(lowered, at + 1)
-                if found is None or token[0] == "+" or at == 0:
+                if found is None or token[0] == "+":
                     raise _Invalid
                 kind, token = found.lastgroup, found[0]
             _take(parts, kind or "", token, numbers, type_name, text)
@@ -290,6 +274,31 @@ def _parts(text: str, type_name: str, style: Style) -> _Parts:
     except _Invalid:
         raise _syntax(type_name, text) from None
     return parts
+
+
+def _stands_alone(lowered: str, at: int, found: re.Match[str]) -> bool:
+    """Whether what looks like an offset is one, although no time was before it."""
+    if not at:
+        return lowered[found.end() : found.end() + 1].isspace()
+    return lowered[at] == "+" or lowered[at - 1] in SPACES
+
+
+def _put_zone(parts: _Parts, zone: tzinfo | None) -> None:
+    if zone is None or parts.zone is not None:
+        raise _Invalid
+    parts.zone = zone
+
+
+def _zone_at(parts: _Parts, lowered: str, at: int) -> str:
+    """A zone's name with marks or digits in it; it stands behind the day and the month, or alone
+    with a time.
+    """
+    if (parts.month is None or parts.day is None) and parts.seconds is None:
+        return ""
+    found = _ZONE_NAME.match(lowered, at)
+    if found is None or (found[2] and found[1] in _NOT_ZONES):
+        return ""
+    return found[0]
 
 
 def _take(
@@ -312,11 +321,11 @@ def _take(
         case "run":
             _run(parts, token, numbers, type_name, text)
         case "zone":
-            parts.zone = _offset(token, text)
+            _put_zone(parts, _offset(token, text))
         case "number":
             numbers.append(token)
         case "word":
-            _word(parts, token, text)
+            _word(parts, token)
         case _:
             pass
 
@@ -382,12 +391,14 @@ def _run(parts: _Parts, token: str, numbers: list[str], type_name: str, text: st
         numbers.append(digits)
 
 
-def _word(parts: _Parts, word: str, text: str) -> None:
+def _word(parts: _Parts, word: str) -> None:
     if word in _SPECIAL:
         if parts.special:
             raise _Invalid
         parts.special = word
         if word == "allballs":
+            if parts.seconds is not None:
+                raise _Invalid
             parts.seconds, parts.zone = 0, UTC
     elif word in _MONTH_OF:
         if parts.month is not None:
@@ -399,21 +410,18 @@ def _word(parts: _Parts, word: str, text: str) -> None:
         parts.era = word
     elif word in _IGNORED or word in _WEEKDAYS:
         pass
-    elif parts.seconds is None and parts.year is None:
-        raise _Invalid
     else:
-        parts.zone = _zone_word(word, text)
+        _zone_word(parts, word)
 
 
-def _zone_word(word: str, text: str) -> tzinfo:
-    if word in _ABBREVIATIONS:
-        return timezone(timedelta(seconds=_ABBREVIATIONS[word]))
-    zone = _zone(word)
-    if zone is not None:
-        return zone
-    if "/" in word:
-        raise SqlError(INVALID_PARAMETER, f'time zone "{word}" not recognized')
-    raise _Invalid
+def _zone_word(parts: _Parts, word: str) -> None:
+    if word == "dst" and parts.zone is not None:  # behind an abbreviation: an hour more
+        ahead = (parts.zone.utcoffset(None) or timedelta()) + timedelta(hours=1)
+        parts.zone = timezone(ahead)
+        return
+    if parts.seconds is None and parts.year is None and not zones.is_standard(word):
+        raise _Invalid
+    _put_zone(parts, zones.abbreviation(word) or zones.specified(word))
 
 
 def _offset(token: str, text: str) -> tzinfo:
@@ -453,35 +461,6 @@ def _half(parts: _Parts, text: str) -> None:
     if hour > 12:
         raise _field(text)
     parts.seconds = (hour % 12 + (12 if parts.half == "pm" else 0)) * _HOUR + rest
-
-
-# -- zones
-
-
-def zone_named(name: str) -> tzinfo:
-    """A value of the setting TimeZone: a name, an abbreviation, hours east. Raises SqlError."""
-    lowered = name.strip(SPACES).lower()
-    if lowered in ("utc", "gmt", "z", "zulu"):
-        return UTC
-    if zone := _zone(lowered):
-        return zone
-    if re.fullmatch(r"[+-]?\d{1,2}(\.\d+)?", lowered) and abs(float(lowered)) < 16:
-        return timezone(timedelta(hours=float(lowered)))
-    if re.fullmatch(r"[+-]\d{1,2}:\d{2}", lowered):
-        return _offset(lowered, name)
-    raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "TimeZone": "{name}"')
-
-
-@lru_cache(maxsize=1_024)
-def _zone(lowered: str) -> tzinfo | None:
-    name = _zone_names().get(lowered)
-    return None if name is None else ZoneInfo(name)
-
-
-@lru_cache(maxsize=1)
-def _zone_names() -> dict[str, str]:
-    """PostgreSQL takes zone names in any case."""
-    return {name.lower(): name for name in available_timezones()}
 
 
 # -- errors

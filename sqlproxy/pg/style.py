@@ -28,6 +28,11 @@ class Style:
 DEFAULT: Final = Style()
 
 
+def is_utf8(encoding: str) -> bool:
+    """Whether it is a name of UTF-8: PostgreSQL reads letters and digits of it only."""
+    return "".join(filter(str.isalnum, encoding)).lower() in ("utf8", "unicode")
+
+
 def invalid_syntax(type_name: str, text: str, *, detail: str = "") -> SqlError:
     return SqlError(
         INVALID_TEXT, f'invalid input syntax for type {type_name}: "{text}"', detail=detail

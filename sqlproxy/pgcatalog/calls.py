@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlproxy.errors import UNDEFINED_FUNCTION, SqlError, unsupported
-from sqlproxy.pg import oids
+from sqlproxy.pg import oids, zones
 from sqlproxy.pgcatalog import functions, kinds, rights
 from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.functions import FED
@@ -136,6 +136,8 @@ class Calls:
         if name == "pg_typeof":
             return Expr(str(given[0].type), oids.REGTYPE, name=name, strength=2)
         text = self._text(name, functions.SCALAR[name], len(given))
+        if name == "timezone" and (zone := given[0].literal) is not None:
+            given = [replace(given[0], literal=zones.icu(zones.named(zone), None)), *given[1:]]
         if name in ("timezone", "extract", "age", "text", "like_escape"):
             return self._made(name, text, given, self._special(name, given))
         found = self.resolve(name, given, position)
@@ -143,9 +145,9 @@ class Calls:
         return self._made(name, text, taken, self._result(found, taken))
 
     def _special(self, name: str, given: Sequence[Expr]) -> int:
-        return {"timezone": oids.TIMESTAMP, "extract": oids.NUMERIC, "age": oids.INTERVAL}.get(
-            name, oids.TEXT
-        )
+        if name == "timezone":
+            return oids.TIMESTAMP if given[1].type == oids.TIMESTAMPTZ else oids.TIMESTAMPTZ
+        return {"extract": oids.NUMERIC, "age": oids.INTERVAL}.get(name, oids.TEXT)
 
     def _text(self, name: str, spec: functions.Spec, count: int) -> str:
         if isinstance(spec, str):

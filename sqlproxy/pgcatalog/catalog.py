@@ -14,13 +14,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
-from zoneinfo import ZoneInfo, available_timezones
 
 import duckdb
 import pyarrow as pa
@@ -41,6 +40,7 @@ from sqlproxy.errors import (
 from sqlproxy.front.syntax import Node, find, strings
 from sqlproxy.interval import Interval
 from sqlproxy.pg import oids as types
+from sqlproxy.pg import zones
 from sqlproxy.pgcatalog import kinds, oids
 from sqlproxy.pgcatalog.coercion import FAILURE
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Session
@@ -118,6 +118,8 @@ _PLAIN: Final = frozenset(  # functions that the usual executor has as well: nob
         "quote_nullable",
         "quote_ident",
         "pg_typeof",
+        "current_setting",
+        "pg_backend_pid",
     ]
 )
 _OURS: Final = (
@@ -130,7 +132,6 @@ _OURS: Final = (
             "set_config",
             "pg_cancel_backend",
             "pg_terminate_backend",
-            "current_setting",
             "to_regclass",
             "to_regtype",
             "to_regnamespace",
@@ -300,6 +301,11 @@ class SystemCatalog:
         if running is not None:
             running.append(cursor)
         try:
+            zone = session.settings.get("TimeZone", "UTC")
+            if zone != "UTC":
+                now = _EPOCH + timedelta(microseconds=session.now_us)
+                icu = zones.icu(zones.shown(zone), now)
+                cursor.execute(f"SET TimeZone = '{icu}'")
             for feed in work.needs.feeds:
                 cursor.register(feed, self._feed(feed, told or {}, session))
             found = cursor.execute(work.sql, given or None).fetchmany(SQL_CATALOG_ROWS_MAX + 1)
@@ -389,7 +395,12 @@ class SystemCatalog:
         layout = [(c.name, self._held(c.type)) for c in relation.columns]
         listed = told.get(name, ())
         if name == "pg_timezone_names":
-            listed = _zones(_EPOCH + timedelta(microseconds=session.now_us))
+            listed = _zones(
+                zones.all_names(_EPOCH + timedelta(microseconds=session.now_us)), "name"
+            )
+        if name == "pg_timezone_abbrevs":
+            now = _EPOCH + timedelta(microseconds=session.now_us)
+            listed = _zones(zones.all_abbreviations(now), "abbrev")
         if name == "pg_stat_activity":
             listed = session.activity
         return _table(layout, [tuple(one.get(n) for n, _ in layout) for one in listed])
@@ -441,13 +452,11 @@ class SystemCatalog:
         self._store.close()
 
 
-def _zones(now: datetime) -> list[Told]:
-    found: list[Told] = []
-    for name in sorted(available_timezones()):
-        there = now.astimezone(ZoneInfo(name))
-        offset = {"utc_offset": there.utcoffset(), "is_dst": bool(there.dst())}
-        found.append({"name": name, "abbrev": there.tzname(), **offset})
-    return found
+def _zones(listed: Iterable[zones.Listed], name: str) -> list[Told]:
+    return [
+        {name: zone, "abbrev": word, "utc_offset": offset, "is_dst": is_dst}
+        for zone, word, offset, is_dst in listed
+    ]
 
 
 def _table(layout: Sequence[tuple[str, str]], listed: Sequence[Sequence[Any]]) -> pa.Table:
@@ -484,8 +493,9 @@ def _timestamptz(us: int) -> datetime:
 
 
 def _interval(us: int) -> Interval:
-    days, rest = divmod(us, 86_400_000_000)
-    return Interval(0, days, rest)
+    days, rest = divmod(abs(us), 86_400_000_000)
+    sign = -1 if us < 0 else 1
+    return Interval(0, sign * days, sign * rest)
 
 
 def _numeric(text: str) -> Decimal:

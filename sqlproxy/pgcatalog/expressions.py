@@ -44,8 +44,8 @@ _VALUES: Final = {
     "SVFOP_CURRENT_CATALOG": ("$database", oids.NAME, "current_catalog"),
     "SVFOP_CURRENT_SCHEMA": ("$schema", oids.NAME, "current_schema"),
     "SVFOP_CURRENT_TIMESTAMP": ("$now", oids.TIMESTAMPTZ, "current_timestamp"),
-    "SVFOP_CURRENT_DATE": ("CAST(($now AT TIME ZONE 'UTC') AS DATE)", oids.DATE, "current_date"),
-    "SVFOP_LOCALTIMESTAMP": ("($now AT TIME ZONE 'UTC')", oids.TIMESTAMP, "localtimestamp"),
+    "SVFOP_CURRENT_DATE": ("CAST($now AS DATE)", oids.DATE, "current_date"),
+    "SVFOP_LOCALTIMESTAMP": ("CAST($now AS TIMESTAMP)", oids.TIMESTAMP, "localtimestamp"),
 }
 EXPANDED: Final = (("x", oids.INT2), ("n", oids.INT4))
 _ACL: Final = (

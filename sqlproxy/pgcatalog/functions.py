@@ -322,7 +322,7 @@ SCALAR: Final[dict[str, Spec]] = {
     "array_remove": "list_filter({0}, lambda kv_e: kv_e IS DISTINCT FROM {1})",
     # time
     "date_trunc": "date_trunc({0}, {1})",
-    "timezone": "{1}",
+    "timezone": "timezone({0}, {1})",
     "extract": "date_part({0}, {1})",
     "date_part": "date_part({0}, {1})",
     "age": {1: "($now - {0})", 2: "({0} - {1})"},

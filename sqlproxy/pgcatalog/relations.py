@@ -133,7 +133,9 @@ class Relations:
     def function(self, name: str) -> Relation | None:
         """What a function of several columns returns."""
         return self._functions.get(name) or (
-            self.all[CATALOG, name] if name == "pg_timezone_names" else None
+            self.all[CATALOG, name]
+            if name in ("pg_timezone_names", "pg_timezone_abbrevs")
+            else None
         )
 
     def _system(self, static: Static, schema: str, name: str, layout: Sequence[Column]) -> Relation:

@@ -159,7 +159,7 @@ def show_rows(session: SqlSession, bound: s.Show) -> list[Row]:
     if bound.name == "all":
         told = session.shown()
         return [(name, told[name], what) for name, _, what in session.settings.all()]
-    return [(session.shown().get(bound.name) or session.settings.get(bound.name),)]
+    return [(session.setting(bound.name),)]
 
 
 async def discard(session: SqlSession, bound: s.Discard) -> str:

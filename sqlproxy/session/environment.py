@@ -14,7 +14,7 @@ from uuid import UUID
 from kv.base.limits import SEQUENCE_RUN_MAX
 from sqlproxy.advisory import Key
 from sqlproxy.errors import NOT_IN_SEQUENCE, SqlError
-from sqlproxy.front.env import Env, Wanting
+from sqlproxy.front.env import TOLD, Env, Wanting
 from sqlproxy.front.exprs import Once
 from sqlproxy.pg.style import Style
 from sqlproxy.schema import Sequence as SequenceRow
@@ -212,7 +212,7 @@ def _own(name: str) -> str:
 
 
 class Told(Mapping[str, str]):
-    """What `current_setting` and `current_user` ask: settings, the user, the database."""
+    """What `current_setting` and `current_user` ask: settings, the user, the process."""
 
     def __init__(self, session: SqlSession) -> None:
         self._session = session
@@ -225,15 +225,17 @@ class Told(Mapping[str, str]):
                 return self._session.user
             case "database":
                 return self._session.database
+            case "process":
+                return str(self._session.channel.process)
             case _:
-                return self._session.settings.get(name)
+                return self._session.setting(name)
 
     def __iter__(self) -> Iterator[str]:
-        yield from ("user", "session_user", "database")
+        yield from TOLD
         yield from (name for name, _, _ in self._session.settings.all())
 
     def __len__(self) -> int:
-        return 3 + len(self._session.settings.all())
+        return len(TOLD) + len(self._session.settings.all())
 
 
 class SessionEnv(Env):

@@ -44,6 +44,7 @@ from sqlproxy.fast.referring import check_deferred
 from sqlproxy.fast.writing import Outcome
 from sqlproxy.front import front
 from sqlproxy.front import statements as s
+from sqlproxy.pg import zones
 from sqlproxy.pg.style import Style
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Session as CatalogSession
@@ -58,11 +59,12 @@ from sqlproxy.session.permits import Permits
 from sqlproxy.session.portals import Portal as CursorPortal
 from sqlproxy.session.prepared import Prepared, newer, plan_of, prepare, remembered
 from sqlproxy.session.services import Services
-from sqlproxy.session.settings import Settings, zone_of
+from sqlproxy.session.settings import Settings
 from txn.terms import Terms
 from txn.transaction import Transaction
 
 PortalOf = Callable[["SqlSession", Prepared, Sequence[Any]], Awaitable[Portal]]
+_OF_TRANSACTION: Final = ("transaction_isolation", "transaction_read_only")
 _EXITS: Final = (s.Commit, s.Rollback, s.RollbackTo)
 _EXIT_KINDS: Final = frozenset(
     {"TRANS_STMT_COMMIT", "TRANS_STMT_ROLLBACK", "TRANS_STMT_ROLLBACK_TO"}
@@ -305,7 +307,7 @@ class SqlSession:
     @property
     def style(self) -> Style:
         """Of the text of values."""
-        return Style(zone_of(self.settings.get("TimeZone")), self.now)
+        return Style(zones.shown(self.settings.get("TimeZone")), self.now)
 
     def now(self) -> datetime:
         """When the transaction began."""
@@ -314,12 +316,15 @@ class SqlSession:
         return moment(self.transaction_us)
 
     def shown(self) -> dict[str, str]:
-        """Settings as SHOW tells them: outside of a block the next transaction's."""
+        """All settings as SHOW tells them."""
         found = {name: value for name, value, _ in self.settings.all()}
-        if not self.block.explicit:
-            for name in ("transaction_isolation", "transaction_read_only"):
-                found[name] = found["default_" + name]
-        return found
+        return found | {name: self.setting(name) for name in _OF_TRANSACTION}
+
+    def setting(self, name: str) -> str:
+        """One as SHOW tells it: outside of a block the next transaction's. Raises SqlError."""
+        if name.lower() in _OF_TRANSACTION and not self.block.explicit:
+            name = "default_" + name
+        return self.settings.get(name)
 
     def modes(self) -> Modes:
         """Of a transaction that begins now."""

@@ -13,10 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo, available_timezones
 
 from kv.base.limits import SQL_SETTING_CHARS_MAX
 from sqlproxy.errors import (
@@ -26,6 +24,8 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
+from sqlproxy.pg import zones
+from sqlproxy.pg.style import is_utf8
 from sqlproxy.session import indifferent
 
 SERVER_VERSION: Final = "15.0"
@@ -173,21 +173,12 @@ def milliseconds(shown: str) -> int:
 
 
 def _time_zone(name: str, value: str) -> str:
-    if value.upper() in ("UTC", "GMT", "Z", "DEFAULT", "LOCAL"):
-        return "UTC"
-    if re.fullmatch(r"[+-]?\d{1,2}(\.\d+)?", value) or re.fullmatch(r"<[^>]*>[-+]?\d.*", value):
-        return value
-    known = {zone.lower(): zone for zone in available_timezones()}
-    found = known.get(value.lower())
-    if found is None:
-        raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "{name}": "{value:.100}"')
-    ZoneInfo(found)
-    return found
+    return zones.setting(value)
 
 
 def _encoding(name: str, value: str) -> str:
-    if value.upper().replace("-", "") in ("UTF8", "UNICODE"):
-        return "UTF8"
+    if is_utf8(value):
+        return value if value == "UNICODE" else "UTF8"
     raise unsupported(f"the client encoding {value:.40}", hint="Kvorum speaks UTF8 only.")
 
 
@@ -431,17 +422,6 @@ class Settings:
 
     def __getitem__(self, name: str) -> str:
         return self.get(name)
-
-
-@lru_cache(maxsize=256)
-def zone_of(shown: str) -> tzinfo:
-    """The zone behind a value of TimeZone."""
-    if re.fullmatch(r"[+-]?\d{1,2}(\.\d+)?", shown):
-        return timezone(timedelta(hours=float(shown)))
-    if shown.startswith("<"):
-        # POSIX: what stands behind the name is what has to be added to reach UTC
-        return timezone(-timedelta(hours=float(shown.rpartition(">")[2])))
-    return UTC if shown == "UTC" else ZoneInfo(shown)
 
 
 def shown_name(name: str) -> str:

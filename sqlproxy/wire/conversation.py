@@ -42,7 +42,7 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
-from sqlproxy.pg.datetimes import zone_named
+from sqlproxy.pg import zones
 from sqlproxy.pg.style import DEFAULT, Style
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import Fatal, ProtocolError, Skipped
@@ -258,7 +258,7 @@ class Conversation:
 
     def use_zone(self, name: str) -> None:
         try:
-            self._style = Style(zone_named(name))
+            self._style = Style(zones.shown(name))
         except SqlError:  # the session's zones are its own business: it stays at what it was
             log.warning("the time zone %.64r of a session is not known", name)
             return

@@ -24,6 +24,7 @@ from sqlproxy.errors import (
     SqlError,
     from_store,
 )
+from sqlproxy.pg.style import is_utf8
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import CancelRequest, EncryptionRequest, Fatal, ProtocolError, Startup
 from sqlproxy.wire.scram import NONCE_BYTES, Scram
@@ -45,7 +46,7 @@ REPORTED: Final = {
     "integer_datetimes": "on",
     "standard_conforming_strings": "on",
 }
-_ENCODINGS: Final = frozenset({"utf8", "utf-8", "unicode", "auto", "sql_ascii"})
+_OF_THE_SERVER: Final = frozenset({"auto", "sql_ascii"})  # it is the server's encoding then
 _ENCRYPTION_REQUESTS_MAX: Final = 2  # one for TLS, one for GSSAPI
 _OWN: Final = frozenset({"user", "database", "options", "replication", "client_encoding"})
 _CONNECTION_OPTION: Final = "_pq_."
@@ -188,7 +189,7 @@ def _wishes(startup: Startup) -> tuple[str, str, dict[str, str]]:
     if given.get("replication", "false").lower() not in ("", "false", "off", "no", "0"):
         raise Fatal("0A000", "replication connections are not supported")
     encoding = given.get("client_encoding", "UTF8")
-    if encoding.strip("'\"").lower() not in _ENCODINGS:
+    if encoding.lower() not in _OF_THE_SERVER and not is_utf8(encoding):
         raise Fatal(
             INVALID_PARAMETER,
             f'invalid value for parameter "client_encoding": "{encoding}"',

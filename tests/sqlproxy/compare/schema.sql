@@ -40,3 +40,5 @@ create table drawn (id int default nextval('q') primary key, a bigint, b text, c
 create table src (k int primary key, v int, t text);
 insert into src values (1, 30, 'x'), (2, 10, 'y'), (3, null, 'x'), (4, 20, 'z'), (5, 10, null);
 create view numbers as select nextval('q') as n, k from src;
+create table instants (id int primary key, x timestamptz, ts timestamp, d date);
+insert into instants values (1, '2024-11-03 05:30+00', '2024-11-03 01:30', '2024-11-03'), (2, '2024-11-03 06:30+00', '2024-03-10 02:30', '2024-03-10'), (3, '2024-03-10 07:00+00', '2024-03-09 23:59:59.999999', '2024-03-09'), (4, '2024-07-01 00:00+00', '2024-04-07 01:45', '2024-04-07'), (5, null, null, null), (6, '1999-12-31 23:59:59.123456+00', '2011-12-30 12:00', '2011-12-30');

@@ -14,8 +14,6 @@ from sqlproxy.errors import SqlError
 from sqlproxy.front import compiling, front
 from sqlproxy.front.env import Env
 from sqlproxy.front.f_text import output
-from sqlproxy.front.registry import TIMESTAMPTZ
-from sqlproxy.front.values import writer
 from sqlproxy.pg.style import DEFAULT
 from tests.sqlproxy.front.names import DifferentlyHere, FakeNames, known_differences
 
@@ -45,7 +43,7 @@ def answer(expression: str) -> list[Any]:
             if "in an expression over one row" not in error.message:
                 raise
             return [field.oid, field.typmod]  # an aggregate: others evaluate it
-        write = writer(field.oid, DEFAULT) if field.oid == TIMESTAMPTZ else output(field.oid)
+        write = output(field.oid, DEFAULT)
         return [field.oid, field.typmod, None if value is None else write(value)]
     except SqlError as error:
         return [error.sqlstate, error.message, error.position]

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from sqlproxy.errors import SqlError
-from sqlproxy.pg import binary, oids, text
-from sqlproxy.pg.datetimes import zone_named
+from sqlproxy.pg import binary, oids, text, zones
 from sqlproxy.pg.style import Style
 
 HERE = pathlib.Path(__file__).parent
@@ -46,7 +45,7 @@ MOVED_OUT = {
 def ours(name: str, given: str, zone: str) -> dict[str, str]:
     """The same record as record.py makes of PostgreSQL's answer."""
     oid = oids.by_name(name)[0].oid
-    style = Style(zone_named(zone))
+    style = Style(zones.shown(zone))
     try:
         value = text.reader(oid, style)(given)
         shown = text.writer(oid, style)(value)
