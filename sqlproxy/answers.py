@@ -133,9 +133,11 @@ class Statement(Protocol):
 class Portal(Protocol):
     """A statement with its values, being executed. `copy_in`, `copy_out`: a COPY under way, whose
     bytes are the wire's: rows out come from `fetch`, rows in go to `take`. `wire`: as Statement's.
+    `ends`: it ends a transaction, so that it runs in one that has failed, too.
     """
 
     wire: Any
+    ends: bool
 
     @property
     def fields(self) -> Sequence[Field] | None: ...
@@ -163,7 +165,9 @@ class Portal(Protocol):
         ...
 
     def tag(self) -> str:
-        """The command tag, e.g. `INSERT 0 3`; known when it has ended. "" for an empty query."""
+        """The command tag, e.g. `SELECT 3`, of the rows since it was last asked for; known when the
+        portal has ended. "" for an empty query.
+        """
         ...
 
     async def close(self) -> None:
@@ -172,7 +176,12 @@ class Portal(Protocol):
 
 
 class Session(Protocol):
-    """One client's connection. Calls come one at a time, except `cancel`."""
+    """One client's connection. Calls come one at a time, except `cancel`. `lone`: a sync follows
+    the statement under way, so that it is a transaction by itself if none is open; the wire says
+    so of what it executes, the session of what it splits.
+    """
+
+    lone: bool
 
     @property
     def status(self) -> Status: ...

@@ -227,3 +227,11 @@ def _state(error: KvorumError) -> tuple[str, str]:
         if isinstance(error, kind):
             return state, hint
     return INTERNAL_ERROR, f"The store's code is {error.code}."
+
+
+def in_failed_transaction() -> SqlError:
+    """Nothing but its end is allowed in a failed transaction."""
+    return SqlError(
+        IN_FAILED_TRANSACTION,
+        "current transaction is aborted, commands ignored until end of transaction block",
+    )

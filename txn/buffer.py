@@ -20,6 +20,8 @@ Conditions (`cond`: 0 = the key must be absent, v = its version must be v) speak
     check c        write with cond d ≠ c    ConditionFailed now: both can not hold
     any            check                    like a write with that condition, but changes nothing
 
+`lend` gives the buffer as it is to who reads it later; the next write copies what is lent.
+
 `mark` and `undo_to` are savepoints: while there is one, each op's predecessor is remembered, and
 nothing more is spilled, so that what came behind the mark is in memory and can be taken back.
 """
@@ -28,7 +30,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from copy import copy
 from typing import Final, TypeAlias
 
 from kv.base.errors import ConditionFailed, InvalidArgument, TooLarge
@@ -92,6 +93,7 @@ class WriteBuffer:
         "_held",
         "_keys",
         "_keys_max",
+        "_lent",
         "_ops",
         "_sorted",
         "_spill",
@@ -120,6 +122,7 @@ class WriteBuffer:
         self._keys_max, self._bytes_max = keys_max or most[0], bytes_max or most[1]
         self._spill = None if open_file is None else Spill(open_file, self._keys_max)
         self._spill_bytes = spill_bytes
+        self._lent: list[WriteBuffer] = []  # that share `_ops`, and are still read
         # with a mark: of each op its key, what memory had of it, and what it replaced
         self._undo: list[tuple[bytes, Op | None, Op | None]] | None = None
 
@@ -155,6 +158,8 @@ class WriteBuffer:
         if self._undo is not None:
             self._check_marked(len(op.key) + len(op.value or b""))
             self._undo.append((op.key, here, old))
+        if self._lent:
+            self._part()
         self._ops[op.key] = merged
         self._bytes, self._keys = size, keys
         self._held += _size(merged) + _OVERHEAD if here is None else _size(merged) - _size(here)
@@ -166,6 +171,7 @@ class WriteBuffer:
         if self._held > self._spill_bytes and self._spill is not None and self._undo is None:
             self._spill.add([self._ops[key] for key in sorted(self._ops)])
             self._ops, self._sorted, self._held = {}, [], 0
+            self._lent.clear()
 
     def add_rows(self, keys: Sequence[bytes], values: Sequence[bytes], cond: int | None) -> None:
         """`add` of a put for each row: all at once, if none of the keys was mentioned before.
@@ -179,6 +185,8 @@ class WriteBuffer:
             return
         if self._undo is not None:
             self._undo += [(key, None, None) for key in keys]
+        if self._lent:
+            self._part()
         self._ops.update(made)
         self._bytes += size
         self._keys += len(made)
@@ -216,6 +224,24 @@ class WriteBuffer:
         self._bytes_max = min(self._bytes_max, TXN_MEMORY_BYTES_MAX)
         self._spill_bytes = self._bytes_max * 2 + _OVERHEAD * self._keys_max  # never reached
 
+    def lend(self) -> WriteBuffer:
+        """What is written now, for who reads it while more is written, until `give_back`."""
+        lent = WriteBuffer()
+        lent._ops, lent._sorted, lent._keys = self._ops, self._sorted, self._keys
+        if self._spill is not None and self._spill:
+            lent._spill = self._spill.lend()
+        self._lent.append(lent)
+        return lent
+
+    def give_back(self, lent: WriteBuffer) -> None:
+        """It is not read any more."""
+        self._lent = [one for one in self._lent if one is not lent]
+
+    def _part(self) -> None:
+        """Who reads what is lent keeps it, and here goes on with a copy."""
+        self._ops = self._ops.copy()
+        self._lent.clear()
+
     def mark(self) -> int:
         """A place to which `undo_to` comes back."""
         if self._undo is None:
@@ -226,6 +252,8 @@ class WriteBuffer:
         """Take back every op since `mark`, which stays valid; later marks do not."""
         assert self._undo is not None, "there is a mark"
         assert mark <= len(self._undo), "it was not taken back itself"
+        if self._lent:
+            self._part()
         while len(self._undo) > mark:
             key, here, old = self._undo.pop()
             now = self._ops[key]
@@ -273,13 +301,6 @@ class WriteBuffer:
         """All ops in key order, a bounded part of them in memory."""
         newest = [self._ops[key] for key in sorted(self._ops)]
         return iter(newest) if self._spill is None else self._spill.between(b"", b"", newest)
-
-    def frozen(self) -> WriteBuffer:
-        """What is buffered at this moment, to be read only."""
-        found = copy(self)
-        found._ops, found._undo = dict(self._ops), None
-        found._spill = None if self._spill is None else self._spill.frozen()
-        return found
 
     def close(self) -> None:
         """Forget everything; the file is gone."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Container, Sequence
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from kv.base.errors import TooLarge
 from kv.base.limits import KEY_BYTES_MAX, TXN_READ_BYTES_MAX, TXN_READS_MAX
@@ -26,6 +27,15 @@ _PREFIX_BYTES: Final = 4
 _KEY_BYTES_MAX: Final = _PREFIX_BYTES + KEY_BYTES_MAX
 
 Range = tuple[bytes, bytes]
+
+
+class Held(NamedTuple):
+    """How much a ReadSet had at some moment."""
+
+    keys: int
+    ranges: int
+    last: Range | None
+    bytes: int
 
 
 class ReadSet:
@@ -68,6 +78,19 @@ class ReadSet:
         if self._bytes + size > TXN_READ_BYTES_MAX:
             raise _too_large("bytes of keys", TXN_READ_BYTES_MAX, self._bytes + size)
         self._bytes += size
+
+    def mark(self) -> Held:
+        """A place to which `undo_to` comes back."""
+        last = self._ranges[-1] if self._ranges else None
+        return Held(len(self._keys), len(self._ranges), last, self._bytes)
+
+    def undo_to(self, mark: Held) -> None:
+        """Forget what was added since."""
+        self._keys = dict.fromkeys(islice(self._keys, mark.keys))
+        del self._ranges[mark.ranges :]
+        if mark.last is not None:  # which pages behind it have made longer
+            self._ranges[-1] = mark.last
+        self._bytes = mark.bytes
 
     def ops(self, written: Container[bytes] = ()) -> tuple[list[Op], frozenset[bytes]]:
         """One OP_READ for each key that no range contains, and for each range; ranges that touch

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
 from heapq import merge
 from typing import IO, Any, Final
 from zlib import crc32
@@ -144,6 +143,12 @@ class Spill:
         for op in ops:
             self._any.add(op.key)
 
+    def lend(self) -> Spill:
+        """The runs of now, for who only reads, as long as this is not closed."""
+        lent = Spill(self._open_file, self._keys_max)
+        lent._runs, lent._any = self._runs.copy(), self._any
+        return lent
+
     def find(self, key: bytes) -> Op | None:
         """The newest op of the key."""
         if self._any is None or key not in self._any:
@@ -167,12 +172,6 @@ class Spill:
             if op.key != last:
                 last = op.key
                 yield op
-
-    def frozen(self) -> Spill:
-        """The runs of this moment; it is not added to, and this one closes the file."""
-        found = copy(self)
-        found._runs = list(self._runs)
-        return found
 
     def close(self) -> None:
         file, self._file, self._runs, self._any = self._file, None, [], None

@@ -12,11 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from copy import copy
 from enum import Enum
 from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kv.base.errors import (
     ConditionFailed,
@@ -34,7 +33,7 @@ from txn.buffer import WriteBuffer, merged
 from txn.cutting import FEW_OPS
 from txn.ended import BY_OWNER, is_committed, is_over
 from txn.large import anchor_of
-from txn.readset import ReadSet
+from txn.readset import Held, ReadSet
 from txn.refusals import renumber, too_old
 from txn.results import ScanPage, Tally
 from txn.sending import Request
@@ -53,6 +52,13 @@ has.
 _key_of: Final = attrgetter("key")
 
 
+class Mark(NamedTuple):
+    """A savepoint: of the writes, and of what was asked to hold (None: nothing was)."""
+
+    writes: int
+    holds: Held | None
+
+
 class TxnState(Enum):
     OPEN = "open"
     COMMITTING = "committing"
@@ -61,44 +67,25 @@ class TxnState(Enum):
     UNKNOWN = "unknown"
 
 
-class Transaction:
-    """Made by `TxnClient.begin`. Not for use by several tasks at once.
-
-    As a context manager it commits at the end of the block and aborts when the block raises.
+class TxnReads:
+    """The reads of a transaction, by itself or by a View of it: the snapshot, with the writes of
+    `_buffer` over it (their version is 0).
     """
 
-    def __init__(
-        self,
-        client: TxnClient,
-        start_ts: int,
-        *,
-        ttl_ms: int,
-        terms: Terms,
-        recorded: bool,
-        budget_ms: int,
-        serializable: bool = False,
-    ) -> None:
-        self.id = TxnId(start_ts)
-        self.start_ts = start_ts
-        self.ttl_ms = ttl_ms
-        self.terms = terms
-        self.state = TxnState.OPEN
-        self._client = client
-        self._recorded = recorded
-        self._budget_ms = budget_ms
-        # a serializable one is committed with all that it read, from memory
-        self._buffer = WriteBuffer(
-            open_file=None if serializable else client.open_file, spill_bytes=client.spill_bytes
-        )
-        self._reads = ReadSet() if serializable else None  # everything it reads
-        self._holds: ReadSet | None = None  # what it asked for, when not everything
-        self._began = client.clock.monotonic()
-        self._version = 0
-        self._waiters: list[asyncio.Future[int]] = []  # of others who commit it at once
-        self._trace: CommitTrace | None = None
-        self._why = BY_OWNER
+    __slots__ = ()
 
-    # -- reads: the snapshot, with this transaction's own writes over it (their version is 0)
+    start_ts: int
+    _client: TxnClient
+    _buffer: WriteBuffer
+    _reads: ReadSet | None
+    _budget_ms: int
+
+    def hold_key(self, key: bytes) -> None:
+        """Commit only if nobody wrote this key since the snapshot. Raises TooLarge."""
+        raise NotImplementedError
+
+    def _check_open(self) -> None:
+        raise NotImplementedError
 
     async def get(self, key: bytes) -> tuple[bytes | None, int]:
         """The value and its version; (None, 0) if there is none or this transaction deleted it."""
@@ -220,13 +207,43 @@ class Transaction:
             details={**gone.details, "txn": self.start_ts, "reason": "snapshot"},
         )
 
-    def as_now(self) -> Transaction:
-        """Reads what this one reads at this moment, whatever it writes later. Nothing but reads,
-        which this one remembers, and only while it is open.
-        """
-        found = copy(self)
-        found._buffer = self._buffer.frozen()
-        return found
+
+class Transaction(TxnReads):
+    """Made by `TxnClient.begin`. Not for use by several tasks at once.
+
+    As a context manager it commits at the end of the block and aborts when the block raises.
+    """
+
+    def __init__(
+        self,
+        client: TxnClient,
+        start_ts: int,
+        *,
+        ttl_ms: int,
+        terms: Terms,
+        recorded: bool,
+        budget_ms: int,
+        serializable: bool = False,
+    ) -> None:
+        self.id = TxnId(start_ts)
+        self.start_ts = start_ts
+        self.ttl_ms = ttl_ms
+        self.terms = terms
+        self.state = TxnState.OPEN
+        self._client = client
+        self._recorded = recorded
+        self._budget_ms = budget_ms
+        # a serializable one is committed with all that it read, from memory
+        self._buffer = WriteBuffer(
+            open_file=None if serializable else client.open_file, spill_bytes=client.spill_bytes
+        )
+        self._reads = ReadSet() if serializable else None  # everything it reads
+        self._holds: ReadSet | None = None  # what it asked for, when not everything
+        self._began = client.clock.monotonic()
+        self._version = 0
+        self._waiters: list[asyncio.Future[int]] = []  # of others who commit it at once
+        self._trace: CommitTrace | None = None
+        self._why = BY_OWNER
 
     # -- writes: into the buffer
 
@@ -257,6 +274,12 @@ class Transaction:
         """Buffer one op (`txn.buffer` says how several on one key combine)."""
         self._check_open()
         self._buffer.add(op)
+
+    def view(self, *, bare: bool = False) -> View:
+        """What it sees now, and will not see any more when it writes; `bare`: what it saw before
+        its first write. To be ended.
+        """
+        return View(self, None if bare or not self._buffer else self._buffer)
 
     def creates(self, key: bytes) -> bool:
         """Whether it writes this key on condition that it is absent; also when it is over."""
@@ -295,21 +318,30 @@ class Transaction:
             return False
         return len(self._buffer) >= TXN_STREAM_KEYS_MIN
 
+    def give_back(self, lent: WriteBuffer) -> None:
+        """A View's buffer is not read any more."""
+        self._buffer.give_back(lent)
+
     def commit_within(self, ms: int) -> None:
         """The commit has this deadline, if it had a later one. One that is spilled has its own."""
         self._budget_ms = min(self._budget_ms, ms)
 
-    # -- savepoints: of the writes; what was read was read
+    # -- savepoints: of the writes, and of what was asked to hold; what a serializable one has read
+    # it has read
 
-    def mark(self) -> int:
+    def mark(self) -> Mark:
         """A savepoint: `undo_to` comes back here. While there is one, writes stay in memory."""
         self._check_open()
-        return self._buffer.mark()
+        return Mark(self._buffer.mark(), None if self._holds is None else self._holds.mark())
 
-    def undo_to(self, mark: int) -> None:
-        """Take back all writes since `mark`; it stays valid, later ones do not."""
+    def undo_to(self, mark: Mark) -> None:
+        """Take back all writes and holds since `mark`; it stays valid, later ones do not."""
         self._check_open()
-        self._buffer.undo_to(mark)
+        self._buffer.undo_to(mark.writes)
+        if mark.holds is None:
+            self._holds = None
+        elif self._holds is not None:
+            self._holds.undo_to(mark.holds)
 
     def forget_marks(self) -> None:
         self._check_open()
@@ -476,3 +508,35 @@ class Transaction:
             return
         with suppress(KvorumError):  # the block's own error is the one to see
             await self.abort()
+
+
+class View(TxnReads):
+    """What a transaction saw at one moment, whatever it writes later: cursors read it.
+
+    It is not told when its transaction is over: whoever made it ends it before, or, if nothing was
+    written, may go on with the snapshot.
+    """
+
+    __slots__ = ("_budget_ms", "_buffer", "_client", "_of", "_reads", "start_ts")
+
+    def __init__(self, of: Transaction, buffer: WriteBuffer | None) -> None:
+        """`buffer`: of its writes; None: there are none."""
+        self._of = of
+        self.start_ts = of.start_ts
+        self._client, self._reads, self._budget_ms = of._client, of._reads, of._budget_ms
+        self._buffer = _UNWRITTEN if buffer is None else buffer.lend()
+
+    def hold_key(self, key: bytes) -> None:
+        self._of.hold_key(key)
+
+    def _check_open(self) -> None:
+        pass
+
+    def end(self) -> None:
+        """It is not read any more; fine twice."""
+        buffer, self._buffer = self._buffer, _UNWRITTEN
+        if buffer is not _UNWRITTEN:
+            self._of.give_back(buffer)
+
+
+_UNWRITTEN: Final = WriteBuffer()  # never changed

@@ -21,7 +21,7 @@ from sqlproxy.fast.reading import Reads, Touched
 from sqlproxy.front.env import Env
 from sqlproxy.front.statements import Delete, Insert, Merge, Select, Update
 from sqlproxy.schema import Table
-from txn.transaction import Transaction
+from txn.transaction import TxnReads
 
 if TYPE_CHECKING:
     from sqlproxy.fast.writing import Outcome
@@ -126,7 +126,7 @@ def _holding(reads: Reads, batch: Sequence[Row], count: int) -> list[Row]:
     """FOR UPDATE: the rows without their last `count` columns, which are storage keys: what is
     stored there must be the same when the transaction commits.
     """
-    if isinstance(reads, Transaction):
+    if isinstance(reads, TxnReads):
         for row in batch:
             for key in row[-count:]:
                 if key is not None:

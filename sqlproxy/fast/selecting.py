@@ -24,7 +24,7 @@ from sqlproxy.front.compiling import Fn, compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Column, Order
 from sqlproxy.front.statements import Select, TableItem, shown
-from txn.transaction import Transaction
+from txn.transaction import TxnReads
 
 Batches = AsyncIterator[list[Row]]
 
@@ -209,7 +209,7 @@ class SelectPlan:
                 yield [row for _, row in kept]
 
     def _hold(self, reads: Reads, rows: Sequence[Stored]) -> None:
-        if isinstance(reads, Transaction):
+        if isinstance(reads, TxnReads):
             for stored in rows:
                 reads.hold_key(stored.key)
 

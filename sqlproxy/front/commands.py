@@ -46,8 +46,10 @@ def transaction(body: Node) -> Any:
     name = body.get("savepoint_name", "")
     chain = bool(body.get("chain"))
     match body["kind"]:
-        case "TRANS_STMT_BEGIN" | "TRANS_STMT_START":
+        case "TRANS_STMT_BEGIN":
             return modes(body.get("options", ()))
+        case "TRANS_STMT_START":
+            return replace(modes(body.get("options", ())), start=True)
         case "TRANS_STMT_COMMIT":
             return s.Commit(chain)
         case "TRANS_STMT_ROLLBACK":

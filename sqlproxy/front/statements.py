@@ -338,11 +338,12 @@ class System:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """None: not said. `isolation` as in SET, e.g. `repeatable read`."""
+    """None: not said. `isolation` as in SET, e.g. `repeatable read`. `start`: START TRANSACTION."""
 
     isolation: str | None = None
     read_only: bool | None = None
     deferrable: bool | None = None
+    start: bool = False
 
 
 @dataclass(frozen=True, slots=True)

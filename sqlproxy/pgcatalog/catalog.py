@@ -393,7 +393,7 @@ class SystemCatalog:
             return _table(layout, rows(view, told.get(name, ())))
         relation = self._relations.all[CATALOG, name]
         layout = [(c.name, self._held(c.type)) for c in relation.columns]
-        listed = told.get(name, ())
+        listed = session.own.get(name) or told.get(name, ())
         if name == "pg_timezone_names":
             listed = _zones(
                 zones.all_names(_EPOCH + timedelta(microseconds=session.now_us)), "name"

@@ -60,7 +60,8 @@ class Contents:
 @dataclass(frozen=True, slots=True)
 class Session:
     """Who asks. `settings`: as SHOW tells them. Times in µs since 1970. `txid`: of the transaction;
-    None: there is none. `activity`: rows of pg_stat_activity.
+    None: there is none. `activity`: rows of pg_stat_activity. `own`: of views of the session alone,
+    by name.
     """
 
     user: str = "kvorum"
@@ -73,3 +74,4 @@ class Session:
     query: str = ""
     txid: int | None = None
     activity: Items[Mapping[str, Any]] = ()
+    own: Mapping[str, Items[Mapping[str, Any]]] = field(default_factory=dict)

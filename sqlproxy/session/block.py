@@ -1,14 +1,16 @@
-"""The transaction block of one session: BEGIN to COMMIT, or one statement by itself.
+"""The transaction block of one session: BEGIN to COMMIT, or what comes between two syncs.
 
-    I idle ──statement──▶ I with an implicit transaction ──sync──▶ commit, I
-      │ BEGIN
-      ▼
+    I idle ──statement──▶ I with an implicit transaction ──sync, COMMIT──▶ commit, I
+      │ BEGIN             │ BEGIN: it goes on as a block ──▶ T
+      ▼                   └ROLLBACK, error──▶ gone, I
     T in a block ──error──▶ E failed ──ROLLBACK, COMMIT──▶ rolled back, I
       │ COMMIT → commit, I        └ROLLBACK TO──▶ T
 
 The store's transaction begins with the first statement that needs it, so that BEGIN is not the
-moment of the snapshot, as in PostgreSQL. A failed block keeps its store transaction while it has a
-savepoint to go back to; else it is aborted at once.
+moment of the snapshot, as in PostgreSQL; its modes are settled before, when something depends on
+them. The statements of one message are a block that nobody opened (`implicit`): what only makes
+sense in a block is taken there, but savepoints. A failed block keeps its store transaction while it
+has a savepoint to go back to; else it is aborted at once.
 """
 
 from __future__ import annotations
@@ -28,10 +30,11 @@ from sqlproxy.errors import (
     SqlError,
 )
 from sqlproxy.fast.deferring import Deferred
+from sqlproxy.front import statements as s
 from sqlproxy.session.settings import Marked
 from txn.client import TxnClient
 from txn.terms import USUAL, Terms
-from txn.transaction import Transaction, TxnState
+from txn.transaction import Mark, Transaction, TxnState
 
 SERIALIZABLE: Final = "serializable"
 
@@ -44,6 +47,7 @@ class Modes:
 
     isolation: str = "repeatable read"
     read_only: bool = False
+    deferrable: bool = False
     at: int = 0
     terms: Terms = USUAL
 
@@ -51,8 +55,9 @@ class Modes:
 @dataclass(slots=True)
 class _Savepoint:
     name: str
-    mark: int | None  # None: nothing was read or written yet
+    mark: Mark | None  # None: nothing was read or written yet
     settings: Marked
+    modes: Modes
 
 
 class Block:
@@ -62,7 +67,9 @@ class Block:
         self._client = client
         self.fence = fence
         self.status: Status = "I"
-        self.modes = Modes()
+        self.implicit = False  # several statements came in one message
+        self.queried = False  # some statement has seen the database: it has a snapshot
+        self._modes: Modes | None = None  # None: nothing depends on them yet
         self._t: Transaction | None = None
         self._savepoints: list[_Savepoint] = []
         self.deferred = Deferred()  # constraints that are checked at the commit
@@ -75,13 +82,28 @@ class Block:
         return self._t
 
     @property
+    def modes(self) -> Modes:
+        """Of the transaction; those of the next one are not settled."""
+        return self._modes or Modes()
+
+    @property
     def at_rest(self) -> bool:
         """Whether the next statement is a transaction by itself."""
-        return self.status == "I" and self._t is None
+        return self.status == "I" and self._t is None and self._modes is None
 
     @property
     def explicit(self) -> bool:
         return self.status != "I"
+
+    @property
+    def open(self) -> bool:
+        """Whether a block is open, with BEGIN or without."""
+        return self.status != "I" or self.implicit
+
+    @property
+    def settled(self) -> bool:
+        """Whether the modes of the transaction are."""
+        return self._modes is not None
 
     @property
     def has_savepoints(self) -> bool:
@@ -93,13 +115,15 @@ class Block:
         """How many savepoints there are."""
         return len(self._savepoints)
 
+    def settle(self, modes: Modes) -> None:
+        """These are the transaction's modes, if it has none."""
+        if self._modes is None:
+            self._modes = modes
+
     async def work(self, modes: Modes) -> Transaction:
-        """The store's transaction; begun now if there is none. `modes` are those of an implicit
-        one.
-        """
+        """The store's transaction; begun now if there is none. `modes`: see `settle`."""
         if self._t is None:
-            if not self.explicit:
-                self.modes = modes
+            self.settle(modes)
             isolation = "serializable" if self.modes.isolation == SERIALIZABLE else "snapshot"
             self._t = await self._client.begin(isolation=isolation, terms=self.modes.terms)
             for one in self._savepoints:
@@ -108,27 +132,44 @@ class Block:
 
     # -- BEGIN, COMMIT, ROLLBACK
 
-    def begin(self, modes: Modes) -> None:
+    def rest(self) -> None:
+        """An implicit transaction that did nothing is over."""
+        self._modes = None
+        self.queried = False
+
+    def begin(self) -> None:
         """Open a block. An implicit transaction that is under way becomes its beginning."""
         assert not self.explicit
-        if self._t is None:
-            self.modes = modes
+        assert self.settled
         self.status = "T"
 
-    def change(self, modes: Modes) -> None:
-        """SET TRANSACTION. Raises SqlError behind the first statement."""
-        was, told = self.modes.isolation == SERIALIZABLE, modes.isolation == SERIALIZABLE
-        if was != told and self._t is not None:
-            raise SqlError(
-                ACTIVE_TRANSACTION,
-                "SET TRANSACTION ISOLATION LEVEL must be called before any query",
-            )
-        if self.modes.read_only and not modes.read_only and self._t is not None:
-            raise SqlError(
-                ACTIVE_TRANSACTION,
-                "transaction read-write mode must be set before any query",
-            )
-        self.modes = modes
+    def change(self, wanted: s.Begin) -> None:
+        """Of BEGIN and SET TRANSACTION: what is said there changes. Raises SqlError (25001): it is
+        too late for that.
+        """
+        modes = self.modes
+        late = self.queried or self._t is not None
+        inside = self.has_savepoints
+        if wanted.isolation not in (None, modes.isolation):
+            if late:
+                raise _late("SET TRANSACTION ISOLATION LEVEL must be called before any query")
+            if inside:
+                raise _late(
+                    "SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction"
+                )
+        if wanted.read_only is False and modes.read_only:
+            if inside:
+                raise _late("cannot set transaction read-write mode inside a read-only transaction")
+            if late:
+                raise _late("transaction read-write mode must be set before any query")
+        if wanted.deferrable is not None:
+            if inside:
+                raise _late(
+                    "SET TRANSACTION [NOT] DEFERRABLE cannot be called within a subtransaction"
+                )
+            if late:
+                raise _late("SET TRANSACTION [NOT] DEFERRABLE must be called before any query")
+        self._modes = with_changes(modes, wanted)
 
     async def commit(self) -> None:
         """End the transaction, explicit or not; it is over whatever this raises (KvorumError)."""
@@ -163,7 +204,8 @@ class Block:
     def _end(self, *, unknown: bool = False) -> None:
         self.status = "I"
         self._savepoints.clear()
-        self.modes = Modes()
+        self._modes = None
+        self.queried = False
         self.statements = 0
         self.wrote = False
         self.fence.forget(unknown=unknown)
@@ -187,11 +229,12 @@ class Block:
                 LIMIT_EXCEEDED, f"more than {SQL_SAVEPOINTS_MAX} savepoints in one transaction"
             )
         mark = None if self._t is None else self._t.mark()
-        self._savepoints.append(_Savepoint(name, mark, settings))
+        self._savepoints.append(_Savepoint(name, mark, settings, self.modes))
 
     def release(self, name: str) -> None:
         """Raises SqlError (3B001)."""
         at = self._find(name)
+        self._modes = self._savepoints[at].modes  # PostgreSQL's READ ONLY ends with it, too
         del self._savepoints[at:]
         if not self._savepoints and self._t is not None:
             self._t.forget_marks()
@@ -208,6 +251,7 @@ class Block:
             else:
                 self._t.undo_to(mark)
         self.status = "T"
+        self._modes = self._savepoints[at].modes
         return self._savepoints[at].settings
 
     def _find(self, name: str) -> int:
@@ -221,17 +265,16 @@ class Block:
         raise SqlError(UNDEFINED_SAVEPOINT, f'savepoint "{name}" does not exist')
 
 
-def with_changes(
-    modes: Modes, isolation: str | None = None, read_only: bool | None = None
-) -> Modes:
+def with_changes(modes: Modes, wanted: s.Begin) -> Modes:
     """The modes that BEGIN or SET TRANSACTION asks for. READ COMMITTED and below keep their names
     and behave as repeatable read, which keeps all that they promise.
     """
-    if isolation is not None:
-        modes = replace(modes, isolation=isolation)
-    if read_only is not None:
-        modes = replace(modes, read_only=read_only)
-    return modes
+    said = {name: getattr(wanted, name) for name in ("isolation", "read_only", "deferrable")}
+    return replace(modes, **{name: value for name, value in said.items() if value is not None})
+
+
+def _late(message: str) -> SqlError:
+    return SqlError(ACTIVE_TRANSACTION, message)
 
 
 def is_conflict(error: KvorumError) -> bool:

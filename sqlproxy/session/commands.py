@@ -20,10 +20,9 @@ from sqlproxy.errors import (
 from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
 from sqlproxy.session import granting, roles
-from sqlproxy.session.block import with_changes
+from sqlproxy.session.block import Modes
 from sqlproxy.session.portals import Portal
 from sqlproxy.session.scrolling import scrolled
-from sqlproxy.session.settings import SETTINGS, shown_name
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
@@ -32,28 +31,20 @@ Command = Callable[["SqlSession", Any], Awaitable[str]]  # → the command tag
 
 
 async def begin(session: SqlSession, bound: s.Begin) -> str:
-    if session.block.explicit:
+    block = session.block
+    if block.explicit:
         session.notice("there is already a transaction in progress", "WARNING", ACTIVE_TRANSACTION)
-        return "BEGIN"
-    modes = with_changes(session.modes(), bound.isolation, bound.read_only)
-    session.block.begin(modes)
-    _show_modes(session)
-    return "BEGIN"
-
-
-def _show_modes(session: SqlSession) -> None:
-    """SHOW transaction_isolation and its like tell of the present transaction."""
-    modes = session.block.modes
-    session.settings.set("transaction_isolation", modes.isolation, local=True)
-    session.settings.set("transaction_read_only", "on" if modes.read_only else "off", local=True)
+    block.settle(session.modes())
+    block.change(bound)
+    if not block.explicit:
+        block.begin()
+    return "START TRANSACTION" if bound.start else "BEGIN"
 
 
 async def commit(session: SqlSession, bound: s.Commit) -> str:
-    if not session.block.explicit:
-        session.notice("there is no transaction in progress", "WARNING", NO_ACTIVE_TRANSACTION)
-        return "COMMIT"
     if session.block.status == "E":
         return await rollback(session, s.Rollback(bound.chain))
+    _check_end(session, bound.chain, "COMMIT AND CHAIN")
     modes = session.block.modes
     try:
         await session.hold_cursors()
@@ -64,27 +55,53 @@ async def commit(session: SqlSession, bound: s.Commit) -> str:
         raise
     await session.ended(committed=True)
     if bound.chain:
-        session.block.begin(modes)
-        _show_modes(session)
+        _begin_again(session, modes)
     return "COMMIT"
 
 
 async def rollback(session: SqlSession, bound: s.Rollback) -> str:
-    if not session.block.explicit:
-        session.notice("there is no transaction in progress", "WARNING", NO_ACTIVE_TRANSACTION)
-        return "ROLLBACK"
-    modes = session.block.modes
+    _check_end(session, bound.chain, "ROLLBACK AND CHAIN")
+    # a failure has ended what the transaction was said to be, also in PostgreSQL
+    modes = session.modes() if session.block.status == "E" else session.block.modes
     await session.block.roll_back()
     await session.ended(committed=False)
     if bound.chain:
-        session.block.begin(modes)
-        _show_modes(session)
+        _begin_again(session, modes)
     return "ROLLBACK"
+
+
+def _check_end(session: SqlSession, chain: bool, what: str) -> None:
+    """What was not begun can be ended all the same: whatever this message changed before. Raises
+    SqlError (25P01).
+    """
+    if session.block.explicit:
+        return
+    if chain:
+        raise SqlError(NO_ACTIVE_TRANSACTION, f"{what} can only be used in transaction blocks")
+    session.notice("there is no transaction in progress", "WARNING", NO_ACTIVE_TRANSACTION)
+
+
+def _begin_again(session: SqlSession, modes: Modes) -> None:
+    session.block.settle(modes)
+    session.block.begin()
 
 
 def _check_block(session: SqlSession, what: str) -> None:
     if not session.block.explicit:
         raise SqlError(NO_ACTIVE_TRANSACTION, f"{what} can only be used in transaction blocks")
+
+
+def _check_open(session: SqlSession, what: str) -> None:
+    if not session.block.open:
+        raise SqlError(NO_ACTIVE_TRANSACTION, f"{what} can only be used in transaction blocks")
+
+
+def _warn_unless_open(session: SqlSession, what: str) -> None:
+    """Outside of a block it means the transaction under way, which is nearly over."""
+    if not session.block.open:
+        session.notice(
+            f"{what} can only be used in transaction blocks", "WARNING", NO_ACTIVE_TRANSACTION
+        )
 
 
 async def savepoint(session: SqlSession, bound: s.Savepoint) -> str:
@@ -96,6 +113,7 @@ async def savepoint(session: SqlSession, bound: s.Savepoint) -> str:
 async def release(session: SqlSession, bound: s.Release) -> str:
     _check_block(session, "RELEASE SAVEPOINT")
     session.block.release(bound.name)
+    session.lift_cursors()
     session.advising.released(session.block.depth)
     return "RELEASE"
 
@@ -104,6 +122,7 @@ async def roll_back_to(session: SqlSession, bound: s.RollbackTo) -> str:
     _check_block(session, "ROLLBACK TO SAVEPOINT")
     marked = await session.block.roll_back_to(bound.name)
     session.tell_settings(session.settings.go_back(marked))
+    await session.drop_deeper()
     await session.advising.end_deeper(session.block.depth)
     return "ROLLBACK"
 
@@ -111,37 +130,22 @@ async def roll_back_to(session: SqlSession, bound: s.RollbackTo) -> str:
 async def set_transaction(session: SqlSession, bound: s.SetTransaction) -> str:
     modes = bound.modes
     if bound.session:
-        if modes.isolation is not None:
-            session.settings.set("default_transaction_isolation", modes.isolation)
-        if modes.read_only is not None:
-            session.settings.set(
-                "default_transaction_read_only", "on" if modes.read_only else "off"
-            )
-            session.changed("default_transaction_read_only")
+        for name in ("isolation", "read_only", "deferrable"):
+            if (value := getattr(modes, name)) is not None:
+                told = value if isinstance(value, str) else "on" if value else "off"
+                session.assign(f"default_transaction_{name}", told)
         return "SET"
-    if not session.block.explicit:
-        session.notice(
-            "SET TRANSACTION can only be used in transaction blocks",
-            "WARNING",
-            NO_ACTIVE_TRANSACTION,
-        )
-        return "SET"
-    session.block.change(with_changes(session.block.modes, modes.isolation, modes.read_only))
-    _show_modes(session)
+    _warn_unless_open(session, "SET TRANSACTION")
+    session.block.settle(session.modes())
+    session.block.change(modes)
     return "SET"
 
 
 async def set_variable(session: SqlSession, bound: s.SetVariable) -> str:
+    if bound.local:
+        _warn_unless_open(session, "SET LOCAL")
     value = None if bound.values is None else ", ".join(bound.values)
-    if bound.local and not session.block.explicit:
-        session.notice(
-            "SET LOCAL can only be used in transaction blocks", "WARNING", NO_ACTIVE_TRANSACTION
-        )
-        return "SET"
-    if bound.name == "role" and value is not None:
-        session.permits.check_role(value)
-    session.settings.set(bound.name, value, local=bound.local)
-    session.changed(shown_name(bound.name))
+    session.assign(bound.name, value, local=bound.local)
     return "SET"
 
 
@@ -149,8 +153,7 @@ async def reset(session: SqlSession, bound: s.Reset) -> str:
     if bound.name == "all":
         session.tell_settings(session.settings.reset_all())
     else:
-        session.settings.set(bound.name, None)
-        session.changed(shown_name(bound.name))
+        session.assign(bound.name, None)
     return "RESET"
 
 
@@ -164,7 +167,7 @@ def show_rows(session: SqlSession, bound: s.Show) -> list[Row]:
 
 async def discard(session: SqlSession, bound: s.Discard) -> str:
     if bound.what == "all":
-        if session.block.explicit:
+        if session.block.open:
             raise SqlError(ACTIVE_TRANSACTION, "DISCARD ALL cannot run inside a transaction block")
         await session.close_cursors()
         await session.advising.unlock_all()
@@ -182,7 +185,8 @@ async def discard(session: SqlSession, bound: s.Discard) -> str:
 async def prepare_statement(session: SqlSession, bound: s.Prepare) -> str:
     if bound.name in session.statements:
         raise SqlError(DUPLICATE_PREPARED, f'prepared statement "{bound.name}" already exists')
-    session.statements[bound.name] = await session.parse(bound.text, bound.oids)
+    statement = await session.parse(bound.text, bound.oids)
+    session.statements.prepared(bound.name, statement, session.message or session.query)
     return "PREPARE"
 
 
@@ -195,20 +199,12 @@ async def deallocate(session: SqlSession, bound: s.Deallocate) -> str:
     return "DEALLOCATE"
 
 
-async def declare(session: SqlSession, bound: s.DeclareCursor, portal: Portal) -> str:
-    if not session.block.explicit and not bound.hold:
-        raise SqlError(
-            NO_ACTIVE_TRANSACTION, "DECLARE CURSOR can only be used in transaction blocks"
-        )
+def check_cursor(session: SqlSession, bound: s.DeclareCursor) -> None:
+    """Whether it may be declared. Raises SqlError."""
+    if not bound.hold:
+        _check_open(session, "DECLARE CURSOR")
     if bound.name in session.portals:
         raise SqlError(DUPLICATE_CURSOR, f'cursor "{bound.name}" already exists')
-    session.portals[bound.name] = portal
-    if bound.scroll:
-        portal.scrolls = True
-    if bound.hold:
-        session.held.add(bound.name)
-        session.held_now.add(bound.name)
-    return "DECLARE CURSOR"
 
 
 def cursor(session: SqlSession, name: str) -> Portal:
@@ -258,16 +254,13 @@ async def close_portal(session: SqlSession, bound: s.ClosePortal) -> str:
     if bound.cursor is None:
         await session.close_cursors()
         return "CLOSE CURSOR ALL"
-    portal = cursor(session, bound.cursor)
-    del session.portals[bound.cursor]
-    session.held.discard(bound.cursor)
-    session.held_now.discard(bound.cursor)
-    await portal.close()
+    cursor(session, bound.cursor)
+    await session.drop_cursor(bound.cursor)
     return "CLOSE CURSOR"
 
 
 async def lock_table(session: SqlSession, bound: s.LockTable) -> str:
-    _check_block(session, "LOCK TABLE")
+    _check_open(session, "LOCK TABLE")
     if bound.mode not in ("access share", "row share", "row exclusive"):
         raise unsupported(
             f"LOCK TABLE … IN {bound.mode.upper()} MODE",
@@ -277,9 +270,7 @@ async def lock_table(session: SqlSession, bound: s.LockTable) -> str:
 
 
 async def set_constraints(session: SqlSession, bound: s.SetConstraints) -> str:
-    if not session.block.explicit:
-        session.notice("SET CONSTRAINTS can only be used in transaction blocks", "WARNING", "25P01")
-        return "SET CONSTRAINTS"
+    _warn_unless_open(session, "SET CONSTRAINTS")
     deferred = session.block.deferred
     deferred.say((await session.declared()).tables, bound.names, deferred=bound.deferred)
     if not bound.deferred:
@@ -320,4 +311,3 @@ COMMANDS: Final[dict[type, Command]] = {
     g.ChangeOwner: granting.change_owner,
     g.ReassignOwned: granting.reassign_owned,
 }
-assert set(SETTINGS) >= {"transaction_isolation", "transaction_read_only"}

@@ -303,7 +303,7 @@ async def drop_database(session: SqlSession, bound: d.DropDatabase) -> str:
 
 
 def _outside(session: SqlSession, what: str) -> None:
-    if session.block.explicit:
+    if session.block.open:
         raise SqlError(ACTIVE_TRANSACTION, f"{what} cannot run inside a transaction block")
 
 

@@ -28,6 +28,7 @@ from sqlproxy.session.loading import Loader
 from sqlproxy.session.portals import Batches, CopyIn, Portal, at_once
 from sqlproxy.session.prepared import Prepared, plan_of, prepare
 from sqlproxy.session.reserving import numbering
+from sqlproxy.session.sight import Sight
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
@@ -67,7 +68,9 @@ async def portal(session: SqlSession, prepared: Prepared, values: Sequence[Any])
         case s.Analyze():
             return _command(session, bound, _analyze)
         case _:
-            return _command(session, bound, _run_of(prepared))
+            found = _command(session, bound, _run_of(prepared))
+            found.ends = isinstance(bound, s.Commit | s.Rollback | s.RollbackTo)
+            return found
 
 
 def _run_of(prepared: Prepared) -> Callable[[SqlSession, Any], Awaitable[str]]:
@@ -116,22 +119,36 @@ def _touched(session: SqlSession) -> Touched:
 
 
 def query_portal(
-    session: SqlSession, prepared: Prepared, values: Sequence[Any], **more: Any
+    session: SqlSession,
+    prepared: Prepared,
+    values: Sequence[Any],
+    sight: Sight | None = None,
 ) -> Portal:
-    """Rows out."""
+    """Rows out. `sight`: what it reads; None: the transaction as it is now."""
+    if sight is None and _reads_tables(prepared):
+        sight = Sight(session)
 
     async def start() -> Batches:
         if prepared.system is not None:
             return at_once(await session.ask_catalog(prepared.system, values))
         session.setvals.clear()
+        touched = _touched(session)
         return _numbered(
-            session, prepared, await running.query(session, prepared, values, _touched(session))
+            session, prepared, await running.query(session, prepared, values, touched, sight)
         )
 
     return Portal(
-        start, lambda n: f"SELECT {n}", prepared.fields or (), guard=session.guard,
-        use=_use(session, prepared), **more,
+        start, _selected, prepared.fields or (), guard=session.guard,
+        use=_use(session, prepared), sight=sight,
     )  # fmt: skip
+
+
+def _selected(count: int) -> str:
+    return f"SELECT {count}"
+
+
+def _reads_tables(prepared: Prepared) -> bool:
+    return prepared.system is None and not isinstance(prepared.plan, ConstantPlan | ListingPlan)
 
 
 def _numbered(session: SqlSession, prepared: Prepared, rows: Batches) -> Batches:
@@ -305,13 +322,39 @@ def _inner(prepared: Prepared, bound: Any, session: SqlSession) -> Prepared:
 def _declare(
     session: SqlSession, prepared: Prepared, bound: s.DeclareCursor, values: Sequence[Any]
 ) -> Portal:
-    inner = query_portal(session, _inner(prepared, bound.query, session), values)
-    return _command(session, bound, lambda session, bound: commands.declare(session, bound, inner))
+    inner = _inner(prepared, bound.query, session)
+
+    async def run(session: SqlSession, bound: s.DeclareCursor) -> str:
+        commands.check_cursor(session, bound)
+        portal = await _cursor(session, inner, values)
+        portal.binary, portal.scrolls = bound.binary, bool(bound.scroll)
+        session.declare(bound.name, portal, session.message or prepared.text, hold=bound.hold)
+        return "DECLARE CURSOR"
+
+    return _command(session, bound, run)
+
+
+async def _cursor(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> Portal:
+    """A query whose rows are fetched later, as they are now."""
+    if prepared.system is not None:
+        rows = await session.ask_catalog(prepared.system, values)
+
+        async def start() -> Batches:
+            return at_once(rows)
+
+        return Portal(start, _selected, prepared.fields or (), guard=session.guard)
+    sight = None
+    if _reads_tables(prepared):
+        sight = Sight(session)
+        sight.at = await running.moment_of(session, prepared.bound, values)
+        if not sight.at:
+            await sight.view()  # nor are others' commits behind this seen
+    return query_portal(session, prepared, values, sight)
 
 
 def _fetch(session: SqlSession, bound: s.Fetch) -> Portal:
-    """FETCH is described before it runs: its fields are the cursor's."""
-    cursor = commands.cursor(session, bound.cursor)
+    """FETCH is described before it runs: its fields are the cursor's, if there is one."""
+    cursor = session.portals.get(bound.cursor)
     count = 0
 
     async def start() -> Batches | None:
@@ -321,5 +364,5 @@ def _fetch(session: SqlSession, bound: s.Fetch) -> Portal:
         return None if bound.move else at_once(rows)
 
     word = "MOVE" if bound.move else "FETCH"
-    fields = None if bound.move else cursor.fields
+    fields = None if bound.move or cursor is None else cursor.fields
     return Portal(start, lambda n: f"{word} {count}", fields, guard=session.guard)

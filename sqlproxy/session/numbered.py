@@ -23,7 +23,6 @@ from sqlproxy.errors import (
     SqlError,
 )
 from sqlproxy.fast.listing import ListingPlan
-from sqlproxy.fast.reading import Reads
 from sqlproxy.fast.selecting import ConstantPlan
 from sqlproxy.front import numbered
 from sqlproxy.front.compiling import compile
@@ -37,6 +36,7 @@ from sqlproxy.session.environment import environment
 from sqlproxy.session.portals import Batches
 from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.reserving import each, reserve
+from sqlproxy.session.sight import Sight
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
@@ -49,9 +49,9 @@ class Numbered:
     session: SqlSession
     prepared: Prepared
     values: Sequence[Any]
-    ask: Callable[[Prepared, Reads | None], Awaitable[Batches]]
+    ask: Callable[[Prepared, Sight | None], Awaitable[Batches]]
     as_of: str | None = None
-    reads: Reads | None = None  # None: what the block reads by then
+    sight: Sight | None = None  # None: what the block reads by then
     lates: int = 0
 
     async def rows(self, select: Select, most: int | None = None) -> Batches:
@@ -188,7 +188,7 @@ class Numbered:
             prepared.text, prepared.oids, select, prepared.declared, None, prepared.parameters,
             plan=plan,
         )  # fmt: skip
-        return await self.ask(inner, self.reads)
+        return await self.ask(inner, self.sight)
 
     async def _computed(self, select: Select, most: int | None) -> AsyncIterator[list[Row]]:
         """Of a query that is settled. OFFSET skips rows whose numbers were taken."""
@@ -268,7 +268,9 @@ async def change(run: Numbered, prepared: Prepared) -> Prepared:
     """
     bound = prepared.bound
     if row_subqueries(bound):
-        run.reads = (await run.session.block.work(run.session.modes())).as_now()
+        await run.session.block.work(run.session.modes())
+        run.sight = Sight(run.session)
+        run.sight.at = 0
         bound = postponed(bound, partial(run.row, bound.ctes))
         bound = numbered.settled_change(bound)
         prepared = replace(prepared, bound=bound, plan=plan_of(bound))

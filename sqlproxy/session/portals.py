@@ -15,6 +15,7 @@ from sqlproxy.answers import CopyFormat, Field, Row
 from sqlproxy.change.presence import Use
 from sqlproxy.errors import LIMIT_EXCEEDED, SqlError
 from sqlproxy.pg.copying_columns import Part
+from sqlproxy.session.sight import Sight
 
 Batches = AsyncIterator[Sequence[Row]]
 
@@ -33,11 +34,16 @@ class Portal:
         guard: Callable[[Awaitable[Any]], Awaitable[Any]],
         copy_out: CopyFormat | None = None,
         use: Use | None = None,
+        sight: Sight | None = None,
     ) -> None:
-        """`use`: of the declarations that it is bound to, until it has started."""
+        """`use`: of the declarations that it is bound to, until it has started. `sight`: what it
+        reads of its transaction, until it has read all.
+        """
         self.wire: Any = None
+        self.ends = False
         self._start, self._tag_of, self._guard = start, tag_of, guard
         self._use = use
+        self._sight = sight
         self._fields = fields
         self._copy_out = copy_out
         self._batches: Batches | None = None
@@ -46,7 +52,11 @@ class Portal:
         self.kept = False  # all that is left is in memory
         self.scrolls = False  # a cursor declared with SCROLL
         self.place = 0  # then: the row it is on, from 1
-        self._count = 0
+        self.binary = False
+        self.depth = 0  # of savepoints when it was made, …
+        self.made_us = 0  # … the time then, since 1970, …
+        self.text = ""  # … and what it was made by
+        self._count = self._told = 0
 
     @property
     def fields(self) -> Sequence[Field] | None:
@@ -85,6 +95,7 @@ class Portal:
             batch = await anext(self._batches, None)
             if batch is None:
                 self._batches = None
+                self._unseen()
                 break
             if not left and len(batch) <= rows_max:
                 return batch
@@ -105,8 +116,9 @@ class Portal:
         raise AssertionError("not a COPY FROM STDIN")
 
     def tag(self) -> str:
-        """The command tag."""
-        return self._tag_of(self._count)
+        """See the protocol."""
+        count, self._told = self._count - self._told, self._count
+        return self._tag_of(count)
 
     async def keep(self) -> None:
         """Read all that is left into memory: the transaction ends, or a cursor goes back and forth.
@@ -133,6 +145,10 @@ class Portal:
         """What `keep` read and nobody fetched."""
         return self._left
 
+    def _unseen(self) -> None:
+        if self._sight is not None:
+            self._sight.end()
+
     def _unused(self) -> None:
         if self._use is not None:
             self._use.end()
@@ -140,6 +156,7 @@ class Portal:
     async def close(self) -> None:
         """Give up the scan; fine twice."""
         self._unused()
+        self._unseen()
         self._ended = True
         self._left = []
         batches, self._batches = self._batches, None
@@ -179,6 +196,7 @@ class CopyIn:
         guard: Callable[[Awaitable[Any]], Awaitable[Any]],
     ) -> None:
         self.wire: Any = None
+        self.ends = False
         self._rows, self._guard = rows, guard
         self._fields, self._form = fields, form
         self._count = 0

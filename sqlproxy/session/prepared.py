@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.limits import SQL_PLAN_CHARS_MAX
@@ -24,6 +24,7 @@ from sqlproxy.front import statements as s
 from sqlproxy.front.syntax import Parsed
 from sqlproxy.privileges import Members, Need
 from sqlproxy.session.names import Declared
+from sqlproxy.session.settings import shown_name
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
@@ -117,15 +118,20 @@ def _prepared(
             text, oids, bound, declared, system.fields, system.parameters, system=system
         )
     return Prepared(
-        text,
-        oids,
-        bound,
-        declared,
-        getattr(bound, "fields", None) or None,
-        getattr(bound, "parameters", ()),
-        plan=plan_of(bound),
-        needs=needs,
-    )
+        text, oids, bound, declared, _fields(bound), getattr(bound, "parameters", ()),
+        plan=plan_of(bound), needs=needs,
+    )  # fmt: skip
+
+
+def _fields(bound: Any) -> Sequence[Field] | None:
+    """What the client is told of its rows. Those of a COPY are no rows of the protocol."""
+    match bound:
+        case s.Copy():
+            return None
+        case s.Show() if bound.name != "all":
+            return (replace(bound.fields[0], name=shown_name(bound.name)),)
+        case _:
+            return getattr(bound, "fields", None) or None
 
 
 def plan_of(bound: Any) -> Plan:

@@ -27,6 +27,7 @@ from sqlproxy.session.names import Declared
 from sqlproxy.session.portals import Batches, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.reserving import each, reserve, supply
+from sqlproxy.session.sight import Sight
 from sqlproxy.session.standing import with_stands
 from txn.client import TxnClient
 from txn.results import ScanPage, Tally
@@ -94,7 +95,7 @@ class Job:
     def deferred(self) -> Deferred | None:
         """A statement that is a transaction by itself ends with its checks."""
         block = self.session.block
-        return block.deferred if block.explicit else None
+        return None if self.session.lone and not block.explicit else block.deferred
 
     async def reserve(self, numbers: Mapping[str, int]) -> bool:
         there = True
@@ -111,10 +112,10 @@ async def query(
     prepared: Prepared,
     values: Sequence[Any],
     touched: Touched,
-    reads: Reads | None = None,
+    sight: Sight | None = None,
 ) -> Batches:
-    """The rows of a SELECT, in batches. `reads`: not what the block reads. Raises SqlError,
-    KvorumError.
+    """The rows of a SELECT, in batches. `sight`: what it reads if others write meanwhile; None: the
+    block as it is. Raises SqlError, KvorumError.
     """
     if changes_in(prepared.bound):
         prepared = await carried_out(session, prepared, _part(session, values, touched))
@@ -123,23 +124,22 @@ async def query(
     select, plan = prepared.bound, prepared.plan
     assert prepared.declared is not None
     if select.numbers and not isinstance(plan, ConstantPlan | ListingPlan):
-        return await numbered.query(_asking(session, prepared, values, touched, reads), select)
+        return await numbered.query(_asking(session, prepared, values, touched, sight), select)
     env, numbers = environment(session, values)
     if isinstance(plan, ConstantPlan | ListingPlan):
         rows = await _constant(session, prepared, plan, env, numbers)
         if env.slept:  # pg_sleep: expressions never wait themselves
             await asyncio.sleep(env.slept)
         return at_once(rows)
-    at = 0 if reads is not None else await _moment(session, select, values)
+    at = await moment_of(session, select, values, sight)
     if isinstance(plan, SelectPlan):
         block = session.block
-        alone = session.lone and not (block.explicit or block.transaction or reads)
+        alone = session.lone and not (block.explicit or block.transaction)
         if plan.point and alone and not at and not select.locking:
             # One read is a snapshot by itself, if no other statement belongs to its transaction.
             found = await plan.point_rows(ReadsAt(session.services.client), env, touched)
             return at_once(found)
-        reads = reads or await reads_of(session, at)
-        batches = plan.batches(reads, env, touched)
+        batches = plan.batches(await reads_of(session, at, sight), env, touched)
         if not plan.sort:
             return batches
         try:
@@ -151,7 +151,7 @@ async def query(
     analytic = session.services.analytic
     if analytic is None:
         raise unsupported("this query: it needs joins, aggregates or a large sort")
-    reads = reads or await reads_of(session, at)
+    reads = await reads_of(session, at, sight)
     return await analytic.query(session, prepared, values, reads, env, touched)
 
 
@@ -160,12 +160,12 @@ def _asking(
     prepared: Prepared,
     values: Sequence[Any],
     touched: Touched,
-    reads: Reads | None = None,
+    sight: Sight | None = None,
 ) -> numbered.Numbered:
-    async def ask(inner: Prepared, reads: Reads | None) -> Batches:
-        return await query(session, inner, values, touched, reads)
+    async def ask(inner: Prepared, sight: Sight | None) -> Batches:
+        return await query(session, inner, values, touched, sight)
 
-    return numbered.Numbered(session, prepared, values, ask, reads=reads)
+    return numbered.Numbered(session, prepared, values, ask, sight=sight)
 
 
 async def _constant(
@@ -208,17 +208,23 @@ async def _resumed(first: Sequence[Row], rest: Any) -> Batches:
         await rest.aclose()
 
 
-async def reads_of(session: SqlSession, at: int) -> Reads:
+async def reads_of(session: SqlSession, at: int, sight: Sight | None = None) -> Reads:
     """The snapshot that a query reads: of the past, or of the block."""
     if at:
         return ReadsAt(session.services.client, at)
     session.block.statements += 1
     session.sole = None  # what was read would not be true of another run
+    if sight is not None:
+        return await sight.view()
     return await session.block.work(session.modes())
 
 
-async def _moment(session: SqlSession, select: s.Select, values: Sequence[Any]) -> int:
+async def moment_of(
+    session: SqlSession, select: s.Select, values: Sequence[Any], sight: Sight | None = None
+) -> int:
     """The timestamp that AS OF SYSTEM TIME or kvorum.as_of says; 0: now."""
+    if sight is not None and sight.at is not None:
+        return sight.at
     told = select.as_of or session.settings.get("kvorum.as_of")
     if not told:
         return session.block.modes.at
@@ -242,7 +248,7 @@ async def change(
     if changes_in(bound):
         part = _part(session, values, touched)
         return await part(await carried_out(session, prepared, part))
-    alone = not block.explicit and block.statements == 0
+    alone = session.lone and not block.explicit and block.statements == 0
 
     async def once() -> Outcome:
         return await _changed(session, prepared, values, touched, alone=alone)

@@ -32,12 +32,12 @@ from kv.base.limits import (
 from sqlproxy.answers import Channel, Done, Notice, Portal, Statement, Status
 from sqlproxy.change.fence import Fence
 from sqlproxy.errors import (
-    IN_FAILED_TRANSACTION,
     QUERY_CANCELED,
     READ_ONLY_TRANSACTION,
     UNSUPPORTED,
     SqlError,
     from_store,
+    in_failed_transaction,
 )
 from sqlproxy.fast.reading import Touched
 from sqlproxy.fast.referring import check_deferred
@@ -51,7 +51,7 @@ from sqlproxy.pgcatalog.contents import Session as CatalogSession
 from sqlproxy.pgcatalog.model import SIGNAL, Needs
 from sqlproxy.session import running, short
 from sqlproxy.session.advising import Advising
-from sqlproxy.session.block import Block, Modes, is_conflict, with_changes
+from sqlproxy.session.block import Block, Modes, is_conflict
 from sqlproxy.session.environment import Told, environment, moment
 from sqlproxy.session.frozen import frozen, thawed
 from sqlproxy.session.names import Declared
@@ -59,13 +59,26 @@ from sqlproxy.session.permits import Permits
 from sqlproxy.session.portals import Portal as CursorPortal
 from sqlproxy.session.prepared import Prepared, newer, plan_of, prepare, remembered
 from sqlproxy.session.services import Services
-from sqlproxy.session.settings import Settings
+from sqlproxy.session.settings import Settings, shown_name
+from sqlproxy.session.told import Statements, cursors
 from txn.terms import Terms
 from txn.transaction import Transaction
 
 PortalOf = Callable[["SqlSession", Prepared, Sequence[Any]], Awaitable[Portal]]
-_OF_TRANSACTION: Final = ("transaction_isolation", "transaction_read_only")
 _EXITS: Final = (s.Commit, s.Rollback, s.RollbackTo)
+_BLIND: Final = frozenset(
+    {
+        *_EXITS, s.Begin, s.Savepoint, s.Release, s.SetTransaction, s.SetVariable, s.Reset, s.Show,
+        s.LockTable, s.SetConstraints, s.Fetch, s.Empty, s.Ignored,
+    }
+)  # fmt: skip
+"""What sees nothing of the database, so that it may come before SET TRANSACTION."""
+_OF_TRANSACTION: Final = {
+    "transaction_isolation": "isolation",
+    "transaction_read_only": "read_only",
+    "transaction_deferrable": "deferrable",
+}
+"""Settings that are modes of the transaction under way."""
 _EXIT_KINDS: Final = frozenset(
     {"TRANS_STMT_COMMIT", "TRANS_STMT_ROLLBACK", "TRANS_STMT_ROLLBACK_TO"}
 )
@@ -103,7 +116,7 @@ class SqlSession:
         self.permits = Permits(self, stranger=stranger)
         self.permits.check_role(self.settings.get("role"))
         self.settings.told("is_superuser", "on" if self.permits.free else "off")
-        self.statements: MutableMapping[str, Statement] = {}
+        self.statements = Statements(self._now_us)
         self.portals: MutableMapping[str, Portal] = {}
         self.channel = Channel(parameters=self.settings.reported())
         fence = Fence(database, services.client.timers, services.catalogs.presence)
@@ -118,6 +131,7 @@ class SqlSession:
         self.outcomes: list[Outcome] = []  # of the transaction: what a refused condition may mean
         self.began_us = services.clock.now_ms() * 1000
         self.transaction_us = 0  # when the transaction began, for now()
+        self.message = ""  # the text of several statements that came together
         self.query = ""  # the statement that runs, or ran last, …
         self._statement_us = 0  # … and when it began: the wall clock …
         self._began_s: float | None = None  # … or the loop's, which costs less to ask
@@ -126,7 +140,7 @@ class SqlSession:
         self._working = False  # a statement was bound, and nothing ended it yet
         self._running: asyncio.Task[Any] | None = None
         self._why: SqlError | None = None  # why the running task is being cancelled
-        self.lone = False  # the statement under way is all of a simple query
+        self.lone = False  # see the protocol
         self._deaf = False  # a commit is under way, which nothing cancels
 
     # -- what the wire asks
@@ -161,6 +175,8 @@ class SqlSession:
     def split(self, text: str) -> list[str]:
         parts = front.split(text)
         self.lone = len(parts) == 1
+        self.block.implicit = len(parts) > 1
+        self.message = text
         return parts
 
     async def parse(self, text: str, oids: Sequence[int]) -> Prepared:
@@ -181,26 +197,58 @@ class SqlSession:
             return
         if parsed.kind == "TransactionStmt" and parsed.body["kind"] in _EXIT_KINDS:
             return
-        raise SqlError(
-            IN_FAILED_TRANSACTION,
-            "current transaction is aborted, commands ignored until end of transaction block",
-        )
+        raise in_failed_transaction()
 
     async def bind(self, statement: Statement, values: Sequence[Any]) -> Portal:
         assert isinstance(statement, Prepared)
         self.query, self.statement_us = statement.text, self.services.clock.now_ms() * 1000
         self._working = True
         self.advising.check()
-        if self.block.status == "E" and not isinstance(statement.bound, (*_EXITS, s.Empty)):
-            raise SqlError(
-                IN_FAILED_TRANSACTION,
-                "current transaction is aborted, commands ignored until end of transaction block",
-            )
+        if self.block.status == "E" and not isinstance(statement.bound, _EXITS):
+            raise in_failed_transaction()
+        if type(statement.bound) not in _BLIND:
+            self.block.queried = True
         current = await self._current(statement)
         if (table := frozen(current.bound)) is not None:
             current = await self._guarded(thawed(self, table, lambda: self._current(statement)))
         self.permits.check(current)
-        return await self._portal_of(self, current, tuple(values))
+        found = await self._portal_of(self, current, tuple(values))
+        if isinstance(found, CursorPortal):
+            self._mark(found, current.text)
+        return found
+
+    def _mark(self, portal: CursorPortal, text: str) -> None:
+        """Say of a portal where it was made, and by what."""
+        portal.text, portal.made_us = text, self._statement_us
+        portal.depth = self.block.depth
+
+    def declare(self, name: str, portal: CursorPortal, text: str, *, hold: bool) -> None:
+        """DECLARE CURSOR, which is in this text."""
+        self._mark(portal, text)
+        self.portals[name] = portal
+        if hold:
+            self.held.add(name)
+            self.held_now.add(name)
+
+    async def drop_cursor(self, name: str) -> None:
+        """CLOSE, and the end of a savepoint that it was declared behind."""
+        portal = self.portals.pop(name)
+        self.held.discard(name)
+        self.held_now.discard(name)
+        await portal.close()
+
+    async def drop_deeper(self) -> None:
+        """Portals that were made behind a savepoint that is gone back to."""
+        depth = self.block.depth
+        for name, portal in list(self.portals.items()):
+            if isinstance(portal, CursorPortal) and portal.depth >= depth:
+                await self.drop_cursor(name)
+
+    def lift_cursors(self) -> None:
+        """A savepoint is released: what was made behind it belongs to the one before."""
+        for portal in self.portals.values():
+            if isinstance(portal, CursorPortal):
+                portal.depth = min(portal.depth, self.block.depth)
 
     async def allowed(self, statement: Prepared) -> Prepared:
         """Another statement than the one that runs, as it is bound now. Raises SqlError."""
@@ -250,7 +298,8 @@ class SqlSession:
             await self._close_portals(self.held)
 
     async def sync(self) -> None:
-        self.lone = False
+        self.lone = self.block.implicit = False
+        self.message = ""
         if self.block.explicit:
             self._rest()
             return
@@ -260,6 +309,8 @@ class SqlSession:
                 await self._hold_or_close()
             if self.block.transaction is not None:
                 await self.commit()
+            else:
+                self.block.rest()
             committed = True
         finally:
             self._told(self.settings.end(committed=committed))
@@ -321,23 +372,45 @@ class SqlSession:
         return found | {name: self.setting(name) for name in _OF_TRANSACTION}
 
     def setting(self, name: str) -> str:
-        """One as SHOW tells it: outside of a block the next transaction's. Raises SqlError."""
-        if name.lower() in _OF_TRANSACTION and not self.block.explicit:
-            name = "default_" + name
-        return self.settings.get(name)
+        """One as SHOW tells it: modes are those of the transaction, or of the next one. Raises
+        SqlError.
+        """
+        of = _OF_TRANSACTION.get(name.lower())
+        if of is None:
+            return self.settings.get(name)
+        value = getattr(self.block.modes if self.block.settled else self.modes(), of)
+        return value if isinstance(value, str) else "on" if value else "off"
+
+    def assign(self, name: str, value: str | None, *, local: bool = False) -> None:
+        """SET; `value` None: its default. Raises SqlError."""
+        key = name.lower()
+        if key == "role" and value is not None:
+            self.permits.check_role(value)
+        of = _OF_TRANSACTION.get(key)
+        if of is not None or key.removeprefix("default_") in _OF_TRANSACTION:
+            self.block.settle(self.modes())  # what is a default now is the next one's
+        if of is None:
+            self.settings.set(name, value, local=local)
+            self.changed(shown_name(name))
+            return
+        told = self.settings.checked(key, value or self.settings.get("default_" + key))
+        said: dict[str, Any] = {of: told if of == "isolation" else told == "on"}
+        self.block.change(s.Begin(**said))
 
     def modes(self) -> Modes:
         """Of a transaction that begins now."""
-        return with_changes(
-            Modes(terms=self._terms()),
-            self.settings.get("default_transaction_isolation"),
-            self.settings.get("default_transaction_read_only") == "on",
+        get = self.settings.get
+        return Modes(
+            get("default_transaction_isolation"),
+            get("default_transaction_read_only") == "on",
+            get("default_transaction_deferrable") == "on",
+            terms=self._terms(),
         )
 
     def check_writable(self, what: str) -> None:
         """Raises SqlError (25006)."""
         block = self.block
-        if block.explicit or block.transaction is not None:
+        if block.settled:
             refused = block.modes.read_only or bool(block.modes.at)
         else:
             refused = self.settings.get("default_transaction_read_only") == "on"
@@ -386,6 +459,9 @@ class SqlSession:
         if name in reported:
             self.channel.parameters[name] = reported[name]
 
+    def _now_us(self) -> int:
+        return self.services.clock.now_ms() * 1000
+
     def clock_time(self) -> datetime:
         """Now, each time it is asked."""
         return moment(self.services.clock.now_ms() * 1000)
@@ -425,11 +501,7 @@ class SqlSession:
                     await services.roster.signal(self, process, terminate=change.local)
                     await asyncio.sleep(0)  # if it was this session its statement ends here
                 continue
-            role = change.name.lower() == "role"  # names of settings come in any case
-            if role and change.value is not None:
-                self.permits.check_role(change.value)
-            self.settings.set(change.name, change.value, local=change.local)
-            self.changed(change.name)
+            self.assign(change.name, change.value, local=change.local)
         return answer.rows
 
     async def _told_of_sessions(self, needs: Needs, cluster: Cluster) -> dict[str, Any]:
@@ -444,6 +516,14 @@ class SqlSession:
             found["txid"] = self.block.transaction.start_ts
         if "pids" in needs.facts or "pg_stat_activity" in " ".join(needs.feeds):
             found["activity"] = await self.services.roster.rows(self, cluster)
+        found["own"] = {
+            name: list(rows)
+            for name, rows in (
+                ("pg_prepared_statements", self.statements.rows()),
+                ("pg_cursors", cursors(self)),
+            )
+            if f"kv_{name}" in needs.feeds
+        }
         return found
 
     async def fill(self, table: str, columns: Sequence[str], select: s.Select) -> int:
@@ -555,6 +635,7 @@ class SqlSession:
             await self.block.work(modes)
             before = sole.outcome
             outcome = await sole.again()
+            await self.check_constraints(every=True)
             if (outcome.count, outcome.rows) != (before.count, before.rows):
                 await self.block.roll_back()
                 raise SqlError(

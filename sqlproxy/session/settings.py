@@ -234,7 +234,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("default_table_access_method", "heap", _only("heap"), "Decides nothing here."),
         Setting("default_tablespace", "", _only(""), "There are no tablespaces."),
         Setting("default_text_search_config", "pg_catalog.simple", _any, "Decides nothing here."),
-        Setting("default_transaction_deferrable", "off", boolean, "Decides nothing here."),
+        Setting("default_transaction_deferrable", "off", boolean, "Of new transactions."),
         Setting(
             "default_transaction_isolation", "repeatable read", _isolation,
             "serializable or repeatable read; lower levels behave as the latter.",
@@ -268,7 +268,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("statement_timeout", "0", _duration, "0: no limit but the store's."),
         Setting("synchronize_seqscans", "on", boolean, "Decides nothing here."),
         Setting("TimeZone", "UTC", _time_zone, "Of timestamps with time zone.", reported=True),
-        Setting("transaction_deferrable", "off", boolean, "Decides nothing here."),
+        Setting("transaction_deferrable", "off", boolean, "Of this transaction; no one waits."),
         Setting("transaction_isolation", "repeatable read", _isolation, "Of this transaction."),
         Setting("transaction_read_only", "off", boolean, "Of this transaction."),
         Setting("xmloption", "content", _any, "There is no XML."),
@@ -294,7 +294,7 @@ class Settings:
         self._defaults = {key: one.default for key, one in SETTINGS.items()}
         for name, value in given.items():
             key = name.lower()
-            self._defaults[key] = self._checked(key, value)
+            self._defaults[key] = self.checked(key, value)
         self._values = dict(self._defaults)
         self._plain: bool | None = None
         self.changes = 0  # how often any of them changed, for who remembers what it made of them
@@ -304,7 +304,8 @@ class Settings:
         self._local: dict[str, str | None] = {}  # what SET LOCAL stands in front of
 
     @staticmethod
-    def _checked(key: str, value: str) -> str:
+    def checked(key: str, value: str) -> str:
+        """The value as it is kept. Raises SqlError."""
         setting = SETTINGS.get(key)
         if setting is not None:
             return setting.check(setting.name, value)
@@ -344,7 +345,7 @@ class Settings:
             if setting is not None and setting.check is _fixed and key != "session_authorization":
                 _fixed(setting.name, "")  # SET SESSION AUTHORIZATION DEFAULT says what is so
         else:
-            found = self._checked(key, value)
+            found = self.checked(key, value)
         known = self._values.get(key)
         if local:
             self._local.setdefault(key, known)

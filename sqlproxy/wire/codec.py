@@ -4,12 +4,14 @@
     every other      u8 kind, i32 length (with itself, without kind), body
 
 A peer's bytes are garbage until they are understood: a kind that is none, a length below 4 or
-beyond what the kind may have raise ProtocolError, and the connection ends. A statement or a row of
+beyond what the kind may have raise ProtocolError, and the connection ends. A body that is not what
+its kind has is an error of this message only (08P01). A statement or a row of
 a COPY that is merely larger than SQL_MESSAGE_BYTES_MAX is skipped as it comes and given out as
 `Skipped`, so that its client gets an ordinary error.
 
 Source: https://www.postgresql.org/docs/18/protocol-message-formats.html
-Deliberately missing: protocol 2, function calls by OID (kind F), replication, GSSAPI.
+Deliberately missing: protocol 2, function calls by OID (kind F is read and refused), replication,
+GSSAPI.
 """
 
 from __future__ import annotations
@@ -70,6 +72,11 @@ class ProtocolError(Fatal):
         super().__init__(sqlstate, message)
 
 
+def malformed(what: str) -> SqlError:
+    """The body of a message, whose end is where it should be."""
+    return SqlError(PROTOCOL_VIOLATION, what)
+
+
 # -- in
 
 
@@ -93,7 +100,8 @@ class Cycle(NamedTuple):
 
 
 _named: Final = tuple.__new__  # the constructor of a named tuple is Python's, this one is C's
-_EXECUTED: Final = b"E\x00\x00\x00\x09\x00\x00\x00\x00\x00S\x00\x00\x00\x04"
+_SYNC: Final = b"S\x00\x00\x00\x04"
+_EXECUTED: Final = b"E\x00\x00\x00\x09\x00\x00\x00\x00\x00" + _SYNC
 _DESCRIBED: Final = b"D\x00\x00\x00\x06P\x00" + _EXECUTED
 _CYCLE_BYTES_MIN: Final = 5 + 8 + len(_EXECUTED)
 
@@ -143,6 +151,11 @@ class Decoder:
                 self._at = end
                 return kind, data[at + 5 : end]
         return self._pull_slowly()
+
+    @property
+    def ends(self) -> bool:
+        """Whether a Sync is next."""
+        return self._data.startswith(_SYNC, self._at)
 
     def cycle(self) -> Cycle | None:
         """What is here, if that is one Bind of the unnamed portal, its Execute and Sync, perhaps a
@@ -300,42 +313,72 @@ def read_text(raw: bytes) -> str:
 
 
 def read_query(body: bytes) -> str:
-    """Also of CopyFail. Raises ProtocolError, SqlError."""
-    if body.find(0) != len(body) - 1:
-        raise ProtocolError("invalid string in message")
+    """Also of CopyFail. Raises SqlError."""
+    end = body.find(0)
+    if end < 0:
+        raise malformed("invalid string in message")
+    if end != len(body) - 1:
+        raise malformed("invalid message format")
     return read_text(body[:-1])
 
 
+def read_nothing(body: bytes) -> None:
+    """Of Sync and Flush. Raises SqlError."""
+    if body:
+        raise malformed("invalid message format")
+
+
+def read_function_call(body: bytes) -> int:
+    """The function's OID. Raises SqlError."""
+    try:
+        formats = int.from_bytes(body[4:6])
+        at = 6 + 2 * formats
+        count = int.from_bytes(body[at : at + 2])
+        at += 2
+        for _ in range(count):
+            (size,) = unpack_i4(body, at)
+            if size < -1:
+                raise ValueError
+            at += 4 + max(0, size)
+    except (ValueError, struct.error):
+        raise malformed("invalid argument in function call message") from None
+    if at + 2 != len(body):
+        raise malformed("invalid message format of type 'F'")
+    return int.from_bytes(body[:4])
+
+
 def read_parse(body: bytes) -> tuple[str, str, tuple[int, ...]]:
-    """Name, text, OIDs of parameters. Raises ProtocolError, SqlError."""
+    """Name, text, OIDs of parameters. Raises SqlError."""
     try:
         first = body.index(0)
         second = body.index(0, first + 1)
         count = int.from_bytes(body[second + 1 : second + 3])
         oids = struct.unpack_from(f">{count}I", body, second + 3)
     except (ValueError, struct.error):
-        raise ProtocolError("invalid message format of type 'P'") from None
+        raise malformed("invalid message format of type 'P'") from None
     if second + 3 + 4 * count != len(body):
-        raise ProtocolError("invalid message format of type 'P'")
+        raise malformed("invalid message format of type 'P'")
     return read_text(body[:first]), read_text(body[first + 1 : second]), oids
 
 
 def read_target(body: bytes) -> tuple[bool, str]:
-    """Of Describe and Close: whether a statement is meant (else a portal), and its name."""
+    """Of Describe and Close: whether a statement is meant (else a portal), and its name. Raises
+    SqlError.
+    """
     if body == b"P\x00":
         return False, ""
     if body[:1] not in (b"S", b"P") or body.find(0, 1) != len(body) - 1:
-        raise ProtocolError("invalid message format: a statement's or a portal's name is missing")
+        raise malformed("invalid message format: a statement's or a portal's name is missing")
     return body[0] == 83, read_text(body[1:-1])
 
 
 def read_execute(body: bytes) -> tuple[str, int]:
-    """The portal's name and how many rows are wanted, 0 = all."""
+    """The portal's name and how many rows are wanted, 0 = all. Raises SqlError."""
     if body == b"\x00\x00\x00\x00\x00":
         return "", 0
     end = body.find(0)
     if end < 0 or len(body) != end + 5:
-        raise ProtocolError("invalid message format of type 'E'")
+        raise malformed("invalid message format of type 'E'")
     return read_text(body[:end]), max(0, _I4.unpack_from(body, end + 1)[0])
 
 
@@ -352,7 +395,7 @@ class Bind(NamedTuple):
 
 
 def read_bind(body: bytes, unpack: Callable[[bytes, int], tuple[int]] = unpack_i4) -> Bind:
-    """Raises ProtocolError."""
+    """Raises SqlError."""
     try:
         first = body.index(0)
         second = body.index(0, first + 1)
@@ -376,7 +419,7 @@ def read_bind(body: bytes, unpack: Callable[[bytes, int], tuple[int]] = unpack_i
         if len(results) != 2 + 2 * (results[0] << 8 | results[1]):
             raise ValueError
     except (ValueError, IndexError, struct.error):
-        raise ProtocolError("invalid message format of type 'B'") from None
+        raise malformed("invalid message format of type 'B'") from None
     portal = read_text(body[:first]) if first else ""
     return _named(Bind, (portal, read_text(body[first + 1 : second]), formats, values, results))
 

@@ -49,12 +49,13 @@ class Compiled:
 class Bound:
     """What the wire keeps of a portal: formats of its results, and what they compile to."""
 
-    __slots__ = ("compiled", "output", "results")
+    __slots__ = ("compiled", "output", "ran", "results")
 
     def __init__(self, compiled: Compiled | None, results: bytes) -> None:
         self.compiled = compiled
         self.results = results
         self.output: Output | None = None
+        self.ran = False  # one without rows runs once
 
 
 def output_of(

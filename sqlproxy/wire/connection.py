@@ -85,6 +85,7 @@ class Connection(asyncio.Protocol):
         "_deaf",
         "_decoder",
         "_ending",
+        "_flushing",
         "_host",
         "_paused",
         "_reserved",
@@ -116,6 +117,7 @@ class Connection(asyncio.Protocol):
         self._paused = False  # the client is not read
         self._deaf = False  # it has had our last words
         self._reserved = 0
+        self._flushing = False  # what is in `out` is written as soon as the loop has its turn
         self._short = 0  # bytes of a cycle that is under way without a task
         self._ending: Fatal | None = None
 
@@ -208,6 +210,10 @@ class Connection(asyncio.Protocol):
     def unread(self) -> bool:
         return self._decoder.buffered > 0
 
+    @property
+    def synced(self) -> bool:
+        return self._decoder.ends
+
     def pull(self) -> tuple[int, bytes | Skipped] | None:
         return self._decoder.pull()
 
@@ -226,6 +232,16 @@ class Connection(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.write(bytes(self.out))
             self.out.clear()
+
+    def ready(self) -> None:
+        """See `Door`. What is worked on without a wait goes out with it, in one piece."""
+        if not self._flushing and self._decoder.buffered:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush_ready)
+
+    def _flush_ready(self) -> None:
+        self._flushing = False
+        self.flush()
 
     async def drain(self) -> None:
         if self._transport is None:
@@ -316,6 +332,7 @@ class Connection(asyncio.Protocol):
                     self._host.watch(self, patience)
                 return
             self.out += reply
+            self.ready()
         self._begin(self._work())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:

@@ -4,14 +4,19 @@
     P B D E C         parse, bind, describe, execute, close; after an error: nothing until S
     S                 sync; ReadyForQuery
     H                 what is there is written
+    F                 an error, sync, ReadyForQuery: functions are called by SELECT
+    d c f             of a COPY that failed: ignored
 
 CommandComplete of the last statement before a Sync waits for the commit: a client that was told
 `INSERT 0 1` was told so of rows that are there. (PostgreSQL sends it first in the extended
 protocol, and an error of the commit behind it.)
 
-Whatever a statement raises ends that statement only. What a client does wrong in the protocol
-(ProtocolError) ends the connection. An error that is our own bug is XX000 to the client and a line
-in the log, which has no text of users.
+A message that ends with ReadyForQuery is written before anything that comes behind it is waited
+for, also when more messages are here.
+
+Whatever a statement raises ends that statement only. A client whose messages cannot be told from
+each other (ProtocolError) loses the connection. An error that is our own bug is XX000 to the client
+and a line in the log, which has no text of users.
 """
 
 from __future__ import annotations
@@ -40,6 +45,7 @@ from sqlproxy.errors import (
     UNDEFINED_CURSOR,
     UNDEFINED_PREPARED,
     SqlError,
+    in_failed_transaction,
     unsupported,
 )
 from sqlproxy.pg import zones
@@ -53,6 +59,7 @@ from sqlproxy.wire.rows import Read, parameter_reader
 log = logging.getLogger(__name__)
 
 _ALL_TEXT: Final = b"\x00\x00"  # of Bind: no format codes
+_OF_COPY: Final = (codec.COPY_DATA, codec.COPY_DONE, codec.COPY_FAIL)
 
 
 class Gone(Exception):
@@ -66,6 +73,11 @@ class Door(Protocol):
 
     out: bytearray
 
+    @property
+    def synced(self) -> bool:
+        """Whether the next message is here, and a Sync."""
+        ...
+
     def pull(self) -> tuple[int, bytes | Skipped] | None:
         """The next message if it is here."""
         ...
@@ -75,6 +87,10 @@ class Door(Protocol):
         ...
 
     def flush(self) -> None: ...
+
+    def ready(self) -> None:
+        """What is in `out` now is a whole answer: it is written before anything waits."""
+        ...
 
     async def drain(self) -> None:
         """Flush, and wait until the client has taken enough of it. Raises Gone."""
@@ -135,26 +151,19 @@ class Conversation:
         while not self.ended and (message := pull()) is not None:
             kind, body = message
             if kind == codec.SYNC:
-                await self._sync()
-            elif kind == codec.QUERY:
-                await self._query(body)
+                await self._sync(_whole(body, ""))
             elif kind == codec.TERMINATE:
                 self.ended = True
-            elif self._skipping or kind in (codec.COPY_DATA, codec.COPY_DONE, codec.COPY_FAIL):
+            elif kind == codec.PASSWORD:
+                raise ProtocolError(f"invalid frontend message type {kind}")
+            elif self._skipping or kind in _OF_COPY:
                 continue  # of a COPY that failed; the client could not know
+            elif kind == codec.QUERY:
+                await self._query(body)
+            elif kind == codec.FUNCTION_CALL:
+                await self._function_call(body)
             else:
-                try:
-                    if kind == codec.BIND:
-                        await self._bind(_whole(body, "the values of the statement"))
-                    elif kind == codec.EXECUTE:
-                        await self._execute(_whole(body, ""))
-                    else:
-                        await self._extended(kind, body)
-                except (Fatal, Gone):
-                    raise
-                except Exception as error:  # noqa: BLE001 - the boundary: see the module
-                    await self._fail(error)
-                    self._skipping = True
+                await self._extended(kind, body)
             if len(self._door.out) > SQL_OUTPUT_BYTES:
                 await self._door.drain()
 
@@ -280,8 +289,10 @@ class Conversation:
             self._door.out += self._held
             self._held = b""
 
-    async def _sync(self) -> None:
+    async def _sync(self, body: bytes = b"") -> None:
         self._skipping = False
+        if body:
+            await self._fail(codec.malformed("invalid message format"))
         held, self._held = self._held, b""
         session = self._session
         try:
@@ -294,11 +305,11 @@ class Conversation:
         out = self._door.out
         out += held
         out += codec.READY[session.status]
+        self._door.ready()
 
     # -- simple queries
 
     async def _query(self, body: bytes | Skipped) -> None:
-        self._skipping = False
         self._release()
         offset = 0
         last = b""
@@ -353,22 +364,42 @@ class Conversation:
         if portal is not None:
             await portal.close()
 
+    async def _function_call(self, body: bytes | Skipped) -> None:
+        """It has an answer as a query has, and none of them is called so."""
+        self._release()
+        try:
+            codec.read_function_call(_whole(body, "the arguments of the function"))
+            if self._session.status == "E":
+                raise in_failed_transaction()
+            raise unsupported("the function call protocol", hint="Use SELECT.")
+        except SqlError as error:
+            await self._fail(error)
+        await self._sync()
+
     # -- the extended protocol
 
     async def _extended(self, kind: int, body: bytes | Skipped) -> None:
-        if kind == codec.DESCRIBE:
-            self._describe(_whole(body, ""))
-        elif kind == codec.PARSE:
-            await self._parse(_whole(body, "the statement"))
-        elif kind == codec.CLOSE:
-            await self._close(_whole(body, ""))
-        elif kind == codec.FLUSH:
-            self._release()
-            self._door.flush()
-        elif kind == codec.FUNCTION_CALL:
-            raise unsupported("the function call protocol", hint="Use SELECT.")
-        else:
-            raise ProtocolError(f"unexpected message type {chr(kind)!r}")
+        try:
+            if kind == codec.BIND:
+                await self._bind(_whole(body, "the values of the statement"))
+            elif kind == codec.EXECUTE:
+                await self._execute(_whole(body, ""))
+            elif kind == codec.DESCRIBE:
+                self._describe(_whole(body, ""))
+            elif kind == codec.PARSE:
+                await self._parse(_whole(body, "the statement"))
+            elif kind == codec.CLOSE:
+                await self._close(_whole(body, ""))
+            else:
+                assert kind == codec.FLUSH, "no other kind comes here"
+                codec.read_nothing(_whole(body, ""))
+                self._release()
+                self._door.flush()
+        except (Fatal, Gone):
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary: see the module
+            await self._fail(error)
+            self._skipping = True
 
     async def _parse(self, body: bytes) -> None:
         self._release()
@@ -465,8 +496,10 @@ class Conversation:
             statement = self._session.statements.get(name)
             if statement is None:
                 raise _no_statement(name)
-            out += codec.parameter_description(statement.parameters)
             fields = statement.fields
+            if fields is not None:
+                self._check_alive()
+            out += codec.parameter_description(statement.parameters)
             out += (
                 codec.NO_DATA
                 if fields is None
@@ -478,7 +511,13 @@ class Conversation:
         if fields is None or portal.copy_in is not None or portal.copy_out is not None:
             out += codec.NO_DATA
         else:
+            self._check_alive()
             out += self._portal_output(portal, fields).description
+
+    def _check_alive(self) -> None:
+        """Raises SqlError (25P02)."""
+        if self._session.status == "E":
+            raise in_failed_transaction()
 
     def _portal(self, name: str) -> Portal:
         portal = self._session.portals.get(name)
@@ -501,16 +540,24 @@ class Conversation:
             self._release()
         name, rows_max = codec.read_execute(body)
         portal = self._portal(name)
-        if portal.copy_in is not None or portal.copy_out is not None:
-            self._held = await self._copy(portal)
-            return
+        if not portal.ends:
+            self._check_alive()
         fields = portal.fields
+        if fields is None or portal.copy_in is not None or portal.copy_out is not None:
+            if portal.wire.ran:
+                raise SqlError("55000", f'portal "{name}" cannot be run')
+            portal.wire.ran = True
+        if portal.copy_in is not None or portal.copy_out is not None:
+            self._held = await self._copy(portal)  # more may come between its rows and a Sync
+            return
+        self._session.lone = self._door.synced
         if fields is None:
             await portal.fetch(SQL_FETCH_ROWS)
         else:
             output = self._portal_output(portal, fields)
             if not await self._rows(portal, output, rows_max):
                 self.tell()
+                portal.tag()  # the next one counts what comes now
                 self._door.out += codec.PORTAL_SUSPENDED
                 return
         channel = self._session.channel

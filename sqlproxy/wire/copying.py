@@ -75,7 +75,11 @@ class CopyIn:
                 reason = "" if isinstance(body, Skipped) else codec.read_query(body)
                 raise SqlError(QUERY_CANCELED, f"COPY from stdin failed: {reason}")
             elif kind not in (codec.FLUSH, codec.SYNC):
-                raise ProtocolError(f"unexpected message type 0x{kind:02X} during COPY from stdin")
+                wrong = f"unexpected message type 0x{kind:02X} during COPY from stdin"
+                self._door.out += codec.error_response(codec.malformed(wrong))
+                raise ProtocolError(
+                    "terminating connection because protocol synchronization was lost"
+                )
         await self._hand_on()
         if rows := self._reader.finish():
             await self._portal.take(rows)

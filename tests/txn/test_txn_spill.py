@@ -61,19 +61,19 @@ def perform(buffer: WriteBuffer, steps: list[tuple[str, bytes, bytes]]) -> list[
 
 @settings(max_examples=40, deadline=None)
 @given(writes, writes, st.booleans())
-def test_frozen_buffer_has_what_was_there(
+def test_lent_buffer_has_what_was_there(
     before: list[tuple[str, bytes, bytes]], after: list[tuple[str, bytes, bytes]], spills: bool
 ) -> None:
     """A subquery of a statement would see the rows that the statement has written by then."""
     buffer = spilling() if spills else WriteBuffer()
     perform(buffer, before)
     there = list(buffer.written_between(b"", b""))
-    frozen = buffer.frozen()
+    lent = buffer.lend()
     perform(buffer, after)
-    assert list(frozen.written_between(b"", b"")) == there
-    assert [frozen.written(op.key) for op in there] == there
+    assert list(lent.written_between(b"", b"")) == there
+    assert [lent.written(op.key) for op in there] == there
     others = {key for _, key, _ in after} - {op.key for op in there}
-    assert all(frozen.written(key) is None for key in others)
+    assert all(lent.written(key) is None for key in others)
 
 
 @settings(max_examples=60, deadline=None)

@@ -73,6 +73,7 @@ class FakePortal:
         self.copy_in = of.copy if of.kind == "copy_in" else None
         self.copy_out = of.copy if of.kind == "copy_out" else None
         self.wire: Any = None
+        self.ends = of.kind in ("commit", "rollback")
         self._at = 0
         self._taken: list[Row] = []
         self._inner: FakePortal | None = None
@@ -153,6 +154,7 @@ class FakeSession:
         self.statements: dict[str, Any] = {}
         self.portals: dict[str, Any] = {}
         self.idle_ms_max = 0
+        self.lone = False
         self._pending: list[str] = []
         self._wait: asyncio.Future[None] | None = None
 

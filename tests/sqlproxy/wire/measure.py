@@ -42,6 +42,7 @@ class Statement:
 class Portal:
     __slots__ = ("done", "fields", "wire")
     copy_in = copy_out = None
+    ends = False
 
     def __init__(self) -> None:
         self.fields = FIELDS
@@ -64,6 +65,7 @@ class Portal:
 class Session:
     status: Any = "I"
     idle_ms_max = 0
+    lone = False
     syncs = 0
 
     def __init__(self) -> None:

@@ -116,10 +116,12 @@ async def eventually(condition: Callable[[], bool]) -> None:
         hello(options="-z"),
         struct.pack(">II", 8, 80877103) * 4,
         hello() + b"\x00\x00\x00\x00\x01",
-        hello() + message(b"B", b"\x00\x00\xff\xff"),
-        hello() + message(b"Q", b"select 1"),
-        hello() + message(b"E", b"\x00"),
+        hello() + message(b"z", b"select 1"),
+        hello() + message(b"R", b"\x00"),
+        hello() + b"Q\xff\xff\xff\xff" + b"select 1",
+        hello() + b"S\x00\x00\x00\x03" + b"select 1",
         hello() + message(b"p", b"password"),
+        hello() + message(b"P", b"\0fail") + message(b"p", b"password"),
     ],
 )
 async def test_garbage_is_told_and_hung_up_on(served: Served, data: bytes) -> None:
@@ -427,7 +429,11 @@ async def test_portals_give_rows_in_the_pieces_that_are_asked_for(served: Served
         (message(b"E", b"nosuch\0\0\0\0\0"), b"34000"),
         (message(b"P", b"\0select $1\0\0\0") + message(b"B", b"\0\0\0\0\0\0\0\0"), b"08P01"),
         (message(b"P", b"\0select 1\0\0\0") + message(b"B", b"\0\0\0\0\0\0\0\x01\0\x05"), b"22023"),
-        (message(b"F", b"\0\0\0\0"), b"0A000"),
+        (message(b"F", b"\0\0\0\1\0\0\0\0\0\0"), b"0A000"),
+        (message(b"F", b"\0\0\0\0"), b"08P01"),
+        (message(b"B", b"\x00\x00\xff\xff"), b"08P01"),
+        (message(b"Q", b"select 1"), b"08P01"),
+        (message(b"E", b"\x00"), b"08P01"),
         (message(b"P", b"\0\xff\xff\0\0\0"), b"22021"),
     ],
 )
