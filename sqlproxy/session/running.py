@@ -248,7 +248,8 @@ async def change(
     if changes_in(bound):
         part = _part(session, values, touched)
         return await part(await carried_out(session, prepared, part))
-    alone = session.lone and not block.explicit and block.statements == 0
+    first = not block.explicit and block.statements == 0
+    alone = first and session.lone  # what is only refused at its commit nobody has seen
 
     async def once() -> Outcome:
         return await _changed(session, prepared, values, touched, alone=alone)
@@ -256,7 +257,7 @@ async def change(
     outcome = await once()
     session.outcomes.append(outcome)
     block.wrote = True
-    if alone:
+    if first:
         session.set_sole(once, outcome)
     else:
         session.sole = None

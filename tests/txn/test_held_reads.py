@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from tempfile import TemporaryFile
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kv.base.errors import TooLarge
+from kv.base.errors import TooLarge, WriteConflict
 from kv.base.ops import put
 from tests.support.simloop import SimLoop, run
 from tests.txn.test_serializable import both, failed, in_world
 from tests.txn.world import FarWorld, RealWorld, World, k
 from txn.buffer import WriteBuffer
 from txn.client import TxnClient
+from txn.readset import ReadSet
 
 MAKE = pytest.mark.parametrize("make", [RealWorld, FarWorld], ids=["real", "far oracle"])
 PLACES = pytest.mark.parametrize(
@@ -93,3 +97,60 @@ def test_kept_in_memory_it_takes_as_much_as_memory_may_hold(
     with pytest.raises(TooLarge):
         buffer.add(put(k("3"), b""))
     buffer.close()
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_what_a_savepoint_held_goes_with_it(back: bool) -> None:
+    """A row that was locked in a savepoint and let go failed the commit of the rest."""
+
+    async def main(loop: SimLoop) -> None:
+        world = RealWorld(loop)
+        await world.start()
+        client = world.client()
+        await client.write([put(k("a"), b"1"), put(k("b"), b"1"), put(k("c"), b"1")])
+        t = await client.begin()
+        first = t.mark()
+        t.hold_key(k("a"))
+        t.hold_range(k("b0"), k("b5"))
+        second = t.mark()
+        t.hold_range(k("b5"), k("b9"))
+        t.hold_key(k("c"))
+        if back:
+            t.undo_to(second)
+            assert t._holds is not None
+            assert len(t._holds) == 2
+            t.undo_to(first)
+        await client.write([put(k("a"), b"2"), put(k("b6"), b"2"), put(k("c"), b"2")])
+        t.put(k("z"), b"1")
+        outcome = (await asyncio.gather(t.commit(), return_exceptions=True))[0]
+        assert isinstance(outcome, WriteConflict) != back
+        await client.close()
+        world.close()
+
+    run(main, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), max_size=30), st.data())
+def test_a_read_set_goes_back_to_its_mark(
+    reads: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Pages that made a range longer behind the mark were kept, or others forgotten."""
+
+    def add(to: ReadSet, one: tuple[int, int]) -> None:
+        low = b"tab.%02d" % one[0]
+        if one[1]:
+            to.add_range(low, b"tab.%02d" % (one[0] + one[1]))
+        else:
+            to.add_key(low)
+
+    at = data.draw(st.integers(0, len(reads)))
+    held, expected = ReadSet(), ReadSet()
+    for one in reads[:at]:
+        add(held, one)
+        add(expected, one)
+    mark = held.mark()
+    for one in reads[at:]:
+        add(held, one)
+    held.undo_to(mark)
+    assert held.ops() == expected.ops()
+    assert (len(held), held._bytes) == (len(expected), expected._bytes)

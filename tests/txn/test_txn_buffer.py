@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from tempfile import TemporaryFile
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -256,3 +257,53 @@ def test_savepoint_takes_back_all_that_came_behind_it(
         buffer.undo_to(mark)
         assert (list(buffer.stream()), len(buffer), buffer.size_bytes) == expected
     buffer.close()
+
+
+@given(
+    st.lists(st.one_of(_OPS, st.sampled_from(["lend", "give back", "mark", "undo"])), max_size=30),
+    st.integers(20, 2_000),
+)
+def test_what_is_lent_stays_as_it_was(steps: list[Any], spill_bytes: int) -> None:
+    """A cursor would see what its transaction wrote, or took back, behind its DECLARE."""
+    buffer = WriteBuffer(open_file=TemporaryFile, spill_bytes=spill_bytes)
+    lent: list[tuple[WriteBuffer, Any]] = []
+    mark: int | None = None
+
+    def seen(one: WriteBuffer) -> Any:
+        page = one.overlay(ScanPage([], None, 0), b"", b"", reverse=False, limit=1_000)
+        keys = [key for key, _, _ in page.items]
+        return page.items, [one.written(key) for key in keys], bool(one)
+
+    for step in steps:
+        if step == "lend":
+            lent.append((buffer.lend(), seen(buffer)))
+        elif step == "give back":
+            if lent:
+                buffer.give_back(lent.pop(0)[0])
+        elif step == "mark":
+            mark = buffer.mark()
+        elif step == "undo":
+            if mark is not None:
+                buffer.undo_to(mark)
+        else:
+            with suppress(ConditionFailed):
+                buffer.add(step)
+        for one, expected in lent:
+            assert seen(one) == expected
+    buffer.close()
+
+
+def test_what_is_not_lent_any_more_is_not_copied() -> None:
+    """A transaction that reads and writes in turn would copy all its writes for each row."""
+    buffer = WriteBuffer()
+    buffer.add(put(b"tab.a", b"1"))
+    ops = buffer._ops
+    buffer.give_back(buffer.lend())
+    buffer.add(put(b"tab.b", b"1"))
+    assert buffer._ops is ops
+    buffer.lend()
+    buffer.add(put(b"tab.c", b"1"))
+    copied = buffer._ops
+    assert copied is not ops
+    buffer.add(put(b"tab.d", b"1"))
+    assert buffer._ops is copied
