@@ -22,7 +22,7 @@ a message is written there.
 from __future__ import annotations
 
 import json
-import random  # noqa: TID251 - seeded: the same cases each time
+import random
 import socket
 import struct
 import sys
