@@ -11,9 +11,11 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
+from sqlproxy import ducktext as d
 from sqlproxy.analytic import forms, statistics
 from sqlproxy.analytic.expressions import INTS, Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, decimal_of, held
+from sqlproxy.ducktext import Text
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
 from sqlproxy.front.casting import as_json
@@ -109,25 +111,25 @@ class Calls:
         args = [self._sql.sql(arg) for arg in expr.args]
         kind = held(expr.oid)
         if name in _NUMBERED:
-            return Sql(f"{_NUMBERED[name]}(){over}", expr.oid, kind)
+            return Sql(d.primary(f"{_NUMBERED[name]}(){over}"), expr.oid, kind)
         if name == "ntile":
-            return Sql(f"CAST(ntile({args[0].text}){over} AS {kind})", expr.oid, kind)
+            return Sql(d.cast(f"ntile({args[0].text}){over}", kind), expr.oid, kind)
         if name in _VALUED:
-            return Sql(f"{name}({args[0].text}){over}", expr.oid, args[0].held)
+            return Sql(d.primary(f"{name}({args[0].text}){over}"), expr.oid, args[0].held)
         if name == "nth_value":
             place = expr.args[1]
             known = self._sql.constant(place) if self._sql.is_constant(place) else None
             if known is not None and known < 1:
                 raise SqlError("22016", "argument of nth_value must be greater than zero")
             listed = ", ".join(arg.text for arg in args)
-            return Sql(f"nth_value({listed}){over}", expr.oid, args[0].held)
+            return Sql(d.primary(f"nth_value({listed}){over}"), expr.oid, args[0].held)
         if name in _SHIFTED:
             if len(args) == 3:
                 first, _, last = args
                 first, last = self._sql.alike([first, last])
                 args = [first, args[1], last]
             listed = ", ".join(arg.text for arg in args)
-            return Sql(f"{name}({listed}){over}", expr.oid, args[0].held)
+            return Sql(d.primary(f"{name}({listed}){over}"), expr.oid, args[0].held)
         raise unsupported(f"the window function {name}")
 
     # -- aggregates
@@ -139,7 +141,7 @@ class Calls:
         where = "" if expr.filter is None else f" FILTER (WHERE {self._sql.text(expr.filter)})"
         behind = where + over
         if expr.star:
-            return Sql(f"count(*){behind}", r.INT8, "BIGINT")
+            return Sql(d.primary(f"count(*){behind}"), r.INT8, "BIGINT")
         args = [self._sql.sql(arg) for arg in expr.args]
         if name in ("min", "max"):
             distinct = False  # the same
@@ -174,10 +176,8 @@ class Calls:
                 return Sql(*_null(expr.oid))
             fn, key = statistics.percentile(name, fraction), (name, fraction)
         sorted_by = f"{self._sql.key(value)} {direction(order)}"
-        listed = Sql(
-            f"list({value.text} ORDER BY {sorted_by}){where}",
-            r.array_of(value.oid), value.held + "[]",
-        )  # fmt: skip
+        text = d.primary(f"list({value.text} ORDER BY {sorted_by}){where}")
+        listed = Sql(text, r.array_of(value.oid), value.held + "[]")
         return self._sql.function(
             key, lambda values: _kept(values, fn), [listed], expr.oid, value.held
         )
@@ -200,8 +200,8 @@ class _Made:
         self.exprs: Sequence[Expr] = ()  # the arguments, as they were bound
         self.rows = False  # the value is a whole row as JSON
 
-    def call(self, name: str, *texts: str) -> str:
-        return f"{name}({self.word}{', '.join(texts)}{self.order}){self.behind}"
+    def call(self, name: str, *texts: str) -> Text:
+        return d.primary(f"{name}({self.word}{', '.join(texts)}{self.order}){self.behind}")
 
     @property
     def value(self) -> Sql:
@@ -246,7 +246,7 @@ def _kept(values: list[Any], fn: Callable[[list[Any]], Any]) -> Any:
     return fn(kept) if kept else None
 
 
-def _null(oid: int) -> tuple[str, int, str]:
+def _null(oid: int) -> tuple[Text, int, str]:
     text, kind = forms.literal(None, oid)
     return text, oid, kind
 
@@ -259,15 +259,15 @@ def _sum(made: _Made) -> Sql:
     value = made.value
     kind = value.oid
     if kind in (r.INT2, r.INT4):
-        return Sql(f"CAST({made.call('sum', value.text)} AS BIGINT)", made.oid, "BIGINT")
+        return Sql(d.cast(made.call("sum", value.text), "BIGINT"), made.oid, "BIGINT")
     if kind == r.INT8:
         whole = forms.decimal(forms.DIGITS_MAX, 0)
-        return Sql(f"CAST({made.call('sum', value.text)} AS {whole})", made.oid, whole)
+        return Sql(d.cast(made.call("sum", value.text), whole), made.oid, whole)
     if kind == r.FLOAT8:
         return Sql(made.call("sum", value.text), made.oid, "DOUBLE")
     if kind == r.NUMERIC and (parts := decimal_of(value.held)) is not None:
         wide = forms.decimal(forms.DIGITS_MAX, parts[1])
-        return Sql(f"CAST({made.call('sum', value.text)} AS {wide})", made.oid, wide)
+        return Sql(d.cast(made.call("sum", value.text), wide), made.oid, wide)
     if kind == r.NUMERIC:
         return made.over_list("sum of numeric", statistics.folded("numeric_add"))
     if kind == r.INTERVAL:
@@ -346,7 +346,11 @@ def _regression(name: str) -> Callable[[_Made], Sql]:
         if made.word:
             raise unsupported(f"{name}(DISTINCT …)")
         lists = [
-            Sql(f"coalesce({made.call('list', arg.text)}, [])", r.array_of(arg.oid), "DOUBLE[]")
+            Sql(
+                d.call("coalesce", made.call("list", arg.text), "[]"),
+                r.array_of(arg.oid),
+                "DOUBLE[]",
+            )
             for arg in made.args
         ]
         return made.sql.function(name, of, lists, made.oid, held(made.oid))

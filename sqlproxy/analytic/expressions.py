@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from sqlproxy import ducktext as d
 from sqlproxy import enums, keys
 from sqlproxy.analytic import forms
 from sqlproxy.analytic.forms import TEXT, decimal_of, held, literal
 from sqlproxy.analytic.functions import Functions, Shape
 from sqlproxy.analytic.json_keys import sort_key
+from sqlproxy.ducktext import Text
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
 from sqlproxy.front.compiling import compile
@@ -67,7 +69,7 @@ _DIGITS: Final = {r.INT2: 5, r.INT4: 10, r.INT8: 19}
 class Sql:
     """DuckDB SQL of one value, and how the value is held."""
 
-    text: str
+    text: Text
     oid: int
     held: str
 
@@ -78,10 +80,6 @@ class Sql:
     def of(self, oid: int) -> Sql:
         """The same as a value of another type."""
         return Sql(self.text, oid, self.held)
-
-    def named(self, text: str) -> Sql:
-        """Another value of its kind."""
-        return Sql(text, self.oid, self.held)
 
 
 class Around(Protocol):
@@ -129,7 +127,7 @@ class Expressions:
         made = native(self, expr) if native is not None else None
         return made if made is not None else self._closure(expr)
 
-    def text(self, expr: Expr) -> str:
+    def text(self, expr: Expr) -> Text:
         return self.sql(expr).text
 
     # -- constants, and what a row does not have
@@ -200,9 +198,9 @@ class Expressions:
         fn, env = compiled.fn, self._env
         result = Shape(expr.oid, _result(expr))
         shapes = tuple(one.shape for one in inputs)
-        arguments = ", ".join(one.text for one in inputs)
+        arguments: list[str] = [one.text for one in inputs]
         if not inputs:  # a function has at least one argument
-            shapes, arguments = (Shape(r.INT4, "INTEGER"),), "CAST(0 AS INTEGER)"
+            shapes, arguments = (Shape(r.INT4, "INTEGER"),), ["CAST(0 AS INTEGER)"]
         name = self._functions.add(
             (_key(probe), shapes),
             lambda row: fn(row, env),
@@ -210,7 +208,7 @@ class Expressions:
             result,
             volatile=volatile(probe),
         )
-        return Sql(f"{name}({arguments})", expr.oid, result.held)
+        return Sql(d.call(name, *arguments), expr.oid, result.held)
 
     @staticmethod
     def _is_subject(part: CaseValue, whole: Expr) -> bool:
@@ -238,7 +236,7 @@ class Expressions:
 
         shapes = tuple(one.shape for one in arguments)
         name = self._functions.add((key, shapes), strict, shapes, Shape(oid, held_as))
-        return Sql(f"{name}({', '.join(one.text for one in arguments)})", oid, held_as)
+        return Sql(d.call(name, *(one.text for one in arguments)), oid, held_as)
 
     # -- keys: what is equal, and sorts, as PostgreSQL has it
 
@@ -249,7 +247,7 @@ class Expressions:
             return decimal_of(value.held) is None
         return oid in (r.BPCHAR, r.JSONB)
 
-    def key(self, value: Sql) -> str:
+    def key(self, value: Sql) -> Text:
         """What sorts, and is equal, as the value."""
         if not self.keyed(value):
             return value.text
@@ -261,7 +259,7 @@ class Expressions:
                 )
                 return made.text
             case r.BPCHAR:
-                return f"rtrim({value.text}, ' ')"
+                return d.call("rtrim", value.text, "' '")
             case r.JSONB:
                 return self.function("jsonb key", sort_key, [value], r.BYTEA, "BLOB").text
             case _:
@@ -273,7 +271,7 @@ class Expressions:
     def as_held(value: Sql, kind: str) -> Sql:
         if value.held == kind:
             return value
-        return Sql(f"CAST({value.text} AS {kind})", value.oid, kind)
+        return Sql(d.cast(value.text, kind), value.oid, kind)
 
     def alike(self, values: Sequence[Sql]) -> list[Sql]:
         """All held in one way: numerics of several scales as text."""
@@ -286,19 +284,18 @@ class Expressions:
     # -- logic
 
     def _logic(self, expr: Logic) -> Sql:
-        parts = [f"({self.text(arg)})" for arg in expr.args]
+        parts = [self.text(arg) for arg in expr.args]
         if expr.op == "not":
-            return _bool(f"NOT {parts[0]}")
-        return _bool("(" + f" {expr.op.upper()} ".join(parts) + ")")
+            return _bool(d.negation(parts[0]))
+        return _bool(d.conjunction(parts) if expr.op == "and" else d.disjunction(parts))
 
     def _is_null(self, expr: IsNull) -> Sql:
-        word = "IS NOT NULL" if expr.negated else "IS NULL"
-        return _bool(f"({self.text(expr.arg)} {word})")
+        return _bool(d.test(self.text(expr.arg), "IS NOT NULL" if expr.negated else "IS NULL"))
 
     def _is_bool(self, expr: IsBool) -> Sql:
-        words = {True: "TRUE", False: "FALSE", None: "NULL"}[expr.value]
+        word = {True: d.TRUE, False: d.FALSE, None: d.null("BOOLEAN")}[expr.value]
         how = "IS DISTINCT FROM" if expr.negated else "IS NOT DISTINCT FROM"
-        return _bool(f"({self.text(expr.arg)} {how} {words})")
+        return _bool(d.infix(self.text(expr.arg), how, word))
 
     def _distinct(self, expr: Distinct) -> Sql | None:
         if not isinstance(expr.equal, Call):
@@ -307,7 +304,7 @@ class Expressions:
         if pair is None:
             return None
         how = "IS NOT DISTINCT FROM" if expr.negated else "IS DISTINCT FROM"
-        return _bool(f"({pair[0]} {how} {pair[1]})")
+        return _bool(d.infix(pair[0], how, pair[1]))
 
     def _null_if(self, expr: NullIf) -> Sql | None:
         if not isinstance(expr.equal, Call):
@@ -316,10 +313,8 @@ class Expressions:
         value = self.sql(expr.left)
         if pair is None:
             return None
-        return Sql(
-            f"CASE WHEN {pair[0]} = {pair[1]} THEN NULL ELSE {value.text} END",
-            value.oid, value.held,
-        )  # fmt: skip
+        same = d.infix(pair[0], "=", pair[1])
+        return Sql(d.case([(same, "NULL")], value.text), value.oid, value.held)
 
     def _case(self, expr: Case) -> Sql:
         if expr.arg is not None:
@@ -331,17 +326,13 @@ class Expressions:
         if expr.default is not None:
             results.append(self.sql(expr.default))
         results = self.alike(results)
-        branches = " ".join(
-            f"WHEN {condition} THEN {result.text}"
-            for condition, result in zip(conditions, results, strict=False)
-        )
-        if expr.default is not None:
-            branches += f" ELSE {results[-1].text}"
-        return Sql(f"CASE {branches} END", expr.oid, results[0].held)
+        arms = [(c, result.text) for c, result in zip(conditions, results, strict=False)]
+        default = None if expr.default is None else results[-1].text
+        return Sql(d.case(arms, default), expr.oid, results[0].held)
 
     def _coalesce(self, expr: Coalesce) -> Sql:
         parts = self.alike([self.sql(arg) for arg in expr.args])
-        return Sql(f"coalesce({', '.join(part.text for part in parts)})", expr.oid, parts[0].held)
+        return Sql(d.call("coalesce", *(part.text for part in parts)), expr.oid, parts[0].held)
 
     def _min_max(self, expr: MinMax) -> Sql | None:
         parts = [self.sql(arg) for arg in expr.args]
@@ -350,7 +341,7 @@ class Expressions:
         if not _orders(expr.oid):
             return None
         word = "greatest" if expr.greatest else "least"
-        return Sql(f"{word}({', '.join(part.text for part in parts)})", expr.oid, parts[0].held)
+        return Sql(d.call(word, *(part.text for part in parts)), expr.oid, parts[0].held)
 
     def _any_all(self, expr: AnyAll) -> Sql | None:
         """By a subquery of the elements, or a list that is known; else by a closure. Of rows that
@@ -390,16 +381,16 @@ class Expressions:
         values = self.constant(expr.array)
         left = self.text(expr.left)
         if values is None:
-            return _bool("CAST(NULL AS BOOLEAN)")
+            return _bool(d.null("BOOLEAN"))
         if any(isinstance(value, list) for value in values):
             return None
         if not values:
-            return _bool("true" if expr.all else "false")
+            return _bool(d.TRUE if expr.all else d.FALSE)
         if len(values) > _LISTED_MAX:
             listed = f"SELECT c0 FROM {self._around.elements(values, element)}"
         else:
             listed = ", ".join(_literal(value, element)[0] for value in values)
-        return _bool(f"({left} {'NOT IN' if expr.all else 'IN'} ({listed}))")
+        return _bool(d.member(left, listed, negated=expr.all))
 
     def _elements(self, expr: AnyAll) -> Sql | None:
         """An array that a subquery makes, the same for all rows: DuckDB hashes its elements."""
@@ -409,32 +400,27 @@ class Expressions:
         if not queries or any(correlated(one.select) for one in queries):
             return None
         whole = self.sql(expr.array)
-        element = Sql("", r.element_of(expr.array.oid), whole.held[:-2])
+        element = Sql(d.primary("e"), r.element_of(expr.array.oid), whole.held[:-2])
         left = self.sql(expr.left)
-        pair = self.pair(left, element.named("e"))
+        pair = self.pair(left, element)
         if pair is None or whole.held[-4:] == "[][]":
             return None
         word = "ALL" if expr.all else "ANY"
-        rows = f"(SELECT {pair[1]} FROM (SELECT unnest({whole.text}) AS e))"
-        return _bool(
-            f"(CASE WHEN ({whole.text}) IS NULL THEN NULL "
-            f"ELSE {pair[0]} {expr.test.operator} {word} {rows} END)"
-        )
+        rows = d.primary(f"(SELECT {pair[1]} FROM (SELECT unnest({whole.text}) AS e))")
+        held = d.infix(pair[0], f"{expr.test.operator} {word}", rows)
+        return _bool(d.case([(d.test(whole.text, "IS NULL"), "NULL")], held))
 
     def _row_compare(self, expr: RowCompare) -> Sql:
         """Column by column: the first that differs decides."""
-        made = "true" if expr.op.endswith("=") else "false"
+        made = d.TRUE if expr.op.endswith("=") else d.FALSE
         for equal, less in reversed(list(zip(expr.equal, expr.less, strict=True))):
             same = self.text(equal)
-            made = (
-                f"CASE WHEN ({same}) IS NULL THEN NULL WHEN {same} THEN {made} "
-                f"ELSE {self.text(less)} END"
-            )
-        return _bool(f"({made})")
+            made = d.case([(d.test(same, "IS NULL"), "NULL"), (same, made)], self.text(less))
+        return _bool(made)
 
     # -- calls
 
-    def _compared(self, left: Expr, right: Expr) -> tuple[str, str] | None:
+    def _compared(self, left: Expr, right: Expr) -> tuple[Text, Text] | None:
         """Both sides, so that DuckDB compares them as PostgreSQL; None: only a closure does."""
         element = r.element_of(left.oid)
         both = {left.oid, right.oid}
@@ -443,7 +429,7 @@ class Expressions:
         )
         return self.pair(self.sql(left), self.sql(right)) if known else None
 
-    def pair(self, a: Sql, b: Sql) -> tuple[str, str] | None:
+    def pair(self, a: Sql, b: Sql) -> tuple[Text, Text] | None:
         """Two values as what DuckDB compares as PostgreSQL; None: there is no such thing."""
         both = {a.oid, b.oid}
         element = r.element_of(a.oid)
@@ -463,7 +449,7 @@ class Expressions:
         proc, args = expr.proc, expr.args
         if proc.kind == "o" and proc.name in _OPERATORS and len(args) == 2:
             pair = self._compared(*args)
-            return None if pair is None else _bool(f"({pair[0]} {proc.name} {pair[1]})")
+            return None if pair is None else _bool(d.infix(pair[0], proc.name, pair[1]))
         if proc.kind == "o" and len(args) == 2:
             return self._operator(expr, *args)
         if len(args) == 1:
@@ -476,22 +462,22 @@ class Expressions:
         if both <= INTS and expr.oid in INTS and name in _INT_WORDS:
             kind = held(expr.oid)
             a, b = (self.as_held(self.sql(e), kind).text for e in (left, right))
-            return Sql(f"({a} {_INT_WORDS[name]} {b})", expr.oid, kind)
+            return Sql(d.infix(a, _INT_WORDS[name], b), expr.oid, kind)
         if both == {r.NUMERIC} and name in "+-*":
             return self._decimal(name, self.sql(left), self.sql(right))
         if both == {r.FLOAT8} and name in "+-*":
             return self._float(name, self.text(left), self.text(right))
         if name == "||" and both <= _TEXTS and expr.oid == r.TEXT:
-            return Sql(f"({self.text(left)} || {self.text(right)})", expr.oid, TEXT)
+            return Sql(d.infix(self.text(left), "||", self.text(right)), expr.oid, TEXT)
         if name in ("~~", "!~~") and both <= _TEXTS and self.is_constant(right):
             pattern = self.constant(right)
             if pattern is not None and not _odd_end(pattern):
                 word = "LIKE" if name == "~~" else "NOT LIKE"
-                return _bool(f"({self.text(left)} {word} {forms.quoted(pattern)} ESCAPE '\\')")
+                shown = d.primary(forms.quoted(pattern))
+                return _bool(d.like(self.text(left), word, shown, d.primary("'\\'")))
         if name == "-" and left.oid == right.oid == r.DATE:
-            return Sql(
-                f"CAST({self.text(left)} - {self.text(right)} AS INTEGER)", expr.oid, "INTEGER"
-            )
+            days = d.infix(self.text(left), "-", self.text(right))
+            return Sql(d.cast(days, "INTEGER"), expr.oid, "INTEGER")
         return None
 
     def _decimal(self, name: str, left: Sql, right: Sql) -> Sql | None:
@@ -508,24 +494,22 @@ class Expressions:
             return None
         kind = forms.decimal(digits, scale)
         if name == "*":
-            return Sql(f"CAST({left.text} * {right.text} AS {kind})", r.NUMERIC, kind)
+            return Sql(d.cast(d.infix(left.text, "*", right.text), kind), r.NUMERIC, kind)
         x, y = (self.as_held(one, kind).text for one in (left, right))
-        return Sql(f"CAST({x} {name} {y} AS {kind})", r.NUMERIC, kind)
+        return Sql(d.cast(d.infix(x, name, y), kind), r.NUMERIC, kind)
 
     @staticmethod
     def _float(name: str, left: str, right: str) -> Sql:
         """Infinite only if it was: else it is an overflow."""
-        made = f"({left} {name} {right})"
-        checked = (
-            f"CASE WHEN isinf{made} AND NOT isinf({left}) AND NOT isinf({right}) "
-            f"THEN CAST(error('KV:22003:value out of range: overflow') AS DOUBLE) ELSE {made} END"
+        made = d.infix(left, name, right)
+        finite = [d.negation(d.call("isinf", one)) for one in (left, right)]
+        checked = d.case(
+            [(d.conjunction([d.call("isinf", made), *finite]), _error("overflow"))], made
         )
         if name == "*":
-            checked = (
-                f"CASE WHEN {made} = 0 AND {left} <> 0 AND {right} <> 0 THEN "
-                f"CAST(error('KV:22003:value out of range: underflow') AS DOUBLE) "
-                f"ELSE {checked} END"
-            )
+            nonzero = [d.infix(one, "<>", "0") for one in (left, right)]
+            lost = d.conjunction([d.infix(made, "=", "0"), *nonzero])
+            checked = d.case([(lost, _error("underflow"))], checked)
         return Sql(checked, r.FLOAT8, "DOUBLE")
 
     def _conversion(self, expr: Call, arg: Expr) -> Sql | None:
@@ -542,7 +526,8 @@ class Expressions:
         if expr.cast and source == r.DATE and target == r.TIMESTAMP:
             return self.as_held(self.sql(arg), "TIMESTAMP").of(target)
         if expr.proc.source == "textlen" and source in _TEXTS:
-            return Sql(f"CAST(length({self.text(arg)}) AS INTEGER)", target, "INTEGER")
+            length = d.call("length", self.text(arg))
+            return Sql(d.cast(length, "INTEGER"), target, "INTEGER")
         return None
 
     def _cast(self, expr: Cast) -> Sql | None:
@@ -555,13 +540,18 @@ class Expressions:
         return None
 
 
-def _literal(value: Any, oid: int) -> tuple[str, int, str]:
+def _literal(value: Any, oid: int) -> tuple[Text, int, str]:
     text, kind = literal(value, oid)
     return text, oid, kind
 
 
-def _bool(text: str) -> Sql:
+def _bool(text: Text) -> Sql:
     return Sql(text, r.BOOL, "BOOLEAN")
+
+
+def _error(what: str) -> Text:
+    """What raises 22003 when it is reached."""
+    return d.cast(d.call("error", f"'KV:22003:value out of range: {what}'"), "DOUBLE")
 
 
 def _key(expr: Expr) -> Any:

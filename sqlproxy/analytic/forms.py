@@ -20,7 +20,9 @@ from uuid import UUID as Uuid
 
 import pyarrow as pa
 
+from sqlproxy import ducktext as d
 from sqlproxy import enums
+from sqlproxy.ducktext import Text
 from sqlproxy.errors import unsupported
 from sqlproxy.front import registry as r
 from sqlproxy.interval import Interval
@@ -169,20 +171,20 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def literal(value: Any, oid: int) -> tuple[str, str]:
+def literal(value: Any, oid: int) -> tuple[Text, str]:
     """A value in user form as DuckDB SQL, and how it is held. Raises SqlError (0A000)."""
     if value is None:
         kind = held(oid)
-        return f"CAST(NULL AS {kind})", kind
+        return d.null(kind), kind
     if oid == r.NUMERIC and value.is_finite():
         _, digits, exponent = value.as_tuple()
         scale = max(0, -int(exponent))
         count = max(len(digits) + max(0, int(exponent)), scale, 1)
         if count <= DIGITS_MAX:
             kind = decimal(count, scale)
-            return f"CAST('{value:f}' AS {kind})", kind
+            return d.cast(f"'{value:f}'", kind), kind
     kind = held(oid)
-    return f"CAST({_written(value, oid)} AS {kind})", kind
+    return d.cast(_written(value, oid), kind), kind
 
 
 def _written(value: Any, oid: int) -> str:

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sqlproxy import ducktext as d
 from sqlproxy.analytic.aggregates import Calls, direction
 from sqlproxy.analytic.expressions import Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, held
 from sqlproxy.analytic.functions import Functions
 from sqlproxy.analytic.pieces import grouping_sets, only_of
 from sqlproxy.analytic.sets import LISTS, SERIES, column_of
+from sqlproxy.ducktext import Text
 from sqlproxy.errors import (
     GROUPING_ERROR,
     INVALID_LIMIT,
@@ -54,6 +56,7 @@ from sqlproxy.front.statements import (
     TableItem,
 )
 
+_NO_TEXT: Final = d.primary("")  # of a query's columns, which are known by their places
 _STEPPED: Final = frozenset((r.INT4, r.INT8, r.TIMESTAMP))  # of which DuckDB's series is the same
 
 
@@ -67,7 +70,7 @@ class Query:
 
     def under(self, name: str) -> list[Sql]:
         """Its columns where it stands under a name."""
-        return [Sql(f"{name}.o{i}", c.oid, c.held) for i, c in enumerate(self.columns)]
+        return [Sql(d.primary(f"{name}.o{i}"), c.oid, c.held) for i, c in enumerate(self.columns)]
 
 
 @dataclass(slots=True)
@@ -110,18 +113,6 @@ class Rows:
     held: tuple[str, ...]
 
 
-def _rows_compared(operator: str, pairs: Sequence[tuple[str, str]]) -> str:
-    """Two rows, column by column: an order is that of the first pair that is not equal."""
-    if operator in ("=", "<>"):
-        word = " AND " if operator == "=" else " OR "
-        return "(" + word.join(f"({a} {operator} {b})" for a, b in pairs) + ")"
-    *first, last = pairs
-    text = f"({last[0]} {operator} {last[1]})"
-    for a, b in reversed(first):
-        text = f"(CASE WHEN ({a}) = ({b}) THEN {text} ELSE ({a}) {operator[0]} ({b}) END)"
-    return text
-
-
 class Selects:
     """Renders one statement."""
 
@@ -146,7 +137,7 @@ class Selects:
             read[0].used.add(read[1])
         if frame.groups is not None and not frame.inside and not column.level:
             # it depends on what is grouped by: one value in each group
-            return Sql(f"first({found.text})", found.oid, found.held)
+            return Sql(d.call("first", found.text), found.oid, found.held)
         return Sql(found.text, found.oid, found.held)
 
     def aggregate(self, expr: Expr) -> Sql:
@@ -169,7 +160,7 @@ class Selects:
                         "query level",
                     )
                 listed = ", ".join(frame.keys[text] for text in texts)
-                return Sql(f"CAST(grouping({listed}) AS INTEGER)", r.INT4, "INTEGER")
+                return Sql(d.cast(d.call("grouping", listed), "INTEGER"), r.INT4, "INTEGER")
             case _:
                 raise unsupported(type(expr).__name__)
 
@@ -185,7 +176,7 @@ class Selects:
             listed = self._set(call)
         finally:
             frame.expanding = True
-        return Sql(f"unnest({listed.text})", call.oid, listed.held[:-2])
+        return Sql(d.call("unnest", listed.text), call.oid, listed.held[:-2])
 
     def grouped(self, expr: Expr) -> Sql | None:
         frame = self._frames[-1] if self._frames else None
@@ -198,21 +189,21 @@ class Selects:
 
     def subquery(self, expr: SubQuery) -> Sql:
         if expr.kind == "exists":
-            return Sql(f"EXISTS ({self.query(expr.select).text})", r.BOOL, "BOOLEAN")
+            return Sql(d.call("EXISTS ", self.query(expr.select).text), r.BOOL, "BOOLEAN")
         inner = self.query(expr.select)
         if expr.kind == "scalar" and not expr.left:
             only = inner.columns[0]
-            return Sql(f"({inner.text})", only.oid, only.held)
+            return Sql(d.primary(f"({inner.text})"), only.oid, only.held)
         if expr.kind == "array":
             only = inner.columns[0]
             if r.element_of(only.oid):
                 raise unsupported("ARRAY(SELECT …) of arrays")
             name = self._name()
-            return Sql(
+            text = d.primary(
                 f"(SELECT coalesce(list({name}.o0), CAST([] AS {only.held}[])) "
-                f"FROM ({inner.text}) AS {name})",
-                expr.oid, only.held + "[]",
-            )  # fmt: skip
+                f"FROM ({inner.text}) AS {name})"
+            )
+            return Sql(text, expr.oid, only.held + "[]")
         return self._compared(expr, inner)
 
     def _compared(self, expr: SubQuery, inner: Query) -> Sql:
@@ -227,12 +218,12 @@ class Selects:
             raise unsupported(
                 f"comparing {r.format_type(left[0].oid)} with the values of a subquery"
             )
-        body = f"(SELECT {pair[1]} FROM ({inner.text}) AS {name})"
+        body = d.primary(f"(SELECT {pair[1]} FROM ({inner.text}) AS {name})")
         word = "ANY" if expr.kind == "any" else "ALL"
         operator = "<>" if expr.operator == "!=" else expr.operator
         if operator not in ("=", "<>", "<", "<=", ">", ">="):
             raise unsupported(f"the operator {operator} with a subquery")
-        return Sql(f"({pair[0]} {operator} {word} {body})", r.BOOL, "BOOLEAN")
+        return Sql(d.infix(pair[0], f"{operator} {word}", body), r.BOOL, "BOOLEAN")
 
     def _rows(self, expr: SubQuery, left: Sequence[Sql], inner: Query) -> Sql:
         """A row op ANY: true if it is so of any row, NULL if it may be, else false; op ALL
@@ -245,16 +236,15 @@ class Selects:
         pairs = [self.expressions.pair(a, b) for a, b in zip(left, inner.under(name), strict=True)]
         if None in pairs:
             raise unsupported("comparing rows of these types with a subquery")
-        held = _rows_compared(operator, [pair for pair in pairs if pair])
-        if expr.kind == "scalar":
-            return Sql(f"(SELECT {held} FROM ({inner.text}) AS {name})", r.BOOL, "BOOLEAN")
-        some, decided = ("bool_or", "true") if expr.kind == "any" else ("NOT bool_and", "false")
-        other = "false" if expr.kind == "any" else "true"
-        return Sql(
-            f"(SELECT CASE WHEN {some}({held}) THEN {decided} WHEN count(*) > count({held}) "
-            f"THEN NULL ELSE {other} END FROM ({inner.text}) AS {name})",
-            r.BOOL, "BOOLEAN",
-        )  # fmt: skip
+        held = d.compared_rows(operator, [pair for pair in pairs if pair])
+        if expr.kind != "scalar":
+            every = expr.kind != "any"
+            said = d.call("bool_and" if every else "bool_or", held)
+            decided = (d.negation(said), "false") if every else (said, "true")
+            unknown = d.infix(d.call("count", "*"), ">", d.call("count", held))
+            held = d.case([decided, (unknown, "NULL")], "true" if every else "false")
+        text = d.primary(f"(SELECT {held} FROM ({inner.text}) AS {name})")
+        return Sql(text, r.BOOL, "BOOLEAN")
 
     # -- queries
 
@@ -306,7 +296,7 @@ class Selects:
                 source = ", ".join(texts)
             else:
                 source = f"{texts[1]} LEFT JOIN {texts[0]} ON {self.expressions.text(merge)}"
-            columns = [Sql(key, r.BYTEA, "BLOB")]
+            columns = [Sql(d.primary(key), r.BYTEA, "BLOB")]
             for index in sorted(frame.columns):
                 if index >= width:
                     of = frame.columns[index]
@@ -347,7 +337,7 @@ class Selects:
                 parts.append(f"HAVING {self.expressions.text(select.having)}")
         targets = self._targets(select, frame)
         locked = self._locked(select)
-        targets += [Sql(key, r.BYTEA, "BLOB") for key in locked]
+        targets += [Sql(d.primary(key), r.BYTEA, "BLOB") for key in locked]
         listed_targets = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(targets))
         word = self._distinct(select, targets)
         made = f"SELECT {word}{listed_targets or '1 AS o0'} {' '.join(parts)}"
@@ -392,9 +382,9 @@ class Selects:
         """
         if not self.expressions.keyed(value):
             return value
-        text = f"first({value.text})"
+        text = d.call("first", value.text)
         if partly:
-            text = f"CASE WHEN grouping({key}) = 0 THEN {text} END"
+            text = d.case([(d.infix(d.call("grouping", key), "=", "0"), text)])
         return Sql(text, value.oid, value.held)
 
     def _targets(self, select: Select, frame: Frame) -> list[Sql]:
@@ -416,7 +406,7 @@ class Selects:
         name = self._name()
         sets = [self._set(call) for call in calls]
         frame.expanded = [
-            (call, Sql(f"{name}.o{i}", call.oid, one.held[:-2]))
+            (call, Sql(d.primary(f"{name}.o{i}"), call.oid, one.held[:-2]))
             for i, (call, one) in enumerate(zip(calls, sets, strict=True))
         ]
         listed = ", ".join(f"unnest({one.text}) AS o{i}" for i, one in enumerate(sets))
@@ -641,7 +631,7 @@ class Selects:
         finally:
             self._frames[-1] = kept
 
-    def _enter(self, item: Item, frame: Frame, texts: Sequence[str], kinds: Sequence[str]) -> None:
+    def _enter(self, item: Item, frame: Frame, texts: Sequence[Text], kinds: Sequence[str]) -> None:
         for i, (column, text, kind) in enumerate(zip(item.columns, texts, kinds, strict=True)):
             frame.columns[item.offset + i] = Sql(text, column.oid, kind)
 
@@ -660,7 +650,7 @@ class Selects:
     def _table(self, item: TableItem, frame: Frame, conditions: Sequence[Expr]) -> str:
         name = self._name()
         kinds = tuple(held(column.oid, column.typmod) for column in item.columns)
-        texts = [f"{name}.c{i}" for i in range(len(kinds))]
+        texts = [d.primary(f"{name}.c{i}") for i in range(len(kinds))]
         self._enter(item, frame, texts, kinds)
         mine = tuple(one for one in conditions if only_of(one, item))
         source = Source(f"s{len(self.sources) + 1}", item, kinds, mine)
@@ -673,7 +663,7 @@ class Selects:
         name = self._name()
         kinds = [held(column.oid, column.typmod) for column in item.columns]
         self.known[f"k{name}"] = Rows(item, tuple(kinds))
-        self._enter(item, frame, [f"{name}.c{i}" for i in range(len(kinds))], kinds)
+        self._enter(item, frame, [d.primary(f"{name}.c{i}") for i in range(len(kinds))], kinds)
         return f"k{name} AS {name}"
 
     def elements(self, values: Sequence[Any], oid: int) -> str:
@@ -717,18 +707,18 @@ class Selects:
                 raise unsupported("a function that returns a row, in FROM")
             listed = f"{columns[0].text} AS o0"
             if item.ordinality:
-                columns.append(Sql("1", r.INT8, "BIGINT"))
+                columns.append(Sql(d.primary("1"), r.INT8, "BIGINT"))
                 listed += ", CAST(1 AS BIGINT) AS o1"
             return Query(f"SELECT {listed}", tuple(columns))
         if not item.ordinality and (series := self._series(call)) is not None:
             return series
         sets = self._sets(call)
         listed = ", ".join(f"unnest({one.text}) AS o{n}" for n, one in enumerate(sets))
-        columns = [Sql("", r.element_of(one.oid), one.held[:-2]) for one in sets]
+        columns = [Sql(_NO_TEXT, r.element_of(one.oid), one.held[:-2]) for one in sets]
         if item.ordinality:
             first = sets[0].text
             listed += f", CAST(generate_subscripts({first}, 1) AS BIGINT) AS o{len(sets)}"
-            columns.append(Sql("", r.INT8, "BIGINT"))
+            columns.append(Sql(_NO_TEXT, r.INT8, "BIGINT"))
         return Query(f"SELECT {listed}", tuple(columns))
 
     def _beside(self, item: FunctionItem) -> Query:
@@ -739,7 +729,7 @@ class Selects:
             raise unsupported("ROWS FROM with an ordinality, or of functions that return one row")
         sets = [one for call in item.calls if isinstance(call, Call) for one in self._sets(call)]
         listed = ", ".join(f"unnest({one.text}) AS o{n}" for n, one in enumerate(sets))
-        columns = [Sql("", r.element_of(one.oid), one.held[:-2]) for one in sets]
+        columns = [Sql(_NO_TEXT, r.element_of(one.oid), one.held[:-2]) for one in sets]
         return Query(f"SELECT {listed}", tuple(columns))
 
     def _series(self, call: Call) -> Query | None:
@@ -757,7 +747,7 @@ class Selects:
         listed = ", ".join(f"CAST({value} AS BIGINT)" for value in values)
         return Query(
             f"SELECT CAST({name}.v AS {kind}) AS o0 FROM generate_series({listed}) AS {name}(v)",
-            (Sql("", call.oid, kind),),
+            (Sql(_NO_TEXT, call.oid, kind),),
         )
 
     def _set(self, call: Call) -> Sql:
@@ -776,7 +766,7 @@ class Selects:
         if proc.name == "generate_series" and call.oid in _STEPPED:
             kind = held(call.oid)
             listed = ", ".join(arg.text for arg in args)
-            text = f"CAST(generate_series({listed}) AS {kind}[])"
+            text = d.cast(d.call("generate_series", listed), f"{kind}[]")
             return [Sql(text, r.array_of(call.oid), f"{kind}[]")]
         if proc.source in SERIES:
             return [self._by_steps(call, args)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from sqlproxy import ducktext as d
 from sqlproxy.errors import (
     DATATYPE_MISMATCH,
     GROUPING_ERROR,
@@ -122,10 +123,10 @@ class Expressions(Special):
             return Expr(text, oids.NUMERIC)
         if "boolval" in body:
             truth = body["boolval"].get("boolval", False)
-            return Expr("true" if truth else "false", oids.BOOL, name="bool", strength=1)
+            return Expr(d.TRUE if truth else d.FALSE, oids.BOOL, name="bool", strength=1)
         if "sval" in body:
             text = body["sval"].get("sval", "")
-            return Expr(quoted(text), oids.UNKNOWN, literal=text)
+            return Expr(d.primary(quoted(text)), oids.UNKNOWN, literal=text)
         raise unsupported("a bit string over the system catalog", position=at(body))
 
     def _paramref(self, body: Node, scope: Scope) -> Expr:
@@ -170,7 +171,7 @@ class Expressions(Special):
         return Expr(value, _SYSTEM[name], name=name, strength=2)
 
     def _column(self, item: Item, col: Col, scope: Scope, position: int) -> Expr:
-        sql = f"{item.sql}.{col.sql}" if item.sql else col.sql
+        sql = d.primary(f"{item.sql}.{col.sql}" if item.sql else col.sql)
         made = Expr(
             sql,
             col.type,
@@ -187,7 +188,7 @@ class Expressions(Special):
         if item.key and all(
             f"{item.sql}.{by_name[k].sql}" in scope.grouped for k in item.key if k in by_name
         ):
-            return Expr(f"any_value({sql})", col.type, col.typmod, col.name, 2)
+            return Expr(d.call("any_value", sql), col.type, col.typmod, col.name, 2)
         shown = f"{item.alias}.{col.name}" if item.alias else col.name
         raise SqlError(
             GROUPING_ERROR,
@@ -207,23 +208,23 @@ class Expressions(Special):
     def _boolexpr(self, body: Node, scope: Scope) -> Expr:
         parts = [self.condition(a, scope, body["boolop"][:-5]) for a in body["args"]]
         if body["boolop"] == "NOT_EXPR":
-            return Expr(f"(NOT {parts[0]})", oids.BOOL)
-        word = " AND " if body["boolop"] == "AND_EXPR" else " OR "
-        return Expr(f"({word.join(parts)})", oids.BOOL)
+            return Expr(d.negation(parts[0]), oids.BOOL)
+        joined = d.conjunction if body["boolop"] == "AND_EXPR" else d.disjunction
+        return Expr(joined(parts), oids.BOOL)
 
     def _nulltest(self, body: Node, scope: Scope) -> Expr:
         value = self.known(body["arg"], scope)
         word = "IS NULL" if body["nulltesttype"] == "IS_NULL" else "IS NOT NULL"
-        return Expr(f"({value.sql} {word})", oids.BOOL)
+        return Expr(d.test(value.sql, word), oids.BOOL)
 
     def _booleantest(self, body: Node, scope: Scope) -> Expr:
         value = self.condition(body["arg"], scope)
         words = body["booltesttype"].replace("_", " ").replace("UNKNOWN", "NULL")
         if words in ("IS NULL", "IS NOT NULL"):
-            return Expr(f"({value} {words})", oids.BOOL)
-        wanted = "true" if words.endswith("TRUE") else "false"
+            return Expr(d.test(value, words), oids.BOOL)
+        wanted = d.TRUE if words.endswith("TRUE") else d.FALSE
         same = "IS DISTINCT FROM" if "NOT" in words else "IS NOT DISTINCT FROM"
-        return Expr(f"({value} {same} {wanted})", oids.BOOL)
+        return Expr(d.infix(value, same, wanted), oids.BOOL)
 
     def _a_expr(self, body: Node, scope: Scope) -> Expr:
         kind, operator = body["kind"], strings(body["name"])[-1]
@@ -238,15 +239,15 @@ class Expressions(Special):
         right = self.expr(body["rexpr"], scope)
         if "lexpr" not in body:
             value = self.types.settle(right, oids.INT4)
-            return Expr(f"({operator} {value.sql})", value.type)
+            return Expr(d.prefix(operator, value.sql), value.type)
         left = self.expr(body["lexpr"], scope)
         if kind in ("AEXPR_DISTINCT", "AEXPR_NOT_DISTINCT"):
             left, right = self._alike(left, right, "=", at(body))
             word = "IS DISTINCT FROM" if kind == "AEXPR_DISTINCT" else "IS NOT DISTINCT FROM"
-            return Expr(f"({left.sql} {word} {right.sql})", oids.BOOL)
+            return Expr(d.infix(left.sql, word, right.sql), oids.BOOL)
         if kind == "AEXPR_NULLIF":
             left, right = self._alike(left, right, "=", at(body))
-            return Expr(f"nullif({left.sql}, {right.sql})", left.type, name="nullif", strength=2)
+            return Expr(d.call("nullif", left.sql, right.sql), left.type, name="nullif", strength=2)
         if kind in ("AEXPR_LIKE", "AEXPR_ILIKE"):
             return self._like(left, right, operator, body["rexpr"], scope)
         if kind == "AEXPR_SIMILAR":
@@ -257,11 +258,11 @@ class Expressions(Special):
         """A binary operator. Raises SqlError (42883): there is none for these types."""
         if operator in COMPARISONS:
             left, right = self._alike(left, right, operator, position)
-            return Expr(f"({left.sql} {operator} {right.sql})", oids.BOOL)
+            return Expr(d.infix(left.sql, operator, right.sql), oids.BOOL)
         if operator in _REGEX:
             one, other = self.types.text(left), self.types.text(right)
-            no = "NOT " if operator.startswith("!") else ""
-            return Expr(f"({no}regexp_matches({one}, {other}{_REGEX[operator]}))", oids.BOOL)
+            found = d.call("regexp_matches", one, other + _REGEX[operator])
+            return Expr(d.negation(found) if operator.startswith("!") else found, oids.BOOL)
         if operator in _LIKE:
             return self._like(left, right, operator, None, None)
         if operator == "||":
@@ -270,13 +271,13 @@ class Expressions(Special):
             left, right = self._alike(left, right, operator, position)
             name = "list_has_any" if operator == "&&" else "list_has_all"
             pair = (right, left) if operator == "<@" else (left, right)
-            return Expr(f"{name}({pair[0].sql}, {pair[1].sql})", oids.BOOL)
+            return Expr(d.call(name, pair[0].sql, pair[1].sql), oids.BOOL)
         if operator in ("->", "->>"):
             word = "json_extract_string" if operator == "->>" else "json_extract"
             kind = oids.TEXT if operator == "->>" else left.type
             key = self.types.settle(right)
-            path = key.sql if key.type == oids.INT4 else f"'$.' || {key.sql}"
-            return Expr(f"{word}({left.sql}, {path})", kind)
+            path = key.sql if key.type == oids.INT4 else d.infix(d.primary("'$.'"), "||", key.sql)
+            return Expr(d.call(word, left.sql, path), kind)
         if operator in ("+", "-", "*", "/", "%", "&", "|", "#", "<<", ">>", "^"):
             return self._arithmetic(operator, left, right, position)
         raise self._no_operator(operator, left, right, position)
@@ -314,16 +315,16 @@ class Expressions(Special):
             kind = self.types.common([left, right])
             kind = oids.INT8 if kind in kinds.IDS else kind
             if operator == "#":
-                return Expr(f"xor({left.sql}, {right.sql})", kind)
+                return Expr(d.call("xor", left.sql, right.sql), kind)
             if operator == "/" and kind in (oids.NUMERIC, oids.FLOAT4, oids.FLOAT8):
-                return Expr(f"(CAST({left.sql} AS DOUBLE) / {right.sql})", kind)
+                return Expr(d.infix(d.cast(left.sql, "DOUBLE"), "/", right.sql), kind)
             word = "//" if operator == "/" else operator
-            return Expr(f"({left.sql} {word} {right.sql})", kind)
+            return Expr(d.infix(left.sql, word, right.sql), kind)
         if categories == "DD" and operator == "-":
-            return Expr(f"({left.sql} - {right.sql})", oids.INTERVAL)
+            return Expr(d.infix(left.sql, "-", right.sql), oids.INTERVAL)
         if categories in ("DT", "TD") and operator in "+-":
             kind = left.type if categories == "DT" else right.type
-            return Expr(f"({left.sql} {operator} {right.sql})", kind)
+            return Expr(d.infix(left.sql, operator, right.sql), kind)
         raise self._no_operator(operator, left, right, position)
 
     def _joined(self, left: Expr, right: Expr) -> Expr:
@@ -335,17 +336,17 @@ class Expressions(Special):
             if left.unknown or right.unknown:
                 left = self.types.to(left, kind) if left.unknown else left
                 right = self.types.to(right, kind) if right.unknown else right
-            one = left.sql if self.types.element(left.type) else f"[{left.sql}]"
-            other = right.sql if self.types.element(right.type) else f"[{right.sql}]"
-            held = self.types.held(element)
-            cast = f"CAST({{}} AS {held}[])"
-            both = f"list_concat({cast.format(one)}, {cast.format(other)})"
-            return Expr(
-                f"(CASE WHEN {one} IS NULL AND {other} IS NULL THEN NULL ELSE {both} END)", kind
+            one, other = (
+                side.sql if self.types.element(side.type) else d.primary(f"[{side.sql}]")
+                for side in (left, right)
             )
+            held = self.types.held(element)
+            both = d.call("list_concat", *(d.cast(side, f"{held}[]") for side in (one, other)))
+            neither = d.conjunction([d.test(side, "IS NULL") for side in (one, other)])
+            return Expr(d.case([(neither, "NULL")], both), kind)
         if left.type == oids.JSONB and right.type == oids.JSONB:
-            return Expr(f"json_merge_patch({left.sql}, {right.sql})", oids.JSONB)
-        return Expr(f"({self.types.text(left)} || {self.types.text(right)})", oids.TEXT)
+            return Expr(d.call("json_merge_patch", left.sql, right.sql), oids.JSONB)
+        return Expr(d.infix(self.types.text(left), "||", self.types.text(right)), oids.TEXT)
 
     def _like(
         self, left: Expr, right: Expr, operator: str, node: Node | None, scope: Scope | None
@@ -357,31 +358,29 @@ class Expressions(Special):
                 right = self.expr(call["args"][0], scope)
                 escape = self.types.to(self.expr(call["args"][1], scope), oids.TEXT).sql
         one, other = self.types.text(left), self.types.text(right)
-        return Expr(f"({one} {_LIKE[operator]} {other} ESCAPE {escape})", oids.BOOL)
+        return Expr(d.like(one, _LIKE[operator], other, escape), oids.BOOL)
 
     def _in(self, body: Node, operator: str, scope: Scope) -> Expr:
         items = body["rexpr"]["List"]["items"]
-        word = "NOT IN" if operator == "<>" else "IN"
+        negated = operator == "<>"
         if "RowExpr" in body["lexpr"]:
             rows = [self._row_text(i["RowExpr"], scope) for i in items]
-            return Expr(
-                f"({self._row_text(body['lexpr']['RowExpr'], scope)} {word} ({', '.join(rows)}))",
-                oids.BOOL,
-            )
+            row = self._row_text(body["lexpr"]["RowExpr"], scope)
+            return Expr(d.member(row, ", ".join(rows), negated=negated), oids.BOOL)
         left = self.expr(body["lexpr"], scope)
         values = [self.expr(i, scope) for i in items]
         if left.unknown:
             left = self.types.to(left, self.types.common(values))
         listed = [self._alike(left, v, "=", at(body))[1].sql for v in values]
-        return Expr(f"({left.sql} {word} ({', '.join(listed)}))", oids.BOOL)
+        return Expr(d.member(left.sql, ", ".join(listed), negated=negated), oids.BOOL)
 
     def _between(self, body: Node, scope: Scope) -> Expr:
         low, high = body["rexpr"]["List"]["items"]
         value = self.known(body["lexpr"], scope)
         _, one = self._alike(value, self.expr(low, scope), ">=", at(body))
         _, other = self._alike(value, self.expr(high, scope), "<=", at(body))
-        word = "BETWEEN" if body["kind"] == "AEXPR_BETWEEN" else "NOT BETWEEN"
-        return Expr(f"({value.sql} {word} {one.sql} AND {other.sql})", oids.BOOL)
+        negated = body["kind"] == "AEXPR_NOT_BETWEEN"
+        return Expr(d.between(value.sql, one.sql, other.sql, negated=negated), oids.BOOL)
 
     def _any(self, body: Node, operator: str, scope: Scope) -> Expr:
         left, listed = self.expr(body["lexpr"], scope), self.expr(body["rexpr"], scope)
@@ -398,18 +397,18 @@ class Expressions(Special):
             left = self.types.to(left, element)
         every = body["kind"] == "AEXPR_OP_ALL"
         if operator == "=" and not every:  # a function: DuckDB makes a join of ANY
-            return Expr(f"list_contains({listed.sql}, {left.sql})", oids.BOOL)
+            return Expr(d.call("list_contains", listed.sql, left.sql), oids.BOOL)
         if operator in ("<>", "!=") and every:
-            return Expr(f"(NOT list_contains({listed.sql}, {left.sql}))", oids.BOOL)
+            return Expr(d.negation(d.call("list_contains", listed.sql, left.sql)), oids.BOOL)
         if operator in COMPARISONS:
-            return Expr(
-                f"({left.sql} {operator} {'ALL' if every else 'ANY'}({listed.sql}))", oids.BOOL
-            )
+            word = f"{operator} {'ALL' if every else 'ANY'}"
+            return Expr(d.infix(left.sql, word, f"({listed.sql})"), oids.BOOL)
         outcomes = f"list_transform({listed.sql}, lambda kv_e: {one.sql})"
-        return Expr(f"list_bool_{'and' if every else 'or'}({outcomes})", oids.BOOL)
+        return Expr(d.call(f"list_bool_{'and' if every else 'or'}", outcomes), oids.BOOL)
 
     def _row_text(self, body: Node, scope: Scope) -> str:
-        return f"({', '.join(self.known(a, scope).sql for a in body.get('args', ()))})"
+        listed = ", ".join(self.known(a, scope).sql for a in body.get("args", ()))
+        return d.primary(f"({listed})")
 
     def _rows(self, body: Node, operator: str, scope: Scope) -> Expr:
         lefts = body["lexpr"]["RowExpr"]["args"]
@@ -423,7 +422,8 @@ class Expressions(Special):
             for a, b in zip(lefts, rights, strict=True)
         ]
         one, other = ", ".join(p[0].sql for p in pairs), ", ".join(p[1].sql for p in pairs)
-        return Expr(f"(({one}) {operator} ({other}))", oids.BOOL)
+        row, against = d.primary(f"({one})"), d.primary(f"({other})")
+        return Expr(d.infix(row, operator, against), oids.BOOL)
 
     def _rowexpr(self, body: Node, scope: Scope) -> Expr:
         parts = [self.types.text(self.known(a, scope)) for a in body.get("args", ())]
@@ -445,14 +445,14 @@ class Expressions(Special):
         default = self.expr(body["defresult"], scope) if "defresult" in body else None
         kind = self.types.common([*results, default] if default else results)
         listed = [self.types.to(r, kind).sql for r in results]
-        arms = " ".join(f"WHEN {t} THEN {r}" for t, r in zip(tests, listed, strict=True))
-        other = f" ELSE {self.types.to(default, kind).sql}" if default else ""
+        other = self.types.to(default, kind).sql if default else None
         name, strength = (default.name, default.strength) if default else (UNNAMED, 0)
         if strength < 2:
             name, strength = "case", 1
         typmods = {r.typmod for r in [*results, *([default] if default else [])]}
         typmod = typmods.pop() if len(typmods) == 1 else -1
-        return Expr(f"(CASE {arms}{other} END)", kind, typmod, name, strength)
+        made = d.case(zip(tests, listed, strict=True), other)
+        return Expr(made, kind, typmod, name, strength)
 
     def _coalesceexpr(self, body: Node, scope: Scope) -> Expr:
         return self._many_of(body, scope, "coalesce")
@@ -463,8 +463,8 @@ class Expressions(Special):
     def _many_of(self, body: Node, scope: Scope, name: str) -> Expr:
         values = [self.expr(a, scope) for a in body["args"]]
         kind = self.types.common(values, name.upper())
-        listed = ", ".join(self.types.to(v, kind).sql for v in values)
-        return Expr(f"{name}({listed})", kind, name=name, strength=2)
+        made = d.call(name, *(self.types.to(v, kind).sql for v in values))
+        return Expr(made, kind, name=name, strength=2)
 
     # -- casts, arrays, fields
 
@@ -533,28 +533,33 @@ class Expressions(Special):
                 f"cannot subscript type {self.types.type_name(value.type)} because it does not "
                 "support subscripting",
             )
-        shift = " + 1" if value.type in kinds.VECTORS else ""
+        shift = value.type in kinds.VECTORS
         ends = [
-            self.types.to(self.expr(fields[end], scope), oids.INT4).sql + shift
+            self._place(self.types.to(self.expr(fields[end], scope), oids.INT4).sql, shift)
             if end in fields
             else ""
             for end in ("lidx", "uidx")
         ]
         if fields.get("is_slice"):
             return Expr(
-                f"({value.sql})[{ends[0]}:{ends[1]}]",
+                d.primary(f"{d.inner(value.sql)}[{ends[0]}:{ends[1]}]"),
                 value.type,
                 name=value.name,
                 strength=value.strength,
             )
-        found = f"CASE WHEN {ends[1]} >= 1 THEN ({value.sql})[{ends[1]}] END"
-        return Expr(f"({found})", element, name=value.name, strength=value.strength)
+        found = d.primary(f"{d.inner(value.sql)}[{ends[1]}]")
+        only = d.case([(d.infix(ends[1], ">=", "1"), found)])
+        return Expr(only, element, name=value.name, strength=value.strength)
+
+    @staticmethod
+    def _place(sql: str, shift: bool) -> str:
+        return d.infix(sql, "+", "1") if shift else sql
 
     def _field(self, value: Expr, name: str) -> Expr:
         for field, kind in value.struct:
             if field == name:
                 return Expr(
-                    f"struct_extract({value.sql}, '{name}')",
+                    d.call("struct_extract", value.sql, f"'{name}'"),
                     kind,
                     name=name,
                     strength=2,
@@ -568,14 +573,14 @@ class Expressions(Special):
         kind = body["subLinkType"]
         query = self.query(body["subselect"]["SelectStmt"], scope)
         if kind == "EXISTS_SUBLINK":
-            return Expr(f"EXISTS ({self.text(query)})", oids.BOOL, name="exists", strength=2)
+            return Expr(d.call("EXISTS ", self.text(query)), oids.BOOL, name="exists", strength=2)
         self.settle_targets(query)
         first = query.targets[0]
         if kind == "EXPR_SUBLINK":
             if len(query.targets) != 1:
                 raise SqlError("42601", "subquery must return only one column", position=at(body))
             return Expr(
-                f"({self.text(query)})",
+                d.primary(f"({self.text(query)})"),
                 first.type,
                 first.typmod,
                 first.name,
@@ -584,7 +589,7 @@ class Expressions(Special):
             )
         if kind == "ARRAY_SUBLINK":
             array = self.types.static.array_of(first.type) or 1009
-            return Expr(f"ARRAY({self.text(query)})", array, name="array", strength=2)
+            return Expr(d.call("ARRAY", self.text(query)), array, name="array", strength=2)
         if kind in ("ANY_SUBLINK", "ALL_SUBLINK"):
             return self._any_subquery(body, query, scope)
         raise unsupported(f"{kind} over the system catalog", position=at(body))
@@ -597,12 +602,13 @@ class Expressions(Special):
         word = "ALL" if body["subLinkType"] == "ALL_SUBLINK" else "ANY"
         if "RowExpr" in body["testexpr"]:
             row = self._row_text(body["testexpr"]["RowExpr"], scope)
-            return Expr(f"({row} IN ({self.text(query)}))", oids.BOOL)
+            return Expr(d.member(row, self.text(query)), oids.BOOL)
         left = self.expr(body["testexpr"], scope)
         left, _ = self._alike(left, query.targets[0], operator, at(body))
         if operator == "=" and word == "ANY":
-            return Expr(f"({left.sql} IN ({self.text(query)}))", oids.BOOL)
-        return Expr(f"({left.sql} {operator} {word} ({self.text(query)}))", oids.BOOL)
+            return Expr(d.member(left.sql, self.text(query)), oids.BOOL)
+        against = d.primary(f"({self.text(query)})")
+        return Expr(d.infix(left.sql, f"{operator} {word}", against), oids.BOOL)
 
     # -- functions
 
@@ -621,7 +627,7 @@ class Expressions(Special):
             text, struct = _STRUCTS[name]
             listed = text.replace("{0}", given[0].sql).replace("{{", "{").replace("}}", "}")
             return Expr(
-                f"unnest({listed})",
+                d.call("unnest", listed),
                 oids.RECORD,
                 name=name,
                 strength=2,
@@ -649,7 +655,8 @@ class Expressions(Special):
         called, kind, listed = self.calls.aggregate(name, given, at(body))
         text = "*" if body.get("agg_star") else ", ".join(listed)
         distinct = "DISTINCT " if body.get("agg_distinct") else ""
-        return Expr(f"{called}({distinct}{text}{order}){where}{over}", kind, name=name, strength=2)
+        made = d.primary(f"{called}({distinct}{text}{order}){where}{over}")
+        return Expr(made, kind, name=name, strength=2)
 
     def order(self, listed: Sequence[Node], scope: Scope) -> str:
         parts = [self.sort(s["SortBy"], self.known(s["SortBy"]["node"], scope).sql) for s in listed]
@@ -674,7 +681,8 @@ class Expressions(Special):
             return self._aggregated(name, body, scope, over)
         given = [self.expr(a, scope) for a in body.get("args", ())]
         called, kind, listed = self.calls.window(name, given)
-        return Expr(f"{called}({', '.join(listed)}){over}", kind, name=name, strength=2)
+        made = d.primary(f"{called}({', '.join(listed)}){over}")
+        return Expr(made, kind, name=name, strength=2)
 
     def window(self, body: Node, scope: Scope) -> str:
         if "name" in body and body["name"] in scope.windows:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from sqlproxy.ducktext import Text, inner
 from sqlproxy.errors import AMBIGUOUS_COLUMN, UNDEFINED_COLUMN, UNDEFINED_TABLE, SqlError
 from sqlproxy.pg import oids
 
@@ -15,7 +16,8 @@ Struct = tuple[tuple[str, int], ...]  # the fields of a composite value
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """DuckDB's text of an expression and PostgreSQL's type of it.
+    """DuckDB's text of an expression and PostgreSQL's type of it. What was printed is a primary:
+    texts are put into the recorded functions' (functions.py), between operators of those.
 
     `literal`: the text of an unknown literal (type UNKNOWN), None with NULL. `parameter`: of an
     unknown parameter its number. `many`: it returns rows; `listed` is then the list that they come
@@ -35,6 +37,10 @@ class Expr:
     many: bool = False
     listed: str = ""
     reg: str = ""  # of a name: DuckDB's text of the OID that it was made from
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sql, Text):
+            object.__setattr__(self, "sql", inner(self.sql))
 
     @property
     def unknown(self) -> bool:
