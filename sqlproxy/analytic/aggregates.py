@@ -7,6 +7,7 @@ come from DuckDB and a function in Python makes the answer of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
@@ -15,6 +16,7 @@ from sqlproxy import ducktext as d
 from sqlproxy.analytic import forms, statistics
 from sqlproxy.analytic.expressions import INTS, Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, decimal_of, held
+from sqlproxy.analytic.guarding import behind
 from sqlproxy.ducktext import Text
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
@@ -142,7 +144,8 @@ class Calls:
         behind = where + over
         if expr.star:
             return Sql(d.primary(f"count(*){behind}"), r.INT8, "BIGINT")
-        args = [self._sql.sql(arg) for arg in expr.args]
+        args = [self._sql.sql(self._filtered(expr, arg)) for arg in expr.args]
+        order = [replace(one, expr=self._filtered(expr, one.expr)) for one in order]
         if name in ("min", "max"):
             distinct = False  # the same
         if distinct and self._sql.keyed(args[0]) and name != "count":
@@ -159,9 +162,15 @@ class Calls:
         found: Sql = handler(made)
         return found
 
+    def _filtered(self, expr: Aggregate | Window, arg: Expr) -> Expr:
+        """An argument, which DuckDB computes before it looks at FILTER."""
+        if expr.filter is None or not self._sql.raises(arg):
+            return arg
+        return behind([expr.filter], arg, self._sql.raises)
+
     def _ordered_set(self, expr: Aggregate) -> Sql:
         """WITHIN GROUP: of the sorted list of values that are not NULL."""
-        name, value = expr.proc.name, self._sql.sql(expr.args[0])
+        name, value = expr.proc.name, self._sql.sql(self._filtered(expr, expr.args[0]))
         where = "" if expr.filter is None else f" FILTER (WHERE {self._sql.text(expr.filter)})"
         (order,) = expr.order if len(expr.order) == 1 else (None,)
         if order is None or name not in ("mode", "percentile_cont", "percentile_disc"):

@@ -7,7 +7,8 @@ the parts that need more than a row (columns, aggregates, windows, subqueries) a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -16,6 +17,7 @@ from sqlproxy import enums, keys
 from sqlproxy.analytic import forms
 from sqlproxy.analytic.forms import TEXT, decimal_of, held, literal
 from sqlproxy.analytic.functions import Functions, Shape
+from sqlproxy.analytic.guarding import behind, logic
 from sqlproxy.analytic.json_keys import sort_key
 from sqlproxy.ducktext import Text
 from sqlproxy.errors import SqlError, unsupported
@@ -106,6 +108,10 @@ class Around(Protocol):
         """What stands for an expression that is grouped by."""
         ...
 
+    def raises(self, expr: Expr) -> bool:
+        """Whether computing it can raise."""
+        ...
+
 
 class Expressions:
     """Renders the expressions of one query."""
@@ -114,6 +120,8 @@ class Expressions:
         self._around = around
         self._functions, self._env = around.functions, around.env
         self._subjects: list[Sql] = []  # of CASE, innermost last
+        self.guards: list[Expr] = []
+        """What is true wherever the value of the part at hand is looked at: of CASE, AND, …"""
 
     def sql(self, expr: Expr) -> Sql:
         """Raises SqlError: 0A000 for what neither DuckDB nor a closure can do."""
@@ -126,6 +134,9 @@ class Expressions:
         native = _NATIVE.get(type(expr))
         made = native(self, expr) if native is not None else None
         return made if made is not None else self._closure(expr)
+
+    def raises(self, expr: Expr) -> bool:
+        return self._around.raises(expr)
 
     def text(self, expr: Expr) -> Text:
         return self.sql(expr).text
@@ -180,7 +191,8 @@ class Expressions:
 
         def replaced(part: Expr) -> Expr | None:
             outside = isinstance(part, CaseValue) and subjects and self._is_subject(part, expr)
-            if not outside and not opaque(part) and self._around.grouped(part) is None:
+            apart = opaque(part) or (part is not expr and _guards_subquery(part))
+            if not outside and not apart and self._around.grouped(part) is None:
                 return None
             key = _key(part)
             if key not in known:
@@ -284,10 +296,25 @@ class Expressions:
     # -- logic
 
     def _logic(self, expr: Logic) -> Sql:
-        parts = [self.text(arg) for arg in expr.args]
         if expr.op == "not":
-            return _bool(d.negation(parts[0]))
+            return _bool(d.negation(self.text(expr.args[0])))
+        first, guard, rest = logic(expr, self.raises)
+        parts = [self.text(arg) for arg in first]
+        if guard is not None and rest is not None:
+            with self._guarded(guard):
+                parts.append(d.case([(self.text(guard), self.text(rest))]))
         return _bool(d.conjunction(parts) if expr.op == "and" else d.disjunction(parts))
+
+    @contextmanager
+    def _guarded(self, *guards: Expr) -> Iterator[None]:
+        """Where these are true."""
+        kept = len(self.guards)
+        self.guards += [behind(self.guards, one, self.raises) if self.raises(one)
+                        else one for one in guards]  # fmt: skip
+        try:
+            yield
+        finally:
+            del self.guards[kept:]
 
     def _is_null(self, expr: IsNull) -> Sql:
         return _bool(d.test(self.text(expr.arg), "IS NOT NULL" if expr.negated else "IS NULL"))
@@ -317,21 +344,35 @@ class Expressions:
         return Sql(d.case([(same, "NULL")], value.text), value.oid, value.held)
 
     def _case(self, expr: Case) -> Sql:
-        if expr.arg is not None:
-            self._subjects.append(self.sql(expr.arg))
-        conditions = [self.text(condition) for condition, _ in expr.whens]
-        if expr.arg is not None:
-            self._subjects.pop()
-        results = [self.sql(result) for _, result in expr.whens]
+        subject = None if expr.arg is None else self.sql(expr.arg)
+        conditions: list[Text] = []
+        results: list[Sql] = []
+        passed: list[Expr] = []  # that the conditions before are not true
+        for condition, result in expr.whens:
+            meant = _of_subject(condition, expr.arg)
+            with self._guarded(*passed):
+                if subject is not None:
+                    self._subjects.append(subject)
+                conditions.append(self.text(condition))
+                if subject is not None:
+                    self._subjects.pop()
+                with self._guarded(*meant):
+                    results.append(self.sql(result))
+            passed += [IsBool(arg=one, value=True, negated=True) for one in meant]
         if expr.default is not None:
-            results.append(self.sql(expr.default))
+            with self._guarded(*passed):
+                results.append(self.sql(expr.default))
         results = self.alike(results)
         arms = [(c, result.text) for c, result in zip(conditions, results, strict=False)]
         default = None if expr.default is None else results[-1].text
         return Sql(d.case(arms, default), expr.oid, results[0].held)
 
     def _coalesce(self, expr: Coalesce) -> Sql:
-        parts = self.alike([self.sql(arg) for arg in expr.args])
+        parts: list[Sql] = []
+        for at, arg in enumerate(expr.args):
+            with self._guarded(*(IsNull(arg=one) for one in expr.args[:at])):
+                parts.append(self.sql(arg))
+        parts = self.alike(parts)
         return Sql(d.call("coalesce", *(part.text for part in parts)), expr.oid, parts[0].held)
 
     def _min_max(self, expr: MinMax) -> Sql | None:
@@ -547,6 +588,26 @@ def _literal(value: Any, oid: int) -> tuple[Text, int, str]:
 
 def _bool(text: Text) -> Sql:
     return Sql(text, r.BOOL, "BOOLEAN")
+
+
+def _guards_subquery(expr: Expr) -> bool:
+    """Whether it may spare a query inside: DuckDB is told when, a closure would be too late."""
+    return (
+        isinstance(expr, Case | Coalesce | Logic)
+        and any(isinstance(one, SubQuery) for one in walk(expr))
+        and not any(isinstance(one, CaseValue) for one in walk(expr))
+    )
+
+
+def _of_subject(condition: Expr, subject: Expr | None) -> tuple[Expr, ...]:
+    """A condition of CASE with the value that is compared in its place; nothing: it has values of
+    its own of that kind.
+    """
+    if subject is None:
+        return (condition,)
+    if any(isinstance(one, AnyAll | Case | Cast) for one in walk(condition)):
+        return ()
+    return (rebuilt(condition, lambda one: subject if isinstance(one, CaseValue) else None),)
 
 
 def _error(what: str) -> Text:

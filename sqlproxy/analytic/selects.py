@@ -8,7 +8,7 @@ the queries around, innermost last, as `Column.level` counts them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlproxy import ducktext as d
@@ -16,6 +16,7 @@ from sqlproxy.analytic.aggregates import Calls, direction
 from sqlproxy.analytic.expressions import Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, held
 from sqlproxy.analytic.functions import Functions
+from sqlproxy.analytic.guarding import behind, guarded, met, only_where, plain, together
 from sqlproxy.analytic.pieces import grouping_sets, only_of
 from sqlproxy.analytic.sets import LISTS, SERIES, column_of
 from sqlproxy.ducktext import Text
@@ -37,12 +38,14 @@ from sqlproxy.front.exprs import (
     Column,
     Expr,
     Grouping,
+    IsBool,
     Order,
     SubQuery,
     Window,
     conjuncts,
     walk,
 )
+from sqlproxy.front.raising import raises
 from sqlproxy.front.statements import (
     Cte,
     CteItem,
@@ -67,6 +70,7 @@ class Query:
     text: str
     columns: tuple[Sql, ...]  # their texts mean nothing
     held: int = 0  # so many columns at the end are storage keys that must hold until the commit
+    guard: bool = False  # it has one column more, g: what it says of its rows (`guarding`)
 
     def under(self, name: str) -> list[Sql]:
         """Its columns where it stands under a name."""
@@ -83,6 +87,11 @@ class Frame:
     inside: int = 0  # of how many aggregates
     expanding: bool = False  # functions that return sets may stand here: in SELECT's list
     expanded: list[tuple[Call, Sql]] = field(default_factory=list)  # by GROUP BY: columns of rows
+    leaves: tuple[Item, ...] = ()  # the items of FROM that are no joins
+    nullable: frozenset[int] = frozenset()  # offsets of those that a join may make NULLs of
+    hot: frozenset[int] = frozenset()  # columns that are computed by what can raise
+    touched: frozenset[int] = frozenset()  # offsets of items of which what can raise has columns
+    known: list[Expr] = field(default_factory=list)  # what is true of the rows of FROM
 
 
 @dataclass(slots=True)
@@ -144,6 +153,9 @@ class Selects:
         frame = self._frames[-1]
         match expr:
             case Aggregate():
+                levels = {one.level for one in walk(expr) if isinstance(one, Column)}
+                if levels and 0 not in levels:
+                    raise unsupported("an aggregate of the query around, in a subquery,")
                 frame.inside += 1
                 try:
                     return self.calls.aggregate(expr)
@@ -187,7 +199,20 @@ class Selects:
                 return sql
         return None
 
+    def raises(self, expr: Expr) -> bool:
+        hot = self._frames[-1].hot
+        return raises(expr, (lambda one: not one.level and one.index in hot) if hot else None)
+
     def subquery(self, expr: SubQuery) -> Sql:
+        if self.expressions.guards and raises(expr):
+            expr = replace(expr, select=only_where(expr.select, self.expressions.guards))
+        kept, self.expressions.guards = self.expressions.guards, []
+        try:
+            return self._subquery(expr)
+        finally:
+            self.expressions.guards = kept
+
+    def _subquery(self, expr: SubQuery) -> Sql:
         if expr.kind == "exists":
             return Sql(d.call("EXISTS ", self.query(expr.select).text), r.BOOL, "BOOLEAN")
         inner = self.query(expr.select)
@@ -248,8 +273,10 @@ class Selects:
 
     # -- queries
 
-    def query(self, select: Select) -> Query:
-        """Raises SqlError (0A000)."""
+    def query(self, select: Select, *, item: bool = False, guarding: bool = False) -> Query:
+        """`item`: it is one of FROM; `guarding`: of whose columns something can raise. Raises
+        SqlError (0A000).
+        """
         if select.locking and (self._frames or not select.items):
             raise unsupported("FOR UPDATE inside a subquery")
         select = expanded(select)
@@ -263,8 +290,11 @@ class Selects:
             elif select.values is not None:
                 made = self._values(select, frame)
             else:
-                made = self._simple(select, frame)
-            return Query(head + made.text, made.columns, made.held)
+                made = self._simple(select, frame, item=item, guarding=guarding)
+            text = head + made.text
+            if guarding and not plain(select) and select.limit is None and select.offset is None:
+                text += " OFFSET 0"  # nothing from outside is computed below it
+            return Query(text, made.columns, made.held, made.guard)
         finally:
             self._frames.pop()
             self._ctes.pop()
@@ -286,6 +316,7 @@ class Selects:
         self._ctes.append({})
         try:
             head = self._with(ctes)
+            self._look(items, (*conjuncts(where), *conjuncts(merge)), frame)
             needed = conjuncts(where) if merge is None else ()
             texts = [self._item(items[0], frame, needed if merge is None else conjuncts(merge))]
             target, key = self.sources[-1], f"{texts[0].rpartition(' ')[2]}.k"
@@ -295,7 +326,7 @@ class Selects:
             if merge is None:
                 source = ", ".join(texts)
             else:
-                source = f"{texts[1]} LEFT JOIN {texts[0]} ON {self.expressions.text(merge)}"
+                source = f"{texts[1]} LEFT JOIN {texts[0]} ON {self._on(merge, (), frame)}"
             columns = [Sql(d.primary(key), r.BYTEA, "BLOB")]
             for index in sorted(frame.columns):
                 if index >= width:
@@ -305,7 +336,7 @@ class Selects:
             listed = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(columns))
             text = f"{head}SELECT {listed} FROM {source}"
             if where is not None:
-                text += f" WHERE {self.expressions.text(where)}"
+                text += f" WHERE {self._on(where, items, frame)}"
             return Query(text, tuple(columns))
         finally:
             self._frames.pop()
@@ -315,12 +346,56 @@ class Selects:
         self._names += 1
         return f"t{self._names}"
 
-    def _simple(self, select: Select, frame: Frame) -> Query:
+    def _look(self, items: Sequence[Item], demands: Sequence[Expr], frame: Frame) -> None:
+        """What can raise in the query: its columns and conditions, those of joins too."""
+        leaves = list(_leaves(items))
+        frame.leaves = tuple(leaf for leaf, _ in leaves)
+        frame.nullable = frozenset(leaf.offset for leaf, nullable in leaves if nullable)
+        frame.hot = frozenset(leaf.offset + i for leaf in frame.leaves for i in self._hot(leaf))
+        every = [*demands, *(one for item in items for one in _ons(item))]
+        risky = [one for one in every if self.raises(one)]
+        frame.touched = frozenset(at for one in risky for at in self._relations(one))
+
+    def _hot(self, item: Item) -> list[int]:
+        """The places of the columns of an item that are computed by what can raise."""
+        if isinstance(item, SelectItem):
+            one: Select | None = item.select
+            while one is not None and one.operation is not None:
+                one = one.operation.left
+            if one is not None and plain(one):
+                return [i for i, target in enumerate(one.targets) if raises(target.expr)]
+        return []
+
+    def _relations(self, expr: Expr) -> frozenset[int]:
+        """The items, by their offsets, whose columns an expression has; with a query in it all."""
+        leaves = self._frames[-1].leaves
+        if any(isinstance(one, SubQuery) for one in walk(expr)):
+            return frozenset(leaf.offset for leaf in leaves)
+        places = {one.index for one in walk(expr) if isinstance(one, Column) and not one.level}
+        return frozenset(
+            leaf.offset
+            for leaf in leaves
+            if any(at == -1 - leaf.offset or 0 <= at - leaf.offset < len(leaf.columns)
+                   for at in places)
+        )  # fmt: skip
+
+    def _on(self, condition: Expr, items: Sequence[Item], frame: Frame) -> Text:
+        """A condition on the rows of items of which their own joins are true."""
+        known = [*frame.known, *met(items)]
+        found = guarded(conjuncts(condition), known, self._relations, self.raises)
+        return self.expressions.text(together(found))
+
+    def _simple(
+        self, select: Select, frame: Frame, *, item: bool = False, guarding: bool = False
+    ) -> Query:
+        own = plain(select) and item
+        risky = [target.expr for target in select.targets] if own else []
+        self._look(select.items, (*select.conjuncts, *risky), frame)
         sources = [self._item(item, frame, select.conjuncts) for item in select.items]
         sources += self._expand(select, frame)
         parts = [f"FROM {', '.join(sources)}"] if sources else []
         if select.where is not None:
-            parts.append(f"WHERE {self.expressions.text(select.where)}")
+            parts.append(f"WHERE {self._on(select.where, select.items, frame)}")
         if select.aggregates:
             groups = [self.expressions.sql(one) for one in select.group]
             listed = [self.expressions.key(one) for one in groups]
@@ -334,18 +409,27 @@ class Selects:
             elif listed:
                 parts.append(f"GROUP BY {', '.join(listed)}")
             if select.having is not None:
-                parts.append(f"HAVING {self.expressions.text(select.having)}")
-        targets = self._targets(select, frame)
+                demands = guarded(
+                    conjuncts(select.having), (), lambda one: frozenset((0,)), self.raises
+                )
+                parts.append(f"HAVING {self.expressions.text(together(demands))}")
+        said: list[Expr] = []
+        if own:
+            said = [*frame.known, *met(select.items), *select.conjuncts]
+            said = [one for one in said if not any(isinstance(x, SubQuery) for x in walk(one))]
+        targets = self._targets(select, frame, said)
         locked = self._locked(select)
         targets += [Sql(d.primary(key), r.BYTEA, "BLOB") for key in locked]
         listed_targets = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(targets))
+        if guarding and said:
+            listed_targets += f", {self.expressions.text(self._in_order(said))} AS g"
         word = self._distinct(select, targets)
         made = f"SELECT {word}{listed_targets or '1 AS o0'} {' '.join(parts)}"
         keys = ", ".join(self._order(one, targets, distinct=bool(word)) for one in select.order)
         if select.with_ties:
             made += self._ties(select)
         made += (f" ORDER BY {keys}" if keys else "") + self._bounds(select)
-        return Query(made, tuple(targets), len(locked))
+        return Query(made, tuple(targets), len(locked), guarding and bool(said))
 
     def _locked(self, select: Select) -> list[str]:
         """The storage keys of the tables that FOR UPDATE and its like are about."""
@@ -387,10 +471,19 @@ class Selects:
             text = d.case([(d.infix(d.call("grouping", key), "=", "0"), text)])
         return Sql(text, value.oid, value.held)
 
-    def _targets(self, select: Select, frame: Frame) -> list[Sql]:
+    def _in_order(self, said: Sequence[Expr]) -> Expr:
+        return behind(said[:-1], said[-1], self.raises)
+
+    def _targets(self, select: Select, frame: Frame, said: Sequence[Expr]) -> list[Sql]:
+        """`said`: what the query says of its rows, where DuckDB may compute a column before."""
         frame.expanding = True
         try:
-            return [self.expressions.sql(target.expr) for target in select.targets]
+            exprs = [target.expr for target in select.targets]
+            if said:
+                exprs = [
+                    behind(said, one, self.raises) if self.raises(one) else one for one in exprs
+                ]
+            return [self.expressions.sql(one) for one in exprs]
         finally:
             frame.expanding = False
 
@@ -608,12 +701,18 @@ class Selects:
             case SelectItem():
                 # FROM's queries see the items beside them (LATERAL) or nothing, one level out
                 seen = frame if item.lateral else Frame()
-                return self._derived(item, frame, self._inner(seen, item.select))
+                guarding = item.offset in frame.touched
+                inner = self._inner(seen, item.select, guarding=guarding)
+                return self._derived(item, frame, inner)
             case CteItem():
                 known = self._known(item.name)
-                return self._derived(item, frame, Query(
+                text = (
                     f"SELECT {', '.join(f'o{i}' for i in range(len(known.columns)))} "
-                    f"FROM {known.name}", known.columns))  # fmt: skip
+                    f"FROM {known.name}"
+                )
+                if item.offset in frame.touched:
+                    text += " OFFSET 0"  # as in `query`
+                return self._derived(item, frame, Query(text, known.columns))
             case KnownItem():
                 return self._rows_of(item, frame)
             case JoinItem():
@@ -623,11 +722,11 @@ class Selects:
             case _:
                 raise unsupported(f"{type(item).__name__} in FROM")
 
-    def _inner(self, seen: Frame, select: Select) -> Query:
+    def _inner(self, seen: Frame, select: Select, *, guarding: bool) -> Query:
         kept = self._frames[-1]
         self._frames[-1] = seen
         try:
-            return self.query(select)
+            return self.query(select, item=True, guarding=guarding)
         finally:
             self._frames[-1] = kept
 
@@ -639,6 +738,14 @@ class Selects:
         name = self._name()
         columns = query.under(name)
         self._enter(item, frame, [c.text for c in columns], [c.held for c in columns])
+        if query.guard:
+            at = -1 - item.offset
+            frame.columns[at] = Sql(d.primary(f"{name}.g"), r.BOOL, "BOOLEAN")
+            guard = Column(oid=r.BOOL, index=at, name="g")
+            if item.offset in frame.nullable:  # of a row of NULLs, that a join made, it is NULL
+                frame.known.append(IsBool(arg=guard, value=False, negated=True))
+            else:
+                frame.known.append(guard)
         return f"({query.text}) AS {name}"
 
     def _known(self, name: str) -> _Known:
@@ -691,7 +798,7 @@ class Selects:
             if item.kind == "cross":
                 return f"({left} CROSS JOIN {right})"
             return f"({left} {item.kind.upper()} JOIN {right} ON true)"
-        condition = self.expressions.text(item.on)
+        condition = self._on(item.on, (item.left, item.right), frame)
         word = "INNER" if item.kind == "cross" else item.kind.upper()
         return f"({left} {word} JOIN {right} ON {condition})"
 
@@ -798,6 +905,14 @@ class Selects:
         return self.expressions.function(
             call.proc.source, listed, args, r.array_of(call.oid), f"{held(call.oid)}[]", nothing=[]
         )
+
+
+def _ons(item: Item) -> Iterator[Expr]:
+    """The conditions of joins."""
+    if isinstance(item, JoinItem):
+        yield from _ons(item.left)
+        yield from _ons(item.right)
+        yield from conjuncts(item.on)
 
 
 def _leaves(items: Sequence[Item], nullable: bool = False) -> Iterator[tuple[Item, bool]]:

@@ -214,7 +214,7 @@ def _of_subquery(body: dict[str, Any]) -> tuple[int, str]:
                 select = select["larg"]
             if targets := select.get("targetList"):
                 target = targets[0]["ResTarget"]
-                return (2, target["name"]) if "name" in target else _figure(target["val"])
+                return 2, target["name"] if "name" in target else column_name(target["val"])
         case _:
             pass
     return 0, ""

@@ -18,7 +18,7 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
-from sqlproxy.front.syntax import Node, at, strings, unwrap
+from sqlproxy.front.syntax import Node, at, find, strings, unwrap
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import kinds, rights
 from sqlproxy.pgcatalog.calls import AGGREGATES, WINDOWS
@@ -209,7 +209,12 @@ class Expressions(Special):
         parts = [self.condition(a, scope, body["boolop"][:-5]) for a in body["args"]]
         if body["boolop"] == "NOT_EXPR":
             return Expr(d.negation(parts[0]), oids.BOOL)
-        joined = d.conjunction if body["boolop"] == "AND_EXPR" else d.disjunction
+        every = body["boolop"] == "AND_EXPR"
+        joined = d.conjunction if every else d.disjunction
+        for n, node in enumerate(body["args"]):
+            if n and _risky(node) and not _joins(node):  # behind what stands before it
+                before = d.infix(joined(parts[:n]), "IS DISTINCT FROM", d.primary(str(not every)))
+                parts[n] = d.case([(before, parts[n])])
         return Expr(joined(parts), oids.BOOL)
 
     def _nulltest(self, body: Node, scope: Scope) -> Expr:
@@ -692,3 +697,30 @@ class Expressions(Special):
         parts = [self.known(p, scope).sql for p in body.get("partitionClause", ())]
         text = f"PARTITION BY {', '.join(parts)}" if parts else ""
         return f"({text}{self.order(body.get('orderClause', ()), scope)})"
+
+
+_HARMLESS: Final = frozenset(("text", "varchar", "bpchar", "name", "char", "bool"))
+
+
+def _risky(node: Node) -> bool:
+    """Whether computing it can raise: arithmetic, and casts of what is no constant."""
+    for cast in find(node, "TypeCast"):
+        known = "A_Const" in cast["arg"] or "A_ArrayExpr" in cast["arg"]
+        if not known and strings(cast["typeName"]["names"])[-1] not in _HARMLESS:
+            return True
+    return any(
+        strings(one["name"])[-1] in ("/", "%", "+", "-", "*") for one in find(node, "A_Expr")
+    )
+
+
+def _joins(node: Node) -> bool:
+    """Whether both sides of an equality have columns: DuckDB joins by it."""
+    body = node.get("A_Expr", {})
+    return (
+        body.get("kind") == "AEXPR_OP"
+        and strings(body["name"])[-1] == "="
+        and all(
+            next(iter(find(body.get(side, {}), "ColumnRef")), None) is not None
+            for side in ("lexpr", "rexpr")
+        )
+    )
