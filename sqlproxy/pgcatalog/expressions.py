@@ -29,6 +29,13 @@ from sqlproxy.pgcatalog.special import Special
 COMPARISONS: Final = {"=", "<>", "!=", "<", ">", "<=", ">="}
 _REGEX: Final = {"~": "", "~*": ", 'i'", "!~": "", "!~*": ", 'i'"}
 _LIKE: Final = {"~~": "LIKE", "!~~": "NOT LIKE", "~~*": "ILIKE", "!~~*": "NOT ILIKE"}
+_BETWEENS: Final = {
+    "AEXPR_BETWEEN": (False, False),
+    "AEXPR_NOT_BETWEEN": (True, False),
+    "AEXPR_BETWEEN_SYM": (False, True),
+    "AEXPR_NOT_BETWEEN_SYM": (True, True),
+}
+"""Whether it is negated, and symmetric."""
 _SYSTEM: Final = {
     "tableoid": oids.OID,
     "xmin": oids.XID,
@@ -239,7 +246,7 @@ class Expressions(Special):
             return self._any(body, operator, scope)
         if kind == "AEXPR_IN":
             return self._in(body, operator, scope)
-        if kind in ("AEXPR_BETWEEN", "AEXPR_NOT_BETWEEN"):
+        if kind in _BETWEENS:
             return self._between(body, scope)
         right = self.expr(body["rexpr"], scope)
         if "lexpr" not in body:
@@ -369,9 +376,10 @@ class Expressions(Special):
         items = body["rexpr"]["List"]["items"]
         negated = operator == "<>"
         if "RowExpr" in body["lexpr"]:
-            rows = [self._row_text(i["RowExpr"], scope) for i in items]
-            row = self._row_text(body["lexpr"]["RowExpr"], scope)
-            return Expr(d.member(row, ", ".join(rows), negated=negated), oids.BOOL)
+            each = [{**body, "rexpr": one} for one in items]
+            same = [self._rows(one, "=", scope).sql for one in each]
+            return Expr(d.negation(d.disjunction(same)) if negated else d.disjunction(same),
+                        oids.BOOL)  # fmt: skip
         left = self.expr(body["lexpr"], scope)
         values = [self.expr(i, scope) for i in items]
         if left.unknown:
@@ -384,8 +392,12 @@ class Expressions(Special):
         value = self.known(body["lexpr"], scope)
         _, one = self._alike(value, self.expr(low, scope), ">=", at(body))
         _, other = self._alike(value, self.expr(high, scope), "<=", at(body))
-        negated = body["kind"] == "AEXPR_NOT_BETWEEN"
-        return Expr(d.between(value.sql, one.sql, other.sql, negated=negated), oids.BOOL)
+        negated, symmetric = _BETWEENS[body["kind"]]
+        made = d.between(value.sql, one.sql, other.sql, negated=negated)
+        if symmetric:
+            turned = d.between(value.sql, other.sql, one.sql, negated=negated)
+            made = (d.conjunction if negated else d.disjunction)([made, turned])
+        return Expr(made, oids.BOOL)
 
     def _any(self, body: Node, operator: str, scope: Scope) -> Expr:
         left, listed = self.expr(body["lexpr"], scope), self.expr(body["rexpr"], scope)
@@ -426,9 +438,7 @@ class Expressions(Special):
             self._alike(self.expr(a, scope), self.expr(b, scope), operator, at(body))
             for a, b in zip(lefts, rights, strict=True)
         ]
-        one, other = ", ".join(p[0].sql for p in pairs), ", ".join(p[1].sql for p in pairs)
-        row, against = d.primary(f"({one})"), d.primary(f"({other})")
-        return Expr(d.infix(row, operator, against), oids.BOOL)
+        return Expr(_compared_rows(operator, [(a.sql, b.sql) for a, b in pairs]), oids.BOOL)
 
     def _rowexpr(self, body: Node, scope: Scope) -> Expr:
         parts = [self.types.text(self.known(a, scope)) for a in body.get("args", ())]
@@ -697,6 +707,19 @@ class Expressions(Special):
         parts = [self.known(p, scope).sql for p in body.get("partitionClause", ())]
         text = f"PARTITION BY {', '.join(parts)}" if parts else ""
         return f"({text}{self.order(body.get('orderClause', ()), scope)})"
+
+
+def _compared_rows(operator: str, pairs: Sequence[tuple[str, str]]) -> d.Text:
+    """Column by column, as PostgreSQL does it: a NULL decides nothing."""
+    if operator in ("=", "<>", "!="):
+        joined = d.conjunction if operator == "=" else d.disjunction
+        return joined([d.infix(a, operator, b) for a, b in pairs])
+    made = d.TRUE if operator.endswith("=") else d.FALSE
+    for a, b in reversed(pairs):
+        same = d.infix(a, "=", b)
+        less = d.infix(a, operator[0], b)
+        made = d.case([(d.test(same, "IS NULL"), "NULL"), (same, made)], less)
+    return made
 
 
 _HARMLESS: Final = frozenset(("text", "varchar", "bpchar", "name", "char", "bool"))

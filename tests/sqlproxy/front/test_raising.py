@@ -11,14 +11,16 @@ import pytest
 
 from sqlproxy.front import front
 from sqlproxy.front import registry as r
-from sqlproxy.front.compiling import compile
+from sqlproxy.front.compiling import CannotCompile, compile
 from sqlproxy.front.exprs import Call, Column, conjuncts
 from sqlproxy.front.raising import TOTAL, raises, total
+from sqlproxy.front.statements import Select
 from sqlproxy.interval import Interval
 from tests.sqlproxy.front.names import FakeNames
 from tests.sqlproxy.front.test_expressions import ENV
 
 _TEXTS: Final = ("", " ", "a", "É\\", "%_", "x'\"", "0", "12", "\U0001f600" * 3)
+_MOMENTS: Final = (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
 _DECIMALS: Final = tuple(map(Decimal, ("0", "-1.50", "1e30", "1e-30", "NaN", "Infinity")))
 VALUES: Final[dict[int, tuple[Any, ...]]] = {
     r.BOOL: (True, False),
@@ -37,8 +39,8 @@ VALUES: Final[dict[int, tuple[Any, ...]]] = {
     r.BYTEA: (b"", b"\0\xff"),
     r.DATE: (date(1, 1, 1), date(9999, 12, 31), date(2024, 2, 29)),
     r.TIME: (time(), time(23, 59, 59, 999_999)),
-    r.TIMESTAMP: (datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59)),
-    r.TIMESTAMPTZ: (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)),
+    r.TIMESTAMP: tuple(one.replace(tzinfo=None) for one in _MOMENTS),
+    r.TIMESTAMPTZ: _MOMENTS,
     r.INTERVAL: (Interval(0, 0, 0), Interval(-13, 400, 10**15)),
     r.JSON: ("1", "null", "[1, [2]]", '{"a": {"b": 1}}', '"x"'),
     r.JSONB: ("1", "null", "[1, [2]]", '{"a": {"b": 1}}', '"x"'),
@@ -65,8 +67,7 @@ def test_what_is_said_never_to_raise_does_not(proc: r.Proc) -> None:
     args = tuple(Column(oid=oid, index=i, name="") for i, oid in enumerate(concrete))
     try:
         fn = compile(Call(oid=proc.result, proc=proc, args=args, operator="")).fn
-    except front.SqlError as error:
-        assert error.sqlstate == "0A000"
+    except CannotCompile:  # it is refused before any row
         return
     for row in product(*((*VALUES[oid], None) for oid in proc.args)):
         fn(row, ENV)
@@ -113,5 +114,5 @@ def test_enough_is_known_not_to_raise() -> None:
 def test_what_can_raise_is_known(condition: str, risky: bool) -> None:
     """A guard is left out, or a condition that could be moved freely is not."""
     bound = front.bind(front.parse(f"select 1 from t where {condition}"), FakeNames())
-    assert isinstance(bound, front.s.Select)
+    assert isinstance(bound, Select)
     assert any(map(raises, conjuncts(bound.where))) is risky
