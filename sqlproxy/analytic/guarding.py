@@ -40,7 +40,7 @@ from sqlproxy.front.exprs import (
     walk,
 )
 from sqlproxy.front.folding import rebuilt
-from sqlproxy.front.raising import inside
+from sqlproxy.front.numbered import correlated
 from sqlproxy.front.statements import Item, JoinItem, Select
 
 Relations = Callable[[Expr], frozenset[int]]
@@ -170,7 +170,7 @@ def _only(select: Select, guard: Expr) -> Select:
 def _of_query(expr: Expr) -> bool:
     """Whether it is of the query where it stands, and none that is inside."""
     if isinstance(expr, SubQuery):  # of one that names nothing around it the place is the same
-        return any(isinstance(one, Column) and one.level for one in inside(expr))
+        return correlated(expr.select)
     return isinstance(expr, Aggregate | Window | Grouping | CaseValue) or (
         isinstance(expr, Call) and expr.proc.returns_set
     )

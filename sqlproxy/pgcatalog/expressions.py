@@ -438,7 +438,7 @@ class Expressions(Special):
             self._alike(self.expr(a, scope), self.expr(b, scope), operator, at(body))
             for a, b in zip(lefts, rights, strict=True)
         ]
-        return Expr(_compared_rows(operator, [(a.sql, b.sql) for a, b in pairs]), oids.BOOL)
+        return Expr(d.compared_rows(operator, [(a.sql, b.sql) for a, b in pairs]), oids.BOOL)
 
     def _rowexpr(self, body: Node, scope: Scope) -> Expr:
         parts = [self.types.text(self.known(a, scope)) for a in body.get("args", ())]
@@ -707,19 +707,6 @@ class Expressions(Special):
         parts = [self.known(p, scope).sql for p in body.get("partitionClause", ())]
         text = f"PARTITION BY {', '.join(parts)}" if parts else ""
         return f"({text}{self.order(body.get('orderClause', ()), scope)})"
-
-
-def _compared_rows(operator: str, pairs: Sequence[tuple[str, str]]) -> d.Text:
-    """Column by column, as PostgreSQL does it: a NULL decides nothing."""
-    if operator in ("=", "<>", "!="):
-        joined = d.conjunction if operator == "=" else d.disjunction
-        return joined([d.infix(a, operator, b) for a, b in pairs])
-    made = d.TRUE if operator.endswith("=") else d.FALSE
-    for a, b in reversed(pairs):
-        same = d.infix(a, "=", b)
-        less = d.infix(a, operator[0], b)
-        made = d.case([(d.test(same, "IS NULL"), "NULL"), (same, made)], less)
-    return made
 
 
 _HARMLESS: Final = frozenset(("text", "varchar", "bpchar", "name", "char", "bool"))
