@@ -12,7 +12,7 @@ from procedures.engine.registry import ProcedureType, Registry
 
 def check(types: Sequence[ProcedureType], records: Iterable[Record]) -> dict[str, Any]:
     """How many live procedures have a name that these declare, and which of them they would not
-    run, with the reason.
+    run, with the reason: by the rule by which nodes and workers leave a procedure alone.
     """
     registry = Registry()
     for declared in types:
@@ -22,7 +22,7 @@ def check(types: Sequence[ProcedureType], records: Iterable[Record]) -> dict[str
         if registry.find(record.name) is None:
             continue
         checked += 1
-        if why := _why(record, registry):
+        if why := core.missing(record, registry):
             broken.append(
                 {
                     "id": str(record.id),
@@ -34,15 +34,3 @@ def check(types: Sequence[ProcedureType], records: Iterable[Record]) -> dict[str
                 }
             )
     return {"checked": checked, "broken": broken}
-
-
-def _why(record: Record, types: Registry) -> str:
-    if why := core.missing(record, types):
-        return why
-    declared = types.get(record.name, record.version)
-    undos = [u.method for u in record.undo if u.method and u.method not in declared.undos]
-    if undos:
-        return (
-            f"{record.name} has no undo method {undos[-1]!r} any more, which a failure would need"
-        )
-    return ""

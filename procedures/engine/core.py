@@ -136,7 +136,9 @@ def _token(record: Record, seq: int) -> str:
 
 
 def missing(record: Record, types: Registry) -> str:
-    """Why this program cannot run the record (type, step or undo is not there), "" if it can."""
+    """Why this program cannot run the record (type, step or undo is not there), "" if it can. It
+    must also have what a failure would need: else it would go on to where nobody can go back from.
+    """
     declared = types.find(record.name, record.version)
     if declared is None and types.find(record.name) is not None:
         return types.no_version(record.name, record.version)
@@ -144,12 +146,21 @@ def missing(record: Record, types: Registry) -> str:
         return f"no procedure named {record.name!r} is registered in this process"
     if record.ended:
         return ""
-    if record.state is State.ROLLING_BACK:
-        names = [u.method for u in record.undo if u.method and u.method not in declared.undos]
-        return f"{record.name} has no undo method {names[-1]!r} any more" if names else ""
-    if record.step not in declared.steps:
+    rolling = record.state is State.ROLLING_BACK
+    if not rolling and record.step not in declared.steps:
         return f"{record.name} has no step {record.step!r} any more"
+    for undo in reversed(record.undo):
+        if undo.method and undo.method not in declared.undos:
+            why = "" if rolling else ", which a failure would need"
+            return f"{record.name} has no undo method {undo.method!r} any more{why}"
     return ""
+
+
+def needs(record: Record) -> Record:
+    """As much of it as `missing` looks at: the type, and the step or the undo methods to come."""
+    undo = tuple({u.method: Undo(u.method, 0, 1) for u in record.undo}.values())
+    none = plain.EMPTY
+    return replace(record, args=none, data=none, result=none, history=(), rounds=(), undo=undo)
 
 
 def overdue(record: Record, now_ms: int) -> Failure | None:

@@ -21,6 +21,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
 
 from kv.base.errors import InvalidArgument, KvorumError, NotFound
@@ -178,8 +179,21 @@ class Registry:
         versions = self._types.setdefault(described.name, {})
         if any(not known.remote for known in versions.values()):
             return False
-        versions[described.version] = described
+        versions[described.version] = self.beside(described)
         return True
+
+    def beside(self, described: ProcedureType) -> ProcedureType:
+        """The same with the steps and undo methods that others declared under this version: there
+        may be records that stand at them, and workers that have them.
+        """
+        known = self._types.get(described.name, {}).get(described.version)
+        if known is None or not known.remote:
+            return described
+        return replace(
+            described,
+            steps=MappingProxyType({**known.steps, **described.steps}),
+            undos=MappingProxyType({**known.undos, **described.undos}),
+        )
 
     def find(self, name: str, version: int = 0) -> ProcedureType | None:
         """The type that runs records of this version (0 = the newest there is)."""

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from kv.base import limits
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
-from procedures.engine.core import RESTART
+from procedures.engine.core import RESTART, needs
 from procedures.engine.due import Due
 from procedures.engine.locks import Link, told
 from procedures.engine.procedure import State
@@ -61,6 +61,7 @@ class Live:
         "lane",
         "limits",
         "name",
+        "needs",
         "parent",
         "parked",
         "progress",
@@ -87,6 +88,7 @@ class Live:
         self.entry = entry_of(record)
         self.granted = record.grant != 0  # the store knows that it holds its locks
         self.record: Record | None = record
+        self.needs: Record | None = None  # of one that is not kept: what says who can run it
         self.version = stored.version
         self.final = record.final
         self.lane = record.lane  # "" = run here, else by workers
@@ -205,6 +207,7 @@ class Roster:
         """Its record is now this one."""
         record = record.settled(version)
         live.record = record
+        live.needs = None
         live.version = version
         live.wake = ""
         live.tries = 0
@@ -503,6 +506,7 @@ class Roster:
     @staticmethod
     def _slim(live: Live) -> None:
         if live.record is not None and not small(live.record):
+            live.needs = needs(live.record)
             live.record = None
 
 

@@ -94,7 +94,14 @@ class Turns:
         if live.doomed and not live.rolling:
             return not live.children
         wants_locks = bool(live.entry.locks) and not live.granted
-        return self._roster.fails(live) or (wants_locks and not live.queued)
+        return self._roster.fails(live) or (wants_locks and not live.queued) or self.home(live)
+
+    def home(self, live: Live) -> bool:
+        """Whether workers ran it, and this process, which decides about it, runs its type now."""
+        if not live.lane or not self.reign:
+            return False
+        declared = self._types.find(live.name)
+        return declared is not None and not declared.remote
 
     def _note(self, id: int, part: float, text: str) -> None:
         live = self._roster.get(id)
@@ -125,9 +132,8 @@ class Turns:
             return Flow.WAIT
         if error is not None:
             return await self.commit(live, self._failing(live, record, declared, error))
-        if record.pending and not declared.remote:
-            change = core.admitted(record, declared, self._clock.now_ms())
-            return await self.commit(live, change)
+        if (change := self._taken_on(record, declared)) is not None:
+            return await self._unheard(live, change)
         if live.entry.locks and not live.granted and not record.pending:
             return await self._grant(live, record, declared)
         if not self._roster.ripe(live, record):
@@ -147,7 +153,22 @@ class Turns:
         if live.lane:
             return Flow.TAIL
         change = Change(replace(record, pool=declared.pool), Flow.TAIL)  # the nodes ran it once
-        return await self.commit(live, change)
+        return await self._unheard(live, change)
+
+    def _taken_on(self, record: Record, declared: ProcedureType) -> Change | None:
+        """What is to be written before this process runs a step of it."""
+        if declared.remote:
+            return None
+        if record.pool and self.reign:
+            return Change(replace(record, pool=""), Flow.TAIL)  # workers ran it once
+        return core.admitted(record, declared, self._clock.now_ms()) if record.pending else None
+
+    async def _unheard(self, live: Live, change: Change) -> Flow:
+        """A commit that runs no step: what woke it has not been told to a step yet."""
+        wake = live.wake
+        flow = await self.commit(live, change)
+        live.wake = live.wake or wake
+        return flow
 
     async def _grant(self, live: Live, record: Record, declared: ProcedureType) -> Flow:
         """Its locks: what memory knows, the store must know before the next step begins."""
@@ -155,11 +176,8 @@ class Turns:
         if not self.reign:
             return Flow.TAIL  # at a worker, robbed of them: only the master grants
         if not barred:
-            wake = live.wake
             change = Change(core.granted(record), Flow.MORE, reign=self.reign)
-            flow = await self.commit(live, change)
-            live.wake = wake  # what woke it has not been told to a step yet
-            return flow
+            return await self._unheard(live, change)
         if barred == "wait":
             return Flow.TAIL
         error = core.failure("LOCK_CIRCLE", f"its locks would close a circle of waits: {barred}")

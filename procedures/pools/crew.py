@@ -163,6 +163,7 @@ class Crew(Dealing):
             self._by_lane.setdefault(lane, []).append(hand)
         for id in list(mine):  # given out, never arrived
             self._back(id)
+        self._unpark(entry)
         self._kick(self._by_lane)
         log.info("worker %s serves pool %s with %d slots", name, entry.pool, entry.slots)
         return hand.epoch, dropped, self._all_types()
@@ -208,6 +209,7 @@ class Crew(Dealing):
         ops, news = [], []
         for told in entry.types:
             known = self._types.find(told.name, told.version)
+            told = described(self._types.beside(remote_type(told)), told.pool)
             if (
                 known is not None
                 and known.version == told.version
@@ -292,6 +294,7 @@ class Crew(Dealing):
                 self._by_lane[lane] = left
             else:
                 self._by_lane.pop(lane, None)
+        self._again(lanes_of(hand.entry))
 
     # ------------------------------------------------------------------------------ polls
     async def poll(
@@ -369,6 +372,7 @@ class Crew(Dealing):
                         live.slow_ms = report.since_ms
                         (hand.slow.add if report.since_ms else hand.slow.discard)(report.id)
         if reports:
+            self._again(lanes_of(hand.entry))
             self._kick(lanes_of(hand.entry))
 
     def _turned(self, hand: Hand, report: Turned) -> None:
@@ -399,9 +403,10 @@ class Crew(Dealing):
         if record is not None and record.ended:
             self._turns.end(live, record)
             return
-        live.parked = report.parked
         if report.parked:
+            self._spawn(self._left(hand, live, report.parked))
             return
+        live.parked = ""
         if report.retry is not None:
             self._roster.pause(live, report.retry, report.retry_ms_max)
         elif record is None:
@@ -450,9 +455,13 @@ class Crew(Dealing):
         """Why one that may run does not, as far as workers are concerned."""
         if not live.begun and (why := self.gate.waits(live.id)):
             return why
-        if not live.lane or live.worker or not live.queued:
+        if not live.lane or live.worker:
             return ""
         pool, name, version = live.lane.split(LANE_SEPARATOR)
+        if live.id in self._aside.get(live.lane, ()):
+            return f"all workers of pool {pool} that have what it needs are busy"
+        if not live.queued:
+            return ""
         if live.lane in self._by_lane:
             return (
                 ""

@@ -25,17 +25,18 @@ from kv.base.errors import (
     UnknownOutcome,
 )
 from kv.base.ports import Rng, Timers
-from procedures.engine import records
+from procedures.engine import core, records
 from procedures.engine.core import RESTART, Change, Flow, failure
 from procedures.engine.idlock import IdLock
 from procedures.engine.procedure import State
 from procedures.engine.queues import Place
-from procedures.engine.records import lane_of
+from procedures.engine.records import LANE_SEPARATOR, lane_of
 from procedures.engine.registry import Registry
 from procedures.engine.roster import Live, Roster
 from procedures.engine.store import Fenced, ProcedureStore
 from procedures.engine.turn import Turns
 from procedures.pools import messages
+from procedures.pools.describe import remote_type
 from procedures.pools.gate import Gate
 from procedures.pools.messages import (
     Drop,
@@ -68,6 +69,9 @@ class Hand:
         self.taken: deque[int] = deque(maxlen=_TAKEN)  # numbers of the last reports
         self.waiting: asyncio.Future[None] | None = None
         self.slow: set[int] = set()  # held, and stuck: others get a slot more for each
+        self.types = Registry()  # what it can run
+        for told in entry.types:
+            self.types.put(remote_type(told))
 
     @property
     def free(self) -> int:
@@ -131,6 +135,7 @@ class Dealing:
         self._closed = False
         self.taken_back = 0
         self._losses: dict[int, int] = {}  # procedure → taken from silent workers since it moved
+        self._aside: dict[str, set[int]] = {}  # lane → who can be run by busy workers only
 
     @property
     def settled(self) -> bool:
@@ -238,6 +243,9 @@ class Dealing:
         if live.worker:
             self.recall(live)
             return
+        if self._turns.home(live):  # not queued: nobody serves its lane
+            self._spawn(self._decided(live))
+            return
         self._roster.push(live)
         self._kick((live.lane,))
         if self._turns.decides(live):
@@ -256,6 +264,8 @@ class Dealing:
             hand.slow.discard(live.id)
             self._tell(hand, Drop(0, live.id))
             self._locks.release(live.id)
+            self._again(lanes_of(hand.entry))
+            self._kick(lanes_of(hand.entry))
 
     def kick(self, lane: str) -> None:
         """Something of this lane may run now (its locks are free)."""
@@ -319,7 +329,12 @@ class Dealing:
         elif live.record is not None and not self._roster.ripe(live, live.record):
             self._locks.release(live.id)  # it was queued before its last step: it waits since then
             self._roster.place(live, live.record)
+        elif (able := self._able(hand, live)) is None or able.free <= 0:
+            self._locks.release(live.id)
+            if able is not None:
+                self._aside.setdefault(live.lane, set()).add(live.id)
         else:  # and now `live.wake` says why it runs
+            hand = able
             self._hold(hand, live)
             record = live.record
             doom = self._roster.doom(live.parent)
@@ -328,6 +343,60 @@ class Dealing:
             tried = live.wake, live.tries
             run = Run(0, live.id, live.version, data, *tried, doom is not None, alive, doom or "")
             self._tell(hand, run)
+
+    def _able(self, hand: Hand, live: Live) -> Hand | None:
+        """The worker that gets it: this one, if it has what it needs, else the most free one that
+        has, perhaps a busy one. Workers of one version may have different steps: old and new code
+        side by side. None: nobody has, and it is parked until somebody who has comes.
+        """
+        record = live.record or live.needs
+        if record is None or not (why := core.missing(record, hand.types)):
+            return hand
+        able = [h for h in self._by_lane[live.lane] if not core.missing(record, h.types)]
+        if able:
+            return max(able, key=most_free)
+        pool = live.lane.split(LANE_SEPARATOR)[0]
+        live.parked = f"no worker of pool {pool} can run it: {why}"
+        return None
+
+    async def _left(self, hand: Hand, live: Live, why: str) -> None:
+        """A worker left it alone: its code lacks what it needs, so others may have it; or something
+        is wrong with it, or with us.
+        """
+        async with self._locks(live.id):
+            try:
+                if live.record is None:
+                    await self._turns.reload(live)
+            except KvorumError as error:
+                log.warning("procedure %d was left alone and cannot be read: %s", live.id, error)
+        if self._roster.get(live.id) is not live or live.worker:
+            return
+        record = live.record
+        if record is not None and core.missing(record, hand.types):
+            self._roster.place(live, record)  # who gets it next is chosen by what it needs
+        else:
+            live.parked = why
+
+    def _again(self, lanes: Iterable[str]) -> None:
+        """A worker is free, or gone: who was put aside is looked at again."""
+        for lane in lanes if self._aside else ():
+            for id in sorted(self._aside.pop(lane, ())):
+                live = self._roster.get(id)
+                if live is not None and not live.worker:
+                    self._roster.enqueue(live)
+
+    def _unpark(self, entry: Entry) -> None:
+        """Somebody who runs these types has come: what was parked for want of that goes on. (What
+        is left alone for another reason is tried once more.)
+        """
+        for name in {told.name for told in entry.types}:
+            for live in self._roster.named(name):
+                if live.parked and not live.running:
+                    live.parked = ""
+                    if live.record is None:
+                        self._roster.enqueue(live)
+                    else:
+                        self._roster.place(live, live.record)
 
     async def _later(self, live: Live) -> None:
         async with self._locks(live.id):

@@ -17,8 +17,9 @@ from procedures.pools.messages import Description, StepText
 
 def described(declared: ProcedureType, pool: str) -> Description:
     """What a worker of `pool` tells of a type."""
-    rule = declared.locks
-    locks = None if callable(rule) else tuple((lock.mode, lock.resource) for lock in rule)
+    rule, looks = declared.locks, declared.remote and declared.needs_look
+    unknown = callable(rule) or (looks and not tuple(rule))
+    locks = None if unknown else tuple((lock.mode, lock.resource) for lock in rule)  # type: ignore[union-attr]
     return Description(
         name=declared.name,
         version=declared.version,
@@ -43,7 +44,7 @@ def described(declared: ProcedureType, pool: str) -> Description:
         priority=declared.priority,
         max_concurrent=declared.max_concurrent,
         rate_per_s=declared.rate_per_s,
-        typed=declared.args is not None,
+        typed=declared.args is not None or looks,
         origin=declared.origin,
         bypass=declared.bypass,
     )
