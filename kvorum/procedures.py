@@ -51,7 +51,9 @@ class AsyncProcedures:
         return self.store.report.text()
 
     async def submit(self, name: str | type, args: Any = None, *, nonce: str = "") -> int:
-        """Start a procedure, by name or by its class; its id. The same nonce gives the same id."""
+        """Start a procedure, by name or by its class; its id. The same nonce gives the same id, as
+        long as the procedure is kept; with other arguments it is refused (NONCE_REUSED).
+        """
         name = name if isinstance(name, str) else declaration(name).name
         return await self.executor.submit(Submission(name, args, _OWNER, nonce))
 
@@ -157,7 +159,9 @@ class Procedures:
         return self._inner.recovered
 
     def submit(self, name: str | type, args: Any = None, *, nonce: str = "") -> int:
-        """Start a procedure, by name or by its class; its id. The same nonce gives the same id."""
+        """Start a procedure, by name or by its class; its id. The same nonce gives the same id, as
+        long as the procedure is kept; with other arguments it is refused (NONCE_REUSED).
+        """
         return self._portal.call(self._inner.submit(name, args, nonce=nonce))
 
     def wait(self, procedure: int, *, timeout_ms: int | None = None) -> Any:

@@ -40,8 +40,10 @@ class AsyncRunning:
         at: datetime | int | None = None,
         pool: str = "",
     ) -> int:
-        """Start a procedure, by name or by its class; its id. The same nonce gives the same id, for
-        ever.
+        """Start a procedure, by name or by its class; its id. The same nonce gives the same id as
+        long as the procedure is kept: until it has ended and its result was acknowledged, or
+        `retention_ms` after its end. Then the nonce is free, and starts another one. Raises Refused
+        (NONCE_REUSED) if the nonce is that of another procedure, or of other arguments.
         """
         options = start_options(queue, priority, delay_ms, at, pool)
         args = submitted(name, args)
@@ -167,7 +169,9 @@ class Running:
         at: datetime | int | None = None,
         pool: str = "",
     ) -> int:
-        """Start a procedure, by name or by its class; its id. The same nonce gives the same id."""
+        """Start a procedure, by name or by its class; its id. The same nonce gives the same id as
+        long as the procedure is kept (AsyncDatabase.submit has the rest).
+        """
         work = self._db.submit(
             *(name, args),
             nonce=nonce,

@@ -50,7 +50,8 @@ def submit(
     name: Annotated[str, typer.Argument(help="Its registered name.", show_default=False)],
     args: Annotated[str, typer.Argument(help="Its arguments, as JSON.")] = "null",
     nonce: Annotated[
-        str | None, typer.Option(help="The same nonce gives the same procedure.")
+        str | None,
+        typer.Option(help="The same nonce gives the same procedure, as long as it is kept."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
     connect: Connect = None,

@@ -147,7 +147,8 @@ ADMIN_ROUTES: Final = (
     Route(
         "POST", "/v1/procedures/{name}", "procedures", "Start a procedure",
         "The body is its arguments. The header `Idempotency-Key` is its nonce: the same one gives "
-        "the same id.",
+        "the same id as long as the procedure is kept; of another procedure, or with other "
+        "arguments, it is refused (409 `NONCE_REUSED`).",
         headers=(Field("Idempotency-Key", TEXT, "Nonce.", False),),
         query=(
             Field("queue", TEXT, "In which it waits for its turn.", False),
@@ -163,7 +164,7 @@ ADMIN_ROUTES: Final = (
             Field("at_ms", integer(0, 1 << 53), "Begin then, in ms since 1970.", False),
             Field("pool", TEXT, "Which workers run it.", False),
         ),
-        body=None, ok=202, answer=_ID, errors=(404, 413),
+        body=None, ok=202, answer=_ID, errors=(404, 409, 413),
     ),
     Route(
         "POST", "/v1/procedures/{id}/signals", "procedures", "Send a signal",

@@ -98,7 +98,12 @@ class Job:
             args["once"] = True
         for number in range(_TRIES):
             nonce = f"spark-job/{self.app}/{self.version}/{number}"
-            self.id = int(sinks.ask(sinks.procedures.submit(SPARK_JOB, args, nonce=nonce)))
+            try:
+                self.id = int(sinks.ask(sinks.procedures.submit(SPARK_JOB, args, nonce=nonce)))
+            except Refused as error:  # it had another name then: app and version say which it is
+                if error.code != "NONCE_REUSED":
+                    raise
+                self.id = int(error.details["procedure"])
             info = sinks.ask(sinks.procedures.get(self.id))
             if info["state"] == "SUCCESS":
                 self.done, self.result = True, info["result"]

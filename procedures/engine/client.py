@@ -59,8 +59,8 @@ class ProcedureClient:
     ) -> ProcedureId:
         """The id, durable. With the same nonce the same id, for as long as the procedure is kept.
 
-        Raises NotFound (PROCEDURE_UNKNOWN), InvalidArgument, TooLarge, Busy; UnknownOutcome: submit
-        again with the same nonce.
+        Raises NotFound (PROCEDURE_UNKNOWN), Refused (NONCE_REUSED), InvalidArgument, TooLarge,
+        Busy; UnknownOutcome: submit again with the same nonce.
         """
         called = procedure_name(name)
         args = plain_of(args, f"arguments of {called}")

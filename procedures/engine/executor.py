@@ -49,7 +49,7 @@ from procedures.engine.roster import Live, Roster, brief, small
 from procedures.engine.runner import Runner
 from procedures.engine.scheduler import FairScheduler, Scheduler
 from procedures.engine.store import ProcedureStore, Stored
-from procedures.engine.submission import Submission, check, create
+from procedures.engine.submission import Admitted, Submission, check, create, refuse_other
 from procedures.engine.surgeon import Surgeon
 from procedures.engine.turn import Turns
 from procedures.engine.view import shown_state
@@ -294,18 +294,17 @@ class Executor:
     async def submit(self, sub: Submission) -> ProcedureId:
         """Store, then schedule (J5). The id; the same one for the same owner's nonce (J4).
 
-        Raises what `submission.check` raises (nothing is stored), Busy, Unavailable, or
-        UnknownOutcome.
+        Raises what `submission.check` raises (nothing is stored), Refused (NONCE_REUSED), Busy,
+        Unavailable, or UnknownOutcome.
         """
         self._must_serve()
         ok = check(sub, self.types)
-        if ok.pending and self.crew is not None:
-            ok = await self.crew.looked_at(ok)
         if ok.nonce:
             known = await self.store.find_nonce(ok.owner, ok.nonce)
-            earlier = await self.store.load(known) if known is not None else None
-            if earlier is not None and earlier.record.name == sub.name:
-                return ProcedureId(earlier.record.id)
+            if known is not None and await self._is_it(known, sub, ok):
+                return ProcedureId(known)
+        if ok.pending and self.crew is not None:
+            ok = await self.crew.looked_at(ok)
         self._check_room(sub.name)
         id = await self.store.take_ids(1)
         record = create(ok, id=id, salt=self._salt, now_ms=self._clock.now_ms())
@@ -327,12 +326,22 @@ class Executor:
             raise
         if isinstance(stored, int):
             self._roster.let_go(id)
+            await self._is_it(stored, sub, ok)
             return ProcedureId(stored)
         if stored.record.ended:  # its early run was stored, though nobody could say so
             self._ended(stored)
         elif self._serving:  # else it runs when the next executor resumes
             await self._turns.take_in(stored)
         return ProcedureId(id)
+
+    async def _is_it(self, earlier: int, sub: Submission, ok: Admitted) -> bool:
+        """Whether the procedure that has its nonce is there still; it must be the same one. Raises
+        Refused (NONCE_REUSED).
+        """
+        stored = await self.store.load(earlier)
+        if stored is not None and not (sub.first_counts and stored.record.name == sub.name):
+            refuse_other(stored.record, ok)
+        return stored is not None
 
     def _check_room(self, name: str) -> None:
         live_max = limits.PROCEDURES_LIVE_MAX

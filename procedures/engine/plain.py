@@ -15,6 +15,7 @@ from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import PLAIN_DEPTH_MAX
 
 _encoder: Final = msgspec.msgpack.Encoder()
+_sorting: Final = msgspec.msgpack.Encoder(order="deterministic")
 _decoder: Final = msgspec.msgpack.Decoder()
 _ATOMS: Final = frozenset({type(None), bool, float, str, bytes})
 _INT_MIN: Final = -(1 << 63)
@@ -59,6 +60,11 @@ def read(data: bytes, what: str) -> Any:
 def decode(data: bytes) -> Any:
     """What `encode` was given (tuples as lists)."""
     return _decoder.decode(data)
+
+
+def same(one: bytes, other: bytes) -> bool:
+    """Whether both are the bytes of one value: the order of keys says nothing, types do."""
+    return one == other or _sorting.encode(decode(one)) == _sorting.encode(decode(other))
 
 
 def _check(value: Any, path: str, depth: int) -> None:

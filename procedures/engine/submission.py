@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kv.base import limits
-from kv.base.errors import InvalidArgument
+from kv.base.errors import InvalidArgument, KvorumError, Refused
 from procedures.engine import plain
 from procedures.engine.procedure import State
 from procedures.engine.records import FORMAT, Record
@@ -45,6 +45,9 @@ class Submission:
     step: str = ""
     state: State | None = None
     options: Options = field(default_factory=Options)
+    first_counts: bool = (
+        False  # the nonce alone says what it is for: other arguments change nothing
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,38 @@ def admit(declared: ProcedureType, args: Any, owner: str, nonce: str) -> Admitte
     locks = checked(declared.locks_of(args), f"procedure {declared.name}")
     pending = declared.remote and declared.needs_look
     return Admitted(declared, data, locks, owner, nonce, pending=pending)
+
+
+def refuse_other(earlier: Record, ok: Admitted) -> None:
+    """Raises Refused (NONCE_REUSED) if a nonce was used for something else before: whoever asks
+    would take its result for that of what he asks now. How it waits for its turn may differ, and
+    arguments that were submitted to an earlier declaration are read as they are today.
+    """
+    told = ""
+    if earlier.name != ok.type.name:
+        told = f"({earlier.name}), not to a {ok.type.name}"
+    elif not _same_args(earlier.args, ok):
+        told = f"({earlier.name}), which has other arguments"
+    if told:
+        raise Refused(
+            f"nonce {ok.nonce!r:.80} of {ok.owner!r:.80} belongs to procedure {earlier.id} {told}; "
+            "use another nonce",
+            code="NONCE_REUSED",
+            details={"procedure": str(earlier.id), "name": earlier.name},
+        )
+
+
+def _same_args(earlier: bytes, ok: Admitted) -> bool:
+    if plain.same(earlier, ok.args):
+        return True
+    if ok.type.args is None:
+        return False
+    what = f"arguments of {ok.type.name}"
+    try:
+        read = ok.type.args.plain(plain.decode(earlier), what)
+    except KvorumError:
+        return False
+    return plain.same(plain.pack(read), ok.args)
 
 
 def create(

@@ -227,7 +227,9 @@ async def hand_to_clean(ctx: StepContext, part: Part, commit_ts: int, submit: Su
     if commit_ts and part.twice == REFUSE and "laid" in ctx.state:
         args["laid"] = ctx.state["laid"]
     which = "" if part.attempt == ctx.args["attempt"] else f"/{part.attempt}"
-    await submit(Submission(SINK_CLEAN, args, ctx.owner, f"clean/{ctx.id}{which}"))
+    await submit(
+        Submission(SINK_CLEAN, args, ctx.owner, f"clean/{ctx.id}{which}", first_counts=True)
+    )
 
 
 def system_keys(ctx: StepContext, part: Part) -> list[bytes]:

@@ -249,7 +249,9 @@ class SinkService:
         if await self._marked(args) and not await self._laid(args):
             return [0]
         nonce = f"{args['attempt']}/{args['version']}"
-        id = await self._procedures.submit(Submission(SINK_COMMIT, args, "spark", nonce))
+        id = await self._procedures.submit(
+            Submission(SINK_COMMIT, args, "spark", nonce, first_counts=True)
+        )
         if args.get("early"):
             return [0]  # at most once: nobody waits for it
         record = await self._procedures.wait(id, min(wait_ms, limits.SINK_COMMIT_WAIT_MS))

@@ -289,7 +289,9 @@ class Splitter:
         ids = ".".join(map(str, partitions))
         nonce = f"{name}/{ids}/{epochs}/{attempt}"
         try:
-            id_ = await self._procedures.submit(Submission(name, args, OWNER, nonce))
+            id_ = await self._procedures.submit(
+                Submission(name, args, OWNER, nonce, first_counts=True)
+            )
         except NotFound as error:
             self._missing.add(name)
             self._tell(f"{name} cannot be started: {error.message}")

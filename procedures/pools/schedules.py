@@ -282,7 +282,11 @@ class Schedules:
         options = Options(**dict(known.options))
         try:
             return await self._submit(
-                Submission(known.procedure, args, SCHEDULE_OWNER, nonce, options=options)
+                Submission(
+                    *(known.procedure, args, SCHEDULE_OWNER, nonce),
+                    options=options,
+                    first_counts=True,  # the schedule may have been changed since
+                )
             )
         except KvorumError as error:
             if error.disposition != "no":
