@@ -272,6 +272,7 @@ class Node:
         self.keeper = Keeper(ports.timers)
         self.balancing = Balancing(store, lambda: self.master, self.bus, groups)
         registry = offered(self, cache, groups, settling)
+        modules = self.config.procedure_modules
         self.master = Master(
             prepare=self._prepare,
             executor=lambda: Executor(
@@ -285,6 +286,7 @@ class Node:
                 workers=self.config.procedure_workers,
                 refusal=self.master.refusal,
                 key_waits=KeyWaits(store.kv, store.txn),
+                runner=None if ports.steps is None else ports.steps(modules),
             ),
             service=lambda executor: ProcedureService(
                 executor, ports.clock, ports.timers, self.bus.shown

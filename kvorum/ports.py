@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng, cpu_seconds, thread_seconds
 from kv.base.ports import Clock, Rng, Timers
@@ -102,6 +102,10 @@ class Sockets:
     connector = staticmethod(tcp_connector)
 
 
+if TYPE_CHECKING:  # a node without procedures of users needs none of it
+    from procedures.engine.runner import Runner
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """Everything that a node does not decide itself."""
@@ -120,6 +124,8 @@ class Ports:
     """Seconds of CPU that this process has used; a simulation has none."""
     loop_s: Callable[[], float] = lambda: 0.0
     """The same of the thread that calls, its loop's."""
+    steps: Callable[[Sequence[str]], Runner] | None = None
+    """Calls the steps of these modules; None: the node does, on its loop and in its threads."""
 
 
 def system_ports(loop: asyncio.AbstractEventLoop, engine: EngineKind = "rocks") -> Ports:

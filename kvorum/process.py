@@ -13,7 +13,9 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import uvloop
@@ -23,7 +25,8 @@ from kv.base.errors import KvorumError
 from kv.storage.engine import EngineKind
 from kvorum import cycles, logs
 from kvorum.node import Node, build
-from kvorum.ports import system_ports
+from kvorum.ports import Ports, system_ports
+from procedures.engine.runner import Runner
 
 FAILED = 1
 _STOP_S_MAX: Final = 25.0
@@ -49,7 +52,10 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
         stop.set()
         loop.call_later(_STOP_S_MAX, _end_now, _TOO_LONG)
 
-    node = await build(config, system_ports(loop, _engine(config)))
+    ports = system_ports(loop, _engine(config))
+    if config.procedure_modules:
+        ports = replace(ports, steps=_steps(ports, config))
+    node = await build(config, ports)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped_by, number)
     if SUPERVISED in os.environ:
@@ -62,6 +68,13 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
     await stop.wait()
     await node.stop()
     cycles.release()
+
+
+def _steps(ports: Ports, config: NodeConfig) -> Callable[[Sequence[str]], Runner]:
+    """Users' code neither stops nor ends the node."""
+    from kvorum.step_processes import StepProcesses
+
+    return partial(StepProcesses, timers=ports.timers, log_level=config.log_level)
 
 
 def _at_end_of_stdin(loop: asyncio.AbstractEventLoop, then: Callable[[], object]) -> None:

@@ -1,7 +1,8 @@
 """`kvorum worker`: a process that runs the procedures of its modules for a pool.
 
     modules ─▶ declarations ─▶ Worker (procedures/pools/worker.py) ─▶ master
-                                 └─▶ steps commit through a transaction client of its own
+                                 ├─▶ its steps run in a process beside it (step_processes.py)
+                                 └─▶ and are committed here, through a transaction client of its own
 
 It keeps nothing: killing it loses no step that was acknowledged, and what it held goes to others
 within three seconds. SIGTERM lets steps under way end first.
@@ -10,26 +11,25 @@ within three seconds. SIGTERM lets steps under way end first.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
-from kv.base.errors import InvalidArgument, Unavailable
+from kv.base.errors import Unavailable
 from kv.base.limits import NAME_CHARS_MAX
 from kv.base.ports import Rng, Timers
 from kv.client.client import KvClient
 from kv.client.client import connect as connect_kv
+from kvorum.modules import load_types
 from kvorum.names import TableIds
 from kvorum.native import CATALOG_TTL_S
+from kvorum.step_processes import StepProcesses
 from procedures.bus.workers import WorkerBus, handlers_in
 from procedures.engine.kv_store import KvStore
-from procedures.engine.registry import ProcedureType, declaration, declared_in
 from procedures.pools.worker import Worker
 from sqlproxy.catalog import CatalogCache
 from tso.client import remote_tso
@@ -40,43 +40,6 @@ log = logging.getLogger(__name__)
 POOL = "default"
 _REACH_MS: Final = 2_000
 _AGAIN_S: Final = 1.0
-
-
-def load_types(modules: Sequence[str]) -> list[ProcedureType]:
-    """The procedures that these modules declare. Raises InvalidArgument."""
-    if not modules:
-        raise InvalidArgument("name at least one module with procedures")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # modules beside the user
-    for name in modules:
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as e:
-            hint = (
-                "it is looked for in the working directory and on PYTHONPATH"
-                if e.name is not None and f"{name}.".startswith(f"{e.name}.")
-                else f"it needs {e.name}, which is not installed for {sys.executable}"
-            )
-            raise InvalidArgument(f"the module {name!r} cannot be imported: {e}; {hint}") from e
-        except InvalidArgument:
-            raise
-        except SystemExit as e:  # it would end this process, and look as if all were well
-            raise InvalidArgument(
-                f"the module {name!r} cannot be imported: it ends the process "
-                f"(sys.exit({e.code!r})) when it is imported; put that under "
-                "`if __name__ == '__main__':`"
-            ) from e
-        except Exception as e:  # the user's code may raise anything
-            raise InvalidArgument(
-                f"the module {name!r} cannot be imported: {type(e).__name__}: {e}; mend it and "
-                "start again"
-            ) from e
-    found = [declaration(cls) for cls in declared_in(modules)]
-    if not found:
-        raise InvalidArgument(
-            f"{', '.join(modules)}: no class there is decorated with @kvorum.procedure(NAME)"
-        )
-    return found
 
 
 async def reach(
@@ -148,6 +111,7 @@ async def serve(
         host=host,
         pid=os.getpid(),
         operations=tuple(handlers),
+        runner=StepProcesses(modules, timers, threads=threads),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)

@@ -37,8 +37,9 @@ def worker(
     import uvloop
 
     from kvorum import logs
+    from kvorum.modules import load_types
     from kvorum.sdk import parse_url
-    from kvorum.worker import load_types, serve
+    from kvorum.worker import serve
 
     names = [one for part in modules for one in part.split(",") if one]
 

@@ -153,7 +153,19 @@ class StepTxn:
         """The timestamp of this step's snapshot; taken now if nothing was read yet."""
         return (await self._snapshot()).start_ts
 
-    # -- for StepTable and the executor
+    # -- for StepTable, the executor, and who runs the step elsewhere (kvorum/step_channel.py)
+    async def snapshot(self) -> Reads:
+        return await self._snapshot()
+
+    @property
+    def tables(self) -> Tables:
+        return self._tables
+
+    @property
+    def known(self) -> dict[tuple[str, str], TableId]:
+        """Tables that were looked up."""
+        return self._known
+
     def add(self, table: tuple[str, str] | None, op: Op) -> _Nothing:
         self._open()
         if len(self._later) >= limits.TXN_MEMORY_KEYS_MAX:
@@ -506,7 +518,25 @@ class StepContext(Outside):
         """
         self._signals.append(checked_text("event", event, limits.NONCE_CHARS_MAX))
 
-    # -- for the executor
+    # -- for the executor, and for who runs it elsewhere (kvorum/step_channel.py)
+    @property
+    def record(self) -> Record:
+        return self._record
+
+    @property
+    def given(self) -> tuple[str, bool]:
+        """Its token, and whether it is early."""
+        return self._token, self._early
+
+    def said(self, part: float, text: str) -> None:
+        """What it says of its progress, elsewhere."""
+        self._progress(self.id, part, text)
+
+    def did(self, signals: Sequence[str], *, too_early: bool) -> None:
+        """What it did elsewhere."""
+        self._signals += signals
+        self.too_early = too_early
+
     def signals(self) -> list[str]:
         return self._signals
 

@@ -54,7 +54,8 @@ from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.submission import admit, checked_text, create
 
 CHILDREN_STEP: Final = "children"  # "undo:children" in the history
-STOLEN: Final = "lock stolen"  # an outcome in the history
+STOLEN: Final = "lock stolen"  # outcomes in the history
+DIED: Final = "died"
 RESTART: Final = "restart"  # why a step runs: what it waits for may have come unheard
 
 
@@ -222,6 +223,8 @@ def _finish(record: Record, declared: ProcedureType, ran: Ran) -> Record:
         record,
         seq=record.seq + 1,
         attempt=0,
+        lost=0,
+        deaths=0,
         partial=False,
         data=ran.data,
         due_ms=0,
@@ -240,6 +243,8 @@ def _again(record: Record, declared: ProcedureType, delay_ms: int, ran: Ran) -> 
         record,
         state=State.WAITING if delay_ms else State.RUNNABLE,
         attempt=record.attempt + 1,
+        lost=0,
+        deaths=0,
         partial=True,
         data=ran.data,
         due_ms=ran.now_ms + delay_ms if delay_ms else 0,
@@ -374,6 +379,8 @@ def fail(
         record,
         state=State.ROLLING_BACK,
         error=error,
+        lost=0,
+        deaths=0,
         due_ms=0,
         event="",
         waits_for=False,
@@ -392,6 +399,33 @@ def doom(record: Record, error: Failure, now_ms: int) -> Change:
     assert not record.final, record.id
     assert record.error is None, record.id
     return Change(replace(record, error=error, updated_ms=now_ms), Flow.WAIT)
+
+
+def died(record: Record, why: str, ran: Ran) -> Change:
+    """The process that ran the current step (or undo) ended under it. Counted before it runs again:
+    what ends its process would else end one after the other, for ever.
+    """
+    after = replace(record, lost=record.lost + 1, deaths=record.deaths + 1, updated_ms=ran.now_ms)
+    name = record.step
+    if record.state is State.ROLLING_BACK:
+        name = f"undo:{record.undo[-1].method}"
+    flow = Flow.WAIT if aside(after) else Flow.MORE
+    return _logged(after, name, f"{DIED}: {storable(why)[: limits.NONCE_CHARS_MAX]}", ran, flow)
+
+
+def aside(record: Record) -> str:
+    """Why it is not run any more: its step ends every process that runs it. "" = it is run."""
+    if record.deaths < limits.PROCEDURE_DEATHS_MAX or record.ended:
+        return ""
+    last = next((one for one in reversed(record.history) if one.outcome.startswith(DIED)), None)
+    why = "" if last is None else f" (the last one {last.outcome.removeprefix(f'{DIED}: ')})"
+    step = record.step if last is None else last.step
+    held = ", ".join(f"{mode} {name}" for mode, name in record.locks) if record.grant else ""
+    keeps = f"; it keeps its locks: {held}" if held else ""
+    return (
+        f"set aside: its step {step} ended {record.deaths} processes that ran it{why}{keeps}; mend "
+        f"it, then `kvorum proc retry {record.id}`, or end it (proc abort, proc bypass)"
+    )
 
 
 def admitted(record: Record, declared: ProcedureType, now_ms: int) -> Change:
@@ -485,6 +519,7 @@ def undone(record: Record, ran: Ran) -> Change:
     if top.count > 1:
         rest = (*rest, Undo(top.method, top.first, top.count - 1))
     after = replace(record, undo=rest, data=ran.data, undone=True, attempt=0, updated_ms=ran.now_ms)
+    after = replace(after, lost=0, deaths=0)
     after, flow = _settled(after)
     return _logged(after, f"undo:{top.method}", "undone", ran, flow)
 

@@ -81,6 +81,7 @@ class Executor:
     workers    how many procedures may have a step under way at once
     threads    how many of those steps may be plain (not async) methods
     key_waits  what commits wait for, of all nodes
+    runner     calls the methods, and is closed with it; None = one of its own, in this process
     refusal    what callers, and those who wait, are told when it does not serve any more
     """
 
@@ -99,6 +100,7 @@ class Executor:
         threads: int = limits.PROCEDURE_THREADS_DEFAULT,
         refusal: Callable[[], KvorumError] | None = None,
         key_waits: KeyWaits | None = None,
+        runner: Runner | None = None,
     ) -> None:
         self.store = store
         self.types = types
@@ -106,7 +108,7 @@ class Executor:
         self._key_waits = key_waits
         self._clock = clock
         self._locks = IdLock()
-        self._runner = Runner(threads)
+        self._runner = Runner(threads) if runner is None else runner
         queue = FairScheduler() if scheduler is None else scheduler
         self._roster = Roster(clock, timers, rng, queue)
         self._janitor = Janitor(store, self._locks, clock, timers)
@@ -173,6 +175,7 @@ class Executor:
         await self._resume()
         await self._group.__aenter__()
         self._serving = True
+        self._runner.begin()
         self._task(self._janitor.run())
         for work in self._to_spawn:
             self._task(work)
@@ -218,6 +221,7 @@ class Executor:
             pass  # the group has cancelled and awaited them
         finally:
             self._runner.close()
+            await self._runner.closed()
 
     async def _resume(self) -> None:
         """Take in everything that had not ended, in bounded pages. All locks are where they were
@@ -518,7 +522,9 @@ class Executor:
 
     def _name_of(self, id: int) -> str:
         live = self._roster.get(id)
-        return "" if live is None or live.record is None else live.record.name
+        if live is None or live.record is None:
+            return ""
+        return f"{live.record.name}, left alone" if live.parked else live.record.name
 
     def _child(self, id: int) -> tuple[int, str, str, str]:
         live = self._roster.get(id)

@@ -135,6 +135,9 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
         0  # its locks' fencing token; 0 = it has not got them, GRANTED_HERE = row's version
     )
 
+    lost: int = 0  # runs of the current step whose process, or its lease, ended under them …
+    deaths: int = 0  # … of them those that ended it, as far as is known (core.aside)
+
     @property
     def ended(self) -> bool:
         return self.state in TERMINAL

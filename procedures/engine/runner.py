@@ -43,11 +43,20 @@ class Failed:
     error: Failure
 
 
-Ended: TypeAlias = Returned | TryAgain | Failed
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The process that ran it ended under it; nothing of it was committed."""
+
+    why: str
+
+
+Ended: TypeAlias = Returned | TryAgain | Failed | Died
 
 
 class Runner:
-    """Async methods run on the loop, plain ones in a bounded pool of threads."""
+    """Async methods run on the loop, plain ones in a bounded pool of threads. (Beside a node or a
+    worker users' code runs in processes of its own: kvorum/step_processes.py.)
+    """
 
     def __init__(self, threads: int) -> None:
         most = threads + PROCEDURE_STUCK_HIRED_MAX
@@ -56,6 +65,9 @@ class Runner:
         self._busy = 0
         self._queue: deque[asyncio.Future[None]] = deque()
         self.extra = 0  # more may run, because so many are stuck
+
+    def begin(self) -> None:
+        """Something may come soon."""
 
     def hire(self, stuck: int) -> None:
         """So many steps are stuck: as many more may run."""
@@ -132,6 +144,9 @@ class Runner:
     def close(self) -> None:
         """Running threads end by themselves; their steps no longer count."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def closed(self) -> None:
+        """Nothing of it is left, of what `close` can end."""
 
 
 def _no_outcome(ctx: StepContext, value: object) -> Failure:

@@ -89,7 +89,7 @@ class Surgeon:
                 reason,
                 now,
                 children=len(tree) > 1,
-                under_way=id in busy,
+                under_way=id in busy or record.deaths > 0,
             )
             assert change is not None
             return ((tree[0], change),), ""
@@ -357,7 +357,7 @@ class Surgeon:
                 self._roster.moved(live, stored.record, stored.version)
                 if stored.record.state is State.WAITING:
                     live.wake = wake
-                live.parked = core.missing(stored.record, self._types)
+                live.parked = core.missing(stored.record, self._types) or core.aside(stored.record)
                 self._roster.place(live, brief(stored.record))
             else:  # its turn finds out when it wants to commit: its version stays the old one
                 live.record = None

@@ -29,7 +29,7 @@ from procedures.engine.procedure import Children, Done, Fail, Outcome, State, Su
 from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.roster import Live, Roster, brief
-from procedures.engine.runner import Failed, Returned, Runner, TryAgain
+from procedures.engine.runner import Died, Failed, Returned, Runner, TryAgain
 from procedures.engine.store import Fenced, ProcedureStore, Stored
 from procedures.pools import inbox
 
@@ -136,7 +136,7 @@ class Turns:
             return await self._unheard(live, change)
         if live.entry.locks and not live.granted and not record.pending:
             return await self._grant(live, record, declared)
-        if not self._roster.ripe(live, record):
+        if not self._ripe(live, record):
             return Flow.WAIT
         match core.action(record):
             case RunUndo() | RunStep() if declared.remote:
@@ -147,6 +147,11 @@ class Turns:
                 return await self._undo(live, record, declared, method, token)
             case RunStep(step, token):
                 return await self._step(live, record, declared, step, token)
+
+    def _ripe(self, live: Live, record: Record) -> bool:
+        """Whether code of it may run now."""
+        live.parked = core.aside(record)
+        return not live.parked and self._roster.ripe(live, record)
 
     async def _to_workers(self, live: Live, record: Record, declared: ProcedureType) -> Flow:
         """Its steps are none that this process can run."""
@@ -242,6 +247,8 @@ class Turns:
             match ended:
                 case TryAgain(error):
                     return self._retry(live, error)
+                case Died(why):
+                    return await self._died(live, record, why, ran)
                 case Failed(error):
                     return await self._failed(live, record, declared, error, ran)
                 case Returned(outcome, data):
@@ -338,6 +345,18 @@ class Turns:
             return self._pause(live, error)
         return await self.commit(live, core.fail(record, declared, error, ran))
 
+    async def _died(self, live: Live, record: Record, why: str, ran: Ran) -> Flow:
+        """Durable before it runs again: the next process it ends may be the one that counts."""
+        change = core.died(record, why, ran)
+        log.warning("procedure %d (%s): its process ended %s", record.id, record.name, why)
+        wake = live.wake
+        flow = await self.commit(live, change)
+        live.wake = wake  # what woke it has not been told to a step yet
+        if live.record is not None and (aside := core.aside(live.record)):
+            log.error("procedure %d (%s) is %s", record.id, record.name, aside)
+            live.parked = aside
+        return flow
+
     async def _undo(
         self, live: Live, record: Record, declared: ProcedureType, method: str, token: str
     ) -> Flow:
@@ -349,6 +368,9 @@ class Turns:
             match ended:
                 case TryAgain(error):
                     return self._retry(live, error)
+                case Died(why):
+                    ran = Ran(record.data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
+                    return await self._died(live, record, why, ran)
                 case Failed(error):
                     return self._pause(live, error)
                 case Returned(_, data):
@@ -378,7 +400,7 @@ class Turns:
         token: str,
         children: tuple[Child, ...],
     ) -> tuple[StepTxn, StepContext]:
-        attempt = record.attempt + live.tries + 1
+        attempt = record.attempt + record.lost + live.tries + 1
         txn, ctx = self.context(
             record, definition, step, token, children=children, attempt=attempt, wake=live.wake
         )

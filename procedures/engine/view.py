@@ -55,7 +55,7 @@ def info(
         "created_ms": record.created_ms,
         "updated_ms": record.updated_ms,
         "age_ms": max(0, now_ms - record.created_ms),
-        "attempt": record.attempt + 1,
+        "attempt": record.attempt + record.lost + 1,
     }
     shown |= {"version": record.version, "queue": record.queue, "priority": record.priority}
     if record.pool:

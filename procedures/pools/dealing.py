@@ -19,6 +19,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from heapq import heapify, heappop, heapreplace
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from kv.base import limits
 from kv.base.errors import (
     KvorumError,
@@ -164,7 +166,7 @@ class Dealing:
         try:
             while live is not None and not self._closed:
                 try:
-                    await self._fence(live)
+                    await self._fence(live, silent=bool(silent))
                     break
                 except KvorumError as error:
                     log.warning("procedure %d is not taken back yet: %s", id, error)
@@ -192,14 +194,16 @@ class Dealing:
         pause_ms = min(limits.WORKER_SILENT_MS_MAX, pause_ms)
         self._roster.rest(live, failure("WORKER_SILENT", why), pause_ms)
 
-    async def _fence(self, live: Live) -> None:
+    async def _fence(self, live: Live, *, silent: bool) -> None:
         while True:
             stored = await self._store.load(live.id)
             moved = stored is None or stored.version != live.version
             if stored is None or stored.record.ended:
                 break
+            record = stored.record  # `attempt` tells the step that it was under way before
+            record = replace(record, lost=record.lost + 1) if silent else record
             try:
-                await self._store.update(stored.version, Change(stored.record, Flow.MORE))
+                await self._store.update(stored.version, Change(record, Flow.MORE))
             except (Fenced, UnknownOutcome):
                 continue
             break

@@ -96,7 +96,9 @@ class Worker:
         host: str = "",
         pid: int = 0,
         operations: Sequence[str] = (),
+        runner: Runner | None = None,
     ) -> None:
+        """`runner` calls the methods, and is closed with it; None = one in this process."""
         self.name = name
         self._pool = pool
         self._nodes = nodes
@@ -111,7 +113,7 @@ class Worker:
         self._slots = slots
         self._host, self._pid = host, pid
         self._operations = tuple(operations)
-        self._runner = Runner(threads)
+        self._runner = Runner(threads) if runner is None else runner
         self._jobs: dict[int, _Job] = {}
         self._reports: list[Report] = []
         self._unheard: list[Report] = []  # said, but perhaps not taken by a master
@@ -131,6 +133,7 @@ class Worker:
     # ------------------------------------------------------------------------------ life
     async def run(self) -> None:
         """Work until `stop`. Raises what keeps it out for good (Refused, InvalidArgument)."""
+        self._runner.begin()
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -147,6 +150,7 @@ class Worker:
             raise first from first.__cause__
         finally:
             self._runner.close()
+            await self._runner.closed()
 
     def stop(self) -> None:
         """Take nothing more; steps under way may end (PROCEDURE_STOP_MS), then leave."""

@@ -1,0 +1,213 @@
+"""What whoever runs procedures and the process that runs their steps say to each other, over a
+`Channel` (kvorum/sql_channel.py) that is the process's standard input.
+
+    us ─▶ process   [SETTINGS, {modules, path, threads, log_level}]
+                    [RUN, run, …]        Run: call this step
+                    [CANCEL, run]        nobody waits for it any more
+                    [HIRE, count]        so many more plain steps may run, because others are stuck
+                    [ANSWER, run, …]     to a question
+    process ─▶ us   [READY] or [BROKEN, why]
+                    [BEGUN, run]         its method is called now
+                    [BEAT]               its loop goes round
+                    [ASK, run, …]        Ask: a read of the step's snapshot, a table's id
+                    [PROGRESS, run, part, text]
+                    [ENDED, run, …]      Ran: how it ended, with all that it wrote
+
+A step's reads come back one by one; its writes stay there until it ends, and come as one: so a
+process that ends under a step leaves nothing. What may be large goes in pieces (`pieces`), because
+a frame has a bound: [kind, run, is last, bytes].
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from kv.base import limits
+from kv.base.errors import KvorumError
+from kv.base.ops import Op
+from procedures.engine import core, plain, procedure
+from procedures.engine.context import Child, StepContext
+from procedures.engine.procedure import Children, Done, Fail, Outcome
+from procedures.engine.records import Failure
+from procedures.engine.registry import ProcedureType, StepDef, UndoDef
+from procedures.engine.typed import plain_of
+
+SETTINGS: Final = "settings"
+RUN: Final = "run"
+CANCEL: Final = "cancel"
+HIRE: Final = "hire"
+ANSWER: Final = "answer"
+READY: Final = "ready"
+BEGUN: Final = "begun"
+BROKEN: Final = "broken"
+BEAT: Final = "beat"
+ASK: Final = "ask"
+PROGRESS: Final = "progress"
+ENDED: Final = "ended"
+
+_PIECE_BYTES: Final = limits.FRAME_BYTES_MAX // 4
+_OUTCOMES: Final = {cls.__name__: cls for cls in procedure.OUTCOMES}
+_PLAIN: Final = (str, int, float, bool, type(None))
+
+T = TypeVar("T")
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True):
+    """One execution of a step, or (`undo`) of an undo."""
+
+    record: bytes
+    method: str
+    undo: bool
+    step: str
+    token: str
+    early: bool
+    attempt: int
+    wake: str
+    now_ms: int
+    children: tuple[tuple[int, str, str, bytes], ...]  # id, name, state, [result, error]
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True):
+    """`what`: begin, get, multi_get, scan, resolve, writable."""
+
+    number: int
+    what: str
+    args: list[Any]
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """`error` as in kv.base.errors.to_wire."""
+
+    number: int
+    value: Any = None
+    error: list[Any] | None = None
+
+
+class Ran(msgspec.Struct, frozen=True, array_like=True):
+    """How it ended: `failed`, to be tried `again`, or with an outcome (of an undo: none)."""
+
+    failed: Failure | None = None
+    again: Failure | None = None
+    outcome: list[Any] | None = None
+    data: bytes = b""
+    ops: list[list[Any]] = []
+    held: list[bytes] = []
+    tables: list[tuple[str, str, int]] = []
+    signals: list[str] = []
+    too_early: bool = False
+    missing: list[str] = []
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def pieces(kind: str, run: int, what: msgspec.Struct) -> Iterator[list[Any]]:
+    """The messages that carry it."""
+    data = _encode(what)
+    for at in range(0, len(data), _PIECE_BYTES):
+        last = at + _PIECE_BYTES >= len(data)
+        yield [kind, run, last, data[at : at + _PIECE_BYTES]]
+
+
+class Pieces:
+    """Puts together what comes in pieces, which the other end sends in order."""
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[str, int], list[bytes]] = {}
+
+    def whole(self, kind: str, run: int, last: bool, data: bytes) -> bytes | None:
+        """All of it, with its last piece."""
+        begun = self._begun.setdefault((kind, run), [])
+        begun.append(data)
+        if not last:
+            return None
+        del self._begun[kind, run]
+        return b"".join(begun)
+
+
+def read(kind: type[T], data: bytes) -> T:
+    return msgspec.msgpack.decode(data, type=kind)
+
+
+# ---------------------------------------------------------------------- contexts
+def run_of(method: StepDef | UndoDef, ctx: StepContext, record: bytes) -> Run:
+    """What the other end needs to make the context anew."""
+    token, early = ctx.given
+    children = tuple((c.id, c.name, c.state, plain.pack([c.result, c.error])) for c in ctx.children)
+    return Run(
+        record,
+        method.name,
+        isinstance(method, UndoDef),
+        ctx.step,
+        token,
+        early,
+        ctx.attempt,
+        ctx.wake,
+        ctx.now_ms,
+        children,
+    )
+
+
+def children_of(run: Run) -> tuple[Child, ...]:
+    found = []
+    for id, name, state, data in run.children:
+        result, error = plain.decode(data)
+        found.append(Child(id, name, state, result, error))
+    return tuple(found)
+
+
+# ---------------------------------------------------------------------- outcomes
+def outcome_wire(outcome: Outcome, declared: ProcedureType) -> list[Any]:
+    """An outcome as plain data. Raises InvalidArgument or TooLarge for what is none."""
+    fields: dict[str, Any] = {
+        one.name: _simple(getattr(outcome, one.name)) for one in dataclasses.fields(outcome)
+    }
+    match outcome:
+        case Done(result):
+            what = f"result of {declared.name}"
+            if declared.result is not None:
+                result = declared.result.plain(result, what)
+            fields["result"] = plain.encode(result, what, limits.PROCEDURE_STATE_BYTES_MAX)
+        case Children(calls):
+            fields["calls"] = [(_simple(name), _args(name, args)) for name, args in calls]
+        case Fail(code, message, details):
+            made = core.failure(code, message, details=details)
+            fields |= {"code": made.code, "message": made.message, "details": made.details}
+        case _:
+            pass
+    return [type(outcome).__name__, fields]
+
+
+def _args(name: object, args: Any) -> bytes:
+    what = f"arguments of {name!s:.80}"
+    return plain.encode(plain_of(args, what), what, limits.PROCEDURE_ARGS_BYTES_MAX)
+
+
+def _simple(value: object) -> Any:
+    return value if isinstance(value, _PLAIN) else f"{value!r:.200}"
+
+
+def outcome_of(wire: list[Any]) -> Outcome:
+    name, fields = wire
+    if "result" in fields:
+        fields["result"] = plain.decode(fields["result"])
+    if "calls" in fields:
+        fields["calls"] = tuple((name, plain.decode(args)) for name, args in fields["calls"])
+    if "details" in fields:
+        fields["details"] = plain.decode(fields["details"])
+    made: Outcome = _OUTCOMES[name](**fields)
+    return made
+
+
+def ops_wire(ops: list[Op]) -> list[list[Any]]:
+    return [list(op) for op in ops]
+
+
+def failed(error: KvorumError) -> Ran:
+    """A refusal of what the step wrote: as if it had raised it."""
+    failure = core.error_failure(error)
+    return Ran(failed=failure) if error.disposition == "no" else Ran(again=failure)

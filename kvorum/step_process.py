@@ -1,0 +1,270 @@
+"""A process that runs steps of users' procedures (kvorum/step_processes.py starts it). It keeps
+nothing, and commits nothing: it calls methods, and says what they did.
+
+Whoever started it may be gone at any time: then it ends at once, also while a step computes and its
+loop does not go round (the kernel is told to end it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import itertools
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import uvloop
+
+from kv.base import limits
+from kv.base.errors import KvorumError, from_wire
+from kv.base.ids import TableId
+from kvorum import logs
+from kvorum.modules import load_types
+from kvorum.sql_channel import Channel
+from kvorum.step_channel import (
+    ANSWER,
+    ASK,
+    BEAT,
+    BEGUN,
+    BROKEN,
+    CANCEL,
+    ENDED,
+    HIRE,
+    PROGRESS,
+    READY,
+    RUN,
+    SETTINGS,
+    Answer,
+    Ask,
+    Pieces,
+    Ran,
+    Run,
+    children_of,
+    failed,
+    ops_wire,
+    outcome_wire,
+    pieces,
+    read,
+)
+from procedures.engine import records
+from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
+from procedures.engine.procedure import Fail
+from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
+from procedures.engine.runner import Failed, Returned, Runner, TryAgain
+from procedures.engine.store import Row
+from txn.results import ScanPage
+
+ORPHANED: Final = 3  # exit code: whoever started it is gone
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class _Asking:
+    """Questions of one run."""
+
+    def __init__(self, process: StepProcess, run: int) -> None:
+        self._process, self._run = process, run
+        self._numbers = itertools.count()
+        self._open: dict[int, asyncio.Future[Any]] = {}
+
+    async def ask(self, what: str, *args: Any) -> Any:
+        number = next(self._numbers)
+        answer = self._open[number] = asyncio.get_running_loop().create_future()
+        self._process.send(ASK, self._run, Ask(number, what, list(args)))
+        try:
+            return await answer
+        finally:
+            del self._open[number]
+
+    def answered(self, answer: Answer) -> None:
+        future = self._open.get(answer.number)
+        if future is None or future.done():
+            return
+        if answer.error is not None:
+            future.set_exception(from_wire(answer.error))
+        else:
+            future.set_result(answer.value)
+
+
+class _Reads:
+    """procedures.engine.store.Reads, asked for."""
+
+    def __init__(self, asking: _Asking, start_ts: int) -> None:
+        self._asking = asking
+        self.start_ts = start_ts
+
+    async def get(self, key: bytes) -> Row | None:
+        row = await self._asking.ask("get", key)
+        return None if row is None else Row(*row)
+
+    async def multi_get(self, keys: Sequence[bytes]) -> list[Row | None]:
+        rows = await self._asking.ask("multi_get", list(keys))
+        return [None if row is None else Row(*row) for row in rows]
+
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+    ) -> ScanPage:
+        items, resume, at = await self._asking.ask("scan", start, end, limit, reverse)
+        return ScanPage([tuple(item) for item in items], resume, at)
+
+    async def close(self) -> None:
+        pass  # who committed it, or did not, has done so
+
+
+class _Behind:
+    """What a StepTxn needs of a store and of a catalog."""
+
+    def __init__(self, asking: _Asking) -> None:
+        self._asking = asking
+
+    async def reads(self) -> _Reads:
+        return _Reads(self._asking, await self._asking.ask("begin"))
+
+    async def resolve(self, namespace: str, table: str) -> TableId:
+        return TableId(await self._asking.ask("resolve", namespace, table))
+
+    async def writable(self, namespace: str, table: str) -> TableId:
+        return TableId(await self._asking.ask("writable", namespace, table))
+
+
+class StepProcess:
+    """See the module. `run` until it is ended."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._channel = Channel(sock, self._heard, _orphaned)
+        self._loop = asyncio.get_running_loop()
+        self._settings: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._types = Registry()
+        self._runner: Runner | None = None
+        self._pieces = Pieces()
+        self._runs: dict[int, tuple[asyncio.Task[None], _Asking]] = {}
+
+    async def run(self) -> None:
+        settings = await self._settings
+        logs.configure(settings["log_level"])
+        sys.path[:] = settings["path"]
+        try:
+            for declared in load_types(settings["modules"]):
+                self._types.put(declared)
+        except KvorumError as error:
+            self._channel.send([BROKEN, error.message])
+        else:
+            self._runner = Runner(settings["threads"])
+            self._channel.send([READY])
+        while True:
+            await asyncio.sleep(limits.STEP_PROCESS_BEAT_MS / 1000)
+            self._channel.send([BEAT])
+
+    def send(self, kind: str, run: int, what: Any) -> None:
+        for message in pieces(kind, run, what):
+            self._channel.send(message)
+
+    def _heard(self, message: list[Any], _client: socket.socket | None) -> None:
+        match message:
+            case [str(kind), dict(settings)] if kind == SETTINGS:
+                self._settings.set_result(settings)
+            case [str(kind), int(count)] if kind == HIRE and self._runner is not None:
+                self._runner.hire(count)
+            case [str(kind), int(run)] if kind == CANCEL and run in self._runs:
+                self._runs[run][0].cancel()
+            case [str(kind), int(run), bool(last), bytes(data)]:
+                whole = self._pieces.whole(kind, run, last, data)
+                if whole is not None and kind == RUN:
+                    asking = _Asking(self, run)
+                    task = self._loop.create_task(self._execute(run, whole, asking))
+                    self._runs[run] = task, asking
+                elif whole is not None and kind == ANSWER and run in self._runs:
+                    self._runs[run][1].answered(read(Answer, whole))
+            case _:
+                pass  # of a run that has ended
+
+    async def _execute(self, number: int, data: bytes, asking: _Asking) -> None:
+        self._channel.send([BEGUN, number])
+        try:
+            self.send(ENDED, number, await self._ran(number, read(Run, data), asking))
+        finally:
+            del self._runs[number]
+
+    async def _ran(self, number: int, run: Run, asking: _Asking) -> Ran:
+        record = records.decode(run.record, "a procedure to run")
+        declared = self._types.get(record.name, record.version)
+        methods: Any = declared.undos if run.undo else declared.steps
+        method: StepDef | UndoDef = methods[run.method]
+        behind: Any = _Behind(asking)
+        txn = StepTxn(behind, behind)
+        ctx = StepContext(
+            record,
+            step=run.step,
+            token=run.token,
+            attempt=run.attempt,
+            wake=run.wake,
+            now_ms=run.now_ms,
+            children=children_of(run),
+            txn=txn if method.is_async else SyncStepTxn(txn, self._loop),
+            shape=declared.args,
+            progress=lambda _id, part, text: self._progress(number, part, text),
+            early=run.early,
+        )
+        assert self._runner is not None
+        ended = await self._runner.run(method, declared.make, ctx)
+        try:
+            match ended:
+                case Returned():
+                    return await _returned(ended, ctx, txn, declared)
+                case TryAgain(error):
+                    return Ran(again=error, too_early=ctx.too_early)
+                case Failed(error):
+                    return Ran(failed=error, too_early=ctx.too_early)
+                case _:
+                    raise AssertionError(f"a step ended as {ended!r:.80}")
+        except KvorumError as error:
+            return failed(txn.told(error))
+        finally:
+            await txn.end()
+
+    def _progress(self, run: int, part: float, text: str) -> None:
+        self._loop.call_soon_threadsafe(self._channel.send, [PROGRESS, run, part, text])
+
+
+async def _returned(
+    ended: Returned, ctx: StepContext, txn: StepTxn, declared: ProcedureType
+) -> Ran:
+    outcome = None if ended.outcome is None else outcome_wire(ended.outcome, declared)
+    ops = [] if isinstance(ended.outcome, Fail) else await txn.writes()
+    return Ran(
+        outcome=outcome,
+        data=ended.data,
+        ops=ops_wire(ops),
+        held=sorted(txn.held),
+        tables=[(*name, id) for name, id in txn.known.items()],
+        signals=ctx.signals(),
+        too_early=ctx.too_early,
+        missing=sorted(ctx.missing),
+    )
+
+
+def _orphaned() -> None:
+    os._exit(ORPHANED)
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel end this process when the one that started it does, however it does."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        _orphaned()
+
+
+async def _main() -> None:
+    with contextlib.closing(socket.socket(fileno=os.dup(sys.stdin.fileno()))) as sock:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())  # a step may read it
+        await StepProcess(sock).run()
+
+
+if __name__ == "__main__":
+    _end_with(int(sys.argv[1]))
+    uvloop.run(_main())

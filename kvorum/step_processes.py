@@ -1,0 +1,368 @@
+"""Steps of users' procedures in processes beside a node, or beside the worker that has its lease.
+
+    engine ── run ─▶ StepProcesses ── a socket ─▶ process (kvorum/step_process.py): the method
+      ▲  reads, tables, progress ◀── asks ──────────┘
+      └── outcome and writes, committed here
+
+So a step can neither stop the loop that serves requests and renews leases, whatever it computes and
+however long it keeps Python's lock, nor end it: a process that ends under steps is told as `Died`
+of each of them, and the engine counts (procedures/engine/core.py: died, aside).
+
+Steps share a process, as they would share a worker. One that its process did not survive runs alone
+from then on: so what is counted after the first time was its own doing. A shared process that is
+silent, because a step keeps Python's lock, gets nothing new; others, and what it was given and has
+not begun, get another process.
+Whoever dies takes all of them with it: they are ended by the kernel, or by the end of their socket.
+
+Left out: the lock rules of a declaration, and operations of the bus, run in the worker itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from kv.base import limits
+from kv.base.config import ENVIRONMENT_PREFIX
+from kv.base.errors import KvorumError, to_wire
+from kv.base.ids import TableId
+from kv.base.ops import Op
+from kv.base.ports import Timers
+from kvorum.sql_channel import Channel
+from kvorum.step_channel import (
+    ANSWER,
+    ASK,
+    BEAT,
+    BEGUN,
+    BROKEN,
+    CANCEL,
+    ENDED,
+    HIRE,
+    PROGRESS,
+    READY,
+    RUN,
+    SETTINGS,
+    Answer,
+    Ask,
+    Pieces,
+    Ran,
+    outcome_of,
+    pieces,
+    read,
+    run_of,
+)
+from procedures.engine import core, records
+from procedures.engine.context import StepContext, StepTxn
+from procedures.engine.registry import StepDef, UndoDef, declaration, declared_in
+from procedures.engine.runner import Died, Ended, Failed, Returned, Runner, TryAgain
+
+log = logging.getLogger(__name__)
+
+_LOOK_S: Final = limits.STEP_PROCESS_BEAT_MS / 1000
+_MODULE: Final = "kvorum.step_process"
+
+
+class _Call:
+    """A step that a process runs."""
+
+    def __init__(self, ctx: StepContext) -> None:
+        self.ctx = ctx
+        self.txn: StepTxn = getattr(ctx.txn, "inner", ctx.txn)
+        self.ended: asyncio.Future[Ran | Died | TryAgain] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self.begun = False
+        self.answering: set[asyncio.Task[None]] = set()
+
+    def end(self, how: Ran | Died | TryAgain) -> None:
+        if not self.ended.done():
+            self.ended.set_result(how)
+
+
+class _Process:
+    """One of them. `gone` is told once it is."""
+
+    def __init__(self, timers: Timers, settings: dict[str, Any], *, alone: bool) -> None:
+        self._timers, self._settings = timers, settings
+        self.alone = alone
+        self.calls: dict[int, _Call] = {}
+        self.ready = False
+        self.over = False
+        self.heard = timers.monotonic()
+        self._broken = ""
+        self._channel: Channel | None = None
+        self._pieces = Pieces()
+        self._child: asyncio.subprocess.Process | None = None
+        self._waiting: list[list[Any]] = []  # said before it had begun
+
+    @property
+    def silent(self) -> bool:
+        """Held up by one of its steps."""
+        silent_s = self._timers.monotonic() - self.heard
+        return self.ready and silent_s > limits.STEP_PROCESS_SILENT_MS / 1000
+
+    async def live(self) -> None:
+        """From its start to its end."""
+        why = "before it had begun"
+        try:
+            await self._start()
+            assert self._child is not None
+            code = await self._child.wait()
+            why = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        except OSError as error:
+            self._broken = f"it cannot be started: {error.strerror or error}"
+        finally:
+            self._end(why)
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._child = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", _MODULE, str(os.getpid())),
+                    env={k: v for k, v in os.environ.items() if not _ours(k)},
+                    stdin=theirs.fileno(),
+                    start_new_session=True,  # Ctrl-C is for us: steps under way may end
+                )
+            except BaseException:
+                ours.close()
+                raise
+        self._channel = Channel(ours, self._heard, self.kill)
+        self._channel.send([SETTINGS, self._settings])
+        for message in self._waiting:
+            self._channel.send(message)
+        self._waiting.clear()
+        if self.over:
+            self.kill()
+
+    def send(self, message: list[Any]) -> None:
+        if self._channel is None:
+            self._waiting.append(message)
+        else:
+            self._channel.send(message)
+
+    def kill(self) -> None:
+        self.over = True
+        if self._child is not None and self._child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._child.kill()
+
+    def _end(self, why: str) -> None:
+        self.over = True
+        if self._channel is not None:
+            self._channel.close()
+        self.kill()
+        calls, self.calls = list(self.calls.values()), {}
+        beside = f", beside {len(calls) - 1} others" if len(calls) > 1 else ""
+        for call in calls:
+            if self.ready:
+                call.end(Died(f"{why}{beside}"))
+            else:  # its modules could not be imported: no step has begun
+                told = self._broken or f"the process for its steps ended {why}"
+                call.end(TryAgain(core.failure("STEP_PROCESS", told)))
+
+    def _heard(self, message: list[Any], _client: socket.socket | None) -> None:
+        self.heard = self._timers.monotonic()
+        match message:
+            case [str(kind)] if kind == READY:
+                self.ready = True
+            case [str(kind)] if kind == BEAT:
+                pass
+            case [str(kind), int(run)] if kind == BEGUN:
+                if (call := self.calls.get(run)) is not None:
+                    call.begun = True
+            case [str(kind), str(why)] if kind == BROKEN:
+                self._broken = why
+                log.error("a process for steps cannot be used: %s", why)
+                self.kill()
+            case [str(kind), int(run), float(part), str(text)] if kind == PROGRESS:
+                if (call := self.calls.get(run)) is not None:
+                    call.ctx.said(part, text)
+            case [str(kind), int(run), bool(last), bytes(data)]:
+                whole = self._pieces.whole(kind, run, last, data)
+                call = self.calls.get(run)
+                if whole is not None and call is not None:
+                    if kind == ENDED:
+                        call.end(read(Ran, whole))
+                    elif kind == ASK:
+                        answering = self._answer(run, call, read(Ask, whole))
+                        task = asyncio.get_running_loop().create_task(answering)
+                        call.answering.add(task)
+                        task.add_done_callback(call.answering.discard)
+            case _:
+                raise AssertionError(f"a step process said {message!r:.80}")
+
+    async def _answer(self, run: int, call: _Call, ask: Ask) -> None:
+        try:
+            answer = Answer(ask.number, await _asked(call.txn, ask))
+        except KvorumError as error:
+            answer = Answer(ask.number, None, to_wire(error))
+        for message in pieces(ANSWER, run, answer):
+            self.send(message)
+
+
+async def _asked(txn: StepTxn, ask: Ask) -> Any:
+    args = ask.args
+    match ask.what:
+        case "resolve":
+            return await txn.tables.resolve(*args)
+        case "writable":
+            return await txn.tables.writable(*args)
+        case "begin":
+            return (await txn.snapshot()).start_ts
+        case "get":
+            row = await (await txn.snapshot()).get(*args)
+            return None if row is None else list(row)
+        case "multi_get":
+            rows = await (await txn.snapshot()).multi_get(*args)
+            return [None if row is None else list(row) for row in rows]
+        case "scan":
+            start, end, limit, reverse = args
+            page = await (await txn.snapshot()).scan(start, end, limit=limit, reverse=reverse)
+            return [[list(item) for item in page.items], page.resume, page.at]
+        case what:
+            raise AssertionError(f"a step process asked for {what!r:.40}")
+
+
+class StepProcesses(Runner):
+    """See the module. What the modules do not declare runs here, as ever."""
+
+    def __init__(
+        self,
+        modules: Sequence[str],
+        timers: Timers,
+        *,
+        threads: int = limits.PROCEDURE_THREADS_DEFAULT,
+        log_level: str = "warning",
+    ) -> None:
+        """The modules are imported here, too."""
+        super().__init__(threads)
+        self._timers = timers
+        self._names = frozenset(declaration(cls).name for cls in declared_in(modules))
+        self._settings = {
+            "modules": list(modules),
+            "path": list(sys.path),
+            "threads": threads,
+            "log_level": log_level,
+        }
+        self._numbers = itertools.count(1)
+        self._all: dict[_Process, asyncio.Task[None]] = {}
+        self._room = asyncio.Semaphore(limits.STEP_PROCESSES_ALONE_MAX)
+        self._closed = False
+
+    def begin(self) -> None:
+        """A process takes a second to start: the first step shall not wait for it."""
+        self._shared()
+
+    def hire(self, stuck: int) -> None:
+        changed = min(stuck, limits.PROCEDURE_STUCK_HIRED_MAX) != self.extra
+        super().hire(stuck)
+        for process in self._all if changed else ():
+            process.send([HIRE, self.extra])
+
+    def close(self) -> None:
+        """Steps under way are ended: they run again, later or elsewhere."""
+        self._closed = True
+        for process in self._all:
+            process.kill()
+        super().close()
+
+    async def closed(self) -> None:
+        if self._all:
+            await asyncio.wait(list(self._all.values()))
+
+    async def run(
+        self, method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext
+    ) -> Ended:
+        if ctx.name not in self._names:
+            return await super().run(method, make, ctx)
+        if not ctx.record.deaths:
+            while (ended := await self._call(self._shared(), method, ctx)) is None:
+                pass  # another one held its process up before it had begun
+            return ended
+        async with self._room:
+            process = self._start(alone=True)
+            try:
+                ended = await self._call(process, method, ctx)
+            finally:
+                process.kill()
+        assert ended is not None, "nobody else is in its process"
+        return ended
+
+    async def _call(
+        self, process: _Process, method: StepDef | UndoDef, ctx: StepContext
+    ) -> Ended | None:
+        """None: it has not begun, and its process is held up."""
+        number, call = next(self._numbers), _Call(ctx)
+        process.calls[number] = call
+        try:
+            for message in pieces(RUN, number, run_of(method, ctx, records.encode(ctx.record))):
+                process.send(message)
+            while not call.ended.done():
+                await asyncio.wait([call.ended], timeout=_LOOK_S)
+                held_up = process.silent and not process.alone
+                if held_up and not call.begun and not call.ended.done():
+                    return None
+            ran = call.ended.result()
+        finally:
+            process.calls.pop(number, None)
+            if not call.ended.done():
+                process.send([CANCEL, number])
+            for task in list(call.answering):
+                task.cancel()
+            self._spare(process)
+        return _taken(call, ran) if isinstance(ran, Ran) else ran
+
+    # -- the processes
+    def _shared(self) -> _Process:
+        """Of those that are not held up the one with the least to do."""
+        shared = [one for one in self._all if not one.alone and not one.over]
+        free = [one for one in shared if not one.silent]
+        if not free and len(shared) < limits.STEP_PROCESSES_MAX:
+            return self._start(alone=False)
+        return min(free or shared, key=lambda one: len(one.calls))
+
+    def _spare(self, process: _Process) -> None:
+        """One that was started because another was held up goes, when both have nothing to do."""
+        idle = [one for one in self._all if not (one.alone or one.over or one.calls or one.silent)]
+        if process in idle and len(idle) > 1:
+            process.kill()
+
+    def _start(self, *, alone: bool) -> _Process:
+        process = _Process(self._timers, self._settings, alone=alone)
+        task = asyncio.get_running_loop().create_task(process.live(), name="step process")
+        self._all[process] = task
+        task.add_done_callback(lambda _: self._all.pop(process, None))
+        if self.extra:
+            process.send([HIRE, self.extra])
+        if self._closed:
+            process.kill()
+        return process
+
+
+def _taken(call: _Call, ran: Ran) -> Ended:
+    """What it did, as if it had run here."""
+    call.ctx.did(ran.signals, too_early=ran.too_early)
+    call.ctx.missing.update(ran.missing)
+    if ran.failed is not None:
+        return Failed(ran.failed)
+    if ran.again is not None:
+        return TryAgain(ran.again)
+    for op in ran.ops:
+        call.txn.add(None, Op(*op))
+    call.txn.held.update(ran.held)
+    for namespace, name, id in ran.tables:
+        call.txn.known[namespace, name] = TableId(id)
+    return Returned(None if ran.outcome is None else outcome_of(ran.outcome), ran.data)
+
+
+def _ours(variable: str) -> bool:
+    """Settings of a node are not those of a process beside it."""
+    return variable.startswith(ENVIRONMENT_PREFIX)

@@ -1,0 +1,133 @@
+"""Steps that end their process, or keep Python's lock, at a real node and at a real worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvorum
+from kv.base import limits
+from tests.integration.processes import NodeProcess
+from tests.machine import ROOT, free_port_base
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+MODULE = "tests.procedures.harmful"
+
+
+@contextmanager
+def _worker(node: NodeProcess, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
+    command = (sys.executable, "-m", "kvorum", "worker", MODULE, "--json", "--name", "w")
+    with log.open("ab") as told:
+        child = subprocess.Popen(
+            [*command, "--connect", f"127.0.0.1:{node.base}"],
+            cwd=ROOT,
+            env={**env, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=told,
+        )
+    assert child.stdout is not None
+    try:
+        assert json.loads(child.stdout.readline())["worker"] == "w"
+        yield child
+    finally:
+        child.kill()
+        child.wait(30)
+        child.stdout.close()
+
+
+@pytest.fixture(params=["node", "worker"])
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[NodeProcess, Any]]:
+    """A node whose steps are run beside it, or by a worker; and the process that runs them."""
+    options = ("--procedure-modules", MODULE) if request.param == "node" else ()
+    with NodeProcess(tmp_path / "data", free_port_base(), *options) as node:
+        node.start()
+        if request.param == "node":
+            yield node, node
+            return
+        with _worker(node, tmp_path / "worker.log") as worker:
+            yield node, worker
+
+
+def _until(found: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 60
+    while not (told := found()):
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+    return told
+
+
+def test_what_ends_its_process_ends_no_node_and_no_worker(
+    served: tuple[NodeProcess, Any], tmp_path: Path
+) -> None:
+    """It ended every node and worker in turn, at every start; nothing told of it."""
+    node, runs = served
+    log = tmp_path / "runs"
+    with kvorum.connect(node.url) as db:
+        db.create_table("default", "k")
+        id = db.submit("harmful.ends", {"how": "kill", "log": str(log)})
+        told = _until(lambda: db.procedure(id).extra.get("parked"))
+        assert "set aside: its step work ended 3 processes" in told
+        assert log.read_text().count("\n") == limits.PROCEDURE_DEATHS_MAX
+        waits = db.submit("harmful.ends", {"how": ""})
+        _until(lambda: f"held by procedure {id}" in db.explain_procedure(waits)["sentence"])
+        assert db.wait(db.submit("harmful.quick", 1), timeout_ms=30_000) == 1
+        if isinstance(runs, NodeProcess):
+            assert runs.exit_code_now() is None
+            runs.kill()
+            runs.start()
+        else:
+            assert runs.poll() is None
+    with kvorum.connect(node.url) as db:
+        db.retry_procedure(id, "again")
+        runs_after = 2 * limits.PROCEDURE_DEATHS_MAX
+        _until(lambda: log.read_text().count("\n") == runs_after)
+        _until(lambda: "set aside" in (db.procedure(id).extra.get("parked") or ""))
+        db.bypass_procedure(id, "enough")
+        assert db.wait(waits, timeout_ms=30_000) == 1
+
+
+def test_a_step_that_keeps_pythons_lock_is_run_once(
+    served: tuple[NodeProcess, Any], tmp_path: Path
+) -> None:
+    """Its worker lost the lease, again and again: it never ended, and `attempt` stayed 1."""
+    node, _ = served
+    log = tmp_path / "runs"
+    with kvorum.connect(node.url) as db:
+        long_s = 2 * limits.WORKER_LEASE_MS // 1000 + 1
+        id = db.submit("harmful.holds", {"s": long_s, "log": str(log)})
+        _until(log.exists)
+        beside = db.submit("harmful.quick", 2)
+        assert db.wait(beside, timeout_ms=60_000) == 2
+        assert db.wait(id, timeout_ms=60_000) == 1
+        assert log.read_text().count("\n") == 1
+
+
+def test_a_killed_worker_takes_its_steps_with_it(tmp_path: Path) -> None:
+    """A step went on outside after its worker was killed; the next run was told attempt 1."""
+    log, go = tmp_path / "runs", tmp_path / "go"
+    with NodeProcess(tmp_path / "data", free_port_base()) as node:
+        node.start()
+        args = {"until": str(go), "log": str(log)}
+        with _worker(node, tmp_path / "worker.log") as worker, kvorum.connect(node.url) as db:
+            id = db.submit("harmful.waits", args)
+            _until(log.exists)
+            children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+            assert len(children) == 1
+            worker.send_signal(signal.SIGKILL)
+            worker.wait(30)
+            _until(lambda: not Path(f"/proc/{children[0]}/cmdline").exists())
+        with _worker(node, tmp_path / "worker.log"), kvorum.connect(node.url) as db:
+            _until(lambda: log.read_text().count("\n") == 2)
+            go.touch()
+            assert db.wait(id, timeout_ms=60_000) == 2

@@ -1,0 +1,212 @@
+"""Procedures whose steps end their process, hold Python's lock, block their loop; and some others
+that do all that a step may. Imported by the processes of test_step_processes.py, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import kvorum
+
+
+def note(ctx: Any) -> None:
+    """That it was run, where a test can see it though nothing of it is committed."""
+    where = ctx.args.get("log") if isinstance(ctx.args, dict) else None
+    if where:
+        with Path(where).open("a") as log:
+            log.write(f"{ctx.name} {ctx.step} {ctx.attempt}\n")
+
+
+def harm(how: str) -> None:
+    match how:
+        case "exit":
+            os._exit(7)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segv":
+            ctypes.string_at(0)
+
+
+@kvorum.procedure("harmful.ends", locks=[kvorum.exclusive("harmful/lock")])
+class Ends:
+    @kvorum.step(first=True, undo="back")
+    async def begin(self, ctx: Any) -> Any:
+        return kvorum.next("work")
+
+    @kvorum.step
+    def work(self, ctx: Any) -> Any:
+        note(ctx)
+        ctx.txn.table("default", "k").put("half", "done")
+        while (go := ctx.args.get("wait_for")) and not Path(go).exists():
+            time.sleep(0.01)
+        if (
+            ctx.attempt <= ctx.args.get("times", 1_000)
+            and not Path(ctx.args.get("mended", "/nowhere")).exists()
+        ):
+            harm(ctx.args["how"])
+        return kvorum.done(ctx.attempt)
+
+    @kvorum.undo
+    def back(self, ctx: Any) -> Any:
+        if ctx.args.get("undo"):
+            note(ctx)
+            harm(ctx.args["undo"])
+
+
+@kvorum.procedure("harmful.undo")
+class Undo:
+    @kvorum.step(first=True, undo="back")
+    async def begin(self, ctx: Any) -> Any:
+        return kvorum.next("work")
+
+    @kvorum.step
+    async def work(self, ctx: Any) -> Any:
+        return kvorum.fail("NO", "no")
+
+    @kvorum.undo
+    def back(self, ctx: Any) -> None:
+        note(ctx)
+        harm("exit")
+
+
+@kvorum.procedure("harmful.holds")
+class Holds:
+    """Keeps Python's lock for so many seconds: no thread and no loop of its process runs."""
+
+    @kvorum.step(first=True)
+    def work(self, ctx: Any) -> Any:
+        note(ctx)
+        ctypes.PyDLL(None).sleep(ctx.args["s"])
+        return kvorum.done(ctx.attempt)
+
+
+@kvorum.procedure("harmful.blocks")
+class Blocks:
+    """Blocks the loop that it runs on, until a file is there."""
+
+    @kvorum.step(first=True)
+    async def work(self, ctx: Any) -> Any:
+        note(ctx)
+        while not Path(ctx.args["until"]).exists():  # noqa: ASYNC240  it is what this is about
+            time.sleep(0.01)  # noqa: ASYNC251
+        return kvorum.done(ctx.attempt)
+
+
+@kvorum.procedure("harmful.waits")
+class Waits:
+    @kvorum.step(first=True)
+    def work(self, ctx: Any) -> Any:
+        note(ctx)
+        while not Path(ctx.args["until"]).exists():
+            time.sleep(0.01)
+        return kvorum.done(ctx.attempt)
+
+
+@kvorum.procedure("harmful.quick")
+class Quick:
+    @kvorum.step(first=True)
+    async def work(self, ctx: Any) -> Any:
+        return kvorum.done(ctx.args)
+
+
+# ---------------------------------------------------------------------- what any step may do
+@kvorum.procedure("every.reads")
+class Reads:
+    @kvorum.step(first=True)
+    async def begin(self, ctx: Any) -> Any:
+        table = ctx.txn.table("default", "k")
+        for i in range(20):
+            await table.put(f"r{i:02}", str(i))
+        ctx.txn.fence  # noqa: B018  it is there
+        ctx.state["own"] = [(await table.get("r03")).version, len(await table.scan(prefix="r"))]
+        return kvorum.next("look")
+
+    @kvorum.step
+    def look(self, ctx: Any) -> Any:
+        table = ctx.txn.table("default", "k")
+        many = [row.value for row in table.multi_get(["r01", "r05"])]
+        part = [item.key for item in table.scan(start="r10", limit=3)]
+        back = [item.key for item in table.scan(prefix="r", reverse=True, limit=2)]
+        table.delete("r01")
+        gone = table.get("r01")
+        return kvorum.done([many, part, back, gone, table.get("none"), ctx.state, ctx.args])
+
+
+@kvorum.procedure("every.outcomes")
+class Outcomes:
+    @kvorum.step(first=True)
+    def begin(self, ctx: Any) -> Any:
+        if ctx.round < 3:
+            ctx.state["rounds"] = ctx.round
+            return kvorum.again()
+        return kvorum.suspend(timeout_ms=1, then="woken")
+
+    @kvorum.step
+    def woken(self, ctx: Any) -> Any:
+        ctx.state["wake"] = ctx.wake
+        calls = [(Quick, {"n": 1}), ("harmful.quick", [1, b"\x00", 2.5, None])]
+        return kvorum.children(calls, then="end")
+
+    @kvorum.step
+    async def end(self, ctx: Any) -> Any:
+        ctx.signal("somebody")
+        ctx.progress(0.5, "half")
+        told = [(c.name, c.state, c.result) for c in ctx.children]
+        return kvorum.done([told, ctx.state, ctx.attempt, ctx.round, ctx.owner, ctx.parent])
+
+
+@kvorum.procedure("every.error")
+class Errors:
+    @kvorum.step(first=True)
+    def begin(self, ctx: Any) -> Any:  # noqa: C901  a table of mistakes
+        match ctx.args:
+            case "raise":
+                return kvorum.done({}["amount"])
+            case "fail":
+                return kvorum.fail("MINE", "words", {"a": {1}, "b": 1})
+            case "nothing":
+                return None
+            case "unknown":
+                return kvorum.next("nowhere")
+            case "not plain":
+                return kvorum.done(object())
+            case "too large":
+                ctx.state["much"] = "x" * 2_000_000
+                return kvorum.done()
+            case "no table":
+                ctx.txn.table("default", "nowhere").put("k", "v")
+                return kvorum.done()
+            case "read no table":
+                return kvorum.done(ctx.txn.table("default", "nowhere").get("k"))
+            case "condition":
+                ctx.txn.table("default", "k").put("k", "v", if_version=77)
+                return kvorum.done()
+            case "empty key":
+                ctx.txn.table("default", "k").put("", "v")
+                return kvorum.done()
+            case "exit":
+                raise SystemExit(3)
+            case "child":
+                return kvorum.children([("harmful.quick", object())], then="begin")
+            case _:
+                return kvorum.children([("nobody", None)], then="begin")
+
+
+@kvorum.procedure("every.large")
+class Large:
+    @kvorum.step(first=True)
+    def begin(self, ctx: Any) -> Any:
+        table = ctx.txn.table("default", "k")
+        for i in range(24):
+            table.put(f"large{i}", bytes(1 << 20))
+        return kvorum.next("read")
+
+    @kvorum.step
+    async def read(self, ctx: Any) -> Any:
+        rows = await ctx.txn.table("default", "k").multi_get([f"large{i}" for i in range(24)])
+        return kvorum.done(sum(len(row.value) for row in rows))

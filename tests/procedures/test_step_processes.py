@@ -1,0 +1,250 @@
+"""Steps in processes beside their engine: they do there what they do here, and whatever a step does
+to its process, the engine goes on. Real processes, real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kv.base import limits
+from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kvorum.step_processes import StepProcesses
+from procedures.engine import core, plain
+from procedures.engine.executor import Executor
+from procedures.engine.memory_store import MemoryStore
+from procedures.engine.procedure import State
+from procedures.engine.records import Record
+from procedures.engine.registry import Registry, declared_in
+from procedures.engine.submission import Submission
+from tests.procedures import harmful
+from tests.procedures.lab import OneTable
+from tests.procedures.pool_lab import TableRows
+
+MODULES = [harmful.__name__]
+_WAIT_MS = 30_000
+Test = Callable[[Executor], Awaitable[Any]]
+
+
+def served(test: Test, *, apart: bool = True, store: MemoryStore | None = None) -> Any:
+    """Run `test` with an executor whose users' steps run apart, or here."""
+
+    async def main() -> Any:
+        timers = LoopTimers(asyncio.get_running_loop())
+        own = MemoryStore() if store is None else store
+        registry = Registry()
+        registry.users_follow()
+        for cls in declared_in(MODULES):
+            registry.add(cls)
+        runner = StepProcesses(MODULES, timers) if apart else None
+        executor = Executor(
+            *(own, registry, OneTable(), SystemClock(), timers, SystemRng()),
+            rows=TableRows(own.table),
+            runner=runner,
+        )
+        async with executor:
+            return await test(executor)
+
+    return asyncio.run(main())
+
+
+async def submitted(executor: Executor, name: str, args: Any) -> int:
+    return await executor.submit(Submission(name, args, "tester"))
+
+
+async def ended(executor: Executor, name: str, args: Any) -> Record:
+    record = await executor.wait(await submitted(executor, name, args), _WAIT_MS)
+    assert record.ended, record
+    return record
+
+
+async def until(condition: Callable[[], Any]) -> Any:
+    """What it says, once it says something. Of files and processes there are no events."""
+    async with asyncio.timeout(_WAIT_MS / 1000):
+        while not (found := condition()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def set_aside(executor: Executor, id: int) -> str:
+    told = await until(lambda: (live := executor.live_one(id)) is not None and live.parked)
+    return str(told)
+
+
+def _shown(record: Record) -> list[Any]:
+    error = None if record.error is None else record.error.to_plain()
+    if error is not None and "traceback" in error:  # below the user's line are other frames of ours
+        error["traceback"] = error["traceback"].splitlines()[:3]
+    return [record.state.name, record.step, plain.decode(record.result), error]
+
+
+_CASES = [
+    ("every.reads", {"a": [1, None]}),
+    ("every.outcomes", None),
+    *[
+        ("every.error", how)
+        for how in (
+            "raise",
+            "fail",
+            "nothing",
+            "unknown",
+            "not plain",
+            "too large",
+            "no table",
+            "read no table",
+            "condition",
+            "empty key",
+            "exit",
+            "child",
+            "nobody",
+        )
+    ],
+    ("every.large", None),
+]
+
+
+def test_a_step_does_apart_what_it_does_here() -> None:
+    """Results, states, errors with their words and details, rows: the same on both ways."""
+
+    async def test(executor: Executor) -> list[list[Any]]:
+        found = [_shown(await ended(executor, name, args)) for name, args in _CASES]
+        table = executor.store.table  # type: ignore[attr-defined]
+        rows = [table.read(key, table.clock) for key in table.keys(b"", b"")]
+        return [*found, [None if row is None else row.value for row in rows]]
+
+    there, here = served(test), served(test, apart=False)
+    for (name, args), one, other in zip(_CASES, there, here, strict=False):
+        assert one == other, (name, args)
+    assert there[-1] == here[-1]
+
+
+@pytest.mark.parametrize("how", ["exit", "kill", "segv"])
+def test_a_step_that_ends_its_process_is_set_aside(how: str, tmp_path: Path) -> None:
+    """It ended every process that ran it, for ever, and its locks were held from others."""
+    log, mended = tmp_path / "log", tmp_path / "mended"
+    args = {"how": how, "log": str(log), "mended": str(mended)}
+    store = MemoryStore()
+
+    async def first(executor: Executor) -> int:
+        id = await submitted(executor, "harmful.ends", args)
+        why = await set_aside(executor, id)
+        assert "its step work ended 3 processes" in why
+        assert f"kvorum proc retry {id}" in why
+        assert "exclusive harmful/lock" in why
+        attempts = [line.split()[-1] for line in log.read_text().splitlines()]
+        assert attempts == ["1", "2", "3"]
+        waits = await submitted(executor, "harmful.ends", {"how": ""})
+        told = await executor.explain(waits)
+        assert f"held by procedure {id} (harmful.ends, left alone)" in told["sentence"]
+        assert "set aside" in (await executor.explain(id))["sentence"]
+        assert (await ended(executor, "harmful.quick", 5)).state is State.SUCCESS
+        return id
+
+    id = served(first, store=store)
+
+    async def then(executor: Executor) -> None:
+        await set_aside(executor, id)  # a new start does not run it again
+        assert len(log.read_text().splitlines()) == limits.PROCEDURE_DEATHS_MAX
+        await executor.surgeon.retry(id, "once more", "tester")
+        again = 2 * limits.PROCEDURE_DEATHS_MAX
+        await until(lambda: len(log.read_text().splitlines()) == again)
+        await set_aside(executor, id)
+        assert core.aside(await executor.find(id))
+        mended.touch()
+        await executor.surgeon.retry(id, "mended", "tester")
+        record = await executor.wait(id, _WAIT_MS)
+        assert record.state is State.SUCCESS
+
+    served(then, store=store)
+
+
+@pytest.mark.parametrize("what", ["abort", "bypass"])
+def test_one_set_aside_can_be_ended(what: str) -> None:
+    """Nothing but its step could end it; its locks stayed."""
+
+    async def test(executor: Executor) -> None:
+        id = await submitted(executor, "harmful.ends", {"how": "exit"})
+        await set_aside(executor, id)
+        await getattr(executor.surgeon, what)(id, "enough", "tester")
+        record = await executor.wait(id, _WAIT_MS)
+        ends = {"abort": State.ROLLED_BACK, "bypass": State.BYPASSED}
+        assert record.state is ends[what]
+        assert (await ended(executor, "harmful.ends", {"how": ""})).state is State.SUCCESS
+
+    served(test)
+
+
+def test_an_undo_that_ends_its_process_is_set_aside() -> None:
+    """An undo is tried for ever: this one ended its process each time."""
+
+    async def test(executor: Executor) -> None:
+        id = await submitted(executor, "harmful.undo", {})
+        assert "its step undo:back ended 3 processes" in await set_aside(executor, id)
+        await executor.surgeon.bypass(id, "enough", "tester")
+
+    served(test)
+
+
+def test_what_ran_beside_it_goes_on(tmp_path: Path) -> None:
+    """Steps that shared the process with one that ended it were set aside with it."""
+    log, go = tmp_path / "log", tmp_path / "go"
+
+    async def test(executor: Executor) -> None:
+        until = {"until": str(go), "log": str(log)}
+        beside = await submitted(executor, "harmful.waits", until)
+        args = {"how": "exit", "log": str(log), "wait_for": str(log)}
+        harms = await submitted(executor, "harmful.ends", args)
+        await set_aside(executor, harms)
+        go.touch()
+        record = await executor.wait(beside, _WAIT_MS)
+        assert record.state is State.SUCCESS
+        assert log.read_text().count("harmful.ends") == limits.PROCEDURE_DEATHS_MAX
+
+    served(test)
+
+
+def test_a_step_that_died_once_goes_on() -> None:
+    """A death that did not come again was counted for the next step, or nothing was told of it."""
+
+    async def test(executor: Executor) -> None:
+        record = await ended(executor, "harmful.ends", {"how": "exit", "times": 1})
+        assert (record.state, record.deaths, record.lost) == (State.SUCCESS, 0, 0)
+        assert plain.decode(record.result) == 2
+        assert [one.outcome.partition(":")[0] for one in record.history] == ["next", "died", "done"]
+
+    served(test)
+
+
+def test_a_step_that_blocks_its_loop_holds_up_nobody(tmp_path: Path) -> None:
+    """An async step that blocks stopped the loop that serves requests, and all other steps."""
+    log, go = tmp_path / "log", tmp_path / "go"
+
+    async def test(executor: Executor) -> None:
+        args = {"until": str(go), "log": str(log)}
+        id = await submitted(executor, "harmful.blocks", args)
+        await until(log.exists)  # this loop goes round
+        for n in range(3):
+            assert (await ended(executor, "harmful.quick", n)).state is State.SUCCESS
+        assert not (await executor.find(id)).ended
+        go.touch()
+        record = await executor.wait(id, _WAIT_MS)
+        assert plain.decode(record.result) == 1
+        assert log.read_text().count("\n") == 1
+
+    served(test)
+
+
+def test_steps_under_way_end_with_the_executor(tmp_path: Path) -> None:
+    """A process outlived its engine, with a step that could still do things outside."""
+    log = tmp_path / "log"
+
+    async def test(executor: Executor) -> Any:
+        args = {"until": str(tmp_path / "never"), "log": str(log)}
+        await submitted(executor, "harmful.blocks", args)
+        return await until(log.exists)
+
+    assert served(test)  # a process that is left is a ResourceWarning, which is an error
