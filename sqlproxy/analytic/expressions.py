@@ -57,6 +57,9 @@ _COMPARED: Final = (
     frozenset((r.TIMESTAMPTZ,)),
     frozenset((r.TIME,)),
     frozenset((r.UUID,)),
+    frozenset((r.TID,)),
+    frozenset((r.XID, r.INT4)),
+    frozenset((r.CID,)),
     frozenset((r.BYTEA,)),
     frozenset((r.INTERVAL,)),
 )

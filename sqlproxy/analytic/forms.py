@@ -34,7 +34,7 @@ _HELD: Final = {
     r.NAME: TEXT, r.CHAR: TEXT, r.UNKNOWN: TEXT, r.JSON: TEXT, r.JSONB: TEXT, r.NUMERIC: TEXT,
     r.BYTEA: "BLOB", r.UUID: TEXT, r.DATE: "DATE", r.TIME: "TIME", r.TIMESTAMP: "TIMESTAMP",
     r.TIMESTAMPTZ: "TIMESTAMP", r.INTERVAL: "INTERVAL", r.JSONPATH: TEXT, r.REGTYPE: TEXT,
-    r.VOID: TEXT,
+    r.VOID: TEXT, r.TID: "BIGINT", r.XID: "BIGINT", r.CID: "BIGINT",
 }  # fmt: skip
 _ARROW: Final = {
     "BOOLEAN": pa.bool_(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),

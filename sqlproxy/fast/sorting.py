@@ -9,20 +9,24 @@ from sqlproxy.fast.rules import Row
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Order
-from sqlproxy.pg.oids import canonical
-from sqlproxy.types import resolve
+from sqlproxy.pg.oids import TID, canonical
+from sqlproxy.types import Type, resolve
 
 
 def sortable(order: Sequence[Order]) -> bool:
     """Whether keys have an order for these types."""
-    return not any(keys.unordered(resolve(canonical(one.expr.oid))) for one in order)
+    return not any(keys.unordered(_kind(one.expr.oid)) for one in order)
+
+
+def _kind(oid: int) -> Type:
+    return resolve("int8" if oid == TID else canonical(oid))
 
 
 def sort_key(order: Sequence[Order]) -> Callable[[Row, Env], bytes]:
     """NULLs and directions included."""
     parts = []
     for one in order:
-        kind = resolve(canonical(one.expr.oid))
+        kind = _kind(one.expr.oid)
         encode = keys.component(kind, descending=one.descending, nulls_first=one.nulls_first)
         parts.append((compile(one.expr).fn, kind.to_stored, encode))
 

@@ -8,6 +8,7 @@ Positions in errors count bytes from 1 here (`syntax.in_characters` corrects the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
@@ -64,6 +65,7 @@ from sqlproxy.front.registry import (
     NAME,
     NUMERIC,
     RECORD,
+    REGCLASS,
     TEXT,
     TIME,
     TIMESTAMP,
@@ -130,6 +132,7 @@ class Binder:
         self.subqueries = False  # whether one was met
         self.needs = Needs(names)
         self.allow_default = False
+        self.system_columns = False  # whether the statement may name them
 
     # -- entry points
 
@@ -632,6 +635,8 @@ class Binder:
             return Const(oid=oid, value=_of_bits(arg_body["bsval"]["bsval"], oid), pos=pos - 1)
         else:
             arg = self.expr(body["arg"], scope)
+            if oid == REGCLASS and isinstance(arg, Call) and arg.proc.name == "tableoid":
+                return self._relation_of(arg)
         if "location" not in body and pos == 1:
             pos = arg.pos + 1
         found = self.casts.to(arg, oid, typmod, EXPLICIT, pos)
@@ -642,6 +647,14 @@ class Binder:
                 position=pos,
             )
         return found
+
+    def _relation_of(self, tableoid: Call) -> Expr:
+        """tableoid::regclass, whose value is a name."""
+        _, *key = tableoid.args
+        table = next(one.table for one in key if isinstance(one, Column))
+        found = self.names.table_by_id(table)
+        name = Const(oid=REGCLASS, value="" if found is None else found.name)
+        return replace(tableoid, oid=REGCLASS, args=(name, *key))
 
     def _collate(self, body: Node, scope: Scope) -> Expr:
         arg = self.expr(body["arg"], scope)

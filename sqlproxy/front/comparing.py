@@ -17,6 +17,7 @@ from sqlproxy.front.registry import (
     BPCHAR,
     BYTEA,
     CHAR,
+    CID,
     DATE,
     FLOAT4,
     FLOAT8,
@@ -29,11 +30,13 @@ from sqlproxy.front.registry import (
     NUMERIC,
     OID,
     TEXT,
+    TID,
     TIME,
     TIMESTAMP,
     TIMESTAMPTZ,
     UUID,
     VARCHAR,
+    XID,
     element_of,
 )
 from sqlproxy.pg.datetimes import at_zone
@@ -49,7 +52,10 @@ PLAIN: Final[dict[str, Test]] = {
 }
 OPERATORS: Final = frozenset(PLAIN)
 _NATIVE: Final = frozenset(
-    (BOOL, BYTEA, CHAR, INT2, INT4, INT8, INTERVAL, NAME, OID, TEXT, TIME, UUID, VARCHAR)
+    (
+        *(BOOL, BYTEA, CHAR, INT2, INT4, INT8, INTERVAL, NAME, OID, TEXT, TIME, UUID, VARCHAR),
+        *(CID, TID, XID),
+    )
 )
 _FLOATS: Final = frozenset((FLOAT4, FLOAT8))
 _STRINGS: Final = frozenset((TEXT, VARCHAR, NAME, CHAR))

@@ -21,6 +21,7 @@ from sqlproxy.front.dialect import Extras
 from sqlproxy.front.exprs import walk
 from sqlproxy.front.statements import ItemColumn
 from sqlproxy.front.syntax import Node, at, parse_expression, strings
+from sqlproxy.front.system_columns import check_no_system_column
 from sqlproxy.front.typenames import SERIALS, type_of
 from sqlproxy.pg.oids import canonical
 
@@ -46,6 +47,7 @@ class Draft:
         name = body["colname"]
         if any(c.name == name for c in self.columns):
             raise twice(name, at(body))
+        check_no_system_column(name)
         type_body = body["typeName"]
         words = strings(type_body["names"])
         serial = words[-1] in SERIALS and len(words) == 1

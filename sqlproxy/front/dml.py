@@ -42,6 +42,7 @@ from sqlproxy.front.statements import (
     Update,
 )
 from sqlproxy.front.syntax import Node, at, unwrap
+from sqlproxy.front.system_columns import without_row_number
 from sqlproxy.front.values import reader
 from sqlproxy.pg.oids import by_name
 from sqlproxy.schema import Column as TableColumn
@@ -94,7 +95,7 @@ class Writes:
         ctes = self.queries.with_clause(body.get("withClause"), scope)
         into = Scope(ctes=scope.ctes)
         target = self.queries.items.target(body["relation"], into, "insert")
-        columns, named = self._insert_columns(body, target.table)
+        columns, named = self._insert_columns(body, without_row_number(target.table))
         overriding = _OVERRIDING.get(body.get("override", ""), "")
         rows: tuple[tuple[Expr, ...], ...] | None = None
         select: Select | None = None
@@ -331,6 +332,7 @@ class Writes:
             target.alias,
             tuple(c.name for c in target.columns),
             columns_of(target.alias, target.columns, 0),
+            system=self.queries.items.system(target),
         )
         scope.rels.append(alias)
         proposed = columns_of("excluded", target.columns, len(target.columns))

@@ -38,11 +38,12 @@ from sqlproxy.front.statements import (
     shown,
 )
 from sqlproxy.front.syntax import Node, at, strings, unwrap
+from sqlproxy.front.system_columns import of_rows, with_row_number
 from sqlproxy.front.typenames import type_of
 from sqlproxy.pg.oids import by_name
+from sqlproxy.schema import ROWID, Table, View
 from sqlproxy.schema import Column as TableColumn
 from sqlproxy.schema import Sequence as SequenceRow
-from sqlproxy.schema import Table, View
 
 if TYPE_CHECKING:
     from sqlproxy.front.binder import Binder
@@ -140,7 +141,7 @@ class FromItems:
 
     def target(self, body: Node, scope: Scope, what: str) -> TableItem:
         """The target of a data-modifying statement, as the scope's next item."""
-        table = self.table(body, what)
+        table = self._shown(self.table(body, what))
         alias, _ = _alias(body, table.name)
         item = TableItem(alias=alias, columns=item_columns(table), offset=scope.width, table=table)
         self.enter(item, scope)
@@ -170,6 +171,7 @@ class FromItems:
             item = self._view(found, alias, names, scope, pos)
         else:
             self.binder.needs.on(found.id, "r")
+            found = self._shown(found)
             columns = _renamed(item_columns(found), names, alias, pos)
             item = TableItem(alias=alias, columns=columns, offset=scope.width, table=found)
         return self.enter(item, scope)
@@ -225,18 +227,41 @@ class FromItems:
 
     def enter(self, item: Item, scope: Scope) -> Item:
         """Make the item's columns visible under its alias."""
+        names = tuple(c.name for c in item.columns)
+        columns = columns_of(item.alias, item.columns, item.offset)
+        system = self.system(item)
+        if system:
+            places = [at for at, name in enumerate(names) if name != ROWID]
+            names = tuple(names[at] for at in places)
+            columns = tuple(columns[at] for at in places)
         scope.add(
             Rel(
                 item.alias,
-                tuple(c.name for c in item.columns),
-                columns_of(item.alias, item.columns, item.offset),
+                names,
+                columns,
                 named=bool(item.alias),
                 base=item.table.name if isinstance(item, TableItem) else "",
                 scalar=isinstance(item, FunctionItem) and len(item.columns) == 1,
+                system=system,
             )
         )
         scope.width = item.offset + len(item.columns)
         return item
+
+    def _shown(self, table: Table) -> Table:
+        """The table with all that the statement may ask of a row."""
+        return with_row_number(table) if self.binder.system_columns else table
+
+    def system(self, item: Item) -> dict[str, Expr]:
+        """What PostgreSQL has beside the columns of a table, if the statement may ask for it."""
+        if not (self.binder.system_columns and isinstance(item, TableItem)) or item.table.plain:
+            return {}
+        table, columns = item.table, columns_of(item.alias, item.columns, item.offset)
+        by_id = {column.attribute: column for column in columns}
+        keys = {table.column(name).id for name in table.primary_key}
+        named = [replace(one, name=table.by_id(number).name) for number, one in by_id.items()]
+        names = [table.by_id(number).name for number in keys]
+        return of_rows(named, names, self.binder.names.relation_oid(int(table.id)))
 
     # -- subqueries and functions
 

@@ -45,6 +45,7 @@ from sqlproxy.front.syntax import (
     unwrap,
     whole,
 )
+from sqlproxy.front.system_columns import mentioned
 from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
 from sqlproxy.pg.style import Style
 from sqlproxy.privileges import Need
@@ -213,6 +214,7 @@ def bind_with_needs(
         assert parsed is not None
     try:
         bind = _Bind(names, oids, style)
+        bind.binder.system_columns = mentioned(parsed.text)
         return bind.statement(parsed), bind.binder.needs.all()
     except SqlError as error:
         raise in_characters(error, parsed.text) from None

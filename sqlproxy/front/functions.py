@@ -21,6 +21,7 @@ from sqlproxy.front import (
     f_text,
     f_times,
     formatting,
+    system_columns,
 )
 from sqlproxy.front.env import TOLD, Env
 from sqlproxy.front.f_advisory import FUNCTIONS as ADVISORY
@@ -77,6 +78,7 @@ WITH_TYPES: Final[dict[str, OfTypes]] = {
     **f_json.OF_TYPES,
     **f_arrays.OF_TYPES,
     **f_enums.OF_TYPES,
+    **system_columns.OF_TYPES,
     "pg_typeof": _typeof,
 }
 WITH_ENV: Final[dict[str, Callable[..., Any]]] = {
@@ -106,5 +108,6 @@ NON_STRICT: Final = (
     | f_json.NON_STRICT
     | f_arrays.NON_STRICT
     | f_enums.NON_STRICT
+    | system_columns.NON_STRICT
     | {"pg_typeof"}
 )

@@ -4,7 +4,7 @@ parameters' types.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,7 +20,8 @@ from sqlproxy.errors import (
     UNDEFINED_TABLE,
     SqlError,
 )
-from sqlproxy.front.exprs import Column, Expr, Param
+from sqlproxy.front.exprs import Column, Const, Expr, Param
+from sqlproxy.front.folding import rebuilt
 from sqlproxy.front.registry import UNKNOWN, format_type
 from sqlproxy.front.statements import Cte, ItemColumn
 from sqlproxy.schema import Sequence as SequenceRow
@@ -109,6 +110,7 @@ class Rel:
     base: str = ""  # the table's own name
     scalar: bool = False  # a function of one value: its name is the value, not a row
     outer: bool = False  # an outer join may make up a row of NULLs in its place
+    system: Mapping[str, Expr] = field(default_factory=dict)  # ctid and its like
 
 
 @dataclass(slots=True)
@@ -148,6 +150,12 @@ class Scope:
                 raise SqlError(
                     AMBIGUOUS_COLUMN, f'column reference "{name}" is ambiguous', position=pos
                 )
+            if not found:
+                found = [rel.system[name] for rel in scope.rels if name in rel.system][:2]
+                if len(found) > 1:
+                    raise SqlError(
+                        AMBIGUOUS_COLUMN, f'column reference "{name}" is ambiguous', position=pos
+                    )
             if found:
                 return _seen_from(found[0], level, pos)
             if scope.parent is None:
@@ -162,6 +170,8 @@ class Scope:
             raise SqlError(
                 AMBIGUOUS_COLUMN, f'column reference "{name}" is ambiguous', position=pos
             )
+        if not found and name in rel.system:
+            found = [rel.system[name]]
         if not found:
             raise SqlError(
                 UNDEFINED_COLUMN, f"column {relation}.{name} does not exist", position=pos
@@ -235,6 +245,10 @@ def _seen_from(expr: Expr, level: int, pos: int) -> Expr:
             table=expr.table,
             attribute=expr.attribute,
             level=expr.level + level,
+        )
+    if level and not isinstance(expr, Const):
+        return rebuilt(
+            expr, lambda one: _seen_from(one, level, pos) if isinstance(one, Column) else None
         )
     return expr
 

@@ -59,14 +59,13 @@ _INFINITE_DATE: Final = (-(1 << 31), (1 << 31) - 1)
 _I2, _I4, _I8 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _U4, _F4, _F8 = struct.Struct(">I"), struct.Struct(">f"), struct.Struct(">d")
 _INTERVAL = struct.Struct(">qii")
+_TID = struct.Struct(">IH")
 _NUMERIC = struct.Struct(">hhHh")
 _ARRAY = struct.Struct(">iiI")
 _DIMENSION = struct.Struct(">ii")
 _PLUS, _MINUS, _NAN, _INFINITE, _MINUS_INFINITE = 0, 0x4000, 0xC000, 0xD000, 0xF000
 _SCALE_MASK: Final = 0x3FFF
-_WITHOUT: Final = frozenset(
-    {oids.ACLITEM, oids.TID, oids.ANY, oids.ANYELEMENT, oids.ANYARRAY, oids.RECORD}
-)
+_WITHOUT: Final = frozenset({oids.ACLITEM, oids.ANY, oids.ANYELEMENT, oids.ANYARRAY, oids.RECORD})
 
 
 # -- out
@@ -175,6 +174,7 @@ _WRITERS: Final[dict[int, Writer]] = {
     oids.INT4: _I4.pack,
     oids.INT8: _I8.pack,
     oids.OID: _U4.pack,
+    oids.TID: lambda value: _TID.pack(value >> 16, value & 0xFFFF),
     oids.XID: _U4.pack,
     oids.XID8: _I8.pack,  # a timestamp, far below 2⁶³
     oids.CID: _U4.pack,
@@ -299,6 +299,13 @@ def _read_bool(raw: bytes) -> bool:
     return raw != b"\x00"
 
 
+def _read_tid(data: bytes) -> int:
+    if len(data) != _TID.size:
+        raise SqlError("22P03", "incorrect binary data format for type tid")
+    block, place = _TID.unpack(data)
+    return int(block << 16 | place)
+
+
 def _read_char(raw: bytes) -> str:
     if len(raw) != 1:
         raise _wrong_length('"char"')
@@ -410,6 +417,7 @@ _READERS: Final[dict[int, Reader]] = {
     oids.INT4: _sized(_I4, "integer"),
     oids.INT8: _sized(_I8, "bigint"),
     oids.OID: _sized(_U4, "oid"),
+    oids.TID: _read_tid,
     oids.XID: _sized(_U4, "xid"),
     oids.XID8: _sized(_I8, "xid8"),
     oids.INET: _read_inet,

@@ -263,3 +263,20 @@ def checked_numeric(value: Decimal) -> Decimal:
 
 def numeric_overflow() -> SqlError:
     return SqlError(OUT_OF_RANGE, "value overflows numeric format")
+
+
+# -- tid: a block and a place in it, held as one number of 48 bits
+
+_TID = re.compile(r"\(([0-9]{1,10}),([0-9]{1,5})\)")
+
+
+def write_tid(value: int) -> str:
+    return f"({value >> 16},{value & 0xFFFF})"
+
+
+def read_tid(text: str) -> int:
+    """Raises SqlError (22P02)."""
+    found = _TID.fullmatch(text.strip())
+    if found is None or int(found[1]) >> 32 or int(found[2]) >> 16:
+        raise invalid_syntax("tid", text)
+    return int(found[1]) << 16 | int(found[2])

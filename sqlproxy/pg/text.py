@@ -36,7 +36,7 @@ _ESCAPED = re.compile(rb"\\(?:(\\)|([0-3][0-7]{2})|)")
 _TEXTS: Final = frozenset(
     {
         oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.UNKNOWN, oids.PG_NODE_TREE, oids.REFCURSOR,
-        oids.ACLITEM, oids.TID, oids.RECORD, oids.VOID, oids.ANY, oids.ANYELEMENT, oids.ANYARRAY,
+        oids.ACLITEM, oids.RECORD, oids.VOID, oids.ANY, oids.ANYELEMENT, oids.ANYARRAY,
         oids.INET,
     }
 )  # fmt: skip
@@ -72,6 +72,7 @@ _WRITERS: Final[dict[int, Writer]] = {
     oids.INT4: str,
     oids.INT8: str,
     oids.OID: str,
+    oids.TID: numbers.write_tid,
     oids.XID: str,
     oids.XID8: str,
     oids.CID: str,
@@ -204,6 +205,7 @@ _READERS: Final[dict[int, Reader]] = {
     oids.INT4: numbers.integer_reader("integer", 32),
     oids.INT8: numbers.integer_reader("bigint", 64),
     oids.OID: numbers.read_oid,
+    oids.TID: numbers.read_tid,
     oids.XID: numbers.read_oid,
     oids.XID8: numbers.integer_reader("xid8", 64),
     oids.CID: numbers.read_oid,

@@ -26,6 +26,7 @@ from sqlproxy.enums import Enum, learn
 from sqlproxy.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.ruling import rules_of
+from sqlproxy.front.system_columns import without_row_number
 from sqlproxy.pg.style import Style
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Contents
@@ -152,8 +153,9 @@ class Declared:
 
     def writer(self, table: Table) -> TableWriter:
         """What writes rows of a table, its rules compiled."""
+        table = without_row_number(table)
         found = self._writers.get(table.id)
-        if found is None or found.table is not table:
+        if found is None or (found.table is not table and found.table != table):
             owned = self.sequences_owned_by(table.id)
             numbered = {one.owned_by[1]: one.name for one in owned if one.owned_by is not None}
             rules = rules_of(table, self, Style(), numbered)
