@@ -30,7 +30,7 @@ from sqlproxy.front.ddl_altering import Alterations
 from sqlproxy.front.dml import Writes
 from sqlproxy.front.exprs import Expr
 from sqlproxy.front.query import Queries
-from sqlproxy.front.registry import TEXT, format_type
+from sqlproxy.front.registry import TEXT, VOID, format_type
 from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import Names, Parameters, Scope
 from sqlproxy.front.syntax import (
@@ -44,6 +44,7 @@ from sqlproxy.front.syntax import (
     strings,
     unwrap,
     whole,
+    without_void,
 )
 from sqlproxy.front.system_columns import mentioned
 from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
@@ -206,6 +207,8 @@ def bind_with_needs(
     """The same, and what who runs it must be allowed."""
     if parsed is None:
         return s.Empty(), ()
+    if VOID in oids:
+        parsed = replace(parsed, body=without_void(parsed.body, oids))
     if parsed.rows is not None:
         with suppress(bulk.Unfit, SqlError, ValueError):
             bind = _Bind(names, oids, style)
@@ -257,7 +260,7 @@ class _Bind:
                 raise unsupported("AS OF SYSTEM TIME in this statement", hint="SELECT has it.")
             self._as_of_parameter(parsed.extras.as_of)
             bound = replace(bound, as_of=parsed.extras.as_of)
-        if isinstance(bound, s.System):
+        if isinstance(bound, s.System) or isinstance(getattr(bound, "query", None), s.System):
             return bound  # the catalog finds its parameters' types
         if hasattr(bound, "parameters"):
             return replace(bound, parameters=self.parameters.final())

@@ -12,7 +12,7 @@ SELECT), and protobuf's reader refuses what is nested more than about 45 operato
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -30,6 +30,7 @@ from sqlproxy.errors import (
     SqlError,
 )
 from sqlproxy.front import bulk_reading, dialect
+from sqlproxy.pg.oids import VOID
 
 Node = dict[str, Any]
 # What the parser says of its own accord that is no syntax error.
@@ -193,6 +194,26 @@ def in_characters(error: SqlError, text: str) -> SqlError:
 def strings(nodes: list[Node] | None) -> list[str]:
     """The words of a list of String nodes."""
     return [node["String"].get("sval", "") for node in nodes or () if "String" in node]
+
+
+def without_void(node: Any, oids: Sequence[int]) -> Any:
+    """A tree whose calls do not have the parameters that were declared void: so a client says where
+    the result of its `{? = call f(?)}` belongs.
+    """
+    if isinstance(node, list):
+        return [without_void(one, oids) for one in node]
+    if not isinstance(node, dict):
+        return node
+    found = {name: without_void(value, oids) for name, value in node.items()}
+    if "FuncCall" in found:
+        call = found["FuncCall"]
+        call["args"] = [one for one in call.get("args", ()) if not _is_void(one, oids)]
+    return found
+
+
+def _is_void(node: Node, oids: Sequence[int]) -> bool:
+    number = int(node.get("ParamRef", {}).get("number", 0))
+    return 1 <= number <= len(oids) and oids[number - 1] == VOID
 
 
 def find(node: Any, kind: str) -> Iterator[Node]:

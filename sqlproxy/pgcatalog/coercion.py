@@ -204,7 +204,11 @@ class Coercion:
             return self.shown(kinds.REG[oid], sql)
         if oid in kinds.VECTORS:
             return f"array_to_string(CAST({sql} AS VARCHAR[]), ' ')"
-        if element := self.element(oid):
+        element = self.element(oid)
+        if element in kinds.REG:
+            each = f"list_transform({self.shown_each(element, sql)}, lambda kv_e: "
+            return f"('{{' || array_to_string({each}kv_array_item(kv_e)), ',') || '}}')"
+        if element:
             each = self.text(Expr("kv_e", element))
             return (
                 f"('{{' || array_to_string(list_transform({sql}, lambda kv_e: "
@@ -247,6 +251,13 @@ class Coercion:
         else:
             found = f"(SELECT z.cfgname FROM k_pg_ts_config z WHERE z.oid = {sql})"
         return f"CASE {sql} WHEN 0 THEN '-' ELSE coalesce({found}, CAST({sql} AS VARCHAR)) END"
+
+    def shown_each(self, element: int, sql: str) -> str:
+        """The names behind an array of OIDs of this type."""
+        name = self.shown(kinds.REG[element], "kv_u.kv_e")
+        listed = f"SELECT unnest({sql}) AS kv_e, generate_subscripts({sql}, 1) AS kv_n"
+        found = f"(SELECT list({name} ORDER BY kv_u.kv_n) FROM ({listed}) kv_u)"
+        return f"CASE WHEN {sql} IS NOT NULL THEN coalesce({found}, []) END"
 
     def lookup(self, kind: str, sql: str, *, strict: bool = True) -> str:
         """The OID behind a name; fails (or is NULL) if there is none."""

@@ -121,6 +121,8 @@ class Translation(Expressions):
             sql = f"c{number}"
             if target.type in kinds.REG:
                 sql, plain = self.types.shown(kinds.REG[target.type], f"q.{sql}"), False
+            elif (element := self.types.element(target.type)) in kinds.REG:
+                sql, plain = self.types.shown_each(element, f"q.{sql}"), False
             elif target.type in _SHOWN:
                 sql, plain = _SHOWN[target.type].format(sql), False
             shown.append(sql)

@@ -117,10 +117,15 @@ def _prepared(
         return Prepared(
             text, oids, bound, declared, system.fields, system.parameters, system=system
         )
+    parameters = getattr(bound, "parameters", ())
+    if isinstance(bound, s.DeclareCursor) and isinstance(bound.query, s.System):
+        query = bound.query
+        parameters = session.services.system.prepare(
+            query.text, query.tree["SelectStmt"], oids
+        ).parameters
     return Prepared(
-        text, oids, bound, declared, _fields(bound), getattr(bound, "parameters", ()),
-        plan=plan_of(bound), needs=needs,
-    )  # fmt: skip
+        text, oids, bound, declared, _fields(bound), parameters, plan=plan_of(bound), needs=needs
+    )
 
 
 def _fields(bound: Any) -> Sequence[Field] | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -73,6 +73,8 @@ _BLIND: Final = frozenset(
     }
 )  # fmt: skip
 """What sees nothing of the database, so that it may come before SET TRANSACTION."""
+_REFERRING: Final = (s.Execute, s.Fetch)
+"""What is described by something else of the session."""
 _OF_TRANSACTION: Final = {
     "transaction_isolation": "isolation",
     "transaction_read_only": "read_only",
@@ -180,12 +182,21 @@ class SqlSession:
         return parts
 
     async def parse(self, text: str, oids: Sequence[int]) -> Prepared:
-        if self.block.status != "E" and (known := self.known(text, oids)) is not None:
-            return known
-        parsed = front.parse(text)
-        self._check_allowed(parsed)
-        found: Prepared = await self._guarded(prepare(self, text, parsed, tuple(oids)))
-        return found
+        found = None if self.block.status == "E" else self.known(text, oids)
+        if found is None:
+            parsed = front.parse(text)
+            self._check_allowed(parsed)
+            found = await self._guarded(prepare(self, text, parsed, tuple(oids)))
+        return self._told_of(found) if type(found.bound) in _REFERRING else found
+
+    def _told_of(self, statement: Prepared) -> Prepared:
+        """What has the rows of something else of the session, with what that has now."""
+        bound = statement.bound
+        if isinstance(bound, s.Execute):
+            one: Any = self.statements.get(bound.name)
+        else:
+            one = None if bound.move else self.portals.get(bound.cursor)
+        return replace(statement, fields=None if one is None else one.fields)
 
     def known(self, text: str, oids: Sequence[int]) -> Prepared | None:
         declared = self.services.catalogs.fresh(self.database)
@@ -263,7 +274,7 @@ class SqlSession:
             return statement
         oids = tuple(statement.parameters)  # as the client was told, and writes its values
         again = await prepare(self, statement.text, front.parse(statement.text), oids)
-        if not _described_alike(again, statement):
+        if type(again.bound) not in _REFERRING and not _described_alike(again, statement):
             raise SqlError(
                 UNSUPPORTED,
                 "cached plan must not change result type",
@@ -557,6 +568,10 @@ class SqlSession:
         """Those WITH HOLD of a transaction that failed go with it; older ones stay."""
         if not committed:
             self.held -= self.held_now
+        for name in self.held_now & self.held:
+            portal = self.portals[name]
+            assert isinstance(portal, CursorPortal)
+            portal.depth = 0  # no savepoint of a later transaction takes it back
         self.held_now.clear()
 
     async def close_cursors(self) -> None:
