@@ -595,6 +595,11 @@ class Executor:
             "early_dropped": self._early.dropped,
         }
 
+    @property
+    def reign(self) -> int:
+        """What its grants of locks are fenced by, and what it keeps of signals."""
+        return self._turns.reign
+
     # ------------------------------------------------------------------------------ workers
     @property
     def workers(self) -> int:

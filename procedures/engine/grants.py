@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from kv.base import ops, system
-from kv.base.errors import Refused
+from kv.base.errors import Refused, Unavailable
 from kv.base.keys import escape, from_u64, successor, table_prefix, u64, unescape
 from kv.base.ops import Op
 from procedures.engine.records import Record
@@ -128,3 +128,8 @@ def fenced_off(resource: str, token: int, grants: Sequence[Grant]) -> Refused:
 def is_fence(key: object) -> bool:
     """Whether a condition that failed was that of a fence."""
     return isinstance(key, bytes) and key.startswith(_GRANTS)
+
+
+def deposed() -> Unavailable:
+    """Why an executor cannot grant locks any more. Nothing was done: clients ask the next one."""
+    return Unavailable("another executor has taken over the procedures; ask again", code="DEPOSED")

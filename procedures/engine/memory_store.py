@@ -13,12 +13,12 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Sequence
 
 from kv.base import limits
-from kv.base.errors import ConditionFailed, Corruption, Refused, Unavailable, WriteConflict
+from kv.base.errors import ConditionFailed, Corruption, Refused, WriteConflict
 from kv.base.methods import OP_CHECK
 from kv.base.ops import Op, put
 from procedures.engine import records
 from procedures.engine.core import Change
-from procedures.engine.grants import REIGN, drop_ops, grant_ops, held_by
+from procedures.engine.grants import REIGN, deposed, drop_ops, grant_ops, held_by
 from procedures.engine.read_snapshot import ReadSnapshot
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
@@ -262,11 +262,6 @@ class MemoryStore:
             self._live.discard(record.id)
             if not record.parent:
                 insort(self._due, (record.updated_ms + record.retention_ms, record.id))
-
-
-def deposed() -> Unavailable:
-    """Why an executor cannot grant locks any more. Nothing was done: clients ask the next one."""
-    return Unavailable("another executor has taken over the procedures; ask again", code="DEPOSED")
 
 
 def same_procedure(known: int, name: str, record: Record) -> int:

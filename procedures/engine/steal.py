@@ -21,8 +21,7 @@ from kv.base.ops import Op
 from kv.base.ports import Clock
 from procedures.engine import audit, core
 from procedures.engine.core import Change, Flow
-from procedures.engine.grants import REIGN
-from procedures.engine.memory_store import deposed
+from procedures.engine.grants import REIGN, deposed
 from procedures.engine.roster import Roster, brief
 from procedures.engine.store import Fenced, ProcedureStore
 

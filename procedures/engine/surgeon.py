@@ -28,9 +28,8 @@ from kv.base.ops import Op, check
 from kv.base.ports import Clock
 from procedures.engine import audit, core, surgery
 from procedures.engine.core import Change
-from procedures.engine.grants import REIGN
+from procedures.engine.grants import REIGN, deposed
 from procedures.engine.idlock import IdLock
-from procedures.engine.memory_store import deposed
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry

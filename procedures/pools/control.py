@@ -83,7 +83,8 @@ class Control:
         )
         name = checked_text("signal", args.get("name"), limits.NAME_CHARS_MAX)
         await self._running(id)
-        sent = await inbox.send(self._store, id, name, payload, args.get("key"))
+        reign = self._executor.reign
+        sent = await inbox.send(self._store, id, name, payload, args.get("key"), reign)
         self._executor.signal(inbox.signal_event(id, name))
         return {"sent": sent}
 
@@ -95,7 +96,7 @@ class Control:
         value = args.get("error") if failed else args.get("result")
         data = plain.encode(value, "the completion", limits.PROCEDURE_SIGNAL_BYTES_MAX)
         await self._running(inbox.owner_of(token))
-        done = await inbox.complete(self._store, token, not failed, data)
+        done = await inbox.complete(self._store, token, not failed, data, self._executor.reign)
         self._executor.signal(inbox.done_event(token))
         return {"completed": done}
 

@@ -16,8 +16,9 @@ from typing import Any, Final, Protocol
 from kv.base import limits
 from kv.base.errors import ConditionFailed, InvalidArgument, Refused, TooLarge
 from kv.base.keys import from_u64, u64
-from kv.base.ops import Op, delete, put
+from kv.base.ops import Op, check, delete, put
 from procedures.engine import plain
+from procedures.engine.grants import REIGN, deposed
 from procedures.engine.submission import checked_text
 from procedures.pools import rows
 from procedures.pools.rows import Rows
@@ -75,9 +76,12 @@ def owner_of(token: str) -> int:
     raise InvalidArgument(f"{token!r:.80} is no token of ctx.external()")
 
 
-async def send(store: Rows, id: int, name: str, payload: bytes, key: str | None) -> bool:
+async def send(
+    store: Rows, id: int, name: str, payload: bytes, key: str | None, reign: int
+) -> bool:
     """Keep a signal until it is taken; False: one with this key was sent before. The procedure
-    exists. Raises TooLarge (too many that nobody takes).
+    exists. Raises TooLarge (too many that nobody takes), Unavailable: this reign is over, and
+    whoever waits would not be woken.
     """
     checked_text("signal", name, limits.NAME_CHARS_MAX)
     _check_size(payload)
@@ -91,26 +95,28 @@ async def send(store: Rows, id: int, name: str, payload: bytes, key: str | None)
             f"{limits.PROCEDURE_SIGNALS_MAX}",
             details={"limit": limits.PROCEDURE_SIGNALS_MAX, "actual": len(page.items)},
         )
-    ops = [put(rows.signal(id, name, await store.now()), payload)]
+    ops = [put(rows.signal(id, name, await store.now()), payload), check(REIGN, reign)]
     if key is not None:
         ops.append(put(rows.signal_key(id, key), name.encode(), cond=0))
     try:
         await store.write(ops)
-    except ConditionFailed:
+    except ConditionFailed as error:
+        _refuse_deposed(error)
         return False
     return True
 
 
-async def complete(store: Rows, token: str, ok: bool, value: bytes) -> bool:
+async def complete(store: Rows, token: str, ok: bool, value: bytes, reign: int) -> bool:
     """Keep the end of what `token` stands for; False: it was completed so before. Raises Refused
-    (ALREADY_COMPLETED) if it was completed otherwise.
+    (ALREADY_COMPLETED) if it was completed otherwise, Unavailable as `send`.
     """
     _check_size(value)
     row = rows.done(owner_of(token), token)
     data = plain.pack([ok, value])
     try:
-        await store.write([put(row, data, cond=0)])
-    except ConditionFailed:
+        await store.write([put(row, data, cond=0), check(REIGN, reign)])
+    except ConditionFailed as error:
+        _refuse_deposed(error)
         known, _ = await store.get(row)
         if known == data:
             return False
@@ -144,6 +150,11 @@ async def forget(store: Rows, id: int) -> None:
             ops.append(delete(key))
         for at in range(0, len(ops), limits.PROCEDURE_PAGE_MAX):
             await store.write(ops[at : at + limits.PROCEDURE_PAGE_MAX])
+
+
+def _refuse_deposed(error: ConditionFailed) -> None:
+    if error.details.get("key") == REIGN:
+        raise deposed() from error
 
 
 def _check_size(payload: bytes) -> None:

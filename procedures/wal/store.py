@@ -35,8 +35,8 @@ from kv.base.ops import Op, delete, put
 from kv.base.ports import Clock, Rng, Timers
 from procedures.engine import records
 from procedures.engine.core import Change
-from procedures.engine.grants import REIGN, drop_ops, grant_ops, held_by
-from procedures.engine.memory_store import deposed, same_procedure
+from procedures.engine.grants import REIGN, deposed, drop_ops, grant_ops, held_by
+from procedures.engine.memory_store import same_procedure
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
 from procedures.engine.store import Broken, Fenced, Page, Reads, Stored

@@ -20,7 +20,7 @@ from procedures.engine.procedure import Outcome, State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.engine.submission import Options
-from tests.procedures.lab import CrashingStore, Lab, crashed
+from tests.procedures.lab import CrashingStore, Lab, crashed, refusal
 from tests.procedures.pool_lab import Office, TableRows
 from tests.procedures.test_pools import in_office, submission
 from tests.procedures.zoo import Zoo
@@ -333,6 +333,26 @@ def test_j17_nothing_succeeds_after_its_time(
         assert " ".join(there) == left
         await office.end()
         await office.close(executor)
+
+    simloop.run(main, 0)
+
+
+@pytest.mark.parametrize(("name", "send"), KINDS[1:], ids=[name for name, _ in KINDS[1:]])
+def test_a_deposed_master_takes_nothing_that_nobody_would_hear_of(name: str, send: Send) -> None:
+    """It would store it and wake nobody: who waits at the new master would wait for ever."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        lab = Lab(loop, TYPES)
+        rows = TableRows(lab.store.table)
+        async with lab.executor(rows=rows) as old:
+            id = await old.submit(submission(name))
+            await asyncio.sleep(2 * STEP_S)
+            assert (await old.find(id)).event
+            async with lab.executor(rows=rows) as new:
+                refused = await refusal(send(old, id))
+                assert (refused.code, refused.disposition) == ("DEPOSED", "retry")
+                await send(new, id)
+                await _ended(new, id)
 
     simloop.run(main, 0)
 

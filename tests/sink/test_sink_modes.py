@@ -321,7 +321,7 @@ async def tell(life: Life, job: int, told: Any) -> None:
     """As PROC_CONTROL does."""
     from procedures.engine import plain
 
-    await inbox.send(life.txn, job, JOB_SIGNAL, plain.pack(told), None)
+    await inbox.send(life.txn, job, JOB_SIGNAL, plain.pack(told), None, life.executor.reign)
     life.executor.signal(inbox.signal_event(job, JOB_SIGNAL))
 
 
