@@ -42,8 +42,9 @@ class AsyncRunning:
     ) -> int:
         """Start a procedure, by name or by its class; its id. The same nonce gives the same id as
         long as the procedure is kept: until it has ended and its result was acknowledged, or
-        `retention_ms` after its end. Then the nonce is free, and starts another one. Raises Refused
-        (NONCE_REUSED) if the nonce is that of another procedure, or of other arguments.
+        `retention_ms` after its end (over HTTP nothing is acknowledged). Then the nonce is free,
+        and starts another one. Raises Refused (NONCE_REUSED) if the nonce is that of another
+        procedure, or of other arguments.
         """
         options = start_options(queue, priority, delay_ms, at, pool)
         args = submitted(name, args)

@@ -43,6 +43,18 @@ class Approval:
         return ctx.until_signal("approval", then="wait")
 
 
+@kvorum.procedure("more.drain")
+class Drain:
+    """Takes what there is before it waits, in plain methods; the last one is `args`."""
+
+    @kvorum.step(first=True)
+    def take(self, ctx: Any) -> Any:
+        got = ctx.state.setdefault("got", [])
+        while (signal := ctx.receive("m")) is not None:
+            got.append(signal.payload)
+        return kvorum.done(got) if ctx.args in got else ctx.until_signal("m", then="take")
+
+
 @kvorum.procedure("more.payment")
 class Payment:
     """Asks an outside system, in plain methods."""

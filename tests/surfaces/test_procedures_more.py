@@ -83,6 +83,26 @@ def test_u1_signals_are_taken_once_and_in_order(db: kvorum.Database) -> None:
     assert told.value.code == "ENDED"
 
 
+def test_u1_signals_that_came_first_are_all_there(db: kvorum.Database) -> None:
+    """A plain step sees the first of three, and then waits for ever beside the others."""
+    id = db.submit("more.drain", 3, delay_ms=300)
+    for payload in (1, 2, 3):
+        db.signal(id, "m", payload)
+    assert db.wait(id, timeout_ms=10_000) == [1, 2, 3]
+
+
+def test_j4_a_nonce_is_for_its_arguments(db: kvorum.Database) -> None:
+    """Who pays 3 with the nonce of a payment of 30 would be told that it is paid."""
+    nonce = f"nonce {next(_names)}"
+    id = db.submit("more.order", {"item": "nail", "count": 2}, nonce=nonce)
+    assert db.submit(Typed, Order("nail", 2), nonce=nonce) == id
+    for name, args in (("more.order", {"item": "nail", "count": 3}), ("more.drain", 3)):
+        with pytest.raises(kvorum.Refused) as told:
+            db.submit(name, args, nonce=nonce)
+        assert told.value.code == "NONCE_REUSED"
+        assert told.value.details["procedure"] == str(id)
+
+
 def test_u1_progress_is_shown(db: kvorum.Database) -> None:
     """What a step says of itself is in its description while it lives."""
     id = db.submit("more.approval")
