@@ -275,7 +275,10 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         try:
             await t.commit()
         except UnknownOutcome as e:
-            state = await self.status(t.id)
+            try:
+                state = await self.status(t.id)
+            except KvorumError:
+                raise e from None  # nobody can say now: it stays unknown
             t.version = committed_version(t.id, state, e)
 
     async def status(self, txn: int | str) -> TxnState:

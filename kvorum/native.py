@@ -341,7 +341,7 @@ class NativeBackend(NativeAdmin):
         return [SnapshotInfo(*row) for row in rows]
 
     async def beat_lock(self, id: int, wait_ms: int) -> tuple[str, int]:
-        budget_ms = wait_ms + _LOCK_MARGIN_MS
+        budget_ms = wait_ms + min(_LOCK_MARGIN_MS, self._kv.budget_ms)
         state, token = await self._kv.call_node(LOCK_BEAT, id, wait_ms, budget_ms=budget_ms)
         return state, token
 

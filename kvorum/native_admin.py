@@ -44,7 +44,7 @@ class NativeAdmin:
         self._kv = kv
         self._txn = txn
         self._tables = tables
-        self._procedures = ProcedureClient(kv, timers, owner=OWNER)
+        self._procedures = ProcedureClient(kv, timers, owner=OWNER, margin_ms=kv.budget_ms)
 
     # ------------------------------------------------------------------- namespaces and tables
 

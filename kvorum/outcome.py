@@ -35,9 +35,12 @@ class Retries:
         self._bound_s = _PAUSE_FIRST_S
 
     def pause_s(self, error: KvorumError) -> float:
-        """Seconds until the next attempt; raises `error` if none is left or it would not help."""
+        """Seconds until the next attempt; raises `error` if none is left or it would not help: what
+        ran out of time has asked again and again already.
+        """
         self._left -= 1
         again = error.disposition in ("restart_txn", "retry")
+        again = again and not isinstance(error, DeadlineExceeded)
         if not again or not self._left:
             raise error
         pause = self._rng.random() * self._bound_s

@@ -22,6 +22,7 @@ from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
 from kv.base.errors import InvalidArgument
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX
 from kvorum.backend import Backend
+from kvorum.bounded import bounded
 from kvorum.database import AsyncDatabase
 from kvorum.portal import Portal
 from kvorum.sync import Database
@@ -35,9 +36,10 @@ Address = tuple[str, int]
 def connect(
     url: str, *, timeout_ms: int = DEADLINE_MS_DEFAULT, session: str | int = ""
 ) -> Database:
-    """A database behind a URL. `timeout_ms` bounds every operation. `session`: what another
-    process's `db.session_token()` gave, to see all that it had seen. Raises Unavailable,
-    InvalidArgument.
+    """A database behind a URL. `timeout_ms` bounds every operation; of schema changes and other
+    procedures, which may take longer, it bounds each request, so that they go on while nodes
+    answer. `session`: what another process's `db.session_token()` gave, to see all that it had
+    seen. Raises Unavailable, InvalidArgument.
     """
     portal = Portal("kvorum-sdk")
     try:
@@ -57,7 +59,8 @@ async def aconnect(
     if scheme == "http":
         db = AsyncDatabase(_http(addresses[0], timeout_ms), SystemRng())
     else:
-        db = AsyncDatabase(await connect_backend(addresses, timeout_ms), SystemRng())
+        backend = await connect_backend(addresses, timeout_ms)
+        db = AsyncDatabase(bounded(backend, timeout_ms), SystemRng())
     db.where = f"{scheme}://" + ",".join(f"{host}:{port}" for host, port in addresses)
     if session != "":
         try:
@@ -162,7 +165,7 @@ async def connect_backend(addresses: Sequence[Address], timeout_ms: int) -> Nati
     kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms)
     # The oracle has a connection of its own, so that bulk data does not delay timestamps.
     tso_kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms)
-    oracle = remote_tso(tso_kv, timers, rng)
+    oracle = remote_tso(tso_kv, timers, rng, budget_ms=min(timeout_ms, DEADLINE_MS_DEFAULT))
     txn = TxnClient(kv, oracle, SystemClock(), rng, timers, budget_ms=timeout_ms)
 
     async def close() -> None:

@@ -205,7 +205,11 @@ class Database(Defining, Running, Operating):
         try:
             t.commit()
         except UnknownOutcome as e:
-            committed_version(t.id, self.status(t.id), e)
+            try:
+                state = self.status(t.id)
+            except KvorumError:
+                raise e from None  # nobody can say now: it stays unknown
+            committed_version(t.id, state, e)
 
     def status(self, txn: int | str) -> TxnState:
         """What became of a transaction. Always answers."""

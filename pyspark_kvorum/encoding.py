@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum.options import DELETE, Options
 from pyspark_kvorum.packing import Rows, merged
+from pyspark_kvorum.types import matched
 from sqlproxy import keys as key_codec
 from sqlproxy.arrow_rows import arrow_type, encode_columns
 from sqlproxy.errors import SqlError
@@ -58,12 +59,13 @@ class Encoder:
         options = self._options
         orders = None
         if options.dedupe_by:
-            orders = order_of(batch.column(options.dedupe_by))
+            orders = order_of(_column_of(batch, options.dedupe_by))
         if options.op == DELETE:
             return Encoded(self._deleted(batch), orders)
         if not options.op_column:
             return Encoded(self._rows(batch), orders)
-        goes = np.array(deletions(batch.column(options.op_column), options.op_column), np.bool_)
+        ops = _column_of(batch, options.op_column)
+        goes = np.array(deletions(ops, options.op_column), np.bool_)
         if not goes.any():
             return Encoded(self._rows(batch), orders)
         mask = pa.array(goes)
@@ -89,9 +91,10 @@ class Encoder:
 
     def _fitting(self, batch: pa.RecordBatch, names: set[str]) -> pa.RecordBatch:
         """Only these columns, in types that the table's convert from."""
-        found = [name for name in batch.schema.names if name in names]
-        arrays = [self._column(name, batch.column(name)) for name in found]
-        return pa.RecordBatch.from_arrays(arrays, names=found)
+        known = matched(batch.schema.names, self._known)
+        found = {known[n]: n for n in batch.schema.names if known.get(n) in names}
+        arrays = [self._column(name, batch.column(given)) for name, given in found.items()]
+        return pa.RecordBatch.from_arrays(arrays, names=list(found))
 
     def _column(self, name: str, array: pa.Array) -> pa.Array:
         if self._staged.plain:
@@ -112,6 +115,11 @@ class Encoder:
                 f"column {name} ({kind.name}) of {self._path}: {error}", details={"column": name}
             ) from error
         return array
+
+
+def _column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column that an option names, as Spark resolves names."""
+    return batch.column(matched([name], batch.schema.names).get(name, name))
 
 
 def staged_table(table: Table) -> Table:

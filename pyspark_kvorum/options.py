@@ -7,7 +7,7 @@
     keyFrom, keyTo        read: the first primary-key column (or the key) from, and up to but not
                           including
     pageRows              read: rows fetched per request, at most (default 10000)
-    asOf, at, owner, parts, changes, startingVersion, maxRowsPerBatch, holdHistory
+    asOf, at, owner, parts, changes, startingVersion, maxRowsPerBatch, holdHistory, numericAsText
                           read: pyspark_kvorum.read_options
     appId                 stream: a name; default is Spark's query id, which survives restarts
     resetTxnApp           stream: true: this query takes the place of the one that wrote under appId
@@ -55,7 +55,7 @@ _SPELT = {
     for name in (
         "keyFrom", "keyTo", "pageRows", "appId", "txnAppId", "txnVersion", "timeoutMs", "opColumn",
         "resetTxnApp", "dedupeBy", "replaceWhere", "asOf", "startingVersion", "maxRowsPerBatch",
-        "holdHistory",
+        "holdHistory", "numericAsText",
     )
 }  # fmt: skip
 _OF_STREAMS = {"appid", "resettxnapp", "delivery"}
@@ -150,6 +150,13 @@ class Options:
     def parse(raw: Mapping[str, str]) -> Options:
         """Raises InvalidArgument with the option's name, what was given and what is allowed."""
         given = {k.lower(): v for k, v in raw.items()}
+        if not given or "provider" in given:
+            raise InvalidArgument(
+                "Spark gives a Python data source no options of tables in its own catalog (CREATE"
+                " TABLE … USING kvorum, saveAsTable): they cannot be read or written. Use CREATE"
+                " TEMPORARY VIEW … USING kvorum OPTIONS (endpoint '…', table '…'),"
+                " kvorum.spark.table, or df.write….save()"
+            )
         unknown = sorted(set(given) - _KNOWN - READING - _SPARKS_OWN)
         if unknown:
             raise InvalidArgument(

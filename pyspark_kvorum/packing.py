@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from procedures.library.sink_records import check_fits
 from sqlproxy.arrow_msgpack import packed_list
 
 _OFFSET_BYTES = 4
+_GONE: Final = b"\xc1"  # stands for a deletion in a digest; no row is this
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,12 @@ class Rows:
 def _bytes_of(array: pa.Array) -> int:
     ends = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, _OFFSET_BYTES * array.offset)
     return int(ends[-1]) - int(ends[0])
+
+
+def digest(rows: Rows) -> int:
+    """The sum of the rows' checksums. It is the same for the same rows in any order."""
+    keys, values = rows.keys.to_pylist(), rows.values.fill_null(_GONE).to_pylist()
+    return sum(map(crc32, values, map(crc32, keys)))
 
 
 def merged(parts: Sequence[Rows]) -> Rows:

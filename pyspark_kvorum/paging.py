@@ -26,7 +26,7 @@ from kv.base.errors import InvalidArgument
 from kv.base.limits import SCAN_SEALED_ROWS_MAX
 from pyspark_kvorum.pins import Pin
 from pyspark_kvorum.session import Session
-from pyspark_kvorum.types import as_spark
+from pyspark_kvorum.types import as_spark, texts_of
 from sqlproxy import arrow_pages, arrow_rows
 from sqlproxy.schema import Table
 
@@ -58,12 +58,13 @@ class Decode:
         self._want = to_arrow_schema(schema, timezone="UTC")
         self._names = [f.name for f in schema.fields]
         self._full = self._names
+        self._texts = texts_of(table, schema)
         self._condition: Condition | None = None
         self._by_column: pc.Expression | None = None
         if where:
             from pyspark_kvorum.where import Condition  # SQL's machinery: a third of a second
 
-            self._condition = Condition(where, table)
+            self._condition = Condition(where, table, self._texts)
             self._by_column = self._condition.arrow
             self._full = self._names + sorted(self._condition.columns - set(self._names))
         self.by_rows = self._condition is not None and self._by_column is None
@@ -75,7 +76,7 @@ class Decode:
         if page is None:
             return None
         try:
-            found = arrow_pages.page_columns(self._table, page, self._full)
+            found = arrow_pages.page_columns(self._table, page, self._full, self._texts)
         except InvalidArgument:
             if self._condition is None:
                 raise
@@ -86,14 +87,16 @@ class Decode:
         given = keys if keys is not None else [b""] * len(values)
         if self._condition is None or self._by_column is not None:
             try:
-                batch = arrow_rows.decode_batch(self._table, given, values, self._full)
+                batch = arrow_rows.decode_batch(self._table, given, values, self._full, self._texts)
                 return self._narrowed(batch, self._by_column)
             except InvalidArgument:
                 if self._condition is None:
                     raise
         places = self._condition.rows(given, values)
         given, values = [given[at] for at in places], [values[at] for at in places]
-        return self._narrowed(arrow_rows.decode_batch(self._table, given, values, self._names))
+        return self._narrowed(
+            arrow_rows.decode_batch(self._table, given, values, self._names, self._texts)
+        )
 
     def _narrowed(
         self, batch: pa.RecordBatch, condition: pc.Expression | None = None

@@ -9,6 +9,8 @@ startingVersion   of a stream: earliest (all rows first, the default), latest, o
                   what was committed after it
 maxRowsPerBatch   of a stream: about so many rows in a micro-batch; never less than a transaction
 holdHistory       of a stream: true: nothing that it has not read yet is collected
+numericAsText     true: columns of type numeric are strings, as PostgreSQL prints them: NaN, and
+                  more digits than Spark's 38
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 KNOWN: Final = frozenset(
     {"asof", "owner", "parts", "changes", "startingversion", "maxrowsperbatch", "holdhistory"}
+    | {"numericastext"}
 )
 _FIRST_MS: Final = 946_684_800_000  # 2000-01-01: no version is older
 _EXAMPLE_MS: Final = 1_795_363_200_000
@@ -46,6 +49,7 @@ class ReadOptions:
     starting: str | int = EARLIEST
     max_rows: int = 0
     hold: bool = False
+    numeric_as_text: bool = False
 
     @staticmethod
     def parse(raw: Mapping[str, str]) -> ReadOptions:
@@ -72,6 +76,7 @@ class ReadOptions:
             starting=_starting(given.get("startingversion", EARLIEST)),
             max_rows=_number(given, "maxrowsperbatch", 0, SPARK_BATCH_ROWS_MAX),
             hold=_flag(given, "holdhistory"),
+            numeric_as_text=_flag(given, "numericastext"),
         )
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum.options import BATCH, READ, STREAM, Options
 from pyspark_kvorum.read_options import ReadOptions
-from pyspark_kvorum.types import check_writable, narrowed, spark_schema
+from pyspark_kvorum.types import check_writable, kept_columns, narrowed, spark_schema
 
 if TYPE_CHECKING:
     from pyspark_kvorum.changes import ChangesReader
@@ -39,10 +39,11 @@ class KvorumDataSource(DataSource):
     def schema(self) -> StructType:
         from pyspark_kvorum.session import Session
 
-        options = Options.parse(self.options)
+        options, reading = Options.parse(self.options), ReadOptions.parse(self.options)
         with Session(options) as session:
-            found = narrowed(spark_schema(session.table), options.columns)
-        if not ReadOptions.parse(self.options).changes:
+            whole = spark_schema(session.table, numeric_as_text=reading.numeric_as_text)
+            found = narrowed(whole, options.columns)
+        if not reading.changes:
             return found
         from pyspark_kvorum.changes import changes_schema
 
@@ -98,7 +99,8 @@ class KvorumDataSource(DataSource):
             return kind.to_commit(options, overwrite)
         with Session(options) as session:
             check_writable(session.table, schema, options)
-            return kind.create(options, session, overwrite)
+            given = kept_columns(session.table, schema, options)
+            return kind.create(options, session, overwrite, given)
 
 
 class DefaultSource(KvorumDataSource):

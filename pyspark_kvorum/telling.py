@@ -32,6 +32,7 @@ from kv.feed.changes import parse_cursor
 from kv.feed.pairs import ROWS, SEALED
 from pyspark_kvorum.paging import in_batches
 from pyspark_kvorum.session import Session
+from pyspark_kvorum.types import texts_of
 from sqlproxy import arrow_pages, arrow_rows
 from sqlproxy.arrow_pages import Page
 from sqlproxy.schema import Table
@@ -71,6 +72,7 @@ class Changes:
         self._table = table
         self._want = to_arrow_schema(schema, timezone="UTC")
         self._columns = [f.name for f in schema.fields if f.name not in OWN]
+        self._texts = texts_of(table, schema)
 
     def of_rows(self, changes: list[Change]) -> Iterator[pa.RecordBatch]:
         for at in range(0, len(changes), _DECODE_ROWS):
@@ -85,8 +87,10 @@ class Changes:
         replaced = _replaced(now, was, above)
         if replaced is None:
             return None
-        after = arrow_pages.page_columns(self._table, now, self._columns)
-        before = arrow_pages.page_columns(self._table, was, self._columns) if len(was) else None
+        after = arrow_pages.page_columns(self._table, now, self._columns, self._texts)
+        before = None
+        if len(was):
+            before = arrow_pages.page_columns(self._table, was, self._columns, self._texts)
         if after is None or (before is None and len(was)):
             return None
         fields = list(after.schema)
@@ -131,7 +135,7 @@ class Changes:
         """The operations, the rows as they are since then, and the schema of these."""
         deleted = None in values
         rows = list(map(_either, values, olds)) if deleted else [v for v in values if v is not None]
-        now = arrow_rows.decode_batch(self._table, keys, rows, self._columns)
+        now = arrow_rows.decode_batch(self._table, keys, rows, self._columns, self._texts)
         if not deleted:
             inserts = olds.count(None)
             if inserts in (0, len(olds)):
@@ -163,7 +167,7 @@ class Changes:
         if missing == len(olds):
             return pa.nulls(len(olds), pa.struct(list(schema)))
         rows = list(map(_either, olds, values)) if missing else [v for v in olds if v is not None]
-        was = arrow_rows.decode_batch(self._table, keys, rows, self._columns)
+        was = arrow_rows.decode_batch(self._table, keys, rows, self._columns, self._texts)
         mask = pa.array([old is None for old in olds]) if missing else None
         return pa.StructArray.from_arrays(was.columns, fields=list(schema), mask=mask)
 

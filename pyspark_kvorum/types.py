@@ -6,12 +6,13 @@ A table without declared columns is a plain key-value table: columns `key BINARY
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 
 from kv.base.errors import InvalidArgument
-from pyspark_kvorum.options import DELETE, Options
+from pyspark_kvorum.options import DELETE, UPSERT, Options
 from sqlproxy.schema import ALWAYS, Column, Table
 from sqlproxy.types import Type
 
@@ -49,13 +50,29 @@ PLAIN = T.StructType(
 )
 
 
-def spark_schema(table: Table) -> T.StructType:
+def spark_schema(table: Table, *, numeric_as_text: bool = False) -> T.StructType:
     """The table as a Spark schema, columns in declared order. Raises InvalidArgument for a type
     Spark lacks.
     """
     if not table.columns:
         return PLAIN
-    return T.StructType([_field(table, column) for column in table.visible])
+    found = [_field(table, column) for column in table.visible]
+    if numeric_as_text:
+        found = [
+            T.StructField(f.name, T.StringType(), f.nullable)
+            if isinstance(f.dataType, T.DecimalType)
+            else f
+            for f in found
+        ]
+    return T.StructType(found)
+
+
+def texts_of(table: Table, schema: T.StructType) -> frozenset[str]:
+    """The columns of type numeric that are strings in a schema which may have more (`_old`)."""
+    names = {c.name for c in table.columns if c.resolved.base == "numeric"}
+    return frozenset(
+        f.name for f in schema.fields if f.name in names and isinstance(f.dataType, T.StringType)
+    )
 
 
 def _spark_type(kind: Type) -> T.DataType | None:
@@ -87,6 +104,8 @@ def _field(table: Table, column: Column) -> T.StructField:
 def narrowed(schema: T.StructType, columns: tuple[str, ...]) -> T.StructType:
     """`schema` with only `columns`, in their order."""
     by_name = {f.name: f for f in schema.fields}
+    known = matched(list(dict.fromkeys(columns)), by_name)
+    columns = tuple(known.get(c, c) for c in columns)
     if len(set(columns)) < len(columns):
         twice = next(c for at, c in enumerate(columns) if c in columns[:at])
         raise InvalidArgument(f"option columns names {twice!r} twice; select it twice in Spark")
@@ -96,6 +115,31 @@ def narrowed(schema: T.StructType, columns: tuple[str, ...]) -> T.StructType:
             f"option columns names {missing[0]!r}; the table has {', '.join(by_name)}"
         )
     return T.StructType([by_name[c] for c in columns]) if columns else schema
+
+
+def matched(names: Sequence[str], wanted: Collection[str]) -> dict[str, str]:
+    """Which of `wanted` each of the names means: itself, else the one that differs in nothing but
+    case, as Spark resolves names. What means none, or one that is meant already, is left out.
+    """
+    found = {name: name for name in names if name in wanted}
+    for name in names:
+        if name not in found:
+            taken = set(found.values())
+            alike = [w for w in wanted if w.lower() == name.lower() and w not in taken]
+            if len(alike) == 1:
+                found[name] = alike[0]
+    return found
+
+
+def kept_columns(table: Table, given: T.StructType, options: Options) -> tuple[int, ...]:
+    """The ids of the columns that an upsert of these gives to rows that are there already, whose
+    others stay; () if it gives all.
+    """
+    if options.op != UPSERT or table.plain:
+        return ()
+    names = set(matched(given.names, [c.name for c in table.visible]).values())
+    left = [c for c in table.visible if c.name not in names and c.generated is None]
+    return tuple(c.id for c in table.visible if c.name in names) if left else ()
 
 
 def check_writable(table: Table, given: T.StructType, options: Options) -> None:
@@ -111,15 +155,20 @@ def check_writable(table: Table, given: T.StructType, options: Options) -> None:
         )
     if options.replace_where:
         _check_condition(table, options.replace_where)
-    have = {f.name: f for f in given.fields}
+    known = matched(given.names, [f.name for f in spark_schema(table).fields])
+    have = {known.get(f.name, f.name): f for f in given.fields}
+    if len(have) < len(given.fields):
+        raise InvalidArgument(
+            f"{where}: the DataFrame has a column twice: {', '.join(given.names)}"
+        )
     for option, name in (("opColumn", options.op_column), ("dedupeBy", options.dedupe_by)):
-        if name and name not in have:
+        if name and not matched([name], given.names):
             raise InvalidArgument(
                 f"option {option} names {name!r}; the DataFrame has {', '.join(have)}"
             )
     columns = {c.name: c for c in table.columns}
     want = {f.name: f for f in spark_schema(table).fields}
-    extra = {options.op_column, options.dedupe_by}
+    extra = set(matched([options.op_column, options.dedupe_by], given.names).values())
     for name, field in have.items():
         if name in want:
             _check_column(where, field, want[name], columns.get(name))
@@ -159,7 +208,7 @@ def _check_column(where: str, field: T.StructField, want: T.StructField, column:
     json = column is not None and column.resolved.base in ("json", "jsonb")
     if json and isinstance(field.dataType, _NESTED):
         return
-    if not _same(field.dataType, want.dataType):
+    if not _fits(field.dataType, want.dataType):
         raise InvalidArgument(
             f"column {name} is {field.dataType.simpleString()} in the DataFrame and"
             f" {want.dataType.simpleString()} in {where}; cast it first"
@@ -178,12 +227,38 @@ def _check_missing(where: str, name: str, field: T.StructField, column: Any) -> 
         raise InvalidArgument(f"{where} needs column {name!r}, which the DataFrame lacks")
 
 
-def _same(a: T.DataType, b: T.DataType) -> bool:
-    if isinstance(b, T.DecimalType):
-        return isinstance(a, T.DecimalType) and a.scale <= b.scale and a.precision <= b.precision
+_DIGITS: dict[type[T.DataType], int] = {
+    T.ByteType: 3,
+    T.ShortType: 5,
+    T.IntegerType: 10,
+    T.LongType: 19,
+}
+_EXACT: dict[type[T.DataType], int] = {
+    T.FloatType: 5,
+    T.DoubleType: 10,
+}  # the digits of integers that they hold
+_WIDER = {
+    (T.FloatType, T.DoubleType),
+    (T.DateType, T.TimestampNTZType),
+    (T.CharType, T.StringType),
+    (T.VarcharType, T.StringType),
+}
+
+
+def _fits(a: T.DataType, b: T.DataType) -> bool:
+    """Whether every value of `a` is one of `b`, as it is: the same type, or a wider one."""
+    if isinstance(a, T.NullType):
+        return True
     if isinstance(b, T.ArrayType):
-        return isinstance(a, T.ArrayType) and _same(a.elementType, b.elementType)
-    return type(a) is type(b)
+        return isinstance(a, T.ArrayType) and _fits(a.elementType, b.elementType)
+    digits = _DIGITS.get(type(a))
+    if isinstance(b, T.DecimalType):
+        if digits is not None:
+            return digits <= b.precision - b.scale
+        return isinstance(a, T.DecimalType) and a.scale <= b.scale and a.precision <= b.precision
+    if digits is not None:
+        return digits <= (_DIGITS.get(type(b)) or _EXACT.get(type(b)) or 0)
+    return type(a) is type(b) or (type(a), type(b)) in _WIDER
 
 
 def as_spark(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -74,7 +74,8 @@ _NOWHERE: Final = (b"\x00", b"\x00")
 class Condition:
     """Of one read of one table. Raises InvalidArgument when it cannot be one."""
 
-    def __init__(self, text: str, table: Table) -> None:
+    def __init__(self, text: str, table: Table, texts: Collection[str] = ()) -> None:
+        """`texts`: the numerics that come as text in the batches."""
         self._text, self._table = text, table
         try:
             self._expr = conditions.bound(table, text)
@@ -83,7 +84,7 @@ class Condition:
             raise self._cannot(f"{error.message}{hint}") from error
         self._shape = conditions.shaped(table)
         self.columns = frozenset(c.name for c in walk(self._expr) if isinstance(c, Column))
-        self.arrow = _Columns(self._shape).condition(self._expr)
+        self.arrow = _Columns(self._shape, texts).condition(self._expr)
         """Over batches that have `columns`; None: rows are asked one by one."""
 
     @functools.cached_property
@@ -149,8 +150,8 @@ def _plain_bounds(access: Access) -> tuple[bytes, bytes]:
 class _Columns:
     """Expressions as Arrow's, where it does what SQL does; None where it does not, or may not."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(self, table: Table, texts: Collection[str]) -> None:
+        self._table, self._texts = table, texts
 
     def condition(self, expr: Expr) -> pc.Expression | None:
         match expr:
@@ -207,6 +208,8 @@ class _Columns:
         field = pc.field(name)
         if value.value is None:
             return pc.scalar(pa.scalar(None, pa.bool_()))
+        if name in self._texts:
+            return None
         compare = _COMPARE[op]
         if kind.base in _FLOATS and isinstance(value.value, float):
             return _float_test(op, field.cast(pa.float64()), value.value)

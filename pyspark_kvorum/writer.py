@@ -16,7 +16,8 @@ A task whose rows are one small chunk stages nothing and asks nobody: the chunk 
 and goes to the node with the commit, where it is checked as what was staged is
 (docs/decisions/1120). So a small micro-batch costs one request, from the process that commits.
 
-A replayed batch finds its version at or below the marker and changes nothing. Task retries and
+A replayed batch finds its version at or below the marker and changes nothing; of a stream it brings
+a digest of its rows, so that another batch under that number is told from it. Task retries and
 speculative copies stage under their own task ids and are dropped unless the manifest names them.
 
 Weaker deliveries leave things out: at-least-once names no application, so a replay writes its rows
@@ -55,7 +56,13 @@ from procedures.library.sink_placed import DUPLICATE
 from procedures.library.sink_records import add_crc, pack_ordered, pack_pieces
 from pyspark_kvorum import alive
 from pyspark_kvorum.alive import Alive
-from pyspark_kvorum.options import AT_LEAST_ONCE, AT_MOST_ONCE, INSERT, Options
+from pyspark_kvorum.options import (
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    EXACTLY_ONCE,
+    INSERT,
+    Options,
+)
 from pyspark_kvorum.session import Session
 from sqlproxy.schema import Table
 
@@ -93,6 +100,9 @@ class Staged(WriterCommitMessage):
     table: int
     inline: bytes | None = None  # its only chunk, which was not staged
     shape: list[list[Any]] | None = None  # of the table, by the first task (sink_parts)
+    given: int = 0  # rows that it got, and the sum of their checksums, where they are compared
+    digest: int = 0
+    columns: tuple[int, ...] = ()  # that it gives, if not all; by the first task
 
     def manifest_row(self) -> list[Any]:
         return [self.part, self.task, self.chunks, self.rows, self.crc]
@@ -104,14 +114,19 @@ class _Writer:
     table: Table | None  # None: made by a process that only commits or aborts
     attempt: str
     overwrite: bool = False
+    given: tuple[int, ...] = ()
 
     @classmethod
-    def create(cls, options: Options, session: Session, overwrite: bool) -> Self:
-        """On the driver; the object is pickled to tasks and to the committing process."""
+    def create(
+        cls, options: Options, session: Session, overwrite: bool, given: tuple[int, ...] = ()
+    ) -> Self:
+        """On the driver; the object is pickled to tasks and to the committing process. `given`: the
+        columns of an upsert that leaves the others of a row as they are (`kept_columns`).
+        """
         attempt = _fresh_id()
         if options.job:
             attempt = f"{job_attempts(options.job, options.ordinal)}{attempt[:16]}"
-        return cls(options, session.table, attempt, overwrite)
+        return cls(options, session.table, attempt, overwrite, () if overwrite else given)
 
     @classmethod
     def to_commit(cls, options: Options, overwrite: bool) -> Self:
@@ -132,7 +147,8 @@ class _Writer:
             places = self._places and context.attemptNumber() == 0 and not self.table.ruled
             stage = _Stage(
                 session, self.table, self.attempt, context.partitionId(), query,
-                keep=living.keep if places else None,
+                keep=living.keep if places else None, compares=bool(query) and self._once,
+                columns=self.given,
             )  # fmt: skip
             return session.run(stage.all(iterator))
 
@@ -153,7 +169,11 @@ class _Writer:
         with Session(self.options, self.table, late=True) as session:
             if self.table is None and (not tasks or self._bounded):
                 self.table = session.run(session.described())
-            part = self._part(attempt, tasks[0].table if self.table is None else self.table.id)
+            part = self._part(
+                attempt,
+                tasks[0].table if self.table is None else self.table.id,
+                next((m.columns for m in tasks if m.columns), ()),
+            )
             part["manifest"] = [m.manifest_row() for m in tasks if m.rows]
             if shape := next((m.shape for m in tasks if m.shape), None):
                 part["shape"] = shape
@@ -169,9 +189,11 @@ class _Writer:
                 return
             query = next((m.query for m in tasks if m.query), "")
             request = part | {"app": app, "version": version, "query": query}
+            if app and query and self._once:
+                request["digest"] = [sum(m.given for m in tasks), sum(m.digest for m in tasks)]
             session.run(_commit_until_definite(session, request))
 
-    def _part(self, attempt: str, table: int) -> dict[str, Any]:
+    def _part(self, attempt: str, table: int, given: Sequence[int]) -> dict[str, Any]:
         """What the rows mean (procedures.library.sink_parts)."""
         options = self.options
         twice = ORDER if options.dedupe_by else LAST if options.duplicates == "last" else REFUSE
@@ -179,6 +201,8 @@ class _Writer:
         part["path"] = f"{options.namespace}.{options.table}"
         if options.op == INSERT:
             part["fresh"] = True
+        if given:
+            part["given"] = list(given)
         if self.overwrite:
             part["replace"] = [*self._replaced(), options.replace_where]
         if options.delivery == AT_MOST_ONCE:
@@ -193,6 +217,11 @@ class _Writer:
     def _places(self) -> bool:
         """Whether tasks may lay rows in place (pyspark_kvorum.placing)."""
         return False
+
+    @property
+    def _once(self) -> bool:
+        """Whether a replayed batch of a query is compared with what was committed."""
+        return self.options.delivery == EXACTLY_ONCE and not self.options.job
 
     @property
     def _bounded(self) -> bool:
@@ -269,8 +298,12 @@ class _Stage:
         query: str,
         *,
         keep: Keep | None = None,
+        compares: bool = False,
+        columns: tuple[int, ...] = (),
     ) -> None:
-        """`keep`: it may lay rows in place, under transactions that this keeps alive."""
+        """`keep`: it may lay rows in place, under transactions that this keeps alive. `compares`:
+        it says what its rows come to. `columns`: that an upsert gives.
+        """
         # Only tasks need Arrow and numpy: the process that commits would wait for their import.
         from pyspark_kvorum import packing
         from pyspark_kvorum.encoding import Encoder
@@ -282,6 +315,8 @@ class _Stage:
         self.session, self.table, self.attempt, self.part = session, table, attempt, part
         self.task, self.query = _fresh_id(), query
         self.chunks = self.rows = self.crc = 0
+        self.compares, self.given, self.digest = compares, 0, 0
+        self.columns = columns
         self.gathered: list[Rows] = []
         self.orders: list[bytes] = []
         self.size = 0
@@ -319,6 +354,7 @@ class _Stage:
         return Staged(
             self.attempt, self.part, self.task, self.chunks, self.rows, self.crc, self.query,
             self.table.id, inline, _shape_of(self.table) if self.part == 0 else None,
+            self.given, self.digest, self.columns if self.part == 0 else (),
         )  # fmt: skip
 
     def _may_stay(self, chunk: bytes) -> bool:
@@ -331,6 +367,9 @@ class _Stage:
 
     async def _add(self, batch: pa.RecordBatch) -> None:
         rows, orders = self.encode(batch)
+        if self.compares:
+            self.given += rows.count
+            self.digest += self.packing.digest(rows)
         self.gathered.append(rows)
         if orders is not None:
             self.orders += orders
@@ -495,6 +534,7 @@ class KvorumBatchWriter(_Writer, DataSourceArrowWriter):
             and options.op != INSERT
             and options.delivery != AT_MOST_ONCE
             and options.duplicates != "last"
+            and not self.given
             and not (options.job or options.dedupe_by or self.overwrite)
         )
 

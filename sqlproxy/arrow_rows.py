@@ -14,7 +14,7 @@ dimension: others, and intervals of more than 292 years of µs, are refused with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import date
 from decimal import Decimal, DecimalException
 from functools import cached_property
@@ -102,16 +102,21 @@ def arrow_type(kind: Type) -> pa.DataType:
     return wide(precision, scale)
 
 
-def arrow_schema(table: Table, columns: Sequence[str] | None = None) -> pa.Schema:
-    """The table, or some of its columns in the order given, as Arrow. Raises InvalidArgument."""
+def arrow_schema(
+    table: Table, columns: Sequence[str] | None = None, texts: Collection[str] = ()
+) -> pa.Schema:
+    """The table, or some of its columns in the order given, as Arrow; those numerics as text that
+    are in `texts`. Raises InvalidArgument.
+    """
     if table.plain:
         fields = [
             _PLAIN.field(name) for name in columns or _PLAIN.names if _plain_name(table, name)
         ]
         return pa.schema(fields)
     wanted = table.visible if columns is None else [table.column(name) for name in columns]
+    kinds = [pa.string() if c.name in texts else arrow_type(c.resolved) for c in wanted]
     return pa.schema(
-        [pa.field(c.name, arrow_type(c.resolved), nullable=c.nullable) for c in wanted]
+        [pa.field(c.name, kind, nullable=c.nullable) for c, kind in zip(wanted, kinds, strict=True)]
     )
 
 
@@ -156,9 +161,12 @@ def decode_batch(
     keys: Sequence[bytes],
     values: Sequence[bytes],
     columns: Sequence[str] | None = None,
+    texts: Collection[str] = (),
 ) -> pa.RecordBatch:
-    """The rows as a batch of `arrow_schema(table, columns)`. Raises Corruption, InvalidArgument."""
-    schema = arrow_schema(table, columns)
+    """The rows as a batch of `arrow_schema(table, columns, texts)`. Raises Corruption,
+    InvalidArgument.
+    """
+    schema = arrow_schema(table, columns, texts)
     if table.plain:
         parts = {"key": keys, "value": values}
         arrays = [pa.array(parts[name], pa.binary()) for name in schema.names]
@@ -166,7 +174,7 @@ def decode_batch(
     wanted = [table.column(name) for name in schema.names]
     slots = _slots(table, keys, values)
     arrays = [
-        from_stored(column.resolved, list(map(itemgetter(column.id), slots)), field.type)
+        column_from_stored(table, column, list(map(itemgetter(column.id), slots)), field.type)
         for column, field in zip(wanted, schema, strict=True)
     ]
     if not arrays:  # a count: no columns, but rows
@@ -185,7 +193,7 @@ def stored_columns(
     """
     slots = _slots(table, keys, values)
     return [
-        from_stored(column.resolved, list(map(itemgetter(column.id), slots)), wanted)
+        column_from_stored(table, column, list(map(itemgetter(column.id), slots)), wanted)
         for column, wanted in columns
     ]
 
@@ -242,6 +250,8 @@ def _column_array(table: Table, batch: pa.RecordBatch, column: Column) -> pa.Arr
 def _cast(table: Table, name: str, kind: pa.DataType, array: pa.Array) -> pa.Array:
     if array.type == kind:
         return array
+    if pa.types.is_null(array.type):  # of no type: lit(None)
+        return pa.nulls(len(array), kind)
     try:
         if pa.types.is_decimal(kind):
             return _to_decimal(array, kind)
@@ -410,7 +420,8 @@ class _Given:
     def component(self) -> pa.Array:
         """Its part of the key, if that is not of fixed width."""
         head = bytes([key_codec.TAG[self.kind.base]])
-        if self.kind.base in ("text", "bytea") and not _has_zero(self.array):
+        # text has no zero bytes: it was refused in `packed`
+        if self.kind.base == "text" or (self.kind.base == "bytea" and not _has_zero(self.array)):
             return joined([_binary(head), self.array.cast(pa.binary()), _binary(TERMINATOR)])
         encode = key_codec.encoder_of(self.kind)
         return pa.array([encode(value) for value in self.stored], pa.binary())
@@ -423,7 +434,16 @@ def _one_by_one(kind: Type) -> bool:
 
 
 def _refuse_broken(table: Table, column: Column, array: pa.Array) -> None:
-    """Text that is not UTF-8: Spark makes such of bytes, and looks at none."""
+    """Text that is not UTF-8: Spark makes such of bytes, and looks at none. Nor has SQL's text zero
+    bytes.
+    """
+    if _has_zero(array):
+        row = pc.index(pc.match_substring(array.cast(pa.binary()), pattern=b"\x00"), True).as_py()
+        raise InvalidArgument(
+            f"column {column.name} ({column.shown_type}) of {table.path}: row {row} of the"
+            ' batch: invalid byte sequence for encoding "UTF8": 0x00; bytes go into a bytea',
+            details={"column": column.name, "row": row},
+        )
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
@@ -535,6 +555,23 @@ def _slots(table: Table, keys: Sequence[bytes], values: Sequence[bytes]) -> list
     return [codec.decode_slots(k, v) for k, v in zip(keys, values, strict=True)]
 
 
+def column_from_stored(
+    table: Table, column: Column, stored: list[Any], wanted: pa.DataType
+) -> pa.Array:
+    """`from_stored`; its error says whose column it is."""
+    try:
+        return from_stored(column.resolved, stored, wanted)
+    except InvalidArgument as error:
+        raise of_column(table, column, error) from error
+
+
+def of_column(table: Table, column: Column, error: InvalidArgument) -> InvalidArgument:
+    return InvalidArgument(
+        f"column {column.name} of {table.path}: {error.message}",
+        details={**error.details, "column": column.name},
+    )
+
+
 def from_stored(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
     if kind.base in STORED_INT:
         return pa.array(stored, STORED_INT[kind.base]).view(wanted)
@@ -543,7 +580,10 @@ def from_stored(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
     if kind.base == "uuid":
         return pa.array([None if v is None else str(UUID(bytes=v)) for v in stored], wanted)
     if kind.base == "numeric" and pa.types.is_string(wanted):
-        return pa.array(stored, wanted)
+        found = pa.array(stored, wanted)
+        if pc.any(pc.match_substring(found, "E")).as_py():  # 1E+30: PostgreSQL prints the digits
+            return pa.array([v and format(Decimal(v), "f") for v in stored], wanted)
+        return found
     if kind.base == "char" and kind.from_stored is not None:
         return pa.array([None if v is None else kind.from_stored(v) for v in stored], wanted)
     if kind.base in ("interval", ARRAY):
@@ -554,7 +594,7 @@ def from_stored(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
         except pa.ArrowInvalid as error:
             raise InvalidArgument(
                 f"a numeric does not fit {wanted} ({error}): declare the column with the precision "
-                "that it needs, or read it by the SDK"
+                "that it needs, or read it as text (Spark: option numericAsText=true)"
             ) from error
     return pa.array(stored, wanted)
 

@@ -16,7 +16,13 @@ from uuid import UUID
 import msgspec
 
 from sqlproxy import arrays, jsonb
-from sqlproxy.errors import DATETIME_OVERFLOW, OUT_OF_RANGE, STRING_TOO_LONG, SqlError
+from sqlproxy.errors import (
+    DATETIME_OVERFLOW,
+    INVALID_ENCODING,
+    OUT_OF_RANGE,
+    STRING_TOO_LONG,
+    SqlError,
+)
 from sqlproxy.interval import ALL_FIELDS, Interval
 
 Convert = Callable[[Any], Any]
@@ -148,6 +154,8 @@ def text_in(value: Any) -> str:
     if type(value) is not str:
         raise _expected("a str", value)
     value.encode()  # lone surrogates have no UTF-8: UnicodeEncodeError is a ValueError
+    if "\0" in value:
+        raise DoesNotFit(INVALID_ENCODING, 'invalid byte sequence for encoding "UTF8": 0x00')
     return value
 
 

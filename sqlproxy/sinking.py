@@ -91,7 +91,7 @@ class SinkTables:
         where = "" if part.replace is None else part.replace[2]
         if table.plain and where:
             return await _replace_plain(t, table, part, pieces)
-        if not table.ruled and not where:
+        if not table.ruled and not where and not part.given:
             return await PlainTables().write(t, part, pieces)
         from sqlproxy.errors import SERIALIZATION_FAILURE, SqlError
 
@@ -260,10 +260,13 @@ class _Ruled:
         self.follows = bool(found.referenced_by)
         self.gone: dict[bytes, Stored] = {}  # of rows that others refer to
         self.came: dict[bytes, Any] = {}
+        self.given: frozenset[int] = frozenset()  # columns; of rows that are there the others stay
+        self.merged: dict[bytes, list[Any]] = {}  # by user key: such rows as they shall be
 
     async def write(self, part: Part, pieces: Pieces) -> int:
         """How many rows went or were replaced."""
         count = 0
+        self.given = frozenset(part.given)
         where: Holds | None = None
         if part.replace is not None:
             where = self._condition(part.replace[2])
@@ -306,10 +309,28 @@ class _Ruled:
         count = 0
         found = await self.t.multi_get([self.prefix + key for key in keys])
         for key, value, there in zip(keys, values, found, strict=True):
-            if there is not None and there[0] != value:
-                self._delete(self._stored(self.prefix + key, *there))
-                count += 1
+            if there is None or there[0] == value:
+                continue
+            row = self._stored(self.prefix + key, *there)
+            if self.given and value is not None:
+                merged = self._merged(row.values, self.codec.decode_row(key, value))
+                if merged == list(row.values):
+                    continue
+                self.merged[key] = merged
+            self._delete(row)
+            count += 1
         return count
+
+    def _merged(self, old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+        """What an upsert of some columns makes of a row."""
+        columns = self.table.columns
+        both = zip(columns, old, new, strict=True)
+        return [there if c.id not in self.given else came for c, there, came in both]
+
+    def _row(self, key: bytes, value: bytes) -> tuple[Any, ...]:
+        """A row of the batch, whole. Raises SqlError."""
+        row = self.merged.get(key) or self.codec.decode_row(key, value)
+        return self.writer.rules.finished(list(row), self.env)
 
     async def _come(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], where: Holds | None
@@ -320,7 +341,7 @@ class _Ruled:
         for key, value, there in zip(keys, values, found, strict=True):
             if value is None or there is not None:  # deleted, or as it was
                 continue
-            row = self.writer.rules.finished(list(self.codec.decode_row(key, value)), self.env)
+            row = self._row(key, value)
             if where is not None and not where(row):
                 raise _not_replaced(self.table, self.codec.decode_key(key))
             rows.append(row)
@@ -340,11 +361,7 @@ class _Ruled:
         if self.table.foreign_keys:
             every = frozenset(column.id for column in self.table.columns)
             async for keys, values in pieces():
-                rows = [
-                    self.writer.rules.finished(list(self.codec.decode_row(k, v)), self.env)
-                    for k, v in zip(keys, values, strict=True)
-                    if v is not None
-                ]
+                rows = [self._row(k, v) for k, v in zip(keys, values, strict=True) if v is not None]
                 await check_parents(self.t, self.declared, self.table, rows, every)
         if self.gone:
             children = Children(self.t, self.declared, self.env, Touched())

@@ -219,8 +219,11 @@ def _was_told(woken: asyncio.Future[int]) -> bool:
     return woken.result() == _YOUR_TURN
 
 
-def remote_tso(kv: KvClient, timers: Timers, rng: Rng) -> TsoClient:
+def remote_tso(
+    kv: KvClient, timers: Timers, rng: Rng, *, budget_ms: int = DEADLINE_MS_DEFAULT
+) -> TsoClient:
     """Timestamps over the native protocol, of whichever node can ask for them (detour.py). Give it
     a KvClient that carries nothing else.
     """
-    return TsoClient(detour(kv, timers, lambda: kv.addresses).fetch, timers, rng)
+    fetch = detour(kv, timers, lambda: kv.addresses).fetch
+    return TsoClient(fetch, timers, rng, budget_ms=budget_ms)

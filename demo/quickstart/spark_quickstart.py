@@ -12,22 +12,18 @@ import tempfile
 import time
 from pathlib import Path
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import kvorum
-import pyspark_kvorum
+import kvorum.spark
 
 ENDPOINT = os.environ.get("KVORUM", "127.0.0.1:7600")
 db = kvorum.connect(f"kvorum://{ENDPOINT}")
-spark = (
-    SparkSession.builder.master("local[2]")
-    .config("spark.sql.shuffle.partitions", "2")
-    .getOrCreate()
+# It starts its workers by this very Python, whether or not its environment is activated.
+spark = kvorum.spark.session(
+    ENDPOINT, **{"spark.master": "local[2]", "spark.sql.shuffle.partitions": 2}
 )
 spark.sparkContext.setLogLevel("ERROR")
-spark.dataSource.register(pyspark_kvorum.DefaultSource)
-spark.conf.set("spark.kvorum.endpoint", ENDPOINT)
 
 # %% [markdown]
 # ## A table

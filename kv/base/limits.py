@@ -439,6 +439,7 @@ SINK_COMMIT_WAIT_MS: Final = 20_000  # how long one SINK_COMMIT waits for its pr
 SINK_UNIQUE_ROWS: Final = 2_000_000  # hashes of keys in memory when duplicates are looked for
 SINK_ORDERED_ROWS_MAX: Final = 1_000_000  # rows of a batch of which the highest of a key stays
 SINK_PARTS_MAX: Final = 100  # tables of one batch
+SINK_DIGESTS_MAX: Final = 32  # last batches of a query whose contents a replay is compared with
 SINK_RETIRED_MAX: Final = 20  # queries that a reset replaced, remembered and refused
 SINK_EXPIRED_MS: Final = 86_400_000  # how long an attempt that ended with its lease is told of
 SINK_PREPARED_WARN_MS: Final = 3_600_000  # a prepared job older than this is warned of

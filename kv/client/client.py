@@ -96,7 +96,16 @@ class KvClient:
     start.
     """
 
-    def __init__(self, channels: Channels, timers: Timers, rng: Rng) -> None:
+    def __init__(
+        self,
+        channels: Channels,
+        timers: Timers,
+        rng: Rng,
+        *,
+        budget_ms: int = DEADLINE_MS_DEFAULT,
+    ) -> None:
+        """`budget_ms`: of a call that says none."""
+        self._budget_ms = budget_ms
         self.lookups = 0
         self.refreshes = 0
         self.retries = 0
@@ -118,7 +127,7 @@ class KvClient:
 
         Raises KvorumError (see the module).
         """
-        budget_ms = budget_ms or DEADLINE_MS_DEFAULT
+        budget_ms = budget_ms or self._budget_ms
         deadline = self._monotonic() + budget_ms * 0.001
         location = self._router.find(key)
         if (
@@ -200,7 +209,7 @@ class KvClient:
         """The result list of a node method: of MASTER_METHODS at the meta partition's leader, of
         others at the node in use; another one if that is gone.
         """
-        budget_ms = budget_ms or DEADLINE_MS_DEFAULT
+        budget_ms = budget_ms or self._budget_ms
         call = started(method, budget_ms, self._monotonic() + budget_ms * 0.001, args)
         try:
             return (await self._ask_a_node(call, args))[0]
@@ -215,7 +224,7 @@ class KvClient:
         """The result list of a node method at one node, in one attempt: the caller knows whether
         another one makes sense. Raises Unavailable (UNREACHABLE), too.
         """
-        budget_ms = budget_ms or DEADLINE_MS_DEFAULT
+        budget_ms = budget_ms or self._budget_ms
         call = started(method, budget_ms, self._monotonic() + budget_ms * 0.001)
         try:
             link = await self._link(call, address)
@@ -230,14 +239,14 @@ class KvClient:
 
         Raises Unavailable or DeadlineExceeded while a partition has no leader: it may be there.
         """
-        budget_ms = budget_ms or DEADLINE_MS_DEFAULT
+        budget_ms = budget_ms or self._budget_ms
         return await find_txn(self, start_ts, self._monotonic, budget_ms)
 
     async def locate(self, key: bytes, *, budget_ms: int = 0) -> PartitionDescriptor:
         """The partition of a key, from the cache or by a lookup."""
         location = self._router.find(key)
         if location is None:
-            budget_ms = budget_ms or DEADLINE_MS_DEFAULT
+            budget_ms = budget_ms or self._budget_ms
             deadline = self._monotonic() + budget_ms * 0.001
             location, _ = await self._locate(started(LOOKUP, budget_ms, deadline), key)
         return location.descriptor
@@ -262,6 +271,11 @@ class KvClient:
                 _, group = groups.setdefault(current.start, (current, []))
             group.append(key)
         return list(groups.values())
+
+    @property
+    def budget_ms(self) -> int:
+        """Of a call that says none."""
+        return self._budget_ms
 
     @property
     def addresses(self) -> list[Address]:
@@ -543,13 +557,15 @@ async def connect(
     """A client of the cluster behind `addresses` (host, port): the first that answers is used, the
     others if it fails.
 
-    Raises Unavailable (UNREACHABLE) that says what is wrong with each address, Refused of a wrong
-    cluster or version.
+    `budget_ms` is for the connection; a call that says no time of its own has as much, but not more
+    than the usual. Raises Unavailable (UNREACHABLE) that says what is wrong with each address,
+    Refused of a wrong cluster or version.
     """
     if not addresses:
         raise InvalidArgument("connect needs at least one address")
     channels = SocketChannels(list(addresses), tcp_connector(timers, cluster))
-    client = KvClient(channels, timers, rng)
+    usual = min(budget_ms, DEADLINE_MS_DEFAULT)
+    client = KvClient(channels, timers, rng, budget_ms=usual)
     try:
         await client.first_link(budget_ms)
     except BaseException:

@@ -42,8 +42,13 @@ class Nodes(Protocol):
 
 
 class ProcedureClient:
-    def __init__(self, nodes: Nodes, timers: Timers, *, owner: str) -> None:
-        """`owner`: in whose name this client submits."""
+    def __init__(
+        self, nodes: Nodes, timers: Timers, *, owner: str, margin_ms: int = _MARGIN_MS
+    ) -> None:
+        """`owner`: in whose name this client submits. `margin_ms`: how much longer than its wait
+        the answer to a long poll may take.
+        """
+        self._margin_ms = min(margin_ms, _MARGIN_MS)
         self._nodes = nodes
         self._timers = timers
         self._owner = owner
@@ -86,7 +91,7 @@ class ProcedureClient:
             ended: ProcedureInfo = plain.decode(told)
             return ended
         row = await self._nodes.call_node(
-            methods.PROC_GET, id, wait_ms, budget_ms=wait_ms + _MARGIN_MS
+            methods.PROC_GET, id, wait_ms, budget_ms=wait_ms + self._margin_ms
         )
         info: ProcedureInfo = plain.decode(row[0])
         return info

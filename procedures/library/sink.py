@@ -73,6 +73,7 @@ from procedures.library.sink_parts import (
 from procedures.library.sink_records import (
     Attempt,
     AttemptState,
+    Digest,
     Marker,
     Sealed,
     add_crc,
@@ -116,16 +117,17 @@ class Transactions(Protocol):
     async def begin(self, *, ttl_ms: int = ...) -> Transaction: ...
 
 
-def already_committed(
-    marker: Marker | None, *, app: str, version: int, query: str, reset: bool = False
-) -> bool:
-    """Whether the batch is at or below the marker. Raises Refused if the marker belongs to another
-    query, which this one does not replace (`reset`), or which replaced this one.
+def already_committed(marker: Marker | None, args: Any) -> bool:
+    """Whether the batch of these checked args is at or below the marker. Raises Refused if the
+    marker belongs to another query, which this one does not replace (`reset`), or which replaced
+    this one; and if another batch was committed under its number.
     """
     if marker is None:
         return False
+    app, version, query = args["app"], args["version"], args["query"]
+    reset = args.get("reset", False)
     if marker.query == query:
-        return version <= marker.version
+        return version <= marker.version and _same_batch(marker, args)
     details = {"app": app, "last_version": marker.version, "query": marker.query}
     if query in marker.retired:
         raise Refused(
@@ -144,6 +146,39 @@ def already_committed(
         code="SINK_OTHER_QUERY",
         details=details,
     )
+
+
+def _same_batch(marker: Marker, args: Any) -> bool:
+    """Whether what was committed under the batch's number is this batch, as far as is known; False:
+    it is not, and takes its place (`reset`). Raises Refused: a checkpoint that is older than the
+    table plans other batches under numbers that are taken, and their rows would be lost.
+    """
+    digest, version = _digest_of(args), args["version"]
+    if digest is None or not marker.digests:
+        return True
+    known = marker.digest(version)
+    if known == digest:
+        return True
+    if args.get("reset"):
+        return False
+    was = f"had {known[0]} rows" if known else "is too long ago to be compared"
+    if known and known[0] == digest[0]:
+        was = "had as many with other contents"
+    raise Refused(
+        f"application {args['app']!r}: batch {version} of this checkpoint ({digest[0]} rows) is not"
+        f" the batch {version} that was committed, which {was}; the last one is {marker.version}."
+        " The checkpoint is older than the table (restored, or copied), or the query gives other"
+        " rows each time (rand(), uuid()). Nothing was written. Go on with the right checkpoint, or"
+        " say option resetTxnApp=true: then this query counts from here, and its rows are written"
+        " over those with the same keys",
+        code="SINK_OTHER_BATCH",
+        details={"app": args["app"], "version": version, "last_version": marker.version},
+    )
+
+
+def _digest_of(args: Any) -> Digest | None:
+    found = args.get("digest")
+    return None if found is None else (found[0], found[1])
 
 
 async def drop_range(txn: Transactions, start: bytes, end: bytes) -> None:
@@ -269,7 +304,7 @@ class SinkClean:
 def _next_marker(args: Any, found: bytes | None) -> bytes:
     version, query = args["version"], args["query"]
     marker = Marker(version, query) if found is None else Marker.unpack(found)
-    return marker.follow(version, query).pack()
+    return marker.follow(version, query, _digest_of(args)).pack()
 
 
 class _Verify:
@@ -285,8 +320,7 @@ class _Verify:
         if args["app"] and not (args.get("early") and "guards" in ctx.state):
             found = await ctx.txn.get(marker_of(args))
             marker = Marker.unpack(found.value) if found else None
-            names = {"app": args["app"], "version": args["version"], "query": args["query"]}
-            if already_committed(marker, **names, reset=args.get("reset", False)):
+            if already_committed(marker, args):
                 placed = [part for part in self.parts if part.placed]
                 for part in placed:  # nobody shall wait for its keys until its lease ends
                     await sink_placed.finish(self.txn, part.attempt, part.table)

@@ -15,6 +15,8 @@ rows mean:
     path     namespace.table, as its writer calls it, for errors about a table that is gone
     replace  [start, end, where]: what is there in this range of user keys (b"" = no bound), or what
              of it `where` is true for ("" = all), goes in the same transaction
+    given    ids of columns: of a row that is there already only these are replaced; the others of
+             the staged row are of a row that is new
 
 A part that only puts and deletes rows of a table without rules is written blindly, chunk by chunk;
 any other is *careful*: it reads before it writes (`sink_careful`).
@@ -114,6 +116,7 @@ class Part:
     shape: Sequence[Sequence[Any]] = ()
     path: str = ""
     placed: bool = False
+    given: Sequence[int] = ()
 
     @property
     def staged(self) -> list[list[Any]]:
@@ -131,7 +134,8 @@ class Part:
     @property
     def plain(self) -> bool:
         """Whether it may be written blindly, as far as the part itself goes."""
-        return not self.fresh and self.replace is None and self.twice != ORDER
+        plain = not self.fresh and self.replace is None and self.twice != ORDER
+        return plain and not self.given
 
 
 def parts_of(args: Any) -> list[Part]:
@@ -159,6 +163,7 @@ def _part(told: Any) -> Part:
         told.get("shape", ()),
         told.get("path", ""),
         told.get("placed", False),
+        told.get("given", ()),
     )
 
 
@@ -188,6 +193,8 @@ def checked_part(told: Any) -> dict[str, Any]:
         part["inline"] = _checked_inline(told["inline"], part["manifest"])
     if told.get("path"):
         part["path"] = checked_text(told["path"], "path")
+    if told.get("given"):
+        part["given"] = _checked_given(told["given"])
     if told.get("shape"):
         part["shape"] = _checked_shape(told["shape"])
     return part
@@ -246,6 +253,12 @@ def _checked_shape(shape: Any) -> list[list[Any]]:
                 f"a column of a shape is [id, name, type, nullable], got {column!r:.80}"
             )
     return shape
+
+
+def _checked_given(given: Any) -> list[int]:
+    if not isinstance(given, list) or len(given) > limits.COLUMNS_MAX:
+        raise InvalidArgument(f"given must be a list of at most {limits.COLUMNS_MAX} columns")
+    return [checked_int(one, "the id of a column", 1, 2**31 - 1) for one in given]
 
 
 def _checked_replace(replace: Any) -> list[Any]:

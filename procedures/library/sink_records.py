@@ -7,7 +7,9 @@
                                                        many; rows 0 until it is sealed
     SINK_PLACES    [table id u32]                    → attempt that lays rows in it in place
     SINK_CHUNKS    esc(attempt) esc(task) [seq u32]  → chunk
-    SINK_MARKERS   esc(application) [table id u32]   → [format, version, query]  last committed
+    SINK_MARKERS   esc(application) [table id u32]   → [format, version, query]  last committed; and
+                                                       [query, …] that it replaced; and [[version,
+                                                       rows, sum], …]: digests of the last batches
     SINK_MARKERS   esc("") [table id u32]            → attempt of the last large batch: the anchor
                                                        of their transactions, so one at a time
 
@@ -53,6 +55,12 @@ _LAID: Final = 3
 _IS_LAID: Final = b"\x92\x03"
 _LAID_PIECE: Final = [int, bytes, bytes, int]
 _PIECE: Final = [bytes, int, bytes, bytes, bytes]
+
+
+Digest = tuple[int, int]
+"""What a batch is: how many rows, and the sum of their checksums, which no order of rows and no cut
+into tasks changes.
+"""
 
 
 class AttemptState(IntEnum):
@@ -127,31 +135,43 @@ class Sealed:
 @dataclass(frozen=True, slots=True)
 class Marker:
     """The last batch of an application that reached a table, and the query that wrote it.
-    `retired`: queries before it, which were replaced by a reset and stay refused.
+    `retired`: queries before it, which were replaced by a reset and stay refused. `digests`: of its
+    last batches whose contents are known; programs before wrote none.
     """
 
     version: int
     query: str
     retired: tuple[str, ...] = ()
+    digests: tuple[tuple[int, Digest], ...] = ()
 
     def pack(self) -> bytes:
         row: list[Any] = [FORMAT, self.version, self.query]
-        if self.retired:
+        if self.retired or self.digests:
             row.append(list(self.retired))
+        if self.digests:
+            row.append([[version, *digest] for version, digest in self.digests])
         packed: bytes = msgpack.packb(row)
         return packed
 
     @staticmethod
     def unpack(data: bytes) -> Marker:
         _, version, query, *more = msgpack.unpackb(data)
-        return Marker(version, query, tuple(more[0]) if more else ())
+        retired, digests = (*more, [], [])[:2]
+        known = tuple((at, (rows, total)) for at, rows, total in digests)
+        return Marker(version, query, tuple(retired), known)
 
-    def follow(self, version: int, query: str) -> Marker:
+    def digest(self, version: int) -> Digest | None:
+        return dict(self.digests).get(version)
+
+    def follow(self, version: int, query: str, digest: Digest | None = None) -> Marker:
         """The marker behind a batch of `query`, which is this one's or replaces it."""
         retired = self.retired
+        known = tuple(one for one in self.digests if one[0] < version)
         if query != self.query:
-            retired = (*retired, self.query)[-limits.SINK_RETIRED_MAX :]
-        return Marker(version, query, retired)
+            retired, known = (*retired, self.query)[-limits.SINK_RETIRED_MAX :], ()
+        if digest is not None:
+            known = (*known, (version, digest))[-limits.SINK_DIGESTS_MAX :]
+        return Marker(version, query, retired, known)
 
 
 def attempt_key(attempt: str) -> bytes:

@@ -64,6 +64,7 @@ log = logging.getLogger(__name__)
 
 _HOLDS: Final = (AttemptState.OPEN, AttemptState.COMMITTING)
 _RACES_MAX: Final = 8
+_DIGEST_FIELDS: Final = 2
 _DROP_S: Final = 5.0  # that an abort spends on removing what was staged
 _ANSWER_MS: Final = 500  # what waiting leaves of its caller's patience
 
@@ -308,8 +309,7 @@ class SinkService:
             return False
         raw, _ = await self._txn.get(marker_of(args))
         marker = Marker.unpack(raw) if raw else None
-        names = {"app": args["app"], "version": args["version"], "query": args["query"]}
-        return already_committed(marker, **names, reset=args.get("reset", False))
+        return already_committed(marker, args)
 
     async def _laid(self, args: dict[str, Any]) -> bool:
         """Whether a replayed batch has laid rows, which its procedure takes back at once."""
@@ -581,4 +581,8 @@ def _commit_args(request: Any) -> dict[str, Any]:
         "version": checked_int(request["version"], "version", 0, 2**62),
         "query": query,
     }
+    if (digest := request.get("digest")) is not None:
+        if not isinstance(digest, list) or len(digest) != _DIGEST_FIELDS:
+            raise InvalidArgument(f"digest is [rows, sum], got {digest!r:.80}")
+        args["digest"] = [checked_int(one, "digest", 0, 2**62) for one in digest]
     return args | {name: True for name in ("reset", "early") if request.get(name)}

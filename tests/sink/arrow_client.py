@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
-from pyspark_kvorum.types import check_writable
+from pyspark_kvorum.types import check_writable, kept_columns
 from pyspark_kvorum.writer import KvorumBatchWriter, Staged, _Stage
 
 
@@ -30,14 +30,19 @@ class Write:
         self.options = Options.parse({"timeoutMs": "20000", **options})
         self.options.check_write(overwrite)
         with Session(self.options) as session:
-            check_writable(session.table, from_arrow_schema(schema), self.options)
-            self.writer = KvorumBatchWriter.create(self.options, session, overwrite)
+            spark = from_arrow_schema(schema)
+            check_writable(session.table, spark, self.options)
+            given = kept_columns(session.table, spark, self.options)
+            self.writer = KvorumBatchWriter.create(self.options, session, overwrite, given)
         self.staged: list[Staged] = []
 
     def task(self, *batches: pa.RecordBatch) -> Write:
         with Session(self.options, self.writer.table) as session:
             part = len(self.staged)
-            stage = _Stage(session, self.writer.table, self.writer.attempt, part, "")
+            stage = _Stage(
+                session, self.writer.table, self.writer.attempt, part, "",
+                columns=self.writer.given,
+            )  # fmt: skip
             self.staged.append(session.run(stage.all(iter(batches))))
         return self
 

@@ -241,6 +241,60 @@ def test_o11_retired_queries_are_bounded() -> None:
     assert marker.retired == tuple(f"q{i}" for i in range(49 - limits.SINK_RETIRED_MAX, 49))
 
 
+def test_a_batch_of_an_older_checkpoint_is_told() -> None:
+    """A checkpoint that is older than the table plans other batches under numbers that are taken:
+    taken for replays, their rows are lost without a word.
+    """
+
+    async def work(world: World, life: Life) -> None:
+        async def batch(name: str, version: int, digest: Any = None, **more: Any) -> Any:
+            client = Client(life.sink, name)
+            more |= {"query": "q"} | ({} if digest is None else {"digest": digest})
+            try:
+                await client.commit(
+                    await staged(client, {b"%d" % version: name.encode()}), version, **more
+                )
+            except KvorumError as error:
+                return error
+            return None
+
+        assert await batch("old", 0) is None  # of a program that told no digests
+        assert await batch("again", 0, [1, 77]) is None, "nothing is known of it"
+        for version in (1, 2, 3):
+            assert await batch(f"a{version}", version, [1, version]) is None
+        assert await batch("replay", 3, [1, 3]) is None
+        assert await batch("older", 2, [1, 2]) is None, "the same batch, from an older checkpoint"
+        assert await batch("untold", 2) is None
+        for version, digest, why in ((3, [2, 3], "1 rows"), (2, [1, 9], "other contents"),
+                                     (0, [1, 0], "too long ago")):  # fmt: skip
+            error = await batch(f"b{version}", version, digest)
+            assert error is not None, version
+            assert (error.code, why in error.message) == ("SINK_OTHER_BATCH", True), error.message
+        assert await world.rows() == {b"0": b"old", b"1": b"a1", b"2": b"a2", b"3": b"a3"}
+        assert await batch("c2", 2, [1, 9], reset=True) is None
+        assert await batch("c2 again", 2, [1, 9], reset=True) is None, "a replay"
+        assert await batch("c3", 3, [1, 10]) is None
+        assert (await world.rows())[b"2"] == b"c2"
+        assert (await world.rows())[b"3"] == b"c3"
+        error = await batch("d", 4, [1])
+        assert error is not None
+        assert error.code == "INVALID_ARGUMENT"
+
+    play(work)
+
+
+def test_digests_of_batches_are_bounded_and_read_beside_older_markers() -> None:
+    """A marker grows with each batch, or one of an older program cannot be read."""
+    assert Marker.unpack(Marker(5, "q").pack()) == Marker(5, "q")
+    assert Marker.unpack(Marker(5, "q", ("p",)).pack()) == Marker(5, "q", ("p",))
+    marker = Marker(0, "q")
+    for version in range(1, 100):
+        marker = Marker.unpack(marker.follow(version, "q", (version, 7)).pack())
+    assert len(marker.digests) == limits.SINK_DIGESTS_MAX
+    assert (marker.digest(99), marker.digest(1)) == ((99, 7), None)
+    assert marker.follow(0, "other").digests == ()
+
+
 def test_o1_at_most_once_loses_what_is_refused() -> None:
     """At most once: a batch that cannot be committed is tried again, or its caller waits."""
 

@@ -256,6 +256,71 @@ def test_o14_overwrite_where(sql: psycopg.Connection, to: To) -> None:
     assert 'column "nix" does not exist' in text
 
 
+def test_an_upsert_of_some_columns_keeps_the_others(sql: psycopg.Connection, to: To) -> None:
+    """A frame with some of the columns sets the others of a row that is there to NULL."""
+    sql.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, name text DEFAULT 'new', n int,"
+        " twice int GENERATED ALWAYS AS (n * 2) STORED, CHECK (n < 100))"
+    )
+    sql.execute("CREATE TABLE bare (id int PRIMARY KEY, name text, n int)")
+    sql.execute("CREATE INDEX ON t (n)")
+    sql.execute("INSERT INTO t VALUES (1, 'one', 1), (2, 'two', 2), (3, NULL, 3)")
+    sql.execute("INSERT INTO bare VALUES (1, 'one', 1), (2, 'two', 2), (3, NULL, 3)")
+    for table in ("t", "bare"):
+        write(rows("id n", [(1, 10), (3, None)]), rows("ID N", [(4, 40), (2, 2)]), **to(table))
+        found = sql.execute(f"SELECT id, name, n FROM {table} ORDER BY 1").fetchall()
+        fresh = "new" if table == "t" else None
+        assert found == [(1, "one", 10), (2, "two", 2), (3, None, None), (4, fresh, 40)]
+        write(rows("id name", [(1, "uno"), (4, None)], name=pa.string()), **to(table))
+        found = sql.execute(f"SELECT name, n FROM {table} ORDER BY id").fetchall()
+        assert found == [("uno", 10), ("two", 2), (None, None), (None, 40)]
+        write(rows("id n op", [(1, 11, "U"), (2, None, "D")]), **to(table, opColumn="op"))
+        found = sql.execute(f"SELECT id, name, n FROM {table} ORDER BY 1").fetchall()
+        assert found == [(1, "uno", 11), (3, None, None), (4, None, 40)]
+    assert sql.execute("SELECT twice FROM t ORDER BY id").fetchall() == [(22,), (None,), (80,)]
+    assert both(sql, "t", "n", 11)[0] == [(1, "uno", 11, 22)]
+    assert "SINK_VIOLATION" in refusal(lambda: write(rows("id n", [(1, 100)]), **to("t")))
+    write(rows("id n", [(9, 9)]), overwrite=True, **to("bare"))
+    assert sql.execute("SELECT * FROM bare").fetchall() == [(9, None, 9)], "nothing is kept"
+
+
+def test_frames_of_narrower_types_and_of_none(sql: psycopg.Connection, to: To) -> None:
+    """A frame whose values all fit is refused for its types' names, or lit(None) is."""
+    sql.execute(
+        "CREATE TABLE t (id int8 PRIMARY KEY, n numeric(12,2), f float8, ts timestamp, j jsonb,"
+        " i interval, u uuid, a int8[])"
+    )
+    frame = pa.record_batch(
+        {
+            "ID": pa.array([1], pa.int32()), "N": pa.array([7], pa.int16()),
+            "f": pa.array([1.5], pa.float32()), "ts": pa.array([0], pa.date32()),
+            "j": pa.nulls(1), "i": pa.nulls(1), "u": pa.nulls(1),
+            "a": pa.array([[1]], pa.list_(pa.int32())),
+        }
+    )  # fmt: skip
+    write(frame, **to("t"))
+    found = sql.execute("SELECT id, n::text, f, ts::text, j, i, u, a FROM t").fetchone()
+    assert found == (1, "7.00", 1.5, "1970-01-01 00:00:00", None, None, None, [1])
+    for name, kind in (("f", pa.int64()), ("n", pa.int64()), ("n", pa.float64())):
+        wrong = pa.record_batch({"id": pa.array([1]), name: pa.nulls(1, kind)})
+        assert f"column {name} is" in refusal(lambda: write(wrong, **to("t")))  # noqa: B023
+    twice = pa.record_batch({"id": pa.array([1]), "ID": pa.array([1])})
+    assert "no column 'ID'" in refusal(lambda: write(twice, **to("t")))
+
+
+def test_text_with_a_zero_byte_is_refused_as_in_sql(sql: psycopg.Connection, to: To) -> None:
+    """A writer stores text that SQL's clients cannot be sent."""
+    kinds = ["text", "varchar(5)", "char(5)", "text[]", "json"]
+    for number, kind in enumerate(kinds):
+        sql.execute(f"CREATE TABLE t{number} (id int PRIMARY KEY, v {kind})")
+        value: Any = ["a\0"] if kind == "text[]" else '"a\0"' if kind == "json" else "a\0"
+        of = pa.list_(pa.string()) if kind == "text[]" else pa.string()
+        text = refusal(lambda: write(rows("id v", [(1, value)], v=of), **to(f"t{number}")))  # noqa: B023
+        assert "column v" in text, kind
+        assert "0x00" in text or kind == "json", text
+        assert sql.execute(f"SELECT count(*) FROM t{number}").fetchone() == (0,)
+
+
 def test_o6_two_rows_with_one_key(sql: psycopg.Connection, to: To) -> None:
     """Which of two rows stays is chance: the default must be an error that names the key."""
     sql.execute("CREATE TABLE t (a int, b text, n int, PRIMARY KEY (a, b))")

@@ -15,6 +15,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum import DefaultSource
 from pyspark_kvorum.options import BATCH, READ, STREAM, Options
+from pyspark_kvorum.paging import Decode
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.types import PLAIN, check_writable, narrowed, spark_schema
 from pyspark_kvorum.where import Condition
@@ -42,6 +43,8 @@ def test_o14_options_are_read() -> None:
 
 BAD = [
     ({"table": "ns.t"}, "endpoint is missing"),
+    ({}, "CREATE TEMPORARY VIEW"),
+    ({"provider": "kvorum", "option.table": "ns.t", "table": "ns.t"}, "tables in its own catalog"),
     ({"endpoint": "h:1"}, "table is missing"),
     ({**GOOD, "table": "t"}, "namespace.table"),
     ({**GOOD, "table": "ns."}, "namespace.table"),
@@ -316,6 +319,26 @@ def test_o14_schema_of_a_table() -> None:
         assert found["b"].dataType == T.StringType(), "as text"
 
 
+def test_numerics_as_text() -> None:
+    """Numerics that Spark cannot hold are not read, or other columns become text."""
+    of = table(("a", "int8"), ("n", "numeric"), ("m", "numeric(5,1)"), ("t", "text"))
+    found = spark_schema(of, numeric_as_text=True)
+    kinds = [T.LongType(), T.StringType(), T.StringType(), T.StringType()]
+    assert [f.dataType for f in found.fields] == kinds
+    made = codec(of)
+    rows = [made.encode_row([1, Decimal("1E30"), Decimal("NaN"), "x"])]
+    rows.append(made.encode_row([2, Decimal("1.50"), None, None]))
+    keys, values = [key for key, _ in rows], [value for _, value in rows]
+    decode = Decode(of, found, "")
+    batch = decode.values(keys, values)
+    assert batch["n"].to_pylist() == ["1" + "0" * 30, "1.50"]
+    assert batch["m"].to_pylist() == ["NaN", None]
+    few = Decode(of, narrowed(found, ("A",)), "n > 1e29 OR m = 'NaN'")
+    assert few.values(keys, values)["a"].to_pylist() == [1]
+    with pytest.raises(InvalidArgument, match=r"column n of ns\.t.*numericAsText=true"):
+        Decode(of, spark_schema(of), "").values(keys, values)
+
+
 def test_o14_narrowed_schema() -> None:
     """Chosen columns come in another order, or an unknown one is ignored."""
     full = spark_schema(table(("a", "int8"), ("b", "text"), ("c", "bool")))
@@ -336,8 +359,12 @@ def test_o14_frames_that_fit() -> None:
     )
     with pytest.raises(InvalidArgument, match="opColumn names 'op'"):
         check_writable(t, schema(("a", T.LongType()), ("at", T.DateType())), ops)
+    check_writable(t, schema(("A", T.IntegerType()), ("N", T.NullType())), plain)
+    check_writable(t, schema(("a", T.ByteType()), ("n", T.ShortType())), plain)
     for wrong in (
-        schema(("a", T.IntegerType())),
+        schema(("a", T.DoubleType())),
+        schema(("a", T.LongType()), ("n", T.IntegerType())),
+        schema(("a", T.LongType()), ("A", T.LongType())),
         schema(("a", T.LongType()), ("n", T.DecimalType(10, 3))),
         schema(("a", T.LongType()), ("b", T.LongType())),
         schema(("n", T.DecimalType(9, 2))),

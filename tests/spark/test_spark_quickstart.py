@@ -10,7 +10,7 @@ import pytest
 
 from scripts import notebook
 from tests.integration.processes import NodeProcess
-from tests.machine import ROOT, java_home
+from tests.machine import java_home
 
 pytestmark = pytest.mark.spark
 
@@ -25,11 +25,13 @@ def test_o14_quick_start_runs(node: NodeProcess) -> None:
     """What a newcomer runs first fails."""
     home, advice = java_home()
     assert home is not None, advice
-    environment = os.environ | {
+    # As from a shell that has not activated the environment: another python3 comes first, and has
+    # nothing of ours.
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "PYTHON"))}
+    environment = kept | {
         "KVORUM": f"127.0.0.1:{node.base}",
         "JAVA_HOME": home,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(ROOT),
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
     }
     ran = subprocess.run(
         [sys.executable, str(notebook.SCRIPT)],
@@ -40,6 +42,7 @@ def test_o14_quick_start_runs(node: NodeProcess) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
+    assert "PYSPARK_PYTHON" not in environment
     assert "rows over 1400: 66" in ran.stdout
     assert "rows: 1050" in ran.stdout
     assert ran.stdout.count("insert") == 3  # the three cities of the totals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import kvorum
+import kvorum.spark
 from tests.integration.processes import NodeProcess
 from tests.machine import ROOT, free_port_base
 from tests.spark.conftest import NAMESPACE
@@ -93,6 +95,74 @@ def test_o3_new_checkpoint_with_an_old_app_id(
     (folder / "checkpoint").rename(folder / "refused-checkpoint")
     stream(spark, folder, other).awaitTermination()
     assert sum(versions(db, "fresh").values()) == 2 * ROWS_PER_FILE
+
+
+def test_a_checkpoint_that_is_older_than_the_table_is_told(
+    spark: Any, db: kvorum.Database, options: Options, folder: Path
+) -> None:
+    """A restored checkpoint plans new rows as a batch whose number is taken: taken for a replay,
+    they are lost.
+    """
+    create(db, "restored")
+    add_files(folder, 0, 1)
+    stream(spark, folder, options("restored")).awaitTermination()
+    shutil.copytree(folder / "checkpoint", folder / "backup")
+    add_files(folder, 1, 1)
+    stream(spark, folder, options("restored")).awaitTermination()
+    shutil.rmtree(folder / "checkpoint")
+    shutil.copytree(folder / "backup", folder / "checkpoint")
+    (folder / "source" / "0001.csv").unlink()
+    add_files(folder, 2, 1)
+    with pytest.raises(Exception, match=r"SINK_OTHER_BATCH|not the batch 1 that was committed"):
+        stream(spark, folder, options("restored")).awaitTermination()
+    assert sum(versions(db, "restored").values()) == 2 * ROWS_PER_FILE
+    again = options("restored", resetTxnApp="true")
+    stream(spark, folder, again).awaitTermination()
+    stream(spark, folder, again).awaitTermination()
+    assert sum(versions(db, "restored").values()) == 3 * ROWS_PER_FILE
+
+
+def test_update_mode_by_batches(
+    spark: Any, db: kvorum.Database, options: Options, folder: Path, node: NodeProcess
+) -> None:
+    """Totals that change again do not replace their rows, or a replayed batch is written twice."""
+    columns = [kvorum.Column("value", "text", nullable=False), kvorum.Column("n", "int8")]
+    db.create_table(NAMESPACE, "totals", columns=columns, primary_key=["value"])
+
+    def run() -> None:
+        (
+            spark.readStream.schema("id INT, value STRING")
+            .option("maxFilesPerTrigger", 1)
+            .csv(str(folder / "source"))
+            .groupBy("value")
+            .count()
+            .withColumnRenamed("count", "N")
+            .writeStream.outputMode("update")
+            .foreachBatch(
+                kvorum.spark.each_batch(f"{NAMESPACE}.totals", endpoint=f"127.0.0.1:{node.base}")
+            )
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )
+
+    add_files(folder, 0, 2, rows=3)
+    run()
+    for path in (folder / "checkpoint" / "commits").glob("*1*"):
+        path.unlink()
+    before = versions(db, "totals")
+    run()
+    assert versions(db, "totals") == before, "the replay wrote nothing"
+    add_files(folder, 2, 1, rows=2)
+    run()
+    found = {
+        r.value: r.n
+        for r in kvorum.spark.table(
+            spark, f"{NAMESPACE}.totals", endpoint=f"127.0.0.1:{node.base}"
+        ).collect()
+    }
+    assert found == {"v0": 3, "v1": 3, "v2": 2}
 
 
 def test_o9_failed_batch_is_replayed(

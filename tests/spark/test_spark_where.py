@@ -385,10 +385,10 @@ def test_an_overwrite_of_a_plain_table(db: Any, options: Callable[..., dict[str,
     fresh = pa.record_batch({"key": [b"c"], "value": [b"v"]})
     to = options("plain_replaced", replaceWhere="key = X'00' OR key >= 'b'")
     write(fresh, overwrite=True, **to)
-    assert [key for key, _ in table.scan().items] == [b"a", b"c"]
+    assert [item.key for item in table.scan().items] == [b"a", b"c"]
     outside = pa.record_batch({"key": [b"a"], "value": [b"v"]})
     with pytest.raises(KvorumError, match="replaceWhere"):
         write(outside, overwrite=True, **to)
     with pytest.raises(InvalidArgument, match=r"option replaceWhere.*syntax error"):
         write(fresh, overwrite=True, **options("plain_replaced", replaceWhere="key ="))
-    assert [key for key, _ in table.scan().items] == [b"a", b"c"]
+    assert [item.key for item in table.scan().items] == [b"a", b"c"]

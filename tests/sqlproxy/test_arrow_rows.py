@@ -29,7 +29,7 @@ KEYABLE: dict[str, st.SearchStrategy[Any]] = {
     "float4": st.floats(width=32, allow_nan=False),
     "float8": st.floats(allow_nan=False),
     "numeric(12,3)": st.decimals(-(10**9) + 1, 10**9 - 1, places=3),
-    "text": st.text(st.sampled_from("\x00\x01ab\xffé😀"), max_size=4),
+    "text": st.text(st.sampled_from("\x01ab\xffé😀"), max_size=4),
     "bytea": st.binary(max_size=4),
     "uuid": st.uuids().map(str),
     "date": st.dates(),
@@ -104,7 +104,7 @@ def test_a_slice_of_a_batch_is_encoded_alone() -> None:
     """Writers cut batches; Arrow slices share buffers with what was cut off."""
     table = declare(["text", "int4", "bool", "text"], [0, 1, 2])
     data = {
-        "c0": [f"k{i}\x00" for i in range(20)],
+        "c0": [f"k{i}\x01" for i in range(20)],
         "c1": pa.array(range(20), pa.int32()),
         "c2": [i % 3 == 0 for i in range(20)],
         "c3": [None if i % 2 else f"v{i}" for i in range(20)],

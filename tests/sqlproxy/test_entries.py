@@ -94,7 +94,7 @@ def test_p6_entries_of_many_rows_are_those_of_each(data: st.DataObject) -> None:
     one = index(*parts, unique=data.draw(st.booleans()), include=include)
     nulls = data.draw(st.booleans())
     cells = [(st.none() | VALUES[kind]) if nulls else VALUES[kind] for kind in kinds]
-    made = data.draw(st.lists(st.tuples(VALUES["int8"], st.text(max_size=3), *cells), max_size=8))
+    made = data.draw(st.lists(st.tuples(VALUES["int8"], VALUES["text"], *cells), max_size=8))
     codec, row_codec = index_codec(t, one), rows.codec(t)
     stored = [row_codec.encode_row(row) for row in made]
     many = row_codec.decode_many([value for _, value in stored])
@@ -130,7 +130,7 @@ def test_c3_entries_are_in_the_order_of_the_index(data: st.DataObject) -> None:
         IndexColumn(number, data.draw(st.booleans()), data.draw(st.booleans())) for number in (2, 3)
     )
     t = table(("id", "int4"), ("a", "text"), ("b", "int4"))
-    letters = st.none() | st.text(st.sampled_from("\x00ab\xff"), max_size=3)
+    letters = st.none() | st.text(st.sampled_from("\x01ab\xff"), max_size=3)
     drawn = st.tuples(st.integers(0, 3), letters, st.none() | st.integers(-2, 2))
     given_ = data.draw(st.lists(drawn, max_size=20))
     codec = index_codec(t, index(*parts))
