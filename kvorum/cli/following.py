@@ -5,6 +5,7 @@ nodes, with its progress on stderr.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,10 +52,12 @@ def run(
     again: str = "",
     same: Mapping[str, Any] | None = None,
     attempts: int = 5,
+    undo: Callable[[NativeBackend], Awaitable[None]] | None = None,
 ) -> Any:
     """The result of a procedure: of `types` the second is run here, the first by the nodes. One
     that fails with the code `again` is submitted anew; one that is resumed must have been begun
-    with the arguments `same`. Ends the process at an error.
+    with the arguments `same`. `undo`: what to do when it has failed for good, not when it was
+    interrupted. Ends the process at an error.
     """
     import asyncio
 
@@ -87,7 +90,22 @@ def run(
     except KeyboardInterrupt:
         output.die("interrupted; `kvorum proc list` shows whether it goes on", as_json=json)
     except KvorumError as error:
+        if undo is not None and error.disposition == "no":  # it was refused: nothing goes on
+            with suppress(KvorumError):
+                asyncio.run(_undone(connect or DEFAULT, undo))
         output.die(error, as_json=json)
+
+
+async def _undone(connect: str, undo: Callable[[NativeBackend], Awaitable[None]]) -> None:
+    from kv.base.limits import DEADLINE_MS_DEFAULT
+    from kvorum.sdk import connect_backend
+    from kvorum.transfer.hands import addresses_of
+
+    backend = await connect_backend(addresses_of(connect), DEADLINE_MS_DEFAULT)
+    try:
+        await undo(backend)
+    finally:
+        await backend.close()
 
 
 def _patience(name: str) -> str:

@@ -178,6 +178,15 @@ def import_(
     query: Annotated[
         str, typer.Option(help="Of a postgresql:// source: what to read.", show_default=False)
     ] = "",
+    delimiter: Annotated[
+        str, typer.Option(help="Of csv: the character between fields, or tab.", show_default=False)
+    ] = ",",
+    encoding: Annotated[
+        str, typer.Option(help="Of csv and json, e.g. latin-1, cp1252, utf-16.")
+    ] = "utf-8",
+    compression: Annotated[
+        str, typer.Option(help="gzip or none; left out: as a file begins.", show_default=False)
+    ] = "",
     rate: Rate = "",
     on_nodes: OnNodes = False,
     resume: Resume = 0,
@@ -191,6 +200,7 @@ def import_(
     from kvorum.transfer.import_ import IMPORT, IMPORT_HERE
     from kvorum.transfer.jdbc import check_no_password, is_database
     from kvorum.transfer.places import is_own, uri_of
+    from kvorum.transfer.spools import Written
 
     name = table_of(table)
     database = is_database(source)
@@ -200,20 +210,31 @@ def import_(
         if database:
             check_no_password(source)
         place = source if database else uri_of(source)
+        how = {"delimiter": delimiter, "encoding": encoding, "compression": compression}
+        written = Written.of(how)
+        how = {name: value for name, value in how.items() if value != getattr(Written(), name)}
     keys = [one.strip() for one in key.split(",") if one.strip()]
 
+    made = False
+
     async def args(backend: NativeBackend) -> Any:
+        nonlocal made
         if create:
-            await create_for(backend, *name, place, format, query, keys)
-        return {
+            await create_for(backend, *name, place, format, query, keys, written)
+            made = True
+        return how | {
             "table": list(name), "source": place, "format": format, "on_conflict": on_conflict,
             "on_error": on_error, "atomic": atomic, "query": query, "rate": wanted,
         }  # fmt: skip
 
+    async def drop(backend: NativeBackend) -> None:
+        if made:
+            await backend.drop_table(*name)
+
     found = following.run(
         (IMPORT, IMPORT_HERE), args, connect=connect, json=json,
         here=(local or database) and not on_nodes, resume=resume,
-        same={"table": list(name), "source": place},
+        same={"table": list(name), "source": place}, undo=drop,
     )  # fmt: skip
     if json:
         output.emit(found)

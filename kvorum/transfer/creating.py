@@ -1,29 +1,34 @@
 """A table for a source that has none yet: its columns and types, as far as the source says them.
 
 Parquet and PostgreSQL say types; of CSV and JSON they are guessed from the beginning (its first
-megabytes): bool, int8, float8, date, timestamp, else text. A value further on that does not fit is
-an error of the import; who knows better makes the table by SQL.
+megabytes) so that no digit is lost (guessing.py). A value further on that does not fit is an error
+of the import; who knows better makes the table by SQL.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import MiB
 from kvorum.model import Column, TableSpec
-from kvorum.transfer import formats, jdbc
+from kvorum.transfer import formats, guessing, jdbc
 from kvorum.transfer.claims import is_claim
 from kvorum.transfer.export import DONE
 from kvorum.transfer.places import check_no_keys, place_of
+from kvorum.transfer.spools import Written, unpacked_head
 
 if TYPE_CHECKING:
     from kvorum.native import NativeBackend
 
 _HEAD_BYTES: Final = 4 * MiB
+_NESTED_MAX: Final = 50
+_ROWS: Final = 100_000  # that a guess looks at
 
 
 async def create_for(
@@ -34,9 +39,10 @@ async def create_for(
     kind: str,
     query: str,
     keys: Sequence[str],
+    written: Written = Written(),  # noqa: B008 (frozen)
 ) -> None:
     """Raises InvalidArgument, AlreadyExists, NotFound."""
-    schema = await asyncio.to_thread(lambda: schema_of(source, kind, query))
+    schema = await asyncio.to_thread(lambda: schema_of(source, kind, query, written))
     if not schema:
         raise InvalidArgument(f"{source} has no columns that a table could be made of")
     wanted = list(keys) or [schema[0][0]]
@@ -49,7 +55,12 @@ async def create_for(
     await backend.create_table(namespace, name, spec)
 
 
-def schema_of(source: str, kind: str, query: str) -> list[tuple[str, str]]:
+def schema_of(
+    source: str,
+    kind: str,
+    query: str,
+    written: Written = Written(),  # noqa: B008 (frozen)
+) -> list[tuple[str, str]]:
     """Columns and canonical types. Blocks."""
     if jdbc.is_database(source):
         return jdbc.schema_of(source, query)
@@ -60,30 +71,62 @@ def schema_of(source: str, kind: str, query: str) -> list[tuple[str, str]]:
         raise InvalidArgument(f"there are no files in {place.uri}")
     kind = formats.format_of(names[0] or source, kind)
     with place.open(names[0]) as file:
-        schema = _arrow_schema(kind, file)
+        if kind == "parquet":
+            return _of_parquet(file)
+        head = unpacked_head(file, written, _HEAD_BYTES)
+    return _of_csv(head, written) if kind == "csv" else _of_json(head)
+
+
+def _of_parquet(file: BinaryIO) -> list[tuple[str, str]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(file)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidArgument(f"the source cannot be read: {error}") from error
     return [(field.name, _type(field.type)) for field in schema]
 
 
-def _arrow_schema(kind: str, file: Any) -> Any:
-    import pyarrow as pa
+def _of_csv(head: bytes, written: Written) -> list[tuple[str, str]]:
+    piece = formats.read_piece(
+        "csv", io.BytesIO(head), [], 0, 0, _ROWS, delimiter=written.delimiter
+    )
+    rows = piece.rows[:-1] if _is_cut(head) and len(piece.rows) > 1 else piece.rows
+    good = [row.values for row in rows if not row.broken]
+    columns = list(zip(*good, strict=True)) if good else [()] * len(piece.names)
+    found = zip(piece.names, columns, strict=True)
+    return [(name, guessing.of_texts(cells)) for name, cells in found]
 
+
+def _of_json(head: bytes) -> list[tuple[str, str]]:
+    found: dict[str, list[Any]] = {}
     try:
-        if kind == "parquet":
-            import pyarrow.parquet as pq
+        piece = formats.read_piece("json", io.BytesIO(head), [], 0, 0, _ROWS)
+    except InvalidArgument:
+        if not _is_cut(head):
+            raise
+        piece = formats.read_piece("json", io.BytesIO(_closed(head)), [], 0, 0, _ROWS)
+    rows = piece.rows[:-1] if _is_cut(head) and len(piece.rows) > 1 else piece.rows
+    for row in rows:
+        for name, value in (row.values[0] if not row.broken else {}).items():
+            found.setdefault(name, []).append(value)
+    return [(name, guessing.of_values(values)) for name, values in found.items()]
 
-            return pq.read_schema(file)
-        head = file.read(_HEAD_BYTES)
-        if len(head) == _HEAD_BYTES:
-            head = head[: head.rfind(b"\n") + 1]
-        if kind == "csv":
-            from pyarrow import csv
 
-            return csv.read_csv(io.BytesIO(head)).schema
-        from pyarrow import json
+def _closed(head: bytes) -> bytes:
+    """The beginning of an array of objects, as far as they are whole, as an array."""
+    end = len(head)
+    for _ in range(_NESTED_MAX):
+        end = head.rfind(b"}", 0, end)
+        with contextlib.suppress(ValueError):
+            json.loads(found := head[: end + 1] + b"]")
+            return found
+    raise InvalidArgument("the beginning of the source is no array of objects")
 
-        return json.read_json(io.BytesIO(head)).schema
-    except (pa.ArrowException, ValueError) as error:
-        raise InvalidArgument(f"the beginning of the source cannot be read: {error}") from error
+
+def _is_cut(head: bytes) -> bool:
+    return len(head) >= _HEAD_BYTES
 
 
 def _type(kind: Any) -> str:
@@ -93,7 +136,8 @@ def _type(kind: Any) -> str:
         pa.bool_(): "bool", pa.int8(): "int2", pa.int16(): "int2", pa.int32(): "int4",
         pa.uint8(): "int2", pa.uint16(): "int4", pa.uint32(): "int8", pa.int64(): "int8",
         pa.float32(): "float4", pa.float64(): "float8", pa.date32(): "date",
-        pa.binary(): "bytea", pa.large_binary(): "bytea",
+        pa.binary(): "bytea", pa.large_binary(): "bytea", pa.uint64(): "numeric(20,0)",
+        pa.float16(): "float4", pa.date64(): "date",
     }  # fmt: skip
     if kind in exact:
         return exact[kind]
@@ -103,8 +147,13 @@ def _type(kind: Any) -> str:
         return "timestamp" if kind.tz is None else "timestamptz"
     if pa.types.is_time(kind):
         return "time"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"{_type(kind.value_type)}[]"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        inner = _type(kind.value_type)
+        return "jsonb" if inner.endswith("[]") else f"{inner}[]"
+    if pa.types.is_dictionary(kind):
+        return _type(kind.value_type)
+    if pa.types.is_fixed_size_binary(kind) or kind == pa.binary_view():
+        return "bytea"
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
         return "jsonb"
     return "text"

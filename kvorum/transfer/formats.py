@@ -1,7 +1,9 @@
 """The files of exports and imports: csv, json (a line per row), parquet.
 
-    csv      PostgreSQL's CSV with a header: values as its text, NULL an empty field without quotes
-    json     one object per line; what JSON has no form for is PostgreSQL's text
+    csv      PostgreSQL's CSV with a header: values as its text, NULL an empty field without quotes;
+             of an import with another delimiter, too
+    json     one object per line; what JSON has no form for is PostgreSQL's text. An import takes
+             one array of objects as well
     parquet  typed; read and written by pyarrow
 
 In csv and json the bytes of a plain table's key and value are text where they are UTF-8 that does
@@ -13,12 +15,14 @@ again from the same place with the same outcome, so that is all that an import h
 
 from __future__ import annotations
 
+import base64
+import codecs
 import io
 import json
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from kv.base.errors import InvalidArgument
@@ -33,8 +37,11 @@ _SUFFIXES: Final = {
 }  # fmt: skip
 _READ_BYTES: Final = 4 * MiB
 _RECORD_BYTES_MAX: Final = 64 * MiB
-_CELL = re.compile(rb'(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r\n|\n|\r|\Z)')
+_ENDS: Final = rb"|\r\n|\n|\r|\Z)"
+_BOM: Final = b"\xef\xbb\xbf"
+_BEGINNING: Final = 4096
 _OPEN = re.compile(rb'"(?:[^"]|"")*"?')  # a quoted field whose end is not known yet
+_ELEMENT: Final = re.compile(r"\s*([\[,\]])\s*")
 _NUMBERS: Final = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "numeric"})
 _TEXTS: Final = frozenset({"text", "varchar", "char", "name"})
 
@@ -48,7 +55,7 @@ def format_of(name: str, said: str = "") -> str:
     if "://" in name:
         name = name.partition("?")[0]  # options of an object store
     for suffix, found in _SUFFIXES.items():
-        if name.lower().endswith(suffix):
+        if name.lower().removesuffix(".gz").endswith(suffix):
             return found
     raise InvalidArgument(
         f"{name!r}: its name does not say what it is; give --format {'|'.join(FORMATS)}"
@@ -222,6 +229,7 @@ def read_piece(
     most: int,
     *,
     kept: tuple[Groups, Hashable] | None = None,
+    delimiter: str = ",",
 ) -> Piece:
     """At most `most` rows from `offset` on, which is 0 or what the piece before said; so are
     `names` (of the columns; [] at the beginning) and `line`. `kept`: where decoded rows of this
@@ -229,8 +237,10 @@ def read_piece(
     """
     match kind:
         case "csv":
-            return _read_csv(file, names, offset, line, most)
+            return _read_csv(file, names, offset, line, most, delimiter)
         case "json":
+            if _is_array(file):
+                return _read_array(file, offset, line, most)
             return _read_json(file, offset, line, most)
         case _:
             return _read_parquet(file, offset, most, kept or (Groups(), ""))
@@ -248,10 +258,18 @@ def _chunks(file: BinaryIO, offset: int) -> Iterator[tuple[bytes, bool]]:
             raise InvalidArgument(f"a row has more than {_RECORD_BYTES_MAX} bytes")
 
 
-def _read_csv(file: BinaryIO, names: list[str], offset: int, line: int, most: int) -> Piece:
+@cache
+def _cell(delimiter: str) -> re.Pattern[bytes]:
+    mark = re.escape(delimiter.encode())
+    return re.compile(rb'(?:"((?:[^"]|"")*)"|([^"\r\n' + mark + rb"]*))(" + mark + _ENDS)
+
+
+def _read_csv(
+    file: BinaryIO, names: list[str], offset: int, line: int, most: int, delimiter: str
+) -> Piece:
     for data, whole in _chunks(file, offset):
-        start = 3 if not offset and data.startswith(b"\xef\xbb\xbf") else 0
-        rows, used, lines = csv_rows(data, start, most + (not names), whole, line)
+        start = len(_BOM) if not offset and data.startswith(_BOM) else 0
+        rows, used, lines = csv_rows(data, start, most + (not names), whole, line, delimiter)
         if rows or whole:
             break
     piece = Piece(names, rows, None if whole and used >= len(data) else offset + used, lines)
@@ -271,14 +289,15 @@ def _read_csv(file: BinaryIO, names: list[str], offset: int, line: int, most: in
 
 
 def csv_rows(
-    data: bytes, at: int, most: int, whole: bool, line: int
+    data: bytes, at: int, most: int, whole: bool, line: int, delimiter: str = ","
 ) -> tuple[list[Cells], int, int]:
     """At most `most` rows that are complete, from `at` on: they, the place behind them, and the
     number of lines up to there. `whole`: nothing follows the data. An empty line is no row.
     """
     rows: list[Cells] = []
+    cell, mark = _cell(delimiter), delimiter.encode()
     while at < len(data) and len(rows) < most:
-        found = _record(data, at, whole)
+        found = _record(data, at, whole, cell, mark)
         if found is None:
             break
         cells, broken, behind = found
@@ -290,14 +309,16 @@ def csv_rows(
     return rows, at, line
 
 
-def _record(data: bytes, at: int, whole: bool) -> tuple[list[str | None], str, int] | None:
+def _record(
+    data: bytes, at: int, whole: bool, cell: re.Pattern[bytes], mark: bytes
+) -> tuple[list[str | None], str, int] | None:
     """The cells of the record at this place, why it is none, and the place behind it; None: more
     data is needed to know.
     """
     cells: list[str | None] = []
     broken = ""
     while True:
-        found = _CELL.match(data, at)
+        found = cell.match(data, at)
         if found is None:
             if not whole and _OPEN.fullmatch(data, at):
                 return None
@@ -319,8 +340,58 @@ def _record(data: bytes, at: int, whole: bool) -> tuple[list[str | None], str, i
         # Behind the last byte that is there, anything may follow: \n behind \r, too.
         if not whole and at == len(data) and delimiter != b"\n" and delimiter != b"\r\n":
             return None
-        if delimiter != b",":
+        if delimiter != mark:
             return cells, broken, at
+
+
+def _is_array(file: BinaryIO) -> bool:
+    file.seek(0)
+    return file.read(_BEGINNING).removeprefix(_BOM).lstrip()[:1] == b"["
+
+
+def _read_array(file: BinaryIO, offset: int, line: int, most: int) -> Piece:
+    """Of one array of objects."""
+    for data, whole in _chunks(file, offset):
+        text = codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=whole)
+        piece, at, ended = _elements(text, line, most, first=not offset, whole=whole)
+        if piece.rows or ended or whole:
+            break
+    if not ended:
+        if whole and len(piece.rows) < most:
+            raise InvalidArgument("the file ends in the middle of its array")
+        piece.offset = offset + len(text[:at].encode())
+    return piece
+
+
+def _elements(
+    text: str, line: int, most: int, *, first: bool, whole: bool
+) -> tuple[Piece, int, bool]:
+    """Elements that are whole, the place behind them, and whether the array ends there."""
+    decode = json.JSONDecoder(parse_float=_exact).raw_decode
+    piece, at = Piece([], [], None, line), int(first and text.startswith("\ufeff"))
+    mark = "[" if first else ","
+    while len(piece.rows) < most:
+        found = _ELEMENT.match(text, at)
+        if found is None and not text[at:].strip():
+            return piece, at, False
+        if found is not None and (
+            found[1] == "]" or (found[1] == "[" and text.startswith("]", found.end()))
+        ):
+            return piece, at, True
+        if found is None or found[1] != mark:
+            raise InvalidArgument(f"line {piece.line + 1}: it is no array of objects")
+        mark = ","
+        try:
+            told, behind = decode(text, found.end())
+        except ValueError as error:
+            if not whole:
+                return piece, at, False
+            raise InvalidArgument(f"it is no array of objects: {error}") from error
+        piece.line += text.count("\n", at, behind)
+        why = "" if isinstance(told, dict) else "it is no object"
+        piece.rows.append(Cells(piece.line + 1, () if why else (told,), why))
+        at = behind
+    return piece, at, False
 
 
 def _read_json(file: BinaryIO, offset: int, line: int, most: int) -> Piece:
@@ -328,7 +399,7 @@ def _read_json(file: BinaryIO, offset: int, line: int, most: int) -> Piece:
         if data.count(b"\n") or whole:
             break
     piece = Piece([], [], None, line)
-    at = 0
+    at = len(_BOM) if not offset and data.startswith(_BOM) else 0
     while at < len(data) and len(piece.rows) < most:
         stop = data.find(b"\n", at)
         if stop < 0 and not whole:
@@ -376,11 +447,45 @@ def _read_parquet(file: BinaryIO, offset: int, most: int, kept: tuple[Groups, Ha
             return Piece(names)
     except (pa.ArrowException, OSError) as error:
         raise InvalidArgument(f"it is no Parquet file: {error}") from error
-    columns = [column.to_pylist() for column in table.columns]
+    columns = [
+        list(map(plain_of(column.type), column.to_pylist()))
+        if pa.types.is_nested(column.type)
+        else column.to_pylist()
+        for column in table.columns
+    ]
     rows = [Cells(offset + at + 1, values) for at, values in enumerate(zip(*columns, strict=True))]
     behind = offset + table.num_rows
     total = parquet.metadata.num_rows
     return Piece(names, rows, behind if behind < total else None)
+
+
+def plain_of(kind: Any) -> Callable[[Any], Any]:
+    """From a nested Parquet value to what JSON writes: a map is an object, not a list of pairs."""
+    import pyarrow as pa
+
+    if pa.types.is_map(kind):
+        item = plain_of(kind.item_type)
+        return lambda v: None if v is None else {str(key): item(one) for key, one in v}
+    if pa.types.is_struct(kind):
+        fields = [(field.name, plain_of(field.type)) for field in kind]
+        return lambda v: None if v is None else {name: of(v[name]) for name, of in fields}
+    if any(is_list(kind) for is_list in _lists()):
+        inner = plain_of(kind.value_type)
+        return lambda v: None if v is None else [inner(one) for one in v]
+    return lambda v: v
+
+
+def _lists() -> tuple[Callable[[Any], bool], ...]:
+    import pyarrow as pa
+
+    return pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
+
+
+def _shown(value: Any) -> Any:
+    """In JSON, of what it has no form for: bytes are base64, times ISO 8601."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 # -- cells into values
@@ -419,7 +524,7 @@ def _value(kind: Any, read: Callable[[str], Any], value: Any) -> Any:
         inner = reader(of.oid, typmod=typmod)
         return [None if v is None else _value(kind.element, inner, v) for v in value]
     if kind.base in ("json", "jsonb"):
-        return read(json.dumps(value, default=str))
+        return read(json.dumps(value, default=_shown))
     if isinstance(value, bool):
         return value if kind.base == "bool" else read(str(value).lower())
     if kind.base in _NUMBERS and isinstance(value, int | float | Decimal):

@@ -1,6 +1,7 @@
 """`kvorum.import`: files, or a query of another PostgreSQL, into one table.
 
-    {table: [namespace, name], source, format?, on_conflict?, on_error?, atomic?, rate?, query?}
+    {table: [namespace, name], source, format?, on_conflict?, on_error?, atomic?, rate?, query?,
+    delimiter?, encoding?, compression?}
         → {rows, skipped, errors: [[file, line, code, message], …], files}
 
     look ──→ load ⟲
@@ -44,6 +45,7 @@ from kvorum.transfer.formats import Piece
 from kvorum.transfer.loader import Loader
 from kvorum.transfer.places import Found, place_of
 from kvorum.transfer.services import Services, flag_in, pause_ms, rate_in, text_in
+from kvorum.transfer.spools import Written
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done
 from procedures.engine.procedure import next as go_on
@@ -81,6 +83,7 @@ class _Import:
         """Raises NotFound, InvalidArgument, Refused."""
         args = ctx.args
         rate_in(args)
+        Written.of(args)
         for field, allowed in (("on_conflict", _CONFLICTS), ("on_error", _ERRORS)):
             if text_in(args, field, allowed[0]) not in allowed:
                 raise InvalidArgument(f"{field} is {' or '.join(allowed)}, not {args[field]!r:.40}")
@@ -177,6 +180,7 @@ class _Import:
             size = loader.size
             return again(delay_ms=pause_ms(size, ctx.args.get("rate", 0), took_ms))
         services.listings.drop(ctx.id)
+        services.spools.drop(ctx.id)
         told = {name: state[name] for name in ("rows", "skipped", "errors", "files")}
         return done(told)
 
@@ -223,11 +227,16 @@ class _Import:
         place = place_of(args["source"])
         kind = formats.format_of(name or args["source"], args.get("format", ""))
 
+        written = Written.of(args)
+        spools, key = self._services.spools, (ctx.id, f"{place.uri}/{name}")
+
         def read() -> Piece:
-            with place.open(name) as file:
+            with spools.opened(key, written, kind, lambda: place.open(name)) as file:
                 where = (state["names"], state["offset"], state["line"], TRANSFER_CHUNK_ROWS)
                 kept = self._services.groups, (ctx.id, place.uri, name)
-                return formats.read_piece(kind, file, *where, kept=kept)
+                return formats.read_piece(
+                    kind, file, *where, kept=kept, delimiter=written.delimiter
+                )
 
         try:
             return await self._services.beside(read), name or place.uri.rpartition("/")[2]

@@ -19,6 +19,7 @@ from kv.base.ports import Timers
 from kvorum.model import ProcedureInfo, SnapshotInfo
 from kvorum.transfer.groups import Groups
 from kvorum.transfer.listings import Listings
+from kvorum.transfer.spools import Spools
 from procedures.engine.context import StepContext
 from txn.client import TxnClient
 from txn.results import ScanPage
@@ -54,6 +55,7 @@ class Services:
     own: Callable[[], frozenset[str]] = frozenset
     """The names of the product's procedures."""
     groups: Groups = field(default_factory=Groups)
+    spools: Spools = field(default_factory=Spools)
     listings: Listings = field(default_factory=Listings)
     places: tuple[str, ...] | None = None
     """The node's setting transfer_places; None: whoever submits is this process's user."""

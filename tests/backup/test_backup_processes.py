@@ -262,6 +262,12 @@ def test_u3_tables_by_the_command(tmp_path: Path) -> None:
         source.write_text("id,name,born\n1,ann,2001-02-03\n2,bob,\n")
         told = ended(command(nodes, "import", "default.people", str(source), "--create"))
         assert told["rows"] == 2
+        source.write_text("id;phone\n1;+4912\n1;007\n")
+        words = ("import", "default.phones", str(source), "--create", "--delimiter", ";")
+        twice = ended(command(nodes, *words), code=1)
+        assert twice["error"]["code"] == "IMPORT_ROW"
+        source.write_text("id;phone\n1;+4912\n2;007\n")
+        assert ended(command(nodes, *words))["rows"] == 2, "the one that failed left its table"
         where = tmp_path / "out"
         words = ("export", "default.people", str(where), "--format", "json", "--where", "id > 1")
         assert ended(command(nodes, *words))["rows"] == 1
