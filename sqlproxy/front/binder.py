@@ -72,14 +72,13 @@ from sqlproxy.front.registry import (
     TIMESTAMPTZ,
     UNKNOWN,
     array_of,
-    category,
     element_of,
     format_type,
 )
 from sqlproxy.front.resolve import EXPLICIT, IMPLICIT
 from sqlproxy.front.scope import Names, Parameters, Scope
 from sqlproxy.front.syntax import TOO_DEEP, Node, at, strings, unwrap
-from sqlproxy.front.typenames import function_name, type_of
+from sqlproxy.front.typenames import check_collation, function_name, type_of
 from sqlproxy.pg.numbers import read_numeric
 from sqlproxy.pg.style import Style
 
@@ -657,19 +656,8 @@ class Binder:
         return replace(tableoid, oid=REGCLASS, args=(name, *key))
 
     def _collate(self, body: Node, scope: Scope) -> Expr:
-        arg = self.expr(body["arg"], scope)
-        names = strings(body["collname"])
-        if names[-1] not in ("C", "POSIX", "default", "ucs_basic"):
-            raise unsupported(
-                f'the collation "{names[-1]}"', position=at(body), hint='There is "C" only.'
-            )
-        arg = self.decided(arg)
-        if category(arg.oid) != "S":
-            raise SqlError(
-                DATATYPE_MISMATCH,
-                f"collations are not supported by type {format_type(arg.oid)}",
-                position=at(body),
-            )
+        arg = self.decided(self.expr(body["arg"], scope))
+        check_collation(strings(body["collname"]), arg.oid, at(body))
         return Cast(oid=arg.oid, typmod=arg.typmod, arg=arg, how="relabel", pos=arg.pos)
 
     # -- functions and queries

@@ -33,8 +33,8 @@ from sqlproxy.front.registry import TEXT, VARCHAR, format_type
 from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import columns_of
 from sqlproxy.front.statements import ItemColumn
-from sqlproxy.front.syntax import Node, strings, unwrap
-from sqlproxy.front.typenames import type_of
+from sqlproxy.front.syntax import Node, at, strings, unwrap
+from sqlproxy.front.typenames import check_collation, type_of
 from sqlproxy.pg.oids import canonical
 from sqlproxy.schema import Table
 
@@ -134,6 +134,8 @@ class Alterations:
         column = self._column(table, command["name"])
         body = command["def"]["ColumnDef"]
         oid, typmod = type_of(body["typeName"], self.ddl.names)
+        if clause := body.get("collClause"):
+            check_collation(strings(clause["collname"]), oid, at(clause))
         retyped = replace(column, oid=oid, typmod=typmod)
         self._items = [retyped if item is column else item for item in self._items]
         using: str | None = None

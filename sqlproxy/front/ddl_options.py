@@ -15,7 +15,7 @@ from sqlproxy.errors import (
 )
 from sqlproxy.front import definitions as d
 from sqlproxy.front.syntax import Node, at, strings, unwrap
-from sqlproxy.front.typenames import type_of
+from sqlproxy.front.typenames import check_collation, type_of
 from sqlproxy.pg.oids import canonical
 
 TABLE_OPTIONS: Final = ("replicas", "tags", "partition_bytes")
@@ -25,6 +25,8 @@ def index_part(body: Node, known: set[str]) -> d.KeyPart:
     """One column of an index. Raises 0A000 for an expression."""
     if "name" not in body:
         raise unsupported("an index over an expression")
+    if collation := strings(body.get("collation")):
+        check_collation(collation, 0)
     opclass = strings(body.get("opclass"))
     if opclass and not opclass[-1].endswith("_ops"):
         raise SqlError(

@@ -22,7 +22,7 @@ from sqlproxy.front.exprs import walk
 from sqlproxy.front.statements import ItemColumn
 from sqlproxy.front.syntax import Node, at, parse_expression, strings
 from sqlproxy.front.system_columns import check_no_system_column
-from sqlproxy.front.typenames import SERIALS, type_of
+from sqlproxy.front.typenames import SERIALS, check_collation, type_of
 from sqlproxy.pg.oids import canonical
 
 if TYPE_CHECKING:
@@ -59,10 +59,8 @@ class Draft:
         made = d.ColumnDef(
             name=name, type=canonical(oid, typmod), serial=serial, nullable=not serial
         )
-        if body.get("collClause"):
-            collation = strings(body["collClause"]["collname"])[-1]
-            if collation not in ("C", "POSIX", "default", "ucs_basic"):
-                raise unsupported(f'the collation "{collation}"', hint='There is "C" only.')
+        if clause := body.get("collClause"):
+            check_collation(strings(clause["collname"]), oid, at(clause))
         if name in extras.auto_increment:
             made = replace(made, identity="by default", nullable=False)
         if name in extras.on_update:

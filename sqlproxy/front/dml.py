@@ -41,8 +41,9 @@ from sqlproxy.front.statements import (
     Target,
     Update,
 )
-from sqlproxy.front.syntax import Node, at, unwrap
+from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.front.system_columns import without_row_number
+from sqlproxy.front.typenames import check_collation
 from sqlproxy.front.values import reader
 from sqlproxy.pg.oids import by_name
 from sqlproxy.schema import Column as TableColumn
@@ -362,6 +363,8 @@ class Writes:
             part = node["IndexElem"]
             if "name" not in part:
                 raise unsupported("ON CONFLICT over an expression", position=at(infer))
+            if collation := strings(part.get("collation")):
+                check_collation(collation, 0, at(infer))
             wanted.append(find_column(table, part["name"], at(infer)).id)
         shown_columns = {c.name: c.id for c in table_columns(table)}
         keys = [frozenset(shown_columns[n] for n in table.primary_key if n in shown_columns)]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -386,7 +387,8 @@ def json_writer(oid: int, style: Style) -> Callable[[Any], str]:
         return lambda v: "null" if v is None else str(v)
     write = writer(oid, style)
     if oid in (NUMERIC, 700, 701):
-        return lambda v: "null" if v is None else write(v) if v - v == 0 else dump(write(v))
+        finite = Decimal.is_finite if oid == NUMERIC else math.isfinite
+        return lambda v: "null" if v is None else write(v) if finite(v) else dump(write(v))
     if oid in (DATE, TIMESTAMP, TIMESTAMPTZ):
         return lambda v: "null" if v is None else dump(_iso(write(v), oid))
     return lambda v: "null" if v is None else dump(write(v))

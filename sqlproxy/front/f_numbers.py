@@ -20,6 +20,7 @@ from decimal import (
     Inexact,
     InvalidOperation,
 )
+from functools import partial
 from typing import Any, Final
 
 from sqlproxy.errors import DIVISION_BY_ZERO, INVALID_PARAMETER, OUT_OF_RANGE, SqlError
@@ -33,6 +34,7 @@ _DIGITS_MAX: Final = 131_072
 _PACK4: Final = struct.Struct("<f")
 _RANGES: Final = {"smallint": 15, "integer": 31, "bigint": 63}
 NAN: Final = Decimal("NaN")
+INFINITY: Final = Decimal("Infinity")
 
 
 def out_of_range(name: str) -> SqlError:
@@ -161,6 +163,18 @@ def _of_domain(function: Callable[..., float]) -> Callable[..., float]:
     return call
 
 
+def _unbounded(function: Callable[[float], float]) -> Callable[[float], float]:
+    """What is too large is infinite, with the sign of the argument if the function is odd."""
+
+    def call(a: float) -> float:
+        try:
+            return function(a)
+        except OverflowError:
+            return math.copysign(math.inf, function(math.copysign(1.0, a)))
+
+    return call
+
+
 def _dsqrt(a: float) -> float:
     if a < 0:
         raise SqlError("2201F", "cannot take square root of a negative number")
@@ -214,7 +228,7 @@ def _dcbrt(a: float) -> float:
 
 
 def _dsign(a: float) -> float:
-    return math.nan if a != a else float((a > 0) - (a < 0))
+    return float((a > 0) - (a < 0))  # of NaN, too
 
 
 def _float_to_int(name: str) -> Callable[[float], int]:
@@ -231,14 +245,71 @@ def _float_to_int(name: str) -> Callable[[float], int]:
     return call
 
 
-def _degrees(function: Callable[[float], float]) -> Callable[[float], float]:
-    """A trigonometric function of degrees; exact where school knows the value."""
+# Degrees as float.c has them: exact where school knows the value.
+
+_RADIANS: Final = 0.0174532925199432957692
+_SIN_30: Final = math.sin(30 * _RADIANS)
+_ONE_MINUS_COS_60: Final = 1 - math.cos(60 * _RADIANS)
+
+
+def _arc_sine(x: float) -> float:
+    """Of 0 to 1, in degrees."""
+    if x <= 0.5:
+        return math.asin(x) / math.asin(0.5) * 30
+    return 90 - math.acos(x) / math.acos(0.5) * 60
+
+
+def _arc_cosine(x: float) -> float:
+    if x <= 0.5:
+        return 90 - math.asin(x) / math.asin(0.5) * 30
+    return math.acos(x) / math.acos(0.5) * 60
+
+
+def _arc_tangent(radians: float) -> float:
+    return radians / math.atan(1) * 45
+
+
+def _sine(x: float) -> float:
+    """Of 0 to 90 degrees."""
+    return math.sin(x * _RADIANS) / _SIN_30 / 2 if x <= 30 else _near_one(90 - x)
+
+
+def _cosine(x: float) -> float:
+    return _near_one(x) if x <= 60 else math.sin((90 - x) * _RADIANS) / _SIN_30 / 2
+
+
+def _near_one(x: float) -> float:
+    """The cosine of 0 to 60 degrees."""
+    return 1 - (1 - math.cos(x * _RADIANS)) / _ONE_MINUS_COS_60 / 2
+
+
+def _quotient_of(
+    top: Callable[[float], float], bottom: Callable[[float], float], x: float
+) -> float:
+    return math.inf if bottom(x) == 0 else top(x) / bottom(x) / (top(45) / bottom(45))
+
+
+def _degrees(
+    of_quarter: Callable[[float], float], *, odd: bool, beyond: int
+) -> Callable[[float], float]:
+    """A function of any degrees from that of 0 to 90. `odd`: f(-x) = -f(x); `beyond`: the sign of
+    f(180 - x).
+    """
 
     def call(a: float) -> float:
         if math.isinf(a):
             raise SqlError(OUT_OF_RANGE, "input is out of range")
-        value = function(math.radians(math.fmod(a, 360)))
-        return round(value, 15) + 0.0 if abs(value - round(value, 1)) < 1e-15 else value
+        if a != a:
+            return a
+        x, sign = math.fmod(a, 360), 1
+        if x < 0:
+            x, sign = -x, -sign if odd else sign
+        if x > 180:
+            x, sign = 360 - x, -sign if odd else sign
+        if x > 90:
+            x, sign = 180 - x, sign * beyond
+        value = sign * of_quarter(x)
+        return value if value else abs(value) if beyond < 0 and odd else value
 
     return call
 
@@ -343,6 +414,8 @@ def _nmod(a: Decimal, b: Decimal) -> Decimal:
 
 
 def _ndiv_trunc(a: Decimal, b: Decimal) -> Decimal:
+    if a.is_nan() or b.is_nan():
+        return NAN
     if b.is_finite() and not b:
         raise _by_zero()
     if not (a.is_finite() and b.is_finite()):
@@ -423,6 +496,16 @@ def _nexp(value: Decimal) -> Decimal:
 
 
 def _nlog(base: Decimal, value: Decimal) -> Decimal:
+    if base.is_nan() or value.is_nan():
+        return NAN
+    if not (base.is_finite() and value.is_finite()):
+        if base < 0 or value < 0:
+            raise SqlError("2201E", "cannot take logarithm of a negative number")
+        if not base or not value:
+            raise SqlError("2201E", "cannot take logarithm of zero")
+        if base.is_finite():
+            return value
+        return Decimal(0) if value.is_finite() else NAN
     lower, upper = _nln(base), _nln(value)
     if not lower:
         raise _by_zero()
@@ -447,7 +530,7 @@ def _npower(base: Decimal, power: Decimal) -> Decimal:
             "2201F", "a negative number raised to a non-integer power yields a complex result"
         )
     if not (base.is_finite() and power.is_finite()):
-        return EXACT.power(base, power)
+        return _power_of_infinity(base, power)
     if not power:
         return quantized(Decimal(1), max(_SIGNIFICANT, scale_of(base)))
     if not base:
@@ -465,6 +548,21 @@ def _npower(base: Decimal, power: Decimal) -> Decimal:
     scale = min(scale, _RESULT_SCALE_MAX)
     digits = max(weight, 0) + scale + 20
     return quantized(_context(digits).power(base, power), scale)
+
+
+def _power_of_infinity(base: Decimal, power: Decimal) -> Decimal:
+    """By the rules of POSIX's pow; what is an error has been raised."""
+    if base == 1 or not power:
+        return Decimal(1)
+    if not base:
+        return Decimal(0)
+    if not power.is_finite():
+        if base == -1:
+            return Decimal(1)
+        return INFINITY if (abs(base) > 1) is (power > 0) else Decimal(0)
+    if power < 0:
+        return Decimal(0)
+    return -INFINITY if base < 0 and EXACT.remainder(power, Decimal(2)) else INFINITY
 
 
 def _factorial(n: int) -> Decimal:
@@ -561,6 +659,8 @@ def _width_bucket(value: Any, low: Any, high: Any, count: int) -> int:
         raise SqlError("2201G", "count must be greater than zero")
     if value != value or low != low or high != high:
         raise SqlError("2201G", "operand, lower bound, and upper bound cannot be NaN")
+    if math.isinf(low) or math.isinf(high):
+        raise SqlError("2201G", "lower and upper bounds must be finite")
     if low == high:
         raise SqlError("2201G", "lower bound cannot equal upper bound")
     if low < high:
@@ -670,16 +770,22 @@ def floats() -> dict[str, Any]:
         "degrees": math.degrees,
         "radians": math.radians,
         "dcot": _of_domain(lambda v: math.inf if v == 0 else 1 / math.tan(v)),
-        "dsind": _degrees(math.sin),
-        "dcosd": _degrees(math.cos),
-        "dtand": _degrees(math.tan),
-        "dasind": _of_domain(lambda v: math.degrees(math.asin(v))),
-        "dacosd": _of_domain(lambda v: math.degrees(math.acos(v))),
-        "datand": lambda v: math.degrees(math.atan(v)),
-        "datan2d": lambda a, b: math.degrees(math.atan2(a, b)),
+        "dsind": _degrees(_sine, odd=True, beyond=1),
+        "dcosd": _degrees(_cosine, odd=False, beyond=-1),
+        "dtand": _degrees(partial(_quotient_of, _sine, _cosine), odd=True, beyond=-1),
+        "dcotd": _degrees(partial(_quotient_of, _cosine, _sine), odd=True, beyond=-1),
+        "dasind": _of_domain(lambda v: math.copysign(_arc_sine(abs(v)), v)),
+        "dacosd": _of_domain(lambda v: _arc_cosine(v) if v >= 0 else 90 + _arc_sine(-v)),
+        "datand": lambda v: _arc_tangent(math.atan(v)),
+        "datan2d": lambda a, b: _arc_tangent(math.atan2(a, b)),
         "datan2": math.atan2,
         "width_bucket_float8": _width_bucket,
     }
+    found["dsinh"] = _unbounded(math.sinh)
+    found["dcosh"] = _unbounded(math.cosh)
+    found["datanh"] = _of_domain(
+        lambda v: math.copysign(math.inf, v) if abs(v) == 1 else math.atanh(v)
+    )
     for name in (
         "sin",
         "cos",
@@ -687,12 +793,9 @@ def floats() -> dict[str, Any]:
         "asin",
         "acos",
         "atan",
-        "sinh",
-        "cosh",
         "tanh",
         "asinh",
         "acosh",
-        "atanh",
     ):
         found["d" + name] = _of_domain(getattr(math, name))
     return found

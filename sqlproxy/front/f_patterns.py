@@ -40,7 +40,9 @@ def like_pattern(pattern: str, escape: str = "\\", ignore_case: bool = False) ->
         else:
             out.append(re.escape(char))
         at += 1
-    return re.compile("".join(out), re.DOTALL | (re.IGNORECASE if ignore_case else 0))
+    # the locale is C: letters of ASCII only have two cases
+    flags = re.DOTALL | re.ASCII | (re.IGNORECASE if ignore_case else 0)
+    return re.compile("".join(out), flags)
 
 
 def _like(negated: bool, ignore_case: bool = False) -> Callable[[str, str], bool]:
@@ -108,7 +110,7 @@ def regex(pattern: str, flags: str = "") -> re.Pattern[str]:  # noqa: C901 - a t
     """PostgreSQL's advanced regular expression as Python's. Raises 2201B; 0A000 for what Python
     lacks.
     """
-    bits = 0
+    bits = int(re.ASCII)  # the locale is C: its classes and cases are those of ASCII
     for flag in flags:
         match flag:
             case "i":

@@ -17,7 +17,8 @@ from sqlproxy.front.f_numbers import EXACT, quantized
 from sqlproxy.front.f_numbers import FUNCTIONS as NUMBERS
 from sqlproxy.interval import Interval
 from sqlproxy.pg import zones
-from sqlproxy.pg.datetimes import at_zone, aware_in, in_zone
+from sqlproxy.pg.datetimes import at_zone, aware_in, in_zone, zone_of_offset
+from sqlproxy.pg.numbers import write_float8
 
 DAY_US: Final = 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without zone is meant
@@ -192,6 +193,8 @@ def _justify(value: Interval) -> Interval:
 def _make_interval(
     years: int, months: int, weeks: int, days: int, hours: int, mins: int, secs: float
 ) -> Interval:
+    if not math.isfinite(secs):
+        raise _range("interval")
     return interval(
         years * 12 + months,
         weeks * 7 + days,
@@ -474,7 +477,9 @@ def _make_date(year: int, month: int, day: int) -> date:
 def _make_time(hour: int, minute: int, second: float) -> time:
     if not (0 <= hour <= 24 and 0 <= minute < 60 and 0 <= second < 60):
         raise SqlError(
-            DATETIME_OVERFLOW, f"time field value out of range: {hour}:{minute:02d}:{second:02g}"
+            DATETIME_OVERFLOW,
+            f"time field value out of range: {hour}:{minute:02d}:"
+            + (f"{second:02g}" if math.isfinite(second) else write_float8(second)),
         )
     return time_of((hour * 60 + minute) * 60_000_000 + round(second * 1_000_000))
 
@@ -486,6 +491,8 @@ def _make_timestamp(
 
 
 def _from_epoch(seconds: float) -> datetime:
+    if seconds != seconds:
+        raise SqlError(DATETIME_OVERFLOW, "timestamp cannot be NaN")
     try:
         us = int(Decimal(seconds * 1_000_000).to_integral_value(rounding=ROUND_HALF_EVEN))
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
@@ -601,7 +608,9 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "timestamptz_izone": lambda step, v: in_zone(v, _fixed(step)),
     "overlaps_timestamp": _overlaps,
     "overlaps_time": _overlaps,
-    "make_timestamptz_at_timezone": lambda *a: at_zone(_make_timestamp(*a[:6]), zones.named(a[6])),
+    "make_timestamptz_at_timezone": lambda *a: at_zone(
+        _make_timestamp(*a[:6]), zone_of_offset(a[6])
+    ),
 }
 WITH_ENV: Final[dict[str, Any]] = {
     **{

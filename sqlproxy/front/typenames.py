@@ -4,9 +4,11 @@ answers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlproxy.errors import (
+    DATATYPE_MISMATCH,
     INVALID_PARAMETER,
     SYNTAX_ERROR,
     UNDEFINED_OBJECT,
@@ -24,6 +26,8 @@ from sqlproxy.front.registry import (
     TYPE_BY_NAME,
     VARCHAR,
     array_of,
+    category,
+    element_of,
     format_type,
 )
 from sqlproxy.front.syntax import Node, at, strings, unwrap
@@ -36,6 +40,7 @@ SERIALS: Final = {
     "serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8",
     "smallserial": "int2", "serial2": "int2",
 }  # fmt: skip
+COLLATIONS: Final = frozenset(("C", "POSIX", "default", "ucs_basic"))  # all are the same order
 _LENGTH_MAX: Final = 10_485_760
 
 
@@ -70,6 +75,25 @@ def type_of(node: Node, names: Names | None = None) -> tuple[int, int]:
                 UNDEFINED_OBJECT, f'could not find array type for data type "{name}"', position=pos
             )
     return oid, typmod
+
+
+def check_collation(words: Sequence[str], oid: int, pos: int = 0) -> None:
+    """COLLATE of a value or a column of a type (0: of any). Raises 42704, 3F000, 42804."""
+    if len(words) > 1 and words[-2] != "pg_catalog":
+        raise SqlError(UNDEFINED_SCHEMA, f'schema "{words[-2]}" does not exist', position=pos)
+    if words[-1] not in COLLATIONS:
+        raise SqlError(
+            UNDEFINED_OBJECT,
+            f'collation "{words[-1]}" for encoding "UTF8" does not exist',
+            hint='There is "C" only.',
+            position=pos,
+        )
+    if oid and category(element_of(oid) or oid) != "S":
+        raise SqlError(
+            DATATYPE_MISMATCH,
+            f"collations are not supported by type {format_type(oid)}",
+            position=pos,
+        )
 
 
 def _constant(node: Node) -> int:

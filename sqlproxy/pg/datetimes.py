@@ -20,7 +20,13 @@ from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final
 
-from sqlproxy.errors import DATETIME_OVERFLOW, INVALID_DATETIME, SqlError, unsupported
+from sqlproxy.errors import (
+    DATETIME_OVERFLOW,
+    INVALID_DATETIME,
+    INVALID_PARAMETER,
+    SqlError,
+    unsupported,
+)
 from sqlproxy.pg import zones
 from sqlproxy.pg.style import SPACES, Style
 
@@ -437,6 +443,22 @@ def _offset(token: str, text: str) -> tzinfo:
         raise SqlError("22009", f'time zone displacement out of range: "{text}"')
     offset = timedelta(hours=hour, minutes=minute, seconds=second)
     return timezone(-offset if token[0] == "-" else offset)
+
+
+def zone_of_offset(text: str) -> tzinfo:
+    """What make_timestamptz takes: an offset, which counts east of Greenwich here, or what AT TIME
+    ZONE takes. Raises SqlError (22023).
+    """
+    if text[:1].isdigit():
+        raise SqlError(
+            INVALID_PARAMETER,
+            f'invalid input syntax for type numeric time zone: "{text:.100}"',
+            hint='Numeric time zones must have "-" or "+" as first character.',
+        )
+    found = _TOKEN.fullmatch(text)
+    if found is not None and found.lastgroup == "zone":
+        return _offset(text, text)
+    return zones.named(text)
 
 
 def _assign(parts: _Parts, numbers: list[str]) -> None:

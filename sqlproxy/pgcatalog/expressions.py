@@ -19,6 +19,7 @@ from sqlproxy.errors import (
     unsupported,
 )
 from sqlproxy.front.syntax import Node, at, find, strings, unwrap
+from sqlproxy.front.typenames import check_collation
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import kinds, rights
 from sqlproxy.pgcatalog.calls import AGGREGATES, WINDOWS
@@ -517,6 +518,7 @@ class Expressions(Special):
         return int(given[0])
 
     def _collateclause(self, body: Node, scope: Scope) -> Expr:
+        check_collation(strings(body["collname"]), 0, at(body))
         return self.expr(body["arg"], scope)
 
     def _a_arrayexpr(self, body: Node, scope: Scope) -> Expr:

@@ -233,3 +233,17 @@ alter table nowhere add column a int
 alter table emp add column id int
 alter table emp drop column nope
 alter table emp alter column nope set not null
+alter table pair alter column v type text collate "nope"
+alter table pair add column c text collate "nope"
+create table zz (a text collate "nope")
+create table zz (a int collate "C")
+create index zz on pair (v collate "nope")
+select v collate "nope" from pair
+select v from pair order by v collate "nope"
+select 'a' collate nosuch."C"
+select max(v collate "nope") from pair
+select a.v from pair a join pair b on a.a = b.b order by a.v collate "nope"
+update pair set v = 'x' collate "nope"
+insert into pair values (9, 9, 'x') on conflict (a collate "nope") do nothing
+select v collate "C" < 'b' collate "C", v collate "default" from pair where a = 1 and b = 2
+create view zz as select v collate "nope" as x from pair
