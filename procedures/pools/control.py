@@ -82,7 +82,12 @@ class Control:
             args.get("payload"), "the payload", limits.PROCEDURE_SIGNAL_BYTES_MAX
         )
         name = checked_text("signal", args.get("name"), limits.NAME_CHARS_MAX)
-        await self._running(id)
+        try:
+            await self._running(id)
+        except Refused:
+            if not await inbox.was_sent(self._store, id, args.get("key")):
+                raise
+            return {"sent": False}  # it ended with it: the answer was lost
         reign = self._executor.reign
         sent = await inbox.send(self._store, id, name, payload, args.get("key"), reign)
         self._executor.signal(inbox.signal_event(id, name))
@@ -95,7 +100,12 @@ class Control:
             raise InvalidArgument("a completion has a result or an error, not both")
         value = args.get("error") if failed else args.get("result")
         data = plain.encode(value, "the completion", limits.PROCEDURE_SIGNAL_BYTES_MAX)
-        await self._running(inbox.owner_of(token))
+        try:
+            await self._running(inbox.owner_of(token))
+        except Refused:
+            if not await inbox.was_completed(self._store, token, not failed, data):
+                raise
+            return {"completed": False}
         done = await inbox.complete(self._store, token, not failed, data, self._executor.reign)
         self._executor.signal(inbox.done_event(token))
         return {"completed": done}

@@ -111,8 +111,7 @@ async def complete(store: Rows, token: str, ok: bool, value: bytes, reign: int) 
     (ALREADY_COMPLETED) if it was completed otherwise, Unavailable as `send`.
     """
     _check_size(value)
-    row = rows.done(owner_of(token), token)
-    data = plain.pack([ok, value])
+    row, data = rows.done(owner_of(token), token), plain.pack([ok, value])
     try:
         await store.write([put(row, data, cond=0), check(REIGN, reign)])
     except ConditionFailed as error:
@@ -124,6 +123,20 @@ async def complete(store: Rows, token: str, ok: bool, value: bytes, reign: int) 
             "this token was completed before, with something else", code="ALREADY_COMPLETED"
         ) from None
     return True
+
+
+async def was_sent(store: Rows, id: int, key: str | None) -> bool:
+    """Whether a signal with this key was sent to a procedure that has ended."""
+    if key is None:
+        return False
+    checked_text("key", key, limits.NONCE_CHARS_MAX)
+    return (await store.get(rows.signal_key(id, key)))[0] is not None
+
+
+async def was_completed(store: Rows, token: str, ok: bool, value: bytes) -> bool:
+    """Whether `token` was completed just so, of a procedure that has ended."""
+    known, _ = await store.get(rows.done(owner_of(token), token))
+    return known == plain.pack([ok, value])
 
 
 def read_done(data: bytes) -> tuple[bool, Any]:

@@ -2,13 +2,55 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import kvorum
+from procedures.engine import plain
+from procedures.engine.submission import Submission
+from tests.procedures.lab import Lab
+from tests.procedures.pool_lab import TableRows
+from tests.support import simloop
+
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "procedures.md"
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_the_guides_approval_ends(approved: bool) -> None:
+    """Users copied an example that waits for ever where nobody approves."""
+    block = next(
+        b
+        for b in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+        if "class Approval" in b
+    )
+    block = block.replace("86_400_000", "60_000")  # its day is a minute here
+    code: dict[str, Any] = {"kvorum": kvorum}
+    exec(compile(block, "guide", "exec"), code)
+
+    async def main(loop: simloop.SimLoop) -> None:
+        lab = Lab(loop, [code["Approval"]])
+        async with lab.executor(rows=TableRows(lab.store.table)) as executor:
+            id = await executor.submit(Submission("approve", None, "tester"))
+            await asyncio.sleep(50)
+            assert executor.control is not None
+            if approved:
+                told = {"id": id, "name": "approval", "payload": {"by": "ada"}}
+                await executor.control.do("signal", told)
+            else:
+                await asyncio.sleep(11)
+            record = await executor.wait(id, 1_000)
+        if approved:
+            assert plain.decode(record.result) == {"by": "ada"}
+        else:
+            assert record.error is not None
+            assert record.error.code == "NOT_APPROVED"
+
+    simloop.run(main, 0)
 
 
 def test_guide_example(

@@ -357,6 +357,28 @@ def test_a_deposed_master_takes_nothing_that_nobody_would_hear_of(name: str, sen
     simloop.run(main, 0)
 
 
+@pytest.mark.parametrize(("name", "send"), KINDS, ids=[name for name, _ in KINDS])
+def test_who_repeats_what_was_taken_is_not_told_that_it_failed(name: str, send: Send) -> None:
+    """The answer was lost, and the procedure has ended by the time that it is asked for again."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        lab = Lab(loop, TYPES)
+        async with lab.executor(rows=TableRows(lab.store.table)) as executor:
+            id = await executor.submit(submission(name))
+            await _sent(executor, id, send)
+            await _ended(executor, id)
+            await send(executor, id)
+            assert executor.control is not None
+            for what, told in (
+                ("signal", {"id": id, "name": "m", "key": "new"}),
+                ("signal", {"id": id, "name": "m"}),
+                ("complete", {"token": f"ext-00-{id}-0", "result": "something else"}),
+            ):
+                assert (await refusal(executor.control.do(what, told))).code == "ENDED"
+
+    simloop.run(main, 0)
+
+
 class _Shut:
     """Rows that cannot be read for a while."""
 
