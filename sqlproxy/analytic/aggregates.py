@@ -38,6 +38,8 @@ _ENDS: Final = {
     0x40: "UNBOUNDED PRECEDING", 0x100: "UNBOUNDED FOLLOWING", 0x400: "CURRENT ROW",
     0x1000: "PRECEDING", 0x4000: "FOLLOWING",
 }  # fmt: skip
+_RANGE: Final = 0x2
+_RANGE_SCALE: Final = 12  # digits behind the point of numerics that RANGE adds to
 _EXCLUDED: Final = {0x8000: "CURRENT ROW", 0x10000: "GROUP", 0x20000: "TIES"}
 _TEXTS: Final = frozenset((r.TEXT, r.VARCHAR))
 _NUMBERED: Final = {
@@ -67,38 +69,70 @@ class Calls:
         if spec.partition:
             listed = ", ".join(self._sql.key(self._sql.sql(e)) for e in spec.partition)
             parts.append(f"PARTITION BY {listed}")
-        if spec.order:
-            parts.append(f"ORDER BY {self.order(spec.order)}")
-        if spec.frame != _FRAME_DEFAULT:
-            parts.append(self._frame(spec))
+        ranged = spec.frame & _RANGE and (spec.start is not None or spec.end is not None)
+        if ranged:
+            parts.append(self._ranged(spec))
+        else:
+            if spec.order:
+                parts.append(f"ORDER BY {self.order(spec.order)}")
+            if spec.frame != _FRAME_DEFAULT:
+                parts.append(self._frame(spec, self._rows_offset))
         over = f" OVER ({' '.join(parts)})"
         if expr.proc.kind == "w":
             return self._window_only(expr, over)
         return self._any(expr, False, (), over)
 
-    def _frame(self, spec: WindowSpec) -> str:
-        """ROWS, RANGE or GROUPS with its ends."""
+    def _frame(self, spec: WindowSpec, shown: Callable[[Any, int], str]) -> str:
+        """ROWS, RANGE or GROUPS with its ends. `shown`: an offset's text, by value and type."""
         bits = spec.frame
         unit = next(word for bit, word in _UNITS.items() if bits & bit)
-        if unit == "RANGE" and (spec.start is not None or spec.end is not None):
-            value = self._sql.sql(spec.order[0].expr)
-            if self._sql.keyed(value) or value.oid in _FLOATS:
-                raise unsupported(f"RANGE with an offset over {_named(value)}")
-        start = self._end(bits, _STARTS, spec.start)
-        end = self._end(bits, _ENDS, spec.end)
+        start = self._end(bits, _STARTS, spec.start, shown, "starting")
+        end = self._end(bits, _ENDS, spec.end, shown, "ending")
         without = next((f" EXCLUDE {w}" for bit, w in _EXCLUDED.items() if bits & bit), "")
         return f"{unit} BETWEEN {start} AND {end}{without}"
 
-    def _end(self, bits: int, words: Mapping[int, str], offset: Expr | None) -> str:
+    def _end(
+        self, bits: int, words: Mapping[int, str], offset: Expr | None,
+        shown: Callable[[Any, int], str], which: str,
+    ) -> str:  # fmt: skip
         word = next(word for bit, word in words.items() if bits & bit)
         if offset is None:
             return word
         value = self._sql.constant(offset)
         if value is None:
-            raise SqlError("22004", "frame starting offset must not be null")
-        if not isinstance(value, Interval) and value < 0:
-            raise SqlError("22013", "frame starting offset must not be negative")
-        return f"{forms.literal(value, offset.oid)[0]} {word}"
+            raise SqlError("22004", f"frame {which} offset must not be null")
+        if not bits & _RANGE and value < 0:
+            raise SqlError("22013", f"frame {which} offset must not be negative")
+        return f"{shown(value, offset.oid)} {word}"
+
+    @staticmethod
+    def _rows_offset(value: Any, oid: int) -> str:
+        return str(forms.literal(value, oid)[0])
+
+    def _ranged(self, spec: WindowSpec) -> str:
+        """ORDER BY and RANGE of one value and what is added to it."""
+        (order,) = spec.order
+        value = self._sql.sql(order.expr)
+        key, shown = value.text, self._rows_offset
+        if value.oid == r.FLOAT4:
+            key = d.cast(key, "DOUBLE")
+        elif value.oid == r.NUMERIC and decimal_of(value.held) is None:
+            fixed = forms.decimal(forms.DIGITS_MAX, _RANGE_SCALE)
+            key = self._sql.function("range numeric", _fixed, [value], r.NUMERIC, fixed).text
+        elif value.oid == r.TIME:  # no day is begun anew
+            key = d.call("epoch_us", key)
+            shown = lambda value, oid: str(value.us)  # noqa: E731
+        elif value.oid == r.INTERVAL:  # as they are compared: months are 30 days
+            key = self._sql.function("range interval", _span, [value], r.INT8, "BIGINT").text
+            shown = lambda value, oid: str(_span(value))  # noqa: E731
+
+        def checked(value: Any, oid: int) -> str:
+            size = value.span if isinstance(value, Interval) else value
+            if size != size or size < 0:
+                raise SqlError("22013", "invalid preceding or following size in window function")
+            return shown(value, oid)
+
+        return f"ORDER BY {key} {direction(order)} {self._frame(spec, checked)}"
 
     def order(self, order: Sequence[Order]) -> str:
         """The keys of ORDER BY."""
@@ -148,13 +182,15 @@ class Calls:
         order = [replace(one, expr=self._filtered(expr, one.expr)) for one in order]
         if name in ("min", "max"):
             distinct = False  # the same
-        if distinct and self._sql.keyed(args[0]) and name != "count":
-            raise unsupported(f"{name}(DISTINCT …) of values of type {_named(args[0])}")
         word = "DISTINCT " if distinct else ""
         sorted_by = f" ORDER BY {self.order(order)}" if order else ""
         if distinct and len(order) == 1:  # it is the argument, perhaps before its conversion
             sorted_by = f" ORDER BY {self._sql.key(args[0])} {direction(order[0])}"
+        elif distinct and name != "count":  # as they come out of the sort that tells them apart
+            sorted_by = f" ORDER BY {self._sql.key(args[0])} ASC NULLS LAST"
         made = _Made(self._sql, expr.oid, args, word, sorted_by, behind)
+        many = [arg for arg in args if not arg.text.startswith("CAST('")]
+        made.apart = distinct and (len(many) > 1 or self._sql.keyed(args[0]))
         made.exprs, made.rows = expr.args, is_row(expr.args[0], name)
         handler = _HANDLERS.get(name)
         if handler is None:
@@ -208,6 +244,7 @@ class _Made:
         self.word, self.order, self.behind = word, order, behind
         self.exprs: Sequence[Expr] = ()  # the arguments, as they were bound
         self.rows = False  # the value is a whole row as JSON
+        self.apart = False  # values are told apart, and sorted, by keys of their own
 
     def call(self, name: str, *texts: str) -> Text:
         return d.primary(f"{name}({self.word}{', '.join(texts)}{self.order}){self.behind}")
@@ -216,11 +253,22 @@ class _Made:
     def value(self) -> Sql:
         return self.args[0]
 
-    def listed(self) -> Sql:
-        """All values as one list."""
-        value = self.value
-        oid = r.array_of(value.oid)
-        return Sql(self.call("list", value.text), oid, value.held + "[]")
+    def listed(self, at: int = 0) -> Sql:
+        """All values of an argument as one list."""
+        value = self.args[at]
+        oid, kind = r.array_of(value.oid) or value.oid, value.held + "[]"
+        if not self.apart:
+            return Sql(self.call("list", value.text), oid, kind)
+        parts = [f"'v{n}': {arg.text}" for n, arg in enumerate(self.args)]
+        keys = [self.sql.key(arg) for arg in self.args]
+        both = f"{{'k': [{', '.join(d.cast(key, TEXT) for key in keys)}], {', '.join(parts)}}}"
+        rest = "".join(f", {key} ASC NULLS LAST" for key in keys[1:])
+        every = d.primary(f"list({both}{self.order}{rest}){self.behind}")
+        first = d.infix("i", "=", "1")
+        before = d.primary(f"{every}[i - 1].k")
+        other = d.infix(before, "IS DISTINCT FROM", d.primary("e.k"))
+        kept = d.call("list_filter", every, f"lambda e, i: {d.disjunction([first, other])}")
+        return Sql(d.call("list_transform", kept, f"lambda e: e.v{at}"), oid, kind)
 
     def listed_as(self, one: Sql) -> Sql:
         """What became of each value, as one list."""
@@ -232,13 +280,11 @@ class _Made:
             return self.listed_as(self.sql.sql(as_json(self.exprs[at])).of(r.TEXT))
         # what is sorted and told apart are the values
         value = self.args[at]
-        if r.element_of(value.oid):
-            raise unsupported(f"DISTINCT {_named(value)} as JSON")
         one = self.sql.of_value(as_json(Column(oid=value.oid, index=0, name="value")))
         return self.sql.function(
             ("json values", value.oid),
             lambda values: [None if v is None else one(v) for v in values],
-            [self.listed_as(value)], r.array_of(r.TEXT), TEXT + "[]",
+            [self.listed(at)], r.array_of(r.TEXT), TEXT + "[]",
         )  # fmt: skip
 
     def over_list(self, name: str, fn: Callable[[list[Any]], Any]) -> Sql:
@@ -390,9 +436,42 @@ def _string_agg(made: _Made) -> Sql:
 
 
 def _array_agg(made: _Made) -> Sql:
-    if r.element_of(made.value.oid):
-        raise unsupported("array_agg of arrays")
-    return Sql(made.listed().text, made.oid, made.value.held + "[]")
+    listed = made.listed()
+    if not r.element_of(made.value.oid):
+        return Sql(listed.text, made.oid, listed.held)
+    return nested(made.sql, listed)
+
+
+def nested(expressions: Expressions, listed: Sql) -> Sql:
+    """The array that a list of arrays is; of nothing as it is. Raises SqlError when it runs."""
+
+    def checked(values: list[Any]) -> list[Any]:
+        for one in values:
+            if one is None:
+                raise SqlError("22004", "cannot accumulate null arrays")
+            if not one:
+                raise SqlError("2202E", "cannot accumulate empty arrays")
+            if len(one) != len(values[0]):
+                raise SqlError("2202E", "cannot accumulate arrays of different dimensionality")
+        return values
+
+    return expressions.function("nested array", checked, [listed], listed.oid, listed.held)
+
+
+def _span(value: Interval) -> int:
+    return int(value.span)
+
+
+def _fixed(value: Decimal) -> Decimal:
+    """As what DuckDB adds to without loss."""
+    found = round(value, _RANGE_SCALE) if value.is_finite() else value
+    if found != value or abs(found) >= 10 ** (forms.DIGITS_MAX - _RANGE_SCALE):
+        raise unsupported(
+            f"RANGE with an offset over the numeric {value}",
+            hint=f"Cast the value to numeric(p,s), with at most {_RANGE_SCALE} digits behind the "
+            "point.",
+        )
+    return found
 
 
 def _named(value: Sql) -> str:

@@ -6,7 +6,6 @@ DuckDB reads nothing but what is registered: no files, no extensions, no variabl
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
 import tempfile
 import threading
@@ -26,12 +25,10 @@ from kv.base.limits import (
     SQL_ANALYTIC_THREADS,
 )
 from sqlproxy.analytic.functions import Functions
-from sqlproxy.errors import INTERNAL_ERROR, OUT_OF_MEMORY, OUT_OF_RANGE, SqlError
+from sqlproxy.duckerrors import told
+from sqlproxy.errors import SqlError
 
 T = TypeVar("T")
-_TOLD: Final = re.compile(r"KV:(\w{5}):([^\n]*)")
-_OVERFLOW: Final = re.compile(r"(?:INT(16|32|64|128))\b")
-_INT_NAMES: Final = {"16": "smallint", "32": "integer", "64": "bigint", "128": "numeric"}
 _SETTINGS: Final = (
     "SET preserve_insertion_order = true",
     "SET default_null_order = 'nulls_last_on_asc_first_on_desc'",
@@ -178,27 +175,11 @@ class Running:
         """What went wrong, as PostgreSQL says it."""
         if self._functions.failed is not None:
             return self._functions.failed
-        text = str(error)
-        if (told := _TOLD.search(text)) is not None:
-            return SqlError(told[1], told[2].rstrip("!"))
-        if "Argument for ntile must be greater than zero" in text:
-            return SqlError("22014", "argument of ntile must be greater than zero")
-        if "Division by zero" in text or "division by zero" in text:
-            return SqlError("22012", "division by zero")
-        if "More than one row returned by a subquery" in text:
-            return SqlError("21000", "more than one row returned by a subquery used as an "
-                            "expression")  # fmt: skip
-        if "Out of Memory" in text or isinstance(error, duckdb.OutOfMemoryException):
-            return SqlError(
-                OUT_OF_MEMORY,
-                f"the query needs more than {SQL_ANALYTIC_BYTES_MAX >> 20} MiB",
-                hint="Read fewer rows or columns, or aggregate in parts.",
-            )
-        if "Overflow" in text or "out of range" in text or "Out of Range" in text:
-            found = _OVERFLOW.findall(text)
-            name = _INT_NAMES[found[-1]] if found else "value"
-            return SqlError(OUT_OF_RANGE, f"{name} out of range")
-        return SqlError(INTERNAL_ERROR, f"the query could not be run: {text.splitlines()[0]}")
+        return told(
+            error,
+            memory=f"the query needs more than {SQL_ANALYTIC_BYTES_MAX >> 20} MiB",
+            hint="Read fewer rows or columns, or aggregate in parts.",
+        )
 
     async def close(self) -> None:
         """End it; fine twice."""

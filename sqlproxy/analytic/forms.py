@@ -85,7 +85,7 @@ def arrow(held_as: str) -> pa.DataType:
 def reader(oid: int, held_as: str) -> Callable[[Any], Any] | None:
     """What makes one value as `to_pylist` gives it a user's; None: it is one already."""
     if element := r.element_of(oid):
-        inner = reader(element, held_as[:-2])
+        inner = reader(_within(oid, element, held_as), held_as[:-2])
         if inner is None:
             return None
         return lambda value: [None if one is None else inner(one) for one in value]
@@ -113,15 +113,21 @@ def users(array: pa.Array, oid: int, held_as: str) -> list[Any]:
     return [None if value is None else read(value) for value in values]
 
 
+def _within(oid: int, element: int, held_as: str) -> int:
+    """The type of what a list has: of one of lists the array's own, which has no other name."""
+    return oid if held_as.endswith("[][]") else element
+
+
 # -- user form → Arrow
 
 
 def _writer(oid: int, held_as: str) -> Callable[[Any], Any] | None:
     if element := r.element_of(oid):
-        inner = _writer(element, held_as[:-2])
+        within = _within(oid, element, held_as)
+        inner = _writer(within, held_as[:-2])
 
         def each(value: Any) -> Any:
-            if any(isinstance(one, list) for one in value):
+            if within == element and any(isinstance(one, list) for one in value):
                 raise unsupported("an array of several dimensions in a join or an aggregate")
             if inner is None:
                 return value

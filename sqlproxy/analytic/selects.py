@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlproxy import ducktext as d
-from sqlproxy.analytic.aggregates import Calls, direction
+from sqlproxy.analytic.aggregates import Calls, direction, nested
 from sqlproxy.analytic.expressions import Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, held
 from sqlproxy.analytic.functions import Functions
@@ -221,14 +221,13 @@ class Selects:
             return Sql(d.primary(f"({inner.text})"), only.oid, only.held)
         if expr.kind == "array":
             only = inner.columns[0]
-            if r.element_of(only.oid):
-                raise unsupported("ARRAY(SELECT …) of arrays")
             name = self._name()
             text = d.primary(
                 f"(SELECT coalesce(list({name}.o0), CAST([] AS {only.held}[])) "
                 f"FROM ({inner.text}) AS {name})"
             )
-            return Sql(text, expr.oid, only.held + "[]")
+            made = Sql(text, expr.oid, only.held + "[]")
+            return nested(self.expressions, made) if r.element_of(only.oid) else made
         return self._compared(expr, inner)
 
     def _compared(self, expr: SubQuery, inner: Query) -> Sql:
@@ -830,13 +829,22 @@ class Selects:
 
     def _beside(self, item: FunctionItem) -> Query:
         """ROWS FROM (f, g): rows side by side, the shorter ones filled up with NULLs."""
-        if item.ordinality or not all(
-            isinstance(call, Call) and call.proc.returns_set for call in item.calls
-        ):
-            raise unsupported("ROWS FROM with an ordinality, or of functions that return one row")
-        sets = [one for call in item.calls if isinstance(call, Call) for one in self._sets(call)]
-        listed = ", ".join(f"unnest({one.text}) AS o{n}" for n, one in enumerate(sets))
+        sets: list[Sql] = []
+        for call in item.calls:
+            if isinstance(call, Call) and call.proc.returns_set:
+                sets += self._sets(call)
+            else:  # one row
+                one = self.expressions.sql(call)
+                oid = r.array_of(one.oid) or one.oid
+                sets.append(Sql(d.primary(f"[{one.text}]"), oid, one.held + "[]"))
+        parts = [d.call("unnest", one.text) for one in sets]
         columns = [Sql(_NO_TEXT, r.element_of(one.oid), one.held[:-2]) for one in sets]
+        if item.ordinality:
+            counts = [d.call("coalesce", d.call("len", one.text), "0") for one in sets]
+            most = d.infix("1", "+", d.call("greatest", *counts))
+            parts.append(d.cast(d.call("unnest", d.call("range", "1", most)), "BIGINT"))
+            columns.append(Sql(_NO_TEXT, r.INT8, "BIGINT"))
+        listed = ", ".join(f"{part} AS o{n}" for n, part in enumerate(parts))
         return Query(f"SELECT {listed}", tuple(columns))
 
     def _series(self, call: Call) -> Query | None:
@@ -879,13 +887,18 @@ class Selects:
             return [self._by_steps(call, args)]
         if (lister := LISTS.get(proc.source)) is None:
             raise unsupported(f"the set-returning function {proc.name}")
-        oids = [oid for _, oid in proc.out] if len(proc.out) > 1 else [call.oid]
+        if proc.field >= 0:
+            places = [(proc.field, call.oid)]
+        else:
+            oids = [oid for _, oid in proc.out] if len(proc.out) > 1 else [call.oid]
+            places = list(enumerate(oids))
         found = []
-        for place, oid in enumerate(oids):
-            fn = lister if len(oids) == 1 else column_of(lister, place)
+        for place, oid in places:
+            single = len(places) == 1 and proc.field < 0
+            fn = lister if single else column_of(lister, place)
             found.append(
                 self.expressions.function(
-                    (proc.source, place),
+                    (proc.source, place, single),
                     fn,
                     args,
                     r.array_of(oid),

@@ -179,7 +179,8 @@ def json_list(between: str, *, binary: bool) -> Callable[[list[str | None]], str
     """json_agg and jsonb_agg of values that are JSON; NULLs are null."""
 
     def of(values: list[str | None]) -> str:
-        text = "[" + between.join("null" if v is None else v for v in values) + "]"
+        parts = [", null" if v is None else between + v for v in values]
+        text = "[" + "".join(parts).removeprefix(", ").removeprefix(between[2:]) + "]"
         return jsonb.canonical(text) if binary else text
 
     return of

@@ -125,7 +125,7 @@ class Binder:
         self.names = names
         self.parameters = parameters
         self.style = style
-        self.casts = Coercer(parameters, style)
+        self.casts = Coercer(parameters, style, self._relation_oid)
         self.calls = FunctionCalls(self)
         self.subselect: Callable[[Node, Scope], Select] = _no_queries
         self.subqueries = False  # whether one was met
@@ -134,6 +134,15 @@ class Binder:
         self.system_columns = False  # whether the statement may name them
 
     # -- entry points
+
+    def _relation_oid(self, name: str) -> int | None:
+        """The OID of a table, view, sequence or index; None: there is none of that name."""
+        found = self.names.table(name) or self.names.view(name) or self.names.sequence(name)
+        if found is not None:
+            return self.names.relation_oid(int(found.id))
+        of = self.names.index(name)
+        ids = [int(one.id) for one in of.indexes if one.name == name] if of is not None else []
+        return self.names.relation_oid(ids[0]) if ids else None
 
     def expr(self, node: Node, scope: Scope) -> Expr:
         """Any expression. Raises SqlError."""
@@ -572,6 +581,15 @@ class Binder:
         parts = body["indirection"]
         pos = arg.pos + 1
         if any("A_Indices" not in p for p in parts):
+            if len(parts) == 1 and (found := fields_of(arg)):
+                name = parts[0].get("String", {}).get("sval", "")
+                if name in found:
+                    return found[name]
+                raise SqlError(
+                    UNDEFINED_COLUMN,
+                    f'could not identify column "{name}" in record data type',
+                    position=pos,
+                )
             raise unsupported("selecting a field of a composite value", position=pos)
         indices = [p["A_Indices"] for p in parts]
         sliced = any(i.get("is_slice") for i in indices)
@@ -795,3 +813,19 @@ _HANDLERS: Final[dict[str, Handler]] = {
     "GroupingFunc": Binder._grouping,
     "SubLink": Binder._sublink,
 }
+
+
+def fields_of(expr: Expr) -> dict[str, Expr]:
+    """The fields of what a function returns in rows, each a function that returns a set; nothing:
+    it is no such function.
+    """
+    if not (isinstance(expr, Call) and expr.proc.returns_set and len(expr.proc.out) > 1):
+        return {}
+    return {
+        name: replace(
+            expr,
+            oid=oid,
+            proc=replace(expr.proc, result=oid, out=((name, oid),), field=place),
+        )
+        for place, (name, oid) in enumerate(expr.proc.out)
+    }

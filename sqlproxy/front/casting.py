@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from sqlproxy.errors import CANNOT_COERCE, DATATYPE_MISMATCH, SqlError
+from sqlproxy.errors import (
+    CANNOT_COERCE,
+    DATATYPE_MISMATCH,
+    UNDEFINED_TABLE,
+    SqlError,
+    unsupported,
+)
 from sqlproxy.front.exprs import Call, CaseValue, Cast, Const, Expr, Length, Param
 from sqlproxy.front.registry import (
     ANY,
@@ -13,10 +19,14 @@ from sqlproxy.front.registry import (
     INTERVAL,
     JSON,
     POLYMORPHIC,
+    REGCLASS,
+    REGTYPE,
+    TEXT,
     TIME,
     TIMESTAMP,
     TIMESTAMPTZ,
     UNKNOWN,
+    VARCHAR,
     Proc,
     element_of,
     format_type,
@@ -34,9 +44,16 @@ _MOMENTS: Final = frozenset(("now", "today", "tomorrow", "yesterday"))
 class Coercer:
     """Makes the nodes of casts; decides the types of parameters on the way."""
 
-    def __init__(self, parameters: Parameters, style: Style) -> None:
+    def __init__(
+        self,
+        parameters: Parameters,
+        style: Style,
+        relation: Callable[[str], int | None] = lambda name: None,
+    ) -> None:
+        """`relation`: the OID behind the name that a regclass is here."""
         self.parameters = parameters
         self.style = style
+        self._relation = relation
 
     def coerce(self, expr: Expr, target: int, context: str = IMPLICIT, pos: int = 0) -> Expr | None:
         """The expression as one of the type, without regard to modifiers; None: there is no way."""
@@ -51,6 +68,8 @@ class Coercer:
         if row is None:
             return None
         explicit = context == EXPLICIT
+        if expr.oid in (REGCLASS, REGTYPE):
+            return self._of_reg(expr, target)
         match row.method:
             case "b":
                 return Cast(oid=target, arg=expr, how="relabel", explicit=explicit, pos=expr.pos)
@@ -78,6 +97,26 @@ class Coercer:
             cast="explicit" if explicit else "implicit",
             pos=expr.pos,
         )
+
+    def _of_reg(self, expr: Expr, target: int) -> Expr:
+        """A name as what it stands for: of a type its OID, known when it is bound."""
+        found: int | None = None
+        if target in (TEXT, VARCHAR):  # it is held as a name
+            return Cast(oid=target, arg=expr, how="relabel", explicit=True, pos=expr.pos)
+        if isinstance(expr, Call) and expr.proc.source == "pg_typeof":
+            found = expr.args[0].oid
+        elif isinstance(expr, Const) and isinstance(expr.value, str) and expr.oid == REGCLASS:
+            found = self._relation(expr.value)
+            if found is None:
+                raise SqlError(
+                    UNDEFINED_TABLE,
+                    f'relation "{expr.value}" does not exist',
+                    position=expr.pos + 1,
+                )
+        if found is None:
+            kinds = f"{format_type(expr.oid)} to {format_type(target)}"
+            raise unsupported(f"a cast from {kinds} of what is no constant")
+        return Const(oid=target, value=found, pos=expr.pos)
 
     def _literal(self, expr: Const, target: int, pos: int, typmod: int = -1) -> Expr:
         if expr.value is None:

@@ -12,7 +12,7 @@ list behind DISTINCT ON … ORDER BY, and where a grouping or, of DISTINCT ON, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from sqlproxy.errors import unsupported
@@ -20,11 +20,20 @@ from sqlproxy.front.exprs import Call, Column, Expr, Window, walk
 from sqlproxy.front.folding import rebuilt
 from sqlproxy.front.statements import ItemColumn, Select, SelectItem, Target
 
+Change = Callable[[Expr], Expr | None]
+
 
 def expanded(select: Select) -> Select:
     """The query itself, if its sets may be where they are. Raises SqlError (0A000)."""
     if not select.sets:
         return select
+    if any(_nests(target.expr) for target in select.targets):
+        if select.aggregates or select.windows or select.distinct_on:
+            raise unsupported(
+                "a set-returning function in an argument of another, beside a grouping, a window "
+                "or DISTINCT ON,"
+            )
+        return _over(select, _inner_sets)
     windows = any(_sets(one) for one in _defined(select))
     if not (windows or select.distinct_on):
         return select
@@ -37,7 +46,7 @@ def expanded(select: Select) -> Select:
             raise unsupported("a set-returning function behind DISTINCT ON and ORDER BY")
         if select.windows:
             raise unsupported("a set-returning function beside DISTINCT ON and window functions")
-    return _over(select)
+    return _over(select, _all_sets)
 
 
 def _sets(expr: Expr) -> bool:
@@ -63,7 +72,35 @@ def _exprs(select: Select) -> Iterator[Expr]:
     yield from select.distinct_on
 
 
-def _over(select: Select) -> Select:
+def _nests(expr: Expr) -> bool:
+    """Whether a set is made of the rows of another."""
+    return any(
+        _is_set(one) and any(_sets(arg) for arg in one.args)
+        for one in walk(expr)
+        if isinstance(one, Call)
+    )
+
+
+def _all_sets(expr: Expr, column: Change) -> Expr:
+    return rebuilt(expr, column)
+
+
+def _inner_sets(expr: Expr, column: Change) -> Expr:
+    """All but those that have others in their arguments."""
+
+    def change(part: Expr) -> Expr | None:
+        if not _is_set(part):
+            return None
+        assert isinstance(part, Call)
+        if not any(map(_sets, part.args)):  # it goes on beside the innermost ones
+            return column(part)
+        return replace(part, args=tuple(rebuilt(arg, column) for arg in part.args))
+
+    return rebuilt(expr, change)
+
+
+def _over(select: Select, moved: Callable[[Expr, Change], Expr]) -> Select:
+    """The query over one that gives the rows of FROM and the sets that `moved` moves there."""
     columns = [column for item in select.items for column in item.columns]
     width = len(columns)
     calls: list[Expr] = []
@@ -76,7 +113,7 @@ def _over(select: Select) -> Select:
         return Column(oid=part.oid, typmod=part.typmod, index=width + calls.index(part), name="set")
 
     def out(expr: Expr) -> Expr:
-        return rebuilt(expr, column)
+        return moved(expr, column)
 
     outer = replace(
         select,
@@ -84,10 +121,10 @@ def _over(select: Select) -> Select:
         order=tuple(replace(one, expr=out(one.expr)) for one in select.order),
         distinct_on=tuple(map(out, select.distinct_on)),
         where=None,
-        sets=False,
         ctes=(),
         locking=(),
     )
+    outer = replace(outer, sets=any(_sets(one.expr) for one in outer.targets))
     given = [
         Column(
             oid=one.oid, typmod=one.typmod, index=i, name=one.name, table=one.table,

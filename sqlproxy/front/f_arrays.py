@@ -177,6 +177,8 @@ def _trim(value: list[Any], n: int) -> list[Any]:
 def _fill(item: Any, sizes: list[int]) -> list[Any]:
     if not sizes:
         return []
+    if any(isinstance(s, list) for s in sizes):
+        raise SqlError("2202E", "wrong number of array subscripts")
     if any(s is None for s in sizes):
         raise SqlError("22004", "dimension values cannot be null")
     if any(s < 0 for s in sizes) or len(sizes) > 6:
@@ -189,7 +191,15 @@ def _bucket(types: Sequence[int], result: int, variadic: bool, style: Style) -> 
     from bisect import bisect_right
 
     key = comparing.key_of(types[0])
-    return lambda value, bounds: bisect_right([key(b) for b in bounds], key(value))
+
+    def found(value: Any, bounds: list[Any]) -> int:
+        if None in bounds:
+            raise SqlError("22004", "thresholds array must not contain NULLs")
+        if any(isinstance(one, list) for one in bounds):
+            raise SqlError("2202E", "thresholds must be one-dimensional array")
+        return bisect_right([key(b) for b in bounds], key(value))
+
+    return found
 
 
 FUNCTIONS: Final[dict[str, Any]] = {

@@ -205,10 +205,6 @@ def _concat(text: str, other: str) -> str:
     a, b = load(text), load(other)
     if isinstance(a, dict) and isinstance(b, dict):
         return dump(jsonb.ordered([*a.items(), *b.items()]))
-    if isinstance(a, dict) != isinstance(b, dict) and not (
-        isinstance(a, list) or isinstance(b, list)
-    ):
-        raise SqlError(INVALID_PARAMETER, "invalid concatenation of jsonb objects")
     left = a if isinstance(a, list) else [a]
     right = b if isinstance(b, list) else [b]
     return dump([*left, *right])

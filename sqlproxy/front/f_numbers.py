@@ -20,6 +20,7 @@ from decimal import (
     Inexact,
     InvalidOperation,
 )
+from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
@@ -663,6 +664,7 @@ def _width_bucket(value: Any, low: Any, high: Any, count: int) -> int:
         raise SqlError("2201G", "lower and upper bounds must be finite")
     if low == high:
         raise SqlError("2201G", "lower bound cannot equal upper bound")
+    value, low, high = (Fraction(v) if math.isfinite(v) else v for v in (value, low, high))
     if low < high:
         if value < low:
             return 0

@@ -213,7 +213,7 @@ def _matches(negated: bool, flags: str = "") -> Callable[[str, str], bool]:
 
 def similar_to(pattern: str, escape: str | None = "\\") -> str | None:
     """SIMILAR TO's pattern as an advanced regular expression (similar_escape)."""
-    if escape is None:
+    if escape is None or pattern is None:
         return None
     if len(escape) > 1:
         raise SqlError(

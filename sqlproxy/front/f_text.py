@@ -398,6 +398,12 @@ def _nulls(count_null: bool) -> OfTypes:
     return of_types
 
 
+def _form(name: str) -> Any:
+    if name.upper() not in ("NFC", "NFD", "NFKC", "NFKD"):
+        raise SqlError(INVALID_PARAMETER, f"invalid normalization form: {name}")
+    return name.upper()
+
+
 FUNCTIONS: Final[dict[str, Any]] = {
     "textcat": lambda a, b: a + b,
     "byteacat": lambda a, b: a + b,
@@ -461,7 +467,8 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "pg_convert_from": _convert_from,
     "pg_convert_to": _convert_to,
     "unistr": _unistr,
-    "unicode_normalize_func": lambda v, form: unicodedata.normalize(form.upper(), v),
+    "unicode_normalize_func": lambda v, form="NFC": unicodedata.normalize(_form(form), v),
+    "unicode_is_normalized": lambda v, form="NFC": unicodedata.is_normalized(_form(form), v),
     "booltext": lambda v: "true" if v else "false",
     "name_text": lambda v: v,
     "text_name": lambda v: v.encode()[:63].decode(errors="ignore"),

@@ -191,9 +191,15 @@ def _justify(value: Interval) -> Interval:
 
 
 def _make_interval(
-    years: int, months: int, weeks: int, days: int, hours: int, mins: int, secs: float
+    years: int = 0,
+    months: int = 0,
+    weeks: int = 0,
+    days: int = 0,
+    hours: int = 0,
+    mins: int = 0,
+    secs: float = 0.0,
 ) -> Interval:
-    if not math.isfinite(secs):
+    if not abs(secs) < 1 << 63:  # NaN too
         raise _range("interval")
     return interval(
         years * 12 + months,

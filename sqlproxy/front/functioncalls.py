@@ -28,7 +28,6 @@ from sqlproxy.front.exprs import (
     Const,
     Expr,
     Order,
-    Param,
     Window,
     WindowSpec,
     walk,
@@ -467,7 +466,9 @@ class FunctionCalls:
         for key in ("startOffset", "endOffset"):
             if key in body:
                 offset = self.binder.expr(body[key], scope)
-                ends[key] = self._frame_offset(offset, order or base.order)
+                ends[key] = self._frame_offset(
+                    offset, order or base.order, body.get("frameOptions", 0)
+                )
         self.forbidden = outer
         _check_frame(body, order or base.order)
         return WindowSpec(
@@ -479,22 +480,40 @@ class FunctionCalls:
             ends.get("endOffset"),
         )
 
-    def _frame_offset(self, offset: Expr, order: Sequence[Order]) -> Expr:
-        if isinstance(offset, Param) and offset.oid == UNKNOWN:
-            return self.binder.casts.must(offset, 20)
-        if (
-            isinstance(offset, Const)
-            and offset.oid == UNKNOWN
-            and order
-            and order[0].expr.oid in (1082, 1114, 1184, 1083)
-        ):
-            return self.binder.casts.must(offset, INTERVAL)
-        return offset
+    def _frame_offset(self, offset: Expr, order: Sequence[Order], bits: int) -> Expr:
+        """An end of a frame as what it is added to a value, or rows are counted by."""
+        casts = self.binder.casts
+        if not bits & _RANGE:
+            word = "GROUPS" if bits & _GROUPS else "ROWS"
+            return casts.must(offset, INT8, what=word)
+        kinds = _RANGE_OFFSETS.get(order[0].expr.oid) if len(order) == 1 else None
+        if kinds is None or offset.oid in kinds:  # None: it is refused below
+            return offset
+        column = order[0].expr.oid
+        if offset.oid == UNKNOWN:
+            return casts.must(offset, column if column in kinds else kinds[0])
+        fitting = [one for one in kinds if casts.coerce(offset, one) is not None]
+        if not fitting:
+            raise SqlError(
+                "0A000",
+                "RANGE with offset PRECEDING/FOLLOWING is not supported for column type "
+                f"{format_type(column)} and offset type {format_type(offset.oid)}",
+                hint="Cast the offset value to an appropriate type.",
+                position=offset.pos + 1,
+            )
+        return casts.must(offset, fitting[0])
 
 
-_RANGE_OFFSETS: Final = frozenset((
-    INT2, INT4, INT8, NUMERIC, FLOAT4, FLOAT8, DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL,
-))  # fmt: skip
+_RANGE_OFFSETS: Final = {
+    INT2: (INT2, INT4, INT8),
+    INT4: (INT4, INT2, INT8),
+    INT8: (INT8,),
+    NUMERIC: (NUMERIC,),
+    FLOAT4: (FLOAT8,),
+    FLOAT8: (FLOAT8,),
+    **dict.fromkeys((DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL), (INTERVAL,)),
+}
+"""What RANGE adds to values of a type (pg_amproc's in_range functions)."""
 _GROUPS, _RANGE, _OFFSETS = 0x8, 0x2, 0x7800  # PostgreSQL's FRAMEOPTION bits (parsenodes.h)
 
 

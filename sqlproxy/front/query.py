@@ -21,8 +21,8 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
-from sqlproxy.front import grouping, resolve
-from sqlproxy.front.binder import Binder
+from sqlproxy.front import grouping, recursing, resolve
+from sqlproxy.front.binder import Binder, fields_of
 from sqlproxy.front.exprs import (
     Call,
     Column,
@@ -211,7 +211,11 @@ class Queries:
                 found.extend(self._star(value, scope))
                 continue
             if kind == "A_Indirection" and "A_Star" in value["indirection"][-1]:
-                raise unsupported("expanding a composite value", position=at(value))
+                fields = fields_of(self.binder.expr(value["arg"], scope))
+                if not fields or len(value["indirection"]) > 1:
+                    raise unsupported("expanding a composite value", position=at(value))
+                found.extend(Target(one, name) for name, one in fields.items())
+                continue
             expr = self.binder.expr(body["val"], scope)
             if decide:
                 expr = self.binder.decided(expr)
@@ -657,12 +661,14 @@ class Queries:
                 f"[ALL] recursive-term",
                 position=at(part),
             )
+        recursing.check(name, body)
         inner = Scope(parent=scope)
         inner_ctes = self.with_clause(body.get("withClause"), inner)
         left = self.select(body["larg"], inner)
         columns = _renamed(output(left), names, name, at(part))
         inner.ctes[name] = Cte(name, None, columns, recursive=True)
         right = self.select(body["rarg"], inner, decide=False)
+        recursing.check_aggregates(name, right)
         for i, (a, b) in enumerate(zip(left.targets, right.targets, strict=False), 1):
             if (
                 b.expr.oid != UNKNOWN

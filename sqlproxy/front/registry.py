@@ -104,6 +104,7 @@ class Proc:
     out: tuple[tuple[str, int], ...] = ()
     commutator: str = ""
     negator: str = ""
+    field: int = -1  # the place of the one column that is asked for of what returns several
 
 
 def _load() -> tuple[

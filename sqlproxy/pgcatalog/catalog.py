@@ -25,15 +25,10 @@ import duckdb
 import pyarrow as pa
 
 from kv.base.limits import SQL_CATALOG_INTERRUPT_MS, SQL_CATALOG_ROWS_MAX, SQL_PLANS_MAX
+from sqlproxy import duckerrors
 from sqlproxy.answers import Field, Row
 from sqlproxy.errors import (
-    DIVISION_BY_ZERO,
-    INTERNAL_ERROR,
-    INVALID_TEXT,
     LIMIT_EXCEEDED,
-    OUT_OF_MEMORY,
-    OUT_OF_RANGE,
-    QUERY_CANCELED,
     UNDEFINED_OBJECT,
     SqlError,
 )
@@ -42,7 +37,6 @@ from sqlproxy.interval import Interval
 from sqlproxy.pg import oids as types
 from sqlproxy.pg import zones
 from sqlproxy.pgcatalog import kinds, oids
-from sqlproxy.pgcatalog.coercion import FAILURE
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Session
 from sqlproxy.pgcatalog.functions import INFORMATION, MANY, SCALAR
 from sqlproxy.pgcatalog.relations import Relations
@@ -310,7 +304,7 @@ class SystemCatalog:
                 cursor.register(feed, self._feed(feed, told or {}, session))
             found = cursor.execute(work.sql, given or None).fetchmany(SQL_CATALOG_ROWS_MAX + 1)
         except duckdb.Error as error:
-            raise _failed(error) from error
+            raise duckerrors.told(error, memory="the system catalog's database is full") from error
         finally:
             cursor.close()
         if len(found) > SQL_CATALOG_ROWS_MAX:
@@ -509,27 +503,3 @@ _TURNED: Final[dict[int, Callable[[Any], Any]]] = {
     types.INTERVAL: _interval,
     types.NUMERIC: _numeric,
 }
-
-
-def _failed(error: duckdb.Error) -> SqlError:
-    """DuckDB's refusal in PostgreSQL's terms. The text of the statement is not in it."""
-    words = str(error)
-    if f"{FAILURE}|" in words:
-        _, state, message = words[words.index(f"{FAILURE}|") :].split("|", 2)
-        return SqlError(state, message.split("\n")[0])
-    if isinstance(error, duckdb.InterruptException):
-        return SqlError(QUERY_CANCELED, "canceling statement due to user request")
-    if isinstance(error, duckdb.OutOfMemoryException):
-        return SqlError(
-            OUT_OF_MEMORY, "out of memory", detail="The system catalog's database is full."
-        )
-    first = words.split("\n")[0].partition(": ")[2] or words
-    if isinstance(error, duckdb.ConversionException):
-        return SqlError(INVALID_TEXT, first)
-    if first.startswith("Division by zero"):
-        return SqlError(DIVISION_BY_ZERO, "division by zero")
-    if isinstance(error, duckdb.OutOfRangeException):
-        return SqlError(OUT_OF_RANGE, first)
-    if "More than one row returned by a subquery" in words:
-        return SqlError("21000", "more than one row returned by a subquery used as an expression")
-    return SqlError(INTERNAL_ERROR, f"the system catalog could not run the statement: {first}")

@@ -23,7 +23,7 @@ NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 ENV = Env(
     now=NOW,
     statement_now=NOW,
-    session={"user": "postgres", "database": "postgres"},
+    session={"user": "postgres", "database": "postgres", "process": "1"},
     clock=lambda: NOW,
     random=lambda: 0.5,
     uuid=lambda: UUID(int=7),
