@@ -59,6 +59,7 @@ from procedures.engine.kv_store import KvStore
 from procedures.engine.lock_procedure import Keeper, LockService
 from procedures.engine.locks import Link
 from procedures.engine.roster import Live
+from procedures.engine.runner import Runner
 from procedures.engine.service import ProcedureService
 from procedures.engine.waits import NUMBER, ProcedureWaits
 from procedures.library.sink_service import SinkService
@@ -83,6 +84,7 @@ class Node:
 
     def __init__(self, config: NodeConfig, ports: Ports) -> None:
         self.config = config
+        self._steps: Runner | None = None
         self.ports = ports
         self.store = Store(ports, self._fail)
         self.fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
@@ -139,6 +141,7 @@ class Node:
             stack.callback(self._let_go)
             stack.push_async_callback(self.doors.close_native)
             stack.push_async_callback(self.store.drain)
+            stack.push_async_callback(self._end_steps)
             self._wire()
             stack.push_async_callback(self.master.close)
             stack.push_async_callback(self._end_background)
@@ -158,6 +161,11 @@ class Node:
             self.master.failed.add_done_callback(lambda failed: self._fail(failed.result()))
             started.set_result(None)
             await self._stopping.wait()
+
+    async def _end_steps(self) -> None:
+        if self._steps is not None:
+            self._steps.close()
+            await self._steps.closed()
 
     async def _until_ready(self) -> None:
         """Wait until this node can serve. Raises what keeps it from that for good, and Unavailable
@@ -272,7 +280,9 @@ class Node:
         self.keeper = Keeper(ports.timers)
         self.balancing = Balancing(store, lambda: self.master, self.bus, groups)
         registry = offered(self, cache, groups, settling)
-        modules = self.config.procedure_modules
+        if ports.steps is not None and self.config.procedure_modules:
+            self._steps = ports.steps(self.config.procedure_modules)
+            self._steps.begin()  # whoever becomes master has it by then
         self.master = Master(
             prepare=self._prepare,
             executor=lambda: Executor(
@@ -286,7 +296,7 @@ class Node:
                 workers=self.config.procedure_workers,
                 refusal=self.master.refusal,
                 key_waits=KeyWaits(store.kv, store.txn),
-                runner=None if ports.steps is None else ports.steps(modules),
+                runner=self._steps,
             ),
             service=lambda executor: ProcedureService(
                 executor, ports.clock, ports.timers, self.bus.shown

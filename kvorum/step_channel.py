@@ -7,7 +7,6 @@
                     [HIRE, count]        so many more plain steps may run, because others are stuck
                     [ANSWER, run, …]     to a question
     process ─▶ us   [READY] or [BROKEN, why]
-                    [BEGUN, run]         its method is called now
                     [BEAT]               its loop goes round
                     [ASK, run, …]        Ask: a read of the step's snapshot, a table's id
                     [PROGRESS, run, part, text]
@@ -15,20 +14,26 @@
 
 A step's reads come back one by one; its writes stay there until it ends, and come as one: so a
 process that ends under a step leaves nothing. What may be large goes in pieces (`pieces`), because
-a frame has a bound: [kind, run, is last, bytes].
+a frame has a bound: [kind, run, is last, bytes]. What is said in one pass of a loop goes together
+(`Mouth`): [SEVERAL, [message, …]].
+
+Which steps have begun is not said, for it is asked only of a process that says nothing any more: it
+is marked in memory that both have (`MARKS` bytes, that of run N at N modulo MARKS).
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from kv.base import limits
 from kv.base.errors import KvorumError
 from kv.base.ops import Op
+from kvorum.sql_channel import Channel
 from procedures.engine import core, plain, procedure
 from procedures.engine.context import Child, StepContext
 from procedures.engine.procedure import Children, Done, Fail, Outcome
@@ -36,13 +41,14 @@ from procedures.engine.records import Failure
 from procedures.engine.registry import ProcedureType, StepDef, UndoDef
 from procedures.engine.typed import plain_of
 
+MARKS: Final = 1 << 16  # far more than steps are under way
+SEVERAL: Final = "several"
 SETTINGS: Final = "settings"
 RUN: Final = "run"
 CANCEL: Final = "cancel"
 HIRE: Final = "hire"
 ANSWER: Final = "answer"
 READY: Final = "ready"
-BEGUN: Final = "begun"
 BROKEN: Final = "broken"
 BEAT: Final = "beat"
 ASK: Final = "ask"
@@ -51,9 +57,8 @@ ENDED: Final = "ended"
 
 _PIECE_BYTES: Final = limits.FRAME_BYTES_MAX // 4
 _OUTCOMES: Final = {cls.__name__: cls for cls in procedure.OUTCOMES}
+_FIELDS: Final = {cls: [one.name for one in dataclasses.fields(cls)] for cls in procedure.OUTCOMES}
 _PLAIN: Final = (str, int, float, bool, type(None))
-
-T = TypeVar("T")
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):
@@ -108,9 +113,37 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 def pieces(kind: str, run: int, what: msgspec.Struct) -> Iterator[list[Any]]:
     """The messages that carry it."""
     data = _encode(what)
+    if len(data) <= _PIECE_BYTES:
+        yield [kind, run, True, data]
+        return
     for at in range(0, len(data), _PIECE_BYTES):
         last = at + _PIECE_BYTES >= len(data)
         yield [kind, run, last, data[at : at + _PIECE_BYTES]]
+
+
+class Mouth:
+    """Says what is to be said in this pass of the loop, in one frame unless that is much."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._loop = asyncio.get_running_loop()
+        self._said: list[list[Any]] = []
+
+    def say(self, message: list[Any]) -> None:
+        if not self._said:
+            self._loop.call_soon(self.flush)
+        self._said.append(message)
+
+    def flush(self) -> None:
+        said, self._said = self._said, []
+        while said:
+            size = 0
+            for count, message in enumerate(said, start=1):  # noqa: B007
+                size += len(message[3]) if len(message) > 3 else 64
+                if size > _PIECE_BYTES:
+                    break
+            now, said = said[:count], said[count:]
+            self._channel.send(now[0] if len(now) == 1 else [SEVERAL, now])
 
 
 class Pieces:
@@ -121,6 +154,8 @@ class Pieces:
 
     def whole(self, kind: str, run: int, last: bool, data: bytes) -> bytes | None:
         """All of it, with its last piece."""
+        if last and (kind, run) not in self._begun:
+            return data
         begun = self._begun.setdefault((kind, run), [])
         begun.append(data)
         if not last:
@@ -129,8 +164,10 @@ class Pieces:
         return b"".join(begun)
 
 
-def read(kind: type[T], data: bytes) -> T:
-    return msgspec.msgpack.decode(data, type=kind)
+read_run: Final = msgspec.msgpack.Decoder(Run).decode
+read_ask: Final = msgspec.msgpack.Decoder(Ask).decode
+read_answer: Final = msgspec.msgpack.Decoder(Answer).decode
+read_ran: Final = msgspec.msgpack.Decoder(Ran).decode
 
 
 # ---------------------------------------------------------------------- contexts
@@ -164,7 +201,7 @@ def children_of(run: Run) -> tuple[Child, ...]:
 def outcome_wire(outcome: Outcome, declared: ProcedureType) -> list[Any]:
     """An outcome as plain data. Raises InvalidArgument or TooLarge for what is none."""
     fields: dict[str, Any] = {
-        one.name: _simple(getattr(outcome, one.name)) for one in dataclasses.fields(outcome)
+        name: _simple(getattr(outcome, name)) for name in _FIELDS[type(outcome)]
     }
     match outcome:
         case Done(result):

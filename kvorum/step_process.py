@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ctypes
 import itertools
+import mmap
 import os
 import signal
 import socket
@@ -30,17 +31,19 @@ from kvorum.step_channel import (
     ANSWER,
     ASK,
     BEAT,
-    BEGUN,
     BROKEN,
     CANCEL,
     ENDED,
     HIRE,
+    MARKS,
     PROGRESS,
     READY,
     RUN,
     SETTINGS,
+    SEVERAL,
     Answer,
     Ask,
+    Mouth,
     Pieces,
     Ran,
     Run,
@@ -49,7 +52,8 @@ from kvorum.step_channel import (
     ops_wire,
     outcome_wire,
     pieces,
-    read,
+    read_answer,
+    read_run,
 )
 from procedures.engine import records
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
@@ -134,8 +138,10 @@ class _Behind:
 class StepProcess:
     """See the module. `run` until it is ended."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, marks: mmap.mmap) -> None:
+        self._marks = marks
         self._channel = Channel(sock, self._heard, _orphaned)
+        self._mouth = Mouth(self._channel)
         self._loop = asyncio.get_running_loop()
         self._settings: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._types = Registry()
@@ -161,10 +167,13 @@ class StepProcess:
 
     def send(self, kind: str, run: int, what: Any) -> None:
         for message in pieces(kind, run, what):
-            self._channel.send(message)
+            self._mouth.say(message)
 
     def _heard(self, message: list[Any], _client: socket.socket | None) -> None:
         match message:
+            case [str(kind), list(several)] if kind == SEVERAL:
+                for one in several:
+                    self._heard(one, None)
             case [str(kind), dict(settings)] if kind == SETTINGS:
                 self._settings.set_result(settings)
             case [str(kind), int(count)] if kind == HIRE and self._runner is not None:
@@ -178,14 +187,14 @@ class StepProcess:
                     task = self._loop.create_task(self._execute(run, whole, asking))
                     self._runs[run] = task, asking
                 elif whole is not None and kind == ANSWER and run in self._runs:
-                    self._runs[run][1].answered(read(Answer, whole))
+                    self._runs[run][1].answered(read_answer(whole))
             case _:
                 pass  # of a run that has ended
 
     async def _execute(self, number: int, data: bytes, asking: _Asking) -> None:
-        self._channel.send([BEGUN, number])
+        self._marks[number % MARKS] = 1
         try:
-            self.send(ENDED, number, await self._ran(number, read(Run, data), asking))
+            self.send(ENDED, number, await self._ran(number, read_run(data), asking))
         finally:
             del self._runs[number]
 
@@ -262,7 +271,10 @@ def _end_with(parent: int) -> None:
 async def _main() -> None:
     with contextlib.closing(socket.socket(fileno=os.dup(sys.stdin.fileno()))) as sock:
         os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())  # a step may read it
-        await StepProcess(sock).run()
+        marks = int(sys.argv[2])
+        with mmap.mmap(marks, MARKS) as shared:
+            os.close(marks)
+            await StepProcess(sock, shared).run()
 
 
 if __name__ == "__main__":

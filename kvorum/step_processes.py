@@ -23,6 +23,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import mmap
 import os
 import socket
 import sys
@@ -40,22 +41,25 @@ from kvorum.step_channel import (
     ANSWER,
     ASK,
     BEAT,
-    BEGUN,
     BROKEN,
     CANCEL,
     ENDED,
     HIRE,
+    MARKS,
     PROGRESS,
     READY,
     RUN,
     SETTINGS,
+    SEVERAL,
     Answer,
     Ask,
+    Mouth,
     Pieces,
     Ran,
     outcome_of,
     pieces,
-    read,
+    read_ask,
+    read_ran,
     run_of,
 )
 from procedures.engine import core, records
@@ -75,13 +79,12 @@ class _Call:
     def __init__(self, ctx: StepContext) -> None:
         self.ctx = ctx
         self.txn: StepTxn = getattr(ctx.txn, "inner", ctx.txn)
-        self.ended: asyncio.Future[Ran | Died | TryAgain] = (
+        self.ended: asyncio.Future[Ran | Died | TryAgain | None] = (
             asyncio.get_running_loop().create_future()
         )
-        self.begun = False
         self.answering: set[asyncio.Task[None]] = set()
 
-    def end(self, how: Ran | Died | TryAgain) -> None:
+    def end(self, how: Ran | Died | TryAgain | None) -> None:
         if not self.ended.done():
             self.ended.set_result(how)
 
@@ -97,10 +100,22 @@ class _Process:
         self.over = False
         self.heard = timers.monotonic()
         self._broken = ""
+        self._marks = mmap.mmap(-1, MARKS)
         self._channel: Channel | None = None
+        self._mouth: Mouth | None = None
         self._pieces = Pieces()
         self._child: asyncio.subprocess.Process | None = None
         self._waiting: list[list[Any]] = []  # said before it had begun
+
+    def take(self, number: int, call: _Call) -> None:
+        self._marks[number % MARKS] = 0
+        self.calls[number] = call
+
+    def let_go(self) -> None:
+        """It is held up: what has not begun goes elsewhere."""
+        for number, call in self.calls.items():
+            if not self._marks[number % MARKS]:
+                call.end(None)
 
     @property
     def silent(self) -> bool:
@@ -123,10 +138,16 @@ class _Process:
 
     async def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
+        marks = os.memfd_create(_MODULE)
+        os.ftruncate(marks, MARKS)
+        self._marks, before = mmap.mmap(marks, MARKS), self._marks
+        self._marks[:] = before[:]
+        before.close()
+        with theirs, os.fdopen(marks):
             try:
                 self._child = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", _MODULE, str(os.getpid())),
+                    *(sys.executable, "-m", _MODULE, str(os.getpid()), str(marks)),
+                    pass_fds=[marks],
                     env={k: v for k, v in os.environ.items() if not _ours(k)},
                     stdin=theirs.fileno(),
                     start_new_session=True,  # Ctrl-C is for us: steps under way may end
@@ -135,6 +156,7 @@ class _Process:
                 ours.close()
                 raise
         self._channel = Channel(ours, self._heard, self.kill)
+        self._mouth = Mouth(self._channel)
         self._channel.send([SETTINGS, self._settings])
         for message in self._waiting:
             self._channel.send(message)
@@ -143,10 +165,10 @@ class _Process:
             self.kill()
 
     def send(self, message: list[Any]) -> None:
-        if self._channel is None:
+        if self._mouth is None:
             self._waiting.append(message)
         else:
-            self._channel.send(message)
+            self._mouth.say(message)
 
     def kill(self) -> None:
         self.over = True
@@ -159,6 +181,7 @@ class _Process:
         if self._channel is not None:
             self._channel.close()
         self.kill()
+        self._marks.close()
         calls, self.calls = list(self.calls.values()), {}
         beside = f", beside {len(calls) - 1} others" if len(calls) > 1 else ""
         for call in calls:
@@ -170,14 +193,17 @@ class _Process:
 
     def _heard(self, message: list[Any], _client: socket.socket | None) -> None:
         self.heard = self._timers.monotonic()
+        if len(message) == 4 and message[0] != PROGRESS:
+            self._piece(*message)
+            return
         match message:
+            case [str(kind), list(several)] if kind == SEVERAL:
+                for one in several:
+                    self._heard(one, None)
             case [str(kind)] if kind == READY:
                 self.ready = True
             case [str(kind)] if kind == BEAT:
                 pass
-            case [str(kind), int(run)] if kind == BEGUN:
-                if (call := self.calls.get(run)) is not None:
-                    call.begun = True
             case [str(kind), str(why)] if kind == BROKEN:
                 self._broken = why
                 log.error("a process for steps cannot be used: %s", why)
@@ -185,19 +211,21 @@ class _Process:
             case [str(kind), int(run), float(part), str(text)] if kind == PROGRESS:
                 if (call := self.calls.get(run)) is not None:
                     call.ctx.said(part, text)
-            case [str(kind), int(run), bool(last), bytes(data)]:
-                whole = self._pieces.whole(kind, run, last, data)
-                call = self.calls.get(run)
-                if whole is not None and call is not None:
-                    if kind == ENDED:
-                        call.end(read(Ran, whole))
-                    elif kind == ASK:
-                        answering = self._answer(run, call, read(Ask, whole))
-                        task = asyncio.get_running_loop().create_task(answering)
-                        call.answering.add(task)
-                        task.add_done_callback(call.answering.discard)
             case _:
                 raise AssertionError(f"a step process said {message!r:.80}")
+
+    def _piece(self, kind: str, run: int, last: bool, data: bytes) -> None:
+        whole = self._pieces.whole(kind, run, last, data)
+        call = self.calls.get(run)
+        if whole is None or call is None:
+            return
+        if kind == ENDED:
+            call.end(read_ran(whole))
+        elif kind == ASK:
+            answering = self._answer(run, call, read_ask(whole))
+            task = asyncio.get_running_loop().create_task(answering)
+            call.answering.add(task)
+            task.add_done_callback(call.answering.discard)
 
     async def _answer(self, run: int, call: _Call, ask: Ask) -> None:
         try:
@@ -256,10 +284,26 @@ class StepProcesses(Runner):
         self._all: dict[_Process, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(limits.STEP_PROCESSES_ALONE_MAX)
         self._closed = False
+        self._watching: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """A process takes a second to start: the first step shall not wait for it."""
-        self._shared()
+        if self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+            self._shared()
+
+    async def _watch(self) -> None:
+        """Look for processes that are held up."""
+        while not self._closed:
+            await asyncio.sleep(_LOOK_S)
+            for process in list(self._all):
+                if process.silent and not process.alone and not process.over:
+                    process.let_go()
+
+    def at_once(self, name: str) -> bool:
+        return name not in self._names or any(
+            one.ready and not (one.alone or one.over or one.silent) for one in self._all
+        )
 
     def hire(self, stuck: int) -> None:
         changed = min(stuck, limits.PROCEDURE_STUCK_HIRED_MAX) != self.extra
@@ -270,13 +314,16 @@ class StepProcesses(Runner):
     def close(self) -> None:
         """Steps under way are ended: they run again, later or elsewhere."""
         self._closed = True
+        if self._watching is not None:
+            self._watching.cancel()
         for process in self._all:
             process.kill()
         super().close()
 
     async def closed(self) -> None:
-        if self._all:
-            await asyncio.wait(list(self._all.values()))
+        tasks = [*self._all.values(), *([] if self._watching is None else [self._watching])]
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def run(
         self, method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext
@@ -301,23 +348,19 @@ class StepProcesses(Runner):
     ) -> Ended | None:
         """None: it has not begun, and its process is held up."""
         number, call = next(self._numbers), _Call(ctx)
-        process.calls[number] = call
+        process.take(number, call)
         try:
             for message in pieces(RUN, number, run_of(method, ctx, records.encode(ctx.record))):
                 process.send(message)
-            while not call.ended.done():
-                await asyncio.wait([call.ended], timeout=_LOOK_S)
-                held_up = process.silent and not process.alone
-                if held_up and not call.begun and not call.ended.done():
-                    return None
-            ran = call.ended.result()
+            ran = await call.ended
         finally:
             process.calls.pop(number, None)
-            if not call.ended.done():
+            if call.ended.cancelled() or call.ended.result() is None:
                 process.send([CANCEL, number])
             for task in list(call.answering):
                 task.cancel()
-            self._spare(process)
+            if len(self._all) > 1:
+                self._spare(process)
         return _taken(call, ran) if isinstance(ran, Ran) else ran
 
     # -- the processes

@@ -97,6 +97,7 @@ async def serve(
     kv, calls, tso_kv = reaching.result()
     oracle = remote_tso(tso_kv, timers, rng)
     txn = TxnClient(kv, oracle, clock, rng, timers)
+    steps = StepProcesses(modules, timers, threads=threads)
     worker = Worker(
         name,
         pool,
@@ -111,7 +112,7 @@ async def serve(
         host=host,
         pid=os.getpid(),
         operations=tuple(handlers),
-        runner=StepProcesses(modules, timers, threads=threads),
+        runner=steps,
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
@@ -132,6 +133,8 @@ async def serve(
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+        steps.close()
+        await steps.closed()
         await txn.close()
         for client in (tso_kv, calls, kv):
             client.close()

@@ -108,6 +108,7 @@ class Early:
             and not record.locks
             and not record.pending
             and not self._rests(record)
+            and self._runner.at_once(record.name)
             and self._room() > self.running
             and not self._roster.waits_in("")
             and not self._limited(record)

@@ -81,7 +81,7 @@ class Executor:
     workers    how many procedures may have a step under way at once
     threads    how many of those steps may be plain (not async) methods
     key_waits  what commits wait for, of all nodes
-    runner     calls the methods, and is closed with it; None = one of its own, in this process
+    runner     calls the methods; None = one of its own, in this process
     refusal    what callers, and those who wait, are told when it does not serve any more
     """
 
@@ -109,6 +109,7 @@ class Executor:
         self._clock = clock
         self._locks = IdLock()
         self._runner = Runner(threads) if runner is None else runner
+        self._runner_is_own = runner is None
         queue = FairScheduler() if scheduler is None else scheduler
         self._roster = Roster(clock, timers, rng, queue)
         self._janitor = Janitor(store, self._locks, clock, timers)
@@ -220,8 +221,8 @@ class Executor:
         except TimeoutError:
             pass  # the group has cancelled and awaited them
         finally:
-            self._runner.close()
-            await self._runner.closed()
+            if self._runner_is_own:
+                self._runner.close()
 
     async def _resume(self) -> None:
         """Take in everything that had not ended, in bounded pages. All locks are where they were

@@ -69,6 +69,10 @@ class Runner:
     def begin(self) -> None:
         """Something may come soon."""
 
+    def at_once(self, name: str) -> bool:
+        """Whether a step of this type would be called now, not after a process has started."""
+        return True
+
     def hire(self, stuck: int) -> None:
         """So many steps are stuck: as many more may run."""
         self.extra = min(stuck, PROCEDURE_STUCK_HIRED_MAX)

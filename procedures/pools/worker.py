@@ -98,7 +98,7 @@ class Worker:
         operations: Sequence[str] = (),
         runner: Runner | None = None,
     ) -> None:
-        """`runner` calls the methods, and is closed with it; None = one in this process."""
+        """`runner` calls the methods; None = one of its own, in this process."""
         self.name = name
         self._pool = pool
         self._nodes = nodes
@@ -114,6 +114,7 @@ class Worker:
         self._host, self._pid = host, pid
         self._operations = tuple(operations)
         self._runner = Runner(threads) if runner is None else runner
+        self._runner_is_own = runner is None
         self._jobs: dict[int, _Job] = {}
         self._reports: list[Report] = []
         self._unheard: list[Report] = []  # said, but perhaps not taken by a master
@@ -149,8 +150,8 @@ class Worker:
             first = errors.exceptions[0]
             raise first from first.__cause__
         finally:
-            self._runner.close()
-            await self._runner.closed()
+            if self._runner_is_own:
+                self._runner.close()
 
     def stop(self) -> None:
         """Take nothing more; steps under way may end (PROCEDURE_STOP_MS), then leave."""

@@ -46,8 +46,13 @@ def served(test: Test, *, apart: bool = True, store: MemoryStore | None = None) 
             rows=TableRows(own.table),
             runner=runner,
         )
-        async with executor:
-            return await test(executor)
+        try:
+            async with executor:
+                return await test(executor)
+        finally:
+            if runner is not None:
+                runner.close()
+                await runner.closed()
 
     return asyncio.run(main())
 
