@@ -34,14 +34,15 @@ class Steps:
 class Ticks:
     """args: {"steps": how many, "pause_s": how long each takes}
 
-    Its result: who ran each step and when, [process id, monotonic seconds] in order. The clock is
-    the machine's, so that processes can be compared.
+    Its result: who ran each step and when, [process id, monotonic seconds] in order: of the node or
+    the worker, beside which steps run. The clock is the machine's, so that processes can be
+    compared.
     """
 
     @kvorum.step(first=True)
     async def tick(self, ctx: Any) -> Any:
         ticks = ctx.state.setdefault("ticks", [])
-        ticks.append([os.getpid(), time.monotonic()])
+        ticks.append([os.getppid(), time.monotonic()])
         await asyncio.sleep(ctx.args["pause_s"])
         return kvorum.done(ticks) if len(ticks) >= ctx.args["steps"] else kvorum.next("tick")
 
