@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import faulthandler
 import itertools
 import mmap
 import os
@@ -278,5 +279,6 @@ async def _main() -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # a fault in a C library is told with the step's line
     _end_with(int(sys.argv[1]))
     uvloop.run(_main())

@@ -31,7 +31,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kv.base import limits
-from kv.base.config import ENVIRONMENT_PREFIX
 from kv.base.errors import KvorumError, to_wire
 from kv.base.ids import TableId
 from kv.base.ops import Op
@@ -148,7 +147,6 @@ class _Process:
                 self._child = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", _MODULE, str(os.getpid()), str(marks)),
                     pass_fds=[marks],
-                    env={k: v for k, v in os.environ.items() if not _ours(k)},
                     stdin=theirs.fileno(),
                     start_new_session=True,  # Ctrl-C is for us: steps under way may end
                 )
@@ -404,8 +402,3 @@ def _taken(call: _Call, ran: Ran) -> Ended:
     for namespace, name, id in ran.tables:
         call.txn.known[namespace, name] = TableId(id)
     return Returned(None if ran.outcome is None else outcome_of(ran.outcome), ran.data)
-
-
-def _ours(variable: str) -> bool:
-    """Settings of a node are not those of a process beside it."""
-    return variable.startswith(ENVIRONMENT_PREFIX)

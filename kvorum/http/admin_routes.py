@@ -204,10 +204,10 @@ ADMIN_ROUTES: Final = (
     Route(
         "GET", "/v1/procedures/{id}", "procedures", "Look at a procedure",
         "`result` when it succeeded, `error` when it did not. The result is kept for a while. "
-        "`children`, if there are any: each round as `{\"first\", \"count\"}`, ids from `first`. Of "
-        "types of users also `args` and `ctx_state` (`args_bytes`, `ctx_state_bytes` if they are "
-        "large), and in `error` and `retrying` the place in their code: `step`, `file`, `line`, "
-        "`traceback`.",
+        "`children`, if there are any: each round as `{\"first\", \"count\"}`, ids from `first`. "
+        "Of types of users also `args` and `ctx_state` (`args_bytes`, `ctx_state_bytes` if "
+        "they are large), and in `error` and `retrying` the place in their code: `step`, `file`, "
+        "`line`, `traceback`.",
         query=(_WAIT,), answer=_PROCEDURE, errors=(404,),
     ),
     Route(
