@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kv.base.errors import KvorumError
@@ -16,6 +17,7 @@ from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import SCHEDULE_PAUSE_S
 from kvorum.bus import NodeBus
 from kvorum.measure import Histogram
+from kvorum.ports import Loop
 from kvorum.roles import Master
 from kvorum.store import Store
 from procedures.engine.registry import Registry
@@ -72,11 +74,11 @@ class Balancing:
         apart.register(registry, services, self.schedulers.loads)
         explaining.register(registry, self.schedulers)
 
-    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+    def loops(self) -> list[Loop]:
         """The two loops."""
         return [
-            self._run(self.schedulers.placement, "placement"),
-            self._run(self.schedulers.balance, "the balancer"),
+            partial(self._run, self.schedulers.placement, "placement"),
+            partial(self._run, self.schedulers.balance, "the balancer"),
         ]
 
     async def _run(self, look: Callable[[], Awaitable[None]], what: str) -> None:

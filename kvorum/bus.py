@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from kv.base.config import NodeConfig
@@ -21,6 +21,7 @@ from kv.base.ids import META_PARTITION
 from kv.base.limits import BUS_PUSH_MS
 from kv.base.methods import BUS_ORDERS, BUS_REPORTS
 from kvorum import bus_work as work
+from kvorum.ports import Loop
 from kvorum.settings import Settings
 from kvorum.store import Store
 from procedures.bus import phases
@@ -112,10 +113,10 @@ class NodeBus:
         phases.register(registry, self.courier, PROCEDURES)
         registry.add(ListSettings)
 
-    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+    def loops(self) -> list[Loop]:
         """Loops of the node, each until it is cancelled."""
-        loops = [self.hands.run(), self.courier.run(), self.settings.run(), self._clear()]
-        return [*loops, self._recover()] if self._restarted else loops
+        loops: list[Loop] = [self.hands.run, self.courier.run, self.settings.run, self._clear]
+        return [*loops, self._recover] if self._restarted else loops
 
     async def _clear(self) -> None:
         if self._points is not None:

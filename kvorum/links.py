@@ -6,16 +6,20 @@ and many; the others are reached over sockets. What fault injection cut is not r
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from kv.base.errors import Unavailable
+from kv.base.errors import Refused, Unavailable
 from kv.base.ids import NodeId
 from kv.base.ports import Timers
+from kv.client.calls import UNREACHABLE
 from kv.client.channels import Connector, SocketChannels
 from kv.client.client import KvClient
 from kv.client.links import Link, LocalLink, Submitter, client_closed
 from kv.client.router import ANYWHERE, Address
 from kvorum.peers import KnownPeers
+
+log = logging.getLogger(__name__)
 
 
 class NodeChannels:
@@ -32,6 +36,7 @@ class NodeChannels:
         self._sockets = SocketChannels([own], self._connect)
         self._connector = connect
         self._cut: frozenset[Address] = frozenset()
+        self._refused: dict[Address, str] = {}  # as it is in the log
 
     @property
     def addresses(self) -> list[Address]:
@@ -57,7 +62,14 @@ class NodeChannels:
     async def _connect(self, address: Address) -> Link:
         if address in self._cut:
             raise ConnectionRefusedError(f"fault injection cut {address[0]}:{address[1]}")
-        return await self._connector(address)
+        try:
+            return await self._connector(address)
+        except Refused as error:  # another cluster's node, or another version's: not who is meant
+            why = f"what answers at {address[0]}:{address[1]} is no peer: {error.message}"
+            if self._refused.get(address) != why:
+                self._refused[address] = why
+                log.warning("%s; it is left alone, and asked again later", why)
+            raise Unavailable(why, code=UNREACHABLE) from error
 
     def cut(self, addresses: frozenset[Address]) -> None:
         """Neither hear nor speak to these from now on; to all others again."""

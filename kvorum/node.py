@@ -42,7 +42,7 @@ from kvorum.names import TableIds
 from kvorum.native import CATALOG_TTL_S, NativeBackend
 from kvorum.offered import offered
 from kvorum.placement import PartitionMethods, check_create, check_ids
-from kvorum.ports import Ports
+from kvorum.ports import Loop, Ports
 from kvorum.roles import Master
 from kvorum.settling import Settling
 from kvorum.shaping import Shaping
@@ -67,7 +67,6 @@ from procedures.master.groups import Groups
 from procedures.master.nodes import NodeState
 from procedures.master.replica_methods import ReplicaMethods, check_change, check_status
 from procedures.master.reshape_methods import ReshapeMethods
-from procedures.master.reshape_methods import check as check_reshape
 from sqlproxy import catalog
 from sqlproxy.catalog import CatalogCache
 
@@ -76,6 +75,7 @@ log = logging.getLogger(__name__)
 _READY_S_MAX: Final = 30.0  # for a node alone; one of several waits for the others
 _ENROL_AGAIN_S: Final = 0.1
 _LOOK_S: Final = 0.002
+_LOOP_AGAIN_S: Final = 1.0  # before a loop that broke begins anew
 _LOOK_CLUSTER_S: Final = 0.01
 
 
@@ -151,9 +151,9 @@ class Node:
             await self.doors.audit(stack)
             await self.doors.listen(stack)
             await self._enrol()
-            loops = (*self.upkeep.tasks(), *self.bus.tasks(), *self.balancing.tasks())
-            for work in (*loops, self.shaping.run()):
-                self._in_background(work)
+            loops = (*self.upkeep.loops(), *self.bus.loops(), *self.balancing.loops())
+            for loop in (*loops, self.shaping.run, self.store.health.run):
+                self._in_background(self._again_and_again(loop))
             await self._until_ready()
             if not self.store.identity.witness:
                 self._not_ready = "it catches up with the other nodes"
@@ -259,7 +259,7 @@ class Node:
         """Why the node cannot serve, None if it can."""
         if self._not_ready is not None:
             return self._not_ready
-        return self.store.no_leader() or self.doors.not_ready()
+        return self.store.no_leader() or self.store.health.trouble() or self.doors.not_ready()
 
     # ---------------------------------------------------------------------------------- wiring
 
@@ -354,7 +354,7 @@ class Node:
             (methods.MERGE_PARTITION, reshaping.merge),
             (methods.SETTLE_PARTITION, reshaping.settle),
         ):
-            store.dispatcher.register(method, work, check_reshape)
+            store.dispatcher.register(method, work)
         force = ForceMethod(
             *(self.config, store.identity, store.host, store.manager.replicas),
             *(store.cluster.calls, store.cluster.hears, ports.rng),
@@ -420,6 +420,18 @@ class Node:
             error = task.exception()
             assert error is not None
             self._fail(error)
+
+    async def _again_and_again(self, loop: Loop) -> None:
+        """Keep one of the node's loops running. A bug in it is noted, and it begins anew: it must
+        not end what serves everybody.
+        """
+        while True:
+            try:
+                await loop()
+                return
+            except Exception as error:  # noqa: BLE001 - the boundary of a loop
+                self.store.faults.note(error, "a loop of the node")
+            await asyncio.sleep(_LOOP_AGAIN_S)
 
     async def _end_background(self) -> None:
         tasks = list(self._background)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from kv.base.descriptors import PartitionDescriptor
+from kv.base.descriptors import PartitionDescriptor, is_descriptor
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import SPLIT_KEYS_MAX
@@ -183,22 +183,9 @@ class PartitionMethods:
 def check_create(row: list[Any]) -> None:
     """The arguments of CREATE_PARTITION. Raises InvalidArgument."""
     match row[3:]:
-        case [list(rows)] if 0 < len(rows) <= SPLIT_KEYS_MAX + 1 and all(map(_descriptor, rows)):
+        case [list(rows)] if 0 < len(rows) <= SPLIT_KEYS_MAX + 1 and all(map(is_descriptor, rows)):
             return
     raise InvalidArgument("CREATE_PARTITION takes a list of partition descriptors")
-
-
-def _descriptor(row: Any) -> bool:
-    match row:
-        case [int(), bytes(), bytes(), int(), list(voters), list(learners), *rest] if not rest or (
-            len(rest) == 1 and isinstance(rest[0], list)
-        ):
-            return all(
-                type(node) is int and node > 0
-                for node in (*voters, *learners, *(rest[0] if rest else ()))
-            )
-        case _:
-            return False
 
 
 def check_ids(row: list[Any]) -> None:

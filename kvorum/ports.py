@@ -8,7 +8,7 @@ and a network of its own: between nodes go consensus messages (`peers`) and requ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,6 +25,9 @@ from raft.counters import PeerFigures
 from raft.limits import TransportLimits
 from raft.peers import Address, Peers
 from raft.transport import MuxTransport
+
+Loop = Callable[[], Coroutine[Any, Any, None]]
+"""Work of a node's own, until it is cancelled."""
 
 
 class Syncer(Protocol):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,8 @@ from typing import Any, Final
 from kv.base.config import NodeConfig
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, NotLeader, Unavailable
-from kv.base.ids import META_PARTITION, NodeId
+from kv.base.faults import Faults
+from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.keys import META_RANGE
 from kv.base.methods import (
     BEAT,
@@ -37,6 +38,7 @@ from kv.base.methods import (
     WAITS,
 )
 from kv.base.waits import Held, Waits
+from kv.partition.machine import PartitionMachine
 from kv.partition.scheduler import Scheduler
 from kv.replica.cutting import SplitPoint, check_split_point
 from kv.replica.held import Owners, Waited, held
@@ -49,6 +51,7 @@ from kv.storage.log import LogAdapter
 from kvorum import handover, joining, replica_report, standing
 from kvorum import identity as identities
 from kvorum.cluster import CONSENSUS, Cluster, check_links
+from kvorum.health import Health
 from kvorum.heartbeat import BOOT_BYTES, Heart, Pulse, check_beat, leader_of_meta
 from kvorum.identity import Identity
 from kvorum.measure import Histogram, TimedSyncer
@@ -113,6 +116,7 @@ class Store:
         self.state = self._engine(config.data / "state", STATE_FAMILIES)
         log = self._engine(config.data / "log", LOG_FAMILIES)
         self.identity = await self._identify(config, log)
+        self.faults = Faults(self.identity.node, ports.rng.token)
         self.cluster = Cluster(ports, config, self.identity, self.state)
         known = bool(self.cluster.peers.nodes) or len(self.identity.founders) != 1
         identities.check_list(self.identity, config, knows_others=known)
@@ -170,6 +174,7 @@ class Store:
             timers=ports.timers,
             rng=ports.rng,
             members=self.cluster.peers,
+            faults=self.faults,
         )
         self.dispatcher.doors = self.manager.births.doors
         self.scheduler.between = self.dispatcher.express.look
@@ -197,6 +202,7 @@ class Store:
         self.dispatcher.register(WAITS, waits.told)
         self.dispatcher.register(REFUSE_WAIT, waits.refuse)
         self.dispatcher.placed = self._placed
+        self.health = Health(ports.timers.monotonic, self._machines, self.tso.trouble)
         self.cluster.connect(self.host, self.dispatcher)
         self.kv = self.cluster.kv
         self.txn = TxnClient(
@@ -217,7 +223,9 @@ class Store:
     async def _open_partitions(self, retention_ms: int) -> None:
         ports = self.ports
         self._state_syncer = ports.syncer(self.state)
-        self.scheduler = Scheduler(ports.timers.call_soon, ports.clock, self.host.defer)
+        self.scheduler = Scheduler(
+            ports.timers.call_soon, ports.clock, self.host.defer, self.faults
+        )
         self.manager = ReplicaManager(
             self.state,
             self.host,
@@ -321,6 +329,9 @@ class Store:
         """The refusal of what only the leader of the meta partition does."""
         meta = self.manager.replica(META_PARTITION)
         return self.cluster.not_leader(None if meta is None else meta.leader_hint(), what)
+
+    def _machines(self) -> Iterable[tuple[PartitionId, PartitionMachine]]:
+        return [(replica.descriptor.id, replica.machine) for replica in self.manager.replicas()]
 
     def not_ready(self) -> str | None:
         """What keeps this node from serving, None for nothing. A witness serves nothing, and is

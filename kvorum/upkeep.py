@@ -30,6 +30,7 @@ from kvorum.cutoff import CutOff
 from kvorum.heap import Trimmer
 from kvorum.members import members, placed
 from kvorum.oldest import OldestIntent
+from kvorum.ports import Loop
 from kvorum.roles import Master
 from kvorum.store import Store
 from kvorum.transfer.left import Left
@@ -96,22 +97,22 @@ class Upkeep:
         store.pulse.on_stranger = self._strangers.set
         store.host.on_unknown = lambda _group: self.reconciler.hurry()
 
-    def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        """Everything, to be run at once."""
+    def loops(self) -> list[Loop]:
+        """Everything, to be run at once, each until it is cancelled."""
         return [
-            self.collector.run(),
-            self.care.run(),
-            self._sweeper.run(),
-            self._trimmer.run(),
-            self._store.watch_room(),
-            self.cutoff.run(),
-            self._reap(),
-            self._follow_members(),
-            self.audit.run(),
-            self._store.heart.run(),
-            self._store.pulse.run(),
-            self._reconcile(),
-            self._balance(),
+            self.collector.run,
+            self.care.run,
+            self._sweeper.run,
+            self._trimmer.run,
+            self._store.watch_room,
+            self.cutoff.run,
+            self._reap,
+            self._follow_members,
+            self.audit.run,
+            self._store.heart.run,
+            self._store.pulse.run,
+            self._reconcile,
+            self._balance,
         ]
 
     async def _wanted(self) -> Mapping[PartitionId, NodeId]:

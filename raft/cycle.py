@@ -14,6 +14,7 @@ Invariants
   * at most one sync is in flight; what is written meanwhile waits for the next one, so syncs merge
     under load;
   * a message that claims durability leaves after a sync that began after it was made;
+  * what a callback raises ends that callback and nothing else;
   * after a failed sync nothing is acknowledged, applied or sent any more (a later sync of the same
     bytes proves nothing: "Can Applications Recover from fsync Failures?", Rebello and others, ATC
     2020).
@@ -21,6 +22,7 @@ Invariants
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from raft.api import LogDB, PeerTransport, RaftConfig, RaftCounters, Syncer, Timers
@@ -28,6 +30,8 @@ from raft.errors import SyncFailed
 from raft.journal import LogBuffer
 from raft.replica import Replica
 from raft.ticker import Ticker
+
+log = logging.getLogger(__name__)
 
 Callback = Callable[[], object]
 
@@ -144,8 +148,10 @@ class Cycle:
         for callback in callbacks:
             try:
                 callback()
-            except Exception as error:  # noqa: BLE001 - fail-stop: a half-done step must not be acknowledged later
-                self._fail(error)
+            except Exception as error:
+                # It is its owner's, who acknowledged nothing by it; the others are waited for, too.
+                self.counters.callback_errors += 1
+                log.exception("a callback behind a sync broke: %r", error)
 
     def _note_dirty(self, group_id: int) -> None:
         self._dirty.append(group_id)

@@ -11,6 +11,7 @@ nodes).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -35,8 +36,11 @@ from raft.pinned import Message
 from raft.records import Base, HardState
 from raft.replica import Replica
 from raft.rules.membership import membership
+from raft.shapes import trouble
 from raft.snapshot import Budget
 from raft.witness import WitnessMachine
+
+log = logging.getLogger(__name__)
 
 
 class RaftHost(Cycle):
@@ -70,6 +74,7 @@ class RaftHost(Cycle):
         self.node_id = node_id
         self._db, self._rng = log_db, rng
         self._unreachable: set[int] = set()
+        self._misshapen: set[tuple[int, str]] = set()  # peers and kinds that are in the log
         self.clock = timers.monotonic
         self.snapshot_budget = Budget(self.config)
         # Told of messages for groups that are not open here: perhaps they should be.
@@ -308,6 +313,13 @@ class RaftHost(Cycle):
             self._count_dropped()
             if self._closed is None and self.on_unknown is not None:
                 self.on_unknown(group_id)
+            return
+        wrong = trouble(message)
+        if wrong is not None:
+            self._count_dropped()
+            if (peer, message["type"]) not in self._misshapen:
+                self._misshapen.add((peer, message["type"]))
+                log.warning("a message of node %d is dropped: %s", peer, wrong)
             return
         self.guard(replica, replica.receive, peer, message)
         self.schedule(replica)

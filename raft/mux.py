@@ -22,6 +22,7 @@ import ipaddress
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 from raft import handshake
@@ -220,7 +221,15 @@ class Mux(ABC):
         self._flushing = False
         dirty, self._dirty = self._dirty, []
         for link in dirty:
-            link.flush()
+            self._door(link, link.flush)
+
+    def _door(self, link: Link, door: Callable[[], object]) -> None:
+        """One link's part of a pass over all of them: what it raises ends that link."""
+        try:
+            door()
+        except Exception:
+            log.exception("node %d: a connection with another node broke", self.identity.node)
+            link.end("it met an internal error", abort=True)
 
     # ------------------------------------------------------------------ called by links
 
@@ -318,7 +327,7 @@ class Mux(ABC):
     def _look(self) -> None:
         now_s = self.timers.monotonic()
         for link in [*self._dials, *self._strangers, *self._links.values()]:
-            link.look(now_s)
+            self._door(link, partial(link.look, now_s))
         patience_s = self.limits.handshake_ms / 1000
         for link in [link for link, at_s in self._leaving.items() if now_s - at_s > patience_s]:
             link.abort()  # its peer does not read our last words

@@ -153,3 +153,4 @@ class RaftCounters:
     messages_dropped: int = 0
     """Received messages that the armour refused: stale terms, strangers, unknown kinds."""
     fatal_errors: int = 0
+    callback_errors: int = 0

@@ -58,10 +58,12 @@ class Ticker:
 
     def _fire(self) -> None:
         self._timer = None
-        for group_id in self._take_due(self._timers.monotonic()):
-            self._due(group_id)
-        if self._heap and not self._closed:
-            self._arm()
+        try:
+            for group_id in self._take_due(self._timers.monotonic()):
+                self._due(group_id)
+        finally:
+            if self._heap and not self._closed:
+                self._arm()
 
     def _take_due(self, now_s: float) -> list[int]:
         due = []

@@ -213,7 +213,11 @@ class SafepointService:
             if reign == self._reign:
                 self._saved(version, safepoint, error)
 
-        self._persist(state.encode(self._key), told)
+        try:
+            self._persist(state.encode(self._key), told)
+        except Exception:
+            self._persisting = False  # or it would never be tried again
+            raise
 
     def _saved(self, version: int, safepoint: int, error: KvorumError | None) -> None:
         self._persisting = False

@@ -28,6 +28,7 @@ Persist = Callable[[int, Done], None]
 
 _TICK_S: Final = 0.5
 _RETRY_S: Final = 0.05
+STALE_S: Final = 1.0  # a bound is raised within milliseconds, and long before it is reached
 _BOUND = struct.Struct(">Q")
 
 
@@ -82,6 +83,7 @@ class TsoService:
         self._leading = False
         self._persisting = False
         self._hurrying = False
+        self._needed_s = 0.0  # since when a higher bound is needed, 0 = it is not
         self._timer: Handle | None = None
 
     @property
@@ -105,6 +107,7 @@ class TsoService:
         self._leading = leader
         self._reign += 1
         self._persisting = False
+        self._needed_s = 0.0
         self._stop_timer()
         if leader:
             self._oracle.start(self._read_bound())
@@ -130,6 +133,15 @@ class TsoService:
         self.requests += 1
         self.handed_out += n
         return first
+
+    def trouble(self) -> str | None:
+        """What keeps this node, which leads, from handing out timestamps, or soon will."""
+        if not self._leading or not self._needed_s:
+            return None
+        stale_s = self._timers.monotonic() - self._needed_s
+        if stale_s < STALE_S:
+            return None
+        return f"the oracle's durable bound could not be raised for {stale_s:.1f} s"
 
     def skip(self, above: int) -> None:
         """Hand out nothing at or below `above` from now on. It is durable once `take` gives a
@@ -165,11 +177,19 @@ class TsoService:
 
     def _raise(self) -> None:
         bound = self._oracle.bound_needed()
-        if bound is None or self._persisting:
+        if bound is None:
+            return
+        if not self._needed_s:
+            self._needed_s = self._timers.monotonic()
+        if self._persisting:
             return
         self._persisting = True
         reign = self._reign
-        self._persist(bound, lambda error: self._raised(reign, bound, error))
+        try:
+            self._persist(bound, lambda error: self._raised(reign, bound, error))
+        except Exception:
+            self._persisting = False  # or it would never be tried again
+            raise
 
     def _raised(self, reign: int, bound: int, error: KvorumError | None) -> None:
         if reign != self._reign:
@@ -177,6 +197,7 @@ class TsoService:
         self._persisting = False
         if error is None:
             self.raises += 1
+            self._needed_s = 0.0
             self._oracle.raised(bound)
             return
         self._stop_timer()

@@ -6,9 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kv.base.ids import NodeId, PartitionId
+from kv.base.limits import KEY_BYTES_MAX, NODES_MAX
+
+PARTITION_ID_MAX: Final = (1 << 63) - 1
+_BOUND_BYTES_MAX: Final = 4 + KEY_BYTES_MAX + 1  # table id, key, "the next key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +49,29 @@ class PartitionDescriptor:
             *(PartitionId(row[0]), row[1], row[2], row[3], tuple(row[4]), tuple(row[5])),
             *(tuple(rest) for rest in row[6:7]),
         )
+
+
+def is_descriptor(row: object) -> bool:
+    """Whether a value from a wire is `to_wire` of a descriptor: types, sizes, and what must hold
+    among its fields.
+    """
+    if type(row) is not list or not 6 <= len(row) <= 7:
+        return False
+    id, start, end, epoch, *nodes = row
+    if type(id) is not int or not 0 < id <= PARTITION_ID_MAX:
+        return False
+    if type(epoch) is not int or not 0 < epoch < 1 << 63:
+        return False
+    for bound in (start, end):
+        if type(bound) is not bytes or len(bound) > _BOUND_BYTES_MAX:
+            return False
+    if end and end <= start:
+        return False
+    for some in nodes:
+        if type(some) is not list or len(some) > NODES_MAX:
+            return False
+        if any(type(node) is not int or not 0 < node < 1 << 32 for node in some):
+            return False
+    members = nodes[0] + nodes[1]
+    witnesses = nodes[2] if len(nodes) > 2 else []
+    return len(set(members)) == len(members) and set(witnesses) <= set(nodes[0])

@@ -42,7 +42,6 @@ from kv.base.errors import (
     Moved,
     NotLeader,
     Refused,
-    TooLarge,
     Unavailable,
     UnknownOutcome,
 )
@@ -509,8 +508,6 @@ class KvClient:
                 number = error.errno or 0
                 why = os.strerror(number) if number > 0 else error.strerror
                 found.append(f"{_text(address)}: {why or error}")
-            except (InvalidArgument, TooLarge):  # of the first frame: these bytes are no frame
-                found.append(f"{_text(address)}: what listens there is not Kvorum's native port")
             except KvorumError as error:
                 found.append(f"{_text(address)}: {error.message}")
                 if isinstance(error, Refused):

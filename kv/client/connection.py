@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final, cast
 
-from kv.base.errors import KvorumError, Unavailable
+from kv.base.errors import InvalidArgument, KvorumError, TooLarge, Unavailable
 from kv.base.limits import PING_MS, SILENCE_MS_MAX
 from kv.base.methods import PING
 from kv.base.ports import Timers
@@ -33,6 +33,8 @@ _DOUBT_SHARE: Final = 0.5  # of that time without an answer to the PING, and the
 _LOOKS: Final = 3  # for the answer, until then
 _LOSE_SHARE: Final = SILENCE_MS_MAX / PING_MS - 1  # … and it is given up
 _PING_AFTER_MOST: Final = 3  # times as long for a peer that answers PINGs and works on
+
+NOT_OURS = "what listens there is not Kvorum's native port"
 
 
 class MuxConnection(Link, asyncio.Protocol):
@@ -74,6 +76,9 @@ class MuxConnection(Link, asyncio.Protocol):
                 else:
                     self._greet(message)
         except KvorumError as error:
+            if isinstance(error, InvalidArgument | TooLarge) and not self.ready.done():
+                # Its first bytes are no frame: somebody else listens there, perhaps not for long.
+                error = Unavailable(f"{NOT_OURS} ({error.message})", code="UNREACHABLE")
             self.lose(f"the server broke the protocol: {error.message}", cause=error)
 
     def connection_lost(self, error: Exception | None) -> None:

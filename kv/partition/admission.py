@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
+from kv.base.faults import Faults
 from kv.base.limits import MiB
 from kv.base.methods import (
     AWAIT_CHANGES,
@@ -42,7 +43,11 @@ Refuse = Callable[[Item, KvorumError], None]
 
 
 def admit(
-    descriptor: PartitionDescriptor, batch: list[Item], now_s: float, refuse: Refuse
+    descriptor: PartitionDescriptor,
+    batch: list[Item],
+    now_s: float,
+    refuse: Refuse,
+    faults: Faults,
 ) -> tuple[list[Item], list[Item], list[bytes]]:
     """(reads, writes, keys whose records they will look at), each in the order of arrival."""
     reads: list[Item] = []
@@ -58,9 +63,9 @@ def admit(
                 raise moved(descriptor, r[4])
             method = r[1]
             if method in _HOT:
-                key = r[5]
                 if not plain(r):
                     check_request(r)
+                key = r[5]
                 if not (start <= key and (not end or key < end)):
                     raise moved(descriptor, r[4])
                 keys.append(key)
@@ -70,6 +75,9 @@ def admit(
                 keys += needed
         except KvorumError as error:
             refuse(item, error)
+            continue
+        except Exception as error:  # noqa: BLE001 - the boundary: a request that breaks its check
+            refuse(item, faults.answer(error, f"the check of method {r[1]!r:.40}"))
             continue
         (reads if method in READS else writes).append(item)
     return reads, writes, keys

@@ -119,6 +119,10 @@ class Entry:
     def empty(self) -> bool:
         return not self.rows and not self.others and not self.safepoint
 
+    def forget(self) -> None:
+        """Everybody in it has been answered."""
+        self.replies, self.quiet, self.parked, self.prewrites = [], [], [], []
+
     @property
     def all_fresh(self) -> bool:
         """Whether all rows are first versions of their keys."""

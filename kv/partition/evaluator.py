@@ -58,6 +58,7 @@ class Evaluator:
         self.view, self._replies = view, replies
         self.top_ts = top_ts  # the highest commit timestamp ever evaluated
         self._seal, self._counters, self._scheduler = seal, counters, scheduler
+        self.left: list[Item] = []  # of an `evaluate` that broke: first what it broke at
 
     def evaluate(
         self, items: list[Item], ts: int, unavailable: KvorumError | None, now_ms: int
@@ -67,29 +68,34 @@ class Evaluator:
         """
         parked = self.waits.by_key  # empty: nobody waits for a key
         between = self._scheduler.between
-        for i, item in enumerate(items):
-            if not i & 7:
-                between()
-            if self.view.open.size >= ENTRY_TARGET_BYTES:
-                self._seal()
+        i = 0
+        try:
+            for i, item in enumerate(items):
+                if not i & 7:
+                    between()
                 if self.view.open.size >= ENTRY_TARGET_BYTES:
-                    return items[i:]
-            conn, r = item
-            if r[1] in NEEDS_TIMESTAMP:
-                if unavailable is not None:
-                    self._replies.refuse(item, unavailable)
-                    continue
-                mine, ts = ts, ts + 1
-                if parked:
-                    if self._among_waiters(item, mine, now_ms):
+                    self._seal()
+                    if self.view.open.size >= ENTRY_TARGET_BYTES:
+                        return items[i:]
+                conn, r = item
+                if r[1] in NEEDS_TIMESTAMP:
+                    if unavailable is not None:
+                        self._replies.refuse(item, unavailable)
                         continue
+                    mine, ts = ts, ts + 1
+                    if parked:
+                        if self._among_waiters(item, mine, now_ms):
+                            continue
+                        return items[i:]
+                    if r[1] == PUT and not r[8] and self._put_plain(conn, r, mine, now_ms):
+                        continue
+                else:
+                    mine = 0
+                if not self._command(item, mine, now_ms):
                     return items[i:]
-                if r[1] == PUT and not r[8] and self._put_plain(conn, r, mine, now_ms):
-                    continue
-            else:
-                mine = 0
-            if not self._command(item, mine, now_ms):
-                return items[i:]
+        except Exception:
+            self.left = items[i:]
+            raise
         return []
 
     def _put_plain(self, conn: Connection, r: list[Any], ts: int, now_ms: int) -> bool:
@@ -101,6 +107,9 @@ class Evaluator:
             row = put_plain(self.view, key, value, cond, ts, now_ms)
         except KvorumError as error:
             self._refuse_seen((conn, r), error)
+            return True
+        except Exception as error:  # noqa: BLE001 - the boundary: nothing was added
+            self.after_seen(conn, self._broken(r, error))
             return True
         if row is None:
             return False
@@ -146,6 +155,9 @@ class Evaluator:
         except KvorumError as error:
             self._refuse_seen(item, error)
             return True
+        except Exception as error:  # noqa: BLE001 - the boundary: what it added goes with `m`
+            self.after_seen(conn, self._broken(r, error))
+            return True
         row = [r[0], 0, *result]
         if m.empty:
             again = r[1] in _PREWRITES and row[3:4] != _EXACT
@@ -176,6 +188,11 @@ class Evaluator:
         if r[1] in _PREWRITES and row[3:4] != _EXACT:
             entry.prewrites.append(row)
         entry.replies.append((conn, row))
+
+    def _broken(self, r: list[Any], error: Exception) -> list[Any]:
+        """The reply to a command that met a bug before anything of it was in the open entry."""
+        faults = self._scheduler.faults
+        return [r[0], 1, *to_wire(faults.answer(error, f"method {r[1]!r:.40}"))]
 
     def _refuse_seen(self, item: Item, error: KvorumError) -> None:
         """Answer a command that was refused; a write that met another transaction waits first."""

@@ -66,6 +66,10 @@ class Flight:
         except KvorumError as error:
             self._lose(error)
             return
+        except Exception:  # whether it is in the log is not known, and nobody will say
+            self._lose(unknown_outcome(view.descriptor))
+            entry.forget()
+            raise
         self._counters.entries += 1
         self._replica.prepare(entry)
 
@@ -83,15 +87,19 @@ class Flight:
 
     def applied(self, entry: Entry) -> None:
         """Our entry is part of the applied state: advance the read point, seal the next."""
-        self.read_point.complete(entry.number)
+        self.land(entry)
         for row in entry.prewrites:
             # Reads served while the intents were in flight ignored them, so the bound is settled
             # now.
             row[2] = max(row[2], self._reader.high + 1)
         if self._recent.active:
             self._recent.applied(entry)
-        self.view.land(entry)
         self.seal()
+
+    def land(self, entry: Entry) -> None:
+        """The entry is no more in flight."""
+        self.view.land(entry)
+        self.read_point.complete(entry.number)
 
     def dropped(self, entries: list[Entry], *, unknown: bool) -> None:
         """Proposed entries that get no `applied`: perhaps executed later, if `unknown`."""
@@ -111,7 +119,7 @@ class Flight:
         entry = self.view.flying
         if entry is not None:
             self.fail(entry, unknown_outcome(self.view.descriptor), self._replies.not_leader())
-            entry.replies, entry.quiet, entry.parked, entry.prewrites = [], [], [], []
+            entry.forget()
 
     def _lose(self, error: KvorumError) -> None:
         """The entry in flight is lost, and with it the one that was evaluated on top of it."""

@@ -139,6 +139,7 @@ class PartitionMachine:
         replies.waits = self._evaluator.waits = self.waits
         self._queue: list[Item] = []
         self._scheduled = False
+        self._drains = 0
         self._confirming = self._confirmed = False  # whether we lead, while there is no lease
         self._newborn = False  # its first leader is being elected: this replica, most likely
         self._held: list[Item] = []  # writes that do not fit the open entry while another one flies
@@ -149,6 +150,8 @@ class PartitionMachine:
         self._later: list[Item] = []  # writes that came since; they need younger ones
         self._aside = 0  # how many wait somewhere else than in the queue
         self._shaping: Shaping | None = None  # what changes this partition now
+        self._left: list[Item] = []  # of a drain that broke: nobody has taken them
+        self._mending = False  # it broke: nothing is evaluated until nothing is in flight
         # Which partition of this node has the keys of a request; the manager knows.
         self.covering: Callable[[list[Any]], PartitionDescriptor | None] = lambda _request: None
 
@@ -158,6 +161,11 @@ class PartitionMachine:
     def waiting(self) -> int:
         """Requests that were not evaluated yet."""
         return len(self._queue) + self._aside
+
+    @property
+    def undrained(self) -> int:
+        """The number of the drain that is due in this pass of the loop, 0 if none is."""
+        return self._drains + 1 if self._scheduled else 0
 
     @property
     def quiet(self) -> bool:
@@ -218,7 +226,7 @@ class PartitionMachine:
 
     def _internal(self, method: object, then: internal.Then, *args: Any) -> None:
         d = self.descriptor
-        self.submit(Callback(then), [0, method, inf, d.id, d.epoch, *args])
+        self.submit(Callback(then, self._scheduler.faults), [0, method, inf, d.id, d.epoch, *args])
 
     @property
     def read_point(self) -> ReadPoint:
@@ -239,6 +247,7 @@ class PartitionMachine:
     def drain(self) -> None:
         """Evaluate what is queued, then seal. Called by the scheduler, once per pass."""
         self._scheduled = False
+        self._drains += 1
         self.counters.drains += 1
         serving = self._replica.serving()
         if not serving and self._waits_for_lease():
@@ -259,30 +268,40 @@ class PartitionMachine:
         self._confirmed = False
         clock = self._scheduler.clock
         now_ms, now_s = clock.now_ms(), clock.monotonic()
-        reads, writes, keys = admit(self.descriptor, batch, now_s, self._replies.refuse)
-        traffic = self.traffic
-        traffic.reads += len(reads)
-        traffic.writes += len(writes)
-        traffic.until -= len(keys)
-        if traffic.until < 0:
-            traffic.sample(keys)
-        between = self._scheduler.between
-        between()
-        if len(keys) >= READ_AHEAD_FROM:
-            self.view.ahead = read_ahead(self._state.multi_cur, sorted(set(keys)))
-        if self._reader.behind_due:
-            reads = self._reader.catch_up(now_s) + reads
-        if reads:
-            self._serve(reads, now_ms)
-        if self._held:
-            writes = self._after_held(writes, now_s)
-        if writes:
-            self._write_all(writes, now_ms)
-        self._take_turns(now_ms, now_s)
-        self.view.ahead = {}
-        between()
-        self._flight.seal()
-        self._count_aside()
+        left: tuple[list[Item], ...] = ()
+        try:
+            reads, writes, keys = admit(
+                self.descriptor, batch, now_s, self._replies.refuse, self._scheduler.faults
+            )
+            left = reads, writes
+            traffic = self.traffic
+            traffic.reads += len(reads)
+            traffic.writes += len(writes)
+            traffic.until -= len(keys)
+            if traffic.until < 0:
+                traffic.sample(keys)
+            between = self._scheduler.between
+            between()
+            if len(keys) >= READ_AHEAD_FROM:
+                self.view.ahead = read_ahead(self._state.multi_cur, sorted(set(keys)))
+            if self._reader.behind_due:
+                reads = self._reader.catch_up(now_s) + reads
+            left = (writes,)
+            if reads:
+                self._serve(reads, now_ms)
+            if self._held:
+                writes = self._after_held(writes, now_s)
+            left = ()
+            if writes:
+                self._write_all(writes, now_ms)
+            self._take_turns(now_ms, now_s)
+            self.view.ahead = {}
+            between()
+            self._flight.seal()
+            self._count_aside()
+        except Exception:
+            self._left = [item for items in left for item in items]
+            raise
 
     def _take_turns(self, now_ms: int, now_s: float) -> None:
         """What the writes of this drain leave to be done. Whose turn came for a key goes into the
@@ -318,9 +337,12 @@ class PartitionMachine:
     def _stands_still(self) -> bool:
         """Whether nobody is served now: all stay where they are until that is over."""
         shaping = self._shaping
-        if shaping is not None and not shaping.flying and self.quiet:
+        if self._mending and self.view.flying is None:
+            self._mending = False
+            self.view.reset()
+        elif shaping is not None and not shaping.flying and self.quiet:
             self._propose_shape(shaping)
-        return self._shaping is not None or self._state.frozen is not None
+        return self._mending or self._shaping is not None or self._state.frozen is not None
 
     def _propose_shape(self, shaping: Shaping) -> None:
         try:
@@ -450,15 +472,24 @@ class PartitionMachine:
             self._evaluate(rest, 0, None, now_ms)
 
     def _told(self, asked: Asked, first: int, error: KvorumError | None) -> None:
-        """The oracle's answer: `asked.n` timestamps from `first` on, or an error."""
+        """The oracle's answer: `asked.n` timestamps from `first` on, or an error. It comes within
+        a drain, or out of the blue.
+        """
         if asked is not self._asked:
             return  # leadership was lost meanwhile: everybody has been told
+        if not asked.late:
+            self._asked = None
+            self._go_on(asked, first, error, self._scheduler.clock.now_ms())
+            return
+        try:
+            self._told_late(asked, first, error)
+        except Exception as broken:  # noqa: BLE001 - the boundary of a pass, as in Scheduler.run
+            self._scheduler.break_off(self, broken)
+
+    def _told_late(self, asked: Asked, first: int, error: KvorumError | None) -> None:
         self._asked = None
         clock = self._scheduler.clock
         now_ms = clock.now_ms()
-        if not asked.late:
-            self._go_on(asked, first, error, now_ms)
-            return
         if not self._replica.serving() or self._shaping is not None:  # the drain knows
             self._queue[:0] = asked.reads + asked.writes + self._take_waiting()
             if self._queue and not self._scheduled:
@@ -555,7 +586,7 @@ class PartitionMachine:
         if self._asked is not None:
             self._asked.outdated = True
         self._room = True
-        if self._held:
+        if self._held or self._mending:
             self._wanted()
 
     def _hold(self, rest: list[Item]) -> None:
@@ -577,7 +608,12 @@ class PartitionMachine:
         answer.
         """
         self._scheduler.between()
-        self._flight.applied(entry)
+        try:
+            self._flight.applied(entry)
+        except Exception as error:  # noqa: BLE001 - the boundary: it is applied, whatever comes of it
+            if self.view.flying is entry:
+                self._flight.land(entry)
+            self._scheduler.break_off(self, error)
         self._scheduler.between()
         if entry.parked:
             self._queue[:0] = entry.parked
@@ -602,7 +638,27 @@ class PartitionMachine:
             self._flight.read_point = ReadPoint(self._state.top_ts)
             self._evaluator.top_ts = max(self._evaluator.top_ts, self._state.top_ts)
             return
-        error = self._replies.not_leader()
+        self._dismiss(self._replies.not_leader())
+
+    def broke(self, error: KvorumError) -> None:
+        """See Drained. What broke it is answered with `error`; all others, of whom nothing is in
+        the log, are told to ask again. It goes on with what is applied, once nothing is in flight.
+        """
+        met, self._evaluator.left = self._evaluator.left, []
+        left, self._left = self._left + met[1:], []
+        answered = self.view.open.replies[-1:]  # it broke behind the verb: it is one of the entry's
+        if met and (met[0][0], met[0][1][0]) not in [(conn, row[0]) for conn, row in answered]:
+            self._replies.refuse(met[0], error)
+        self._replies.refuse_all(left, self._replies.not_leader())
+        queue, self._queue = self._queue, []
+        self._dismiss(self._replies.not_leader())
+        self._queue = queue
+        self.view.ahead = {}
+        self._mending = True
+        self._wanted()
+
+    def _dismiss(self, error: KvorumError) -> None:
+        """Answer everybody who waits, and forget the open entry. The one in flight stays."""
         waiting = self._held + self._reader.behind + self._queue + self._take_waiting()
         waiting += self.waits.clear()
         self._held, self._reader.behind, self._queue = [], [], []

@@ -89,6 +89,9 @@ class Reader:
                     size += self._read(item, newest_ms)
             except KvorumError as error:
                 self._replies.refuse(item, error)
+            except Exception as error:  # noqa: BLE001 - the boundary: the next reads are others'
+                faults = self._scheduler.faults
+                self._replies.refuse(item, faults.answer(error, f"method {r[1]!r:.40}"))
             rows += rows_of(r)
             if rows >= DRAIN_ROWS_MAX or size >= room:
                 break

@@ -38,7 +38,11 @@ class Replies:
         self._scheduler, self._counters = scheduler, counters
 
     def answer(self, conn: Connection, row: list[Any]) -> None:
-        conn.reply(row)
+        try:
+            conn.reply(row)
+        except Exception as error:  # noqa: BLE001 - the boundary: the pass is not this connection's
+            self._scheduler.faults.note(error, "a reply")
+            return
         self._scheduler.dirty[conn] = None
         self._scheduler.wake()
 

@@ -3,13 +3,19 @@
 `call_soon` runs after every socket of this pass was read, so requests batch by themselves; no task,
 no future, no timer per request. Replies of applied entries go through `after_apply`: the host first
 starts the next sync, then replies are written while the disk works.
+
+What breaks in a pass ends there: a partition that breaks takes itself back to what is applied
+(`Drained.broke`), a connection or a callback loses its own reply, and the pass goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Protocol
 
+from kv.base.errors import KvorumError
+from kv.base.faults import Faults
 from kv.base.limits import DRAIN_REPLY_BYTES
 from kv.base.ports import Clock
 from kv.partition.entry import Entry
@@ -18,6 +24,10 @@ from kv.partition.ports import Connection
 
 class Drained(Protocol):
     def drain(self) -> None: ...
+
+    def broke(self, error: KvorumError) -> None:
+        """`drain` raised what nobody expected: forget what is not applied, and answer for it."""
+        ...
 
 
 class Scheduler:
@@ -28,11 +38,13 @@ class Scheduler:
         call_soon: Callable[[Callable[[], None]], object],
         clock: Clock,
         defer: Callable[[Callable[[], None]], object] | None = None,
+        faults: Faults | None = None,
     ) -> None:
         """`defer` runs a callback after the next sync was started (raft.RaftHost.defer); without
         it, call_soon does.
         """
         self.clock = clock
+        self.faults = Faults() if faults is None else faults
         self.dirty: dict[Connection, None] = {}  # connections with replies to flush
         self.reply_room = DRAIN_REPLY_BYTES  # what reads may still answer in this pass
         self._call_soon = call_soon
@@ -65,10 +77,21 @@ class Scheduler:
         self.reply_room = DRAIN_REPLY_BYTES
         touched, self._touched = self._touched, []
         for machine in touched:
-            machine.drain()
+            try:
+                machine.drain()
+            except Exception as error:  # noqa: BLE001 - the boundary: the others have their pass
+                self.break_off(machine, error)
             self.between()
         self._running = False
         self._flush()
+
+    def break_off(self, machine: Drained, error: Exception) -> None:
+        """A partition met what nobody expected outside of any one request."""
+        answer = self.faults.answer(error, "a pass over a partition", unknown=True)
+        try:
+            machine.broke(answer)
+        except Exception as worse:  # noqa: BLE001 - the boundary, as above
+            self.faults.note(worse, "the recovery of a partition")
 
     def after_apply(self, entry: Entry) -> None:
         """Send the replies of an applied entry once the next sync was started."""
@@ -80,11 +103,12 @@ class Scheduler:
         applied, self._applied = self._applied, []
         dirty = self.dirty
         for entry in applied:
-            for conn, row in entry.replies:
-                conn.reply(row)
-                dirty[conn] = None
-            for conn, row in entry.quiet:
-                conn.reply(row)
+            for conn, row in chain(entry.replies, entry.quiet):
+                try:
+                    conn.reply(row)
+                except Exception as error:  # noqa: BLE001 - the boundary: the others have their replies
+                    self.faults.note(error, "a reply")
+                    continue
                 dirty[conn] = None
         self._flush()
 
@@ -92,7 +116,10 @@ class Scheduler:
         dirty, self.dirty = self.dirty, {}
         between = self.between
         for conn in dirty:
-            conn.flush()
+            try:
+                conn.flush()
+            except Exception as error:  # noqa: BLE001 - the boundary, as above
+                self.faults.note(error, "a reply")
             between()
 
 
@@ -103,13 +130,16 @@ def _nothing() -> None:
 class Callback:
     """A connection that hands the outcome of an internal command to a function."""
 
-    __slots__ = ("_done",)
+    __slots__ = ("_done", "_faults")
 
-    def __init__(self, done: Callable[[list[Any]], None]) -> None:
-        self._done = done
+    def __init__(self, done: Callable[[list[Any]], None], faults: Faults) -> None:
+        self._done, self._faults = done, faults
 
     def reply(self, row: list[Any]) -> None:
-        self._done(row)
+        try:
+            self._done(row)
+        except Exception as error:  # noqa: BLE001 - the boundary: whoever answers is in the middle of a pass
+            self._faults.note(error, "a callback")
 
     def flush(self) -> None:
         """Nothing is queued."""

@@ -60,9 +60,10 @@ from kv.replica.state import PartitionState
 from kv.replica.syncs import Syncs
 from kv.storage.engine import Engine
 from raft.api import Syncer
-from raft.errors import LogCorrupt, LogHole
+from raft.errors import BadConfig, LogCorrupt, LogHole
 from raft.host import RaftHost
 from raft.replica import Replica as Group
+from raft.rules.membership import membership
 
 OLDEST: Final = 1
 """Below every timestamp that was ever handed out."""
@@ -233,6 +234,10 @@ class ReplicaManager:
                 f"partition {descriptor.id} is still being removed from this node; try again soon"
             )
         self._check_overlap(descriptor)
+        try:
+            membership(0, descriptor.voters, descriptor.learners, descriptor.witnesses)
+        except BadConfig as error:
+            raise InvalidArgument(f"partition {descriptor.id}: {error}") from error
         key = meta_key(descriptor.id, DESCRIPTOR)
         fresh = self._engine.getter("meta")(key) is None
         if fresh:
@@ -313,16 +318,16 @@ class ReplicaManager:
             feed_budget=self._feed_budget,
         )
         replica.machine.covering = self._covering_request
-        self.waits.add(descriptor.id, replica.machine.waits)
-        self._replicas[descriptor.id] = replica
-        at = bisect_right(self._starts, descriptor.start)
-        self._starts.insert(at, descriptor.start)
-        self._by_start.insert(at, replica)
         born = (replica.state.index, replica.state.term) == BORN
         self._host.create_group(
             *(descriptor.id, descriptor.voters, descriptor.learners, descriptor.witnesses),
             after=BORN if born else (0, 0),
         )
+        self.waits.add(descriptor.id, replica.machine.waits)
+        self._replicas[descriptor.id] = replica
+        at = bisect_right(self._starts, descriptor.start)
+        self._starts.insert(at, descriptor.start)
+        self._by_start.insert(at, replica)
         try:
             replica.group = group = self._open_group(replica, fresh=fresh)
         except (LogCorrupt, LogHole) as error:

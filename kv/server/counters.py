@@ -23,7 +23,6 @@ class Counters:
         "errors",
         "frames_in",
         "handlers",
-        "internal_errors",
         "pauses",
         "protocol_errors",
         "requests",
@@ -33,7 +32,6 @@ class Counters:
     def __init__(self) -> None:
         self.requests = [0] * METHODS_MAX  # by method number
         self.errors: dict[str, int] = {}  # by code, of those that the dispatcher itself answered
-        self.internal_errors = 0
         self.handlers = 0
         self.connections = 0
         self.connections_total = 0

@@ -10,8 +10,9 @@ Invariants
   * what reaches a handler has the right types and sizes (validate.py); a machine checks its own;
   * a partition request reaches a machine only if its caller knew the partition's epoch; its field
     2, the caller's budget in ms, is then its deadline in seconds of `timers.monotonic()`;
-  * a handler that breaks is answered INTERNAL with an id that the log has, too; no traceback leaves
-    the node. If the method may have done something, the answer is UNKNOWN_OUTCOME with that id;
+  * what breaks is answered INTERNAL with an id that the log has, too (kv/base/faults.py), and the
+    rows behind it are taken. If the method may have done something, the answer is UNKNOWN_OUTCOME
+    with that id;
   * the frame's owner gives the rows away: they may be kept and changed;
   * a NOT_LEADER says who leads and where, as far as this node knows.
 
@@ -21,7 +22,6 @@ This is the boundary of the application for handlers, so it is where unexpected 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -36,6 +36,7 @@ from kv.base.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from kv.base.faults import Faults
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
 from kv.base.members import Alone, Members, leader_details, others_details
@@ -54,8 +55,6 @@ from kv.base.rpc import OK, error_row
 from kv.server.counters import METHODS_MAX, Counters
 from kv.server.express import Express
 from kv.server.validate import ARGS_AT, FIELDS, Check, Row, check_arguments, routing_key
-
-log = logging.getLogger(__name__)
 
 # Code of Unavailable: this node will not answer any more; ask another one or wait for it.
 STOPPING: Final = "STOPPING"
@@ -143,8 +142,10 @@ class Dispatcher:
         rng: Rng,
         counters: Counters | None = None,
         members: Members | None = None,
+        faults: Faults | None = None,
     ) -> None:
         """`members`: where the other nodes are; without them this one is alone."""
+        self.faults = faults or Faults(node_id, rng.token)
         self.counters = counters or Counters()
         self._members = members or Alone()
         self.express = Express(timers.monotonic)
@@ -160,9 +161,8 @@ class Dispatcher:
         self._by_id = partitions.by_id
         self._timers = timers
         self._monotonic = timers.monotonic
-        self._rng = rng
-        self._handlers: dict[int, tuple[Handler, Check | None]] = {}
-        self._stats: list[Callable[[], Mapping[str, int]]] = [self.counters.as_map]
+        self._handlers: dict[int, tuple[Handler, Check]] = {}
+        self._stats: list[Callable[[], Mapping[str, int]]] = [self.figures]
         self._tasks: dict[asyncio.Task[None], tuple[Context, Awaitable[Result]]] = {}
         self._closing = False
         self.register(PING, lambda _context, _args: [self._node_id])
@@ -171,10 +171,12 @@ class Dispatcher:
         self.register(FIND_TXN, self._find_txn)
 
     def register(self, method: int, handler: Handler, check: Check | None = None) -> None:
-        """Serve a node method. `check` validates a row; methods in `validate.FIELDS` need none."""
+        """Serve a node method. `check` validates a row; those of `validate.FIELDS` have
+        one."""
         assert NODE_METHODS <= method < METHODS_MAX, f"method {method} belongs to partitions"
         assert method not in self._handlers, f"method {method} is registered twice"
-        if check is None and method in FIELDS:
+        if check is None:
+            assert method in FIELDS, f"method {method} comes without a check of its arguments"
             check = check_arguments
         self._handlers[method] = (handler, check)
 
@@ -185,6 +187,10 @@ class Dispatcher:
     def add_stats(self, source: Callable[[], Mapping[str, int]]) -> None:
         """Let STATS answer the counters of `source`, too."""
         self._stats.append(source)
+
+    def figures(self) -> Mapping[str, int]:
+        """The counters of the native protocol, and what broke inside this node."""
+        return {**self.counters.as_map(), "internal_errors": self.faults.count}
 
     def submit(self, conn: Connection, requests: Iterable[Row]) -> None:
         """Take the rows of one frame (`kv.base.rpc.requests_of` checked their shape)."""
@@ -217,6 +223,9 @@ class Dispatcher:
             except KvorumError as error:
                 self._refuse(conn, row[0], error)
                 replied = True
+            except Exception as error:  # noqa: BLE001 - the boundary: the rows behind it are others'
+                self._refuse(conn, row[0], self._internal(method, error))
+                replied = True
         if replied:
             conn.flush()
 
@@ -242,15 +251,9 @@ class Dispatcher:
         if found is None:
             raise InvalidArgument(f"this node has no method {row[1]}", code="UNKNOWN_METHOD")
         handler, check = found
-        if check is not None:
-            check(row)
+        check(row)
         context = Context(conn, row[0], row[1], self._deadline(row[2]))
-        try:
-            result = handler(context, row[ARGS_AT:])
-        except KvorumError:
-            raise
-        except Exception as error:  # the boundary: a broken handler must not close the connection
-            raise self._internal(context, error) from error
+        result = handler(context, row[ARGS_AT:])
         if isinstance(result, list):
             conn.reply([row[0], OK, *result])
             return True
@@ -294,7 +297,7 @@ class Dispatcher:
             self._refuse(conn, rid, error)
         except Exception as error:  # noqa: BLE001 - the boundary: see the module
             late = isinstance(error, TimeoutError) and limit.expired()
-            self._refuse(conn, rid, _late(method) if late else self._internal(context, error))
+            self._refuse(conn, rid, _late(method) if late else self._internal(method, error))
         conn.flush()
 
     async def close(self) -> None:
@@ -317,15 +320,8 @@ class Dispatcher:
             error.details |= leader_details(leader, self._members) | others_details(self._members)
         conn.reply(error_row(rid, error))
 
-    def _internal(self, context: Context, error: Exception) -> KvorumError:
-        error_id = self._rng.token(6).hex()
-        self.counters.internal_errors += 1
-        log.error("internal error %s in method %d", error_id, context.method, exc_info=error)
-        what = f"internal error {error_id} at node {self._node_id}: the node's log has the rest"
-        details = {"id": error_id}
-        if context.method in REPEATABLE:
-            return KvorumError(what, details=details)
-        return UnknownOutcome(f"it may or may not have been done: {what}", details=details)
+    def _internal(self, method: int, error: Exception) -> KvorumError:
+        return self.faults.answer(error, f"method {method}", unknown=method not in REPEATABLE)
 
     def _lookup(self, _context: Context, args: list[Any]) -> Result:
         found = self._partitions.covering(args[0])

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol, cast
 
 from kv.base.errors import Busy, InvalidArgument, KvorumError, Unavailable
+from kv.base.faults import Faults
 from kv.base.limits import (
     CONNECTIONS_MAX,
     FRAME_BYTES_MAX,
@@ -66,6 +67,9 @@ class Submitter(Protocol):
 
     @property
     def express(self) -> Express: ...
+
+    @property
+    def faults(self) -> Faults: ...
 
     def submit(self, conn: ServerConnection, requests: list[list[Any]]) -> None: ...
 
@@ -188,6 +192,9 @@ class ServerConnection(asyncio.Protocol):
             self._server.counters.protocol_errors += 1
             self.end(error)
             return
+        except Exception as error:  # noqa: BLE001 - the boundary: it ends this connection alone
+            self.end(self._server.faults.answer(error, "a native connection", unknown=True))
+            return
         if self._paused and self._open and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
@@ -233,6 +240,9 @@ class ServerConnection(asyncio.Protocol):
             self._server.counters.protocol_errors += 1
             self.end(error)
             return
+        except Exception as error:  # noqa: BLE001 - the boundary: the work that it was heard in goes on
+            self.end(self._server.faults.answer(error, "a native connection", unknown=True))
+            return
         self._server.timers.call_soon(self._deliver)
 
     def _greet(self, message: list[Any]) -> None:
@@ -274,7 +284,11 @@ class ServerConnection(asyncio.Protocol):
             return
         self._out = []
         server = self._server
-        frames = server.encoder.rows(out, _instead)
+        try:
+            frames = server.encoder.rows(out, _instead)
+        except Exception as error:  # noqa: BLE001 - the boundary: it ends this connection alone
+            self.end(server.faults.answer(error, "a native connection", unknown=True))
+            return
         counters = server.counters
         counters.writes += 1
         written = len(frames)
@@ -369,6 +383,7 @@ class SocketServer:
         self.hello = Hello(cluster=cluster, node=node)
         self.counters = dispatcher.counters
         self.encoder = FrameEncoder()
+        self.faults = dispatcher.faults
         self.timers = timers
         self.submit = dispatcher.submit
         self.express = dispatcher.express
@@ -472,9 +487,11 @@ class SocketServer:
             self._sweeper = self.timers.call_later(_SWEEP_S, self._on_sweep)
 
     def _on_sweep(self) -> None:
-        self._sweep()
-        again = bool(self._watched)
-        self._sweeper = self.timers.call_later(_SWEEP_S, self._on_sweep) if again else None
+        try:
+            self._sweep()
+        finally:
+            again = bool(self._watched)
+            self._sweeper = self.timers.call_later(_SWEEP_S, self._on_sweep) if again else None
 
     def _sweep(self) -> None:
         now = self.timers.monotonic()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from kv.base.faults import Faults
 from kv.server.counters import Counters
 from kv.server.dispatcher import Connection, Dispatcher
 from kv.server.express import Express
@@ -53,6 +54,10 @@ class Tap:
     @property
     def express(self) -> Express:
         return self._dispatcher.express
+
+    @property
+    def faults(self) -> Faults:
+        return self._dispatcher.faults
 
     def submit(self, conn: Tappable, requests: list[list[Any]]) -> None:
         tapped = conn.tap

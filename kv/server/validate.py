@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kv.base import limits, methods
+from kv.base.descriptors import PARTITION_ID_MAX, is_descriptor
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.timestamps import MAX
 
@@ -23,6 +24,7 @@ Field = Callable[[str, Any], None]  # (what is checked, for the text; the value)
 
 ARGS_AT: Final = 3
 _BOUND_BYTES_MAX: Final = 4 + limits.KEY_BYTES_MAX + 1  # table id, key, "the next key"
+_SAID_BYTES_MAX: Final = limits.FRAME_BYTES_MAX
 
 
 def _kind(value: object) -> str:
@@ -106,6 +108,23 @@ def _error(what: str, value: Any) -> None:
         raise InvalidArgument(f"{what} must be a class, a code, a message and details")
 
 
+def _descriptor(what: str, value: Any) -> None:
+    """kv.base.descriptors.PartitionDescriptor.to_wire."""
+    if not is_descriptor(value):
+        raise InvalidArgument(f"{what} must be a partition's descriptor, got {_kind(value)}")
+
+
+def _members(what: str, value: Any) -> None:
+    if type(value) is not list or len(value) > limits.NODES_MAX:
+        raise InvalidArgument(f"{what} must be a list of at most {limits.NODES_MAX} node ids")
+    for one in value:
+        _node(what, one)
+
+
+def _owners(what: str, value: Any) -> None:
+    """Whoever serves the method looks at it: it knows what an attempt or a manifest is."""
+
+
 timestamp: Final = integer(0, MAX)
 _u64: Final = integer(0, MAX)
 _name: Final = text(limits.NAME_CHARS_MAX)
@@ -113,8 +132,23 @@ _args: Final = octets(limits.PROCEDURE_ARGS_BYTES_MAX)
 _nonce: Final = text(limits.NONCE_CHARS_MAX)
 _reason: Final = text(limits.REASON_CHARS_MAX)
 _owner: Final = text(limits.OWNER_CHARS_MAX)
+_node: Final = integer(1, (1 << 32) - 1)
+_partition: Final = integer(1, PARTITION_ID_MAX)
+_i64: Final = integer(-(1 << 63), (1 << 63) - 1)
+_wait_ms: Final = integer(0, limits.WAIT_MS_MAX)
+_index: Final = integer(0, (1 << 63) - 1)
+_epoch: Final = integer(0, (1 << 63) - 1)
+_of_partition: Final = (("partition", _partition), ("epoch", _epoch))
+_submission: Final = (
+    *(("name", _name), ("args", _args), ("owner", _nonce), ("nonce", optional(_nonce))),
+)
 
 # ----------------------------------------------------------------------------------------- methods
+
+
+def _counted(*names: str) -> tuple[tuple[str, Field], ...]:
+    return tuple((name, _owners) for name in names)
+
 
 # Method number → (its name, its arguments in order). Methods that are not here bring their own
 # check (`Dispatcher.register`): their owners know what an attempt or a manifest looks like.
@@ -129,11 +163,9 @@ FIELDS: Final[dict[int, tuple[str, tuple[tuple[str, Field], ...]]]] = {
     methods.STANDING: ("STANDING", ()),
     methods.HOLDS_TXN: ("HOLDS_TXN", (("txn", timestamp),)),
     methods.END_TXN: ("END_TXN", (("txn", timestamp),)),
-    methods.PROC_SUBMIT: (
-        "PROC_SUBMIT",
-        (("name", _name), ("args", _args), ("owner", _nonce), ("nonce", optional(_nonce))),
-    ),
-    methods.PROC_GET: ("PROC_GET", (("id", _u64), ("wait_ms", integer(0, limits.WAIT_MS_MAX)))),
+    methods.PROC_SUBMIT: ("PROC_SUBMIT", _submission),
+    methods.PROC_SUBMIT_MORE: ("PROC_SUBMIT_MORE", (*_submission, ("options", mapping))),
+    methods.PROC_GET: ("PROC_GET", (("id", _u64), ("wait_ms", _wait_ms))),
     methods.PROC_LIST: ("PROC_LIST", (("filter", mapping),)),
     methods.PROC_ACK: ("PROC_ACK", (("id", _u64),)),
     methods.PROC_ABORT: (
@@ -158,18 +190,69 @@ FIELDS: Final[dict[int, tuple[str, tuple[tuple[str, Field], ...]]]] = {
         "ANCHORED",
         (("start", octets(_BOUND_BYTES_MAX)), ("end", octets(_BOUND_BYTES_MAX))),
     ),
+    methods.BEAT_NOW: ("BEAT_NOW", (("node", _node),)),
+    methods.REPORTS: ("REPORTS", ()),
+    methods.LOCK_BEAT: ("LOCK_BEAT", (("id", _u64), ("wait_ms", _wait_ms))),
+    methods.LOCK_END: ("LOCK_END", (("id", _u64),)),
+    methods.WORK_ENTER: (
+        "WORK_ENTER",
+        (("worker", _name), ("registration", octets(limits.WORKER_DECLARATIONS_BYTES_MAX))),
+    ),
+    methods.WORK_POLL: (
+        "WORK_POLL",
+        (
+            *(("worker", _name), ("epoch", _i64), ("seq", _i64), ("seen", _i64)),
+            *(("again", boolean), ("wait_ms", _wait_ms), ("said", octets(_SAID_BYTES_MAX))),
+        ),
+    ),
+    methods.WORK_LEAVE: ("WORK_LEAVE", (("worker", _name), ("epoch", _i64))),
+    methods.WORK_LIST: ("WORK_LIST", ()),
+    methods.PROC_CONTROL: ("PROC_CONTROL", (("what", _name), ("args", octets(_SAID_BYTES_MAX)))),
+    methods.SPLIT_PARTITION: (
+        "SPLIT_PARTITION",
+        (
+            *(("partition", _partition), ("key", octets(_BOUND_BYTES_MAX))),
+            *(("new", _partition), ("epoch", _epoch)),
+        ),
+    ),
+    methods.FREEZE_PARTITION: ("FREEZE_PARTITION", _of_partition),
+    methods.THAW_PARTITION: ("THAW_PARTITION", _of_partition),
+    methods.CAUGHT_UP: ("CAUGHT_UP", (("partition", _partition), ("index", _index))),
+    methods.MERGE_PARTITION: (
+        "MERGE_PARTITION",
+        (
+            *(*_of_partition, ("right", _descriptor)),
+            *(("index", _index), ("term", _index), ("nodes", _members)),
+        ),
+    ),
+    methods.SETTLE_PARTITION: ("SETTLE_PARTITION", _of_partition),
+    methods.SINK_BEGIN: ("SINK_BEGIN", _counted("attempt", "table", "lease_ms")),
+    methods.SINK_STAGE: (
+        "SINK_STAGE",
+        _counted("attempt", "table", "part", "task", "seq", "chunk"),
+    ),
+    methods.SINK_SEAL: (
+        "SINK_SEAL",
+        _counted(
+            *("attempt", "table", "part", "task", "chunks", "rows", "crc", "last_chunk"),
+            *("txns", "placed"),
+        ),
+    ),
+    methods.SINK_COMMIT: ("SINK_COMMIT", _counted("request")),
+    methods.SINK_ABORT: ("SINK_ABORT", _counted("attempt")),
+    methods.SINK_PLACE: ("SINK_PLACE", _counted("attempt", "table", "part", "task", "start_ts")),
 }
+_FEWEST: Final = {methods.SINK_SEAL: 8}  # where the last ones may be missing
 
 
 def check_arguments(row: Row) -> None:
     """Check a row field by field against FIELDS. The method must be there."""
     name, fields = FIELDS[row[1]]
-    if len(row) != ARGS_AT + len(fields):
+    count = len(row) - ARGS_AT
+    if count != len(fields) and not _FEWEST.get(row[1], len(fields)) <= count < len(fields):
         wanted = ", ".join(field for field, _ in fields) or "none"
-        raise InvalidArgument(
-            f"{name} takes {len(fields)} arguments ({wanted}), got {len(row) - ARGS_AT}"
-        )
-    for (what, field), value in zip(fields, row[ARGS_AT:], strict=True):
+        raise InvalidArgument(f"{name} takes {len(fields)} arguments ({wanted}), got {count}")
+    for (what, field), value in zip(fields, row[ARGS_AT:], strict=False):
         field(f"{name}: {what}", value)
 
 

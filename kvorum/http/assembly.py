@@ -104,7 +104,7 @@ def http_server(node: Node, sock: socket.socket, spawn: Spawn) -> HttpApi:
 def add_figures(metrics: Metrics, node: Node) -> None:
     """Every layer's plain numbers. Bound methods only: a stopped node must not be held by them."""
     store = node.store
-    metrics.add("rpc", store.dispatcher.counters.as_map)
+    metrics.add("rpc", store.dispatcher.figures)
     metrics.add("raft", partial(asdict, store.host.counters))
     metrics.add_histogram(
         "raft_sync_seconds",

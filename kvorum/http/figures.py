@@ -40,7 +40,7 @@ METHOD_NAMES: Final = {str(getattr(methods, name)): name for name in _METHODS.sp
 FIGURES: Final = {
     "rpc_requests": Figure("Requests of the native protocol, embedded ones too.", label="method"),
     "rpc_errors": Figure("Refusals by the dispatcher, before any partition.", label="code"),
-    "rpc_internal_errors": Figure("Native requests that met a bug."),
+    "rpc_internal_errors": Figure("Requests, callbacks, passes that met a bug; see the log."),
     "rpc_handlers": Figure("Node methods being worked on.", gauge=True),
     "rpc_connections": Figure("Native connections that are open.", gauge=True),
     "rpc_connections_total": Figure("Native connections ever accepted."),
@@ -68,6 +68,7 @@ FIGURES: Final = {
     "raft_elections_won": Figure("Elections won."),
     "raft_messages_dropped": Figure("Raft messages refused: stale, unknown, or of strangers."),
     "raft_fatal_errors": Figure("Failures that stopped the node."),
+    "raft_callback_errors": Figure("Callbacks behind a sync that met a bug; the log has each."),
     "partition_reads": Figure("Reads evaluated by all partitions."),
     "partition_writes": Figure("Writes evaluated by all partitions."),
     "partition_entries": Figure("Log entries sealed; writes per entry is the group commit."),

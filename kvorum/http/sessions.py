@@ -192,10 +192,12 @@ class Sessions:
         """Abort what was silent for its ttl; the timer runs only while something is open."""
         now = self._timers.monotonic()
         dead = [t for t, e in self._open.items() if e.dies_at <= now and e.ending is None]
-        for txn in dead:
-            self._bury(txn)
-        again = bool(self._open)
-        self._sweep = self._timers.call_later(_SWEEP_S, self._expire) if again else None
+        try:
+            for txn in dead:
+                self._bury(txn)
+        finally:
+            again = bool(self._open)
+            self._sweep = self._timers.call_later(_SWEEP_S, self._expire) if again else None
 
     async def close(self) -> None:
         """Abort what is still open: the node is stopping."""

@@ -52,6 +52,8 @@ class Due:
     def _tick(self) -> None:
         self._handle = None
         now = self._clock.now_ms()
-        while self._heap and self._heap[0][0] <= now:
-            self._fire(heapq.heappop(self._heap)[1])
-        self._arm()
+        try:
+            while self._heap and self._heap[0][0] <= now:
+                self._fire(heapq.heappop(self._heap)[1])
+        finally:
+            self._arm()  # the others, whatever one of them met

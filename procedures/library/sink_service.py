@@ -97,25 +97,23 @@ class SinkService:
     def handlers(self) -> Mapping[int, Handler]:
         """By method number, for the node's dispatcher."""
 
-        def serve(fn: Callable[..., Awaitable[list[Any]]], name: str, *counts: int) -> Handler:
+        def serve(fn: Callable[..., Awaitable[list[Any]]]) -> Handler:
             async def handler(_caller: Caller, args: list[Any]) -> list[Any]:
-                _counted(name, args, *counts)
                 return await fn(*args)
 
             return handler
 
         async def commit(caller: Caller, args: list[Any]) -> list[Any]:
-            _counted("SINK_COMMIT", args, 1)
             left_ms = int((caller.deadline - self._clock.monotonic()) * 1000) - _ANSWER_MS
             return await self.commit(args[0], wait_ms=max(0, left_ms))
 
         return {
-            methods.SINK_BEGIN: serve(self.begin, "SINK_BEGIN", 3),
-            methods.SINK_STAGE: serve(self.stage, "SINK_STAGE", 6),
-            methods.SINK_SEAL: serve(self.seal, "SINK_SEAL", 8, 10),
-            methods.SINK_PLACE: serve(self.place, "SINK_PLACE", 5),
+            methods.SINK_BEGIN: serve(self.begin),
+            methods.SINK_STAGE: serve(self.stage),
+            methods.SINK_SEAL: serve(self.seal),
+            methods.SINK_PLACE: serve(self.place),
             methods.SINK_COMMIT: commit,
-            methods.SINK_ABORT: serve(self.abort, "SINK_ABORT", 1),
+            methods.SINK_ABORT: serve(self.abort),
         }
 
     async def begin(self, attempt: Any, table: Any, lease_ms: Any) -> list[Any]:
@@ -531,12 +529,6 @@ class SinkService:
             )
         check_chunk(chunk, what)
         return put(chunk_key(name, task, number), chunk)
-
-
-def _counted(name: str, args: list[Any], *counts: int) -> None:
-    if len(args) not in counts:
-        wanted = " or ".join(map(str, counts))
-        raise InvalidArgument(f"{name} takes {wanted} arguments, got {len(args)}")
 
 
 def _checked_txns(txns: Any) -> tuple[tuple[int, int], ...]:

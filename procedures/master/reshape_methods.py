@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Busy, InvalidArgument, KvorumError, NotFound, NotLeader, Refused
+from kv.base.errors import Busy, KvorumError, NotFound, NotLeader, Refused
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import MEMBERSHIP_PAUSE_MS
 from kv.partition import shapes
@@ -216,21 +216,3 @@ def _too_late(d: PartitionDescriptor, epoch: int, code: str) -> Refused:
 
 def _later(message: str) -> Busy:
     return Busy(message, details={"what": "reshaping", "retry_after_ms": MEMBERSHIP_PAUSE_MS})
-
-
-def check(row: list[Any]) -> None:
-    """The arguments of these methods. Raises InvalidArgument."""
-    args = row[3:]
-    if args and type(args[0]) is int and args[0] > 0:
-        match args[1:]:
-            case []:
-                return
-            case [int(index)] if index >= 0:
-                return
-            case [bytes(), int(new), int()] if new > 0:
-                return
-            case [int(), list(), int(), int(), list()]:
-                return
-            case _:
-                pass
-    raise InvalidArgument(f"method {row[1]}: wrong arguments")

@@ -227,12 +227,14 @@ class SqlServer:
     def _look(self) -> None:
         self._sweep = None
         now = self._clock.monotonic()
-        for connection in list(self._watched):
-            if not connection.deadline:
-                self._watched.discard(connection)
-            elif connection.deadline <= now:
-                self._watched.discard(connection)
-                self.counters.expired += 1
-                connection.expired()
-        if self._watched and self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._look)
+        try:
+            for connection in list(self._watched):
+                if not connection.deadline:
+                    self._watched.discard(connection)
+                elif connection.deadline <= now:
+                    self._watched.discard(connection)
+                    self.counters.expired += 1
+                    connection.expired()
+        finally:
+            if self._watched and self._sweep is None:
+                self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._look)

@@ -224,21 +224,30 @@ def test_a_log_that_cannot_be_written_stops_everything(call: str) -> None:
     assert not group.leader
 
 
-def test_a_hook_that_raises_stops_the_host() -> None:
-    """A partition whose hook failed half-way must not be acknowledged further."""
+def test_a_callback_that_raises_ends_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """What waits for the same sync is told, and the log goes on: one bug must not stop a node."""
     node, machine, group = lone_leader()
+    told: list[str] = []
 
     def explode() -> NoReturn:
         raise ZeroDivisionError
 
-    node.host.on_synced(explode)
+    remove = node.host.on_synced(explode)
+    node.host.barrier(explode)
+    node.host.barrier(lambda: told.append("barrier"))
+    node.host.defer(explode)
+    node.host.defer(lambda: told.append("deferred"))
     group.propose(b"x", "x")
     group.propose(b"y", "y")
     node.timers.run(1)
-    assert [type(error) for error in node.fatal] == [ZeroDivisionError]
-    assert machine.acked == ["x", "y"]
-    with pytest.raises(Stopped):
-        group.propose(b"z", "z")
+    assert sorted(told) == ["barrier", "deferred"]
+    assert (machine.acked, node.fatal) == (["x", "y"], [])
+    assert node.host.counters.callback_errors >= 3
+    assert "ZeroDivisionError" in caplog.text
+    remove()
+    group.propose(b"z", "z")
+    node.timers.run(1)
+    assert machine.acked == ["x", "y", "z"]
 
 
 def test_a_state_machine_that_raises_stops_its_replica_only() -> None:

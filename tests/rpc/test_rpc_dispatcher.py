@@ -22,8 +22,10 @@ from kv.base.errors import (
 )
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, TSO_COUNT_MAX
 from kv.base.methods import (
+    BEAT,
     FIND_TXN,
     GET,
+    JOIN,
     LOOKUP,
     MGET,
     PING,
@@ -33,7 +35,6 @@ from kv.base.methods import (
     PROC_LIST,
     PROC_SUBMIT,
     RESOLVE,
-    SINK_BEGIN,
     STATS,
     TSO,
     WRITE,
@@ -216,9 +217,9 @@ async def test_rpc_handlers_bring_their_own_check() -> None:
         if len(row) != 4:
             raise InvalidArgument("one argument")
 
-    dispatcher.register(SINK_BEGIN, lambda _context, args: [args[0] * 2], check)
-    assert SINK_BEGIN not in FIELDS
-    conn = submit(dispatcher, [1, SINK_BEGIN, 0], [2, SINK_BEGIN, 0, 21])
+    dispatcher.register(JOIN, lambda _context, args: [args[0] * 2], check)
+    assert JOIN not in FIELDS
+    conn = submit(dispatcher, [1, JOIN, 0], [2, JOIN, 0, 21])
     assert conn.error(1).message == "one argument"
     assert conn.rows[-1] == [2, 0, 42]
 
@@ -230,6 +231,8 @@ async def test_rpc_method_is_registered_once() -> None:
         dispatcher.register(PING, lambda _context, _args: [])
     with pytest.raises(AssertionError, match="belongs to partitions"):
         dispatcher.register(GET, lambda _context, _args: [])
+    with pytest.raises(AssertionError, match="without a check"):
+        dispatcher.register(BEAT, lambda _context, _args: [])
 
 
 async def test_rpc_async_handlers_answer_out_of_order() -> None:
@@ -288,7 +291,7 @@ async def test_rpc_handler_errors_do_not_leak(caplog: pytest.LogCaptureFixture) 
     for error in (read, write):
         assert "secret" not in error.message
         assert error.details["id"] in caplog.text
-    assert dispatcher.counters.internal_errors == 2
+    assert dispatcher.faults.count == 2
 
 
 async def test_rpc_deadline_ends_a_handler() -> None:

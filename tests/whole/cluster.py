@@ -324,7 +324,7 @@ class Cluster:
         dispatcher = getattr(node.store, "dispatcher", None)
         if dispatcher is None:
             return
-        if dispatcher.counters.internal_errors:
+        if dispatcher.faults.count:
             self.fail(f"node {node.config.node_id}: internal errors, see the log")
         for method, name in METHODS.items():
             probes.hit(f"request: {name}", dispatcher.counters.requests[method])

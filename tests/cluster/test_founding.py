@@ -1,0 +1,56 @@
+"""Founding a cluster while something else listens where a peer should."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kv.base.config import NodeConfig
+from kvorum.node import build
+from kvorum.ports import system_ports
+from tests.machine import free_port_base
+
+
+async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, words: bytes) -> None:
+    writer.write(words)
+    await reader.read(65_536)
+    writer.close()
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "words",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x01\x00\x00\x00\xc1", b"\xff" * 64, b""],
+    ids=["http", "no-msgpack", "length", "silent"],
+)
+async def test_a_founder_waits_for_its_peers_whatever_answers_there(
+    tmp_path: Path, words: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two of three found the cluster; the port of the third is somebody else's."""
+    first = free_port_base(3)
+    bases = [first, first + 10, first + 20]
+    join = tuple(f"127.0.0.1:{base}" for base in bases)
+    strangers = [
+        await asyncio.start_server(lambda r, w: speak(r, w, words), "127.0.0.1", bases[2] + offset)
+        for offset in (0, 1)
+    ]
+    loop = asyncio.get_running_loop()
+    nodes = [
+        await build(
+            NodeConfig(data=tmp_path / str(n), port=bases[n - 1], node_id=n, join=join),
+            system_ports(loop),
+        )
+        for n in (1, 2)
+    ]
+    try:
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(node.start() for node in nodes))
+        assert all(node.not_ready() is None for node in nodes)
+        assert not any(node.fatal.done() for node in nodes)
+    finally:
+        for node in nodes:
+            await node.stop()
+        for stranger in strangers:
+            stranger.close()
