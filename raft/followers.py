@@ -306,7 +306,7 @@ class Followers:
             self._next[node] = flow.rejected(wanted, next_item=self._next[node], match=match)
         at_s = message.get("at", LONG_AGO)
         lost = flow.lost(max(wanted, match + 1), at_s)
-        if lost is not None and flow.mostly_lost(at_s, message["waiting"]):
+        if lost is not None and flow.mostly_lost(at_s, message.get("waiting", 0)):
             self._counters.bytes_resent += flow.forget_in_flight()
             self._next[node] = match + 1
         elif lost is not None:

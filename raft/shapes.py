@@ -36,7 +36,7 @@ _LOG: Final = ("last_log_index", "last_log_term")
 
 REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "append_entries": ("term", "commit_index"),
-    "next_node_idx": ("term", "next_node_idx", "success", "waiting"),
+    "next_node_idx": ("term", "next_node_idx", "success"),
     "hb_ack": ("term", "round"),
     "request_vote": (*_TERM, *_LOG, "transfer"),
     "response_vote": _TERM,
