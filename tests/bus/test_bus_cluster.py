@@ -151,7 +151,7 @@ def test_n4_heartbeats_carry_it_where_pushes_are_blocked() -> None:
         for node in test.cluster.nodes.values():
             for method in (methods.BUS_ORDERS, methods.BUS_REPORTS):
                 node.store.dispatcher.unregister(method)
-                node.store.dispatcher.register(method, refused)
+                node.store.dispatcher.register(method, refused, lambda _row: None)
         for name in (ONE, TWO):
             info = await test.ended(await test.submit(name, ARGS), 30)
             assert info.state == "SUCCESS", info.error

@@ -351,7 +351,7 @@ def test_rpc_a_node_method_may_say_who_leads_something_else() -> None:
         def elsewhere(_context: object, _args: list[Any]) -> list[Any]:
             raise NotLeader("that partition is led by node 3", details={"leader": 3})
 
-        cluster.node(1).dispatcher.register(CHANGE_REPLICAS, elsewhere)
+        cluster.node(1).dispatcher.register(CHANGE_REPLICAS, elsewhere, lambda _row: None)
         with pytest.raises(NotLeader) as caught:
             await cluster.client().call_at(address_of(1), CHANGE_REPLICAS, 9, "remove", 1)
         assert caught.value.details["leader"] == 3
