@@ -206,7 +206,7 @@ class Session(Protocol):
         """
         ...
 
-    def split(self, text: str) -> list[str]:
+    async def split(self, text: str) -> list[str]:
         """The statements of a simple query, each as it stands there (the wire finds its offset for
         the positions of errors); none for an empty one. Raises SqlError (syntax).
         """

@@ -15,6 +15,7 @@ from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.analytic.sources import Loader, load, table_of
 from sqlproxy.answers import Row
+from sqlproxy.aside import aside
 from sqlproxy.errors import unsupported
 from sqlproxy.fast.access import Access
 from sqlproxy.fast.reading import Reads, Touched
@@ -52,14 +53,14 @@ class DuckAnalytic:
         touched: Touched,
     ) -> AsyncIterator[Sequence[Row]]:
         """The rows of a SELECT, as DuckDB makes them. Raises SqlError."""
-        return self.rows(prepared.bound, reads, env, touched)
+        return self.rows(prepared.bound, reads, env, touched, prepared.text)
 
     async def rows(
-        self, select: Select, reads: Reads, env: Env, touched: Touched
+        self, select: Select, reads: Reads, env: Env, touched: Touched, text: str
     ) -> AsyncIterator[Sequence[Row]]:
-        """The same of a bound query."""
+        """The same of a bound query, whose statement is `text`."""
         selects = Selects(env)
-        query = selects.query(select)
+        query = await aside(text, selects.query, select)
         async for batch in self._batches(selects, query, reads, env, touched):
             yield _holding(reads, batch, query.held) if query.held else batch
 
@@ -107,7 +108,8 @@ class DuckAnalytic:
     async def change(self, job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
         """A change whose rows have to be found by a join. Raises SqlError."""
 
-        async def run(selects: Selects, query: Query) -> list[Row]:
+        async def run(selects: Selects, make: Callable[[], Query]) -> list[Row]:
+            query = await aside(prepared.text, make)
             found = self._batches(selects, query, job.t, job.env, job.touched)
             return [row async for batch in found for row in batch]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from kv.base.limits import SQL_LOOKUP_ROWS
@@ -33,7 +34,8 @@ from sqlproxy.rows import codec
 from sqlproxy.schema import Table
 
 Found = Sequence[Sequence[Any]]
-Run = Callable[[Selects, Query], Awaitable[list[Sequence[Any]]]]
+Run = Callable[[Selects, Callable[[], Query]], Awaitable[list[Sequence[Any]]]]
+"""Runs the query that it makes first."""
 """Runs a query; all its rows."""
 
 
@@ -77,9 +79,8 @@ async def insert(work: Work, bound: Insert, run: Run) -> Outcome:
     """INSERT whose query stands behind WITH. Raises SqlError."""
     assert bound.select is not None
     selects = Selects(work.env)
-    found = await run(
-        selects, selects.query(replace(bound.select, ctes=(*bound.ctes, *bound.select.ctes)))
-    )
+    select = replace(bound.select, ctes=(*bound.ctes, *bound.select.ctes))
+    found = await run(selects, partial(selects.query, select))
     return await InsertPlan(replace(bound, ctes=())).run(work, found)
 
 
@@ -87,7 +88,7 @@ async def _update(work: Work, bound: Update, run: Run) -> Outcome:
     taken = _Taken(_width(bound), [])
     assignments = taken.assignments(bound.assignments)
     selects = Selects(work.env)
-    query = selects.meant(bound.items, bound.where, taken.subqueries, bound.ctes)
+    query = partial(selects.meant, bound.items, bound.where, taken.subqueries, bound.ctes)
     rows = await _joined(work, bound.target.table, _once(await run(selects, query)))
     plan = UpdatePlan(replace(bound, assignments=assignments), finds=False)
     return await plan.run(work, rows)
@@ -95,7 +96,7 @@ async def _update(work: Work, bound: Update, run: Run) -> Outcome:
 
 async def _delete(work: Work, bound: Delete, run: Run) -> Outcome:
     selects = Selects(work.env)
-    query = selects.meant(bound.items, bound.where, (), bound.ctes)
+    query = partial(selects.meant, bound.items, bound.where, (), bound.ctes)
     rows = await _joined(work, bound.target.table, _once(await run(selects, query)))
     return await DeletePlan(bound, finds=False).run(work, rows)
 
@@ -120,7 +121,7 @@ async def _merge(work: Work, bound: Merge, run: Run) -> Outcome:
         made = replace(one, condition=condition, assignments=taken.assignments(one.assignments))
         whens.append(_When(made, None if condition is None else compile(condition).fn, []))
     selects = Selects(work.env)
-    query = selects.meant(bound.items, None, taken.subqueries, bound.ctes, bound.on)
+    query = partial(selects.meant, bound.items, None, taken.subqueries, bound.ctes, bound.on)
     found = await run(selects, query)
     stored = await _stored(work, bound.target.table, [row[0] for row in found if row[0]])
     nothing = (None,) * len(bound.target.columns)

@@ -32,6 +32,7 @@ from sqlproxy.front.exprs import (
     Cast,
     Coalesce,
     Column,
+    Const,
     Distinct,
     Expr,
     IsBool,
@@ -161,6 +162,8 @@ class Expressions:
 
     def constant(self, expr: Expr) -> Any:
         """Its value. Raises SqlError: it is none."""
+        if isinstance(expr, Const):
+            return expr.value
         if not self.is_constant(expr):
             raise unsupported("an expression here that is not constant")
         return compile(expr).fn((), self._env)

@@ -60,6 +60,7 @@ from sqlproxy.front.statements import (
 )
 
 _NO_TEXT: Final = d.primary("")  # of a query's columns, which are known by their places
+_WRITTEN_MAX: Final = 16  # rows of VALUES that are written into the text
 _STEPPED: Final = frozenset((r.INT4, r.INT8, r.TIMESTAMP))  # of which DuckDB's series is the same
 
 
@@ -551,6 +552,9 @@ class Selects:
         return text
 
     def _values(self, select: Select, frame: Frame) -> Query:
+        if (known := self._constants(select)) is not None:
+            name = self._name()
+            return self._output(select, frame, known, name, f"({known.text}) AS {name}")
         rows = [[self.expressions.sql(e) for e in row] for row in select.values or ()]
         columns = [self.expressions.alike(one) for one in zip(*rows, strict=True)]
         name = self._name()
@@ -562,6 +566,37 @@ class Selects:
             f"(VALUES {listed}) AS {name}({names})", tuple(column[0] for column in columns)
         )
         return self._output(select, frame, made, name, made.text)
+
+    def _constants(self, select: Select) -> Query | None:
+        """VALUES of many rows without a column is a table, which DuckDB need not read as text."""
+        values = select.values or ()
+        if len(values) <= _WRITTEN_MAX or not values[0]:
+            return None
+        constant = self.expressions.constant
+        try:
+            rows = [tuple([constant(expr) for expr in row]) for row in values]
+            kinds = tuple(held(one.expr.oid, one.expr.typmod) for one in select.targets)
+        except SqlError:  # it fails when it is reached, or needs more than constants
+            return None
+        columns = tuple(
+            ItemColumn(name=one.name, oid=one.expr.oid, typmod=one.expr.typmod)
+            for one in select.targets
+        )
+        name = self._keep(columns, rows, kinds)
+        listed = ", ".join(f"c{i} AS o{i}" for i in range(len(kinds)))
+        return Query(
+            f"SELECT {listed} FROM {name}",
+            tuple(Sql(_NO_TEXT, one.oid, kind) for one, kind in zip(columns, kinds, strict=True)),
+        )
+
+    def _keep(
+        self, columns: tuple[ItemColumn, ...], rows: Sequence[Sequence[Any]], kinds: tuple[str, ...]
+    ) -> str:
+        """Rows that are known, under a name."""
+        name = f"k{self._name()}"
+        item = KnownItem(alias=name, columns=columns, offset=0, rows=rows)
+        self.known[name] = Rows(item, kinds)
+        return name
 
     def _output(self, select: Select, frame: Frame, made: Query, name: str, source: str) -> Query:
         """A query over what has its columns already, in order and with its bounds."""
@@ -773,12 +808,8 @@ class Selects:
         return f"k{name} AS {name}"
 
     def elements(self, values: Sequence[Any], oid: int) -> str:
-        name = f"k{self._name()}"
         column = ItemColumn(name="c0", oid=oid)
-        rows = [(value,) for value in values]
-        item = KnownItem(alias=name, columns=(column,), offset=0, rows=rows)
-        self.known[name] = Rows(item, (held(oid),))
-        return name
+        return self._keep((column,), [(value,) for value in values], (held(oid),))
 
     def _join(self, item: JoinItem, frame: Frame, conditions: Sequence[Expr]) -> str:
         # Of the side of an outer join that need not match, a row left out comes back as NULLs. So

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlproxy.errors import (
     CANNOT_COERCE,
@@ -24,8 +24,10 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
-from sqlproxy.front import resolve
+from sqlproxy.front import bulk_lists, resolve
+from sqlproxy.front.bulk import Unfit
 from sqlproxy.front.casting import Coercer
+from sqlproxy.front.compiling import fold
 from sqlproxy.front.exprs import (
     AnyAll,
     ArrayExpr,
@@ -71,6 +73,7 @@ from sqlproxy.front.registry import (
     TIMESTAMP,
     TIMESTAMPTZ,
     UNKNOWN,
+    VARCHAR,
     array_of,
     element_of,
     format_type,
@@ -132,6 +135,7 @@ class Binder:
         self.needs = Needs(names)
         self.allow_default = False
         self.system_columns = False  # whether the statement may name them
+        self.lists: Sequence[bulk_lists.Rows] = ()
 
     # -- entry points
 
@@ -168,7 +172,7 @@ class Binder:
 
     # -- leaves
 
-    def _const(self, body: Node, scope: Scope) -> Expr:
+    def _const(self, body: Node, scope: Scope) -> Const:
         pos = at(body) - 1
         if body.get("isnull"):
             return Const(oid=UNKNOWN, value=None, pos=pos)
@@ -373,6 +377,9 @@ class Binder:
         every = name == "<>"
         left = self.expr(body["lexpr"], scope)
         nodes = body["rexpr"]["List"]["items"]
+        if (listed := self.listed(nodes)) is not None:
+            known = self._array_of_literals([value for (value,) in listed], left.oid)
+            return self.any_all(name, left, known, every, pos)
         items = [self.expr(item, scope) for item in nodes]
         plain = [i for i in items if not any(isinstance(e, Column | SubQuery) for e in walk(i))]
         found: list[Expr] = []
@@ -398,6 +405,46 @@ class Binder:
         if len(found) == 1:
             return found[0]
         return Logic(op="and" if every else "or", args=tuple(found), pos=pos - 1)
+
+    def listed(self, nodes: Sequence[Node]) -> bulk_lists.Rows | None:
+        """The rows of literals that a single parameter stands for (`bulk_lists`)."""
+        if len(nodes) == 1 and self.lists and "ParamRef" in nodes[0]:
+            number: int = nodes[0]["ParamRef"].get("number", 0)
+            if number >= bulk_lists.FIRST:
+                return self.lists[number - bulk_lists.FIRST]
+        return None
+
+    def literal(self, value: int | str | None) -> Const:
+        """A literal of such a list."""
+        if type(value) is int:
+            return _number(str(value), -1) if value.bit_length() > 31 else Const(
+                oid=INT4, value=value
+            )  # fmt: skip
+        return Const(oid=UNKNOWN, value=value)
+
+    def _array_of_literals(self, values: Sequence[int | str | None], left: int) -> Const:
+        """They have one type together, with that of what they are compared with. Raises Unfit."""
+        numbers = [value for value in values if type(value) is int]
+        strings_too = len(numbers) + values.count(None) < len(values)
+        widest = [self.literal(end(numbers)).oid for end in (min, max)] if numbers else []
+        given = [*widest, *([UNKNOWN] if strings_too else [])]
+        common = resolve.common_or_none([left, *given])
+        if not common or common == RECORD or not array_of(common):
+            raise Unfit
+        made: Sequence[Any] = values
+        if strings_too or common not in (INT4, INT8):
+            made = [None if one is None else self._read_as(one, common) for one in values]
+        return Const(oid=array_of(common), value=list(made))
+
+    def _read_as(self, value: int | str, oid: int) -> Any:
+        if type(value) is str and oid in (TEXT, VARCHAR):
+            return value
+        found = self.casts.must(self.literal(value), oid, IMPLICIT, 0)
+        if not isinstance(found, Const):
+            found = fold(found)
+        if not isinstance(found, Const):
+            raise Unfit
+        return found.value
 
     def _between(self, body: Node, name: str, scope: Scope) -> Expr:
         kind, pos = body["kind"], at(body)

@@ -209,7 +209,7 @@ def bind_with_needs(
         return s.Empty(), ()
     if VOID in oids:
         parsed = replace(parsed, body=without_void(parsed.body, oids))
-    if parsed.rows is not None:
+    if not parsed.whole:
         with suppress(bulk.Unfit, SqlError, ValueError):
             bind = _Bind(names, oids, style)
             return bind.statement(parsed), bind.binder.needs.all()
@@ -250,6 +250,7 @@ class _Bind:
         self.writes = Writes(self.queries)
 
     def statement(self, parsed: Parsed) -> Any:
+        self.binder.lists = parsed.lists
         bound = self._plain(parsed.kind, parsed.body, parsed)
         if parsed.rows is not None:
             given, types = bulk.filled(parsed.rows, bound.columns, self.writes, self.oids)
@@ -284,6 +285,8 @@ class _Bind:
 
     def _query(self, body: Node, parsed: Parsed) -> s.Select | s.System:
         if is_system(body, self._is_users):
+            if not parsed.whole:
+                raise bulk.Unfit  # the catalog reads the tree
             return s.System(parsed.text, {"SelectStmt": body})
         return self.queries.select(body, None, text=parsed.text, tree={"SelectStmt": body})
 

@@ -445,6 +445,10 @@ class Queries:
     # -- VALUES
 
     def values_rows(self, lists: Sequence[Node], scope: Scope) -> list[list[Expr]]:
+        if len(lists) == 1:
+            listed = self.binder.listed(lists[0]["List"]["items"])
+            if listed is not None:
+                return [list(map(self.binder.literal, row)) for row in listed]
         rows = []
         with self.within("VALUES"):
             for node in lists:

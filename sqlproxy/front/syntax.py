@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -29,7 +30,7 @@ from sqlproxy.errors import (
     WINDOWING_ERROR,
     SqlError,
 )
-from sqlproxy.front import bulk_reading, dialect
+from sqlproxy.front import bulk_lists, bulk_reading, dialect
 from sqlproxy.pg.oids import VOID
 
 Node = dict[str, Any]
@@ -62,6 +63,13 @@ class Parsed:
     extras: dialect.Extras = field(default_factory=dialect.Extras)
     rows: bulk_reading.Rows | None = None
     """Of an INSERT whose `body` has the first of them alone."""
+    lists: Sequence[bulk_lists.Rows] = ()
+    """What the parameters from `bulk_lists.FIRST` on stand for."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether `body` has all of it."""
+        return self.rows is None and not self.lists
 
 
 _PARTS: Final = (
@@ -89,18 +97,22 @@ _PARTS: Final = (
 
 def split(text: str) -> list[str]:
     """The statements of a text, without semicolons. Raises SqlError (42601) for the whole."""
-    if (parsed := _long_insert(text)) is not None:
+    if (parsed := _long_insert(text) or _long_lists(text)) is not None:
         part = text.strip().rstrip(";").rstrip()
         _split_off[:] = [replace(parsed, text=part)]
         return [part]
-    tree, _ = _tree(text)
+    tree, extras = _tree(text)
     raw = text.encode()
     found = []
-    for statement in tree.get("stmts", ()):
+    statements = tree.get("stmts", ())
+    for statement in statements:
         start = statement.get("stmt_location", 0)
         length = statement.get("stmt_len", 0)
         part = raw[start : start + length if length else None].decode()
         found.append(part.strip())
+    if len(found) == 1 and len(text) > SQL_CACHED_CHARS_MAX and text.startswith(found[0]):
+        kind, body = unwrap(statements[0]["stmt"])
+        _split_off[:] = [Parsed(found[0], kind, body, extras)]
     return found
 
 
@@ -114,12 +126,14 @@ def parse(text: str) -> Parsed | None:
 
 
 def _parse(text: str) -> Parsed | None:
-    if _split_off and _split_off[0].text == text:
-        return _split_off.pop()
-    return _long_insert(text) or whole(text)
+    with suppress(IndexError):  # another thread may have taken it
+        if (parsed := _split_off.pop()).text == text:
+            return parsed
+    return _long_insert(text) or _long_lists(text) or whole(text)
 
 
-_split_off: list[Parsed] = []  # the long INSERT that was split off last, until it is asked for
+_LISTING: Final = frozenset(("SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt"))
+_split_off: list[Parsed] = []  # the long statement that was split off last, until it is asked for
 
 
 def _long_insert(text: str) -> Parsed | None:
@@ -135,6 +149,28 @@ def _long_insert(text: str) -> Parsed | None:
     if parsed is None or parsed.kind != "InsertStmt":
         return None
     return replace(parsed, text=text, rows=rows)
+
+
+def _long_lists(text: str) -> Parsed | None:
+    """A query or a change with long lists of literals; None: it has none, or is something else."""
+    found = bulk_lists.read(text)
+    if found is None:
+        return None
+    template, lists = found
+    try:
+        parsed = whole(template)
+    except SqlError:
+        return None
+    if parsed is None or parsed.kind not in _LISTING:
+        return None
+    if parsed.kind == "InsertStmt" and _lists_rows(parsed.body):
+        return None
+    return replace(parsed, text=text, lists=lists)
+
+
+def _lists_rows(insert: Node) -> bool:
+    """Whether it is VALUES itself that is inserted."""
+    return "valuesLists" in insert.get("selectStmt", {}).get("SelectStmt", {})
 
 
 def whole(text: str) -> Parsed | None:

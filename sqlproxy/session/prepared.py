@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.limits import SQL_PLAN_CHARS_MAX
 from sqlproxy.answers import Field
+from sqlproxy.aside import aside
 from sqlproxy.errors import (
     INSUFFICIENT_PRIVILEGE,
     INVALID_TEXT,
@@ -22,6 +23,7 @@ from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.front import front
 from sqlproxy.front import statements as s
 from sqlproxy.front.syntax import Parsed
+from sqlproxy.pg.style import Style
 from sqlproxy.privileges import Members, Need
 from sqlproxy.session.names import Declared
 from sqlproxy.session.settings import shown_name
@@ -65,10 +67,10 @@ async def prepare(
     found = remembered(session, text, oids, declared)
     if found is None:
         try:
-            found = _prepared(session, text, parsed, oids, declared)
+            found = await _prepared(session, text, parsed, oids, declared)
         except SqlError as error:
             declared = await newer(session, declared, error)
-            found = _prepared(session, text, parsed, oids, declared)
+            found = await _prepared(session, text, parsed, oids, declared)
         if len(text) <= SQL_PLAN_CHARS_MAX:
             key = _key(session, text, oids, declared)
             session.services.plans.put(key, found, len(text))
@@ -103,14 +105,14 @@ def remembered(
     return found
 
 
-def _prepared(
+async def _prepared(
     session: SqlSession,
     text: str,
     parsed: Parsed | None,
     oids: tuple[int, ...],
     declared: Declared,
 ) -> Prepared:
-    bound, needs = front.bind_with_needs(parsed, declared, oids, session.style)
+    bound, needs, plan = await aside(text, _planned, parsed, declared, oids, session.style)
     if isinstance(bound, s.System):
         assert parsed is not None
         system = session.services.system.prepare(text, bound.tree["SelectStmt"], oids)
@@ -123,9 +125,7 @@ def _prepared(
         parameters = session.services.system.prepare(
             query.text, query.tree["SelectStmt"], oids
         ).parameters
-    return Prepared(
-        text, oids, bound, declared, _fields(bound), parameters, plan=plan_of(bound), needs=needs
-    )
+    return Prepared(text, oids, bound, declared, _fields(bound), parameters, plan=plan, needs=needs)
 
 
 def _fields(bound: Any) -> Sequence[Field] | None:
@@ -137,6 +137,13 @@ def _fields(bound: Any) -> Sequence[Field] | None:
             return (replace(bound.fields[0], name=shown_name(bound.name)),)
         case _:
             return getattr(bound, "fields", None) or None
+
+
+def _planned(
+    parsed: Parsed | None, declared: Declared, oids: tuple[int, ...], style: Style
+) -> tuple[Any, tuple[Need, ...], Plan]:
+    bound, needs = front.bind_with_needs(parsed, declared, oids, style)
+    return bound, needs, plan_of(bound)
 
 
 def plan_of(bound: Any) -> Plan:

@@ -30,6 +30,7 @@ from kv.base.limits import (
     SQL_RUNS_MAX,
 )
 from sqlproxy.answers import Channel, Done, Notice, Portal, Statement, Status
+from sqlproxy.aside import aside
 from sqlproxy.change.fence import Fence
 from sqlproxy.errors import (
     QUERY_CANCELED,
@@ -174,8 +175,8 @@ class SqlSession:
             return self.settings.ms("idle_session_timeout")
         return self.settings.ms("idle_in_transaction_session_timeout")
 
-    def split(self, text: str) -> list[str]:
-        parts = front.split(text)
+    async def split(self, text: str) -> list[str]:
+        parts = await aside(text, front.split, text)
         self.lone = len(parts) == 1
         self.block.implicit = len(parts) > 1
         self.message = text
@@ -184,7 +185,7 @@ class SqlSession:
     async def parse(self, text: str, oids: Sequence[int]) -> Prepared:
         found = None if self.block.status == "E" else self.known(text, oids)
         if found is None:
-            parsed = front.parse(text)
+            parsed = await aside(text, front.parse, text)
             self._check_allowed(parsed)
             found = await self._guarded(prepare(self, text, parsed, tuple(oids)))
         return self._told_of(found) if type(found.bound) in _REFERRING else found
@@ -273,7 +274,8 @@ class SqlSession:
         if statement.declared is None or statement.declared is declared:
             return statement
         oids = tuple(statement.parameters)  # as the client was told, and writes its values
-        again = await prepare(self, statement.text, front.parse(statement.text), oids)
+        parsed = await aside(statement.text, front.parse, statement.text)
+        again = await prepare(self, statement.text, parsed, oids)
         if type(again.bound) not in _REFERRING and not _described_alike(again, statement):
             raise SqlError(
                 UNSUPPORTED,

@@ -316,7 +316,7 @@ class Conversation:
         try:
             text = codec.read_query(_whole(body, "the query"))
             await self._forget_unnamed()
-            parts = self._session.split(text)
+            parts = await self._session.split(text)
             if not parts:
                 self._door.out += codec.EMPTY_QUERY
             at = 0

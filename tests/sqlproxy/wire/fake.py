@@ -158,7 +158,7 @@ class FakeSession:
         self._pending: list[str] = []
         self._wait: asyncio.Future[None] | None = None
 
-    def split(self, text: str) -> list[str]:
+    async def split(self, text: str) -> list[str]:
         return [part for part in text.split(";") if part.strip()]
 
     async def parse(self, text: str, oids_given: Sequence[int]) -> Parsed:

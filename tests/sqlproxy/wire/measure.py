@@ -73,7 +73,7 @@ class Session:
         self.statements: dict[str, Any] = {}
         self.portals: dict[str, Any] = {}
 
-    def split(self, text: str) -> list[str]:
+    async def split(self, text: str) -> list[str]:
         return [text]
 
     async def parse(self, text: str, oids: Sequence[int]) -> Any:

@@ -1,0 +1,37 @@
+"""What a long statement costs before it runs (to be read, bound, planned, rendered for DuckDB) is
+spent in a thread, so that the loop serves others meanwhile. Short ones stay on the loop: a thread
+costs more than they do.
+
+What runs here is pure, so a client that is gone leaves nothing behind; its result is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from kv.base.limits import SQL_ASIDE_CHARS, SQL_ASIDE_STACK_BYTES
+
+T = TypeVar("T")
+_threads: Final = ThreadPoolExecutor(2, "statements")
+
+
+def is_long(text: str) -> bool:
+    """Whether a statement is worth a thread."""
+    return len(text) > SQL_ASIDE_CHARS
+
+
+async def aside(text: str, call: Callable[..., T], *args: Any) -> T:
+    """`call(*args)`, which costs what the statement `text` is long. Raises what it raises."""
+    if not is_long(text):
+        return call(*args)
+    # The parser recurses as deep as on the main thread's stack, whose size is none of a thread's.
+    before = threading.stack_size(SQL_ASIDE_STACK_BYTES)
+    try:
+        future = _threads.submit(call, *args)
+    finally:
+        threading.stack_size(before)
+    return await asyncio.wrap_future(future)

@@ -1,0 +1,185 @@
+"""Long lists of literals: read beside the parser they mean the same, and cost little."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from sqlproxy.analytic.selects import Selects
+from sqlproxy.aside import aside
+from sqlproxy.errors import SqlError
+from sqlproxy.front import bulk_lists, front, syntax
+from sqlproxy.front.binder import Binder
+from sqlproxy.front.compiling import compile
+from sqlproxy.front.env import Env
+from sqlproxy.front.syntax import parse, whole
+from tests.sqlproxy.front.names import FakeNames
+
+N = 3_000
+INTS = ", ".join(map(str, range(-5, N)))
+TEXTS = ",".join(f"'x{n}'" for n in range(N))
+ROWS = ", ".join(f"({n}, '({n})', null)" for n in range(N))
+LISTS = {
+    "int4": f"select a in ({INTS}) from t",
+    "not in": f"select a not in ({INTS}, null) from t",
+    "int8": f"select a in ({INTS}, 5000000000, 7) from t",
+    "numeric": f"select c in ({INTS}) from t",
+    "large": f"select a in ({INTS}, 123456789012345678901234567890) from t",
+    "text": f"select b in ({TEXTS}) from t",
+    "quoted numbers": f"select a in ('1', {INTS}, '2') from t",
+    "moments": "select d in ("
+    + ",".join(f"'2024-01-{1 + n % 28:02} 12:{n % 60:02}:00+00'" for n in range(100))
+    + ") from t",
+    "update": f"update t set b = 'y' where a in ({INTS})",
+    "two": f"select a from t where a in ({INTS}) and b not in ({TEXTS})",
+    "values": f"select * from (values {ROWS}) v (i, s, n)",
+    "upcase": f"SELECT a IN({INTS}) FROM t",
+    "beside strings": f"select 'in (1)', \"b\", -- in (1)\n a in ({INTS}) from t",
+}
+LEFT_ALONE = {
+    "expression": f"select a in ({INTS}, 1 + 1) from t",
+    "decimal": f"select c in ({INTS}, 1.5) from t",
+    "doubled quote": f"select b in ({TEXTS}, 'it''s') from t",
+    "backslash": f"select b in ({TEXTS}, 'a\\b') from t",
+    "escapes": f"select e'\\'', a in ({INTS}) from t",
+    "dollars": f"select $$'$$, a in ({INTS}) from t",
+    "comment": f"select /* ' */ a in ({INTS}) from t",
+    "in a string": f"select 'a in ({INTS})' from t",
+    "in a name": f'select a as "a in ({INTS})" from t',
+    "in a comment": f"select a from t -- a in ({INTS})",
+    "part of a name": f"select margin({INTS})",
+    "insert": f"insert into u (a, v, x) values {ROWS}",
+    "short": "select a in (1, 2, 3) from t",
+    "ragged": f"select * from (values {ROWS}, (1)) v",
+}
+
+
+def _bound(parsed: Any) -> Any:
+    return front.bind(parsed, FakeNames())
+
+
+@pytest.mark.parametrize("text", LISTS.values(), ids=LISTS)
+def test_a_list_means_what_the_parser_says(text: str) -> None:
+    """A value of a long list is lost, or read as another type than PostgreSQL's."""
+    parsed = parse(text)
+    assert parsed is not None
+    assert parsed.lists
+    short, long = _bound(parsed), _bound(whole(text))
+    assert getattr(short, "fields", None) == getattr(long, "fields", None)
+    if getattr(short, "values", None) or (short.items and not hasattr(short.items[0], "table")):
+        assert short.items[0].select.values == long.items[0].select.values
+        return
+    row = (17, "x17", Decimal(17), None, 18)
+    for one, other in zip(_tests(short), _tests(long), strict=True):
+        for value in (17, -9, None):
+            number = None if value is None else Decimal(value)
+            seen = (value, None if value is None else f"x{value}", number, *row[3:])
+            assert compile(one).fn(seen, Env()) is compile(other).fn(seen, Env())
+
+
+def _tests(bound: Any) -> list[Any]:
+    if bound.where is not None:
+        return [bound.where]
+    return [target.expr for target in bound.targets if target.expr.oid == 16]
+
+
+@pytest.mark.parametrize("text", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_what_is_no_plain_list_is_the_parsers(text: str) -> None:
+    """Text in a string, a name or a comment is taken for a list; or an expression for a literal."""
+    found = bulk_lists.read(text)
+    parsed = parse(text)
+    assert parsed is not None
+    assert not parsed.lists
+    assert found is None or parsed.kind == "InsertStmt"
+
+
+def test_an_error_is_told_as_of_the_whole_text() -> None:
+    """Positions are those of the template, or a list that does not fit is another error."""
+    for text in (
+        f"select nothing, a in ({INTS}) from t",
+        f"select a in ({INTS}), nothing from t",
+        f"select a in ({TEXTS}) from t",
+        f"select (a, b) in ({INTS}) from t",
+    ):
+        with pytest.raises(SqlError) as told:
+            _bound(parse(text))
+        with pytest.raises(SqlError) as expected:
+            _bound(whole(text))
+        assert (told.value.sqlstate, told.value.message, told.value.position) == (
+            expected.value.sqlstate, expected.value.message, expected.value.position
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["int4", "text", "values", "update"])
+def test_a_list_costs_no_work_for_each_value(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each literal goes through the parser and the binder: 50,000 held the node for a minute."""
+    parsed_chars, bound = 0, 0
+    tree, expr = syntax._parsed, Binder.expr
+
+    def reading(text: str) -> Any:
+        nonlocal parsed_chars
+        parsed_chars += len(text)
+        return tree(text)
+
+    def binding(self: Binder, *args: Any) -> Any:
+        nonlocal bound
+        bound += 1
+        return expr(self, *args)
+
+    monkeypatch.setattr(syntax, "_parsed", reading)
+    monkeypatch.setattr(Binder, "expr", binding)
+    (part,) = syntax.split(LISTS[name] + " ;")
+    _bound(parse(part))
+    assert parsed_chars < 200
+    assert bound < 20
+
+
+def test_a_list_of_parameters_costs_the_same_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Binding IN of parameters is quadratic in their number."""
+
+    def steps(count: int) -> int:
+        calls = 0
+
+        def count_call(*args: Any) -> None:
+            nonlocal calls
+            calls += 1
+
+        text = f"select a in ({', '.join(f'${n + 1}' for n in range(count))}) from t"
+        parsed = whole(text)
+        sys.setprofile(count_call)
+        try:
+            _bound(parsed)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    steps(50)
+    assert steps(2_000) < 25 * steps(100)
+
+
+def test_known_rows_are_no_text_for_duckdb() -> None:
+    """Values are written into DuckDB's text, which it reads for a second."""
+    for name in ("int4", "text", "values"):
+        parsed = parse(LISTS[name])
+        selects = Selects(Env())
+        query = selects.query(_bound(parsed))
+        assert len(query.text) < 500
+        assert next(len(rows.item.rows) for rows in selects.known.values()) >= N
+
+
+async def test_a_long_statement_is_read_beside_the_loop() -> None:
+    """A long statement holds the loop; or a short one pays for a thread."""
+    here = threading.get_ident()
+    assert await aside("select 1", threading.get_ident) == here
+    assert await aside("select 1" + " " * 100_000, threading.get_ident) != here
+    with pytest.raises(SqlError):
+        await aside("x" * 100_000, front.split, "(" * 100_000)
+    deep = "select " + "not " * 19_000 + "true" + " " * 100_000
+    with pytest.raises(SqlError) as told:
+        await asyncio.wait_for(aside(deep, whole, deep), 60)
+    assert told.value.sqlstate == "54001"
