@@ -25,6 +25,7 @@ from sqlproxy.pgcatalog.static import CATALOG, Static
 
 FAILURE = "KVORUM"  # how an error that a statement raises itself begins: KVORUM|SQLSTATE|words
 VISIBLE = "CAST($visible AS BIGINT[])"
+DATABASE = "CAST($database AS VARCHAR)"
 
 
 def failure(sqlstate: str, words: str) -> str:
@@ -268,10 +269,12 @@ class Coercion:
             state = "3F000"
         if kind == "regclass":
             self.needs.facts["visible"] = None
+            self.needs.facts["database"] = None
             found = (
                 f"coalesce((SELECT min(z.oid) FROM k_pg_class z WHERE z.relname = {folded} AND "
                 f"list_contains({VISIBLE}, z.relnamespace)), "
-                f"(SELECT min(z.oid) FROM k_pg_class z WHERE z._path = {folded}))"
+                f"(SELECT min(z.oid) FROM k_pg_class z WHERE z._path = {folded} "
+                f"OR {DATABASE} || '.' || z._path = {folded}))"
             )
         elif kind == "regtype":
             found = (

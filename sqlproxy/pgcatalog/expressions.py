@@ -543,6 +543,10 @@ class Expressions(Special):
         return value
 
     def _subscript(self, value: Expr, fields: Node, scope: Scope) -> Expr:
+        if value.type == oids.NAME and "uidx" in fields and not fields.get("is_slice"):
+            at = self.types.to(self.expr(fields["uidx"], scope), oids.INT4).sql  # from 0
+            character = f"CASE WHEN {at} >= 0 THEN substr({value.sql}, {at} + 1, 1) END"
+            return Expr(f"({character})", oids.CHAR, name=value.name, strength=value.strength)
         element = self.types.element(value.type)
         if not element:
             raise SqlError(

@@ -28,6 +28,7 @@ _BITS: Final = 28
 _MASK: Final = (1 << _BITS) - 1
 PUBLIC_SCHEMA: Final = 2_200
 KVORUM_SCHEMA: Final = 16_383
+KVORUM_EXTENSION: Final = 16_382
 BOOTSTRAP_ROLE: Final = 10
 POSTGRES_DATABASE: Final = 5
 PG_CLASS: Final = 1_259
@@ -37,6 +38,7 @@ PG_REWRITE: Final = 2_618
 PG_ATTRDEF: Final = 2_604
 PG_NAMESPACE: Final = 2_615
 PG_DATABASE: Final = 1_262
+PG_EXTENSION: Final = 3_079
 
 
 def relation(id: int) -> int:

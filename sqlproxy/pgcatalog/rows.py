@@ -264,6 +264,9 @@ def _column(
         made = oids.default(table.id, column.id)
         rows["pg_attrdef"].append({"oid": made, "adrelid": oid, "adnum": number, "adbin": default})
         rows["pg_depend"].append(depends(oids.PG_ATTRDEF, made, oids.PG_CLASS, oid, number, "a"))
+        if column.sequence:  # so a dump makes the sequence before the default that names it
+            named = oids.relation(column.sequence)
+            rows["pg_depend"].append(depends(oids.PG_ATTRDEF, made, oids.PG_CLASS, named, 0, "n"))
 
 
 def default_of(contents: Contents, column: Column) -> str | None:

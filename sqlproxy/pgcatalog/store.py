@@ -27,7 +27,16 @@ from sqlproxy.pgcatalog import definitions, kinds, oids, rights, rows
 from sqlproxy.pgcatalog.contents import Cluster, Contents
 from sqlproxy.pgcatalog.functions import MACROS
 from sqlproxy.pgcatalog.relations import FUNCTIONS, VIEW_OID, Relations
-from sqlproxy.pgcatalog.row_bases import ATTRIBUTE, CHANGING, HIDDEN, Facts, Row, Rows, class_row
+from sqlproxy.pgcatalog.row_bases import (
+    ATTRIBUTE,
+    CHANGING,
+    HIDDEN,
+    Facts,
+    Row,
+    Rows,
+    class_row,
+    depends,
+)
 from sqlproxy.pgcatalog.static import CATALOG, INFORMATION, KVORUM, Static
 from sqlproxy.pgcatalog.views import VIEWS
 from sqlproxy.privileges import Place
@@ -137,6 +146,8 @@ class Store:
                 self._create("pgc", relation.sql, self._layout_of(schema, name))
         for name, listed in self._static.rows.items():
             self._load(name, listed)
+        for name in ("pg_extension", "pg_depend"):
+            self._insert_rows(f"pgc.k_{name}", self._layout_of(CATALOG, name), self._built_in(name))
         keywords = self._static.feeds["pg_get_keywords"]
         layout = [(n, self._held(oid)) for n, oid in keywords["columns"]]
         self._create("pgc", FUNCTIONS["pg_get_keywords"], layout)
@@ -199,6 +210,30 @@ class Store:
             "_path": [f"{s}.{n}" for s, n in named],
             "_view": [self._static.views.get(f"{s}.{n}") for s, n in named],
         }
+
+    @staticmethod
+    def _built_in(table: str) -> list[Row]:
+        """The kvorum views belong to an extension that is there from the start, so that no dump
+        makes them anew.
+        """
+        if table == "pg_extension":
+            return [
+                {
+                    "oid": oids.KVORUM_EXTENSION,
+                    "extname": KVORUM,
+                    "extowner": oids.BOOTSTRAP_ROLE,
+                    "extnamespace": oids.KVORUM_SCHEMA,
+                    "extrelocatable": False,
+                    "extversion": "1.0",
+                    "_owner": 0,
+                }
+            ]
+        members = [(oids.PG_NAMESPACE, oids.KVORUM_SCHEMA)]
+        members += [(oids.PG_CLASS, VIEW_OID + number) for number in range(len(VIEWS))]
+        return [
+            {**depends(kind, oid, oids.PG_EXTENSION, oids.KVORUM_EXTENSION, 0, "e"), "_owner": 0}
+            for kind, oid in members
+        ]
 
     def _our_views(self, table: str, layout: list[tuple[str, str]]) -> None:
         """The kvorum views as relations of their own schema."""
