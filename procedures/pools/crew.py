@@ -458,7 +458,7 @@ class Crew(Dealing):
         if not live.lane or live.worker:
             return ""
         pool, name, version = live.lane.split(LANE_SEPARATOR)
-        if live.id in self._aside.get(live.lane, ()):
+        if live.id in self._postponed.get(live.lane, ()):
             return f"all workers of pool {pool} that have what it needs are busy"
         if not live.queued:
             return ""

@@ -137,7 +137,7 @@ class Dealing:
         self._closed = False
         self.taken_back = 0
         self._losses: dict[int, int] = {}  # procedure → taken from silent workers since it moved
-        self._aside: dict[str, set[int]] = {}  # lane → who can be run by busy workers only
+        self._postponed: dict[str, set[int]] = {}  # lane → who can be run by busy workers only
 
     @property
     def settled(self) -> bool:
@@ -336,7 +336,7 @@ class Dealing:
         elif (able := self._able(hand, live)) is None or able.free <= 0:
             self._locks.release(live.id)
             if able is not None:
-                self._aside.setdefault(live.lane, set()).add(live.id)
+                self._postponed.setdefault(live.lane, set()).add(live.id)
         else:  # and now `live.wake` says why it runs
             hand = able
             self._hold(hand, live)
@@ -382,9 +382,9 @@ class Dealing:
             live.parked = why
 
     def _again(self, lanes: Iterable[str]) -> None:
-        """A worker is free, or gone: who was put aside is looked at again."""
-        for lane in lanes if self._aside else ():
-            for id in sorted(self._aside.pop(lane, ())):
+        """A worker is free, or gone: who was postponed is looked at again."""
+        for lane in lanes if self._postponed else ():
+            for id in sorted(self._postponed.pop(lane, ())):
                 live = self._roster.get(id)
                 if live is not None and not live.worker:
                     self._roster.enqueue(live)

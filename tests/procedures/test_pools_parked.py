@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_record
 
 from kv.base import limits
 from kvorum.upgrade import check
 from procedures.engine import plain
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
+from procedures.engine.core import Change, Flow
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.registry import ProcedureType, Registry, procedure, step, undo
@@ -156,6 +158,38 @@ def test_old_and_new_code_side_by_side(seed: int) -> None:
         assert office.loop.time() - began < 9
 
     in_office(test, [Job], seed)
+
+
+def test_what_is_set_aside_stays_so_when_somebody_comes() -> None:
+    """A step that ends its processes would end every worker that comes, one after the other."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, [Job])
+        executor = await office.open(office.executor())
+        office.hire("w1", types=[_code(office)])
+        await office.entered("w1")
+        id = await executor.submit(submission("parked.job", {}))
+        await office.until(lambda: executor.live_one(id).event)  # type: ignore[union-attr]
+        await _gone(office, executor, "w1")
+        await office.close(executor)
+        store = office.lab.store
+        record, version = await store.load(id)
+        fatal = replace_record(record, deaths=limits.PROCEDURE_DEATHS_MAX)
+        await store.update(version, Change(fatal, Flow.WAIT))
+        executor = await office.open(office.executor())
+        executor.signal(f"go {id}")
+        for name in ("w2", "w3"):
+            office.hire(name, types=[_code(office)])
+            await office.entered(name)
+            await asyncio.sleep(1)
+            assert "is left alone: set aside" in await _why(executor, id)
+            assert (await store.load(id)).record.step == "b"
+        await executor.surgeon.retry(id, "mended", "tester")
+        assert plain.decode((await executor.wait(id, 5_000)).result) == "b"
+        await office.end()
+        await office.close(executor)
+
+    simloop.run(main, 0)
 
 
 @pytest.mark.parametrize("waiting", [False, True])
