@@ -176,10 +176,10 @@ def _of_query(expr: Expr) -> bool:
     )
 
 
-def _deeper(expr: Expr) -> Expr:
+def _deeper(expr: Expr, by: int = 1) -> Expr:
     """The same, from one query further inside."""
     return rebuilt(
-        expr, lambda one: replace(one, level=one.level + 1) if isinstance(one, Column) else None
+        expr, lambda one: replace(one, level=one.level + by) if isinstance(one, Column) else None
     )
 
 
@@ -195,6 +195,16 @@ def plain(select: Select) -> bool:
         or select.order or select.limit is not None or select.offset is not None
         or select.operation is not None or select.values is not None
     )  # fmt: skip
+
+
+def beside(select: Select) -> list[Expr]:
+    """What a query of LATERAL says of the items beside it alone, as their query sees it."""
+    return [
+        _deeper(one, -1)
+        for one in (conjuncts(select.where) if plain(select) else ())
+        if not any(map(_of_query, walk(one)))
+        and {part.level for part in walk(one) if isinstance(part, Column)} == {1}
+    ]
 
 
 def met(items: Sequence[Item]) -> list[Expr]:

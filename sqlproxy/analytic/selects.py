@@ -16,7 +16,7 @@ from sqlproxy.analytic.aggregates import Calls, direction, nested
 from sqlproxy.analytic.expressions import Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, held
 from sqlproxy.analytic.functions import Functions
-from sqlproxy.analytic.guarding import behind, guarded, met, only_where, plain, together
+from sqlproxy.analytic.guarding import behind, beside, guarded, met, only_where, plain, together
 from sqlproxy.analytic.pieces import grouping_sets, only_of
 from sqlproxy.analytic.sets import LISTS, SERIES, column_of
 from sqlproxy.ducktext import Text
@@ -737,6 +737,8 @@ class Selects:
                 seen = frame if item.lateral else Frame()
                 guarding = item.offset in frame.touched
                 inner = self._inner(seen, item.select, guarding=guarding)
+                if item.lateral and item.offset not in frame.nullable:
+                    frame.known += beside(item.select)
                 return self._derived(item, frame, inner)
             case CteItem():
                 known = self._known(item.name)

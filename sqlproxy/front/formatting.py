@@ -159,8 +159,6 @@ _NUMBER_TOKEN: Final = re.compile(
 
 def number_text(value: Decimal, pattern: str) -> str:
     """A number by a pattern of 9, 0, . D , G S MI PL SG PR FM TH L and literals."""
-    if not value.is_finite():
-        raise unsupported("to_char of NaN or an infinity")
     tokens = _NUMBER_TOKEN.findall(pattern)
     names = [t.upper() for t in tokens]
     for name in names:

@@ -106,3 +106,7 @@ select count(*) from sale s join (select id, 100 / id as q from emp where id <> 
 select count(*) from sale s join item i on i.stock = s.qty and i.stock <> 0 and s.qty <> 0 and 10 / (i.stock * s.qty) >= 0
 select count(*) from sale where qty <> 0 and 10 / qty > 1 group by qty % 2 order by 1
 select count(*) from pg_class where relname like 'x9%' and substr(relname, 3)::int > 5 or relname = 'emp'
+select count(*) from sale s join lateral (select e.id from emp e where e.id = s.emp and s.qty <> 0) x on 10 / s.qty > 1
+select count(*) from sale s join emp e on e.id = 10 / s.qty where s.qty <> 0
+select count(*) from sale s where s.qty <> 0 and (select e.id from emp e where e.id = 10 / s.qty) > 1
+with w as (select * from sale where qty <> 0), v as (select *, 10 / qty as q from w) select count(*) from v a join v b using (id) where a.q > 1 and b.q > 1
