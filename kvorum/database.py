@@ -391,7 +391,7 @@ def checked_ops(ops: Sequence[BatchOp]) -> list[BatchOp]:
         match op:
             case Put():
                 condition(op.if_absent, op.if_version)
-                ttl = checked_ttl(op.ttl_ms)
+                ttl = checked_ttl(op.ttl_ms or None)
                 key, value = user_key(op.key), user_value(op.value)
                 fence = checked_fence(op.fence)
                 checked.append(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kv.base.errors import NotFound
+from kv.base.errors import AlreadyExists, NotFound
 from kvorum.backend import Backend
 from kvorum.model import Bytes, Column, NamespaceInfo, TableInfo, TableSpec, as_bytes
 from kvorum.portal import Call
@@ -37,12 +37,22 @@ class AsyncDefining:
         )
 
     async def create_namespace(
-        self, name: str, *, replicas: int | None = None, tags: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] = (),
+        exists_ok: bool = False,
     ) -> None:
         """Make a namespace. Its tables have `replicas`, if they do not say otherwise, and need
-        nodes with its `tags` besides their own. Raises AlreadyExists.
+        nodes with its `tags` besides their own. Raises AlreadyExists; with `exists_ok` one that is
+        there stays as it is.
         """
-        await self._backend.create_namespace(name, _placed(replicas, tags or None))
+        try:
+            await self._backend.create_namespace(name, _placed(replicas, tags or None))
+        except AlreadyExists:
+            if not exists_ok:
+                raise
 
     async def modify_namespace(
         self, name: str, *, replicas: int | None = None, tags: Sequence[str] | None = None
@@ -79,10 +89,11 @@ class AsyncDefining:
         columns: Sequence[Column] = (),
         primary_key: Sequence[str] = (),
         partition_bytes: int | None = None,
+        exists_ok: bool = False,
     ) -> TableInfo:
         """Make a table; `split_keys` cut it into partitions from the start, and one that grows
         above `partition_bytes` is split (left out: as the cluster's setting says). Raises
-        AlreadyExists.
+        AlreadyExists; with `exists_ok` one that is there stays as it is, whatever its columns are.
         """
         spec = TableSpec(
             replicas=replicas,
@@ -92,7 +103,14 @@ class AsyncDefining:
             primary_key=tuple(primary_key),
             partition_bytes=partition_bytes,
         )
-        return await self._backend.create_table(ns, name, spec)
+        try:
+            return await self._backend.create_table(ns, name, spec)
+        except AlreadyExists:
+            if exists_ok:
+                for one in await self._backend.tables(ns):
+                    if one.name == name:
+                        return one
+            raise
 
     async def disable_table(self, ns: str, name: str) -> TableInfo:
         """Nobody reads or writes it any more (Refused, TABLE_DISABLED), once this returns; its rows
@@ -155,10 +173,19 @@ class Defining:
         return self._call(self._db.namespace(name))
 
     def create_namespace(
-        self, name: str, *, replicas: int | None = None, tags: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] = (),
+        exists_ok: bool = False,
     ) -> None:
-        """Make a namespace, with what its tables have that do not say otherwise."""
-        self._call(self._db.create_namespace(name, replicas=replicas, tags=tags))
+        """Make a namespace, with what its tables have that do not say otherwise. `exists_ok`: one
+        that is there stays as it is.
+        """
+        self._call(
+            self._db.create_namespace(name, replicas=replicas, tags=tags, exists_ok=exists_ok)
+        )
 
     def modify_namespace(
         self, name: str, *, replicas: int | None = None, tags: Sequence[str] | None = None
@@ -192,9 +219,11 @@ class Defining:
         columns: Sequence[Column] = (),
         primary_key: Sequence[str] = (),
         partition_bytes: int | None = None,
+        exists_ok: bool = False,
     ) -> TableInfo:
         """Make a table; `split_keys` cut it into partitions from the start, and one that grows
-        above `partition_bytes` is split. Raises AlreadyExists.
+        above `partition_bytes` is split. Raises AlreadyExists; with `exists_ok` one that is there
+        stays as it is.
         """
         return self._call(
             self._db.create_table(
@@ -206,6 +235,7 @@ class Defining:
                 columns=columns,
                 primary_key=primary_key,
                 partition_bytes=partition_bytes,
+                exists_ok=exists_ok,
             )
         )
 

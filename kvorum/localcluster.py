@@ -35,6 +35,7 @@ NODES_MAX: Final = 9
 READY_S: Final = 60.0
 STOP_S: Final = 20.0
 _LOOK_S: Final = 0.05
+_ERROR = "kvorum: "  # how a command says why it failed (kvorum/cli/output.py)
 _STARTED_TOLERANCE_S: Final = 0.5
 _HOST: Final = "127.0.0.1"
 
@@ -209,6 +210,12 @@ class LocalCluster:
         text = path.read_text(errors="replace") if path.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
+    def _last_word(self, number: int) -> str:
+        """What a node that ended said of it: its own line of error, else the last of its log."""
+        lines = self.tail(number).splitlines()
+        said = [line for line in lines if line.startswith(_ERROR)]
+        return said[-1].removeprefix(_ERROR) if said else "".join(lines[-1:])
+
     # -------------------------------------------------------------------------------- starting
 
     def start(self, number: int, options: Sequence[str] = ()) -> None:
@@ -229,7 +236,11 @@ class LocalCluster:
                 start_new_session=True,  # Ctrl-C in this terminal is not meant for it
             )
         self._children.append(child)
-        self._note(replace(node, pid=child.pid, started=psutil.Process(child.pid).create_time()))
+        try:
+            started = psutil.Process(child.pid).create_time()
+        except psutil.Error as error:  # it ended as soon as it began
+            raise Unavailable(f"node {number} ended: {self._last_word(number)}") from error
+        self._note(replace(node, pid=child.pid, started=started))
 
     def options(self, number: int) -> list[str]:
         """The `options` that a living node was started with, so that it can be started so again.
@@ -316,7 +327,7 @@ class LocalCluster:
                     waiting.remove(number)
                     told(number)
                 elif node.process() is None:
-                    raise Unavailable(f"node {number} ended: {self.tail(number, 2)}")
+                    raise Unavailable(f"node {number} ended: {self._last_word(number)}")
             if waiting and time.monotonic() > deadline:
                 names = ", ".join(map(str, waiting))
                 raise Unavailable(

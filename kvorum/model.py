@@ -307,7 +307,7 @@ def condition(if_absent: bool, if_version: int | None) -> int | None:
 
 def checked_ttl(ttl_ms: int | None) -> int:
     """Milliseconds to live, 0 = for ever. Raises InvalidArgument outside 1 … TTL_MS_MAX."""
-    if not ttl_ms:
+    if ttl_ms is None:
         return 0
     if type(ttl_ms) is not int or not 0 < ttl_ms <= TTL_MS_MAX:
         raise InvalidArgument(f"ttl_ms must be 1 to {TTL_MS_MAX}, got {ttl_ms!r}")

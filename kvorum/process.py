@@ -131,6 +131,7 @@ def urls(config: NodeConfig) -> dict[str, str]:
     found = {"native": f"kvorum://{host}:{config.port}"}
     if config.http:
         found["http"] = f"http://{host}:{config.port + HTTP_OFFSET}"
+        found["console"] = f"{found['http']}/console"
         found["docs"] = f"{found['http']}/docs"
         found["metrics"] = f"{found['http']}/metrics"
     if config.sql and "sql" in config.roles:

@@ -215,6 +215,7 @@ SNAPSHOT_FILES_BYTES_MIN: Final = 32 * MiB  # of rows, from which they come in a
 SNAPSHOT_FILE_BYTES: Final = 32 * MiB  # of one of them …
 SNAPSHOT_FILE_SYNC_BYTES: Final = 4 * MiB  # … after which what was written to it goes to the disk
 DISK_FREE_BYTES_MIN: Final = 128 * MiB  # below it writes are refused at the door; reads go on
+DISK_FREE_BYTES_LAST: Final = 32 * MiB  # … and deletions and drops, which free space, below this
 
 # -- cluster
 FIRST_NODES_MAX: Final = 9  # that a cluster begins with; more join later

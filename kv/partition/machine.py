@@ -26,7 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import compress
 from math import inf
+from operator import not_
 from typing import Any
 
 from kv.base.descriptors import PartitionDescriptor
@@ -43,6 +45,7 @@ from kv.base.methods import (
     READ_NOW,
 )
 from kv.base.ports import Timers
+from kv.base.room import goes_on
 from kv.base.timestamps import MAX
 from kv.base.waits import Waits
 from kv.feed.recent import Budget, Recent
@@ -448,8 +451,9 @@ class PartitionMachine:
             return []
         no_room = self._replica.no_room()
         if no_room is not None:
-            self._replies.refuse_all([item for item in items if item[1][1] in NEW_WRITES], no_room)
-            items = [item for item in items if item[1][1] not in NEW_WRITES]
+            taken = [r[1] not in NEW_WRITES or goes_on(no_room, r) for _, r in items]
+            self._replies.refuse_all(list(compress(items, map(not_, taken))), no_room)
+            items = list(compress(items, taken))
         return items
 
     # ------------------------------------------------------------------ timestamps

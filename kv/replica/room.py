@@ -5,7 +5,8 @@ reserve (`Engine.check_room`) is touched. That is looked at by a timer of the no
 others fill or empty, and after every ROOM_CHECK_BYTES of log entries, because a fast disk is filled
 faster than any timer looks. What was admitted before is refused, too, when its turn comes.
 
-What finishes or frees (commits, resolutions, the collector) is let through.
+What finishes or frees (commits, resolutions, the collector) is let through; so are, as long as a
+last reserve is not touched, deletions and what drops tables (kv.base.room).
 """
 
 from __future__ import annotations

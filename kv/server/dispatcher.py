@@ -51,6 +51,7 @@ from kv.base.methods import (
     STATS,
 )
 from kv.base.ports import Rng, Timers
+from kv.base.room import goes_on
 from kv.base.rpc import OK, error_row
 from kv.server.counters import METHODS_MAX, Counters
 from kv.server.express import Express
@@ -203,7 +204,11 @@ class Dispatcher:
             method = row[1]
             try:
                 if method < NODE_METHODS and not self._closing:
-                    if self.no_room is not None and method in NEW_WRITES:
+                    if (
+                        self.no_room is not None
+                        and method in NEW_WRITES
+                        and not goes_on(self.no_room, row)
+                    ):
                         raise self.no_room
                     known = len(row) > _EPOCH_AT and type(row[3]) is int
                     machine = by_id(row[3]) if known else None

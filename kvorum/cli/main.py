@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from kv.base.errors import KvorumError
 from kvorum.cli import (
     backup,
     bus,
@@ -121,6 +122,8 @@ def main() -> None:
             app()
         finally:
             sys.stdout.flush()  # here, where a failure can still be told in one line
+    except KvorumError as e:  # of a command that did not expect it
+        output.die(e)
     except OSError as e:
         # What is left in the buffer would fail once more, and loudly, when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

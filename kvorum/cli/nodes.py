@@ -182,6 +182,7 @@ def proxy(
             output.lines(
                 [
                     f"http     {proxy.url}",
+                    f"console  {proxy.url}/console",
                     f"docs     {proxy.url}/docs",
                     f"sql      {proxy.sql_url}",
                 ]

@@ -47,6 +47,7 @@ def test_c15_full_disk_refuses_writes_until_there_is_room(disk: Path, tmp_path: 
         node.start()
         with kvorum.connect(node.url) as db:
             db.create_table("default", "t")
+            db.create_table("default", "spare")
             table = db.table("default", "t")
             acked: dict[str, int] = {}
             with pytest.raises(kvorum.Unavailable) as refused:
@@ -64,6 +65,13 @@ def test_c15_full_disk_refuses_writes_until_there_is_room(disk: Path, tmp_path: 
                 record = table.get(key)
                 assert record is not None
                 assert record.version == version
+            # What frees space goes on: rows are deleted, tables are dropped.
+            assert table.delete("0") > max(acked.values())
+            with db.transaction() as t:
+                t.table("default", "t").delete("1")
+            assert (table.get("0"), table.get("1")) == (None, None)
+            db.drop_table("default", "spare")
+            assert [one.name for one in db.tables("default")] == ["t"]
             filler.unlink()
             deadline = time.monotonic() + 20
             while True:

@@ -60,6 +60,34 @@ def test_b1_put_get_delete(table: kvorum.Table) -> None:
     assert table.delete("k") > third
 
 
+def test_a_time_to_live_of_nothing_is_refused(db: kvorum.Database, table: kvorum.Table) -> None:
+    """A time to live that was computed to 0 means for ever."""
+    for ttl_ms in (0, -1, True, 1.5):
+        with pytest.raises(kvorum.InvalidArgument, match="ttl_ms"):
+            table.put("k", b"v", ttl_ms=ttl_ms)  # type: ignore[arg-type]
+        with db.transaction() as t, pytest.raises(kvorum.InvalidArgument, match="ttl_ms"):
+            t.table(table.ns, table.name).put("k", b"v", ttl_ms=ttl_ms)  # type: ignore[arg-type]
+    assert table.get("k") is None
+
+
+def test_what_is_there_may_be_made_again(db: kvorum.Database, table: kvorum.Table) -> None:
+    """A program that makes its tables when it starts fails at its second start, or changes them."""
+    with pytest.raises(kvorum.AlreadyExists):
+        db.create_namespace(table.ns)
+    db.create_namespace(table.ns, exists_ok=True)
+    table.put("k", b"v")
+    with pytest.raises(kvorum.AlreadyExists):
+        db.create_table(table.ns, table.name)
+    columns = [kvorum.Column("id", "int8", nullable=False)]
+    found = db.create_table(
+        table.ns, table.name, columns=columns, primary_key=["id"], exists_ok=True
+    )
+    assert (found.name, found.columns) == (table.name, ())
+    assert table.get("k") is not None
+    with pytest.raises(kvorum.NotFound):
+        db.create_table("nowhere", table.name, exists_ok=True)
+
+
 @pytest.mark.parametrize("key", ODD_KEYS, ids=repr)
 def test_b1_any_bytes_are_a_key_and_a_value(table: kvorum.Table, key: bytes) -> None:
     """A key that an encoding mangles is another key."""
