@@ -37,6 +37,14 @@ from txn.terms import USUAL, Terms
 from txn.transaction import Mark, Transaction, TxnState
 
 SERIALIZABLE: Final = "serializable"
+_CONTROL: Final = frozenset(
+    {s.Begin, s.Commit, s.Rollback, s.Savepoint, s.Release, s.RollbackTo}
+)  # fmt: skip
+_BLIND: Final = _CONTROL | {
+    s.SetTransaction, s.SetVariable, s.Reset, s.Show, s.LockTable, s.SetConstraints, s.Fetch,
+    s.Empty, s.Ignored,
+}  # fmt: skip
+"""What sees nothing of the database, so that it may come before SET TRANSACTION."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,8 @@ class Block:
         self.status: Status = "I"
         self.implicit = False  # several statements came in one message
         self.queried = False  # some statement has seen the database: it has a snapshot
+        self.behind = False  # another statement came before the one under way, …
+        self._came = False  # … or will have come before the next
         self._modes: Modes | None = None  # None: nothing depends on them yet
         self._t: Transaction | None = None
         self._savepoints: list[_Savepoint] = []
@@ -115,6 +125,12 @@ class Block:
         """How many savepoints there are."""
         return len(self._savepoints)
 
+    def comes(self, kind: type) -> None:
+        """A statement of the transaction, which those behind it cannot do without."""
+        self.behind = self._came
+        self._came = self._came or kind not in _CONTROL
+        self.queried = self.queried or kind not in _BLIND
+
     def settle(self, modes: Modes) -> None:
         """These are the transaction's modes, if it has none."""
         if self._modes is None:
@@ -135,7 +151,7 @@ class Block:
     def rest(self) -> None:
         """An implicit transaction that did nothing is over."""
         self._modes = None
-        self.queried = False
+        self.queried = self._came = False
 
     def begin(self) -> None:
         """Open a block. An implicit transaction that is under way becomes its beginning."""
@@ -205,7 +221,7 @@ class Block:
         self.status = "I"
         self._savepoints.clear()
         self._modes = None
-        self.queried = False
+        self.queried = self._came = False
         self.statements = 0
         self.wrote = False
         self.fence.forget(unknown=unknown)

@@ -91,6 +91,15 @@ def _check_block(session: SqlSession, what: str) -> None:
         raise SqlError(NO_ACTIVE_TRANSACTION, f"{what} can only be used in transaction blocks")
 
 
+def check_outside(session: SqlSession, what: str) -> None:
+    """That it is a transaction by itself. Raises SqlError (25001)."""
+    if session.block.open:
+        raise SqlError(ACTIVE_TRANSACTION, f"{what} cannot run inside a transaction block")
+    if session.block.behind:
+        raise SqlError(ACTIVE_TRANSACTION, f"{what} cannot be executed within a pipeline")
+    session.block.rest()  # what comes behind it is another transaction
+
+
 def _check_open(session: SqlSession, what: str) -> None:
     if not session.block.open:
         raise SqlError(NO_ACTIVE_TRANSACTION, f"{what} can only be used in transaction blocks")
@@ -151,6 +160,7 @@ async def set_variable(session: SqlSession, bound: s.SetVariable) -> str:
 
 async def reset(session: SqlSession, bound: s.Reset) -> str:
     if bound.name == "all":
+        session.block.settle(session.modes())  # its defaults were those until now
         session.tell_settings(session.settings.reset_all())
     else:
         session.assign(bound.name, None)
@@ -167,8 +177,7 @@ def show_rows(session: SqlSession, bound: s.Show) -> list[Row]:
 
 async def discard(session: SqlSession, bound: s.Discard) -> str:
     if bound.what == "all":
-        if session.block.open:
-            raise SqlError(ACTIVE_TRANSACTION, "DISCARD ALL cannot run inside a transaction block")
+        check_outside(session, "DISCARD ALL")
         await session.close_cursors()
         await session.advising.unlock_all()
         session.statements.clear()

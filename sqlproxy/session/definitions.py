@@ -15,11 +15,11 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlproxy.errors import ACTIVE_TRANSACTION, UNSUPPORTED, SqlError
+from sqlproxy.errors import UNSUPPORTED, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
 from sqlproxy.session import granting, renaming
-from sqlproxy.session.commands import commit
+from sqlproxy.session.commands import check_outside, commit
 from sqlproxy.types import resolve
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ async def alter_sequence(session: SqlSession, bound: d.AlterSequence) -> str:
 
 
 async def create_database(session: SqlSession, bound: d.CreateDatabase) -> str:
-    _outside(session, "CREATE DATABASE")
+    check_outside(session, "CREATE DATABASE")
     args = {"namespace": bound.name}
     if (owner := bound.options.get("owner")) is not None:
         args["owner"] = await granting.new_owner(session, str(owner))
@@ -281,7 +281,7 @@ async def create_database(session: SqlSession, bound: d.CreateDatabase) -> str:
 
 
 async def drop_database(session: SqlSession, bound: d.DropDatabase) -> str:
-    _outside(session, "DROP DATABASE")
+    check_outside(session, "DROP DATABASE")
     if bound.name == session.database:
         raise SqlError("55006", "cannot drop the currently open database")
     cluster = await session.services.cluster()
@@ -300,11 +300,6 @@ async def drop_database(session: SqlSession, bound: d.DropDatabase) -> str:
     await run(session, "DropNamespace", {"namespace": bound.name})
     session.services.catalogs.forget(bound.name)
     return "DROP DATABASE"
-
-
-def _outside(session: SqlSession, what: str) -> None:
-    if session.block.open:
-        raise SqlError(ACTIVE_TRANSACTION, f"{what} cannot run inside a transaction block")
 
 
 _DROPS: Final = {

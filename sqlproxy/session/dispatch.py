@@ -225,7 +225,14 @@ def _rows(
 
 
 async def _execute(session: SqlSession, bound: s.Execute) -> AnyPortal:
+    if bound.name not in session.statements:
+        return _command(session, bound, _missing)  # it is told when it runs
     return await session.bind(*executed(session, bound))
+
+
+async def _missing(session: SqlSession, bound: s.Execute) -> str:
+    executed(session, bound)
+    return "EXECUTE"
 
 
 async def explained(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> Batches:

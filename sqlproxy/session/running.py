@@ -227,6 +227,8 @@ async def moment_of(
         return sight.at
     told = select.as_of or session.settings.get("kvorum.as_of")
     if not told:
+        if select.locking:
+            session.check_writable("SELECT FOR " + select.locking[0].strength.upper())
         return session.block.modes.at
     if select.locking:
         raise SqlError(INVALID_PARAMETER, "FOR UPDATE cannot read the past")

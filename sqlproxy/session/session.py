@@ -67,13 +67,6 @@ from txn.transaction import Transaction
 
 PortalOf = Callable[["SqlSession", Prepared, Sequence[Any]], Awaitable[Portal]]
 _EXITS: Final = (s.Commit, s.Rollback, s.RollbackTo)
-_BLIND: Final = frozenset(
-    {
-        *_EXITS, s.Begin, s.Savepoint, s.Release, s.SetTransaction, s.SetVariable, s.Reset, s.Show,
-        s.LockTable, s.SetConstraints, s.Fetch, s.Empty, s.Ignored,
-    }
-)  # fmt: skip
-"""What sees nothing of the database, so that it may come before SET TRANSACTION."""
 _REFERRING: Final = (s.Execute, s.Fetch)
 """What is described by something else of the session."""
 _OF_TRANSACTION: Final = {
@@ -218,8 +211,7 @@ class SqlSession:
         self.advising.check()
         if self.block.status == "E" and not isinstance(statement.bound, _EXITS):
             raise in_failed_transaction()
-        if type(statement.bound) not in _BLIND:
-            self.block.queried = True
+        self.block.comes(type(statement.bound))
         current = await self._current(statement)
         if (table := frozen(current.bound)) is not None:
             current = await self._guarded(thawed(self, table, lambda: self._current(statement)))
