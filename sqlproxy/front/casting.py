@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
+from datetime import UTC
 from typing import Any, Final
 
 from sqlproxy.errors import (
@@ -33,8 +35,9 @@ from sqlproxy.front.registry import (
 )
 from sqlproxy.front.resolve import ASSIGNMENT, EXPLICIT, IMPLICIT, length_function, pathway
 from sqlproxy.front.scope import Parameters
-from sqlproxy.front.values import Reader, reader
-from sqlproxy.pg.style import Style
+from sqlproxy.front.syntax import Node, at, find
+from sqlproxy.front.values import Reader, reader, writer
+from sqlproxy.pg.style import DEFAULT, Style
 
 MOMENTS: Final = frozenset({DATE, TIME, TIMESTAMP, TIMESTAMPTZ})
 """Types of which a literal may mean the time when it is read."""
@@ -54,6 +57,7 @@ class Coercer:
         self.parameters = parameters
         self.style = style
         self._relation = relation
+        self.of_zone: dict[int, str] = {}  # literals that mean this in the session's zone, by place
 
     def coerce(self, expr: Expr, target: int, context: str = IMPLICIT, pos: int = 0) -> Expr | None:
         """The expression as one of the type, without regard to modifiers; None: there is no way."""
@@ -135,7 +139,22 @@ class Coercer:
             if error.position == 0 and expr.pos >= 0:
                 error.position = expr.pos + 1
             raise
+        zoned = (element_of(target) or target) == TIMESTAMPTZ and self.style.zone is not UTC
+        if zoned and read(target, DEFAULT, typmod)(expr.value) != value:
+            self.of_zone[expr.pos] = writer(target, self.style)(value)
         return Const(oid=target, value=value, pos=expr.pos)
+
+    def settled(self, node: Node) -> Node:
+        """The tree of a declaration, which others read in other zones, with the zone written into
+        its literals.
+        """
+        if not self.of_zone:
+            return node
+        found = deepcopy(node)
+        for literal in find(found, "A_Const"):
+            if (text := self.of_zone.get(at(literal) - 1)) is not None and "sval" in literal:
+                literal["sval"] = {"sval": text}
+        return found
 
     def must(
         self, expr: Expr, target: int, context: str = IMPLICIT, pos: int = 0, what: str = ""

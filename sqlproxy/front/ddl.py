@@ -94,7 +94,7 @@ class Definitions:
             )
         folded = fold(found)
         value = folded.value if isinstance(folded, Const) else None
-        return value, text_of(node)
+        return value, text_of(self.binder.casts.settled(node))
 
     def _declared(self, clause: str) -> Any:
         return self.queries.within(clause)
@@ -122,7 +122,7 @@ class Definitions:
         self.binder.casts.must(expr, BOOL, what="CHECK")
         return d.CheckDef(
             name=body.get("conname"),
-            sql=text_of(unqualified(body["raw_expr"])),
+            sql=text_of(unqualified(self.binder.casts.settled(body["raw_expr"]))),
             columns=used,
             validated=not body.get("skip_validation", False),
         )
@@ -252,7 +252,7 @@ class Definitions:
         expr = self.binder.casts.must(expr, BOOL, what="WHERE")
         if not immutable(expr):
             raise SqlError("42P17", "functions in index predicate must be marked IMMUTABLE")
-        text = text_of(unqualified(node))
+        text = text_of(unqualified(self.binder.casts.settled(node)))
         usual = binding.Binder(self.names, Parameters(allowed=False), DEFAULT)
         scope = Scope()
         columns = columns_of(table.name, items, 0)
@@ -285,7 +285,7 @@ class Definitions:
             if any(column == c for c, _ in columns):
                 raise twice(column)
             columns.append((column, canonical(target.expr.oid, target.expr.typmod)))
-        query = with_targets(query, select)
+        query = with_targets(self.binder.casts.settled(query), select)
         return d.CreateView(
             name, query_text(query), tuple(columns), uses_of(select), bool(body.get("replace"))
         )

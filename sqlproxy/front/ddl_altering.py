@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC
 from typing import Final
 
 from sqlproxy.errors import (
@@ -29,6 +30,7 @@ from sqlproxy.front.ddl_tables import Draft
 from sqlproxy.front.ddl_texts import text_of
 from sqlproxy.front.dialect import Extras
 from sqlproxy.front.fromitems import check_schema, item_columns
+from sqlproxy.front.immutability import of_zone
 from sqlproxy.front.registry import TEXT, VARCHAR, format_type
 from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import columns_of
@@ -145,11 +147,17 @@ class Alterations:
             expr, uses = self.ddl.over_columns(
                 body["raw_default"], item_columns(table), table.name, "transform expressions"
             )
-            using = text_of(body["raw_default"])
+            using = text_of(self.ddl.binder.casts.settled(body["raw_default"]))
             plain = self._plain(body["raw_default"], column, (oid, typmod))
         else:
             expr = columns_of(table.name, (column,), 0)[0]
-        if self.ddl.binder.casts.to(expr, oid, typmod, ASSIGNMENT) is None:
+        converted = self.ddl.binder.casts.to(expr, oid, typmod, ASSIGNMENT)
+        if converted is not None and self.ddl.binder.style.zone is not UTC and of_zone(converted):
+            raise unsupported(
+                "a change of type that depends on TimeZone, which is not UTC here",
+                hint="Say the zone: USING column AT TIME ZONE '…'; or SET TimeZone = 'UTC' first.",
+            )
+        if converted is None:
             word = "result of USING clause for column" if using else "column"
             raise SqlError(
                 "42804",

@@ -18,7 +18,7 @@ from sqlproxy.front import definitions as d
 from sqlproxy.front.ddl_options import sequence_options
 from sqlproxy.front.ddl_texts import text_of, unqualified
 from sqlproxy.front.dialect import Extras
-from sqlproxy.front.exprs import walk
+from sqlproxy.front.immutability import immutable
 from sqlproxy.front.statements import ItemColumn
 from sqlproxy.front.syntax import Node, at, parse_expression, strings
 from sqlproxy.front.system_columns import check_no_system_column
@@ -202,10 +202,6 @@ class Draft:
         expr, used = self.ddl.over_columns(
             body["raw_expr"], self.items, self.name, "column generation expressions"
         )
-        if any(getattr(getattr(e, "proc", None), "volatile", "i") != "i" for e in walk(expr)):
-            raise SqlError("42P17", "generation expression is not immutable")
-        if any(type(e).__name__ == "Named" for e in walk(expr)):
-            raise SqlError("42P17", "generation expression is not immutable")
         others = {c.name for c in self.columns if c.generated is not None} | {
             n for b, n in self.later if b["contype"] == "CONSTR_GENERATED" and n is not None
         }
@@ -216,8 +212,10 @@ class Draft:
                     f'cannot use generated column "{name}" in column generation expression',
                     detail="A generated column cannot reference another generated column.",
                 )
-        self.ddl.binder.casts.assign(expr, item.oid, item.typmod, column, expr.pos + 1)
-        text = text_of(unqualified(body["raw_expr"]))
+        expr = self.ddl.binder.casts.assign(expr, item.oid, item.typmod, column, expr.pos + 1)
+        if not immutable(expr):
+            raise SqlError("42P17", "generation expression is not immutable")
+        text = text_of(unqualified(self.ddl.binder.casts.settled(body["raw_expr"])))
         made = replace(self.columns[place], generated=text, uses=used)
         if made.default_sql is not None or made.identity or made.serial:
             raise SqlError(
