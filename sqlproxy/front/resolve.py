@@ -47,10 +47,14 @@ IMPLICIT: Final = "i"
 ASSIGNMENT: Final = "a"
 EXPLICIT: Final = "e"
 _RANK: Final = {"i": 0, "a": 1, "e": 2}
-NO_MATCH_OPERATOR: Final = "No operator matches the given name and argument types. You might "
-"need to add explicit type casts."
-NO_MATCH_FUNCTION: Final = "No function matches the given name and argument types. You might "
-"need to add explicit type casts."
+NO_MATCH_OPERATOR: Final = (
+    "No operator matches the given name and argument types. You might need to add explicit type "
+    "casts."
+)
+NO_MATCH_FUNCTION: Final = (
+    "No function matches the given name and argument types. You might need to add explicit type "
+    "casts."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sqlproxy.pgcatalog.static import load
-from sqlproxy.schema import ForeignKey, Index, Table
+from sqlproxy.schema import PUBLIC, ForeignKey, Index, Table
 
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*")
 _ACTIONS: Final = {
@@ -111,6 +111,11 @@ def check(sql: str) -> str:
 def check_short(sql: str) -> str:
     """As psql asks for it: without the second parentheses."""
     return f"CHECK {sql}" if _wrapped(sql) else f"CHECK ({sql})"
+
+
+def validity(state: str) -> str:
+    """What is said behind a constraint that may not hold for all rows."""
+    return "" if state == PUBLIC else " NOT VALID"
 
 
 def _wrapped(sql: str) -> bool:

@@ -164,6 +164,10 @@ _VISIBLE: Final = (
     "(SELECT list_contains(CAST($visible AS BIGINT[]), z.{column}) "
     "FROM k_{table} z WHERE z.oid = {{0}})"
 )
+# Views are read only, whatever they are over.
+_TABLE: Final = (
+    "{0} >= 16384 AND coalesce((SELECT z.relkind = 'r' FROM k_pg_class z WHERE z.oid = {0}), false)"
+)
 _VIEW: Final = "(SELECT z._view FROM k_pg_class z WHERE z.oid = {0})"
 _SIZE: Final = (
     "coalesce((SELECT CAST(sum(z.bytes) AS BIGINT) FROM kv_sizes z WHERE z.oid = {0}), 0)"
@@ -268,8 +272,8 @@ SCALAR: Final[dict[str, Spec]] = {
     "pg_indexam_has_property": (
         "({1} IN ('can_order', 'can_unique', 'can_multi_col', 'can_include'))"
     ),
-    "pg_column_is_updatable": "true",
-    "pg_relation_is_updatable": "CASE WHEN {0} < 16384 THEN 0 ELSE 28 END",
+    "pg_column_is_updatable": f"({_TABLE})",
+    "pg_relation_is_updatable": f"CASE WHEN {_TABLE} THEN 28 ELSE 0 END",
     "row_security_active": "false",
     "pg_sequence_last_value": "(SELECT z.last FROM kv_sequences z WHERE z.oid = {0})",
     # sizes

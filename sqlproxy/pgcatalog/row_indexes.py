@@ -19,7 +19,7 @@ from sqlproxy.pgcatalog.row_bases import (
     class_row,
     depends,
 )
-from sqlproxy.schema import Column, Table
+from sqlproxy.schema import PUBLIC, Column, Table
 
 
 def primary_key_name(table: Table) -> str:
@@ -193,7 +193,8 @@ def reference_rows(
             "confmatchtype": "s",
             "conkey": [numbers[c] for c in key.columns],
             "confkey": [theirs[c] for c in key.referenced],
-            "_def": definitions.foreign_key(table, key, other),
+            "convalidated": key.state == PUBLIC,
+            "_def": definitions.foreign_key(table, key, other) + definitions.validity(key.state),
         }
     )
     rows["pg_depend"].append(depends(oids.PG_CONSTRAINT, made, oids.PG_CLASS, index, 0, "n"))

@@ -31,7 +31,17 @@ from sqlproxy.pgcatalog.row_bases import (
 )
 from sqlproxy.pgcatalog.row_indexes import index_entry, key_rows, reference_rows
 from sqlproxy.pgcatalog.row_types import of_type
-from sqlproxy.schema import BY_DEFAULT, INDEX, PUBLIC, Column, EnumType, Sequence, Table, View
+from sqlproxy.schema import (
+    BY_DEFAULT,
+    INDEX,
+    PUBLIC,
+    WRITE_ONLY,
+    Column,
+    EnumType,
+    Sequence,
+    Table,
+    View,
+)
 
 _STRING: Final = re.compile(r"'(?:[^']|'')*'")
 _NEGATIVE: Final = re.compile(r"-\s*[\d.]+")
@@ -130,6 +140,7 @@ def dependents(contents: Contents, changed: Iterable[int]) -> set[int]:
 # -- tables
 
 
+_BINDS: Final = (PUBLIC, WRITE_ONLY)
 PLAIN: Final = (
     Column(1, "key", "bytea", nullable=False),
     Column(2, "value", "bytea", nullable=False),
@@ -144,8 +155,9 @@ def columns(table: Table) -> tuple[Column, ...]:
 def _table(facts: Facts, contents: Contents, table: Table, rows: Rows) -> None:
     oid, shown = oids.relation(table.id), columns(table)
     numbers = {1: 1, 2: 2} if table.plain else attnums(table)
-    foreign = [k for k in table.foreign_keys if k.state == PUBLIC and k.table in contents.relations]
-    checks = [c for c in table.checks if c.state == PUBLIC]
+    # one that is not validated yet (NOT VALID) binds who writes, and is shown
+    foreign = [k for k in table.foreign_keys if k.state in _BINDS and k.table in contents.relations]
+    checks = [c for c in table.checks if c.state in _BINDS]
     indexes = [i for i in table.indexes if i.state == PUBLIC]
     keyed = table.plain or bool(table.primary_key and not table.hidden_key)
     referred = any(k.table == table.id for t in contents.tables() for k in t.foreign_keys)
@@ -193,9 +205,10 @@ def _table(facts: Facts, contents: Contents, table: Table, rows: Rows) -> None:
                 "conrelid": oid,
                 "connoinherit": False,
                 "conkey": key or None,
+                "convalidated": check.state == PUBLIC,
                 "conbin": check.sql,
-                "_def": definitions.check(check.sql),
-                "_short": definitions.check_short(check.sql),
+                "_def": definitions.check(check.sql) + definitions.validity(check.state),
+                "_short": definitions.check_short(check.sql) + definitions.validity(check.state),
             }
         )
         for number in key:
