@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format bench sim verify harness attack-sql admin lock setup clean distclean
+.PHONY: help demo test check lint types imports format bench sim verify harness attack-sql admin clients lock setup clean distclean
 
 PY := .venv/bin/python
 SEEDS ?= 1..5000
@@ -74,6 +74,10 @@ attack-sql: setup ## SQL with everything killed, simulated and on real processes
 	@$(PY) -m tests.cluster.sql_simulated --seeds $(ATTACK)
 	@$(PY) -m tests.cluster.sql_attack --seconds $(ATTACK_S)
 
+clients: setup ## Knex, TypeORM, Sequelize, node-pg-migrate, peewee and pgjdbc against a node (needs Node 20, Java 17)
+	@scripts/clients.sh
+	@$(PY) -m pytest -n 0 -m clients tests/sql/test_foreign_clients.py
+
 admin: setup ## Django's admin over Kvorum in a headless Chromium (needs chromium)
 	@$(PY) -m tests.sql.admin_browser
 
@@ -85,5 +89,5 @@ clean: ## caches and what runs leave behind
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info \
 	  spark-warehouse metastore_db derby.log
 
-distclean: clean ## clean, and .venv
-	@rm -rf .venv
+distclean: clean ## clean, .venv and .clients
+	@rm -rf .venv .clients

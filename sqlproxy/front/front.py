@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from sqlproxy.answers import Field
 from sqlproxy.errors import SqlError, unsupported
-from sqlproxy.front import bulk, commands, ddl_extensions, ddl_types, granting
+from sqlproxy.front import blocks, bulk, commands, ddl_extensions, ddl_types, granting
 from sqlproxy.front import statements as s
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.casting import Coercer
@@ -83,7 +83,7 @@ _SEQUENCE_FUNCTIONS: Final = frozenset(("nextval", "currval", "setval"))
 _REFUSED: Final = {
     "ListenStmt": "LISTEN", "NotifyStmt": "NOTIFY",
     "CreateFunctionStmt": "CREATE FUNCTION",
-    "CreateTrigStmt": "CREATE TRIGGER", "DoStmt": "DO", "CallStmt": "CALL",
+    "CreateTrigStmt": "CREATE TRIGGER", "CallStmt": "CALL",
     "CompositeTypeStmt": "CREATE TYPE",
     "CreateRangeStmt": "CREATE TYPE",
     "CreateDomainStmt": "CREATE DOMAIN", "RuleStmt": "CREATE RULE",
@@ -402,6 +402,7 @@ def _close(body: Node) -> s.ClosePortal:
 
 
 _COMMANDS: Final[dict[str, Callable[[Node], Any]]] = {
+    "DoStmt": blocks.do,
     "TransactionStmt": commands.transaction,
     "VariableSetStmt": commands.set_variable,
     "VariableShowStmt": commands.show,

@@ -495,6 +495,25 @@ class Analyze:
 
 
 @dataclass(frozen=True, slots=True)
+class DoIf:
+    """IF … THEN … ELSE … END IF in DO. `condition`: a query of one value."""
+
+    condition: str
+    then: tuple[str | DoIf, ...]
+    otherwise: tuple[str | DoIf, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """DO. `steps`: statements as text. `handled`: the SQLSTATEs that are no error, "" = all; None:
+    there is no EXCEPTION.
+    """
+
+    steps: tuple[str | DoIf, ...]
+    handled: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LockTable:
     tables: tuple[Table, ...]
     mode: str

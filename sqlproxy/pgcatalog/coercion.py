@@ -268,18 +268,18 @@ class Coercion:
         if kind == "regnamespace":
             state = "3F000"
         if kind == "regclass":
-            self.needs.facts["visible"] = None
-            self.needs.facts["database"] = None
+            self.needs.facts |= {"visible": None, "database": None}
             found = (
                 f"coalesce((SELECT min(z.oid) FROM k_pg_class z WHERE z.relname = {folded} AND "
                 f"list_contains({VISIBLE}, z.relnamespace)), "
-                f"(SELECT min(z.oid) FROM k_pg_class z WHERE z._path = {folded} "
-                f"OR {DATABASE} || '.' || z._path = {folded}))"
+                f"(SELECT min(z.oid) FROM k_pg_class z WHERE z._path = {folded}), "
+                f"(SELECT min(z.oid) FROM k_pg_class z WHERE "
+                f"concat({DATABASE}, '.', z._path) = {folded}))"
             )
         elif kind == "regtype":
             found = (
-                f"(SELECT min(z.oid) FROM k_pg_type z WHERE z.typname = replace({folded}, "
-                f"'pg_catalog.', '') OR z._text = {folded})"
+                "(SELECT min(z.oid) FROM k_pg_type z WHERE z.typname = regexp_replace("
+                f"{folded}, '^(pg_catalog|public)\\.', '') OR z._text = {folded})"
             )
         else:
             table, column = {

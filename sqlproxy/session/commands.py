@@ -21,6 +21,7 @@ from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
 from sqlproxy.session import granting, roles
 from sqlproxy.session.block import Modes
+from sqlproxy.session.doing import do
 from sqlproxy.session.portals import Portal
 from sqlproxy.session.scrolling import scrolled
 
@@ -295,6 +296,7 @@ async def ignored(session: SqlSession, bound: s.Ignored) -> str:
 
 
 COMMANDS: Final[dict[type, Command]] = {
+    s.Do: do,
     s.Begin: begin,
     s.Commit: commit,
     s.Rollback: rollback,
