@@ -1,8 +1,9 @@
 """Which names things may have, and the names that PostgreSQL gives to what was not named.
 
     namespaces, tags        ASCII letters, digits, '_' and '-': they stand in addresses and options
-    tables, views,          besides, any letters, '$' and blanks; '.' and '/' separate names
-    sequences, indexes      elsewhere
+    tables, views,          anything but control characters, '.', '/' and '"', which separate and
+    sequences, indexes,     quote names elsewhere; no '-' at the beginning, where it is an option's,
+    types                   no blank at either end
     columns, constraints    anything but control characters, up to 64 bytes
 
 SQL folds an unquoted identifier before it comes here. Longer ones are cut to 63 bytes by the front
@@ -31,7 +32,7 @@ from kv.base.limits import (
 from sqlproxy.types import NAME_BYTES_MAX
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
-_RELATION = re.compile(r"[\w$](?:[\w$ -]*[\w$-])?")
+_RELATION = re.compile(r"(?![\s-])[^./\"]*(?<!\s)")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 INVALID_NAME: Final = "42602"
@@ -59,12 +60,13 @@ def check_name(what: str, name: object) -> None:
 
 def check_table_name(what: str, name: object) -> None:
     """Raise InvalidArgument unless `name` may name a table, a view, a sequence or an index."""
-    if not isinstance(name, str) or not _RELATION.fullmatch(name) or _too_long(name):
+    fits = isinstance(name, str) and name and not _CONTROL.search(name) and not _too_long(name)
+    if not fits or not _RELATION.fullmatch(str(name)):
         raise _refused(
             what,
             name,
-            f"1 to {NAME_CHARS_MAX} bytes of letters, digits, '_', '$', '-' and blanks, the first "
-            "one not '-', no blank at either end",
+            f"1 to {NAME_CHARS_MAX} bytes of text without control characters, '.', '/' and "
+            "'\"', no '-' at the beginning, no blank at either end",
         )
 
 

@@ -34,7 +34,8 @@ def key_rows(
     parts = [by_name[n] for n in names]
     name, oid = primary_key_name(table), oids.primary_index(table.id)
     plain = definitions.listed(names)
-    text = f"CREATE UNIQUE INDEX {quoted(name)} ON {{}}{quoted(table.name)} USING btree ({plain})"
+    begins = f"CREATE UNIQUE INDEX {quoted(name)} ON "
+    ends = f"{quoted(table.name)} USING btree ({plain})"
     _index_rows(
         facts,
         table,
@@ -47,8 +48,8 @@ def key_rows(
         unique=True,
         primary=True,
         options=[0] * len(parts),
-        definition=text.format("public."),
-        short=text.format(""),
+        definition=f"{begins}public.{ends}",
+        short=begins + ends,
     )
     made = oids.key_constraint(table.id)
     rows["pg_constraint"].append(
