@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import faulthandler
 import itertools
+import logging
 import mmap
 import os
 import signal
@@ -56,13 +57,16 @@ from kvorum.step_channel import (
     read_answer,
     read_run,
 )
-from procedures.engine import records
+from procedures.engine import core, records
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
 from procedures.engine.procedure import Fail
+from procedures.engine.raised import step_error
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.runner import Failed, Returned, Runner, TryAgain
 from procedures.engine.store import Row
 from txn.results import ScanPage
+
+log = logging.getLogger(__name__)
 
 ORPHANED: Final = 3  # exit code: whoever started it is gone
 _PR_SET_PDEATHSIG: Final = 1
@@ -187,6 +191,7 @@ class StepProcess:
                     asking = _Asking(self, run)
                     task = self._loop.create_task(self._execute(run, whole, asking))
                     self._runs[run] = task, asking
+                    task.add_done_callback(lambda _: self._runs.pop(run))
                 elif whole is not None and kind == ANSWER and run in self._runs:
                     self._runs[run][1].answered(read_answer(whole))
             case _:
@@ -195,15 +200,19 @@ class StepProcess:
     async def _execute(self, number: int, data: bytes, asking: _Asking) -> None:
         self._marks[number % MARKS] = 1
         try:
-            self.send(ENDED, number, await self._ran(number, read_run(data), asking))
-        finally:
-            del self._runs[number]
+            ran = await self._ran(number, read_run(data), asking)
+        except Exception as error:
+            log.exception("a step cannot be run")
+            ran = Ran(again=core.failure("STEP_PROCESS", f"{type(error).__name__}: {error}"))
+        self.send(ENDED, number, ran)
 
     async def _ran(self, number: int, run: Run, asking: _Asking) -> Ran:
         record = records.decode(run.record, "a procedure to run")
         declared = self._types.get(record.name, record.version)
         methods: Any = declared.undos if run.undo else declared.steps
-        method: StepDef | UndoDef = methods[run.method]
+        method: StepDef | UndoDef | None = methods.get(run.method)
+        if method is None:
+            return Ran(again=core.failure("STEP_PROCESS", _changed(record.name, run.method)))
         behind: Any = _Behind(asking)
         txn = StepTxn(behind, behind)
         ctx = StepContext(
@@ -233,6 +242,8 @@ class StepProcess:
                     raise AssertionError(f"a step ended as {ended!r:.80}")
         except KvorumError as error:
             return failed(txn.told(error))
+        except Exception as error:  # noqa: BLE001  its outcome, too, is the application's
+            return Ran(failed=step_error(error, method, ctx.step))
         finally:
             await txn.end()
 
@@ -257,6 +268,14 @@ async def _returned(
     )
 
 
+def _changed(name: str, method: str) -> str:
+    """This process is younger than the one that started it, and imported what is there now."""
+    return (
+        f"{name} has no {method!r} in the modules as they are now on disk; start the worker or the "
+        "node with them again, or put it back"
+    )
+
+
 def _orphaned() -> None:
     os._exit(ORPHANED)
 
@@ -267,6 +286,27 @@ def _end_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         _orphaned()
+
+
+def _outlive_signals() -> None:
+    """Whoever stops a service may tell all of its processes. When this one ends is decided by the
+    one that started it: it lets steps end, and theirs would be counted as a death. What a step
+    forks can be ended by signals as ever.
+    """
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+    def forked() -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+
+    for number in numbers:
+        signal.signal(number, lambda _number, _frame: None)
+    os.register_at_fork(  # one that comes meanwhile waits for the child
+        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, numbers),
+        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers),
+        after_in_child=forked,
+    )
 
 
 async def _main() -> None:
@@ -281,4 +321,5 @@ async def _main() -> None:
 if __name__ == "__main__":
     faulthandler.enable()  # a fault in a C library is told with the step's line
     _end_with(int(sys.argv[1]))
+    _outlive_signals()
     uvloop.run(_main())

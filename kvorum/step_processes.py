@@ -83,6 +83,21 @@ class _Call:
         )
         self.answering: set[asyncio.Task[None]] = set()
 
+    def answered(self, task: asyncio.Task[None]) -> None:
+        """Whoever waits for the step must hear of an answer that could not be given."""
+        self.answering.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self.ended.done():
+            self.ended.set_exception(error)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether its process may still be at it, though nobody waits any more."""
+        ended = self.ended
+        if not ended.done() or ended.cancelled() or ended.exception() is not None:
+            return True
+        return ended.result() is None
+
     def end(self, how: Ran | Died | TryAgain | None) -> None:
         if not self.ended.done():
             self.ended.set_result(how)
@@ -97,6 +112,7 @@ class _Process:
         self.calls: dict[int, _Call] = {}
         self.ready = False
         self.over = False
+        self._ended_here = False
         self.heard = timers.monotonic()
         self._broken = ""
         self._marks = mmap.mmap(-1, MARKS)
@@ -153,7 +169,7 @@ class _Process:
             except BaseException:
                 ours.close()
                 raise
-        self._channel = Channel(ours, self._heard, self.kill)
+        self._channel = Channel(ours, self._heard, self._kill)
         self._mouth = Mouth(self._channel)
         self._channel.send([SETTINGS, self._settings])
         for message in self._waiting:
@@ -169,6 +185,11 @@ class _Process:
             self._mouth.say(message)
 
     def kill(self) -> None:
+        """End it, which is no doing of its steps."""
+        self._ended_here = True
+        self._kill()
+
+    def _kill(self) -> None:
         self.over = True
         if self._child is not None and self._child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -178,12 +199,14 @@ class _Process:
         self.over = True
         if self._channel is not None:
             self._channel.close()
-        self.kill()
+        self._kill()
         self._marks.close()
         calls, self.calls = list(self.calls.values()), {}
         beside = f", beside {len(calls) - 1} others" if len(calls) > 1 else ""
         for call in calls:
-            if self.ready:
+            if self._ended_here and not self._broken:
+                call.end(TryAgain(core.failure("STEP_PROCESS", "its process was ended")))
+            elif self.ready:
                 call.end(Died(f"{why}{beside}"))
             else:  # its modules could not be imported: no step has begun
                 told = self._broken or f"the process for its steps ended {why}"
@@ -223,7 +246,7 @@ class _Process:
             answering = self._answer(run, call, read_ask(whole))
             task = asyncio.get_running_loop().create_task(answering)
             call.answering.add(task)
-            task.add_done_callback(call.answering.discard)
+            task.add_done_callback(call.answered)
 
     async def _answer(self, run: int, call: _Call, ask: Ask) -> None:
         try:
@@ -353,7 +376,7 @@ class StepProcesses(Runner):
             ran = await call.ended
         finally:
             process.calls.pop(number, None)
-            if call.ended.cancelled() or call.ended.result() is None:
+            if call.unfinished:
                 process.send([CANCEL, number])
             for task in list(call.answering):
                 task.cancel()

@@ -49,6 +49,11 @@ class Driven:
                 if not own:
                     raise
                 break
+            except (GeneratorExit, KeyboardInterrupt) as error:
+                if isinstance(throw, GeneratorExit):
+                    raise  # nobody awaits this any more
+                # The one would look as if nobody did, the other would end this process.
+                raise RuntimeError(f"{type(error).__name__} left a step") from error
             own = max(0, own + task.cancelling() - before)  # timeouts take back what they asked for
             value = throw = None
             try:

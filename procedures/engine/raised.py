@@ -10,6 +10,8 @@ them, in their words.
 from __future__ import annotations
 
 import traceback
+from traceback import FrameSummary
+from types import CodeType
 from typing import Final
 
 from msgspec.structs import replace
@@ -41,12 +43,13 @@ def located(
         return failure
     told = traceback.TracebackException.from_exception(error, limit=-limits.TRACE_FRAMES_MAX)
     code = getattr(method.method, "__code__", None)
-    mine = [f for f in told.stack if code is not None and f.filename == code.co_filename]
+    mine = _mine(told, code)
+    cause = told.__cause__
+    if not mine and cause is not None:  # what cannot leave a step is raised anew outside of it
+        mine = _mine(cause, code)
     if not told.stack:
         return failure
     place = mine[-1] if mine else told.stack[-1]
-    if mine:
-        del told.stack[: told.stack.index(mine[0])]
     return replace(
         failure,
         step=core.storable(step)[: limits.NAME_CHARS_MAX],
@@ -54,6 +57,14 @@ def located(
         line=place.lineno or 0,
         trace=_bounded(told),
     )
+
+
+def _mine(told: traceback.TracebackException, code: CodeType | None) -> list[FrameSummary]:
+    """Its frames in the file of the step; what is before them is left out of the traceback."""
+    mine = [f for f in told.stack if code is not None and f.filename == code.co_filename]
+    if mine:
+        del told.stack[: told.stack.index(mine[0])]
+    return mine
 
 
 def _bounded(told: traceback.TracebackException) -> str:

@@ -119,13 +119,14 @@ class Runner:
             return self._broke(error, method, ctx)  # something inside the step was cancelled
         except OwnCancellation as error:
             return Failed(core.failure("STEP_ERROR", str(error), type="CancelledError"))
-        except SystemExit as error:  # it would end this process, and the next one that runs it
-            return self._broke(error, method, ctx)
         except KvorumError as error:
             if error.disposition == "no":
                 return Failed(located(core.error_failure(error), error, method, ctx.step))
             return TryAgain(core.error_failure(error))
-        except Exception as error:  # noqa: BLE001  the application's code: whatever it raises
+        except GeneratorExit:
+            raise  # nobody awaits this any more
+        except BaseException as error:  # noqa: BLE001  the application's code: whatever it raises
+            # SystemExit and the like, too: it would end this process, and the next that runs it.
             return self._broke(error, method, ctx)
 
     @staticmethod
@@ -140,9 +141,10 @@ class Runner:
     def _plain(method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext) -> Any:
         try:
             return method.method(make(), ctx)
-        except (StopIteration, KeyboardInterrupt) as error:
-            # A future cannot carry the one: its waiter would never wake. The other is no signal
-            # (those come to the main thread), and would end this process.
+        except (StopIteration, GeneratorExit, KeyboardInterrupt) as error:
+            # A future cannot carry the first: its waiter would never wake. The second would look
+            # as if nobody waited. The last is no signal (those come to the main thread), and would
+            # end this process.
             raise RuntimeError(f"{type(error).__name__} left a step") from error
 
     def close(self) -> None:

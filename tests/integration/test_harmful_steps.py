@@ -20,7 +20,7 @@ from kv.base import limits
 from tests.integration.processes import NodeProcess
 from tests.machine import ROOT, free_port_base
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 MODULE = "tests.procedures.harmful"
 
 
@@ -60,11 +60,19 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Nod
 
 
 def _until(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (told := found()):
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.05)
     return told
+
+
+def _gone(pid: str) -> bool:
+    """Nobody may collect its exit code: then its name stays, without a command."""
+    try:
+        return not Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return True
 
 
 def test_what_ends_its_process_ends_no_node_and_no_worker(
@@ -81,7 +89,7 @@ def test_what_ends_its_process_ends_no_node_and_no_worker(
         assert log.read_text().count("\n") == limits.PROCEDURE_DEATHS_MAX
         waits = db.submit("harmful.ends", {"how": ""})
         _until(lambda: f"held by procedure {id}" in db.explain_procedure(waits)["sentence"])
-        assert db.wait(db.submit("harmful.quick", 1), timeout_ms=30_000) == 1
+        assert db.wait(db.submit("harmful.quick", 1), timeout_ms=100_000) == 1
         if isinstance(runs, NodeProcess):
             assert runs.exit_code_now() is None
             runs.kill()
@@ -94,7 +102,7 @@ def test_what_ends_its_process_ends_no_node_and_no_worker(
         _until(lambda: log.read_text().count("\n") == runs_after)
         _until(lambda: "set aside" in (db.procedure(id).extra.get("parked") or ""))
         db.bypass_procedure(id, "enough")
-        assert db.wait(waits, timeout_ms=30_000) == 1
+        assert db.wait(waits, timeout_ms=100_000) == 1
 
 
 def test_a_step_that_keeps_pythons_lock_is_run_once(
@@ -108,8 +116,8 @@ def test_a_step_that_keeps_pythons_lock_is_run_once(
         id = db.submit("harmful.holds", {"s": long_s, "log": str(log)})
         _until(log.exists)
         beside = db.submit("harmful.quick", 2)
-        assert db.wait(beside, timeout_ms=60_000) == 2
-        assert db.wait(id, timeout_ms=60_000) == 1
+        assert db.wait(beside, timeout_ms=100_000) == 2
+        assert db.wait(id, timeout_ms=100_000) == 1
         assert log.read_text().count("\n") == 1
 
 
@@ -126,8 +134,8 @@ def test_a_killed_worker_takes_its_steps_with_it(tmp_path: Path) -> None:
             assert len(children) == 1
             worker.send_signal(signal.SIGKILL)
             worker.wait(30)
-            _until(lambda: not Path(f"/proc/{children[0]}/cmdline").exists())
+            _until(lambda: _gone(children[0]))
         with _worker(node, tmp_path / "worker.log"), kvorum.connect(node.url) as db:
             _until(lambda: log.read_text().count("\n") == 2)
             go.touch()
-            assert db.wait(id, timeout_ms=60_000) == 2
+            assert db.wait(id, timeout_ms=100_000) == 2

@@ -5,6 +5,7 @@ that do all that a step may. Imported by the processes of test_step_processes.py
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import time
@@ -107,6 +108,21 @@ class Waits:
         return kvorum.done(ctx.attempt)
 
 
+@kvorum.procedure("harmful.told")
+class Told:
+    """Is told to stop as a service's processes are, and ends one that it forked."""
+
+    @kvorum.step(first=True)
+    def work(self, ctx: Any) -> Any:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.kill(os.getpid(), number)
+        forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+        forked.start()
+        forked.terminate()
+        forked.join()
+        return kvorum.done([ctx.attempt, forked.exitcode])
+
+
 @kvorum.procedure("harmful.quick")
 class Quick:
     @kvorum.step(first=True)
@@ -160,6 +176,15 @@ class Outcomes:
         return kvorum.done([told, ctx.state, ctx.attempt, ctx.round, ctx.owner, ctx.parent])
 
 
+class _NoneOfOurs(BaseException):
+    """No Exception: nobody who catches those sees it."""
+
+
+class _NoWords:
+    def __repr__(self) -> str:
+        raise ValueError("it has no words")
+
+
 @kvorum.procedure("every.error")
 class Errors:
     @kvorum.step(first=True)
@@ -191,10 +216,25 @@ class Errors:
                 return kvorum.done()
             case "exit":
                 raise SystemExit(3)
+            case "generator exit":
+                raise GeneratorExit
+            case "keyboard":
+                raise KeyboardInterrupt
+            case "none of ours":
+                raise _NoneOfOurs("words")
             case "child":
                 return kvorum.children([("harmful.quick", object())], then="begin")
+            case "no words":
+                return kvorum.next(_NoWords())  # type: ignore[arg-type]
             case _:
                 return kvorum.children([("nobody", None)], then="begin")
+
+
+@kvorum.procedure("every.async_error")
+class AsyncErrors:
+    @kvorum.step(first=True)
+    async def begin(self, ctx: Any) -> Any:
+        return Errors().begin(ctx)
 
 
 @kvorum.procedure("every.large")

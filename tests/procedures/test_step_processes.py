@@ -5,7 +5,10 @@ to its process, the engine goes on. Real processes, real time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import importlib
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +28,19 @@ from tests.procedures import harmful
 from tests.procedures.lab import OneTable
 from tests.procedures.pool_lab import TableRows
 
+pytestmark = pytest.mark.timeout(300)
 MODULES = [harmful.__name__]
-_WAIT_MS = 30_000
+_WAIT_MS = 60_000  # a loaded machine starts a process in seconds
 Test = Callable[[Executor], Awaitable[Any]]
 
 
-def served(test: Test, *, apart: bool = True, store: MemoryStore | None = None) -> Any:
+def served(
+    test: Test,
+    *,
+    apart: bool = True,
+    store: MemoryStore | None = None,
+    modules: Sequence[str] = MODULES,
+) -> Any:
     """Run `test` with an executor whose users' steps run apart, or here."""
 
     async def main() -> Any:
@@ -38,9 +48,9 @@ def served(test: Test, *, apart: bool = True, store: MemoryStore | None = None) 
         own = MemoryStore() if store is None else store
         registry = Registry()
         registry.users_follow()
-        for cls in declared_in(MODULES):
+        for cls in declared_in(modules):
             registry.add(cls)
-        runner = StepProcesses(MODULES, timers) if apart else None
+        runner = StepProcesses(modules, timers) if apart else None
         executor = Executor(
             *(own, registry, OneTable(), SystemClock(), timers, SystemRng()),
             rows=TableRows(own.table),
@@ -104,9 +114,16 @@ _CASES = [
             "condition",
             "empty key",
             "exit",
+            "generator exit",
+            "keyboard",
+            "none of ours",
             "child",
             "nobody",
         )
+    ],
+    *[
+        ("every.async_error", how)
+        for how in ("raise", "exit", "generator exit", "keyboard", "none of ours")
     ],
     ("every.large", None),
 ]
@@ -253,3 +270,79 @@ def test_steps_under_way_end_with_the_executor(tmp_path: Path) -> None:
         return await until(log.exists)
 
     assert served(test)  # a process that is left is a ResourceWarning, which is an error
+
+
+def test_a_process_that_is_told_to_stop_goes_on() -> None:
+    """Stopping a service tells all of its processes: each time its steps were counted as deadly."""
+
+    async def test(executor: Executor) -> None:
+        record = await ended(executor, "harmful.told", {})
+        assert plain.decode(record.result) == [1, -signal.SIGTERM]
+
+    served(test)
+
+
+def test_what_has_no_words_fails() -> None:
+    """What the other process could not say was waited for, for ever."""
+
+    async def test(executor: Executor) -> None:
+        record = await ended(executor, "every.error", "no words")
+        assert record.error is not None
+        assert (record.error.code, record.error.type) == ("STEP_ERROR", "ValueError")
+
+    served(test)
+
+
+def test_ending_the_processes_is_no_death_of_their_steps(tmp_path: Path) -> None:
+    """Three restarts of a node, and a long step would be set aside."""
+    log = tmp_path / "log"
+
+    async def test(executor: Executor) -> None:
+        args = {"until": str(tmp_path / "never"), "log": str(log)}
+        id = await submitted(executor, "harmful.waits", args)
+        await until(log.exists)
+        executor._runner.close()
+        retry = await until(lambda: (live := executor.live_one(id)) is not None and live.retry)
+        assert retry.code == "STEP_PROCESS"
+        record = await executor.find(id)
+        assert (record.deaths, record.lost) == (0, 0)
+
+    served(test)
+
+
+_CHANGES = """
+import os
+from pathlib import Path
+import kvorum
+
+@kvorum.procedure("changes")
+class Changes:
+    @kvorum.step(first=True)
+    def {step}(self, ctx):
+        if ctx.attempt == 1:
+            Path(__file__).write_text(ctx.args)
+            os._exit(1)
+        return kvorum.done(ctx.attempt)
+"""
+
+
+def test_code_that_changed_on_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A younger process has no such step: nobody was told, and the step seemed to run for ever."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    module = tmp_path / "changes_on_disk.py"
+    module.write_text(_CHANGES.format(step="work"))
+    importlib.import_module(module.stem)
+
+    async def test(executor: Executor) -> None:
+        id = await submitted(executor, "changes", _CHANGES.format(step="other"))
+        retry = await until(lambda: (live := executor.live_one(id)) is not None and live.retry)
+        assert retry.code == "STEP_PROCESS"
+        assert "changes has no 'work' in the modules as they are now on disk" in retry.message
+        module.write_text(_CHANGES.format(step="work"))
+        record = await executor.wait(id, _WAIT_MS)
+        assert record.state is State.SUCCESS
+        assert record.error is None
+
+    served(test, modules=[module.stem])
