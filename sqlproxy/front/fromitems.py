@@ -433,6 +433,8 @@ class FromItems:
         scope: Scope,
     ) -> None:
         """Merged columns come first and once; an alias of the join hides the names inside."""
+        for rel in (*left, *right):
+            rel.joined = True
         alias: dict[str, Any] = body.get("alias", {})
         if not using and not alias:
             return

@@ -111,6 +111,7 @@ class Rel:
     scalar: bool = False  # a function of one value: its name is the value, not a row
     outer: bool = False  # an outer join may make up a row of NULLs in its place
     system: Mapping[str, Expr] = field(default_factory=dict)  # ctid and its like
+    joined: bool = False  # a join around it has no ctid: only by the name of this one
 
 
 @dataclass(slots=True)
@@ -151,7 +152,9 @@ class Scope:
                     AMBIGUOUS_COLUMN, f'column reference "{name}" is ambiguous', position=pos
                 )
             if not found:
-                found = [rel.system[name] for rel in scope.rels if name in rel.system][:2]
+                found = [
+                    rel.system[name] for rel in scope.rels if name in rel.system and not rel.joined
+                ][:2]
                 if len(found) > 1:
                     raise SqlError(
                         AMBIGUOUS_COLUMN, f'column reference "{name}" is ambiguous', position=pos

@@ -62,7 +62,7 @@ def test_xmin_tells_whether_somebody_else_wrote(sql: Sql) -> None:
         assert after is not None
         assert after != told
         assert two.execute(update, told).fetchone() is None
-        assert two.execute("SELECT xmin FROM t JOIN (SELECT 1) x ON true").fetchone() == after
+        assert two.execute("SELECT t.xmin FROM t JOIN (SELECT 1) x ON true").fetchone() == after
 
 
 def test_what_else_a_row_has(db: psycopg.Connection) -> None:

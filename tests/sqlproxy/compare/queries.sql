@@ -156,3 +156,11 @@ select distinct on (unnest(array[k, 1])) k, t from src order by unnest(array[k, 
 select distinct generate_series(1, k) as g from src order by g
 select distinct on (k) k, generate_series(1, 2) as g from src where k < 3 order by k
 select distinct on (k) k, generate_series(1, 2) as g from src where k < 3
+select ctid is null from emp cross join dept
+select ctid is null from (emp join dept on true), sale where false
+select tableoid from emp left join dept on false
+select emp.ctid is null from emp join dept on false
+select id from emp join dept using (id) where ctid is null
+select (select ctid from sale join dept on true limit 1) is null from emp order by id
+select e.id from emp e join dept d on ctid is not null
+select e.id from emp e join dept d on e.ctid is null join sale s on xmin is not null
