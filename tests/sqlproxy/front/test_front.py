@@ -224,7 +224,7 @@ def test_p13_alterations() -> None:
     ("text", "wanted"),
     [
         ("begin isolation level serializable read only", s.Begin("serializable", True, None)),
-        ("start transaction read write", s.Begin(None, False, None)),
+        ("start transaction read write", s.Begin(None, False, None, start=True)),
         ("commit and chain", s.Commit(True)),
         ("rollback to savepoint a", s.RollbackTo("a")),
         ("release a", s.Release("a")),
