@@ -178,7 +178,8 @@ class Calls:
         behind = where + over
         if expr.star:
             return Sql(d.primary(f"count(*){behind}"), r.INT8, "BIGINT")
-        args = [self._sql.sql(self._filtered(expr, arg)) for arg in expr.args]
+        given = [self._filtered(expr, arg) for arg in expr.args]
+        args = [self._sql.sql(arg) for arg in given]
         order = [replace(one, expr=self._filtered(expr, one.expr)) for one in order]
         if name in ("min", "max"):
             distinct = False  # the same
@@ -191,7 +192,7 @@ class Calls:
         made = _Made(self._sql, expr.oid, args, word, sorted_by, behind)
         many = [arg for arg in args if not arg.text.startswith("CAST('")]
         made.apart = distinct and (len(many) > 1 or self._sql.keyed(args[0]))
-        made.exprs, made.rows = expr.args, is_row(expr.args[0], name)
+        made.exprs, made.rows = given, is_row(expr.args[0], name)
         handler = _HANDLERS.get(name)
         if handler is None:
             raise unsupported(f"the aggregate {name}({', '.join(map(_named, args))})")
@@ -242,7 +243,7 @@ class _Made:
     ) -> None:
         self.sql, self.oid, self.args = expressions, oid, args
         self.word, self.order, self.behind = word, order, behind
-        self.exprs: Sequence[Expr] = ()  # the arguments, as they were bound
+        self.exprs: Sequence[Expr] = ()  # the arguments, behind FILTER where they can raise
         self.rows = False  # the value is a whole row as JSON
         self.apart = False  # values are told apart, and sorted, by keys of their own
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from sqlproxy.front.registry import BOOL, TEXT, UNKNOWN, Proc
+from sqlproxy.interval import Interval
 
 if TYPE_CHECKING:
     from sqlproxy.front.statements import Select
@@ -28,10 +30,35 @@ class Expr:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Const(Expr):
     """`value` in user form; of type unknown: the text of a literal whose type nothing has decided.
-    None = NULL.
+    None = NULL. Equal are only those that are alike in every digit: `interval '1 day'` and `'24
+    hours'`, 1.0 and 1.00, 0.0 and -0.0 compare equal as values, and are not the same expression.
     """
 
     value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Const)
+            and (self.oid, self.typmod) == (other.oid, other.typmod)
+            and _alike(self.value, other.value)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.oid, self.typmod, self.value))
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    match one:
+        case Interval():
+            return one.same(other)
+        case float() | Decimal():
+            return repr(one) == repr(other)
+        case list() | tuple():
+            return len(one) == len(other) and all(map(_alike, one, other))
+        case _:
+            return bool(one == other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,11 +165,16 @@ def read_time(text: str, style: Style) -> time:
 
 
 def read_timestamp(text: str, style: Style) -> datetime:
-    if len(text) in (19, 26) and text[10] in " T":
+    # the usual form without the tokens; isoformat takes others, too, and an offset, which does
+    # not count
+    if len(text) in (19, 26) and text[10] in " T" and text[7] == "-" and text[16] == ":":
         try:
-            return datetime.fromisoformat(text)
+            moment = datetime.fromisoformat(text)
         except ValueError:
             pass
+        else:
+            if moment.tzinfo is None:
+                return moment
     return _moment(text, "timestamp", style)[0]
 
 

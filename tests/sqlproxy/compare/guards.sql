@@ -110,3 +110,9 @@ select count(*) from sale s join lateral (select e.id from emp e where e.id = s.
 select count(*) from sale s join emp e on e.id = 10 / s.qty where s.qty <> 0
 select count(*) from sale s where s.qty <> 0 and (select e.id from emp e where e.id = 10 / s.qty) > 1
 with w as (select * from sale where qty <> 0), v as (select *, 10 / qty as q from w) select count(*) from v a join v b using (id) where a.q > 1 and b.q > 1
+-- JSON of values that FILTER keeps out
+select json_agg(10 / x) filter (where x > 1) from (values (0), (1), (2)) t(x)
+select jsonb_agg(10 / x order by 10 / x) filter (where x > 0) from (values (0), (1), (2)) t(x)
+select json_agg(distinct 10 / x) filter (where x > 0) from (values (0), (1), (2)) t(x)
+select json_object_agg(x, 10 / x) filter (where x > 1), jsonb_object_agg(10 / x, x) filter (where x > 1) from (values (0), (1), (2)) t(x)
+select jsonb_agg(10 / b) filter (where b <> 0) over (order by b) from (values (0), (1), (2)) t(b) order by b

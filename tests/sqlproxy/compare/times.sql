@@ -88,3 +88,19 @@ select date '2024-01-01' * 2
 select sum(x) from (values (interval '1 day'), (interval '02:00'), (null)) v(x)
 select avg(x), min(x), max(x) from (values (interval '1 day'), (interval '02:00')) v(x)
 select max(d), min(d) from (values (date '2024-01-01'), ('2023-01-01')) v(d)
+-- an offset in a text of a timestamp without zone does not count, whatever the text's length
+select '2024-11-03 06:30+00'::timestamp, timestamp '2024-11-03 06:30+05', timestamp '2024-11-03 06:30:00.123+00', '2024-11-03T06:30-05'::timestamp, timestamp '2024-11-03 06:30:00.5+02:30'
+insert into instants (id, ts) values (90, '2024-11-03 06:30+00'), (91, '2024-11-03 06:30 EST'), (92, '2024-11-03 06:30:01.250-07') returning ts
+update instants set ts = '2024-11-03 06:30+05', d = '2024-11-03 23:30-05' where id = 1 returning ts, d
+select id from instants where ts = '2024-11-03 01:30+05' or d = '2024-07-01 10:00+01' order by id
+select i.id from instants i join dept on dept.id = 1 where i.ts = '2024-11-03 01:30+05' or i.d = '2024-07-01 10:00+01' order by i.id
+select id from instants where ts in ('2024-11-03 01:30+05', '2024-03-10 02:30Z') order by id
+select id from instants where ts = any('{2024-11-03 01:30+05,2024-03-10 02:30Z}') order by id
+-- a day, 24 hours and 30 days, a month are equal and add differently
+set timezone = 'America/New_York' ;; select i.id, x + interval '1 day', x + interval '24 hours', x - interval '1 month', x - interval '30 days', x + interval '720 hours' from instants i join dept d2 on d2.id = 1 order by 1
+select e.id, e.hired + interval '1 month', e.hired + interval '30 days', e.hired + interval '720 hours' from emp e join dept d on d.id = e.dept order by 1
+select max(e.hired + interval '1 month'), max(e.hired + interval '30 days'), min(e.left_at - interval '1 day'), min(e.left_at - interval '24 hours') from emp e join dept d on d.id = e.dept
+select e.id, (e.pay + 1.0)::text, (e.pay + 1.00)::text, case when e.id > 1 then e.pay else 1.0 end, case when e.id > 1 then e.pay else 1.000 end from emp e join dept d on d.id = e.dept order by 1
+select e.id, interval '1 month'::text || e.id, interval '30 days'::text || e.id, interval '1 mon' = interval '30 days' from emp e join dept d on d.id = e.dept order by 1
+select hired + interval '1 month' from emp group by hired + interval '30 days'
+select hired + interval '1 month', count(*) from emp group by hired + interval '1 mon' order by 1
