@@ -200,15 +200,16 @@ class _Process:
         if self._channel is not None:
             self._channel.close()
         self._kill()
+        calls, self.calls = self.calls, {}
+        begun = {number for number in calls if self._marks[number % MARKS]}
         self._marks.close()
-        calls, self.calls = list(self.calls.values()), {}
-        beside = f", beside {len(calls) - 1} others" if len(calls) > 1 else ""
-        for call in calls:
-            if self._ended_here and not self._broken:
-                call.end(TryAgain(core.failure("STEP_PROCESS", "its process was ended")))
-            elif self.ready:
+        beside = f", beside {len(begun) - 1} others" if len(begun) > 1 else ""
+        for number, call in calls.items():
+            if self.ready and not self._ended_here and number in begun:
                 call.end(Died(f"{why}{beside}"))
-            else:  # its modules could not be imported: no step has begun
+            elif self.ready and not self._ended_here and not self.alone:
+                call.end(None)  # it is no doing of this one
+            else:
                 told = self._broken or f"the process for its steps ended {why}"
                 call.end(TryAgain(core.failure("STEP_PROCESS", told)))
 

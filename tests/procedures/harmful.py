@@ -95,6 +95,7 @@ class Blocks:
         note(ctx)
         while not Path(ctx.args["until"]).exists():  # noqa: ASYNC240  it is what this is about
             time.sleep(0.01)  # noqa: ASYNC251
+        harm(ctx.args.get("how", ""))
         return kvorum.done(ctx.attempt)
 
 

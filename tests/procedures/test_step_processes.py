@@ -282,6 +282,27 @@ def test_a_process_that_is_told_to_stop_goes_on() -> None:
     served(test)
 
 
+def test_what_had_not_begun_is_not_counted(tmp_path: Path) -> None:
+    """Whatever was on its way to a process that ended was taken for a cause of it."""
+    log, go = tmp_path / "log", tmp_path / "go"
+
+    async def test(executor: Executor) -> None:
+        args = {"until": str(go), "log": str(log), "how": "exit"}
+        harms = await submitted(executor, "harmful.blocks", args)
+        await until(log.exists)
+        ids = [await submitted(executor, "harmful.quick", n) for n in range(10)]
+        lives = [executor.live_one(id) for id in ids]
+        await until(lambda: all(live is None or live.step_began[0] for live in lives))
+        go.touch()
+        for n, id in enumerate(ids):
+            record = await executor.wait(id, _WAIT_MS)
+            assert plain.decode(record.result) == n
+            assert [one.outcome for one in record.history] == ["done"]
+        await set_aside(executor, harms)
+
+    served(test)
+
+
 def test_what_has_no_words_fails() -> None:
     """What the other process could not say was waited for, for ever."""
 
