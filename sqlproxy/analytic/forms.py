@@ -35,6 +35,7 @@ _HELD: Final = {
     r.BYTEA: "BLOB", r.UUID: TEXT, r.DATE: "DATE", r.TIME: "TIME", r.TIMESTAMP: "TIMESTAMP",
     r.TIMESTAMPTZ: "TIMESTAMP", r.INTERVAL: "INTERVAL", r.JSONPATH: TEXT, r.REGTYPE: TEXT,
     r.VOID: TEXT, r.TID: "BIGINT", r.XID: "BIGINT", r.CID: "BIGINT",
+    r.REGCLASS: TEXT,
 }  # fmt: skip
 _ARROW: Final = {
     "BOOLEAN": pa.bool_(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),

@@ -69,6 +69,7 @@ from sqlproxy.front.registry import (
     RECORD,
     REGCLASS,
     TEXT,
+    TID,
     TIME,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -81,6 +82,7 @@ from sqlproxy.front.registry import (
 from sqlproxy.front.resolve import EXPLICIT, IMPLICIT
 from sqlproxy.front.scope import Names, Parameters, Scope
 from sqlproxy.front.syntax import TOO_DEEP, Node, at, strings, unwrap
+from sqlproxy.front.system_columns import key_of_ctid, relation_of
 from sqlproxy.front.typenames import check_collation, function_name, type_of
 from sqlproxy.pg.numbers import read_numeric
 from sqlproxy.pg.style import Style
@@ -269,6 +271,8 @@ class Binder:
             self.casts.must(arg, oid, IMPLICIT, pos)
             for arg, oid in zip(given, found.args, strict=True)
         )
+        if name == "=" and found.args[0] == TID and (by_key := key_of_ctid(*args)) is not None:
+            return self.operator(name, *by_key, pos)
         return Call(oid=found.result, proc=found.proc, args=args, operator=name, pos=pos - 1)
 
     def _a_expr(self, body: Node, scope: Scope) -> Expr:
@@ -714,11 +718,9 @@ class Binder:
 
     def _relation_of(self, tableoid: Call) -> Expr:
         """tableoid::regclass, whose value is a name."""
-        _, *key = tableoid.args
-        table = next(one.table for one in key if isinstance(one, Column))
+        table = next(one.table for one in tableoid.args if isinstance(one, Column))
         found = self.names.table_by_id(table)
-        name = Const(oid=REGCLASS, value="" if found is None else found.name)
-        return replace(tableoid, oid=REGCLASS, args=(name, *key))
+        return relation_of(tableoid, "" if found is None else found.name)
 
     def _collate(self, body: Node, scope: Scope) -> Expr:
         arg = self.decided(self.expr(body["arg"], scope))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC
 from typing import Any, Final
 
@@ -14,7 +15,8 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
-from sqlproxy.front.exprs import Call, CaseValue, Cast, Const, Expr, Length, Param
+from sqlproxy.front.exprs import ArrayExpr, Call, CaseValue, Cast, Const, Expr, Length, Param
+from sqlproxy.front.quoting import read_relation
 from sqlproxy.front.registry import (
     ANY,
     DATE,
@@ -74,6 +76,10 @@ class Coercer:
         explicit = context == EXPLICIT
         if expr.oid in (REGCLASS, REGTYPE):
             return self._of_reg(expr, target)
+        if target in (REGCLASS, REGTYPE) and row.method == "b":
+            raise _needs_constant(expr.oid, target)
+        if element_of(expr.oid) in (REGCLASS, REGTYPE):
+            return self._of_regs(expr, target, context)
         match row.method:
             case "b":
                 return Cast(oid=target, arg=expr, how="relabel", explicit=explicit, pos=expr.pos)
@@ -107,10 +113,12 @@ class Coercer:
         found: int | None = None
         if target in (TEXT, VARCHAR):  # it is held as a name
             return Cast(oid=target, arg=expr, how="relabel", explicit=True, pos=expr.pos)
+        if isinstance(expr, Call) and expr.proc.source == "row_constant":  # tableoid::regclass
+            return self.must(expr.args[1], target, EXPLICIT)
         if isinstance(expr, Call) and expr.proc.source == "pg_typeof":
             found = expr.args[0].oid
         elif isinstance(expr, Const) and isinstance(expr.value, str) and expr.oid == REGCLASS:
-            found = self._relation(expr.value)
+            found = self._relation(read_relation(expr.value))
             if found is None:
                 raise SqlError(
                     UNDEFINED_TABLE,
@@ -118,9 +126,15 @@ class Coercer:
                     position=expr.pos + 1,
                 )
         if found is None:
-            kinds = f"{format_type(expr.oid)} to {format_type(target)}"
-            raise unsupported(f"a cast from {kinds} of what is no constant")
+            raise _needs_constant(expr.oid, target)
         return Const(oid=target, value=found, pos=expr.pos)
+
+    def _of_regs(self, expr: Expr, target: int, context: str) -> Expr:
+        """An array of names: each of ARRAY[…] by itself."""
+        if not isinstance(expr, ArrayExpr) or expr.nested:
+            raise _needs_constant(expr.oid, target)
+        args = tuple(self.must(one, element_of(target), context) for one in expr.args)
+        return replace(expr, oid=target, args=args)
 
     def _literal(self, expr: Const, target: int, pos: int, typmod: int = -1) -> Expr:
         if expr.value is None:
@@ -206,6 +220,11 @@ class Coercer:
                 position=pos,
             )
         return found
+
+
+def _needs_constant(source: int, target: int) -> SqlError:
+    kinds = f"{format_type(source)} to {format_type(target)}"
+    return unsupported(f"a cast from {kinds} of what is no constant")
 
 
 def as_json(expr: Expr) -> Expr:

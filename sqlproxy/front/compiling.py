@@ -58,11 +58,13 @@ from sqlproxy.front.exprs import (
 )
 from sqlproxy.front.functions import NON_STRICT, PURE, WITH_ENV, WITH_TYPES
 from sqlproxy.front.quantified import Answer, answering, no_answer
+from sqlproxy.front.quoting import read_relation
 from sqlproxy.front.registry import (
     BPCHAR,
     INT4,
     OID,
     REGCLASS,
+    REGTYPE,
     TEXT,
     TIMESTAMPTZ,
     UNKNOWN,
@@ -227,7 +229,7 @@ class _Compiler:
     def _number(self, source: str, args: Sequence[Part]) -> None:
         """Note a call that takes numbers, or sets one."""
         if source == _NEXTVAL and args[0].kind == "con" and args[0].at is not None:
-            name = str(args[0].at)
+            name = read_relation(str(args[0].at))
             (self.perhaps if self.lazy else self.taken).append(name)
             self.unsure = self.unsure or bool(self.lazy)
         elif source == _NEXTVAL or source in _SETVALS:
@@ -314,7 +316,7 @@ class _Compiler:
             if target == OID and source == INT4:
                 return self._strict_or_not(expr, lambda v: v & 0xFFFF_FFFF, [arg], True)
             return arg
-        if target in (REGCLASS, 2206) or source in (REGCLASS, 2206):
+        if target in (REGCLASS, REGTYPE) or source in (REGCLASS, REGTYPE):
             raise CannotCompile(
                 UNSUPPORTED,
                 f"a cast from {format_type(source)} to {format_type(target)} is not supported here",

@@ -15,6 +15,7 @@ from typing import Any, Final
 from sqlproxy.errors import INVALID_DATETIME, SqlError, unsupported
 from sqlproxy.front.env import Env
 from sqlproxy.front.f_numbers import quantized
+from sqlproxy.front.quoting import held_relation
 from sqlproxy.interval import Interval
 from sqlproxy.pg.datetimes import at_zone, aware_in
 
@@ -481,7 +482,7 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "float4_to_char": _of_float(6),
     "numeric_to_number": _to_number,
     "to_date": _to_date,
-    "text_regclass": lambda v: v,
+    "text_regclass": held_relation,
 }
 WITH_ENV: Final[dict[str, Any]] = {
     "timestamptz_to_char": lambda env, v, p: timestamp_text(aware_in(v, env.style.zone), p),

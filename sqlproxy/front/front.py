@@ -30,6 +30,7 @@ from sqlproxy.front.ddl_altering import Alterations
 from sqlproxy.front.dml import Writes
 from sqlproxy.front.exprs import Expr
 from sqlproxy.front.query import Queries
+from sqlproxy.front.quoting import read_relation
 from sqlproxy.front.registry import TEXT, VOID, format_type
 from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import Names, Parameters, Scope
@@ -188,7 +189,7 @@ def relations(parsed: Parsed) -> frozenset[str]:
         for arg in call.get("args", ()):
             for constant in find(arg, "A_Const"):
                 if "sval" in constant:
-                    found.add(constant["sval"].get("sval", "").rpartition(".")[2].strip('"'))
+                    found.add(read_relation(constant["sval"].get("sval", "")))
     return frozenset(found)
 
 

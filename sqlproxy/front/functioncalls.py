@@ -32,7 +32,7 @@ from sqlproxy.front.exprs import (
     WindowSpec,
     walk,
 )
-from sqlproxy.front.quoting import quote_ident
+from sqlproxy.front.quoting import quote_ident, read_relation
 from sqlproxy.front.registry import (
     BOOL,
     DATE,
@@ -46,6 +46,8 @@ from sqlproxy.front.registry import (
     JSON,
     JSONB,
     NUMERIC,
+    REGCLASS,
+    REGTYPE,
     TEXT,
     TIME,
     TIMESTAMP,
@@ -146,7 +148,7 @@ class FunctionCalls:
             raise unsupported("pg_get_serial_sequence of what is no literal", position=pos)
         written, column = (str(arg.value) for arg in args if isinstance(arg, Const))
         names = self.binder.names
-        name = written.rpartition(".")[2].strip('"')
+        name = read_relation(written)
         table = names.table(name)
         if table is None:
             raise SqlError(UNDEFINED_TABLE, f'relation "{written}" does not exist', position=pos)
@@ -558,6 +560,8 @@ def sorted_by(body: Node, expr: Expr, target: int = -1) -> Order:
         if name not in ("<", ">"):
             raise unsupported(f"ORDER BY … USING {name}", position=at(body))
         direction = "SORTBY_DESC" if name == ">" else "SORTBY_ASC"
+    if expr.oid in (REGCLASS, REGTYPE):
+        raise unsupported(f"ORDER BY of a {format_type(expr.oid)} here; cast it to oid or text")
     if expr.oid != TEXT:
         orderable(expr, expr.pos + 1)
     descending = direction == "SORTBY_DESC"

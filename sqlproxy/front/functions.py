@@ -25,6 +25,7 @@ from sqlproxy.front import (
 )
 from sqlproxy.front.env import TOLD, Env
 from sqlproxy.front.f_advisory import FUNCTIONS as ADVISORY
+from sqlproxy.front.quoting import read_relation
 from sqlproxy.front.registry import format_type
 from sqlproxy.front.values import OfTypes
 from sqlproxy.pg.style import Style
@@ -38,11 +39,11 @@ def _typeof(
 
 
 def _nextval(env: Env, name: str) -> int:
-    return env.nextval(name)
+    return env.nextval(read_relation(name))
 
 
 def _setval(env: Env, name: str, value: int, called: bool = True) -> int:
-    return env.setval(name, value, called)
+    return env.setval(read_relation(name), value, called)
 
 
 def _sleep(env: Env, seconds: float) -> str:
@@ -88,7 +89,7 @@ WITH_ENV: Final[dict[str, Callable[..., Any]]] = {
     "pg_sleep": _sleep,
     "gen_random_uuid": lambda env: env.uuid(),
     "nextval_oid": _nextval,
-    "currval_oid": lambda env, name: env.currval(name),
+    "currval_oid": lambda env, name: env.currval(read_relation(name)),
     "lastval": lambda env: env.lastval(),
     **ADVISORY,
     "setval_oid": _setval,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from sqlproxy.front.exprs import Column, Const, Default, Expr, walk
+from sqlproxy.front.quoting import read_relation
 from sqlproxy.front.scope import Names
 from sqlproxy.front.statements import TableItem, Target
 from sqlproxy.front.syntax import find, parse_expression, strings
@@ -89,7 +90,8 @@ class Needs:
         for call in find(parse_expression(column.default_sql or "NULL"), "FuncCall"):
             if strings(call["funcname"])[-1] == "nextval":
                 for constant in find(call, "A_Const"):
-                    self._sequence(constant.get("sval", {}).get("sval", ""), "Uw")
+                    text = constant.get("sval", {}).get("sval", "")
+                    self._sequence(read_relation(text), "Uw")
 
     def call(self, source: str, args: tuple[Expr, ...]) -> None:
         """A function, by the name of its body in PostgreSQL."""
@@ -97,11 +99,11 @@ class Needs:
         if any_of is None:
             return
         if isinstance(args[0], Const) and isinstance(args[0].value, str):
-            self._sequence(args[0].value, any_of)
+            self._sequence(read_relation(args[0].value), any_of)
         else:
             self._found[Need(0, any_of, self._owner)] = None
 
     def _sequence(self, name: str, any_of: str) -> None:
-        found = self._names.sequence(name.rpartition(".")[2].strip('"'))
+        found = self._names.sequence(name)
         if found is not None:
             self.on(found.id, any_of)

@@ -34,7 +34,7 @@ from sqlproxy.front.exprs import (
 )
 from sqlproxy.front.fromitems import FromItems
 from sqlproxy.front.functioncalls import orderable, sorted_by
-from sqlproxy.front.registry import INT8, TEXT, UNKNOWN, format_type
+from sqlproxy.front.registry import INT8, OID, REGCLASS, REGTYPE, TEXT, UNKNOWN, format_type
 from sqlproxy.front.resolve import ASSIGNMENT, IMPLICIT
 from sqlproxy.front.scope import Scope
 from sqlproxy.front.statements import (
@@ -290,6 +290,8 @@ class Queries:
                 place = next((i for i, t in enumerate(targets) if t.expr == expr), -1)
             else:
                 expr = targets[place].expr
+            if expr.oid in (REGCLASS, REGTYPE):  # they are held as names, and sort as numbers
+                expr, place = self.binder.casts.must(expr, OID, IMPLICIT), -1
             found.append(sorted_by(body, expr, place))
         return found
 

@@ -18,6 +18,19 @@ def quote_ident(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
+@lru_cache(maxsize=1_024)
+def read_relation(text: str) -> str:
+    """A relation's name as regclass reads it, without its schema."""
+    parts = re.findall(r'"(?:[^"]|"")*"|[^."]+', text.strip())
+    word = parts[-1] if parts else ""
+    return word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()
+
+
+def held_relation(text: str) -> str:
+    """A relation's name as a regclass holds it here, and as it is shown."""
+    return quote_ident(read_relation(text))
+
+
 @lru_cache(maxsize=1)
 def _reserved() -> frozenset[str]:
     return frozenset(

@@ -24,13 +24,15 @@ from zlib import crc32
 
 from sqlproxy.errors import DUPLICATE_COLUMN, SqlError
 from sqlproxy.front.exprs import Call, Column, Const, Expr
-from sqlproxy.front.registry import ANY, CID, OID, TID, XID, Proc
+from sqlproxy.front.quoting import quote_ident
+from sqlproxy.front.registry import ANY, CID, INT2, INT4, INT8, OID, REGCLASS, TID, XID, Proc
 from sqlproxy.front.values import writer
 from sqlproxy.pg.style import DEFAULT, Style
 from sqlproxy.schema import ROWID, Table
 
 _MENTIONED: Final = re.compile(r"\b(?:ctid|tableoid|xmin|xmax|cmin|cmax)\b", re.IGNORECASE)
 _CTID_BITS: Final = 47
+_BITS: Final = {INT2: 16, INT4: 32, INT8: 64}
 _FIRST_XID: Final = 3  # PostgreSQL's own rows have those below
 _ZEROS: Final = (("xmax", XID), ("cmin", CID), ("cmax", CID))
 
@@ -82,6 +84,31 @@ def of_rows(columns: Sequence[Column], keys: Sequence[str], oid: int) -> dict[st
     for name, result in _ZEROS:
         found[name] = call(name, result, "row_constant", Const(oid=result, value=0), *key)
     return found
+
+
+def key_of_ctid(left: Expr, right: Expr) -> tuple[Expr, Expr] | None:
+    """For `ctid = '(x,y)'`: the key and its value, by which the row is read without the others.
+    None: the key is no integer, or the place is a hash's.
+    """
+    if isinstance(left, Const):
+        left, right = right, left
+    if not (isinstance(left, Call) and left.proc.source == "row_ctid" and isinstance(right, Const)):
+        return None
+    key = left.args[0]
+    if len(left.args) > 1 or key.oid not in (INT2, INT4, INT8) or type(right.value) is not int:
+        return None
+    if not 0 <= right.value < 1 << _CTID_BITS:
+        return None
+    fits = right.value < 1 << (_BITS[key.oid] - 1)
+    return key, Const(oid=key.oid if fits else INT8, value=right.value)
+
+
+def relation_of(tableoid: Expr, name: str) -> Expr:
+    """tableoid::regclass, over what finds it in GROUP BY: a regclass is held as a name here."""
+    proc = Proc("regclass", (ANY, OID), REGCLASS, "row_constant", strict=False)
+    return Call(
+        oid=REGCLASS, proc=proc, args=(Const(oid=REGCLASS, value=quote_ident(name)), tableoid)
+    )
 
 
 # -- the functions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -10,6 +9,7 @@ from uuid import UUID as Uuid
 
 from sqlproxy import enums
 from sqlproxy.errors import INVALID_TEXT, SqlError, unsupported
+from sqlproxy.front.quoting import held_relation
 from sqlproxy.front.registry import (
     BOOL,
     BPCHAR,
@@ -116,13 +116,6 @@ def read_name(text: str) -> str:
     return text if len(raw) < 64 else raw[:63].decode(errors="ignore")
 
 
-def _read_relation(text: str) -> str:
-    """A relation's name as regclass reads it: its value here is the name, without schema public."""
-    parts = re.findall(r'"(?:[^"]|"")*"|[^."]+', text.strip())
-    word = parts[-1] if parts else ""
-    return word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()
-
-
 def _same(text: str) -> str:
     return text
 
@@ -187,7 +180,7 @@ _READERS: Final[dict[int, Reader]] = {
     NAME: read_name,
     BYTEA: read_bytea,
     UUID: read_uuid,
-    REGCLASS: _read_relation,
+    REGCLASS: held_relation,
     INTERVAL: intervals.read_interval,
     JSON: jsons.read_json,
     JSONB: jsons.read_jsonb,

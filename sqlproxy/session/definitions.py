@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlproxy.errors import UNSUPPORTED, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
+from sqlproxy.front.quoting import read_relation
 from sqlproxy.session import granting, renaming
 from sqlproxy.session.commands import check_outside, commit
 from sqlproxy.types import resolve
@@ -101,8 +102,7 @@ def numbering_of(sql: str | None) -> str:
     found = None if sql is None else _NEXTVAL.fullmatch(sql.strip())
     if found is None:
         return ""
-    name = found[1].replace("''", "'").removeprefix("public.")
-    return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
+    return read_relation(found[1].replace("''", "'"))
 
 
 _OPTIONS: Final = {"minvalue": "minimum", "maxvalue": "maximum", "as": "type"}

@@ -57,22 +57,22 @@ class Numbers:
         self._undo: dict[str, int | str | None] = {}
 
     def left(self, name: str) -> int:
-        block = self._blocks.get(_own(name))
+        block = self._blocks.get(name)
         return 0 if block is None else len(block.values)
 
     def add(self, name: str, sequence: SequenceRow, values: Sequence[int], run: int) -> None:
         """Values that were taken behind those that are left."""
-        block = self._blocks.get(_own(name))
+        block = self._blocks.get(name)
         if block is None:
             if self._blocks is _NOTHING:
                 self._blocks = {}
-            block = self._blocks[_own(name)] = _Block(sequence)
+            block = self._blocks[name] = _Block(sequence)
         block.values.extend(values)
         block.run = run
 
     def more(self, name: str, most: int) -> int:
         """How many to reserve when one is wanted: twice as many as the last time."""
-        block = self._blocks.get(_own(name))
+        block = self._blocks.get(name)
         if block is None:
             return 1
         block.asked = min(max(1, block.asked * 2), SEQUENCE_RUN_MAX)
@@ -119,7 +119,6 @@ class Numbers:
 
     def nextval(self, name: str) -> int:
         """Raises Wanting."""
-        name = _own(name)
         value: int | None = self._known(name, int)
         if value is None:
             block = self._blocks.get(name)
@@ -135,7 +134,6 @@ class Numbers:
         """False: nobody waits for it now. Raises Wanting."""
         if self._log is None:
             return False
-        name = _own(name)
         known = self._known(name, tuple)
         if known is None:
             raise Wanting(name, value, called)
@@ -187,7 +185,6 @@ class Numbers:
 
     def currval(self, name: str) -> int:
         """Raises SqlError (55000)."""
-        name = _own(name)
         if name not in self._currvals:
             raise SqlError(
                 NOT_IN_SEQUENCE,
@@ -203,12 +200,7 @@ class Numbers:
 
     def set(self, name: str, value: int, called: bool) -> None:
         if called:
-            self._set(_own(name), value)
-
-
-def _own(name: str) -> str:
-    """The name of a sequence without its schema."""
-    return name.rpartition(".")[2].strip('"') if "." in name or '"' in name else name
+            self._set(name, value)
 
 
 class Told(Mapping[str, str]):

@@ -122,11 +122,10 @@ class Declared:
             table = self._by_id.get(TableId(int(name.partition(":")[2])))
             if table is not None:
                 return rowids(table)
-        found = self._sequences.get(name.rpartition(".")[2].strip('"'))
+        found = self._sequences.get(name)
         if found is None:
-            own = name.rpartition(".")[2].strip('"')
-            if self.table(own) or self.view(own) or self.index(own):
-                raise SqlError(WRONG_OBJECT_TYPE, f'"{own}" is not a sequence')
+            if self.table(name) or self.view(name) or self.index(name):
+                raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a sequence')
             raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
         return found
 

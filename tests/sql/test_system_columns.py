@@ -83,3 +83,66 @@ def test_what_else_a_row_has(db: psycopg.Connection) -> None:
     for name in ("ctid", "xmin", "tableoid", "cmax"):
         with pytest.raises(psycopg.errors.DuplicateColumn, match="system column"):
             db.execute(f"CREATE TABLE bad (id int, {name} int)".encode())
+
+
+def test_tableoid_is_compared_as_the_number_that_it_is(db: psycopg.Connection) -> None:
+    """A regclass is held as a name: compared in an array, grouped or sorted it would be another
+    thing than the number beside it, and no row would be found.
+    """
+    db.execute('CREATE TABLE "T x" (id int PRIMARY KEY, n int); CREATE TABLE u (n int)')
+    db.execute('INSERT INTO "T x" VALUES (1, 2), (2, 5); INSERT INTO u VALUES (5)')
+    name = "'\"T x\"'::regclass"
+    for where in (
+        f"tableoid = {name}",
+        f"{name} = tableoid",
+        f"tableoid::regclass = {name}",
+        f"tableoid = {name}::oid",
+        f"tableoid = ANY (ARRAY[{name}, 'u'::regclass])",
+        f"tableoid IN ({name}, 'u'::regclass)",
+        "tableoid <> 'u'::regclass",
+        "tableoid::regclass::text = '\"T x\"'",
+    ):
+        found = db.execute(f'SELECT id FROM "T x" WHERE {where} ORDER BY id'.encode())
+        assert found.fetchall() == [(1,), (2,)], where
+    for text, expected in (
+        ("SELECT tableoid::regclass, count(*) FROM {} GROUP BY tableoid", [('"T x"', 2)]),
+        ("SELECT tableoid::regclass AS r, id FROM {} ORDER BY r, id DESC LIMIT 1", [('"T x"', 2)]),
+        (
+            "SELECT tableoid::regclass FROM {} UNION SELECT tableoid::regclass FROM u ORDER BY 1",
+            None,
+        ),
+        (
+            "SELECT x.id, u.tableoid::regclass FROM {} x LEFT JOIN u USING (n) ORDER BY 1",
+            [(1, None), (2, "u")],
+        ),
+        ("SELECT tableoid::regclass || '', 't'::text FROM {} LIMIT 1", [('"T x"', "t")]),
+    ):
+        asked = text.format('"T x"').encode()
+        if expected is None:
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="oid or text"):
+                db.execute(asked)
+        else:
+            assert db.execute(asked).fetchall() == expected
+    for made in ("id::oid::regclass", "23::regtype"):
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="no constant"):
+            db.execute(f'SELECT {made} FROM "T x"'.encode())
+
+
+@pytest.mark.parametrize("key", ["", "bigint PRIMARY KEY", "smallint PRIMARY KEY"])
+def test_one_row_is_read_where_its_place_is_given(db: psycopg.Connection, key: str) -> None:
+    """A table editor's UPDATE of one row would read and lock the whole table."""
+    column = f", k {key}" if key else ""
+    db.execute(f"CREATE TABLE t (n int {column})".encode())
+    db.execute(
+        "INSERT INTO t SELECT g, g FROM generate_series(1, 5) g"
+        if key
+        else "INSERT INTO t SELECT g FROM generate_series(1, 5) g"
+    )
+    places = [row[0] for row in db.execute("SELECT ctid FROM t ORDER BY n")]
+    plan = db.execute(f"EXPLAIN SELECT * FROM t WHERE ctid = '{places[2]}'".encode()).fetchall()
+    assert "Seq Scan" not in str(plan)
+    for at, place in enumerate(places, 1):
+        told = db.execute(f"UPDATE t SET n = n + 10 WHERE '{place}' = ctid RETURNING n".encode())
+        assert told.fetchall() == [(at + 10,)]
+    beyond = "SELECT n FROM t WHERE ctid IN ('(4294967295,1)', '(100000,1)')"
+    assert db.execute(beyond).fetchall() == []
