@@ -304,7 +304,8 @@ class StepProcesses(Runner):
         }
         self._numbers = itertools.count(1)
         self._all: dict[_Process, asyncio.Task[None]] = {}
-        self._room = asyncio.Semaphore(limits.STEP_PROCESSES_ALONE_MAX)
+        self._alone = asyncio.Semaphore(limits.STEP_PROCESSES_ALONE_MAX)
+        self._new = asyncio.Semaphore(limits.STEP_PROCESSES_ALONE_NEW_MAX)
         self._closed = False
         self._watching: asyncio.Task[None] | None = None
 
@@ -356,7 +357,18 @@ class StepProcesses(Runner):
             while (ended := await self._call(self._shared(), method, ctx)) is None:
                 pass  # another one held its process up before it had begun
             return ended
-        async with self._room:
+        async with self._alone:
+            return await self._run_alone(method, ctx)
+
+    async def _run_alone(self, method: StepDef | UndoDef, ctx: StepContext) -> Ended:
+        """Many may have shared the process that ended: they must not start theirs at once, and
+        those that take long must not keep the one that ended it from being found.
+        """
+        await self._new.acquire()
+        with contextlib.ExitStack() as new:  # left once, however often it is closed
+            new.callback(self._new.release)
+            old_s = limits.STEP_PROCESS_ALONE_NEW_MS / 1000
+            new.callback(asyncio.get_running_loop().call_later(old_s, new.close).cancel)
             process = self._start(alone=True)
             try:
                 ended = await self._call(process, method, ctx)

@@ -229,6 +229,26 @@ def test_what_ran_beside_it_goes_on(tmp_path: Path) -> None:
     served(test)
 
 
+def test_long_steps_beside_it_do_not_hide_it(tmp_path: Path) -> None:
+    """Those that had shared its process ran alone, one beside the other, until the last had ended:
+    so long nobody was told what had ended it.
+    """
+    log, go = tmp_path / "log", tmp_path / "go"
+
+    async def test(executor: Executor) -> None:
+        until_go = {"until": str(go), "log": str(log)}
+        count = limits.STEP_PROCESSES_ALONE_NEW_MAX
+        beside = [await submitted(executor, "harmful.waits", until_go) for _ in range(count)]
+        await until(lambda: log.exists() and log.read_text().count("\n") == count)
+        harms = await submitted(executor, "harmful.ends", {"how": "exit"})
+        await set_aside(executor, harms)
+        go.touch()
+        for id in beside:
+            assert (await executor.wait(id, _WAIT_MS)).state is State.SUCCESS
+
+    served(test)
+
+
 def test_a_step_that_died_once_goes_on() -> None:
     """A death that did not come again was counted for the next step, or nothing was told of it."""
 
