@@ -22,9 +22,10 @@ from sqlproxy.analytic.json_keys import sort_key
 from sqlproxy.ducktext import Text
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
-from sqlproxy.front.compiling import compile
+from sqlproxy.front.compiling import compile, fold
 from sqlproxy.front.env import Env, Wanting
 from sqlproxy.front.exprs import (
+    Among,
     AnyAll,
     Call,
     Case,
@@ -45,6 +46,7 @@ from sqlproxy.front.exprs import (
     walk,
 )
 from sqlproxy.front.folding import of_subject, opaque, rebuilt, volatile
+from sqlproxy.front.gathering import gathered
 from sqlproxy.front.numbered import correlated
 
 INTS: Final = frozenset((r.INT2, r.INT4, r.INT8))
@@ -68,6 +70,7 @@ _COMPARED: Final = (
 _OPERATORS: Final = frozenset(("=", "<>", "<", "<=", ">", ">="))
 _INT_WORDS: Final = {"+": "+", "-": "-", "*": "*", "/": "//", "%": "%"}
 _LISTED_MAX: Final = 16  # values that are written into the text; DuckDB reads a table quicker
+PARTS_MAX: Final = 4  # of a row in a set: each doubles the set
 _DIGITS: Final = {r.INT2: 5, r.INT4: 10, r.INT8: 19}
 
 
@@ -104,8 +107,8 @@ class Around(Protocol):
         """One value of the set; the others are in rows of their own."""
         ...
 
-    def elements(self, values: Sequence[Any], oid: int) -> str:
-        """A table of one column with these values."""
+    def elements(self, rows: Sequence[Sequence[Any]], oids: Sequence[int]) -> str:
+        """A table with these rows."""
         ...
 
     def grouped(self, expr: Expr) -> Sql | None:
@@ -304,7 +307,10 @@ class Expressions:
     def _logic(self, expr: Logic) -> Sql:
         if expr.op == "not":
             return _bool(d.negation(self.text(expr.args[0])))
-        first, guard, rest = logic(expr, self.raises)
+        sets = gathered(expr, fold)
+        if not isinstance(sets, Logic):
+            return self.sql(sets)
+        first, guard, rest = logic(sets, self.raises)
         parts = [self.text(arg) for arg in first]
         if guard is not None and rest is not None:
             with self._guarded(guard):
@@ -434,7 +440,8 @@ class Expressions:
         if not values:
             return _bool(d.TRUE if expr.all else d.FALSE)
         if len(values) > _LISTED_MAX:
-            listed = f"SELECT c0 FROM {self._around.elements(values, element)}"
+            table = self._around.elements([(value,) for value in values], (element,))
+            listed = f"SELECT c0 FROM {table}"
         else:
             listed = ", ".join(_literal(value, element)[0] for value in values)
         return _bool(d.member(left, listed, negated=expr.all))
@@ -456,6 +463,51 @@ class Expressions:
         rows = d.primary(f"(SELECT {pair[1]} FROM (SELECT unnest({whole.text}) AS e))")
         held = d.infix(pair[0], f"{expr.test.operator} {word}", rows)
         return _bool(d.case([(d.test(whole.text, "IS NULL"), "NULL")], held))
+
+    def _among(self, expr: Among) -> Sql | None:
+        """By a table of the rows for each choice of parts that are NULL; or a closure."""
+        left = [self.sql(one) for one in expr.left]
+        oids = [one.oid for one in expr.rows[0]]
+        kept: dict[tuple[int, ...], list[tuple[Any, ...]]] = {}
+        for row in expr.rows:
+            values = tuple(map(self.constant, row))
+            nulls = tuple(at for at, value in enumerate(values) if value is None)
+            kept.setdefault(nulls, []).append(values)
+        if len(left) > PARTS_MAX or len(kept) > PARTS_MAX:
+            return None
+        right = [Sql(d.primary(f"c{at}"), oid, held(oid)) for at, oid in enumerate(oids)]
+        pairs = [self.pair(a, b) for a, b in zip(left, right, strict=True)]
+        told = [pair for pair in pairs if pair is not None]
+        if len(told) < len(pairs):
+            return None
+        arms: list[tuple[str, str]] = []
+        for nulls, rows in sorted(kept.items()):
+            parts = [pair for at, pair in enumerate(told) if at not in nulls]
+            if not parts:
+                arms.append((d.TRUE, "NULL"))
+                continue
+            table = self._around.elements(rows, oids)
+            seen = "NULL" if nulls else self.equal_row(parts)
+            arms.append((self.row_of(parts, f"SELECT * FROM {table}"), seen))
+        made = d.case(arms, d.FALSE)
+        return _bool(d.negation(made) if expr.negated else made)
+
+    @staticmethod
+    def row_of(pairs: Sequence[tuple[Text, Text]], rows: str, name: str = "v") -> Text:
+        """Whether a row, the first of each pair, is one of `rows`, the second ones, where NULL on
+        the left stands for anything. Of rows without NULL: each is in the set, that DuckDB hashes,
+        with every choice of its parts NULL, because parts of two structs may be NULL alike.
+        """
+        left = _packed([pair[0] for pair in pairs])
+        masked = [d.case([(f"(m >> {at}) & 1 = 0", pair[1])]) for at, pair in enumerate(pairs)]
+        masks = f"(SELECT unnest(range({2 ** len(pairs)})) AS m)"
+        return d.member(left, f"SELECT {_packed(masked)} FROM ({rows}) AS {name}, {masks}")
+
+    @staticmethod
+    def equal_row(pairs: Sequence[tuple[Text, Text]]) -> Text:
+        """What a row that `row_of` found is: equal, or perhaps if it has a NULL."""
+        nulls = d.disjunction([d.test(pair[0], "IS NULL") for pair in pairs])
+        return d.case([(nulls, "NULL")], d.TRUE)
 
     def _row_compare(self, expr: RowCompare) -> Sql:
         """Column by column: the first that differs decides."""
@@ -616,6 +668,10 @@ def _of_subject(condition: Expr, subject: Expr | None) -> tuple[Expr, ...]:
     return (rebuilt(condition, lambda one: subject if isinstance(one, CaseValue) else None),)
 
 
+def _packed(parts: Sequence[str]) -> Text:
+    return d.call("struct_pack", *(f"p{at} := {part}" for at, part in enumerate(parts)))
+
+
 def _error(what: str) -> Text:
     """What raises 22003 when it is reached."""
     return d.cast(d.call("error", f"'KV:22003:value out of range: {what}'"), "DOUBLE")
@@ -668,6 +724,7 @@ _NATIVE: Final[dict[type, Any]] = {
     Case: Expressions._case,
     Coalesce: Expressions._coalesce,
     MinMax: Expressions._min_max,
+    Among: Expressions._among,
     AnyAll: Expressions._any_all,
     RowCompare: Expressions._row_compare,
     Call: Expressions._call,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sqlproxy import ducktext as d
 from sqlproxy.analytic.aggregates import Calls, direction, nested
-from sqlproxy.analytic.expressions import Expressions, Sql
+from sqlproxy.analytic.expressions import PARTS_MAX, Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, held
 from sqlproxy.analytic.functions import Functions
 from sqlproxy.analytic.guarding import behind, beside, guarded, met, only_where, plain, together
@@ -45,7 +45,8 @@ from sqlproxy.front.exprs import (
     conjuncts,
     walk,
 )
-from sqlproxy.front.raising import raises
+from sqlproxy.front.numbered import correlated
+from sqlproxy.front.raising import inside, raises
 from sqlproxy.front.statements import (
     Cte,
     CteItem,
@@ -261,14 +262,25 @@ class Selects:
         pairs = [self.expressions.pair(a, b) for a, b in zip(left, inner.under(name), strict=True)]
         if None in pairs:
             raise unsupported("comparing rows of these types with a subquery")
-        held = d.compared_rows(operator, [pair for pair in pairs if pair])
+        told = [pair for pair in pairs if pair]
+        hashed = _hashed(expr, operator)
+        # of what is hashed, the rows with NULL are left, of which there are few
+        rest = d.disjunction([d.test(pair[1], "IS NULL") for pair in told])
+        where = f" WHERE {rest}" if hashed else ""
+        held = d.compared_rows(operator, told)
         if expr.kind != "scalar":
             every = expr.kind != "any"
             said = d.call("bool_and" if every else "bool_or", held)
             decided = (d.negation(said), "false") if every else (said, "true")
             unknown = d.infix(d.call("count", "*"), ">", d.call("count", held))
             held = d.case([decided, (unknown, "NULL")], "true" if every else "false")
-        text = d.primary(f"(SELECT {held} FROM ({inner.text}) AS {name})")
+        text = d.primary(f"(SELECT {held} FROM ({inner.text}) AS {name}{where})")
+        if hashed:
+            rows = f"SELECT * FROM ({inner.text}) AS {name} WHERE {d.negation(rest)}"
+            found = self.expressions.equal_row(told)
+            if expr.kind == "all":
+                found = d.negation(found)
+            text = d.case([(self.expressions.row_of(told, rows, name), found)], text)
         return Sql(text, r.BOOL, "BOOLEAN")
 
     # -- queries
@@ -809,9 +821,9 @@ class Selects:
         self._enter(item, frame, [d.primary(f"{name}.c{i}") for i in range(len(kinds))], kinds)
         return f"k{name} AS {name}"
 
-    def elements(self, values: Sequence[Any], oid: int) -> str:
-        column = ItemColumn(name="c0", oid=oid)
-        return self._keep((column,), [(value,) for value in values], (held(oid),))
+    def elements(self, rows: Sequence[Sequence[Any]], oids: Sequence[int]) -> str:
+        columns = tuple(ItemColumn(name=f"c{at}", oid=oid) for at, oid in enumerate(oids))
+        return self._keep(columns, rows, tuple(map(held, oids)))
 
     def _join(self, item: JoinItem, frame: Frame, conditions: Sequence[Expr]) -> str:
         # Of the side of an outer join that need not match, a row left out comes back as NULLs. So
@@ -969,3 +981,14 @@ def _leaves(items: Sequence[Item], nullable: bool = False) -> Iterator[tuple[Ite
             continue
         yield from _leaves((item.left,), nullable or item.kind in ("right", "full"))
         yield from _leaves((item.right,), nullable or item.kind in ("left", "full"))
+
+
+def _hashed(expr: SubQuery, operator: str) -> bool:
+    """Whether rows are looked for in a set that a query makes once."""
+    return (
+        (operator, expr.kind) in (("=", "any"), ("<>", "all"))
+        and not correlated(expr.select)
+        and len(expr.left) <= PARTS_MAX
+        and not any(isinstance(one, Call) and one.proc.volatile == "v"
+                    for one in (*inside(expr.select), *inside(expr.left)))
+    )  # fmt: skip

@@ -32,6 +32,7 @@ from sqlproxy.front.closures import (
 )
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import (
+    Among,
     AnyAll,
     ArrayExpr,
     Call,
@@ -57,7 +58,8 @@ from sqlproxy.front.exprs import (
     walk,
 )
 from sqlproxy.front.functions import NON_STRICT, PURE, WITH_ENV, WITH_TYPES
-from sqlproxy.front.quantified import Answer, answering, no_answer
+from sqlproxy.front.gathering import compared_by_key, gathered
+from sqlproxy.front.quantified import Answer, among, answering, no_answer
 from sqlproxy.front.quoting import read_relation
 from sqlproxy.front.registry import (
     BPCHAR,
@@ -364,6 +366,10 @@ class _Compiler:
     # -- logic
 
     def _logic(self, expr: Logic) -> Part:
+        sets = gathered(expr, fold)
+        if not isinstance(sets, Logic):
+            return self.part(sets)
+        expr = sets
         parts = self._first_only(expr.args)
         if expr.op == "not":
             return self._strict_or_not(expr, lambda v: not v, parts, True)
@@ -507,7 +513,7 @@ class _Compiler:
     def _any_all(self, expr: AnyAll) -> Part:
         left, array = self.fn(expr.left), self.part(expr.array)
         every = expr.all
-        if _compared_by_key(expr.test) and not _of_the_row(expr.array):
+        if compared_by_key(expr.test) and not _of_the_row(expr.array):
             return Part("fun", self._for_all_rows(expr, left, array))
         equal = self._binary(expr.test)
         whole = array.fn
@@ -553,6 +559,27 @@ class _Compiler:
         found = once_for_all(lambda env: answer_of(whole((), env), env.style.zone))
         return lambda row, env: found(env)(left(row, env))
 
+    def _among(self, expr: Among) -> Part:
+        lefts = [self.fn(one) for one in expr.left]
+        rows = [[self.part(one) for one in row] for row in expr.rows]
+        types = [(a.oid, b.oid) for a, b in zip(expr.left, expr.rows[0], strict=True)]
+
+        def answer_of(env: Env | None, rows: list[list[Any]]) -> Any:
+            zone = None if env is None else env.style.zone
+            keys = [comparing.common_key(*pair, zone) for pair in types]
+            return among(keys, rows, expr.negated)
+
+        if all(one.kind == "con" for row in rows for one in row) and not any(
+            comparing.zoned(*pair) for pair in types
+        ):
+            answer = answer_of(None, [[one.at for one in row] for row in rows])
+            return Part("fun", lambda row, env: answer([fn(row, env) for fn in lefts]))
+        fns = [[one.fn for one in row] for row in rows]
+        found = once_for_all(
+            lambda env: answer_of(env, [[fn((), env) for fn in row] for row in fns])
+        )
+        return Part("fun", lambda row, env: found(env)([fn(row, env) for fn in lefts]))
+
     def _subscript(self, expr: Subscript) -> Part:
         whole = self.fn(expr.arg)
         if expr.slices:
@@ -594,19 +621,6 @@ class _Compiler:
 
 
 _ARGUMENTS: Final = tuple(Part("col", n) for n in range(100))  # a function's, as a row
-
-
-def _compared_by_key(test: Call) -> bool:
-    """Whether it is one of the comparisons of `comparing`."""
-    proc, (left, right) = test.proc, (arg.oid for arg in test.args)
-    return (
-        proc.kind == "o"
-        and proc.name == test.operator
-        and proc.name in comparing.OPERATORS
-        and proc.source not in WITH_TYPES
-        and proc.source not in WITH_ENV
-        and (comparing.zoned(left, right) or comparing.test(proc.name, left, right) is not None)
-    )
 
 
 def _of_the_row(expr: Expr) -> bool:
@@ -661,6 +675,7 @@ _PARTS: Final[dict[type, Any]] = {
     Coalesce: _Compiler._coalesce,
     MinMax: _Compiler._min_max,
     ArrayExpr: _Compiler._array,
+    Among: _Compiler._among,
     AnyAll: _Compiler._any_all,
     Subscript: _Compiler._subscript,
     RowCompare: _Compiler._row_compare,

@@ -223,6 +223,18 @@ class AnyAll(Expr):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Among(Expr):
+    """left = ANY (rows) part by part, `negated`: <> ALL; the rows are the same for all that are
+    tested (`gathering`).
+    """
+
+    left: tuple[Expr, ...]
+    rows: tuple[tuple[Expr, ...], ...]
+    negated: bool = False
+    oid: int = BOOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subscript(Expr):
     """array[i][j] or array[a:b]; a slice has `slices`, pairs of bounds or None."""
 

@@ -46,6 +46,52 @@ def answering(operator: str, every: bool, key: Key | None, elements: Sequence[An
     return answer
 
 
+def among(
+    keys: Sequence[Key | None], rows: Sequence[Sequence[Any]], negated: bool
+) -> Callable[[Sequence[Any]], bool | None]:
+    """What answers for each row whether it is one of `rows` (`negated`: none of them): false where
+    every one of them has a part that differs, else unknown where NULL is among the parts. `keys`:
+    of the parts. A row costs a look-up for each choice of parts that are NULL in a row of the set.
+    """
+    places = range(len(keys))
+
+    def keyed(row: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(
+            value if value is None or key is None else key(value)
+            for key, value in zip(keys, row, strict=True)
+        )
+
+    known: dict[tuple[int, ...], set[tuple[Any, ...]]] = {}  # by the places that are NULL
+    for one in map(keyed, rows):
+        known.setdefault(_nulls(one), set()).add(one)
+    whole = known.get((), set())
+    partial = len(known) > 1 or not whole
+    looked: dict[tuple[int, ...], list[tuple[list[int], set[tuple[Any, ...]]]]] = {}
+
+    def unknown(row: Sequence[Any], nulls: tuple[int, ...]) -> bool:
+        """Whether one of them is equal as far as there is something to compare."""
+        if nulls not in looked:  # threads that meet here find the same
+            found = []
+            for others, of in known.items():
+                told = [at for at in places if at not in nulls and at not in others]
+                found.append((told, {tuple([one[at] for at in told]) for one in of}))
+            looked[nulls] = found
+        return any(tuple([row[at] for at in told]) in seen for told, seen in looked[nulls])
+
+    def answer(row: Sequence[Any]) -> bool | None:
+        found = keyed(row)
+        nulls = _nulls(found)
+        if not nulls and found in whole:
+            return not negated
+        return None if (nulls or partial) and unknown(found, nulls) else negated
+
+    return answer
+
+
+def _nulls(row: Sequence[Any]) -> tuple[int, ...]:
+    return tuple([at for at, one in enumerate(row) if one is None]) if None in row else ()
+
+
 def _deciding(keys: Sequence[Any], others: bool) -> Callable[[Any], bool]:
     """Whether an element equals the value; `others`: whether one does not."""
     known = frozenset(keys)
