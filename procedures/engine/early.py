@@ -28,7 +28,7 @@ from procedures.engine.procedure import Fail, State
 from procedures.engine.records import Record
 from procedures.engine.registry import ProcedureType, Registry, StepDef
 from procedures.engine.roster import Roster, limits_of
-from procedures.engine.runner import Returned, Runner
+from procedures.engine.runner import Died, Returned, Runner
 from procedures.engine.store import Fenced, ProcedureStore, Stored
 from procedures.engine.turn import Turns
 
@@ -47,6 +47,14 @@ class Begun(NamedTuple):
 class _Rest(NamedTuple):
     until_ms: int
     rest_ms: int
+
+
+class _DiedError(Exception):
+    """The process that ran the step ended under it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 class Early:
@@ -71,13 +79,14 @@ class Early:
         self.begun = 0  # procedures that began this way
         self.dropped = 0  # runs that were for nothing
 
-    async def begin(self, record: Record) -> Begun | None:
-        """Run the first step of a procedure that is stored nowhere yet, and store both. None: it
-        is still to be submitted (or, if a write's outcome is unknown, asked for).
+    async def begin(self, record: Record) -> Begun | Record:
+        """Run the first step of a procedure that is stored nowhere yet, and store both. A record:
+        that is still to be submitted (or, if a write's outcome is unknown, asked for); it tells of
+        a process that the run ended.
         """
         declared = self._types.get(record.name, record.version)
         if not self._may(record, declared):
-            return None
+            return record
         definition = declared.steps[record.step]
         action = core.action(record)
         assert isinstance(action, RunStep)
@@ -86,12 +95,16 @@ class Early:
         self.running += 1
         try:
             change, version = await self._stored(record, declared, definition, txn, ctx)
+        except _DiedError as error:
+            self.dropped += 1
+            ran = Ran(record.data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
+            return core.died(record, error.why, ran).record
         except (KvorumError, Fenced, TimeoutError) as error:
             self.dropped += 1
             if isinstance(error, UnknownOutcome):  # if it was stored, nobody will signal them again
                 for event in ctx.signals():
                     self._roster.signal(event)
-            return None
+            return record
         finally:
             self.running -= 1
             await txn.end()
@@ -139,7 +152,7 @@ class Early:
         txn: StepTxn,
         ctx: StepContext,
     ) -> tuple[Change, int]:
-        """Raises KvorumError, Fenced or TimeoutError if it cannot be so."""
+        """Raises KvorumError, Fenced, TimeoutError or _DiedError if it cannot be so."""
         try:
             async with asyncio.timeout(limits.PROCEDURE_EARLY_MS / 1000):
                 ended = await self._runner.run(definition, declared.make, ctx)
@@ -147,6 +160,8 @@ class Early:
             self._let_rest(record)
             raise
         self._slow.pop((record.name, record.version), None)
+        if isinstance(ended, Died):
+            raise _DiedError(ended.why)
         if not isinstance(ended, Returned) or ended.outcome is None or ctx.too_early:
             raise Fenced  # it failed, or cannot be early: it runs again the usual way
         if isinstance(ended.outcome, Fail):

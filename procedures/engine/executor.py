@@ -314,10 +314,10 @@ class Executor:
         id = await self.store.take_ids(1)
         record = create(ok, id=id, salt=self._salt, now_ms=self._clock.now_ms())
         begun = await self._early.begin(record)
-        if begun is not None:
+        if isinstance(begun, Begun):
             self._take_over(begun)
             return ProcedureId(id)
-        reign = 0
+        record, reign = begun, 0
         if record.state is State.RUNNABLE and self._roster.grab(record):
             record, reign = core.granted(record), self._turns.reign  # one write for both
         try:

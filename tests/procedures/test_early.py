@@ -23,6 +23,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.registry import Registry, procedure, step
+from procedures.engine.runner import Died, Runner
 from procedures.engine.store import Fenced
 from procedures.engine.submission import Submission, check, create
 from tests.machine import free_port_base
@@ -111,6 +112,34 @@ def in_lab(
 
     simloop.run(main)
     return labs[0]
+
+
+class _Deadly(Runner):
+    """What runs a step ends under it, each time."""
+
+    runs = 0
+
+    async def run(self, *_: Any) -> Died:
+        self.runs += 1
+        return Died("by signal 9")
+
+
+def test_u1_an_early_run_that_ends_its_process_is_counted() -> None:
+    """The run before the submission was stored ended one process more than the rule allows."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        lab, runner = Lab(loop, MORE), _Deadly(1)
+        async with lab.executor(runner=runner) as executor:
+            id = await executor.submit(Submission("swift", None, "tester"))
+            await asyncio.sleep(60)
+            record = await executor.find(id)
+            assert runner.runs == record.deaths == limits.PROCEDURE_DEATHS_MAX
+            assert core.aside(record)
+            assert [one.attempt for one in record.history] == [1, 2, 3]
+            assert executor.counters()["early_dropped"] == 1
+        runner.close()
+
+    simloop.run(main)
 
 
 def test_u1_submission_and_first_step_are_one_write() -> None:
