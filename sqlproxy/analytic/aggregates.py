@@ -22,6 +22,7 @@ from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
 from sqlproxy.front.casting import as_json
 from sqlproxy.front.exprs import Aggregate, Column, Expr, Order, Window, WindowSpec
+from sqlproxy.front.f_numbers import EXACT
 from sqlproxy.front.functioncalls import is_row
 from sqlproxy.front.functions import PURE
 from sqlproxy.interval import Interval
@@ -40,6 +41,8 @@ _ENDS: Final = {
 }  # fmt: skip
 _RANGE: Final = 0x2
 _RANGE_SCALE: Final = 12  # digits behind the point of numerics that RANGE adds to
+_WIDER: Final = {r.INT2: "BIGINT", r.INT4: "BIGINT", r.INT8: "HUGEINT"}
+_RANGE_STEP: Final = Decimal((0, (1,), -_RANGE_SCALE))
 _EXCLUDED: Final = {0x8000: "CURRENT ROW", 0x10000: "GROUP", 0x20000: "TIES"}
 _TEXTS: Final = frozenset((r.TEXT, r.VARCHAR))
 _NUMBERED: Final = {
@@ -119,6 +122,8 @@ class Calls:
         elif value.oid == r.NUMERIC and decimal_of(value.held) is None:
             fixed = forms.decimal(forms.DIGITS_MAX, _RANGE_SCALE)
             key = self._sql.function("range numeric", _fixed, [value], r.NUMERIC, fixed).text
+        elif value.oid in _WIDER:  # what is added does not leave it
+            key = d.cast(key, _WIDER[value.oid])
         elif value.oid == r.TIME:  # no day is begun anew
             key = d.call("epoch_us", key)
             shown = lambda value, oid: str(value.us)  # noqa: E731
@@ -465,7 +470,7 @@ def _span(value: Interval) -> int:
 
 def _fixed(value: Decimal) -> Decimal:
     """As what DuckDB adds to without loss."""
-    found = round(value, _RANGE_SCALE) if value.is_finite() else value
+    found = EXACT.quantize(value, _RANGE_STEP) if value.is_finite() else value
     if found != value or abs(found) >= 10 ** (forms.DIGITS_MAX - _RANGE_SCALE):
         raise unsupported(
             f"RANGE with an offset over the numeric {value}",

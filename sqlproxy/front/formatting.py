@@ -167,18 +167,18 @@ def number_text(value: Decimal, pattern: str) -> str:
             raise unsupported(f"{name} in to_char of a number")
     fill = "FM" not in names
     point = next((i for i, n in enumerate(names) if n in (".", "D")), len(names))
-    if value.is_nan():  # it has nothing behind the point
-        tokens, names = tokens[:point], names[:point]
     digits = [i for i, n in enumerate(names) if n in ("9", "0")]
     decimals = sum(i > point for i in digits)
     whole_places = len(digits) - decimals
     rounded = quantized(value.copy_abs(), decimals)
     negative = value.is_signed() and bool(rounded)
     text = format(rounded, "f")
-    if not rounded.is_finite():  # its letters stand where digits would
-        text += "." + "0" * decimals
     head, _, tail = text.partition(".")
     overflow = len(head) > whole_places and head != "0"
+    if overflow:  # FM leaves no # out
+        tail = "9" * decimals
+    elif not rounded.is_finite():  # its letters stand where digits would, and nothing behind them
+        tokens, names = tokens[:point], names[:point]
     if head == "0" and (whole_places == 0 or decimals):
         head = ""
     zero_from = next(

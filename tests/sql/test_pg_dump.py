@@ -99,7 +99,7 @@ def test_c14_a_dump_comes_back_the_same(node: NodeProcess) -> None:
 
     whole = run(str(BIN / "pg_dump"), first)
     assert b"kvorum.jobs" not in whole
-    run("psql", "-v", "ON_ERROR_STOP=1", second, given=whole)
+    run(str(BIN / "psql"), "-v", "ON_ERROR_STOP=1", second, given=whole)
     packed = run(str(BIN / "pg_dump"), "-Fc", first)
     run(str(BIN / "pg_restore"), "--exit-on-error", "-d", third, given=packed)
     for words in ((), ("--schema-only",), ("--data-only",)):

@@ -107,3 +107,12 @@ select tags, count(*) from emp group by tags order by tags
 select info -> 'age', count(*) from emp group by 1 order by 2 desc, 1
 select attrs ->> 'color', count(*) from item group by 1 order by 1
 select kind::text, length(kind), count(*) from sale group by kind order by kind
+-- names of tables beside a join or an aggregate
+select e.tableoid = 'emp'::regclass, e.tableoid::regclass from emp e join dept d on d.id = e.dept where e.id = 1
+select e.id, 'emp'::regclass, pg_typeof(e.pay), pg_typeof(e.pay)::oid, 'emp'::regclass::oid > 0, pg_typeof(e.tags)::text from emp e join dept d on d.id = e.dept order by 1
+select tableoid::regclass, count(*) from emp group by tableoid::regclass
+select tableoid::regclass::text, count(*), max(tableoid::regclass::text) from emp group by 1
+select id, tableoid::regclass::text as t from emp union all select id, tableoid::regclass::text from dept order by 1, 2
+select x.t, count(*) from (select tableoid::regclass as t from emp union all select tableoid::regclass from dept) x group by x.t order by x.t::text
+select array_agg(distinct tableoid::regclass), json_agg(tableoid::regclass) from dept
+select coalesce(null, 'emp'::regclass), case when e.id > 0 then 'emp'::regclass else 'dept'::regclass end from emp e join dept d on d.id = e.dept where e.id = 2

@@ -201,3 +201,6 @@ select json_agg(n order by n), sum(n), avg(n), max(n), min(n), stddev(n) from un
 select sum(n), avg(n), max(n), min(n), variance(n), count(*) from unnest(array['Infinity', '-Infinity', '2']::numeric[]) v(n)
 select make_timestamptz(2024, 1, 1, 0, 0, 0, '+05'), make_timestamptz(2024, 1, 1, 0, 0, 0, '-05:30'), make_timestamptz(2024, 1, 1, 0, 0, 0, 'EST5EDT')
 select interval '1 year' / 7, interval '1 year' * 0.1, 7 * interval '1 mon 1 day 00:00:01', interval '-1 year' / 7, interval '1 mon' / 30.4
+-- what does not fit, is infinite or NaN in to_char
+select to_char('NaN'::numeric, '9.9'), to_char('NaN'::float8, '999.99'), to_char('Infinity'::float8, '9.9'), to_char('-Infinity'::float8, '9.99'), to_char('NaN'::numeric, 'FM9.99'), to_char('Infinity'::numeric, '99999999.99'), to_char('NaN'::numeric, '.99'), to_char('-Infinity'::float8, 'FM9999999999.90')
+select to_char(12345.6, 'FM99.99'), to_char(12345, 'FM99.00'), to_char(123, 'FM99.99'), to_char(-123.5, 'FM9.9'), to_char('Infinity'::numeric, 'FM9.09')

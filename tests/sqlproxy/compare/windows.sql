@@ -84,3 +84,9 @@ select k, sum(k) over w as s from src where k < 4 window w as (partition by gene
 select k, sum(generate_series(1, 2)) over () from src order by k
 select t, count(*), row_number() over (order by generate_series(1, 2), t) as r from src group by t order by r
 select k, first_value(k) over (order by unnest(array[3, 1]) desc, k) as f from src where k < 3 order by k, f
+-- RANGE near the ends of a type
+select i4, sum(1) over (order by i4 desc range between 100 preceding and current row) from num where i4 is not null order by i4 desc
+select i2, i8, count(*) over (order by i2 range between 5 preceding and 5 following), count(*) over (order by i8 desc range between 5 preceding and 9223372036854775807 following) from num where i2 is not null order by id
+select n, count(*) over (order by n range between 1 preceding and 1 following) from num where n < 1e20 order by n
+select n2, count(*) over (order by n2 range between 99999.999 preceding and 1 following) from num where n2 is not null order by n2
+select d, count(*) over (order by d range between '10 years' preceding and '1 day' following) from (values (date '9999-12-31'), ('9999-12-30'), ('0001-01-02')) v(d) order by d
