@@ -18,7 +18,8 @@ a frame has a bound: [kind, run, is last, bytes]. What is said in one pass of a 
 (`Mouth`): [SEVERAL, [message, …]].
 
 Which steps have begun is not said, for it is asked only of a process that says nothing any more: it
-is marked in memory that both have (`MARKS` bytes, that of run N at N modulo MARKS).
+is marked in memory that both have (`MARKS` bytes, that of run N at N modulo MARKS). There, too,
+stands that a step need not begin any more, which its loop heard of and has not come to.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from procedures.engine.registry import ProcedureType, StepDef, UndoDef
 from procedures.engine.typed import plain_of
 
 MARKS: Final = 1 << 16  # far more than steps are under way
+BEGUN: Final = 1
+WITHDRAWN: Final = 2
 SEVERAL: Final = "several"
 SETTINGS: Final = "settings"
 RUN: Final = "run"

@@ -33,6 +33,7 @@ from kvorum.step_channel import (
     ANSWER,
     ASK,
     BEAT,
+    BEGUN,
     BROKEN,
     CANCEL,
     ENDED,
@@ -43,6 +44,7 @@ from kvorum.step_channel import (
     RUN,
     SETTINGS,
     SEVERAL,
+    WITHDRAWN,
     Answer,
     Ask,
     Mouth,
@@ -198,7 +200,9 @@ class StepProcess:
                 pass  # of a run that has ended
 
     async def _execute(self, number: int, data: bytes, asking: _Asking) -> None:
-        self._marks[number % MARKS] = 1
+        if self._marks[number % MARKS] == WITHDRAWN:
+            return  # it runs elsewhere
+        self._marks[number % MARKS] = BEGUN
         try:
             ran = await self._ran(number, read_run(data), asking)
         except Exception as error:

@@ -40,6 +40,7 @@ from kvorum.step_channel import (
     ANSWER,
     ASK,
     BEAT,
+    BEGUN,
     BROKEN,
     CANCEL,
     ENDED,
@@ -50,6 +51,7 @@ from kvorum.step_channel import (
     RUN,
     SETTINGS,
     SEVERAL,
+    WITHDRAWN,
     Answer,
     Ask,
     Mouth,
@@ -129,8 +131,16 @@ class _Process:
     def let_go(self) -> None:
         """It is held up: what has not begun goes elsewhere."""
         for number, call in self.calls.items():
-            if not self._marks[number % MARKS]:
+            if self._marks[number % MARKS] != BEGUN:
                 call.end(None)
+
+    def cancel(self, number: int) -> None:
+        """Nobody waits for it any more."""
+        if self.over:
+            return
+        if self._marks[number % MARKS] != BEGUN:
+            self._marks[number % MARKS] = WITHDRAWN
+        self.send([CANCEL, number])
 
     @property
     def silent(self) -> bool:
@@ -201,7 +211,7 @@ class _Process:
             self._channel.close()
         self._kill()
         calls, self.calls = self.calls, {}
-        begun = {number for number in calls if self._marks[number % MARKS]}
+        begun = {number for number in calls if self._marks[number % MARKS] == BEGUN}
         self._marks.close()
         beside = f", beside {len(begun) - 1} others" if len(begun) > 1 else ""
         for number, call in calls.items():
@@ -390,7 +400,7 @@ class StepProcesses(Runner):
         finally:
             process.calls.pop(number, None)
             if call.unfinished:
-                process.send([CANCEL, number])
+                process.cancel(number)
             for task in list(call.answering):
                 task.cancel()
             if len(self._all) > 1:

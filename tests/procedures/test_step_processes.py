@@ -280,6 +280,28 @@ def test_a_step_that_blocks_its_loop_holds_up_nobody(tmp_path: Path) -> None:
     served(test)
 
 
+def test_what_was_given_to_another_process_is_not_begun(tmp_path: Path) -> None:
+    """The loop that was blocked had heard of it, and ran it, too, as soon as it went round."""
+    log, go = tmp_path / "log", tmp_path / "go"
+
+    async def test(executor: Executor) -> None:
+        assert (await ended(executor, "harmful.quick", 0)).ended
+        blocks = {"until": str(go)}
+        beside = {"until": str(tmp_path), "log": str(log)}
+        first, second = await asyncio.gather(
+            submitted(executor, "harmful.blocks", blocks),
+            submitted(executor, "harmful.waits", beside),
+        )
+        assert (await executor.wait(second, _WAIT_MS)).ended
+        go.touch()
+        assert (await executor.wait(first, _WAIT_MS)).ended
+        for n in range(5):
+            assert (await ended(executor, "harmful.quick", n)).ended
+        assert log.read_text().count("\n") == 1
+
+    served(test)
+
+
 def test_steps_under_way_end_with_the_executor(tmp_path: Path) -> None:
     """A process outlived its engine, with a step that could still do things outside."""
     log = tmp_path / "log"
