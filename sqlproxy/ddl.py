@@ -56,7 +56,7 @@ from procedures.master.partitions import (
 from sqlproxy import catalog, relations, settling
 from sqlproxy.declaring import Draft, columns_in, hidden_key, with_parts
 from sqlproxy.dropping import plan_drop
-from sqlproxy.naming import check_table_name
+from sqlproxy.naming import check_sql_name
 from sqlproxy.privileges import made
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import (
@@ -388,7 +388,7 @@ def declare(args: Any) -> tuple[Draft, list[bytes]]:
     )
     key_name = args.get("primary_key_name") or ""
     if key_name:
-        check_table_name("primary key", key_name)
+        check_sql_name("primary key", key_name)
     owner = name_in(args, "owner") if "owner" in args else ""
     draft = with_parts(replace(table, primary_key_name=key_name, owner=owner), args)
     return replace(draft, sequences=tuple(sequences)), checked_split_keys(

@@ -37,7 +37,7 @@ from sqlproxy import catalog, records, relations
 from sqlproxy.altering import SETTLE_MS
 from sqlproxy.dropping import plan_drop, views_over
 from sqlproxy.enums import same_type
-from sqlproxy.naming import check_column_name, check_table_name, nextval_of
+from sqlproxy.naming import check_sql_name, nextval_of
 from sqlproxy.privileges import made
 from sqlproxy.refusals import refusal
 from sqlproxy.relations import IndexName
@@ -156,12 +156,12 @@ class CreateView(_OfRelation):
 
 async def _view(t: CatalogTxn, args: Mapping[str, Any]) -> View:
     namespace, name, sql = (name_in(args, field) for field in ("namespace", "name", "sql"))
-    check_table_name("view", name)
+    check_sql_name("view", name)
     columns = tuple((column, resolve(kind).name) for column, kind in args.get("columns") or ())
     if not columns:
         raise InvalidArgument(f"view {name}: 'columns' must name its columns and their types")
     for column, _ in columns:
-        check_column_name(f"view {name}: column", column)
+        check_sql_name(f"view {name}: column", column)
     if len({column for column, _ in columns}) < len(columns):
         twice = next(c for i, (c, _) in enumerate(columns) if c in [d for d, _ in columns[:i]])
         raise refusal("42701", f'column "{twice}" specified more than once', kind=InvalidArgument)
@@ -367,7 +367,7 @@ class RenameTable(_OfRelation):
         args = known_fields(ctx.args, _RENAME_FIELDS)
         t = await CatalogTxn.of(ctx)
         namespace, name, to = (name_in(args, field) for field in ("namespace", "name", "to"))
-        check_table_name("relation", to)
+        check_sql_name("relation", to)
         if args.get("if_exists") and not await relations.find_relation(t, namespace, name):
             return done({"namespace": namespace, "name": name, "missing": [name]})
         there = await _usable(t, namespace, name)
@@ -465,7 +465,7 @@ class RenameColumn(_OfRelation):
         t = await CatalogTxn.of(ctx)
         namespace, name = name_in(args, "namespace"), name_in(args, "name")
         had, to = name_in(args, "column"), name_in(args, "to")
-        check_column_name("column", to)
+        check_sql_name("column", to)
         table = await _usable(t, namespace, name)
         if not isinstance(table, Table):
             raise wrong_kind(name, table.kind, "table")

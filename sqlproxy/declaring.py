@@ -34,7 +34,7 @@ from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import CHECKS_MAX, FOREIGN_KEYS_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX
 from sqlproxy import keys
-from sqlproxy.naming import check_table_name
+from sqlproxy.naming import check_sql_name
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import (
     ACTIONS,
@@ -213,7 +213,7 @@ def _index(table: Table, raw: Any) -> Index:
             )
     name = _optional_text(fields, "name", where) or ""
     if name:
-        check_table_name("index", name)
+        check_sql_name("index", name)
     primary = bool(fields.get("primary"))
     if primary:
         check_primary(table, parts)

@@ -1,10 +1,8 @@
 """Which names things may have, and the names that PostgreSQL gives to what was not named.
 
     namespaces, tags        ASCII letters, digits, '_' and '-': they stand in addresses and options
-    tables, views,          anything but control characters, '.', '/' and '"', which separate and
-    sequences, indexes,     quote names elsewhere; no '-' at the beginning, where it is an option's,
-    types                   no blank at either end
-    columns, constraints    anything but control characters, up to 64 bytes
+    all others              anything but control characters, up to 64 bytes: who joins them with a
+                            namespace cuts at the first separator, and SQL quotes them
 
 SQL folds an unquoted identifier before it comes here. Longer ones are cut to 63 bytes by the front
 end, as PostgreSQL does.
@@ -32,7 +30,6 @@ from kv.base.limits import (
 from sqlproxy.types import NAME_BYTES_MAX
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
-_RELATION = re.compile(r"(?![\s-])[^./\"]*(?<!\s)")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 INVALID_NAME: Final = "42602"
@@ -58,20 +55,8 @@ def check_name(what: str, name: object) -> None:
         )
 
 
-def check_table_name(what: str, name: object) -> None:
-    """Raise InvalidArgument unless `name` may name a table, a view, a sequence or an index."""
-    fits = isinstance(name, str) and name and not _CONTROL.search(name) and not _too_long(name)
-    if not fits or not _RELATION.fullmatch(str(name)):
-        raise _refused(
-            what,
-            name,
-            f"1 to {NAME_CHARS_MAX} bytes of text without control characters, '.', '/' and "
-            "'\"', no '-' at the beginning, no blank at either end",
-        )
-
-
-def check_column_name(what: str, name: object) -> None:
-    """Raise InvalidArgument unless `name` may name a column or a constraint."""
+def check_sql_name(what: str, name: object) -> None:
+    """Raise InvalidArgument unless `name` may name a table, a column or another thing of SQL."""
     if not isinstance(name, str) or not name or _CONTROL.search(name) or _too_long(name):
         raise _refused(
             what, name, f"1 to {NAME_CHARS_MAX} bytes of text without control characters"

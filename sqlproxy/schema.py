@@ -29,11 +29,10 @@ from kv.base.limits import COLUMNS_MAX, PRIMARY_KEY_COLUMNS_MAX
 from sqlproxy.enums import Enum, shown
 from sqlproxy.keys import unordered
 from sqlproxy.naming import (
-    check_column_name,
     check_name,
     check_partition_bytes,
     check_placement,
-    check_table_name,
+    check_sql_name,
     made_name,
 )
 from sqlproxy.types import Type, resolve
@@ -449,7 +448,7 @@ class Table:
         Raises InvalidArgument or TooLarge that names the table, the field and what is allowed.
         """
         check_name("namespace", namespace)
-        check_table_name("table", name)
+        check_sql_name("table", name)
         numbered = tuple(_numbered(i, c) for i, c in enumerate(columns, 1))
         where = f"table {namespace}.{name}"
         _check_columns(where, numbered)
@@ -518,7 +517,7 @@ def _check_columns(where: str, columns: Items[Column]) -> None:
         )
     seen: set[str] = set()
     for column in columns:
-        check_column_name(f"{where}: column", column.name)
+        check_sql_name(f"{where}: column", column.name)
         if column.name in seen:
             raise InvalidArgument(f"{where} declares column {column.name!r} twice")
         seen.add(column.name)

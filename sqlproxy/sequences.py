@@ -23,7 +23,7 @@ from sqlproxy import records
 from sqlproxy.catalog import Reader, Writer
 from sqlproxy.declaring import fields_in
 from sqlproxy.errors import OUT_OF_RANGE, SEQUENCE_LIMIT, SqlError
-from sqlproxy.naming import check_table_name
+from sqlproxy.naming import check_sql_name
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import ROWID, Sequence, Table
 from sqlproxy.types import resolve
@@ -126,7 +126,7 @@ def altered(sequence: Sequence, options: Mapping[str, Any], *, fresh: bool = Fal
     Raises InvalidArgument.
     """
     given = dict(fields_in(options, f"sequence {sequence.name}", SEQUENCE_FIELDS))
-    check_table_name("sequence", sequence.name)
+    check_sql_name("sequence", sequence.name)
     kind = resolve(str(given.pop("type", sequence.type))).name
     if kind not in _INT_RANGE:
         raise _bad("sequence type must be smallint, integer, or bigint")

@@ -18,7 +18,7 @@ from kv.base.ids import TableId
 from sqlproxy import catalog, enums, relations
 from sqlproxy.catalog import Writer
 from sqlproxy.declaring import Draft, WantedKey
-from sqlproxy.naming import check_column_name, first_free, joined_columns, nextval_of
+from sqlproxy.naming import check_sql_name, first_free, joined_columns, nextval_of
 from sqlproxy.refusals import refusal
 from sqlproxy.schema import PUBLIC, Check, Column, ForeignKey, Index, Sequence, Table
 from sqlproxy.sequences import sequence_key, sequence_of
@@ -131,7 +131,7 @@ def with_check_names(table: Table) -> Table:
             names[name] = ""
         if name in keys or any(name == other.name for other in found):
             raise constraint_exists(table, name)
-        check_column_name("constraint", name)
+        check_sql_name("constraint", name)
         found.append(replace(check, name=name))
     return replace(table, checks=tuple(found))
 
@@ -165,7 +165,7 @@ async def with_foreign_keys(t: Writer, table: Table, wanted: Iterable[WantedKey]
         )
         if name in names:
             raise constraint_exists(table, name)
-        check_column_name("constraint", name)
+        check_sql_name("constraint", name)
         names.add(name)
         target = table if one.table == table.name else await _target(t, table, one.table)
         referenced = _referenced(target, one)

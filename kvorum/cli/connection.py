@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,9 +55,11 @@ def told(as_json: bool) -> Iterator[None]:
 
 
 def table_of(text: str) -> tuple[str, str]:
-    """NAMESPACE/TABLE, or NAMESPACE.TABLE; a bare name is a table of the namespace `default`."""
-    parts = text.replace("/", ".").split(".")
-    if not 1 <= len(parts) <= 2 or not all(parts):
+    """NAMESPACE/TABLE, or NAMESPACE.TABLE; a bare name is a table of the namespace `default`. The
+    namespace ends at the first one: a table's name may have more of them.
+    """
+    parts = re.split("[./]", text, maxsplit=1)
+    if not all(parts):
         raise typer.BadParameter(f"{text!r} is not NAMESPACE/TABLE")
     return (parts[0], parts[1]) if len(parts) == 2 else ("default", parts[0])
 

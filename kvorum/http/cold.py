@@ -26,7 +26,7 @@ from kvorum.backend import Backend
 from kvorum.http import console, fields
 from kvorum.http import request as http
 from kvorum.http.cluster_api import ClusterApi
-from kvorum.http.codec import Query, Reply, refusal, reply
+from kvorum.http.codec import Query, Reply, path_text, refusal, reply
 from kvorum.http.handlers import Handler, number
 from kvorum.http.metrics import CONTENT_TYPE, Metrics
 from kvorum.http.page import docs_page
@@ -91,6 +91,8 @@ class ColdApi:
             began = self._monotonic()
             try:
                 raw.check_origin()
+                for name, part in request.path_params.items():
+                    request.path_params[name] = path_text(part.encode("latin-1"), name)
                 answer = await handler(raw, request)
             except KvorumError as e:
                 answer = refusal(e, raw.formats.reply)

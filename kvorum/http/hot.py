@@ -124,8 +124,8 @@ class HotApi:
         elif path.startswith(watch.PATH):
             await self._watches.serve(scope, receive, send)
             return
-        else:
-            await self._behind(scope, receive, send)
+        else:  # a name's own slashes are still encoded there, and part it from others here
+            await self._behind({**scope, "path": path.decode("latin-1")}, receive, send)
             return
         began = self._monotonic()
         self._in_flight += 1

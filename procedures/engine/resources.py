@@ -8,6 +8,7 @@
     partition/ID             a partition
     partition/NS/T/ID        the same partition, said with its table: implies table/NS/T shared,
                              and so namespace/NS shared
+                             (T may have slashes; NS and ID have none)
     anything else            a resource of the user's: what it stands for is his business
 
 A procedure's class, for the order in which procedures run (FEATURES K1), follows from the most
@@ -37,9 +38,9 @@ _FORMS: Final = {
     "server": (re.compile(r"server/[1-9][0-9]*\Z"), "server/NODE"),
     "peer": (re.compile(r"peer/[^/]+\Z"), "peer/NAME"),
     "namespace": (re.compile(r"namespace/[^/]+\Z"), "namespace/NAME"),
-    "table": (re.compile(r"table/[^/]+/[^/]+\Z"), "table/NAMESPACE/TABLE"),
+    "table": (re.compile(r"table/[^/]+/.+\Z"), "table/NAMESPACE/TABLE"),
     "partition": (
-        re.compile(r"partition/([^/]+/[^/]+/)?[1-9][0-9]*\Z"),
+        re.compile(r"partition/([^/]+/.+/)?[1-9][0-9]*\Z"),
         "partition/ID or partition/NAMESPACE/TABLE/ID",
     ),
 }
@@ -126,7 +127,7 @@ def closure(locks: Locks) -> Locks:
 
 
 def _implied(mode: str, resource: str) -> list[tuple[str, str]]:
-    kind, *path = resource.split("/")
+    kind, *path = _path(resource)
     if kind == "table" and len(path) == 2:
         return [(mode, resource), (SHARED, f"namespace/{path[0]}")]
     if kind == "partition" and len(path) == 3:
@@ -137,6 +138,14 @@ def _implied(mode: str, resource: str) -> list[tuple[str, str]]:
             (SHARED, f"namespace/{namespace}"),
         ]
     return [(mode, resource)]
+
+
+def _path(resource: str) -> list[str]:
+    """A resource's parts. A table's name may have slashes, a namespace's and an id have none."""
+    kind, *rest = resource.split("/", 2)
+    if kind == "partition" and len(rest) == 2 and "/" in rest[1]:
+        return [kind, rest[0], *rest[1].rsplit("/", 1)]
+    return [kind, *rest]
 
 
 def kind_of(locks: Locks) -> Kind:
@@ -163,7 +172,7 @@ def queue_of(locks: Locks) -> str:
     """
     best = ""
     for _, resource in locks:
-        kind, *path = resource.split("/")
+        kind, *path = _path(resource)
         if kind == "table":
             return resource
         if kind == "partition" and len(path) == 3:

@@ -36,7 +36,7 @@ from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.declaring import Draft, check_primary, columns_in
 from sqlproxy.dropping import views_over
 from sqlproxy.interval import ALL_FIELDS
-from sqlproxy.naming import check_column_name, check_table_name
+from sqlproxy.naming import check_sql_name
 from sqlproxy.refusals import dependents, refusal
 from sqlproxy.schema import (
     ALWAYS,
@@ -186,7 +186,7 @@ class AlterTable(Change):
         if primary:
             check_primary(table, index.columns)
         if name != had:
-            check_table_name("constraint", name)
+            check_sql_name("constraint", name)
             await relations.check_free(t, table.namespace, name)
             await catalog.hold_namespace(t, table.namespace)
             await relations.drop_name(t, table.namespace, had)
@@ -374,7 +374,7 @@ async def check_type_readers(t: CatalogTxn, table: Table, column: Column) -> Non
 
 def _rename_constraint(table: Table, action: Mapping[str, Any]) -> Table:
     name, to = str(action.get("constraint")), str(action.get("to"))
-    check_column_name("constraint", to)
+    check_sql_name("constraint", to)
     if to in {c.name for c in table.checks} | {k.name for k in table.foreign_keys}:
         raise settling.constraint_exists(table, to)
     checks = tuple(replace(c, name=to) if c.name == name else c for c in table.checks)

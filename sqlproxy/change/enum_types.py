@@ -47,7 +47,7 @@ from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.ddl_objects import rename_locks
 from sqlproxy.enums import Enum
 from sqlproxy.errors import SqlError
-from sqlproxy.naming import check_table_name
+from sqlproxy.naming import check_sql_name
 from sqlproxy.refusals import dependents, refusal
 from sqlproxy.relations import Relations
 from sqlproxy.schema import DROPPING, Column, EnumType, Table
@@ -140,7 +140,7 @@ class CreateEnum:
         args = known_fields(ctx.args, _CREATE_FIELDS)
         t = await CatalogTxn.of(ctx)
         namespace, name = name_in(args, "namespace"), name_in(args, "name")
-        check_table_name("type", name)
+        check_sql_name("type", name)
         await relations.check_free_type(t, namespace, name)
         labels = tuple(names_in(args, "labels"))
         try:
@@ -244,7 +244,7 @@ class RenameEnum(_Changes):
             there = await self._defaults(t, there, enum, {args["label"]: to})
             _check_texts(_with_type(there, enum.oid), label=args["label"])
         else:
-            check_table_name("type", to)
+            check_sql_name("type", to)
             await relations.check_free_type(t, namespace, to)
             there = await self._defaults(t, there, enum, {})
             _check_texts(there, enum.name)

@@ -269,12 +269,13 @@ class Coercion:
             state = "3F000"
         if kind == "regclass":
             self.needs.facts |= {"visible": None, "database": None}
+            path = f"kv_path({sql})"
             found = (
-                f"coalesce((SELECT min(z.oid) FROM k_pg_class z WHERE z.relname = {folded} AND "
+                f"coalesce((SELECT min(z.oid) FROM k_pg_class z WHERE z.relname = {path} AND "
                 f"list_contains({VISIBLE}, z.relnamespace)), "
-                f"(SELECT min(z.oid) FROM k_pg_class z WHERE z._path = {folded}), "
+                f"(SELECT min(z.oid) FROM k_pg_class z WHERE z._path = {path}), "
                 f"(SELECT min(z.oid) FROM k_pg_class z WHERE "
-                f"concat({DATABASE}, '.', z._path) = {folded}))"
+                f"concat({DATABASE}, chr(31), z._path) = {path}))"
             )
         elif kind == "regtype":
             found = (

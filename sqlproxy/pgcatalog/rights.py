@@ -99,7 +99,7 @@ def asked(name: str, arguments: Sequence[int]) -> str:
             where = f"z.oid = {at}"
             if not by_oid:
                 where = (
-                    f"(z._path = {at} OR z._qname = {at} OR (z._name = {at} AND "
+                    f"(z._path = kv_path({at}) OR (z.relname = kv_path({at}) AND "
                     "list_contains(CAST($visible AS BIGINT[]), z.relnamespace)))"
                 )
             return _may("z._acl", "k_pg_class z", where, who, letters)

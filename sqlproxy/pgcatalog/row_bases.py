@@ -194,8 +194,10 @@ def attnums(table: Table) -> dict[int, int]:
     return dict(zip(shown, numbers, strict=True))
 
 
+PATH: Final = "\x1f"  # between the parts of `_path`: no name has it
+
+
 def class_row(id: int, name: str, kind: str, **more: Any) -> Row:
-    path = f"public.{name}"
     return {
         **CLASS,
         "oid": id,
@@ -204,7 +206,7 @@ def class_row(id: int, name: str, kind: str, **more: Any) -> Row:
         "relfilenode": id if kind in "riS" else 0,
         "_name": quoted(name),
         "_qname": f"public.{quoted(name)}",
-        "_path": path,
+        "_path": f"public{PATH}{name}",
         **more,
     }
 

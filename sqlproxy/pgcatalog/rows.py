@@ -291,7 +291,8 @@ def default_of(contents: Contents, column: Column) -> str | None:
         return None
     sequence = contents.relations.get(column.sequence) if column.sequence else None
     if sequence is not None:
-        return f"nextval('{quoted(sequence.name)}'::regclass)"
+        name = quoted(sequence.name).replace("'", "''")
+        return f"nextval('{name}'::regclass)"
     if column.default_sql is None:
         return None if column.default is None else _constant(column.default, column.type)
     text = column.default_sql.strip()

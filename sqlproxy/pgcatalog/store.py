@@ -31,6 +31,7 @@ from sqlproxy.pgcatalog.row_bases import (
     ATTRIBUTE,
     CHANGING,
     HIDDEN,
+    PATH,
     Facts,
     Row,
     Rows,
@@ -207,7 +208,7 @@ class Store:
         return {
             "_name": [definitions.quoted(n) for _, n in named],
             "_qname": [f"{s}.{definitions.quoted(n)}" for s, n in named],
-            "_path": [f"{s}.{n}" for s, n in named],
+            "_path": [f"{s}{PATH}{n}" for s, n in named],
             "_view": [self._static.views.get(f"{s}.{n}") for s, n in named],
         }
 
@@ -250,7 +251,7 @@ class Store:
                         ),
                         "relnamespace": oids.KVORUM_SCHEMA,
                         "_qname": f"kvorum.{view.name}",
-                        "_path": f"kvorum.{view.name}",
+                        "_path": f"kvorum{PATH}{view.name}",
                         "_view": f" -- {view.what}",
                         "_owner": 0,
                     }

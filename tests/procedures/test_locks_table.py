@@ -49,12 +49,24 @@ def test_k8_names_are_checked() -> None:
         "peer/west",
         "namespace/a",
         "table/a/b",
+        "table/a/b/c.d",
         "partition/9",
+        "partition/a/b/c/9",
         "x",
         "a/b/c",
     ]
     assert checked([(S, name) for name in good], "test") == tuple((S, n) for n in sorted(good))
-    for bad in ("meta/1", "server/x", "server/0", "table/a", "table/a/b/c", "namespace/", "", 7):
+    for bad in (
+        "meta/1",
+        "server/x",
+        "server/0",
+        "table/a",
+        "table/a/",
+        "partition/a/9",
+        "namespace/",
+        "",
+        7,
+    ):
         with pytest.raises(InvalidArgument):
             checked([(S, bad)], "test")  # type: ignore[list-item]
     with pytest.raises(InvalidArgument, match="shared or exclusive"):
@@ -75,7 +87,9 @@ CLASSES = (
     "table/shop/orders",
     "table/shop/users",
     "table/bank/orders",
+    "table/shop/orders/7",
     "partition/shop/orders/7",
+    "partition/shop/orders/7/9",
     "partition/7",
     "partition/8",
     "mine",
@@ -87,9 +101,10 @@ def covers(resource: str) -> set[tuple[str, bool]]:
     kind, *path = resource.split("/")
     if kind == "table":
         return {(resource, True), (f"namespace/{path[0]}", False)}
-    if kind == "partition" and len(path) == 3:
-        table = f"table/{path[0]}/{path[1]}"
-        return {(f"partition/{path[2]}", True), (table, False), (f"namespace/{path[0]}", False)}
+    if kind == "partition" and len(path) >= 3:
+        namespace, *name, id = path
+        table = f"table/{namespace}/{'/'.join(name)}"
+        return {(f"partition/{id}", True), (table, False), (f"namespace/{namespace}", False)}
     return {(resource, True)}
 
 

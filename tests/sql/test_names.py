@@ -1,18 +1,25 @@
-"""Names with blanks, colons, percent signs, brackets, quotes and semicolons, everywhere that a name
-goes: definitions, changes, COPY, the catalog, keys, psycopg's placeholders.
+"""Names with blanks, dots, slashes, colons, percent signs, brackets and quotes, everywhere that a
+name goes: definitions, changes, COPY, the catalog, keys, psycopg's placeholders, addresses.
 """
 
 from __future__ import annotations
 
+import subprocess
 from typing import LiteralString
 
 import psycopg
 import pytest
 from psycopg import sql as q
 
+from kvorum.dumping import dump
+from tests.sql.conftest import Sql
+
 pytestmark = pytest.mark.cluster
 
-NAMES = ("a:b", "%s %(n)s", "(3) [x] {y}", "quote ' one", "a;b,c", "é UPPER", "$1 \\back", "select")
+NAMES = (
+    "a:b", "%s %(n)s", "(3) [x] {y}", "quote ' one", "a;b,c", "é UPPER", "$1 \\back", "select",
+    "a.b", "public.x.", "a/b", "../7", 'say "it"', '"', "-x", " both ", ".",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -50,8 +57,42 @@ def test_a_name_is_a_name_everywhere(db: psycopg.Connection, name: str) -> None:
     run("DROP TABLE {} CASCADE", f"{name}2")
 
 
-@pytest.mark.parametrize("name", ["a.b", 'a"b', "-a", " a", "a "])
-def test_a_name_that_would_be_read_as_two_is_refused(db: psycopg.Connection, name: str) -> None:
-    """Addresses and the names of sequences could not tell where it ends."""
-    with pytest.raises(psycopg.errors.InvalidName, match="without control characters"):
-        db.execute(q.SQL("CREATE TABLE {} (id int)").format(q.Identifier(name)))
+def test_a_database_of_such_names_is_dumped_and_comes_back(sql: Sql) -> None:
+    """The script would name other things, or psql would read it in another way."""
+    with sql.connect(autocommit=True) as db:
+        for name in NAMES:
+            identifiers = {"n": q.Identifier(name), "s": q.Identifier(f"{name} s")}
+            for text in (
+                "CREATE TABLE {n} ({n} serial PRIMARY KEY)",
+                "INSERT INTO {n} DEFAULT VALUES",
+                "CREATE VIEW {s} AS SELECT {n} FROM {n}",
+                "COMMENT ON COLUMN {n}.{n} IS 'of it'",
+            ):
+                db.execute(q.SQL(text).format(**identifiers))
+        written: list[bytes] = []
+        assert dump(db, written.append) == len(NAMES)
+        db.execute(f"CREATE DATABASE {sql.database}_copy".encode())
+        where = sql.dsn.replace(sql.database, f"{sql.database}_copy")
+        words = ["psql", "-qX", "-v", "ON_ERROR_STOP=1", where]
+        script = b"".join(written)
+        read = subprocess.run(words, input=script, capture_output=True, check=False, timeout=120)
+        assert read.returncode == 0, read.stderr
+        with psycopg.connect(where, autocommit=True) as other:
+            asked = "SELECT relname, relkind FROM pg_class WHERE relnamespace = %s::regnamespace"
+            both = [set(one.execute(asked, ("public",)).fetchall()) for one in (db, other)]
+            assert both[0] == both[1]
+            for name in NAMES:
+                again = q.SQL("INSERT INTO {0} DEFAULT VALUES RETURNING *")
+                assert other.execute(again.format(q.Identifier(name))).fetchone() == (2,)
+
+
+def test_a_path_is_not_another_table(db: psycopg.Connection) -> None:
+    """The table "public.t" would stand for t, with its rights and its numbers."""
+    db.execute('CREATE TABLE "public.t" (a int); CREATE TABLE t (b int); CREATE SEQUENCE "x.s"')
+    relation = "SELECT relname FROM pg_class WHERE oid = %s::regclass"
+    assert db.execute(relation, ("public.t",)).fetchone() == ("t",)
+    assert db.execute(relation, ('"public.t"',)).fetchone() == ("public.t",)
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        db.execute("SELECT nextval('x.s')")
+    db.execute('DROP TABLE "public.t"')
+    assert db.execute("SELECT b FROM t").fetchall() == []

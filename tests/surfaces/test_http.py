@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -39,6 +40,22 @@ def test_kv_put_get_delete(http: httpx.Client) -> None:
     error = error_of(http.get("/v1/kv/default/web/k1"), 404, "KEY_NOT_FOUND")
     assert error["retry"] == "no"
     assert http.get(f"/v1/kv/default/web/k1?at={version}").content == b"\x00\xffraw"
+
+
+@pytest.mark.parametrize("name", ["a.b", "a/b", "../web", 'say "it"', "-x", " é ", "%2F", "."])
+def test_a_table_of_any_name_has_an_address(http: httpx.Client, name: str) -> None:
+    """SQL makes tables of such names: here they would be cut, or be another table."""
+    tables, part = "/v1/namespaces/default/tables", quote(name, safe="").replace(".", "%2E")
+    made = http.post(tables, json={"name": name})
+    assert made.status_code < 300, made.text
+    assert http.put(f"/v1/kv/default/{part}/a/k", content=b"v").status_code == 200
+    assert http.get(f"/v1/kv/default/{part}/a/k").content == b"v"
+    assert [one["key"] for one in http.get(f"/v1/kv/default/{part}").json()["items"]] == ["a/k"]
+    listed = {one["name"] for one in http.get(tables).json()["items"]}
+    assert {name, "web"} <= listed
+    assert http.post(f"{tables}/{part}/disable").status_code == 200
+    assert http.delete(f"{tables}/{part}").status_code < 300
+    assert name not in {one["name"] for one in http.get(tables).json()["items"]}
 
 
 def test_kv_conditions(http: httpx.Client) -> None:
