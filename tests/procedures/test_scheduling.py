@@ -207,7 +207,7 @@ def cost(queues: int, count: int = 20_000) -> float:
 def test_k5_cost_does_not_grow_with_the_tables() -> None:
     """Finding a table's queue took longer the more tables had work: 10 and 100 000 of them."""
     few, many = min(cost(10) for _ in range(3)), min(cost(100_000) for _ in range(3))
-    assert many < 6 * few, (few, many)  # caches miss; a search in a list would take 1 000 times
+    assert many < 15 * few, (few, many)  # caches miss; a search in a list would take 1 000 times
 
 
 def test_k5_many_waiters_of_one_lock() -> None:
@@ -227,7 +227,7 @@ def test_k5_many_waiters_of_one_lock() -> None:
 
     few = min(per_grant(500) for _ in range(3))
     many = per_grant(20_000)
-    assert many < 8 * few, (few, many)
+    assert many < 12 * few, (few, many)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.booleans()), max_size=60))
