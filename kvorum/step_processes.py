@@ -329,9 +329,11 @@ class StepProcesses(Runner):
         """Look for processes that are held up."""
         while not self._closed:
             await asyncio.sleep(_LOOK_S)
-            for process in list(self._all):
-                if process.silent and not process.alone and not process.over:
-                    process.let_go()
+            shared, free = self._usable()
+            if free or len(shared) < limits.STEP_PROCESSES_MAX:  # else it would come back here
+                for process in shared:
+                    if process.silent:
+                        process.let_go()
 
     def at_once(self, name: str) -> bool:
         return name not in self._names or any(
@@ -410,11 +412,15 @@ class StepProcesses(Runner):
     # -- the processes
     def _shared(self) -> _Process:
         """Of those that are not held up the one with the least to do."""
-        shared = [one for one in self._all if not one.alone and not one.over]
-        free = [one for one in shared if not one.silent]
+        shared, free = self._usable()
         if not free and len(shared) < limits.STEP_PROCESSES_MAX:
             return self._start(alone=False)
         return min(free or shared, key=lambda one: len(one.calls))
+
+    def _usable(self) -> tuple[list[_Process], list[_Process]]:
+        """Those that steps share; and those of them that are not held up."""
+        shared = [one for one in self._all if not one.alone and not one.over]
+        return shared, [one for one in shared if not one.silent]
 
     def _spare(self, process: _Process) -> None:
         """One that was started because another was held up goes, when both have nothing to do."""

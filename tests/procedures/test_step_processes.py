@@ -302,6 +302,29 @@ def test_what_was_given_to_another_process_is_not_begun(tmp_path: Path) -> None:
     served(test)
 
 
+def test_who_has_nowhere_else_to_go_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all processes were held up, a step was sent to one of them again and again: what it did
+    not read filled the memory.
+    """
+    monkeypatch.setattr(limits, "STEP_PROCESSES_MAX", 1)
+    log, go = tmp_path / "log", tmp_path / "go"
+
+    async def test(executor: Executor) -> None:
+        runner: Any = executor._runner
+        first = await submitted(executor, "harmful.blocks", {"until": str(go), "log": str(log)})
+        await until(log.exists)
+        second = await submitted(executor, "harmful.quick", 2)
+        (process,) = runner._all
+        await until(lambda: process.silent)
+        await asyncio.sleep(5 * limits.STEP_PROCESS_BEAT_MS / 1000)  # it is looked at
+        assert next(runner._numbers) <= 3
+        go.touch()
+        for id in (first, second):
+            assert (await executor.wait(id, _WAIT_MS)).state is State.SUCCESS
+
+    served(test)
+
+
 def test_steps_under_way_end_with_the_executor(tmp_path: Path) -> None:
     """A process outlived its engine, with a step that could still do things outside."""
     log = tmp_path / "log"
