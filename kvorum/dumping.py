@@ -225,12 +225,10 @@ class _Declared:
 
 def _rows(connection: psycopg.Connection, table: str, columns: Sequence[str], write: Write) -> int:
     """The rows of a table as COPY writes them; how many."""
-    listed = ", ".join(map(_name, columns))
-    if not columns:
-        return 0
-    write(f"COPY {_name(table)} ({listed}) FROM stdin;\n".encode())
+    listed = f" ({', '.join(map(_name, columns))})" if columns else ""
+    write(f"COPY {_name(table)}{listed} FROM stdin;\n".encode())
     with connection.cursor() as cursor:
-        with cursor.copy(f"COPY {_name(table)} ({listed}) TO STDOUT".encode()) as copy:
+        with cursor.copy(f"COPY {_name(table)}{listed} TO STDOUT".encode()) as copy:
             for piece in copy:
                 write(bytes(piece))
         count = cursor.rowcount

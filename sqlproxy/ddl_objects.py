@@ -158,7 +158,7 @@ async def _view(t: CatalogTxn, args: Mapping[str, Any]) -> View:
     namespace, name, sql = (name_in(args, field) for field in ("namespace", "name", "sql"))
     check_sql_name("view", name)
     columns = tuple((column, resolve(kind).name) for column, kind in args.get("columns") or ())
-    if not columns:
+    if args.get("columns") is None:
         raise InvalidArgument(f"view {name}: 'columns' must name its columns and their types")
     for column, _ in columns:
         check_sql_name(f"view {name}: column", column)

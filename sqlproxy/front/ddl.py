@@ -158,8 +158,6 @@ class Definitions:
             draft.keys.append(
                 d.KeyDef(name=more.name, parts=parts, unique=more.unique, constraint=more.unique)
             )
-        if not draft.columns:
-            raise unsupported("a table without columns")
         return d.CreateTable(
             name=name,
             columns=tuple(draft.columns),

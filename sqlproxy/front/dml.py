@@ -548,6 +548,8 @@ class Writes:
             raise unsupported("RETURNING WITH (OLD AS …, NEW AS …)")
         with self.queries.within("RETURNING"):
             targets = self.queries.targets(nodes, scope, True)
+        if not targets:
+            raise SqlError(SYNTAX_ERROR, "RETURNING must have at least one column")
         return tuple(targets), self.queries.fields(targets)
 
     # -- MERGE

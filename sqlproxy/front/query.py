@@ -347,6 +347,8 @@ class Queries:
             return False, ()
         nodes = [n for n in body["distinctClause"] if n]
         if not nodes:
+            if not targets:
+                raise SqlError(SYNTAX_ERROR, "SELECT DISTINCT must have at least one column")
             for target in targets:
                 orderable(target.expr, target.expr.pos + 1)
             for one in order:
@@ -539,6 +541,8 @@ class Queries:
                 f"each {word} query must have the same number of columns",
                 position=right.targets[0].expr.pos + 1 if right.targets else 0,
             )
+        if not left.targets:
+            raise unsupported(f"{word} of queries without columns")
         every = bool(body.get("all"))
         types, targets = [], []
         for i, (a, b) in enumerate(zip(left.targets, right.targets, strict=True)):
