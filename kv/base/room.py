@@ -52,7 +52,7 @@ def goes_on(refusal: KvorumError, row: Sequence[Any]) -> bool:
     size = 0
     for op in ops:
         match op:
-            case [kind, bytes(key), value, *_] if kind in _FREEING or key < _USERS:
+            case [int(kind), bytes(key), value, *_] if kind in _FREEING or key < _USERS:
                 size += len(key) + (len(value) if isinstance(value, bytes) else 0)
             case _:
                 return False

@@ -113,6 +113,8 @@ def test_which_requests_go_on() -> None:
         [1, WRITE],
         [1, WRITE, 0, 1, 1, [7]],
         [1, WRITE, 0, 1, 1, [[1]]],
+        [1, WRITE, 0, 1, 1, [[[], b"key", b"v"]]],
+        [1, WRITE, 0, 1, 1, [[{}, u32(3), b"v"]]],
         [1, 99],
     ):
         assert not goes_on(full, broken)
