@@ -101,6 +101,10 @@ def regression(name: str) -> Callable[[Pairs], Any]:
                 dx, dy = x * count - sx, y * count - sy
                 scale = 1.0 / (count * before)
                 sxx, syy, sxy = sxx + dx * dx * scale, syy + dy * dy * scale, sxy + dx * dy * scale
+            else:  # one that is infinite or NaN has no distance from the mean
+                sxx = 0.0 if math.isfinite(x) else math.nan
+                syy = 0.0 if math.isfinite(y) else math.nan
+                sxy = sxx + syy
         if name == "regr_count":
             return int(count)
         if count < (2.0 if name == "covar_samp" else 1.0):

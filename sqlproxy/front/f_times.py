@@ -18,6 +18,7 @@ from sqlproxy.front.f_numbers import FUNCTIONS as NUMBERS
 from sqlproxy.interval import Interval
 from sqlproxy.pg import zones
 from sqlproxy.pg.datetimes import at_zone, aware_in, in_zone, zone_of_offset
+from sqlproxy.pg.intervals import write_interval
 from sqlproxy.pg.numbers import write_float8
 
 DAY_US: Final = 86_400_000_000
@@ -506,12 +507,15 @@ def _from_epoch(seconds: float) -> datetime:
         raise SqlError(DATETIME_OVERFLOW, f'timestamp out of range: "{seconds:g}"') from None
 
 
-def _fixed(step: Interval) -> Any:
-    from datetime import timezone
-
+def _east(value: datetime, step: Interval, sign: int) -> datetime:
+    """Clocks so far east of what the value is; of more than a day, too."""
     if step.months or step.days:
-        raise SqlError(INVALID_PARAMETER, "interval time zone must not include months or days")
-    return timezone(timedelta(microseconds=step.us))
+        raise SqlError(
+            INVALID_PARAMETER,
+            f'interval time zone "{write_interval(step)}" must not include months or days',
+        )
+    seconds = abs(step.us) // 1_000_000 * (1 if step.us >= 0 else -1)
+    return add(value, Interval(us=seconds * 1_000_000), sign)
 
 
 def _overlaps(a: Any, b: Any, c: Any, d: Any) -> bool | None:
@@ -527,7 +531,7 @@ def _overlaps(a: Any, b: Any, c: Any, d: Any) -> bool | None:
     if a < c:
         if b is None:
             return None
-        return bool(c < b)
+        return True if c < b else None if d is None else False
     if b is None or d is None:
         return None
     return True
@@ -610,8 +614,8 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "interval_finite": lambda v: True,
     "timestamp_zone": lambda zone, v: at_zone(v, zones.named(zone)),
     "timestamptz_zone": lambda zone, v: in_zone(v, zones.named(zone)),
-    "timestamp_izone": lambda step, v: at_zone(v, _fixed(step)),
-    "timestamptz_izone": lambda step, v: in_zone(v, _fixed(step)),
+    "timestamp_izone": lambda step, v: _east(v, step, -1).replace(tzinfo=UTC),
+    "timestamptz_izone": lambda step, v: _east(v, step, 1).replace(tzinfo=None),
     "overlaps_timestamp": _overlaps,
     "overlaps_time": _overlaps,
     "make_timestamptz_at_timezone": lambda *a: at_zone(

@@ -158,13 +158,21 @@ _NUMBER_TOKEN: Final = re.compile(
 )
 
 
+_BEGIN: Final = "\1"  # where the digits of a number begin, and where they end
+_END: Final = "\2"
+_SIGNS: Final = frozenset({"S", "MI", "PL", "PR", "FM", "TH", "L", ",", "G"})
+
+
 def number_text(value: Decimal, pattern: str) -> str:
     """A number by a pattern of 9, 0, . D , G S MI PL SG PR FM TH L and literals."""
-    tokens = _NUMBER_TOKEN.findall(pattern)
+    tokens = tokens_all = _NUMBER_TOKEN.findall(pattern)
     names = [t.upper() for t in tokens]
     for name in names:
         if name in ("RN", "EEEE", "TM", "TM9", "V"):
             raise unsupported(f"{name} in to_char of a number")
+    if not {"9", "0", ".", "D", "SG", "L"} & set(names):  # a sign needs a number to stand at
+        kept = (t for t in tokens if t.upper() not in _SIGNS)
+        return "".join(t.strip('"') if t.startswith('"') else t for t in kept)
     fill = "FM" not in names
     point = next((i for i, n in enumerate(names) if n in (".", "D")), len(names))
     digits = [i for i, n in enumerate(names) if n in ("9", "0")]
@@ -174,12 +182,14 @@ def number_text(value: Decimal, pattern: str) -> str:
     negative = value.is_signed() and bool(rounded)
     text = format(rounded, "f")
     head, _, tail = text.partition(".")
-    overflow = len(head) > whole_places and head != "0"
+    overflow = len(head) > whole_places  # also 0 where there is no place for it
+    marks = frozenset(names)
     if overflow:  # FM leaves no # out
         tail = "9" * decimals
-    elif not rounded.is_finite():  # its letters stand where digits would, and nothing behind them
+    elif not decimals or not rounded.is_finite():  # it ends here, and the pattern with it
         tokens, names = tokens[:point], names[:point]
-    if head == "0" and (whole_places == 0 or decimals):
+    bare = not fill and not tail.strip("0") and "0" not in names[point:]  # 0. of FM9.9
+    if head == "0" and decimals and not bare:
         head = ""
     zero_from = next(
         (
@@ -190,7 +200,7 @@ def number_text(value: Decimal, pattern: str) -> str:
         None,
     )
     out = _digits_out(names, tokens, point, head, tail, whole_places, zero_from, overflow, fill)
-    return _signed(out, names, negative, fill)
+    return _signed(out, marks, negative, fill, whole=len(names) == len(tokens_all))
 
 
 def _nth(digits: list[int], point: int, k: int) -> int:
@@ -206,6 +216,7 @@ def _digits_out(  # noqa: C901 - one pass over the pattern
     seen = 0  # places before the point so far
     behind = 0
     started = False
+    end = 0  # of the number
     # Trailing zeros of 9s behind the point go when FM says so; those of 0s stay.
     last_needed = len(tail)
     if not fill:
@@ -221,25 +232,27 @@ def _digits_out(  # noqa: C901 - one pass over the pattern
         if name in ("9", "0") and i < point:
             at = len(head) - (places - seen)
             forced = zero_from is not None and seen >= zero_from
-            if overflow:
-                out.append("#")
-            elif at >= 0:
-                out.append(head[at])
-                started = True
-            elif forced:
-                out.append("0")
+            if overflow or at >= 0 or forced:
+                if not started:
+                    out.append(_BEGIN)
+                out.append("#" if overflow else head[at] if at >= 0 else "0")
                 started = True
             elif fill:
                 out.append(" ")
             seen += 1
+            end = len(out)
         elif name in ("9", "0"):
             if behind < last_needed:
                 out.append("#" if overflow else tail[behind])
             behind += 1
+            end = len(out)
         elif name in (".", "D"):
+            if _BEGIN not in out:
+                out.append(_BEGIN)
             out.append(".")
+            end = len(out)
         elif name in (",", "G"):
-            if started or overflow:
+            if started:
                 out.append(",")
             elif fill:
                 out.append(" ")
@@ -251,61 +264,46 @@ def _digits_out(  # noqa: C901 - one pass over the pattern
             out.append(_ordinal(head or "0", tokens[i])[len(head or "0") :])
         else:
             out.append(tokens[i].strip('"') if tokens[i].startswith('"') else tokens[i])
+    out.insert(end, _END)
     # 0 before a bare point: PostgreSQL writes the last 9 as 0 only when nothing is behind the
     # point.
     if not head and not started and places and not tail:
         for k in range(len(out) - 1, -1, -1):
             if out[k] == " ":
-                out[k] = "0"
+                out[k] = _BEGIN + "0"
                 break
         else:
-            out.insert(0, "0")
+            out.insert(0, _BEGIN + "0")
     return out
 
 
-def _signed(out: list[str], names: list[str], negative: bool, fill: bool) -> str:  # noqa: C901 - one pass over the pattern
-    marks = [n for n in names if n in ("S", "SG", "MI", "PL", "PR")]
-    if not marks:
-        text = "".join(o for o in out if not o.startswith("\0"))
-        sign = "-" if negative else " " if fill else ""
-        if sign == "-":
-            stripped = text.lstrip(" ")
-            return " " * (len(text) - len(stripped)) + "-" + stripped
-        return sign + text
-    shown = []
-    for o in out:
-        match o:
-            case "\0S" | "\0SG":
-                shown.append(
-                    "\1" + ("-" if negative else "+") if o == "\0S" else "-" if negative else "+"
-                )
-            case "\0MI":
-                shown.append("-" if negative else " " if fill else "")
-            case "\0PL":
-                shown.append("+" if not negative else " " if fill else "")
-            case "\0PR" | "\0FM":
-                pass
-            case _:
-                shown.append(o)
-    text = "".join(shown)
-    if "\1" in text:
-        at = text.index("\1")
-        sign, rest = text[at + 1], text[:at] + text[at + 2 :]
-        if at == 0:
-            stripped = rest.lstrip(" ")
-            text = " " * (len(rest) - len(stripped)) + sign + stripped
-        else:
-            text = rest[:at] + sign + rest[at:]
-    if "PR" in names:
-        stripped = text.lstrip(" ")
-        pad = " " * (len(text) - len(stripped))
-        text = f"{pad}<{stripped}>" if negative else f" {text} " if fill else text
-    elif negative and not any(m in ("S", "SG", "MI") for m in marks):
-        stripped = text.lstrip(" ")
-        text = " " * (len(text) - len(stripped)) + "-" + stripped
-    elif marks == ["PL"] and fill:
-        text = " " + text
-    return text
+def _signed(
+    out: list[str], names: frozenset[str], negative: bool, fill: bool, *, whole: bool
+) -> str:
+    """The sign stands where the number begins, behind blanks and literals, if no mark says more.
+    `whole`: what stands behind the number is written, too.
+    """
+    text = "".join(out)
+    sign, plain, closing = "-" if negative else "+", "-" if negative else " " * fill, ""
+    if "S" in names:
+        ahead = 0 <= text.find("\0S") < text.find(_BEGIN)
+        plain, closing = (sign, "") if ahead else ("", sign)
+    elif "PR" in names:
+        plain, closing = ("<", ">") if negative else (" " * fill, " " * fill)
+    elif "MI" in names or "SG" in names:
+        plain = ""
+    if not whole:
+        closing = ""
+    marks = {
+        "\0SG": sign, "\0MI": "-" if negative else " " * fill,
+        "\0PL": " " * fill if negative else "+", "\0PR": "", "\0FM": "", "\0S": "",
+    }  # fmt: skip
+    for mark, shown in marks.items():
+        text = text.replace(mark, shown)
+    before, found, rest = text.partition(_BEGIN)
+    if not found:
+        before, rest = "", text.replace(_END, "")
+    return f"{before}{plain}{rest.replace(_BEGIN, '').replace(_END, closing)}"
 
 
 def _to_number(text: str, pattern: str) -> Decimal:

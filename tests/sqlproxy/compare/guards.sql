@@ -116,3 +116,74 @@ select jsonb_agg(10 / x order by 10 / x) filter (where x > 0) from (values (0), 
 select json_agg(distinct 10 / x) filter (where x > 0) from (values (0), (1), (2)) t(x)
 select json_object_agg(x, 10 / x) filter (where x > 1), jsonb_object_agg(10 / x, x) filter (where x > 1) from (values (0), (1), (2)) t(x)
 select jsonb_agg(10 / b) filter (where b <> 0) over (order by b) from (values (0), (1), (2)) t(b) order by b
+-- what can raise, of every kind, behind a guard
+select max(x) filter (where x is distinct from null and 1/x > 0) from (values (1), (2)) t(x)
+select count(*) from emp e join sale s on s.emp = e.id and s.qty > 0 and 100 / s.qty > 20
+select count(*) from emp e join sale s on s.emp = e.id where s.note is not null and length(s.note) > 1 and substr(s.note, 2, 1) <> '' and ascii(substr(s.note, 2)) > 90
+select e.id from emp e left join dept d on d.id = e.dept where d.site is null or d.site <> 'Rom' and 1 / (length(d.site) - 3) = 1 order by 1
+select p.a from pair p where p.v is not null and (string_to_array(p.v, ':'))[2]::int = 3 order by 1
+select e.id from emp e join dept d on d.id = e.dept where case when e.tags is null then false else 1 / cardinality(e.tags) > 0 end order by 1
+select e.id from emp e join dept d on d.id = e.dept where e.tags is not null and cardinality(e.tags) > 0 and 2 / cardinality(e.tags) >= 1 order by 1
+select e.id, (select 1 / nullif(count(*), 0) from sale s where s.emp = e.id and s.qty <> 0 and 10 / s.qty > 1) from emp e order by 1
+select dept, sum(pay) from emp group by dept having count(pay) > 0 and 1000 / count(pay) > 300 order by 1
+select dept, sum(pay) / count(pay) from emp group by dept having count(pay) > 0 order by 1
+select x from (values (0), (1), (2)) t(x) where x <> 0 and x in (select 10 / y from (values (0), (5), (10)) s(y) where y <> 0)
+select x from (values (0), (1), (2)) t(x) where x = 0 or exists (select from dept where id = 2 / x) order by x
+select x, y from (values (0), (1), (2)) t(x) join (values (1), (2)) s(y) on case when x = 0 then false else y / x = 1 end order by 1, 2
+select x, y from (values (0), (1), (2)) t(x) left join (values (1), (2)) s(y) on x <> 0 and y / x = 1 order by 1, 2
+with c as (select x from (values ('1'), ('x')) t(x) where x ~ '^\d+$') select x::int + 1 from c
+with c as not materialized (select x from (values ('1'), ('x')) t(x) where x ~ '^\d+$') select c.x::int + 1 from c join dept d on d.id = c.x::int
+with c as materialized (select x::int as i from (values ('1'), ('2')) t(x)) select * from c join dept d on d.id = c.i order by 1
+select i::int from (select unnest(array['1', 'x']) as i) q where i <> 'x'
+select i::int from unnest(array['1', 'x', null]) i where i <> 'x'
+select * from (select x::int as y from (values ('1'), ('2')) t(x)) q where y > 1
+select * from (select case when x ~ '\d' then x::int end as y from (values ('1'), ('a')) t(x)) q where y is not null
+select count(*) from generate_series(-3, 3) g where g > 0 and sqrt(g) > 1 and ln(g) > 0
+select sum(1.0 / g) filter (where g <> 0), count(*) filter (where g <> 0 and 6 % g = 0) from generate_series(-3, 3) g
+select g, sum(6 / g) filter (where g <> 0) over (order by g) from generate_series(-1, 1) g order by g
+select json_agg(6 / g) filter (where g <> 0), jsonb_object_agg(g, 6 / g) filter (where g <> 0) from generate_series(-1, 1) g
+select string_agg(chr(g), '') filter (where g > 64) from generate_series(0, 66) g
+select array_agg(g::text::date) filter (where g > 20240000) from (values (1), (20240101)) v(g)
+select min(s::date) filter (where s like '2%'), max(s::int) filter (where s !~ '-') from (values ('2024-01-01'), ('7')) v(s)
+select percentile_disc(0.5) within group (order by s::int) filter (where s ~ '^\d+$') from (values ('x'), ('7'), ('8')) v(s)
+select d.id, array_agg(100 / e.pay) filter (where e.pay <> 0) from dept d left join emp e on e.dept = d.id group by d.id order by 1
+select d.id, count(e.id) filter (where e.pay > 0 and 9000 / e.pay < 2), bool_and(9000 / e.pay < 2) filter (where e.pay <> 0) from dept d left join emp e on e.dept = d.id group by rollup (d.id) order by 1
+update emp set pay = 1000 / (id - 3) where id <> 3 and 1000 / (id - 3) > 0 returning id
+delete from sale using emp e where e.id = sale.emp and sale.qty <> 0 and 10 / sale.qty = 5 returning sale.id
+insert into dept (id, name) select 100 + e.id, e.name from emp e join dept d on d.id = e.dept where e.pay is not null and e.pay <> 0 and 10000 / e.pay < 2 returning id
+merge into dept using (select id, pay from emp where pay <> 0) s on dept.id = s.id and 1 / s.pay > 0 when matched and s.pay > 0 and 100 / s.pay > 0 then update set budget = 100 / s.pay when not matched then do nothing
+select coalesce(x, 1 / 0) from (values (1)) v(x)
+select x, coalesce(x, 1 / (x - x)) from (values (1), (2)) v(x)
+select x or 1 / (x::int) = 1 from (values (true)) v(x)
+select x, x <> 0 and 1 / x > 0, x = 0 or 1 / x > 0, not (x = 0 or 1 / x < 0) from (values (0), (1)) v(x) order by 1
+select e.id, e.id <> 3 and 1 / (e.id - 3) > 0, e.id = 3 or 1 / (e.id - 3) >= 0 from emp e join dept d on d.id = e.dept order by 1
+select e.id, case when e.id = 3 then 0 else 6 / (e.id - 3) end as q, greatest(case when e.id <> 3 then 6 / (e.id - 3) end, 0) from emp e join dept d on d.id = e.dept order by q, 1
+select e.id from emp e join dept d on d.id = e.dept order by case when e.id = 3 then 0 else 6 / (e.id - 3) end, e.id
+select case when e.id = 3 then 0 else 6 / (e.id - 3) end as q, count(*) from emp e join dept d on d.id = e.dept group by q order by q
+select e.id, sum(case when e.id = 3 then 0 else 6 / (e.id - 3) end) over (partition by case when e.id = 3 then 0 else 6 / (e.id - 3) end order by e.id) from emp e join dept d on d.id = e.dept order by 1
+select distinct case when e.id = 3 then 0 else 6 / (e.id - 3) end from emp e join dept d on d.id = e.dept order by 1
+select e.id from emp e where e.left_at is not null and extract(year from e.left_at) > 2022 and 1 / extract(month from e.left_at) < 1
+select to_date(s, 'YYYY-MM-DD') from (values ('2024-01-01'), ('xx')) v(s) where s ~ '^\d{4}'
+select s.v::jsonb -> 'a' from (values ('{"a": 1}'), ('nojson')) s(v) where s.v like '{%'
+select s.v::jsonb ->> 'a' from (values ('{"a": 1}'), ('nojson')) s(v) join dept d on d.id = 1 where s.v like '{%' and (s.v::jsonb ->> 'a')::int = 1
+select s.v::uuid from (values ('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'), ('x')) s(v) join dept d on d.id = 1 where length(s.v) = 36
+select s.v::mood from (values ('ok'), ('x')) s(v) join dept d on d.id = 1 where s.v <> 'x'
+select s.v::int[] from (values ('{1}'), ('x')) s(v) join dept d on d.id = 1 where s.v <> 'x'
+select s.v::interval, s.v::text from (values ('1 day'), ('x')) s(v) join dept d on d.id = 1 where s.v <> 'x'
+select decode(s.v, 'hex') from (values ('00ff'), ('x')) s(v) join dept d on d.id = 1 where s.v <> 'x'
+select s.v::numeric(3, 1) from (values ('12.34'), ('12345')) s(v) join dept d on d.id = 1 where length(s.v) = 5 and s.v like '%.%'
+select s.v::varchar(2)::int from (values ('12a'), ('x')) s(v) join dept d on d.id = 1 where s.v <> 'x'
+select s.v::bool from (values ('yes'), ('x')) s(v) join dept d on d.id = 1 where s.v in ('yes', 'no') and s.v::bool
+select chr(s.v) from (values (65), (0)) s(v) join dept d on d.id = 1 where s.v > 0
+select repeat('a', s.v), lpad('b', s.v), left('abc', s.v) from (values (2), (-1)) s(v) join dept d on d.id = 1 where s.v > 0
+select substring('abc' from 1 for s.v) from (values (2), (-1)) s(v) join dept d on d.id = 1 where s.v > 0
+select make_date(2024, s.v, 1) from (values (2), (13)) s(v) join dept d on d.id = 1 where s.v <= 12
+select 2::numeric ^ s.v, s.v ^ 0.5 from (values (2.0), (-2.0)) s(v) join dept d on d.id = 1 where s.v > 0
+select asin(s.v), acos(s.v) from (values (1.0::float8), (2)) s(v) join dept d on d.id = 1 where s.v <= 1
+select s.v::text::int2 from (values (1), (70000)) s(v) join dept d on d.id = 1 where s.v < 30000
+select factorial(s.v) from (values (3), (-1)) s(v) join dept d on d.id = 1 where s.v > 0
+select timestamp '2024-01-01' at time zone s.v from (values ('UTC'), ('nowhere')) s(v) join dept d on d.id = 1 where s.v <> 'nowhere'
+select date_trunc(s.v, timestamp '2024-05-06') from (values ('month'), ('x')) s(v) join dept d on d.id = 1 where s.v <> 'x'
+select regexp_replace('abc', s.v, 'x') from (values ('b'), ('(')) s(v) join dept d on d.id = 1 where s.v <> '('
+select 'abc' ~ s.v from (values ('b'), ('(')) s(v) join dept d on d.id = 1 where s.v <> '('
+select 'abc' like s.v from (values ('a%'), ('a\')) s(v) join dept d on d.id = 1 where s.v <> 'a\'

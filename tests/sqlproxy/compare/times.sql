@@ -104,3 +104,8 @@ select e.id, (e.pay + 1.0)::text, (e.pay + 1.00)::text, case when e.id > 1 then 
 select e.id, interval '1 month'::text || e.id, interval '30 days'::text || e.id, interval '1 mon' = interval '30 days' from emp e join dept d on d.id = e.dept order by 1
 select hired + interval '1 month' from emp group by hired + interval '30 days'
 select hired + interval '1 month', count(*) from emp group by hired + interval '1 mon' order by 1
+-- zones that are intervals of more than a day; periods with open ends
+select timestamp '2024-01-01' at time zone interval '24 hours', timestamptz '2024-01-01 00:00+00' at time zone interval '-200 hours', timestamptz '2024-01-01 00:00+00' at time zone interval '05:30:15', timestamp '2024-01-01' at time zone interval '00:00:00.5', timestamptz '2024-01-01 00:00+00' at time zone interval '-23:59:59.5'
+select x at time zone i, ts at time zone i from instants, (values (interval '24 hours'), ('-167:59')) v(i) where id < 3 order by 1, 2
+select timestamp '2024-01-01' at time zone interval '1 day'
+select (timestamp '1900-01-01', null::timestamp) overlaps (timestamp '1900-01-01', interval '-1 day'), (timestamp '2024-01-01', timestamp '2024-01-02') overlaps (timestamp '2024-01-03', null::interval), (timestamp '2024-01-01', null::timestamp) overlaps (timestamp '2024-01-03', timestamp '2024-01-04'), (date '2024-01-01', date '2024-01-05') overlaps (date '2024-01-03', null::date), (time '10:00', time '11:00') overlaps (time '12:00', null::time)
