@@ -1,11 +1,12 @@
-"""SQL against PostgreSQL 15 on the same machine: `python -m bench.sql [points|bulk|index]` prints
-JSON lines.
+"""SQL against PostgreSQL 15 on the same machine: `python -m bench.sql [points|bulk|index|sets]`
+prints JSON lines.
 
     points   pgbench as the client of both: SELECT, INSERT and UPDATE of one row by primary key,
              each a transaction, prepared; and the same SELECT not prepared, whose plan is
              remembered by its text (`-M extended`). CLIENTS connections
     bulk     COPY, INSERT of 1,000 rows, scans, aggregates, joins (bench/sql_bulk.py)
     index    latency of point reads beside CREATE INDEX (bench/sql_index.py)
+    sets     IN, NOT IN, = ANY, <> ALL of thousands of values (bench/sql_sets.py)
 
 One server runs at a time; both keep what they acknowledge (fsync). Client and server share the
 machine's cores; `server_us` is the CPU time of the server's processes per statement, or row.
@@ -29,7 +30,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import sql_bulk, sql_index
+from bench import sql_bulk, sql_index, sql_sets
 from bench.machine import tree_cpu_s
 from bench.node import Node
 from bench.stats import Record, per_op_us
@@ -124,7 +125,12 @@ def points(system: str, port: int, pid: int) -> Iterator[Record]:
 
 
 def main() -> None:
-    kinds = {"points": points, "bulk": sql_bulk.measured, "index": sql_index.measured}
+    kinds = {
+        "points": points,
+        "bulk": sql_bulk.measured,
+        "index": sql_index.measured,
+        "sets": sql_sets.measured,
+    }
     parser = argparse.ArgumentParser(prog="python -m bench.sql", description=__doc__)
     parser.add_argument("kind", nargs="?", choices=sorted(kinds), default="points")
     measured = kinds[parser.parse_args().kind]

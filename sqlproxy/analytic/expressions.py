@@ -355,6 +355,10 @@ class Expressions:
         same = d.infix(pair[0], "=", pair[1])
         return Sql(d.case([(same, "NULL")], value.text), value.oid, value.held)
 
+    def hoisted(self, expr: Expr) -> Expr:
+        """A value that is looked for in a query: DuckDB computes it for all rows."""
+        return behind(self.guards, expr, self.raises) if self.raises(expr) else expr
+
     def _case(self, expr: Case) -> Sql:
         subject = None if expr.arg is None else self.sql(expr.arg)
         conditions: list[Text] = []
@@ -432,7 +436,7 @@ class Expressions:
         if not _alike({expr.left.oid, element}):
             return None
         values = self.constant(expr.array)
-        left = self.text(expr.left)
+        left = self.text(self.hoisted(expr.left))
         if values is None:
             return _bool(d.null("BOOLEAN"))
         if any(isinstance(value, list) for value in values):
@@ -455,7 +459,7 @@ class Expressions:
             return None
         whole = self.sql(expr.array)
         element = Sql(d.primary("e"), r.element_of(expr.array.oid), whole.held[:-2])
-        left = self.sql(expr.left)
+        left = self.sql(self.hoisted(expr.left))
         pair = self.pair(left, element)
         if pair is None or whole.held[-4:] == "[][]":
             return None
@@ -466,11 +470,10 @@ class Expressions:
 
     def _among(self, expr: Among) -> Sql | None:
         """By a table of the rows for each choice of parts that are NULL; or a closure."""
-        left = [self.sql(one) for one in expr.left]
-        oids = [one.oid for one in expr.rows[0]]
+        left = [self.sql(self.hoisted(one)) for one in expr.left]
+        oids = [r.element_of(one.oid) for one in expr.columns]
         kept: dict[tuple[int, ...], list[tuple[Any, ...]]] = {}
-        for row in expr.rows:
-            values = tuple(map(self.constant, row))
+        for values in zip(*map(self.constant, expr.columns), strict=True):
             nulls = tuple(at for at, value in enumerate(values) if value is None)
             kept.setdefault(nulls, []).append(values)
         if len(left) > PARTS_MAX or len(kept) > PARTS_MAX:

@@ -207,7 +207,9 @@ class Selects:
 
     def subquery(self, expr: SubQuery) -> Sql:
         if self.expressions.guards and raises(expr):
-            expr = replace(expr, select=only_where(expr.select, self.expressions.guards))
+            left = tuple(map(self.expressions.hoisted, expr.left))
+            select = only_where(expr.select, self.expressions.guards)
+            expr = replace(expr, select=select, left=left)
         kept, self.expressions.guards = self.expressions.guards, []
         try:
             return self._subquery(expr)

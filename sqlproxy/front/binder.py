@@ -29,6 +29,7 @@ from sqlproxy.front.bulk import Unfit
 from sqlproxy.front.casting import Coercer
 from sqlproxy.front.compiling import fold
 from sqlproxy.front.exprs import (
+    Among,
     AnyAll,
     ArrayExpr,
     Call,
@@ -56,11 +57,14 @@ from sqlproxy.front.exprs import (
     walk,
 )
 from sqlproxy.front.functioncalls import FunctionCalls, no_sets
+from sqlproxy.front.gathering import compared_by_key
 from sqlproxy.front.needing import Needs
 from sqlproxy.front.numbered import unlooked
+from sqlproxy.front.raising import raises
 from sqlproxy.front.registry import (
     BOOL,
     DATE,
+    INT2,
     INT4,
     INT8,
     JSONB,
@@ -120,6 +124,7 @@ _UNSUPPORTED: Final = {
     "MergeSupportFunc": "merge_action()",
 }
 _NEGATED: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_INTS: Final = frozenset((INT2, INT4, INT8))
 _INT8_DIGITS: Final = 19
 
 
@@ -382,6 +387,10 @@ class Binder:
         left = self.expr(body["lexpr"], scope)
         nodes = body["rexpr"]["List"]["items"]
         if (listed := self.listed(nodes)) is not None:
+            if isinstance(left, RowExpr):
+                return self._among(left, listed, every, pos)
+            if len(listed[0]) > 1:
+                raise Unfit
             known = self._array_of_literals([value for (value,) in listed], left.oid)
             return self.any_all(name, left, known, every, pos)
         items = [self.expr(item, scope) for item in nodes]
@@ -418,20 +427,53 @@ class Binder:
                 return self.lists[number - bulk_lists.FIRST]
         return None
 
-    def literal(self, value: int | str | None) -> Const:
+    def _among(self, left: RowExpr, rows: bulk_lists.Rows, negated: bool, pos: int) -> Expr:
+        """Rows of literals, compared part by part (`_rows`). Raises Unfit."""
+        if not 2 <= len(left.args) == len(rows[0]) or any(map(raises, left.args[1:])):
+            raise Unfit
+        parts, columns = [], []
+        for arg, values in zip(left.args, zip(*rows, strict=True), strict=True):
+            ints = [value for value in values if type(value) is int]
+            others = {type(value) for value in values} - {int}
+            kinds = {self.literal(end(ints)).oid for end in (min, max)} if ints else set()
+            kinds |= {NUMERIC if kind is Decimal else UNKNOWN for kind in others}
+            found = [resolve.operator("=", arg.oid, kind, pos) for kind in sorted(kinds)]
+            wide = max(found, key=lambda one: one.args[1] == INT8)
+            if arg.oid == UNKNOWN or any(
+                one.args != wide.args and not {*one.args, *wide.args} <= _INTS for one in found
+            ):
+                raise Unfit  # its parts are compared in several ways
+            element = wide.args[1]
+            part = self.casts.must(arg, wide.args[0], IMPLICIT, pos)
+            test = Call(oid=BOOL, proc=wide.proc, args=(part, CaseValue(oid=element)), operator="=")
+            if not array_of(element) or not compared_by_key(test):
+                raise Unfit
+            made = [
+                one if one is None or (type(one) is int and element in _INTS)
+                else self._read_as(one, element)
+                for one in values
+            ]  # fmt: skip
+            parts.append(part)
+            columns.append(Const(oid=array_of(element), value=made))
+        return Among(left=tuple(parts), columns=tuple(columns), negated=negated, pos=pos - 1)
+
+    def literal(self, value: int | str | Decimal | None) -> Const:
         """A literal of such a list."""
+        if type(value) is Decimal:
+            return Const(oid=NUMERIC, value=read_numeric(str(value)))
         if type(value) is int:
             return _number(str(value), -1) if value.bit_length() > 31 else Const(
                 oid=INT4, value=value
             )  # fmt: skip
         return Const(oid=UNKNOWN, value=value)
 
-    def _array_of_literals(self, values: Sequence[int | str | None], left: int) -> Const:
+    def _array_of_literals(self, values: Sequence[int | str | Decimal | None], left: int) -> Const:
         """They have one type together, with that of what they are compared with. Raises Unfit."""
         numbers = [value for value in values if type(value) is int]
-        strings_too = len(numbers) + values.count(None) < len(values)
+        decimals = any(type(value) is Decimal for value in values)
+        strings_too = any(type(value) is str for value in values)
         widest = [self.literal(end(numbers)).oid for end in (min, max)] if numbers else []
-        given = [*widest, *([UNKNOWN] if strings_too else [])]
+        given = [*widest, *([NUMERIC] if decimals else []), *([UNKNOWN] if strings_too else [])]
         common = resolve.common_or_none([left, *given])
         if not common or common == RECORD or not array_of(common):
             raise Unfit
@@ -440,9 +482,11 @@ class Binder:
             made = [None if one is None else self._read_as(one, common) for one in values]
         return Const(oid=array_of(common), value=list(made))
 
-    def _read_as(self, value: int | str, oid: int) -> Any:
+    def _read_as(self, value: int | str | Decimal, oid: int) -> Any:
         if type(value) is str and oid in (TEXT, VARCHAR):
             return value
+        if type(value) is not str and oid == NUMERIC:
+            return read_numeric(str(value))
         found = self.casts.must(self.literal(value), oid, IMPLICIT, 0)
         if not isinstance(found, Const):
             found = fold(found)

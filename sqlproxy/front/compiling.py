@@ -561,23 +561,20 @@ class _Compiler:
 
     def _among(self, expr: Among) -> Part:
         lefts = [self.fn(one) for one in expr.left]
-        rows = [[self.part(one) for one in row] for row in expr.rows]
-        types = [(a.oid, b.oid) for a, b in zip(expr.left, expr.rows[0], strict=True)]
+        columns = [self.part(one) for one in expr.columns]
+        types = [(a.oid, element_of(b.oid)) for a, b in zip(expr.left, expr.columns, strict=True)]
 
-        def answer_of(env: Env | None, rows: list[list[Any]]) -> Any:
-            zone = None if env is None else env.style.zone
+        def answer_of(columns: list[list[Any]], zone: Any) -> Any:
             keys = [comparing.common_key(*pair, zone) for pair in types]
-            return among(keys, rows, expr.negated)
+            return among(keys, list(zip(*columns, strict=True)), expr.negated)
 
-        if all(one.kind == "con" for row in rows for one in row) and not any(
+        if all(one.kind == "con" for one in columns) and not any(
             comparing.zoned(*pair) for pair in types
         ):
-            answer = answer_of(None, [[one.at for one in row] for row in rows])
+            answer = answer_of([one.at for one in columns], None)
             return Part("fun", lambda row, env: answer([fn(row, env) for fn in lefts]))
-        fns = [[one.fn for one in row] for row in rows]
-        found = once_for_all(
-            lambda env: answer_of(env, [[fn((), env) for fn in row] for row in fns])
-        )
+        fns = [one.fn for one in columns]
+        found = once_for_all(lambda env: answer_of([fn((), env) for fn in fns], env.style.zone))
         return Part("fun", lambda row, env: found(env)([fn(row, env) for fn in lefts]))
 
     def _subscript(self, expr: Subscript) -> Part:

@@ -225,11 +225,11 @@ class AnyAll(Expr):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Among(Expr):
     """left = ANY (rows) part by part, `negated`: <> ALL; the rows are the same for all that are
-    tested (`gathering`).
+    tested (`gathering`). `columns`: an array for each part, with its value of each row.
     """
 
     left: tuple[Expr, ...]
-    rows: tuple[tuple[Expr, ...], ...]
+    columns: tuple[Expr, ...]
     negated: bool = False
     oid: int = BOOL
 

@@ -97,15 +97,19 @@ def _set(rows: list[_Row], operator: str) -> Expr:
     if len(first) > 1:
         return Among(
             left=tuple(one.args[0] for one in first),
-            rows=tuple(tuple(one.args[1] for one in row) for row in rows),
+            columns=tuple(_array([row[at].args[1] for row in rows]) for at in range(len(first))),
             negated=every,
             pos=first[0].pos,
         )
     (test,) = first
     left, right = test.args
-    array = ArrayExpr(oid=array_of(right.oid), args=tuple(row[0].args[1] for row in rows))
+    array = _array([row[0].args[1] for row in rows])
     asked = Call(oid=BOOL, proc=test.proc, args=(left, CaseValue(oid=right.oid)), operator=operator)
     return AnyAll(left=left, array=array, test=asked, all=every, pos=test.pos)
+
+
+def _array(values: list[Expr]) -> Expr:
+    return ArrayExpr(oid=array_of(values[0].oid), args=tuple(values))
 
 
 def _known(expr: Expr) -> bool:

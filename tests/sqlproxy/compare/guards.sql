@@ -187,3 +187,10 @@ select date_trunc(s.v, timestamp '2024-05-06') from (values ('month'), ('x')) s(
 select regexp_replace('abc', s.v, 'x') from (values ('b'), ('(')) s(v) join dept d on d.id = 1 where s.v <> '('
 select 'abc' ~ s.v from (values ('b'), ('(')) s(v) join dept d on d.id = 1 where s.v <> '('
 select 'abc' like s.v from (values ('a%'), ('a\')) s(v) join dept d on d.id = 1 where s.v <> 'a\'
+select a.id, a.i4 = 0 or 10 / a.i4 in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19) as r from num a join num b on a.id = b.id order by a.id
+select a.id, a.i4 = 0 or 10 / a.i4 in (select id from dept) as r from num a join num b on a.id = b.id order by a.id
+select a.id, a.i4 = 0 or 10 / a.i4 = any (array(select id from dept)::bigint[]) as r from num a join num b on a.id = b.id order by a.id
+select a.id, a.i4 = 0 or (10 / a.i4, 1) not in (select id, 1 from dept) as r from num a join num b on a.id = b.id order by a.id
+select a.id, a.i4 = 0 or (10 / a.i4, a.id) in ((0, 1), (10, 1), (1, 2), (3, 8), (4, 8), (5, 8), (0, 6), (0, 7), (0, 2), (0, 3)) as r from num a join num b on a.id = b.id order by a.id
+select a.id, case when a.i4 <> 0 then 10 / a.i4 in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19) end as r from num a join num b on a.id = b.id order by a.id
+select a.id, a.i4 = 0 or (10 / a.i4, a.id) in ((0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 6), (7, 7), (8, 8), (9, 0), (10, 1), (11, 2), (12, 3), (13, 4), (14, 5), (15, 6), (16, 7), (17, 8), (18, 0), (19, 1), (20, 2), (21, 3), (22, 4), (23, 5), (24, 6), (25, 7), (26, 8), (27, 0), (28, 1), (29, 2), (30, 3), (31, 4), (32, 5), (33, 6), (34, 7), (35, 8), (36, 0), (37, 1), (38, 2), (39, 3), (40, 4), (41, 5), (42, 6), (43, 7), (44, 8), (45, 0), (46, 1), (47, 2), (48, 3), (49, 4), (50, 5), (51, 6), (52, 7), (53, 8), (54, 0), (55, 1), (56, 2), (57, 3), (58, 4), (59, 5), (60, 6), (61, 7), (62, 8), (63, 0), (64, 1), (65, 2), (66, 3), (67, 4), (68, 5), (69, 6), (70, 7), (71, 8), (72, 0), (73, 1), (74, 2), (75, 3), (76, 4), (77, 5), (78, 6), (79, 7)) as r from num a join num b on a.id = b.id order by a.id

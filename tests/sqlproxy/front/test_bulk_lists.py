@@ -24,7 +24,19 @@ N = 3_000
 INTS = ", ".join(map(str, range(-5, N)))
 TEXTS = ",".join(f"'x{n}'" for n in range(N))
 ROWS = ", ".join(f"({n}, '({n})', null)" for n in range(N))
+PAIRS = ", ".join(f"({n}, 'x{n}')" for n in range(N))
+NUMBERS = ", ".join(f"({n}, {n})" for n in range(N))
 LISTS = {
+    "decimals": f"select c in ({INTS}, 17.00, -9.0, 1e2, 2.5e-1) from t",
+    "only decimals": "select c not in (" + ",".join(f"{n}.0" for n in range(N)) + ") from t",
+    "decimals of int": f"select a in ({INTS}, 17.5, 1e2) from t",
+    "doubled quote": f"select b in ({TEXTS}, 'it''s', '''', '') from t",
+    "odd strings": f"select b in ({TEXTS}, 'a\\b', 'a\"b', '[--]', '/*') from t",
+    "rows": f"select (a, b) in ({PAIRS}) from t",
+    "no rows": f"select (a, b) not in ( {PAIRS} , (null, 'x-9'), (-9, null)) from t",
+    "rows of numbers": f"select (c, a) in ({NUMBERS}, (17.0, 17)) from t",
+    "rows in a change": f"update t set b = 'y' where (a, b) in ({PAIRS})",
+    "decimal values": f"select * from (values {ROWS}, (1.50, 'it', 1e-3)) v (i, s, n)",
     "int4": f"select a in ({INTS}) from t",
     "not in": f"select a not in ({INTS}, null) from t",
     "int8": f"select a in ({INTS}, 5000000000, 7) from t",
@@ -43,9 +55,11 @@ LISTS = {
 }
 LEFT_ALONE = {
     "expression": f"select a in ({INTS}, 1 + 1) from t",
-    "decimal": f"select c in ({INTS}, 1.5) from t",
-    "doubled quote": f"select b in ({TEXTS}, 'it''s') from t",
-    "backslash": f"select b in ({TEXTS}, 'a\\b') from t",
+    "decimal without a digit": f"select c in ({INTS}, .5) from t",
+    "commented": f"select b in ({TEXTS}, -- 'x'\n 'y') from t",
+    "two in one": f"select b in ({TEXTS}, 'a'\n'b') from t",
+    "rows of expressions": f"select (a, b) in ({PAIRS}, (1 + 1, 'x')) from t",
+    "booleans": f"select b in ({TEXTS}, true) from t",
     "escapes": f"select e'\\'', a in ({INTS}) from t",
     "dollars": f"select $$'$$, a in ({INTS}) from t",
     "comment": f"select /* ' */ a in ({INTS}) from t",
