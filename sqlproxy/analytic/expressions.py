@@ -355,9 +355,15 @@ class Expressions:
         same = d.infix(pair[0], "=", pair[1])
         return Sql(d.case([(same, "NULL")], value.text), value.oid, value.held)
 
-    def hoisted(self, expr: Expr) -> Expr:
+    def hoisted(self, expr: Expr) -> Sql:
         """A value that is looked for in a query: DuckDB computes it for all rows."""
-        return behind(self.guards, expr, self.raises) if self.raises(expr) else expr
+        if not self.guards or not self.raises(expr):
+            return self.sql(expr)
+        kept, self.guards = self.guards, []  # a guard that is rendered has none but its own
+        try:
+            return self.sql(behind(kept, expr, self.raises))
+        finally:
+            self.guards = kept
 
     def _case(self, expr: Case) -> Sql:
         subject = None if expr.arg is None else self.sql(expr.arg)
@@ -436,7 +442,6 @@ class Expressions:
         if not _alike({expr.left.oid, element}):
             return None
         values = self.constant(expr.array)
-        left = self.text(self.hoisted(expr.left))
         if values is None:
             return _bool(d.null("BOOLEAN"))
         if any(isinstance(value, list) for value in values):
@@ -445,10 +450,11 @@ class Expressions:
             return _bool(d.TRUE if expr.all else d.FALSE)
         if len(values) > _LISTED_MAX:
             table = self._around.elements([(value,) for value in values], (element,))
-            listed = f"SELECT c0 FROM {table}"
+            left, listed = self.hoisted(expr.left), f"SELECT c0 FROM {table}"
         else:
+            left = self.sql(expr.left)
             listed = ", ".join(_literal(value, element)[0] for value in values)
-        return _bool(d.member(left, listed, negated=expr.all))
+        return _bool(d.member(left.text, listed, negated=expr.all))
 
     def _elements(self, expr: AnyAll) -> Sql | None:
         """An array that a subquery makes, the same for all rows: DuckDB hashes its elements."""
@@ -459,7 +465,7 @@ class Expressions:
             return None
         whole = self.sql(expr.array)
         element = Sql(d.primary("e"), r.element_of(expr.array.oid), whole.held[:-2])
-        left = self.sql(self.hoisted(expr.left))
+        left = self.hoisted(expr.left)
         pair = self.pair(left, element)
         if pair is None or whole.held[-4:] == "[][]":
             return None
@@ -470,7 +476,7 @@ class Expressions:
 
     def _among(self, expr: Among) -> Sql | None:
         """By a table of the rows for each choice of parts that are NULL; or a closure."""
-        left = [self.sql(self.hoisted(one)) for one in expr.left]
+        left = [self.hoisted(one) for one in expr.left]
         oids = [r.element_of(one.oid) for one in expr.columns]
         kept: dict[tuple[int, ...], list[tuple[Any, ...]]] = {}
         for values in zip(*map(self.constant, expr.columns), strict=True):

@@ -207,8 +207,11 @@ class Selects:
 
     def subquery(self, expr: SubQuery) -> Sql:
         if self.expressions.guards and raises(expr):
-            left = tuple(map(self.expressions.hoisted, expr.left))
-            select = only_where(expr.select, self.expressions.guards)
+            guards = self.expressions.guards
+            left = tuple(
+                behind(guards, one, self.raises) if self.raises(one) else one for one in expr.left
+            )
+            select = only_where(expr.select, guards)
             expr = replace(expr, select=select, left=left)
         kept, self.expressions.guards = self.expressions.guards, []
         try:
