@@ -450,11 +450,10 @@ class Expressions:
             return _bool(d.TRUE if expr.all else d.FALSE)
         if len(values) > _LISTED_MAX:
             table = self._around.elements([(value,) for value in values], (element,))
-            left, listed = self.hoisted(expr.left), f"SELECT c0 FROM {table}"
-        else:
-            left = self.sql(expr.left)
+            listed = f"SELECT c0 FROM {table}"
+        else:  # of which DuckDB may make a table too
             listed = ", ".join(_literal(value, element)[0] for value in values)
-        return _bool(d.member(left.text, listed, negated=expr.all))
+        return _bool(d.member(self.hoisted(expr.left).text, listed, negated=expr.all))
 
     def _elements(self, expr: AnyAll) -> Sql | None:
         """An array that a subquery makes, the same for all rows: DuckDB hashes its elements."""
