@@ -19,8 +19,10 @@ from sqlproxy.errors import CARDINALITY_VIOLATION, SqlError, unsupported
 from sqlproxy.fast.reading import Stored
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan, Work
 from sqlproxy.front.compiling import Fn, compile
-from sqlproxy.front.exprs import Column, Default, Expr, SubQuery
+from sqlproxy.front.exprs import Call, Case, Coalesce, Column, Default, Expr, Logic, SubQuery
 from sqlproxy.front.folding import rebuilt
+from sqlproxy.front.functioncalls import TAKING
+from sqlproxy.front.raising import inside, raises
 from sqlproxy.front.statements import (
     Assignment,
     Delete,
@@ -39,16 +41,30 @@ Run = Callable[[Selects, Callable[[], Query]], Awaitable[list[Sequence[Any]]]]
 """Runs a query; all its rows."""
 
 
+def _spares(expr: Expr) -> bool:
+    """Whether it keeps a query inside from rows for which that would raise: DuckDB computes the
+    whole of it then, and knows when.
+    """
+    if not isinstance(expr, Case | Coalesce | Logic):
+        return False
+    parts = list(inside(expr))
+    return (
+        any(isinstance(one, SubQuery) for one in parts)
+        and not any(isinstance(one, Call) and one.proc.source in TAKING for one in parts)
+        and raises(expr)
+    )
+
+
 @dataclass(slots=True)
 class _Taken:
-    """Subqueries that became columns behind the row of all items."""
+    """Subqueries that became columns behind the row of all items, with what spares them."""
 
     width: int
     subqueries: list[Expr]
 
     def out_of(self, expr: Expr) -> Expr:
         def change(part: Expr) -> Expr | None:
-            if not isinstance(part, SubQuery):
+            if not isinstance(part, SubQuery) and not _spares(part):
                 return None
             self.subqueries.append(part)
             at = self.width + len(self.subqueries) - 1

@@ -195,3 +195,17 @@ select a.id, a.i4 = 0 or (10 / a.i4, a.id) in ((0, 1), (10, 1), (1, 2), (3, 8), 
 select a.id, case when a.i4 <> 0 then 10 / a.i4 in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19) end as r from num a join num b on a.id = b.id order by a.id
 select a.id, a.i4 = 0 or (10 / a.i4, a.id) in ((0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 6), (7, 7), (8, 8), (9, 0), (10, 1), (11, 2), (12, 3), (13, 4), (14, 5), (15, 6), (16, 7), (17, 8), (18, 0), (19, 1), (20, 2), (21, 3), (22, 4), (23, 5), (24, 6), (25, 7), (26, 8), (27, 0), (28, 1), (29, 2), (30, 3), (31, 4), (32, 5), (33, 6), (34, 7), (35, 8), (36, 0), (37, 1), (38, 2), (39, 3), (40, 4), (41, 5), (42, 6), (43, 7), (44, 8), (45, 0), (46, 1), (47, 2), (48, 3), (49, 4), (50, 5), (51, 6), (52, 7), (53, 8), (54, 0), (55, 1), (56, 2), (57, 3), (58, 4), (59, 5), (60, 6), (61, 7), (62, 8), (63, 0), (64, 1), (65, 2), (66, 3), (67, 4), (68, 5), (69, 6), (70, 7), (71, 8), (72, 0), (73, 1), (74, 2), (75, 3), (76, 4), (77, 5), (78, 6), (79, 7)) as r from num a join num b on a.id = b.id order by a.id
 select a.id, a.i4 = 0 or 10 / a.i4 in (1, 2, 3, 4, 5, 6) as r, case when a.i4 <> 0 then 10 / a.i4 not in (1, 2, 3, 4, 5, 6, 7) end as s from num a join num b on a.id = b.id order by a.id
+-- what CASE keeps from a subquery of an UPDATE's row
+update emp set pay = case when id <> 1 then (select 100 / (emp.id - 1)) end returning id, pay
+update emp e set pay = case when e.id <> 1 then (select 100 / (e.id - 1) from dept d where d.id = 1) else 0 end returning id, pay
+update emp e set pay = case when e.id = 1 then 0 else (select max(d.id) / (e.id - 1) from dept d) end where e.id < 4 returning id, pay
+update emp e set pay = (select case when e.id <> 1 then 100 / (e.id - 1) end) returning id, pay
+update emp e set (pay, name) = (select case when e.id <> 1 then 100 / (e.id - 1) end, 'n' || e.id) returning id, pay, name
+delete from sale s where case when s.qty <> 0 then (select 10 / s.qty) > 1 else false end returning id
+insert into emp (id, name, pay) select id + 100, name, case when id <> 1 then (select 100 / (e.id - 1)) end from emp e returning id, pay
+update emp set pay = case id when 1 then 0 else (select 100 / (emp.id - 1)) end returning id, pay
+update emp set active = (id = 1 or (select 100 / (emp.id - 1)) > 20) and name <> 'x' returning id, active
+update emp set name = name || coalesce(case when id <> 1 then (select 100 / (emp.id - 1))::text end, '?') where id < 4 returning id, name
+update sale s set note = case when qty <> 0 then (select name from emp e where e.id = 10 / s.qty) end where s.id < 30 returning id, note
+update emp e set pay = coalesce(nullif(e.pay, 0), (select 100 / e.pay), 1) where e.id < 4 returning id
+update emp e set pay = coalesce(e.id - 1, (select 100 / (e.id - e.id))) returning id, pay
