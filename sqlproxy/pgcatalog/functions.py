@@ -400,11 +400,10 @@ MACROS: Final = (
     """CREATE MACRO pgc.kv_parts(s) AS list_transform(
        regexp_extract_all(trim(s), '"(?:[^"]|"")*"|[^."]+'), lambda kv_e:
        CASE WHEN kv_e[1] = '"' THEN replace(kv_e[2:-2], '""', '"') ELSE lower(kv_e) END)""",
-    """CREATE MACRO pgc.kv_folded(s) AS CASE WHEN contains(s, '"')
-       THEN array_to_string(kv_parts(s), '.') ELSE lower(s) END""",
+    # The argument stands there once: it may be a long expression of macros itself.
+    """CREATE MACRO pgc.kv_folded(s) AS array_to_string(kv_parts(s), '.')""",
     # As `_path`: with what no name has between the parts.
-    """CREATE MACRO pgc.kv_path(s) AS CASE WHEN regexp_matches(s, '[".\\s]')
-       THEN array_to_string(kv_parts(s), chr(31)) ELSE lower(s) END""",
+    """CREATE MACRO pgc.kv_path(s) AS array_to_string(kv_parts(s), chr(31))""",
     """CREATE MACRO pgc.kv_array_item(s) AS CASE WHEN s IS NULL THEN 'NULL' WHEN s = '' OR
        regexp_matches(s, '[{},"\\\\\\s]') OR lower(s) = 'null' THEN
        '"' || replace(replace(s, '\\', '\\\\'), '"', '\\"') || '"' ELSE s END""",
