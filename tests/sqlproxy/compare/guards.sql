@@ -209,3 +209,32 @@ update emp set name = name || coalesce(case when id <> 1 then (select 100 / (emp
 update sale s set note = case when qty <> 0 then (select name from emp e where e.id = 10 / s.qty) end where s.id < 30 returning id, note
 update emp e set pay = coalesce(nullif(e.pay, 0), (select 100 / e.pay), 1) where e.id < 4 returning id
 update emp e set pay = coalesce(e.id - 1, (select 100 / (e.id - e.id))) returning id, pay
+-- sets and subqueries that DuckDB joins, behind a guard
+select a.id, a.i4 = 0 or 10 / a.i4 = any(array[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18]) from num a join num b on a.id = b.id order by a.id
+select a.id, a.i4 = 0 or 10 / a.i4 = any(array[1,2,3,4]) from num a join num b on a.id = b.id order by a.id
+select a.id, a.i4 = 0 or 10 / a.i4 in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) from num a join num b on a.id = b.id order by a.id
+select a.id, a.i4 = 0 or 10 / a.i4 in (1,2,3,4) from num a join num b on a.id = b.id order by a.id
+select a.id from num a join num b on a.id = b.id where a.i4 <> 0 and 10 / a.i4 in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) order by a.id
+select a.id from num a join num b on a.id = b.id where a.i4 <> 0 and 10 / a.i4 not in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) order by a.id
+select a.id, a.i4 <> 0 and 10 / a.i4 not in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) from num a join num b on a.id = b.id order by a.id
+select a.id, case when a.i4 <> 0 then 10 / a.i4 in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) end from num a join num b on a.id = b.id order by a.id
+select a.id, sum(1) filter (where a.i4 <> 0 and 10 / a.i4 in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18)) from num a join num b on a.id = b.id group by a.id order by a.id
+select a.id from num a left join num b on a.id = b.id and b.i4 <> 0 and 10 / b.i4 in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) order by a.id, b.id
+select a.id, a.i4 = 0 or 10 / a.i4 = 1 or 10 / a.i4 = 2 or 10 / a.i4 = 3 or 10 / a.i4 = 4 or 10 / a.i4 = 5 or 10 / a.i4 = 6 or 10 / a.i4 = 7 or 10 / a.i4 = 8 as r from num a join num b on a.id = b.id order by a.id
+select a.id from num a join num b on a.id = b.id where a.i4 = 0 or 10 / a.i4 = 1 or 10 / a.i4 = 2 or 10 / a.i4 = 3 or 10 / a.i4 = 4 or 10 / a.i4 = 5 or 10 / a.i4 = 6 or 10 / a.i4 = 7 or 10 / a.i4 = 8 order by a.id
+select a.id, a.i4 = 0 or 10 / a.i4 = any(array[1, 2, b.id]) from num a join num b on a.id = b.id order by a.id
+select a.id, a.i4 = 0 or 10 / a.i4 > all(array[-1, -2]) from num a join num b on a.id = b.id order by a.id
+select a.id, a.i4 = 0 or 10 / a.i4 in (select p.a from pair p) from num a join num b on a.id = b.id order by a.id
+select a.id, case when a.i4 <> 0 then 10 / a.i4 in (select p.a from pair p) end from num a join num b on a.id = b.id order by a.id
+select a.id, case when a.i4 <> 0 then 10 / a.i4 = any(array(select p.a from pair p)) end from num a join num b on a.id = b.id order by a.id
+select a.id, case when a.i4 <> 0 then (10 / a.i4, a.id) in (select p.a, p.b from pair p) end from num a join num b on a.id = b.id order by a.id
+select a.id, case when a.i4 <> 0 then 10 / a.i4 > all (select p.a from pair p where p.b = a.id) end from num a join num b on a.id = b.id order by a.id
+select a.id, case when a.i4 <> 0 then 10 / a.i4 <> all (select p.a from pair p) end from num a join num b on a.id = b.id order by a.id
+select a.id, case when a.i4 = 0 then null when 10 / a.i4 in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) then 'in' else 'out' end from num a join num b on a.id = b.id order by a.id
+select a.id, case a.i4 when 0 then null else 10 / a.i4 in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) end from num a join num b on a.id = b.id order by a.id
+select a.id, a.i4 <> 0 and (10 / a.i4, a.id) in ((1,1),(2,2),(3,3),(4,4),(5,5),(6,6),(7,7),(8,8),(9,9),(10,1)) from num a join num b on a.id = b.id order by a.id
+select a.id, coalesce(nullif(a.i4, 0) is null or 10 / a.i4 in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18), false) from num a join num b on a.id = b.id order by a.id
+select a.id, coalesce(a.i4 = 0, 10 / a.i4 in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18)) from num a join num b on a.id = b.id order by a.id
+select id, max(case when i4 <> 0 then 10 / i4 end) in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) from num group by id order by id
+select a.i4, case when count(*) > 0 and sum(a.id) > 0 then 10 / count(*) in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) end from num a join num b on a.id = b.id group by a.i4 order by 1
+select a.id from num a join num b on a.id = b.id order by case when a.i4 <> 0 then 10 / a.i4 in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) end, a.id
