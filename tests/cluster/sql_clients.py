@@ -171,7 +171,7 @@ class Sql:
             self.session = await self._open()
         session = self.session
         try:
-            session.split(text := f"COPY {table} FROM STDIN")
+            await session.split(text := f"COPY {table} FROM STDIN")
             prepared = await session.parse(text, ())
             portal = await session.bind(prepared, ())
             try:
