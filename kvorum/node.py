@@ -151,9 +151,7 @@ class Node:
             await self.doors.audit(stack)
             await self.doors.listen(stack)
             await self._enrol()
-            loops = (*self.upkeep.loops(), *self.bus.loops(), *self.balancing.loops())
-            for loop in (*loops, self.shaping.run, self.store.health.run):
-                self._in_background(self._again_and_again(loop))
+            self._begin_loops()
             await self._until_ready()
             if not self.store.identity.witness:
                 self._not_ready = "it catches up with the other nodes"
@@ -420,6 +418,14 @@ class Node:
             error = task.exception()
             assert error is not None
             self._fail(error)
+
+    def _begin_loops(self) -> None:
+        """Apart, for a frame that lives as long as the node would keep what the databases wait
+        for when they close.
+        """
+        loops = (*self.upkeep.loops(), *self.bus.loops(), *self.balancing.loops())
+        for loop in (*loops, self.shaping.run, self.store.health.run):
+            self._in_background(self._again_and_again(loop))
 
     async def _again_and_again(self, loop: Loop) -> None:
         """Keep one of the node's loops running. A bug in it is noted, and it begins anew: it must

@@ -501,7 +501,7 @@ class Store:
         # Whoever still holds a client must not keep the databases open: their handles are in these.
         for name in (
             *("manager", "scheduler", "host", "dispatcher", "tso", "state", "room", "cluster"),
-            *("waits", "wait_care", "safepoint", "heart", "pulse", "picture"),
+            *("waits", "wait_care", "safepoint", "heart", "pulse", "picture", "health"),
         ):
             self.__dict__.pop(name, None)
         for engine in reversed(engines):

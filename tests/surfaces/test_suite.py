@@ -634,7 +634,7 @@ BAD: dict[str, tuple[type[kvorum.KvorumError], Call]] = {
         kvorum.KvorumError,
         lambda db, t: db.batch([Put(t.ns, t.name, "k", "v")] * (BATCH_OPS_MAX + 1)),
     ),
-    "bad table name": (kvorum.InvalidArgument, lambda db, t: db.create_table("default", "a/b")),
+    "bad table name": (kvorum.InvalidArgument, lambda db, t: db.create_table("default", "a\x00b")),
     "bad split keys": (
         kvorum.InvalidArgument,
         lambda db, t: db.create_table("default", "s", split_keys=["b", "a"]),
