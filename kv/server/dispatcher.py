@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
@@ -163,6 +164,8 @@ class Dispatcher:
         self._timers = timers
         self._monotonic = timers.monotonic
         self._handlers: dict[int, tuple[Handler, Check]] = {}
+        # For metrics, which outlive a node that is closed: it keeps nothing of the partitions.
+        self.figures = partial(_figures, self.counters, self.faults)
         self._stats: list[Callable[[], Mapping[str, int]]] = [self.figures]
         self._tasks: dict[asyncio.Task[None], tuple[Context, Awaitable[Result]]] = {}
         self._closing = False
@@ -188,10 +191,6 @@ class Dispatcher:
     def add_stats(self, source: Callable[[], Mapping[str, int]]) -> None:
         """Let STATS answer the counters of `source`, too."""
         self._stats.append(source)
-
-    def figures(self) -> Mapping[str, int]:
-        """The counters of the native protocol, and what broke inside this node."""
-        return {**self.counters.as_map(), "internal_errors": self.faults.count}
 
     def submit(self, conn: Connection, requests: Iterable[Row]) -> None:
         """Take the rows of one frame (`kv.base.rpc.requests_of` checked their shape)."""
@@ -358,6 +357,11 @@ class Dispatcher:
         for source in self._stats:
             merged |= source()
         return [merged]
+
+
+def _figures(counters: Counters, faults: Faults) -> Mapping[str, int]:
+    """The counters of the native protocol, and what broke inside this node."""
+    return {**counters.as_map(), "internal_errors": faults.count}
 
 
 async def _with(row: Result, more: Awaitable[Any]) -> Result:
