@@ -289,7 +289,7 @@ def test_declarations_are_completed() -> None:
     assert (table.id, table.state) == (0, "creating")
     for ns, name, options, reason in (
         ("a.b", "t", {}, "namespace name"),
-        ("a", "-t", {}, "table name"),
+        ("a", "\0t", {}, "table name"),
         ("a", "t", {"replicas": 0}, "replicas must be 1 to 9"),
         ("a", "t", {"tags": ["x"] * 17}, "limit is 16"),
     ):
