@@ -32,6 +32,7 @@ ASKS_NOBODY = {
     "Database.close", "Database.table", "Database.session_token", "Database.watch",
     "Snapshot.table", "Transaction.table", "Transaction.trace", "TransactionTable.put",
     "TransactionTable.delete", "Database.resume_session", "Transaction.abort",
+    "Transaction.heartbeat",
 }  # fmt: skip
 IN_DOUBT = {"Table.put", "Table.delete", "Transaction.commit", "Database.batch", "Database.run"}
 """What had been sent when the time was over: nobody knows what became of it."""

@@ -57,7 +57,7 @@ def test_p1_one_row_is_what_the_codec_makes(key: tuple[str, ...]) -> None:
     of = table(key)
     made = single_of(writer(of), {1: parameter(0), 0: constant(7), 2: parameter(1), 3: None})
     assert made is not None
-    for at, (text, amount) in enumerate([("x", Decimal("1.5")), ("", None), ("x\0y", 3)]):
+    for at, (text, amount) in enumerate([("x", Decimal("1.5")), ("", None), ("x\x01y", 3)]):
         row = (7, text, None if amount is None else Decimal(amount), 500)
         expected = codec(of).encode_row(row)
         assert made(env(text, amount)) == (table_prefix(of.id) + expected[0], expected[1]), at

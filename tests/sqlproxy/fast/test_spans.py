@@ -19,7 +19,7 @@ from sqlproxy.schema import Column, Index, IndexColumn, Table
 ROWS = st.tuples(
     st.integers(-3, 3),
     st.one_of(st.none(), st.integers(-2, 2)),
-    st.one_of(st.none(), st.text(alphabet="ab\x00é", max_size=3)),
+    st.one_of(st.none(), st.text(alphabet="ab\x01é", max_size=3)),
 )
 FLAGS = st.tuples(st.booleans(), st.booleans())
 
@@ -59,7 +59,7 @@ def test_a_way_covers_every_row_that_fits(data: st.DataObject) -> None:  # noqa:
         columns.reverse()
     index = Index(TableId(101), "i", tuple(columns), data.draw(st.booleans()))
     t = table(index)
-    of = {2: st.integers(-2, 2), 3: st.text(alphabet="ab\x00é", max_size=3)}
+    of = {2: st.integers(-2, 2), 3: st.text(alphabet="ab\x01é", max_size=3)}
     place = {2: 1, 3: 2}
     first, second = columns[0].column, columns[1].column
     conditions: list[Any] = []  # row → bool
@@ -80,7 +80,7 @@ def test_a_way_covers_every_row_that_fits(data: st.DataObject) -> None:  # noqa:
     low = high = prefix = None
     kind = data.draw(st.sampled_from(["", "range", "prefix"]))
     if kind == "prefix" and rest == 3:
-        prefix = data.draw(st.text(alphabet="ab\x00é", min_size=1, max_size=2))
+        prefix = data.draw(st.text(alphabet="ab\x01é", min_size=1, max_size=2))
         conditions.append(lambda row: row[2] is not None and row[2].startswith(prefix))
     elif kind == "range":
         for end in data.draw(st.sets(st.sampled_from(["low", "high"]), min_size=1)):
