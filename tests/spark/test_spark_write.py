@@ -167,9 +167,9 @@ def test_o14_types_that_spark_has_as_text(
     """A time, interval, long number, array or JSON value comes back as another one."""
     kinds = {"t": "time", "i": "interval", "n": "numeric(45,2)", "a": "int4[]", "j": "jsonb"}
     kinds |= {"u": "uuid", "d": "timestamp", "s": "text[]"}
-    labels = {"namespace": NAMESPACE, "name": "mood", "labels": ["sad", "ok"]}
+    labels = {"namespace": NAMESPACE, "name": "temper", "labels": ["sad", "ok"]}
     made = db.wait(db.submit("CreateEnum", labels))
-    mood = enums.text_of(enums.Enum(made["oid"], 0, 0, "mood"))
+    mood = enums.text_of(enums.Enum(made["oid"], 0, 0, "temper"))
     kinds |= {"e": mood, "m": f"{mood}[]"}
     columns = [kvorum.Column("id", "int4", nullable=False)]
     columns += [kvorum.Column(name, kind) for name, kind in kinds.items()]
@@ -190,8 +190,8 @@ def test_o14_types_that_spark_has_as_text(
     assert "column i (interval)" in message(lambda: save(wrong, options("texts")))
     wrong = frame.selectExpr("id", "'glad' AS e")
     told = message(lambda: save(wrong, options("texts")))
-    assert "column e (mood)" in told
-    assert 'invalid input value for enum mood: "glad"' in told
+    assert "column e (temper)" in told
+    assert 'invalid input value for enum temper: "glad"' in told
 
 
 def kvorum_frame(spark: Any, options: dict[str, str]) -> Any:
