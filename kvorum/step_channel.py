@@ -77,6 +77,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
     wake: str
     now_ms: int
     children: tuple[tuple[int, str, str, bytes], ...]  # id, name, state, [result, error]
+    left_ms: int = 0  # of its deadline; 0 = it has none
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True):
@@ -174,7 +175,7 @@ read_ran: Final = msgspec.msgpack.Decoder(Ran).decode
 
 
 # ---------------------------------------------------------------------- contexts
-def run_of(method: StepDef | UndoDef, ctx: StepContext, record: bytes) -> Run:
+def run_of(method: StepDef | UndoDef, ctx: StepContext, record: bytes, left_ms: int = 0) -> Run:
     """What the other end needs to make the context anew."""
     token, early = ctx.given
     children = tuple((c.id, c.name, c.state, plain.pack([c.result, c.error])) for c in ctx.children)
@@ -189,6 +190,7 @@ def run_of(method: StepDef | UndoDef, ctx: StepContext, record: bytes) -> Run:
         ctx.wake,
         ctx.now_ms,
         children,
+        left_ms,
     )
 
 

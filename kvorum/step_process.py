@@ -231,6 +231,7 @@ class StepProcess:
             shape=declared.args,
             progress=lambda _id, part, text: self._progress(number, part, text),
             early=run.early,
+            left_ms=run.left_ms,
         )
         assert self._runner is not None
         ended = await self._runner.run(method, declared.make, ctx)

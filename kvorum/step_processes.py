@@ -12,6 +12,12 @@ Steps share a process, as they would share a worker. One that its process did no
 from then on: so what is counted after the first time was its own doing. A shared process that is
 silent, because a step keeps Python's lock, gets nothing new; others, and what it was given and has
 not begun, get another process.
+
+A step that has a deadline shares its process only with others that have one. An async one is
+cancelled there at its deadline. A plain one cannot be, nor one that does not hear of it: its
+process is ended, after a moment for those beside it. Only then the step is told as failed: what
+undoes it must not meet it.
+
 Whoever dies takes all of them with it: they are ended by the kernel, or by the end of their socket.
 
 Left out: the lock rules of a declaration, and operations of the bus, run in the worker itself.
@@ -84,6 +90,7 @@ class _Call:
             asyncio.get_running_loop().create_future()
         )
         self.answering: set[asyncio.Task[None]] = set()
+        self.overdue = False
 
     def answered(self, task: asyncio.Task[None]) -> None:
         """Whoever waits for the step must hear of an answer that could not be given."""
@@ -108,11 +115,16 @@ class _Call:
 class _Process:
     """One of them. `gone` is told once it is."""
 
-    def __init__(self, timers: Timers, settings: dict[str, Any], *, alone: bool) -> None:
+    def __init__(
+        self, timers: Timers, settings: dict[str, Any], *, alone: bool, timed: bool
+    ) -> None:
         self._timers, self._settings = timers, settings
         self.alone = alone
+        self.timed = timed  # its steps have deadlines
         self.calls: dict[int, _Call] = {}
         self.ready = False
+        self.settled = asyncio.Event()  # it is ready, or over
+        self.leaving = False  # it is to be ended soon
         self.over = False
         self._ended_here = False
         self.heard = timers.monotonic()
@@ -194,13 +206,15 @@ class _Process:
         else:
             self._mouth.say(message)
 
-    def kill(self) -> None:
+    def kill(self, why: str = "") -> None:
         """End it, which is no doing of its steps."""
+        self._broken = self._broken or why
         self._ended_here = True
         self._kill()
 
     def _kill(self) -> None:
         self.over = True
+        self.settled.set()
         if self._child is not None and self._child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._child.kill()
@@ -217,11 +231,17 @@ class _Process:
         for number, call in calls.items():
             if self.ready and not self._ended_here and number in begun:
                 call.end(Died(f"{why}{beside}"))
-            elif self.ready and not self._ended_here and not self.alone:
+            elif self._spares(number in begun):
                 call.end(None)  # it is no doing of this one
             else:
                 told = self._broken or f"the process for its steps ended {why}"
                 call.end(TryAgain(core.failure("STEP_PROCESS", told)))
+
+    def _spares(self, begun: bool) -> bool:
+        """Whether a step is to run elsewhere now that this process has ended."""
+        if not self.ready or self.alone:
+            return False
+        return not begun if self.leaving else not self._ended_here
 
     def _heard(self, message: list[Any], _client: socket.socket | None) -> None:
         self.heard = self._timers.monotonic()
@@ -234,6 +254,7 @@ class _Process:
                     self._heard(one, None)
             case [str(kind)] if kind == READY:
                 self.ready = True
+                self.settled.set()
             case [str(kind)] if kind == BEAT:
                 pass
             case [str(kind), str(why)] if kind == BROKEN:
@@ -305,7 +326,11 @@ class StepProcesses(Runner):
         """The modules are imported here, too."""
         super().__init__(threads)
         self._timers = timers
-        self._names = frozenset(declaration(cls).name for cls in declared_in(modules))
+        types = [declaration(cls) for cls in declared_in(modules)]
+        self._names = frozenset(declared.name for declared in types)
+        self._any_timed = any(
+            step.mark.deadline_ms for declared in types for step in declared.steps.values()
+        )
         self._settings = {
             "modules": list(modules),
             "path": list(sys.path),
@@ -323,21 +348,29 @@ class StepProcesses(Runner):
         """A process takes a second to start: the first step shall not wait for it."""
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
-            self._shared()
+            self._shared(timed=False)
+            if self._any_timed:
+                self._shared(timed=True)
 
     async def _watch(self) -> None:
         """Look for processes that are held up."""
         while not self._closed:
             await asyncio.sleep(_LOOK_S)
-            shared, free = self._usable()
-            if free or len(shared) < limits.STEP_PROCESSES_MAX:  # else it would come back here
-                for process in shared:
-                    if process.silent:
-                        process.let_go()
+            for timed in (False, True):
+                shared, free = self._usable(timed)
+                if free or len(shared) < limits.STEP_PROCESSES_MAX:  # else it would come back here
+                    for process in shared:
+                        if process.silent:
+                            process.let_go()
+
+    async def prepared(self, name: str) -> None:
+        if name in self._names:
+            await self._shared(timed=True).settled.wait()
 
     def at_once(self, name: str) -> bool:
         return name not in self._names or any(
-            one.ready and not (one.alone or one.over or one.silent) for one in self._all
+            one.ready and not (one.alone or one.timed or one.over or one.silent)
+            for one in self._all
         )
 
     def hire(self, stuck: int) -> None:
@@ -365,14 +398,16 @@ class StepProcesses(Runner):
     ) -> Ended:
         if ctx.name not in self._names:
             return await super().run(method, make, ctx)
+        until = self._timers.monotonic() + ctx.left_ms / 1000 if ctx.left_ms else 0.0
         if not ctx.record.deaths:
-            while (ended := await self._call(self._shared(), method, ctx)) is None:
-                pass  # another one held its process up before it had begun
-            return ended
+            while True:
+                process = self._shared(timed=until > 0)
+                if (ended := await self._call(process, method, ctx, until)) is not None:
+                    return ended  # else another one held its process up before it had begun
         async with self._alone:
-            return await self._run_alone(method, ctx)
+            return await self._run_alone(method, ctx, until)
 
-    async def _run_alone(self, method: StepDef | UndoDef, ctx: StepContext) -> Ended:
+    async def _run_alone(self, method: StepDef | UndoDef, ctx: StepContext, until: float) -> Ended:
         """Many may have shared the process that ended: they must not start theirs at once, and
         those that take long must not keep the one that ended it from being found.
         """
@@ -381,23 +416,28 @@ class StepProcesses(Runner):
             new.callback(self._new.release)
             old_s = limits.STEP_PROCESS_ALONE_NEW_MS / 1000
             new.callback(asyncio.get_running_loop().call_later(old_s, new.close).cancel)
-            process = self._start(alone=True)
+            process = self._start(alone=True, timed=until > 0)
             try:
-                ended = await self._call(process, method, ctx)
+                ended = await self._call(process, method, ctx, until)
             finally:
                 process.kill()
         assert ended is not None, "nobody else is in its process"
         return ended
 
     async def _call(
-        self, process: _Process, method: StepDef | UndoDef, ctx: StepContext
+        self, process: _Process, method: StepDef | UndoDef, ctx: StepContext, until: float
     ) -> Ended | None:
-        """None: it has not begun, and its process is held up."""
+        """None: it has not begun, and its process is held up. `until`: its deadline; 0 = none."""
         number, call = next(self._numbers), _Call(ctx)
         process.take(number, call)
         try:
-            for message in pieces(RUN, number, run_of(method, ctx, records.encode(ctx.record))):
+            left_ms = max(1, int(1000 * (until - self._timers.monotonic()))) if until else 0
+            run = run_of(method, ctx, records.encode(ctx.record), left_ms)
+            for message in pieces(RUN, number, run):
                 process.send(message)
+            if left_ms and not await self._by_deadline(process, call, left_ms, method):
+                assert isinstance(method, StepDef)
+                return Failed(core.outlasted(ctx.name, method))
             ran = await call.ended
         finally:
             process.calls.pop(number, None)
@@ -409,27 +449,54 @@ class StepProcesses(Runner):
                 self._spare(process)
         return _taken(call, ran) if isinstance(ran, Ran) else ran
 
+    async def _by_deadline(
+        self, process: _Process, call: _Call, left_ms: int, method: StepDef | UndoDef
+    ) -> bool:
+        """Whether it ends by its deadline. If it does not, its process is no more."""
+        grace_s = limits.STEP_PROCESS_GRACE_MS / 1000
+        own_s = grace_s if method.is_async else 0.0  # for it is told there
+        if (await asyncio.wait([call.ended], timeout=left_ms / 1000 + own_s))[0]:
+            return True
+        call.overdue = process.leaving = True
+        try:
+            others = [one.ended for one in process.calls.values() if not one.overdue]
+            if others and not process.silent:
+                await asyncio.wait(others, timeout=grace_s)
+        finally:
+            call.overdue = not call.ended.done()
+            if call.overdue:
+                beside = f"step {method.name} of {call.ctx.name}, which took longer than it may"
+                process.kill(f"the process for its steps was ended because of {beside}")
+            process.leaving = any(one.overdue for one in process.calls.values())
+        if (living := self._all.get(process)) is not None and process.over:
+            await asyncio.wait([living], timeout=grace_s)
+        return not process.over
+
     # -- the processes
-    def _shared(self) -> _Process:
+    def _shared(self, *, timed: bool) -> _Process:
         """Of those that are not held up the one with the least to do."""
-        shared, free = self._usable()
+        shared, free = self._usable(timed)
         if not free and len(shared) < limits.STEP_PROCESSES_MAX:
-            return self._start(alone=False)
+            return self._start(alone=False, timed=timed)
         return min(free or shared, key=lambda one: len(one.calls))
 
-    def _usable(self) -> tuple[list[_Process], list[_Process]]:
-        """Those that steps share; and those of them that are not held up."""
-        shared = [one for one in self._all if not one.alone and not one.over]
+    def _usable(self, timed: bool) -> tuple[list[_Process], list[_Process]]:
+        """Those that such steps share; and those of them that are not held up."""
+        shared = [
+            one
+            for one in self._all
+            if one.timed == timed and not (one.alone or one.over or one.leaving)
+        ]
         return shared, [one for one in shared if not one.silent]
 
     def _spare(self, process: _Process) -> None:
         """One that was started because another was held up goes, when both have nothing to do."""
-        idle = [one for one in self._all if not (one.alone or one.over or one.calls or one.silent)]
+        idle = [one for one in self._usable(process.timed)[1] if not one.calls]
         if process in idle and len(idle) > 1:
             process.kill()
 
-    def _start(self, *, alone: bool) -> _Process:
-        process = _Process(self._timers, self._settings, alone=alone)
+    def _start(self, *, alone: bool, timed: bool) -> _Process:
+        process = _Process(self._timers, self._settings, alone=alone, timed=timed)
         task = asyncio.get_running_loop().create_task(process.live(), name="step process")
         self._all[process] = task
         task.add_done_callback(lambda _: self._all.pop(process, None))

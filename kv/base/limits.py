@@ -355,7 +355,7 @@ PROCEDURE_TXN_TTL_MS: Final = 1_000  # of a step's commit: how long a dead execu
 PROCEDURE_TIMER_MS_MAX: Final = 1_000
 PROCEDURE_TIMEOUT_MS_MAX: Final = 365 * 86_400_000
 PROCEDURE_STOP_MS: Final = 5_000  # how long a stopping executor lets running steps end
-PROCEDURE_STEP_DEADLINE_MS_DEFAULT: Final = 60_000  # a step that runs longer is stuck …
+PROCEDURE_STUCK_MS: Final = 60_000  # a step without a deadline that runs longer is stuck …
 PROCEDURE_TOLD_MAX: Final = 256  # results that a client was told unasked and nobody waited for yet
 PROCEDURE_EARLY_MS: Final = 25  # how long a first step that runs early may delay its submission
 PROCEDURE_EARLY_REST_MS_FIRST: Final = 10_000  # a type that took longer runs the usual way so long
@@ -367,6 +367,7 @@ STEP_PROCESSES_ALONE_NEW_MAX: Final = 4  # … of them so many that began less t
 STEP_PROCESS_ALONE_NEW_MS: Final = 5_000  # … so long ago: long ones must not keep others waiting
 STEP_PROCESS_SILENT_MS: Final = 2_000  # one that is held up for so long gets nothing new …
 STEP_PROCESS_BEAT_MS: Final = 400  # … else it speaks so often
+STEP_PROCESS_GRACE_MS: Final = 2_000  # for a step to end behind its deadline, and those beside it
 PROCEDURE_STUCK_HIRED_MAX: Final = 64  # … and for each of so many one more worker is hired
 PROCEDURE_PRIORITY_MAX: Final = 100
 PROCEDURE_CONCURRENT_MAX: Final = 1_000_000
@@ -665,7 +666,7 @@ assert BUS_MESSAGE_BYTES_MAX + BUS_BODY_BYTES_MAX + BUS_ROWS_MAX * 600 < BEAT_SE
 )
 assert PROCEDURE_TXN_TTL_MS <= TXN_TTL_MS_DEFAULT
 assert SCHEDULE_PAUSE_S < SCHEDULE_QUIET_S
-assert PROCEDURE_EARLY_MS < PROCEDURE_STEP_DEADLINE_MS_DEFAULT
+assert PROCEDURE_EARLY_MS < PROCEDURE_STUCK_MS
 assert PROCEDURE_EARLY_MS * 100 < PROCEDURE_EARLY_REST_MS_FIRST <= PROCEDURE_EARLY_REST_MS_MAX
 assert WORKER_LEASE_MS <= WORKER_SILENT_MS_FIRST <= WORKER_SILENT_MS_MAX, "others get its turn"
 assert 2 * WORKER_BEAT_MS + WORKER_POLL_MS < WORKER_LEASE_MS, "one lost beat is survived"

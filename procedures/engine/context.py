@@ -418,6 +418,7 @@ class StepContext(Outside):
         "attempt",
         "children",
         "id",
+        "left_ms",
         "missing",
         "name",
         "now_ms",
@@ -444,8 +445,10 @@ class StepContext(Outside):
         shape: Shape | None = None,
         progress: Callable[[int, float, str], None] = lambda _id, _part, _text: None,
         early: bool = False,
+        left_ms: int = 0,
     ) -> None:
         self._early = early
+        self.left_ms = left_ms  # of its deadline; 0 = it has none
         self.too_early = False  # this run has asked for what an early one must not have
         self._record = record
         self._shape = shape

@@ -50,7 +50,7 @@ from procedures.engine.procedure import (
     Suspend,
 )
 from procedures.engine.records import GRANTED_HERE, Entry, Failure, Record, Undo
-from procedures.engine.registry import ProcedureType, Registry
+from procedures.engine.registry import ProcedureType, Registry, StepDef
 from procedures.engine.submission import admit, checked_text, create
 
 CHILDREN_STEP: Final = "children"  # "undo:children" in the history
@@ -81,6 +81,7 @@ class Change:
     spill: tuple[int, tuple[Entry, ...]] | None = (
         None  # sequence number of the first entry, entries
     )
+    until_ms: int = 0  # not 0: what is held by others is not waited for any longer than until then
     reign: int = 0  # not 0: the record gets its locks, if this reign still stands
     drops: bool = False  # its locks end
     others: tuple[tuple[int, Change], ...] = ()  # of other procedures: version, change
@@ -164,12 +165,38 @@ def needs(record: Record) -> Record:
     return replace(record, args=none, data=none, result=none, history=(), rounds=(), undo=undo)
 
 
-def overdue(record: Record, now_ms: int) -> Failure | None:
-    """Why it fails if its time is over; nobody asks past the point of no return."""
-    if not 0 < record.deadline_ms <= now_ms:
-        return None
-    ms = record.deadline_ms - record.created_ms
-    return failure("TIMEOUT", f"{record.name} did not end within {ms} ms")
+def overdue(record: Record, declared: ProcedureType, now_ms: int) -> Failure | None:
+    """Why it fails if its time, or that of its step, is over; nobody asks past the point of no
+    return.
+    """
+    if 0 < record.deadline_ms <= now_ms:
+        ms = record.deadline_ms - record.created_ms
+        return failure("TIMEOUT", f"{record.name} did not end within {ms} ms")
+    if 0 < record.step_due_ms <= now_ms:
+        return outlasted(record.name, declared.steps[record.step])
+    return None
+
+
+def outlasted(name: str, definition: StepDef) -> Failure:
+    """The error of a step that took longer than it may."""
+    ms = definition.mark.deadline_ms
+    return failure("DEADLINE", f"step {definition.name} of {name} did not end within {ms} ms")
+
+
+def limit_ms(record: Record) -> int:
+    """When it fails by itself, as far as is known now; 0 = at no time."""
+    if record.final:
+        return 0
+    due_ms, step_due_ms = record.deadline_ms, record.step_due_ms
+    return min(due_ms, step_due_ms) if due_ms and step_due_ms else due_ms or step_due_ms
+
+
+def begun(record: Record, definition: StepDef, now_ms: int) -> Record:
+    """The time of a step that has a deadline counts from here, whoever runs it and however often.
+    Past the point of no return it cannot fail, so each of its runs has that time for itself.
+    """
+    ms = definition.mark.deadline_ms
+    return replace(record, step_due_ms=now_ms + ms) if ms and not record.final else record
 
 
 # ---------------------------------------------------------------------- forward
@@ -195,6 +222,7 @@ def advance(
         case Next(step):
             after = _finish(record, declared, ran)
             after = replace(after, state=State.RUNNABLE, step=_known_step(declared, step))
+            after = begun(after, declared.steps[step], ran.now_ms)
             return _logged(after, record.step, "next", ran, Flow.MORE)
         case Suspend(then, event, timeout_ms):
             return _suspend(record, declared, ran, then, event, _duration("timeout_ms", timeout_ms))
@@ -225,6 +253,7 @@ def _finish(record: Record, declared: ProcedureType, ran: Ran) -> Record:
         attempt=0,
         lost=0,
         deaths=0,
+        step_due_ms=0,
         partial=False,
         data=ran.data,
         due_ms=0,
@@ -245,6 +274,7 @@ def _again(record: Record, declared: ProcedureType, delay_ms: int, ran: Ran) -> 
         attempt=record.attempt + 1,
         lost=0,
         deaths=0,
+        step_due_ms=0,
         partial=True,
         data=ran.data,
         due_ms=ran.now_ms + delay_ms if delay_ms else 0,
@@ -373,7 +403,8 @@ def fail(
     assert not record.ended, record.id
     undo = record.undo
     mark = declared.steps[record.step].mark
-    if ran is not None and mark.undo_partial and not record.partial:
+    may_have_begun = ran is not None or record.step_due_ms > 0
+    if may_have_begun and mark.undo_partial and not record.partial:
         undo = _push(undo, mark.undo, record.seq)
     after = replace(
         record,
@@ -381,6 +412,7 @@ def fail(
         error=error,
         lost=0,
         deaths=0,
+        step_due_ms=0,
         due_ms=0,
         event="",
         waits_for=False,
@@ -459,7 +491,8 @@ def handed(change: Change, version: int, heir: Record, reign: int) -> Change:
 def robbed(record: Record, reason: str, now_ms: int) -> Record:
     """Its locks were taken away. The history says so, with the step that has to run again."""
     entry = Entry(record.step, f"{STOLEN}: {reason}", record.attempt + 1, now_ms, 0)
-    return replace(record, grant=0, history=(*record.history, entry), updated_ms=now_ms)
+    after = replace(record, grant=0, history=(*record.history, entry), updated_ms=now_ms)
+    return replace(after, step_due_ms=0)  # it waits for them first
 
 
 def noted(record: Record, what: str, now_ms: int, flow: Flow) -> Change:

@@ -209,7 +209,7 @@ class KvStore:
     ) -> int:
         all_ops = [*_ops(version, change, revived_version), *ops]
         try:
-            return await self._write(all_ops, change.record.id, reads)
+            return await self._write(all_ops, change.record.id, reads, change.until_ms)
         except ConditionFailed as error:
             if error.details.get("key") == REIGN:
                 raise deposed() from error
@@ -223,12 +223,17 @@ class KvStore:
                     raise Fenced from error
             raise  # a condition of the step's own writes
 
-    async def _write(self, ops: Sequence[Op], id: int, reads: Reads | None) -> int:
+    async def _write(
+        self, ops: Sequence[Op], id: int, reads: Reads | None, until_ms: int = 0
+    ) -> int:
         """All of it in one transaction, that of the snapshot if there is one; its version."""
-        if not isinstance(reads, KvReads) and _one_batch(ops):
+        if not isinstance(reads, KvReads) and not until_ms and _one_batch(ops):
             return await self._txn.write(ops)
         transaction = reads.transaction if isinstance(reads, KvReads) else await self._begin()
-        transaction.terms = Terms(owner=waiter(id))
+        wait_ms = None
+        if until_ms:
+            wait_ms = min(max(0, until_ms - self._txn.clock.now_ms()), limits.DEADLINE_MS_MAX)
+        transaction.terms = Terms(owner=waiter(id), lock_wait_ms=wait_ms)
         for op in ops:
             transaction.write(op)
         return await transaction.commit()

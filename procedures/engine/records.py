@@ -137,6 +137,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     lost: int = 0  # runs of the current step whose process, or its lease, ended under them …
     deaths: int = 0  # … of them those that ended it, as far as is known (core.aside)
+    step_due_ms: int = 0  # when the current step's own time is over; 0 = it has none, or not begun
 
     @property
     def ended(self) -> bool:

@@ -32,7 +32,6 @@ from kv.base.limits import (
     PROCEDURE_PRIORITY_MAX,
     PROCEDURE_RATE_MAX,
     PROCEDURE_RETENTION_MS_DEFAULT,
-    PROCEDURE_STEP_DEADLINE_MS_DEFAULT,
     PROCEDURE_TIMEOUT_MS_MAX,
     PROCEDURE_VERSIONS_MAX,
     SURGERY_REASON_CHARS_MAX,
@@ -59,7 +58,7 @@ class StepMark:
     point_of_no_return: bool = False
     undo_partial: bool = False  # undo it also when it failed half-way (effects outside the store)
     early: bool = False  # a first step that may run before its submission is durable (early.py)
-    deadline_ms: int = PROCEDURE_STEP_DEADLINE_MS_DEFAULT  # a longer run is reported as stuck
+    deadline_ms: int = 0  # it fails if it has not ended by then; 0 = never
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +361,7 @@ def step(
     point_of_no_return: bool = False,
     undo_partial: bool = False,
     early: bool = False,
-    deadline_ms: int = PROCEDURE_STEP_DEADLINE_MS_DEFAULT,
+    deadline_ms: int = 0,
 ) -> Callable[[F], F]: ...
 def step(
     method: F | None = None,
@@ -373,7 +372,7 @@ def step(
     point_of_no_return: bool = False,
     undo_partial: bool = False,
     early: bool = False,
-    deadline_ms: int = PROCEDURE_STEP_DEADLINE_MS_DEFAULT,
+    deadline_ms: int = 0,
 ) -> F | Callable[[F], F]:
     """Declare a method `(self, ctx)` as a step; its name is the step's name.
 
@@ -388,12 +387,16 @@ def step(
                         ctx.txn: it may run before the submission is durable, and is committed with
                         it in one write where that is possible (docs/decisions/0520). Such a run may
                         be dropped, so the step may run for a submission that never was
-    deadline_ms         a run that takes longer is reported as stuck; it is not ended, its commit
-                        counts (what ends things is a procedure's `timeout_ms`)
+    deadline_ms         a step that has not ended by then fails (DEADLINE). It counts from its first
+                        run, over retries and restarts; each round of `again` has it anew. A run
+                        that is under way then is ended, unless it is a plain method in the process
+                        of the engine itself: that is waited for, and what it did is dropped. 0 = no
+                        deadline: a run of more than a minute is shown as stuck, and goes on
     """
-    if type(deadline_ms) is not int or not 0 < deadline_ms <= PROCEDURE_TIMEOUT_MS_MAX:
+    if type(deadline_ms) is not int or not 0 <= deadline_ms <= PROCEDURE_TIMEOUT_MS_MAX:
         raise _bad(
-            method, f"deadline_ms must be 1 to {PROCEDURE_TIMEOUT_MS_MAX}, got {deadline_ms!r:.40}"
+            method,
+            f"deadline_ms must be 0 (none) to {PROCEDURE_TIMEOUT_MS_MAX}, got {deadline_ms!r:.40}",
         )
     mark = StepMark(first, undo, point_of_no_return, undo_partial, early, deadline_ms)
 

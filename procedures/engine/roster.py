@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from kv.base import limits
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
-from procedures.engine.core import RESTART, needs
+from procedures.engine.core import RESTART, limit_ms, needs
 from procedures.engine.due import Due
 from procedures.engine.locks import Link, told
 from procedures.engine.procedure import State
@@ -60,6 +60,7 @@ class Live:
         "id",
         "lane",
         "limits",
+        "minded_ms",
         "name",
         "needs",
         "parent",
@@ -98,7 +99,8 @@ class Live:
         self.progress: tuple[float, str] | None = None  # what its step said last
         self.step_began = (0, 0, "")  # of the step under way: when, its deadline in ms, its name
         self.slow_ms = 0  # its worker says that the step runs so long already
-        self.deadline_ms = 0 if record.final else record.deadline_ms
+        self.deadline_ms = limit_ms(record)  # it fails then by itself
+        self.minded_ms = 0  # … the one that there is a timer for
         self.children: set[int] | frozenset[int] = _NOBODY  # the live ones
         self.doomed = record.error is not None  # it fails: its children fail at their next turn
         self.rolling = record.state is State.ROLLING_BACK
@@ -199,8 +201,7 @@ class Roster:
         parent = self._live.get(record.parent)
         if parent is not None:
             parent.bore(record.id)
-        if live.deadline_ms:
-            self._due.add(live.deadline_ms, record.id)
+        self._mind(live)
         return live
 
     def moved(self, live: Live, record: Record, version: int) -> None:
@@ -213,7 +214,7 @@ class Roster:
         live.tries = 0
         live.retry = None
         live.retry_ms = 0
-        live.deadline_ms = 0 if record.final else record.deadline_ms
+        live.deadline_ms = limit_ms(record)
         live.rolling = record.state is State.ROLLING_BACK
         live.granted = record.grant != 0
         live.final = record.final
@@ -357,12 +358,14 @@ class Roster:
         pause_ms = max(1, int(pause * (0.5 + self._rng.random() / 2)))
         live.retry_ms = self._elapsed.now_ms() + pause_ms
         self._pauses.add(live.retry_ms, live.id)
+        self._mind(live)
 
     # ------------------------------------------------------------------------------ the queue
     def enqueue(self, live: Live, *, front: bool = False) -> None:
         """At the tail (or front) of its queue, unless it is there already. One that waits for locks
         stays where it is, unless it is to fail: that needs none.
         """
+        self._mind(live)
         if self.gate is not None and not live.begun and self.gate.active and not self.fails(live):
             if not self.gate.enter(live.id, live.limits, live.entry.priority):
                 return
@@ -477,6 +480,14 @@ class Roster:
                 idle.set_result(None)
 
     # ------------------------------------------------------------------------------ details
+    def _mind(self, live: Live) -> None:
+        """It is here, and may have to fail before anybody runs it. (Of a step that is under way,
+        whoever runs it sees to its deadline: most steps end long before, and need no timer.)
+        """
+        if live.deadline_ms and live.deadline_ms != live.minded_ms:
+            live.minded_ms = live.deadline_ms
+            self._due.add(live.deadline_ms, live.id)
+
     def _at_due(self, id: int) -> None:
         """Some time has come: a delay, a timeout. Its turn finds out which."""
         live = self._live.get(id)

@@ -50,6 +50,10 @@ class Died:
     why: str
 
 
+class _OutlastedError(Exception):
+    """A step was under way at its deadline."""
+
+
 Ended: TypeAlias = Returned | TryAgain | Failed | Died
 
 
@@ -68,6 +72,9 @@ class Runner:
 
     def begin(self) -> None:
         """Something may come soon."""
+
+    async def prepared(self, name: str) -> None:
+        """Until a step of this type that has a deadline would be called at once."""
 
     def at_once(self, name: str) -> bool:
         """Whether a step of this type would be called now, not after a process has started."""
@@ -104,7 +111,7 @@ class Runner:
         """One execution. Raises CancelledError only if the engine itself is being stopped."""
         try:
             if method.is_async:
-                value = await Driven(method.method(make(), ctx))
+                value = await self._in_time(method, make, ctx)
             else:
                 value = await self._in_thread(lambda: self._plain(method, make, ctx))
             if isinstance(method, UndoDef):
@@ -117,6 +124,9 @@ class Runner:
             if task is not None and task.cancelling():
                 raise
             return self._broke(error, method, ctx)  # something inside the step was cancelled
+        except _OutlastedError:
+            assert isinstance(method, StepDef)
+            return Failed(core.outlasted(ctx.name, method))
         except OwnCancellation as error:
             return Failed(core.failure("STEP_ERROR", str(error), type="CancelledError"))
         except KvorumError as error:
@@ -128,6 +138,27 @@ class Runner:
         except BaseException as error:  # noqa: BLE001  the application's code: whatever it raises
             # SystemExit and the like, too: it would end this process, and the next that runs it.
             return self._broke(error, method, ctx)
+
+    @staticmethod
+    async def _in_time(
+        method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext
+    ) -> Any:
+        """An async method; at its deadline what it waits for is cancelled."""
+        code = Driven(method.method(make(), ctx))
+        if not ctx.left_ms:
+            return await code
+        try:
+            async with asyncio.timeout(ctx.left_ms / 1000) as time:
+                value = await code
+        except (asyncio.CancelledError, GeneratorExit):
+            raise  # the engine's
+        except BaseException as error:
+            if time.expired():
+                raise _OutlastedError from error
+            raise
+        if time.expired():
+            raise _OutlastedError  # it would not be cancelled
+        return value
 
     @staticmethod
     def _broke(error: BaseException, method: StepDef | UndoDef, ctx: StepContext) -> Failed:

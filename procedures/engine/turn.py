@@ -29,7 +29,7 @@ from procedures.engine.procedure import Children, Done, Fail, Outcome, State, Su
 from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.roster import Live, Roster, brief
-from procedures.engine.runner import Died, Failed, Returned, Runner, TryAgain
+from procedures.engine.runner import Died, Ended, Failed, Returned, Runner, TryAgain
 from procedures.engine.store import Fenced, ProcedureStore, Stored
 from procedures.pools import inbox
 
@@ -127,7 +127,7 @@ class Turns:
         live.retry_ms = 0
         declared = self._types.get(record.name, record.version)
         rolling = record.state is State.ROLLING_BACK
-        error = None if rolling or record.final else self._outside(live, record)
+        error = None if rolling or record.final else self._outside(live, record, declared)
         if live.children and (error is None or record.error is not None):
             return Flow.WAIT
         if error is not None:
@@ -198,26 +198,35 @@ class Turns:
                 return None
         return live.record
 
-    def _outside(self, live: Live, record: Record) -> Failure | None:
+    def _outside(self, live: Live, record: Record, declared: ProcedureType) -> Failure | None:
         """Why a procedure fails although no step of it did."""
         if record.error is not None:
             return record.error  # decided while its children still ran
         if (why := self._roster.doom(live.parent)) is not None:
             told = f"its parent {live.parent} failed{f': {why}' if why else ''}"
             return core.failure("PARENT_FAILED", told)
-        return core.overdue(record, self._clock.now_ms())
+        return core.overdue(record, declared, self._clock.now_ms())
 
     @staticmethod
     def late(
         record: Record, declared: ProcedureType, outcome: Outcome, now_ms: int
     ) -> Failure | None:
-        """Why a step that came to its end must not be committed: it would end the procedure, or
-        pass its point of no return, after its time. Other steps are committed, and then undone.
+        """Why a step that came to its end must not be committed: its own time is over, or it would
+        end the procedure, or pass its point of no return, after the procedure's. Other steps are
+        committed, and then undone.
         """
-        passes = declared.steps[record.step].mark.point_of_no_return
-        if isinstance(outcome, Fail) or not (isinstance(outcome, Done) or passes):
+        if not 0 < Turns._ends_by(record, declared, outcome) <= now_ms:
             return None
-        return None if record.final else core.overdue(record, now_ms)
+        return core.overdue(record, declared, now_ms)
+
+    @staticmethod
+    def _ends_by(record: Record, declared: ProcedureType, outcome: Outcome) -> int:
+        """When it is too late to commit a step with this outcome; 0 = never."""
+        if isinstance(outcome, Fail) or record.final:
+            return 0
+        passes = declared.steps[record.step].mark.point_of_no_return
+        ends = isinstance(outcome, Done) or passes
+        return core.limit_ms(record) if ends else record.step_due_ms
 
     def _failing(
         self, live: Live, record: Record, declared: ProcedureType, error: Failure
@@ -239,6 +248,8 @@ class Turns:
             children = tuple(map(_child, round_))
             live.wake = live.wake or "children"
         definition = declared.steps[step]
+        if definition.mark.deadline_ms and not (record.final or record.step_due_ms):
+            return await self._begin(live, record, definition)
         txn, ctx = self._context(live, record, definition, step, token, children)
         since, there = self._roster.signals, False
         ended = await self._runner.run(definition, declared.make, ctx)
@@ -263,17 +274,21 @@ class Turns:
                     there = await self._is_there(outcome, ctx, txn)
             flow = await self.commit(live, change, ops=ops, txn=txn)
         except KvorumError as error:
-            changed = isinstance(error, ConditionFailed)  # else looking again finds the same
-            held = changed and error.details.get("key") in txn.held
-            known = core.error_failure(txn.told(error))
-            if error.disposition != "no" or held or self._changed_since(error, txn):
-                return self._retry(live, known)
-            return await self._failed(live, record, declared, known, ran)
+            return await self._refused(live, record, declared, error, ended, ran, txn)
         finally:
             await txn.end()
         for event in ctx.signals():
             self._roster.signal(event)
         return self._waiting(live, flow, since, change.record.event if there else "")
+
+    async def _begin(self, live: Live, record: Record, definition: StepDef) -> Flow:
+        """The first run of a step with a deadline: this is written before it, so that the time
+        counts over retries and restarts. (One that follows another step at once has it already.)
+        """
+        await self._runner.prepared(record.name)
+        now_ms = self._clock.now_ms()
+        after = core.begun(replace(record, updated_ms=now_ms), definition, now_ms)
+        return await self._unheard(live, Change(after, Flow.MORE))
 
     def _waiting(self, live: Live, flow: Flow, since: int, there: str) -> Flow:
         """A step was committed: one that waits from now on may have its event already. `there`: of
@@ -310,7 +325,11 @@ class Turns:
             self._check_room(record, len(outcome.calls))
             first = await self._store.take_ids(len(outcome.calls))
         change = core.advance(record, outcome, ran, self._types, first)
-        return change, [] if isinstance(outcome, Fail) else await txn.writes()
+        ops = [] if isinstance(outcome, Fail) else await txn.writes()
+        if ops:  # which may be held up by others; its record is by nobody
+            until_ms = self._ends_by(record, self._types.get(record.name, record.version), outcome)
+            change = dataclasses.replace(change, until_ms=until_ms)
+        return change, ops
 
     def _check_room(self, record: Record, count: int) -> None:
         """Waiting for room could wait for ever: those who fill it may wait for the same."""
@@ -322,6 +341,28 @@ class Turns:
                 code="TOO_MANY_LIVE",
                 details={"limit": limit, "actual": live + count},
             )
+
+    async def _refused(
+        self,
+        live: Live,
+        record: Record,
+        declared: ProcedureType,
+        error: KvorumError,
+        ended: Ended,
+        ran: Ran,
+        txn: StepTxn,
+    ) -> Flow:
+        """The commit of a step was: nothing is written."""
+        known = core.error_failure(txn.told(error))
+        late = None
+        if isinstance(ended, Returned) and ended.outcome is not None:
+            late = self.late(record, declared, ended.outcome, self._clock.now_ms())
+        changed = isinstance(error, ConditionFailed)  # else looking again finds the same
+        held = changed and error.details.get("key") in txn.held
+        passes = error.disposition != "no" or held or self._changed_since(error, txn)
+        if passes and late is None:
+            return self._retry(live, known)
+        return await self._failed(live, record, declared, late or known, ran)
 
     @staticmethod
     def _changed_since(error: KvorumError, txn: StepTxn) -> bool:
@@ -404,10 +445,10 @@ class Turns:
         txn, ctx = self.context(
             record, definition, step, token, children=children, attempt=attempt, wake=live.wake
         )
-        limit = limits.PROCEDURE_STEP_DEADLINE_MS_DEFAULT
-        if isinstance(definition, StepDef):
-            limit = definition.mark.deadline_ms
-        live.step_began = (ctx.now_ms, limit, step)
+        may_ms = definition.mark.deadline_ms if isinstance(definition, StepDef) else 0
+        if may_ms:
+            ctx.left_ms = max(1, record.step_due_ms - ctx.now_ms) if record.step_due_ms else may_ms
+        live.step_began = (ctx.now_ms, ctx.left_ms or limits.PROCEDURE_STUCK_MS, step)
         return txn, ctx
 
     def context(

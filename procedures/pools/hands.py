@@ -12,7 +12,7 @@ What the roster would be told (it moved, it waits, children, signals, pauses) is
 from __future__ import annotations
 
 from procedures.engine import records
-from procedures.engine.core import Change, Flow
+from procedures.engine.core import Change, Flow, limit_ms
 from procedures.engine.procedure import State
 from procedures.engine.records import Failure, Record
 from procedures.engine.roster import Live, Roster
@@ -59,7 +59,7 @@ class Desk(Roster):
         live.wake = ""
         live.tries = 0
         live.retry_ms = 0
-        live.deadline_ms = 0 if record.final else record.deadline_ms
+        live.deadline_ms = limit_ms(record)
         live.rolling = record.state is State.ROLLING_BACK
         live.granted = record.grant != 0
 

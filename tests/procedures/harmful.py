@@ -4,6 +4,7 @@ that do all that a step may. Imported by the processes of test_step_processes.py
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import multiprocessing
 import os
@@ -122,6 +123,67 @@ class Told:
         forked.terminate()
         forked.join()
         return kvorum.done([ctx.attempt, forked.exitcode])
+
+
+@kvorum.procedure("harmful.timed")
+class Timed:
+    """Does not end by its deadline, in many ways."""
+
+    @kvorum.step(first=True, undo="back")
+    async def begin(self, ctx: Any) -> Any:
+        return kvorum.next(ctx.args.get("how", "plain"))
+
+    def _live(self, ctx: Any) -> Any:
+        note(ctx)
+        until = time.monotonic() + ctx.args["s"]
+        while time.monotonic() < until:
+            with Path(ctx.args["lives"]).open("a") as lives:
+                lives.write(".")
+            time.sleep(0.01)
+        return kvorum.done(ctx.attempt)
+
+    @kvorum.step(deadline_ms=1_000)
+    def plain(self, ctx: Any) -> Any:
+        return self._live(ctx)
+
+    @kvorum.step(deadline_ms=1_000)
+    async def blocked(self, ctx: Any) -> Any:
+        return self._live(ctx)
+
+    @kvorum.step(deadline_ms=1_000)
+    def locked(self, ctx: Any) -> Any:
+        note(ctx)
+        ctypes.PyDLL(None).sleep(int(ctx.args["s"]))
+        return kvorum.done(ctx.attempt)
+
+    @kvorum.step(deadline_ms=1_000)
+    async def stubborn(self, ctx: Any) -> Any:
+        note(ctx)
+        until = time.monotonic() + ctx.args["s"]
+        while time.monotonic() < until:
+            try:
+                await asyncio.sleep(ctx.args["s"])
+            except asyncio.CancelledError:
+                continue
+        return kvorum.done(ctx.attempt)
+
+    @kvorum.step(deadline_ms=1_000)
+    async def awaits(self, ctx: Any) -> Any:
+        note(ctx)
+        await asyncio.sleep(ctx.args["s"])
+        return kvorum.done(ctx.attempt)
+
+    @kvorum.step(deadline_ms=60_000)
+    def beside(self, ctx: Any) -> Any:
+        note(ctx)
+        time.sleep(ctx.args["s"])
+        return kvorum.done(ctx.attempt)
+
+    @kvorum.undo
+    def back(self, ctx: Any) -> None:
+        if "lives" in ctx.args:
+            size = Path(ctx.args["lives"]).stat().st_size
+            Path(ctx.args["lives"]).with_suffix(".undo").write_text(str(size))
 
 
 @kvorum.procedure("harmful.quick")

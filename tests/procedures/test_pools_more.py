@@ -98,7 +98,7 @@ def test_u10_versions_in_one_registry() -> None:
 
 @procedure("sticks")
 class Sticks(Zoo):
-    @step(first=True, deadline_ms=1_000)
+    @step(first=True)
     async def work(self, ctx: StepContext) -> Outcome:
         if ctx.args == "stick":
             await self.lab.opened.wait()
@@ -107,7 +107,7 @@ class Sticks(Zoo):
 
 @pytest.mark.parametrize("remote", [True, False])
 def test_j17_stuck_steps_starve_nobody(remote: bool) -> None:
-    """Steps beyond their deadline are shown, and others run beside them."""
+    """Steps that take longer than a minute are shown, and others run beside them."""
 
     async def test(office: Office, executor: Executor) -> None:
         if remote:
@@ -119,7 +119,7 @@ def test_j17_stuck_steps_starve_nobody(remote: bool) -> None:
         stuck = [await executor.submit(submission("sticks", "stick")) for _ in range(2)]
         await asyncio.sleep(0.3)
         other = await executor.submit(submission("sticks"))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(58)
         assert not (await executor.find(other)).ended
         assert (await executor.wait(other, 5_000)).state is State.SUCCESS
         assert executor.counters()["stuck"] == 2

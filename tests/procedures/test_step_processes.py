@@ -314,7 +314,7 @@ def test_who_has_nowhere_else_to_go_waits(tmp_path: Path, monkeypatch: pytest.Mo
         first = await submitted(executor, "harmful.blocks", {"until": str(go), "log": str(log)})
         await until(log.exists)
         second = await submitted(executor, "harmful.quick", 2)
-        (process,) = runner._all
+        (process,) = [one for one in runner._all if not one.timed]
         await until(lambda: process.silent)
         await asyncio.sleep(5 * limits.STEP_PROCESS_BEAT_MS / 1000)  # it is looked at
         assert next(runner._numbers) <= 3
@@ -432,3 +432,72 @@ def test_code_that_changed_on_disk_is_told(tmp_path: Path, monkeypatch: pytest.M
         assert record.error is None
 
     served(test, modules=[module.stem])
+
+
+@pytest.mark.parametrize("how", ["plain", "blocked", "locked", "stubborn", "awaits"])
+def test_a_step_is_ended_at_its_deadline(how: str, tmp_path: Path) -> None:
+    """It went on for as long as it liked, also beside what undoes it; or others, who have no
+    deadline, were ended with it.
+    """
+    lives, go, log = tmp_path / "lives", tmp_path / "go", tmp_path / "log"
+    lives.touch()
+
+    async def test(executor: Executor) -> None:
+        other = await submitted(executor, "harmful.waits", {"until": str(go), "log": str(log)})
+        args = {"how": how, "s": 600, "lives": str(lives), "log": str(log)}
+        record = await ended(executor, "harmful.timed", args)
+        assert record.state is State.ROLLED_BACK
+        assert record.error is not None
+        assert record.error.code == "DEADLINE"
+        took_ms = record.history[1].took_ms
+        assert 1_000 <= took_ms < 1_000 + 3 * limits.STEP_PROCESS_GRACE_MS
+        size = int(lives.with_suffix(".undo").read_text())
+        assert size > 5 or how not in ("plain", "blocked")
+        assert lives.stat().st_size == size, "it lives beside what undoes it"
+        go.touch()
+        assert plain.decode((await executor.wait(other, _WAIT_MS)).result) == 1
+        assert log.read_text().count("harmful.timed") == 1
+
+    served(test)
+
+
+def test_who_shares_a_process_with_one_that_is_ended_runs_again(tmp_path: Path) -> None:
+    """It failed, or counted as one that ends its process; one that ends in a moment may."""
+
+    async def test(executor: Executor) -> list[Any]:
+        ids = [
+            await submitted(executor, "harmful.timed", {"how": how, "s": s, **more})
+            for how, s, more in (
+                ("beside", 1.5, {}),
+                ("beside", 6, {}),
+                ("plain", 600, {"lives": str(tmp_path / "lives")}),
+            )
+        ]
+        return [await executor.wait(id, _WAIT_MS) for id in ids]
+
+    short, long, late = served(test)
+    assert [one.state for one in (short, long, late)] == [
+        State.SUCCESS,
+        State.SUCCESS,
+        State.ROLLED_BACK,
+    ]
+    assert (plain.decode(short.result), plain.decode(long.result)) == (1, 2)
+    assert long.deaths == 0
+    assert not any("died" in one.outcome for one in long.history)
+
+
+def test_a_late_step_in_the_programs_own_process_is_dropped(tmp_path: Path) -> None:
+    """A plain method cannot be ended there; what it did must not be kept, and it is undone only
+    when it is over.
+    """
+
+    async def test(executor: Executor) -> Record:
+        args = {"how": "plain", "s": 2, "lives": str(tmp_path / "lives")}
+        return await ended(executor, "harmful.timed", args)
+
+    record = served(test, apart=False)
+    assert record.state is State.ROLLED_BACK
+    assert record.error.code == "DEADLINE"
+    assert record.history[1].took_ms >= 2_000
+    lives = tmp_path / "lives"
+    assert lives.stat().st_size == int(lives.with_suffix(".undo").read_text())
