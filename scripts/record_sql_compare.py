@@ -91,9 +91,7 @@ def fill(address: str, name: str) -> psycopg.Connection:
     """A connection to the database `name`, made anew with the tables of schema.sql."""
     with psycopg.connect(f"{address} dbname=postgres", autocommit=True) as connection:
         connection.execute(f"drop database if exists {name}".encode())
-        connection.execute(
-            f"create database {name} template template0 lc_collate 'C' lc_ctype 'C'".encode()
-        )
+        connection.execute(f"create database {name} template template0 locale 'C.UTF-8'".encode())
     made = psycopg.connect(f"{address} dbname={name}", options="-c timezone=UTC", autocommit=True)
     made.execute((HERE / "schema.sql").read_bytes())
     return made

@@ -4,7 +4,7 @@ tests/sqlproxy/front/expressions.txt.
     python scripts/record_sql_expressions.py "host=127.0.0.1 port=5432 user=postgres"
 
 Writes tests/sqlproxy/front/expressions.json: [expression, OID, typmod, text | null] or [expression,
-SQLSTATE, message, position]. The server must have UTF8, the C locale and the time zone UTC.
+SQLSTATE, message, position]. The server must have UTF8, the locale C.UTF-8 and the time zone UTC.
 """
 
 from __future__ import annotations

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from sqlproxy.analytic import changing
 from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.forms import users
+from sqlproxy.analytic.late import patient
 from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.analytic.sources import Loader, load, table_of
 from sqlproxy.answers import Row
 from sqlproxy.aside import aside
-from sqlproxy.errors import unsupported
+from sqlproxy.errors import INTERNAL_ERROR, SqlError, unsupported
 from sqlproxy.fast.access import Access
 from sqlproxy.fast.reading import Reads, Touched
 from sqlproxy.front.env import Env
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from sqlproxy.session.prepared import Prepared
     from sqlproxy.session.running import Job
     from sqlproxy.session.session import SqlSession
+
+
+_OF_VALUES: Final = frozenset(("21", "22", "42"))  # classes of errors that a row may cause
 
 
 class DuckAnalytic:
@@ -59,10 +63,24 @@ class DuckAnalytic:
         self, select: Select, reads: Reads, env: Env, touched: Touched, text: str
     ) -> AsyncIterator[Sequence[Row]]:
         """The same of a bound query, whose statement is `text`."""
-        selects = Selects(env)
-        query = await aside(text, selects.query, select)
-        async for batch in self._batches(selects, query, reads, env, touched):
-            yield _holding(reads, batch, query.held) if query.held else batch
+        given = False
+        failed: SqlError | None = None
+        while True:
+            selects = Selects(env, late=failed is not None)
+            query = await aside(text, selects.query, select)
+            try:
+                async for batch in self._batches(selects, query, reads, env, touched):
+                    given = True
+                    yield _holding(reads, batch, query.held) if query.held else batch
+                return
+            except SqlError as error:
+                # DuckDB computes many rows at a time, and queries for all rows: what fails may
+                # stand behind a LIMIT, or behind rows that a cursor gives out first
+                if failed is not None:
+                    raise failed if error.sqlstate == INTERNAL_ERROR else error from None
+                if given or error.sqlstate[:2] not in _OF_VALUES or not patient(select):
+                    raise
+                failed = error
 
     async def _batches(
         self, selects: Selects, query: Query, reads: Reads, env: Env, touched: Touched
@@ -80,6 +98,15 @@ class DuckAnalytic:
             try:
                 convert = _converter(query)
                 while batch := await running.next(convert):
+                    if query.late is not None:
+                        made, failed = query.late.rows(batch, env)
+                        if made:
+                            yield made
+                        if failed is not None:
+                            raise failed
+                        if query.late.done:
+                            return
+                        continue
                     if env.slept:  # pg_sleep: expressions never wait themselves
                         slept, env.slept = env.slept, 0.0
                         await asyncio.sleep(slept)

@@ -22,7 +22,7 @@ from sqlproxy.analytic.json_keys import sort_key
 from sqlproxy.ducktext import Text
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
-from sqlproxy.front.compiling import compile, fold
+from sqlproxy.front.compiling import Fn, compile, fold
 from sqlproxy.front.env import Env, Wanting
 from sqlproxy.front.exprs import (
     Among,
@@ -194,6 +194,24 @@ class Expressions:
 
     def _closure(self, expr: Expr) -> Sql:
         """By a function in Python."""
+        probe, fn, inputs = self.apart(expr)
+        env = self._env
+        result = Shape(expr.oid, _result(expr))
+        shapes = tuple(one.shape for one in inputs)
+        arguments: list[str] = [one.text for one in inputs]
+        if not inputs:  # a function has at least one argument
+            shapes, arguments = (Shape(r.INT4, "INTEGER"),), ["CAST(0 AS INTEGER)"]
+        name = self._functions.add(
+            (_key(probe), shapes),
+            lambda row: fn(row, env),
+            shapes,
+            result,
+            volatile=volatile(probe),
+        )
+        return Sql(d.call(name, *arguments), expr.oid, result.held)
+
+    def apart(self, expr: Expr) -> tuple[Expr, Fn, list[Sql]]:
+        """The expression of what DuckDB computes for it, which is its row then, and its closure."""
         inputs: list[Sql] = []
         known: dict[Any, Column] = {}
         subjects = len(self._subjects)
@@ -216,20 +234,7 @@ class Expressions:
         compiled = compile(probe)
         if compiled.numbered:
             raise Wanting("")
-        fn, env = compiled.fn, self._env
-        result = Shape(expr.oid, _result(expr))
-        shapes = tuple(one.shape for one in inputs)
-        arguments: list[str] = [one.text for one in inputs]
-        if not inputs:  # a function has at least one argument
-            shapes, arguments = (Shape(r.INT4, "INTEGER"),), ["CAST(0 AS INTEGER)"]
-        name = self._functions.add(
-            (_key(probe), shapes),
-            lambda row: fn(row, env),
-            shapes,
-            result,
-            volatile=volatile(probe),
-        )
-        return Sql(d.call(name, *arguments), expr.oid, result.held)
+        return probe, compiled.fn, inputs
 
     @staticmethod
     def _is_subject(part: CaseValue, whole: Expr) -> bool:

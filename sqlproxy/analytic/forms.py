@@ -11,6 +11,7 @@ T[]                      T[], one dimension
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
@@ -178,6 +179,13 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def _float(value: float) -> str:
+    if not value and math.copysign(1.0, value) < 0:
+        # DuckDB takes 0.0 and -0.0 for one constant, unless it does not know it
+        return "(- (random() * 0.0))"
+    return quoted(repr(value))
+
+
 def literal(value: Any, oid: int) -> tuple[Text, str]:
     """A value in user form as DuckDB SQL, and how it is held. Raises SqlError (0A000)."""
     if value is None:
@@ -211,7 +219,7 @@ def _written(value: Any, oid: int) -> str:
         case int():
             return f"({value})"
         case float():
-            return quoted(repr(value))
+            return _float(value)
         case bytes():
             return f"unhex('{value.hex()}')"
         case Interval():

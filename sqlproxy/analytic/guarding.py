@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sqlproxy.front.exprs import (
     Aggregate,
@@ -39,9 +40,10 @@ from sqlproxy.front.exprs import (
     conjuncts,
     walk,
 )
-from sqlproxy.front.folding import rebuilt
 from sqlproxy.front.numbered import correlated
+from sqlproxy.front.raising import raises as raises_one
 from sqlproxy.front.statements import Item, JoinItem, Select
+from sqlproxy.front.trees import looked_into, parts
 
 Relations = Callable[[Expr], frozenset[int]]
 """The relations whose columns an expression has."""
@@ -76,7 +78,7 @@ def guarded(
     """
     if not any(map(raises, demands)):
         return list(demands)
-    given = [*known, *sorted(demands, key=_cost)]
+    given = [*known, *sorted(demands, key=cost)]
     of = [relations(one) for one in given]
     chains: dict[frozenset[int], list[Expr]] = {}
     found: list[Expr] = []
@@ -97,7 +99,7 @@ def guarded(
     return found
 
 
-def _cost(conjunct: Expr) -> tuple[bool, int]:
+def cost(conjunct: Expr) -> tuple[bool, int]:
     """As PostgreSQL counts: an operator or function is one, a query in it is more than all."""
     every = list(walk(conjunct))
     queries = any(isinstance(one, SubQuery) for one in every)
@@ -150,9 +152,17 @@ def logic(expr: Logic, raises: Raises) -> tuple[tuple[Expr, ...], Expr | None, E
 # -- queries in places that are not always reached
 
 
-def only_where(select: Select, guards: Sequence[Expr]) -> Select:
-    """The query with no rows where a guard, of the row around, is not true."""
-    usable = [one for one in guards if not any(map(_of_query, walk(one)))]
+def only_where(select: Select, guards: Sequence[Expr], *, queries: bool = False) -> Select:
+    """The query with no rows where a guard, of the row around, is not true. `queries`: guards with
+    queries count too, which are computed once more for it.
+    """
+    usable = [
+        one
+        for one in guards
+        if not any(
+            _of_query(part) and not (queries and isinstance(part, SubQuery)) for part in walk(one)
+        )
+    ]
     if not usable or select.values is not None:
         return select
     return _only(select, together([_deeper(one) for one in usable]))
@@ -164,6 +174,18 @@ def _only(select: Select, guard: Expr) -> Select:
         sides = replace(one, left=_only(one.left, inner), right=_only(one.right, inner))
         return replace(select, operation=sides)
     where = guard if select.where is None else Logic(op="and", args=(guard, select.where))
+    if (
+        select.aggregates
+        and not select.group  # it has a row of no rows too
+        and not any(isinstance(part, SubQuery) for part in walk(guard))  # DuckDB cannot bind it
+    ):
+        targets = tuple(
+            replace(target, expr=behind((guard,), target.expr, raises_one))
+            if raises_one(target.expr)
+            else target
+            for target in select.targets
+        )
+        select = replace(select, targets=targets)
     return replace(select, where=where)
 
 
@@ -178,9 +200,22 @@ def _of_query(expr: Expr) -> bool:
 
 def _deeper(expr: Expr, by: int = 1) -> Expr:
     """The same, from one query further inside."""
-    return rebuilt(
-        expr, lambda one: replace(one, level=one.level + by) if isinstance(one, Column) else None
-    )
+    moved: Expr = _moved(expr, by, 0)
+    return moved
+
+
+def _moved(node: Any, by: int, depth: int) -> Any:
+    """`depth`: of the queries of the tree that are around; what is theirs stays."""
+    if isinstance(node, Column):
+        return replace(node, level=node.level + by) if node.level >= depth else node
+    if isinstance(node, tuple):
+        return tuple(_moved(one, by, depth) for one in node)
+    if not looked_into(node):
+        return node
+    depth += isinstance(node, Select)
+    found = {name: _moved(old, by, depth) for name, old in parts(node)}
+    changed = {name: new for name, new in found.items() if new is not getattr(node, name)}
+    return replace(node, **changed) if changed else node
 
 
 # -- queries that are items of FROM

@@ -16,7 +16,17 @@ from sqlproxy.analytic.aggregates import Calls, direction, nested
 from sqlproxy.analytic.expressions import PARTS_MAX, Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, held
 from sqlproxy.analytic.functions import Functions
-from sqlproxy.analytic.guarding import behind, beside, guarded, met, only_where, plain, together
+from sqlproxy.analytic.guarding import (
+    behind,
+    beside,
+    cost,
+    guarded,
+    met,
+    only_where,
+    plain,
+    together,
+)
+from sqlproxy.analytic.late import Late, Places, waits, waits_with_where
 from sqlproxy.analytic.pieces import grouping_sets, only_of
 from sqlproxy.analytic.sets import LISTS, SERIES, column_of
 from sqlproxy.ducktext import Text
@@ -30,6 +40,7 @@ from sqlproxy.errors import (
 )
 from sqlproxy.fast.access import rejects_null
 from sqlproxy.front import registry as r
+from sqlproxy.front.compiling import Fn
 from sqlproxy.front.env import Env
 from sqlproxy.front.expanding import expanded
 from sqlproxy.front.exprs import (
@@ -73,6 +84,7 @@ class Query:
     columns: tuple[Sql, ...]  # their texts mean nothing
     held: int = 0  # so many columns at the end are storage keys that must hold until the commit
     guard: bool = False  # it has one column more, g: what it says of its rows (`guarding`)
+    late: Late | None = None  # what makes the statement's rows of these
 
     def under(self, name: str) -> list[Sql]:
         """Its columns where it stands under a name."""
@@ -127,8 +139,12 @@ class Rows:
 class Selects:
     """Renders one statement."""
 
-    def __init__(self, env: Env) -> None:
+    def __init__(self, env: Env, *, late: bool = False) -> None:
+        """`late`: after an error; the outermost query leaves what can raise to `Late`, if it may,
+        and queries are guarded by what queries say, at a price.
+        """
         self.env, self.functions = env, Functions()
+        self._late = late
         self.sources: list[Source] = []
         self.known: dict[str, Rows] = {}  # that the statement has already, by name
         self._used: dict[str, tuple[Source, int]] = {}  # by the text of a column
@@ -211,7 +227,7 @@ class Selects:
             left = tuple(
                 behind(guards, one, self.raises) if self.raises(one) else one for one in expr.left
             )
-            select = only_where(expr.select, guards)
+            select = only_where(expr.select, guards, queries=self._late)
             expr = replace(expr, select=select, left=left)
         kept, self.expressions.guards = self.expressions.guards, []
         try:
@@ -311,7 +327,7 @@ class Selects:
             text = head + made.text
             if guarding and not plain(select) and select.limit is None and select.offset is None:
                 text += " OFFSET 0"  # nothing from outside is computed below it
-            return Query(text, made.columns, made.held, made.guard)
+            return replace(made, text=text)
         finally:
             self._frames.pop()
             self._ctes.pop()
@@ -411,6 +427,8 @@ class Selects:
         sources = [self._item(item, frame, select.conjuncts) for item in select.items]
         sources += self._expand(select, frame)
         parts = [f"FROM {', '.join(sources)}"] if sources else []
+        if self._late and len(self._frames) == 1 and waits(select):
+            return self._waiting(select, frame, " ".join(parts))
         if select.where is not None:
             parts.append(f"WHERE {self._on(select.where, select.items, frame)}")
         if select.aggregates:
@@ -447,6 +465,58 @@ class Selects:
             made += self._ties(select)
         made += (f" ORDER BY {keys}" if keys else "") + self._bounds(select)
         return Query(made, tuple(targets), len(locked), guarding and bool(said))
+
+    def _waiting(self, select: Select, frame: Frame, source: str) -> Query:
+        """Without what can raise: `Late` computes it row by row."""
+        late, columns = Late(), list[Sql]()
+
+        def apart(expr: Expr) -> tuple[Fn, Places]:
+            _, fn, inputs = self.expressions.apart(expr)
+            places = tuple(range(len(columns), len(columns) + len(inputs)))
+            columns.extend(inputs)
+            return fn, places
+
+        def waiting(expr: Expr) -> bool:  # queries are DuckDB's, and so is what guards them
+            return self.raises(expr) and not any(isinstance(one, SubQuery) for one in walk(expr))
+
+        where = list(select.conjuncts)
+        if waits_with_where(select):
+            last = [one for one in where if waiting(one)]
+            late.conditions = [apart(one) for one in sorted(last, key=cost)]
+            where = [one for one in where if one not in last]
+        sorted_by = {one.target for one in select.order}
+        shown: list[Sql] = []
+        for at, target in enumerate(select.targets):
+            expr = target.expr
+            if at not in sorted_by and waiting(expr):
+                late.targets.append(apart(expr))
+                shown.append(Sql(_NO_TEXT, expr.oid, TEXT))  # nothing asks for it
+            else:
+                shown.append(self.expressions.sql(expr))
+                late.targets.append((None, (len(columns),)))
+                columns.append(shown[-1])
+        text = f" {source}"
+        if where:
+            text += f" WHERE {self._on(together(where), select.items, frame)}"
+        if select.order:  # by expressions: the names are not those of the targets
+            keys = [
+                f"{self.expressions.key(value)} {direction(one)}"
+                for one in select.order
+                for value in (
+                    shown[one.target] if one.target >= 0 else self.expressions.sql(one.expr),
+                )
+            ]
+            text += f" ORDER BY {', '.join(keys)}"
+        if late.conditions:
+            skip, late.keep = (
+                None if one is None else self.expressions.constant(one)
+                for one in (select.offset, select.limit)
+            )
+            late.skip = skip or 0
+        else:
+            text += self._bounds(select)
+        listed = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(columns)) or "1 AS o0"
+        return Query(f"SELECT {listed}{text}", tuple(columns), late=late)
 
     def _locked(self, select: Select) -> list[str]:
         """The storage keys of the tables that FOR UPDATE and its like are about."""

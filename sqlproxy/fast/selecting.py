@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
 
@@ -43,6 +43,33 @@ def select_plan(select: Select) -> SelectPlan | ConstantPlan | ListingPlan | Non
     if select.order and not sorted_already and not sortable(select.order):
         return None
     return SelectPlan(select, item, access, sort=bool(select.order) and not sorted_already)
+
+
+def _passed(where: Fn, rows: Sequence[Row], env: Env) -> Iterator[list[Row]]:
+    """The rows that meet a condition, before the first for which it fails."""
+    try:
+        yield [row for row in rows if where(row, env) is True]
+    except SqlError:
+        made, failed = until_failure(rows, lambda row: row if where(row, env) is True else None)
+        yield made
+        if failed is not None:
+            raise failed from None
+
+
+def until_failure(
+    rows: Sequence[Row], make: Callable[[Row], Row | None]
+) -> tuple[list[Row], SqlError | None]:
+    """What `make` gives for the rows, None left out, before the first for which it raises, and that
+    error: rows go out before it, or a LIMIT ends before it.
+    """
+    made: list[Row] = []
+    try:
+        for row in rows:
+            if (one := make(row)) is not None:
+                made.append(one)
+    except SqlError as error:
+        return made, error
+    return made, None
 
 
 class TooManyRows(Exception):
@@ -145,7 +172,8 @@ class SelectPlan:
             wanted = None if keep is None else skip + keep
             rows = await self._sorted(source, env, wanted)
             for at in range(skip, len(rows), SQL_SCAN_ROWS):
-                yield [self._out(row, env) for row in rows[at : at + SQL_SCAN_ROWS]]
+                for made in self._outs(rows[at : at + SQL_SCAN_ROWS], env):
+                    yield made
             return
         async for batch in source:
             if skip >= len(batch):
@@ -156,7 +184,8 @@ class SelectPlan:
             if keep is not None:
                 rows = rows[:keep]
                 keep -= len(rows)
-            yield rows if self._whole else [self._out(row, env) for row in rows]
+            for made in (rows,) if self._whole else self._outs(rows, env):
+                yield made
             if keep == 0:
                 return
 
@@ -193,20 +222,19 @@ class SelectPlan:
                 rows = values
                 if not self._dense:
                     rows = [tuple([row[at] for at in self._places]) for row in values]
-                if where is not None:
-                    rows = [row for row in rows if where(row, env) is True]
-                if rows:
-                    yield rows
+                for kept in (rows,) if where is None else _passed(where, rows, env):
+                    if kept:
+                        yield kept
             return
         found = self.reader.batches(reads, env, touched, page=page)
         async for batch in found:
-            kept = [(stored, self._seen(stored.values)) for stored in batch]
+            held = [(stored, self._seen(stored.values)) for stored in batch]
             if where is not None:
-                kept = [one for one in kept if where(one[1], env) is True]
+                held = [one for one in held if where(one[1], env) is True]
             if self._holds:
-                self._hold(reads, [stored for stored, _ in kept])
-            if kept:
-                yield [row for _, row in kept]
+                self._hold(reads, [stored for stored, _ in held])
+            if held:
+                yield [row for _, row in held]
 
     def _hold(self, reads: Reads, rows: Sequence[Stored]) -> None:
         if isinstance(reads, TxnReads):
@@ -222,6 +250,17 @@ class SelectPlan:
             taken: Row = self._taken(row)
             return taken
         return tuple([fn(row, env) for fn in self._targets])
+
+    def _outs(self, rows: Sequence[Row], env: Env) -> Iterator[list[Row]]:
+        """What goes out for the rows, before the first that fails."""
+        try:
+            yield [self._out(row, env) for row in rows]
+        except SqlError:
+            made, failed = until_failure(rows, lambda row: self._out(row, env))
+            if made:
+                yield made
+            if failed is not None:
+                raise failed from None
 
     def _bounds(self, env: Env) -> tuple[int, int | None]:
         """OFFSET and LIMIT. Raises SqlError for negative ones."""

@@ -51,6 +51,7 @@ _ACTIONS: Final = {
     "n": "set null",
     "d": "set default",
 }
+_LOCALES: Final = frozenset(("c", "posix", "c.utf8"))  # all are the same here
 _DROPS: Final = {
     "OBJECT_TABLE": "table",
     "OBJECT_INDEX": "index",
@@ -348,7 +349,9 @@ class Definitions:
                 )
             if key in ("owner", "replicas", "tags", "connection_limit"):
                 continue
-            if key in ("lc_collate", "lc_ctype", "locale") and value in ("C", "POSIX", None):
+            if key in ("lc_collate", "lc_ctype", "locale") and (
+                value is None or str(value).lower().replace("-", "") in _LOCALES
+            ):
                 continue
             raise unsupported(f"the option {key.upper()} of CREATE DATABASE")
         return d.CreateDatabase(body["dbname"], options)

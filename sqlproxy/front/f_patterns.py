@@ -17,10 +17,12 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
+from sqlproxy.front import letters
+from sqlproxy.front.letters import SPACES
 
 
 @lru_cache(maxsize=1_024)
-def like_pattern(pattern: str, escape: str = "\\", ignore_case: bool = False) -> re.Pattern[str]:
+def like_pattern(pattern: str, escape: str = "\\") -> re.Pattern[str]:
     """LIKE's pattern as a regular expression; with the group `rest`: it ends in an escape
     character.
     """
@@ -40,14 +42,14 @@ def like_pattern(pattern: str, escape: str = "\\", ignore_case: bool = False) ->
         else:
             out.append(re.escape(char))
         at += 1
-    # the locale is C: letters of ASCII only have two cases
-    flags = re.DOTALL | re.ASCII | (re.IGNORECASE if ignore_case else 0)
-    return re.compile("".join(out), flags)
+    return re.compile("".join(out), re.DOTALL)
 
 
 def _like(negated: bool, ignore_case: bool = False) -> Callable[[str, str], bool]:
     def call(value: str, pattern: str) -> bool:
-        found = like_pattern(pattern, "\\", ignore_case)
+        if ignore_case:
+            value, pattern = letters.lower(value), letters.lower(pattern)
+        found = like_pattern(pattern)
         if found.groups and (start := found.match(value)) and start["rest"]:
             raise SqlError(INVALID_ESCAPE, "LIKE pattern must not end with escape character")
         return (found.fullmatch(value) is not None and not found.groups) is not negated
@@ -89,12 +91,26 @@ def _like_escape(pattern: str, escape: str) -> str:
     return "".join(out)
 
 
-_CLASSES: Final = {
-    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z",
-    "space": r"\s",
-    "punct": r"!-/:-@\[-`{-~", "xdigit": "0-9A-Fa-f", "blank": r" \t", "cntrl": r"\x00-\x1f\x7f",
-    "print": r"\x20-\x7e", "graph": r"\x21-\x7e", "word": r"\w",
-}  # fmt: skip
+_CONTROLS: Final = r"\x00-\x1f\x7f-\x9f"
+_CLASSES: Final[dict[str, Callable[[], str]]] = {
+    "digit": lambda: "0-9",
+    "xdigit": lambda: "0-9A-Fa-f",
+    "blank": lambda: r" \t",
+    "cntrl": lambda: _CONTROLS,
+    "space": lambda: SPACES,
+    "word": lambda: r"\w",
+    "upper": letters.large,
+    "lower": letters.small,
+}
+"""Classes of characters as parts of a set; …"""
+_SETS: Final = {
+    "alpha": r"[^\W0-9_]",
+    "alnum": r"[^\W_]",
+    "print": rf"[^{_CONTROLS}\u2028\u2029]",
+    "graph": rf"[^{_CONTROLS}{SPACES}]",
+    "punct": rf"[^\w{_CONTROLS}{SPACES}]|_",
+}
+"""… those that Python has no part for."""
 _ESCAPES: Final = {
     "m": r"\b(?=\w)",
     "M": r"\b(?<=\w)",
@@ -102,7 +118,13 @@ _ESCAPES: Final = {
     "Y": r"\B",
     "A": r"\A",
     "Z": r"\Z",
+    "d": "[0-9]",
+    "D": "[^0-9]",
+    "s": f"[{SPACES}]",
+    "S": f"[^{SPACES}]",
 }
+_INSIDE: Final = {"d": "0-9", "s": SPACES}
+"""Escapes that are others in a set."""
 
 
 @lru_cache(maxsize=1_024)
@@ -110,7 +132,7 @@ def regex(pattern: str, flags: str = "") -> re.Pattern[str]:  # noqa: C901 - a t
     """PostgreSQL's advanced regular expression as Python's. Raises 2201B; 0A000 for what Python
     lacks.
     """
-    bits = int(re.ASCII)  # the locale is C: its classes and cases are those of ASCII
+    bits = 0
     for flag in flags:
         match flag:
             case "i":
@@ -162,46 +184,61 @@ def _words(problem: str) -> str:
 
 def _translated(pattern: str) -> str:
     out: list[str] = []
-    at, inside = 0, False
+    at = 0
     while at < len(pattern):
         char = pattern[at]
         if char == "\\" and at + 1 < len(pattern):
             following = pattern[at + 1]
-            out.append(
-                _ESCAPES[following] if following in _ESCAPES and not inside else char + following
-            )
+            out.append(_ESCAPES.get(following, char + following))
             at += 2
-            continue
-        if inside and pattern.startswith("[:", at):
-            end = pattern.find(":]", at)
-            name = pattern[at + 2 : end] if end > 0 else ""
-            if name not in _CLASSES:
-                raise SqlError(INVALID_REGEX, "invalid regular expression: invalid character class")
-            out.append(_CLASSES[name])
-            at = end + 2
-            continue
-        if not inside and pattern.startswith(("[[:<:]]", "[[:>:]]"), at):
+        elif pattern.startswith(("[[:<:]]", "[[:>:]]"), at):
             out.append(_ESCAPES["m" if pattern[at + 3] == "<" else "M"])
             at += 7
-            continue
-        if char == "[" and not inside:
-            inside = True
+        elif char == "[":
+            text, at = _set(pattern, at + 1)
+            out.append(text)
+        else:
             out.append(char)
             at += 1
-            if pattern[at : at + 1] == "^":
-                out.append("^")
-                at += 1
-            if pattern[at : at + 1] == "]":
-                out.append(r"\]")
-                at += 1
-            continue
-        if char == "]" and inside:
-            inside = False
-        elif char == "[" and inside:
-            out.append("\\")
-        out.append(char)
-        at += 1
     return "".join(out)
+
+
+def _set(pattern: str, at: int) -> tuple[str, int]:
+    """A set of characters from behind its bracket, and where it ends."""
+    negated = pattern.startswith("^", at)
+    at += negated
+    parts: list[str] = []
+    sets: list[str] = []  # beside them
+    if pattern.startswith("]", at):
+        parts.append(r"\]")
+        at += 1
+    while at < len(pattern) and pattern[at] != "]":
+        char = pattern[at]
+        if char == "\\" and at + 1 < len(pattern):
+            parts.append(_INSIDE.get(pattern[at + 1], pattern[at : at + 2]))
+            at += 2
+        elif pattern.startswith("[:", at):
+            close = pattern.find(":]", at)
+            name = pattern[at + 2 : close] if close > 0 else ""
+            if name in _SETS:
+                sets.append(_SETS[name])
+            elif name in _CLASSES:
+                parts.append(_CLASSES[name]())
+            else:
+                raise SqlError(INVALID_REGEX, "invalid regular expression: invalid character class")
+            at = close + 2
+        else:
+            parts.append("\\[" if char == "[" else char)
+            at += 1
+    end = "]" if at < len(pattern) else ""  # without it, it is not balanced: Python says so
+    listed = "".join(parts)
+    if not sets:
+        return f"[{'^' * negated}{listed}{end}", at + 1
+    if not negated:
+        both = [f"[{listed}{end}"] if listed or not end else []
+        return f"(?:{'|'.join([*both, *sets])})", at + 1
+    rest = f"[^{listed}{end}" if listed or not end else r"[\s\S]"
+    return f"(?:(?!{'|'.join(sets)}){rest})", at + 1
 
 
 def _matches(negated: bool, flags: str = "") -> Callable[[str, str], bool]:

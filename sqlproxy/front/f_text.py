@@ -17,6 +17,7 @@ from sqlproxy.errors import (
     SYNTAX_ERROR,
     SqlError,
 )
+from sqlproxy.front import letters
 from sqlproxy.front.quoting import quote_ident, quote_literal, quote_nullable
 from sqlproxy.front.values import OfTypes, writer
 from sqlproxy.pg.style import Style
@@ -90,25 +91,12 @@ def _strip(which: str) -> Callable[..., Any]:
 
 
 def _initcap(value: str) -> str:
-    """By the C locale: what is not ASCII is no letter, so a word begins behind it."""
-    return re.sub(r"[0-9A-Za-z]+", lambda m: m[0][:1].upper() + m[0][1:].lower(), value)
-
-
-def _lower(value: str) -> str:
-    """By the C locale of PostgreSQL: ASCII only."""
-    return (
-        value.lower()
-        if value.isascii()
-        else "".join(c.lower() if c.isascii() else c for c in value)
-    )
-
-
-def _upper(value: str) -> str:
-    return (
-        value.upper()
-        if value.isascii()
-        else "".join(c.upper() if c.isascii() else c for c in value)
-    )
+    """The first letter of each word large, the others small."""
+    out, inside = [], False
+    for char in value:
+        out.append(letters.lower(char) if inside else letters.upper(char))
+        inside = letters.in_word(char)
+    return "".join(out)
 
 
 def _split_part(value: str, delimiter: str, n: int) -> str:
@@ -415,8 +403,8 @@ FUNCTIONS: Final[dict[str, Any]] = {
     "bit_length(25)": lambda v: 8 * len(v.encode()),
     "bit_length(17)": lambda v: 8 * len(v),
     "bytea_bit_count": lambda v: int.from_bytes(v).bit_count(),
-    "lower": _lower,
-    "upper": _upper,
+    "lower": letters.lower,
+    "upper": letters.upper,
     "initcap": _initcap,
     "text_substr": _substr,
     "text_substr_no_len": _substr,

@@ -160,7 +160,6 @@ _NUMBER_TOKEN: Final = re.compile(
 
 _BEGIN: Final = "\1"  # where the digits of a number begin, and where they end
 _END: Final = "\2"
-_SIGNS: Final = frozenset({"S", "MI", "PL", "PR", "FM", "TH", "L", ",", "G"})
 
 
 def number_text(value: Decimal, pattern: str) -> str:
@@ -170,9 +169,8 @@ def number_text(value: Decimal, pattern: str) -> str:
     for name in names:
         if name in ("RN", "EEEE", "TM", "TM9", "V"):
             raise unsupported(f"{name} in to_char of a number")
-    if not {"9", "0", ".", "D", "SG", "L"} & set(names):  # a sign needs a number to stand at
-        kept = (t for t in tokens if t.upper() not in _SIGNS)
-        return "".join(t.strip('"') if t.startswith('"') else t for t in kept)
+    if not {"9", "0", ".", "D"} & set(names):
+        return _without_digits(tokens, value)
     fill = "FM" not in names
     point = next((i for i, n in enumerate(names) if n in (".", "D")), len(names))
     digits = [i for i, n in enumerate(names) if n in ("9", "0")]
@@ -201,6 +199,19 @@ def number_text(value: Decimal, pattern: str) -> str:
     )
     out = _digits_out(names, tokens, point, head, tail, whole_places, zero_from, overflow, fill)
     return _signed(out, marks, negative, fill, whole=len(names) == len(tokens_all))
+
+
+def _without_digits(tokens: list[str], value: Decimal) -> str:
+    """A pattern without a place for the number: only the marks that stand by themselves show its
+    sign.
+    """
+    fill = " " * ("FM" not in {token.upper() for token in tokens})
+    negative = value.is_signed() and bool(quantized(value.copy_abs(), 0))
+    marks = {
+        "MI": "-" if negative else fill, "PL": fill if negative else "+", ",": fill, "G": fill,
+        "SG": "-" if negative else "+", "L": " ", "S": "", "PR": "", "FM": "", "TH": "",
+    }  # fmt: skip
+    return "".join(marks.get(t.upper(), t.strip('"') if t.startswith('"') else t) for t in tokens)
 
 
 def _nth(digits: list[int], point: int, k: int) -> int:

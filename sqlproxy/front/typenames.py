@@ -40,7 +40,8 @@ SERIALS: Final = {
     "serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8",
     "smallserial": "int2", "serial2": "int2",
 }  # fmt: skip
-COLLATIONS: Final = frozenset(("C", "POSIX", "default", "ucs_basic"))  # all are the same order
+COLLATIONS: Final = frozenset(("C", "POSIX", "C.UTF-8", "C.utf8", "default", "ucs_basic"))
+"""All are the same order."""
 _LENGTH_MAX: Final = 10_485_760
 
 

@@ -432,8 +432,8 @@ class Store:
                     "datfrozenxid": 0,
                     "datminmxid": 0,
                     "dattablespace": 1663,
-                    "datcollate": "C",
-                    "datctype": "C",
+                    "datcollate": "C.UTF-8",
+                    "datctype": "C.UTF-8",
                     **rights.of_database(places.get(name) or Place(name)),
                 }
                 for name in cluster.databases

@@ -229,8 +229,13 @@ async def fetched(session: SqlSession, bound: s.Fetch) -> list[Row]:
     """The rows of FETCH, or those that MOVE passes over."""
     portal = cursor(session, bound.cursor)
     if portal.scrolls:
-        await portal.keep()
-        found, portal.place = scrolled(portal.kept_rows(), portal.place, bound)
+        await portal.keep(whole=False)
+        rows = portal.kept_rows()
+        found, place = scrolled(rows, portal.place, bound)
+        from_the_end = bound.direction == "absolute" and (bound.count or 0) < 0
+        if portal.failed is not None and (from_the_end or place > len(rows)):
+            raise portal.failed
+        portal.place = place
         return found
     count = bound.count
     match bound.direction:

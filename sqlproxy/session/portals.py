@@ -51,7 +51,8 @@ class Portal:
         self._left: list[Row] = []
         self.kept = False  # all that is left is in memory
         self.scrolls = False  # a cursor declared with SCROLL
-        self.place = 0  # then: the row it is on, from 1
+        self.place = 0  # then: the row it is on, from 1, …
+        self.failed: SqlError | None = None  # … and what is wrong with the row behind the last one
         self.binary = False
         self.depth = 0  # of savepoints when it was made, …
         self.made_us = 0  # … the time then, since 1970, …
@@ -120,8 +121,9 @@ class Portal:
         count, self._told = self._count - self._told, self._count
         return self._tag_of(count)
 
-    async def keep(self) -> None:
+    async def keep(self, *, whole: bool = True) -> None:
         """Read all that is left into memory: the transaction ends, or a cursor goes back and forth.
+        Not `whole`: the rows before the first that fails do, and its error is told where it stands.
         Raises SqlError (54000).
         """
         if self.kept:
@@ -136,9 +138,12 @@ class Portal:
                         f"a cursor WITH HOLD keeps at most {SQL_HELD_ROWS_MAX} rows",
                         hint="Fetch them inside the transaction.",
                     )
-        except BaseException:
-            self._left = [*rows, *self._left]  # they are still to be fetched
-            raise
+        except BaseException as error:
+            if whole or not isinstance(error, SqlError) or error.sqlstate == LIMIT_EXCEEDED:
+                self._left = [*rows, *self._left]  # they are still to be fetched
+                raise
+            rows += self._left
+            self.failed = error
         self._left, self._ended, self.kept = rows, not rows, True
 
     def kept_rows(self) -> Sequence[Row]:

@@ -213,4 +213,4 @@ def test_u2_tables_and_databases_have_sizes(sql: Sql, db: psycopg.Connection) ->
         ("i", "index", 1, True), ("s", "sequence", None, None), ("t", "table", 1, True),
     ]  # fmt: skip
     collation = "SELECT datcollate, datctype FROM pg_database WHERE datname = current_database()"
-    assert _one(db, collation) == ("C", "C")
+    assert _one(db, collation) == ("C.UTF-8", "C.UTF-8")

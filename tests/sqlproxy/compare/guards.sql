@@ -238,3 +238,23 @@ select a.id, coalesce(a.i4 = 0, 10 / a.i4 in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,1
 select id, max(case when i4 <> 0 then 10 / i4 end) in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) from num group by id order by id
 select a.i4, case when count(*) > 0 and sum(a.id) > 0 then 10 / count(*) in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) end from num a join num b on a.id = b.id group by a.i4 order by 1
 select a.id from num a join num b on a.id = b.id order by case when a.i4 <> 0 then 10 / a.i4 in (1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18) end, a.id
+select coalesce((select name from dept where id = d.id), (select (100/(id-1))::text from dept where id = d.id)) from dept d
+select coalesce((select d2.id from dept d2 where d2.id = d.id), (select 100/(id-1) from dept d3 where d3.id = d.id)) from dept d
+select coalesce(d.id, (select 1/(count(*)-count(*)) from dept where name=d.name)) from dept d
+select case when (select count(*) from emp where dept = d.id) > 1 then (select 100/(id-3) from dept where id = d.id) end from dept d
+select e.id from emp e join dept d on d.id = e.dept where 100/(e.id-3) > -1000 limit 2
+select e.id, d.name from emp e join dept d on d.id = e.dept where 100/(e.id-3) > -1000 limit 6
+select e.id, 10/(3-e.id) x, d.name from emp e join dept d on d.id = e.dept order by e.id limit 2
+select 10/(3-e.id) from emp e limit 2
+select e.id from emp e where 10/(3-e.id) > 0 limit 2
+select * from (select 10/(3-e.id) as x from emp e join dept d on d.id=e.dept) t limit 2
+select g, 10/(3-g) from generate_series(1,5) g limit 2
+declare c cursor for select 10/(3-id) from emp order by id ;; fetch c ;; fetch c ;; fetch c
+declare c cursor for select 10/(3-id) from emp ;; fetch 2 from c ;; fetch c ;; fetch c
+declare c cursor for select id from emp where 10/(3-id) > 0 ;; fetch c ;; fetch c ;; fetch c
+declare c cursor for select 10/(3-id) from emp ;; fetch 3 from c
+declare c scroll cursor for select 10/(3-id) from emp ;; fetch 2 from c ;; fetch prior from c ;; fetch 2 from c
+declare c scroll cursor for select 10/(3-id) from emp ;; fetch last from c
+declare c cursor for select 10/(3-e.id) from emp e join dept d on d.id=e.dept order by e.id ;; fetch c ;; fetch c ;; fetch c
+declare c cursor for with x as (select id from dept) select 10/(2-id) from x ;; fetch c ;; fetch c
+declare c cursor for select g, 10/(3-g) from generate_series(1,5) g ;; fetch 2 from c ;; fetch c

@@ -260,3 +260,10 @@ select to_char('NaN'::numeric, 'EUR 0G000D90'), to_char('NaN'::numeric, 'FM$0D09
 -- pairs that are not finite
 select regr_sxx(y, x), regr_syy(y, x), regr_sxy(y, x), regr_r2(y, x), corr(y, x), covar_pop(y, x), regr_slope(y, x), regr_intercept(y, x) from (values ('NaN'::float8, 1::float8)) v(y, x)
 select regr_sxx(y, x), regr_syy(y, x), regr_sxy(y, x), regr_r2(y, x), corr(y, x), covar_pop(y, x), regr_slope(y, x), regr_intercept(y, x) from (values (1::float8, 'Infinity'::float8), (2, 3)) v(y, x)
+select to_char(x,'MI'), to_char(x,'SG'), to_char(x,'PL'), to_char(x,'S'), to_char(x,'PR'), to_char(x,'FMMI'), to_char(x,'MIPL'), to_char(x,'xMI'), to_char(x,'MIx'), to_char(x,'G'), to_char(x,'L') from (values (5),(-5),(0)) t(x)
+select to_char(x,'FMPL'), to_char(x,'FMSG'), to_char(x,'"a"MI"b"'), to_char(x,'PLx'), to_char(x,'xSy'), to_char(x,'xPRy'), to_char(x,'xSGy'), to_char(x,'MI,') from (values (5),(-5),(0)) t(x)
+select to_char(x,'MI') from (values (0.4),(-0.4),(-0.6),('NaN'),('-Infinity')) t(x)
+select n.f8 * '-0'::float8, n.f8 * '0'::float8, n.f8 + '-0'::float8, - n.f8, n.f8 - n.f8 , 0 - n.f8 from num n join dept d on d.id = n.id
+select '0'::float8, '-0'::float8, '0'::float4, '-0'::float4, n.f4 * '-0'::float4, n.f4 * '0'::float4 from num n join dept d on d.id = n.id
+select count(*), '-0'::float8 = n.f8 from num n group by 2
+select array['-0'::float8, '0'], '{-0}'::float8[] from num n join dept d on d.id = n.id

@@ -80,3 +80,15 @@ select ltrim('0042', '0')::int, rpad('', 3, 'ab'), repeat(chr(97), 3), initcap('
 select 'É' ilike 'é', 'É' ~* 'é', 'é' ~ '\w', upper('é'), lower('É'), initcap('éa bÉ'), 'ÀÉ' ~* '[à-ý]+', regexp_replace('aÉ', 'é', 'x', 'gi'), regexp_match('É', 'É', 'i'), 'É' ~ '[[:alpha:]]', 'aé b' ~ '\mé', 'K' ~* 'k', 'ſ' ilike 's', 'Σ' ilike 'ς', 'É' not ilike 'é', 'Ab' ilike 'aB', 'Ab' ~* 'aB', 'x y' ~ '\s'
 select v ilike 'é', v ~* 'é', upper(v), lower(v), initcap(v), v ~ '\w', regexp_replace(v, 'é', 'x', 'i') from unnest(array['É', 'é', 'ÉA', 'aé']) v order by v
 select x.v from unnest(array['É', 'é', 'E']) x(v) join unnest(array['é', 'e']) y(v) on x.v ilike y.v order by 1
+select 'É' ilike 'é', 'ÀÉ' ilike 'à_', 'ß' ilike 'SS', 'ΣΑΣ' ilike 'σας', 'ДОМ' not ilike 'дом', 'É' like 'é', 'İ' ilike 'i'
+select lower('ÉÀß ΟΔΟΣ İI'), upper('éàßÿ ıi ﬁ ᾳ ǆ'), initcap('éa ÉB ǆ д''ом 1éa_ÉB x²y')
+select 'É' ~* 'é', 'É' ~ 'é', 'é' ~ '[[:alpha:]]', 'É' ~ '[[:upper:]]', 'é' ~ '[[:lower:]]', 'é' ~ '[[:upper:]]', 'é' ~ '\w', 'é' ~ '\W', '٣' ~ '\d', '٣' ~ '[[:alpha:]]', '٣' ~ '[[:digit:]]'
+select 'naïve café' ~ '^[[:alpha:] ]+$', 'a1é' ~ '^[^[:alpha:]]', '1é' ~ '[^[:alpha:]0]', '«é»' ~ '^[[:punct:]]', '_' ~ '[[:punct:]]', 'é' ~ '[[:punct:]]', ' é' ~ '^\s', '　' ~ '^[[:space:]]$', ' ' ~ '\s'
+select regexp_replace('Ça va, mon élève?', '\m(\w)', '<\1>', 'g'), regexp_match('ÉTÉ', '[[:lower:]]+', 'i'), regexp_split_to_array('été—hiver', '[^[:alnum:]]+'), regexp_replace('a]b[c', '[][]', '.', 'g'), regexp_replace('x-y^z', '[^a-z^]', '.')
+select name, upper(name) from (values ('é'), ('ß'), ('œuf'), ('ñ')) v(name) where upper(name) ilike name order by name collate "C"
+select count(*), lower(n) from (values ('É'), ('é'), ('E')) v(n) group by lower(n) order by 2
+select similar from (select 'É' similar to '(é|É)%' as similar, 'éa' similar to '[[:alpha:]]+' as s) x where s
+show lc_ctype ;; show lc_collate
+select datcollate, datctype from pg_database where datname = current_database()
+select name from dept where name ilike 'É%' or upper(name) = 'ENG' order by id
+select e.name, d.name from emp e join dept d on d.id = e.dept where initcap(d.name || ' é') like '% É' and e.name ~* 'a' order by e.id

@@ -1,0 +1,93 @@
+"""What can raise, computed row by row behind DuckDB. Pure.
+
+DuckDB computes some thousand rows at a time, so a row that fails may stand behind a LIMIT, or
+behind rows that a cursor gives out first. A query that failed before its first row runs once more:
+DuckDB makes the rows without what can raise, and closures do the rest in the order of the rows, up
+to the one that fails. Only a query over FROM and WHERE can wait so; what is grouped or sorted by
+needs all rows in PostgreSQL too. A query that does not fail never comes here, and is as quick as
+DuckDB is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlproxy.answers import Row
+from sqlproxy.errors import SqlError
+from sqlproxy.front.compiling import Fn
+from sqlproxy.front.env import Env
+from sqlproxy.front.exprs import SubQuery, walk
+from sqlproxy.front.raising import inside
+from sqlproxy.front.statements import Select
+
+Places = tuple[int, ...]
+
+
+def patient(select: Select) -> bool:
+    """Whether a query may come further when it runs so: see `Selects`."""
+    return waits(select) or any(isinstance(one, SubQuery) for one in inside(select))
+
+
+def waits(select: Select) -> bool:
+    """Whether the list of a query may be computed behind its rows."""
+    return bool(select.items) and not (
+        select.aggregates or select.sets or select.distinct or select.distinct_on
+        or select.operation is not None or select.values is not None or select.with_ties
+        or select.locking
+    )  # fmt: skip
+
+
+def waits_with_where(select: Select) -> bool:
+    """The same of WHERE: nothing depends on all rows that it leaves."""
+    bounds = (one for one in (select.limit, select.offset) if one is not None)
+    return (
+        waits(select)
+        and not (select.order or select.windows)
+        and not any(isinstance(part, SubQuery) for one in bounds for part in walk(one))
+    )
+
+
+@dataclass(slots=True)
+class Late:
+    """`conditions` and `targets`: closures of the columns at these places of DuckDB's rows; a
+    target without one is that column. `skip`, `keep`: OFFSET and LIMIT, if conditions wait.
+    """
+
+    conditions: list[tuple[Fn, Places]] = field(default_factory=list)
+    targets: list[tuple[Fn | None, Places]] = field(default_factory=list)
+    skip: int = 0
+    keep: int | None = None
+
+    @property
+    def done(self) -> bool:
+        """There are no more rows."""
+        return self.keep == 0
+
+    def rows(self, rows: Sequence[Row], env: Env) -> tuple[list[Row], SqlError | None]:
+        """What becomes of some rows of DuckDB; the error of the first that fails."""
+        made: list[Row] = []
+        try:
+            for row in rows:
+                if self.done:
+                    break
+                if (one := self._made(row, env)) is not None:
+                    made.append(one)
+        except SqlError as error:
+            return made, error
+        return made, None
+
+    def _made(self, row: Row, env: Env) -> Row | None:
+        for condition, places in self.conditions:
+            if condition([row[at] for at in places], env) is not True:
+                return None
+        if self.skip:
+            self.skip -= 1
+            return None
+        made = tuple(
+            row[places[0]] if fn is None else fn([row[at] for at in places], env)
+            for fn, places in self.targets
+        )
+        if self.keep is not None:
+            self.keep -= 1
+        return made
