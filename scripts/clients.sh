@@ -18,15 +18,28 @@ cp tests/sql/foreign/package.json tests/sql/foreign/package-lock.json "$there"
 (cd "$there" && npm ci --no-audit --no-fund --silent)
 [ -d "$there/python/playhouse" ] ||
   .venv/bin/python -m pip install --quiet --no-deps --target "$there/python" "peewee==$peewee"
+scratch=$(mktemp -d "$there/scratch.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+installed=/usr/share/java/postgresql.jar # Debian's libpostgresql-jdbc-java
+
+from_debian() { # without installing it: needs apt's lists (apt-get update) and no rights
+  command -v apt-get >/dev/null 2>&1 && command -v dpkg-deb >/dev/null 2>&1 || return 1
+  (cd "$scratch" && apt-get download -qq libpostgresql-jdbc-java >/dev/null 2>&1 &&
+    dpkg-deb -x libpostgresql-jdbc-java_*.deb . && mv ".$installed" postgresql.jar)
+}
+from_maven() {
+  curl --fail --silent --show-error --location --output "$scratch/postgresql.jar" \
+    "https://repo1.maven.org/maven2/org/postgresql/postgresql/$jdbc/postgresql-$jdbc.jar"
+}
+
 if [ -n "${JDBC_JAR:-}" ]; then
   cp "$JDBC_JAR" "$there/postgresql.jar"
 elif [ ! -f "$there/postgresql.jar" ]; then
-  found=/usr/share/java/postgresql.jar # Debian's libpostgresql-jdbc-java
-  if [ -f "$found" ]; then
-    cp "$found" "$there/postgresql.jar"
+  if [ -f "$installed" ]; then
+    cp "$installed" "$scratch/postgresql.jar"
   else
-    curl --fail --silent --show-error --location --output "$there/postgresql.jar" \
-      "https://repo1.maven.org/maven2/org/postgresql/postgresql/$jdbc/postgresql-$jdbc.jar" ||
+    from_maven || from_debian ||
       die "pgjdbc cannot be had: install libpostgresql-jdbc-java, or say JDBC_JAR=FILE"
   fi
+  mv "$scratch/postgresql.jar" "$there/postgresql.jar" # whole, or not there
 fi

@@ -28,7 +28,14 @@ from sqlproxy.front import definitions as d
 from sqlproxy.front.compiling import fold
 from sqlproxy.front.ddl_options import index_part, option_value, sequence_options, table_options
 from sqlproxy.front.ddl_tables import Draft, twice
-from sqlproxy.front.ddl_texts import query_text, text_of, unqualified, uses_of, with_targets
+from sqlproxy.front.ddl_texts import (
+    query_text,
+    text_of,
+    unqualified,
+    uses_of,
+    with_names,
+    with_targets,
+)
 from sqlproxy.front.dialect import Extras
 from sqlproxy.front.exprs import Column, Const, Expr, walk
 from sqlproxy.front.fromitems import check_schema, item_columns, table_columns
@@ -285,6 +292,7 @@ class Definitions:
                 raise twice(column)
             columns.append((column, canonical(target.expr.oid, target.expr.typmod)))
         query = with_targets(self.binder.casts.settled(query), select)
+        query = with_names(query, [t.name for t in select.targets], [c for c, _ in columns])
         return d.CreateView(
             name, query_text(query), tuple(columns), uses_of(select), bool(body.get("replace"))
         )
@@ -352,6 +360,8 @@ class Definitions:
             if key in ("lc_collate", "lc_ctype", "locale") and (
                 value is None or str(value).lower().replace("-", "") in _LOCALES
             ):
+                continue
+            if key == "locale_provider" and value in ("libc", None):
                 continue
             raise unsupported(f"the option {key.upper()} of CREATE DATABASE")
         return d.CreateDatabase(body["dbname"], options)

@@ -5,6 +5,7 @@ these read.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -80,6 +81,41 @@ def with_targets(query: Node, select: Select) -> Node:
             out.append({"ResTarget": {"name": target.name, "val": {"ColumnRef": ref}}})
         del targets[:count]
     return {**query, "targetList": out}
+
+
+def with_names(query: Node, before: Sequence[str], names: Sequence[str]) -> Node:
+    """The query whose columns have the names of CREATE VIEW v (names), so that its text alone says
+    what the view is: pg_dump and psql show no list. `before`: the names without the list.
+    """
+    if list(before) == list(names):
+        return query
+    used = {words[-1] for words in _bare_names(query)}
+    changed = {old for old, new in zip(before, names, strict=True) if old != new}
+    # A name of the result that ORDER BY or GROUP BY uses must stay, so the list goes around it.
+    if "targetList" in query and not used & changed:
+        targets = [
+            {"ResTarget": {**node["ResTarget"], "name": new}}
+            for node, new in zip(query["targetList"], names, strict=True)
+        ]
+        return {**query, "targetList": targets}
+    listed = [{"String": {"sval": name}} for name in names]
+    whole = {"SelectStmt": query}
+    alias = {"aliasname": "v", "colnames": listed}
+    return {
+        "targetList": [
+            {"ResTarget": {"val": {"ColumnRef": {"fields": [{"String": {"sval": "v"}}, field]}}}}
+            for field in listed
+        ],
+        "fromClause": [{"RangeSubselect": {"subquery": whole, "alias": alias}}],
+        "limitOption": "LIMIT_OPTION_DEFAULT",
+    }
+
+
+def _bare_names(query: Node) -> Iterator[list[str]]:
+    clauses = [query.get(name) for name in ("sortClause", "groupClause", "distinctClause")]
+    for reference in find(clauses, "ColumnRef"):
+        if len(reference["fields"]) == 1:
+            yield strings(reference["fields"])
 
 
 def _star_width(select: Select, alias: str) -> int:

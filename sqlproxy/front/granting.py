@@ -238,8 +238,9 @@ def role_options(nodes: Sequence[Node]) -> RoleOptions:
     """Raises SqlError (0A000): nothing is accepted that would not be kept."""
     given: dict[str, Any] = {}
     more: dict[str, Any] = {}
-    for node in nodes:
-        part = node["DefElem"]
+    parts = [node["DefElem"] for node in nodes]
+    superuser = any(p["defname"] == "superuser" and option_value(p) for p in parts)
+    for part in parts:
         name, value = part["defname"], None
         if name not in ("addroleto", "rolemembers", "adminmembers"):
             value = option_value(part)
@@ -255,8 +256,8 @@ def role_options(nodes: Sequence[Node]) -> RoleOptions:
                 pass
             case "validUntil" if value == "infinity":
                 pass
-            case "isreplication" | "bypassrls" if not value:
-                pass
+            case "isreplication" | "bypassrls" if not value or superuser:
+                pass  # what superusers are shown with, so that pg_dumpall's roles come back
             case _ if name in _OPTIONS:
                 given[_OPTIONS[name]] = bool(value)
             case _:

@@ -118,16 +118,43 @@ def validity(state: str) -> str:
     return "" if state == PUBLIC else " NOT VALID"
 
 
+_WORD: Final = r'(?:\w+|"(?:[^"]|"")+")'
+_TYPE: Final = (
+    r"(?:double precision|character varying|(?:time|timestamp)(?:\(\d\))? with(?:out)? time zone"
+    rf"|{_WORD}(?:\.{_WORD})?)(?:\([\d, ]+\))?(?:\[\])*"
+)
+_CASTS: Final = re.compile(rf"(?:\s*::\s*{_TYPE})*", re.IGNORECASE)
+_BEGINNING: Final = re.compile(
+    rf"[Ee]?'(?:[^'\\]|''|\\.)*'|[\d.]+|{_WORD}(?:\.{_WORD})*", re.DOTALL
+)
+_QUOTED: Final = re.compile(r"""[Ee]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"[^"]*"|.""", re.DOTALL)
+
+
+def operand(sql: str) -> str:
+    """An expression as it may stand behind DEFAULT, where the grammar takes no IN, AND, AT TIME
+    ZONE and the like: a constant, name, call or array, cast or not, is shown as it is.
+    """
+    found = _BEGINNING.match(sql)
+    end = found.end() if found else 0
+    if sql[end : end + 1] in ("(", "["):
+        end = _closed(sql, end)
+    return sql if end and _CASTS.fullmatch(sql, end) else f"({sql})"
+
+
 def _wrapped(sql: str) -> bool:
     """Whether the first parenthesis ends with the text."""
-    if not sql.startswith("("):
-        return False
+    return sql.startswith("(") and _closed(sql, 0) == len(sql)
+
+
+def _closed(sql: str, start: int) -> int:
+    """The place behind the bracket that ends the one at `start`; 0 if none does."""
     depth = 0
-    for place, letter in enumerate(sql):
-        depth += (letter == "(") - (letter == ")")
+    for found in _QUOTED.finditer(sql, start):
+        letter = found.group()
+        depth += (letter in ("(", "[")) - (letter in (")", "]"))
         if depth == 0:
-            return place == len(sql) - 1
-    return False
+            return found.end()
+    return 0
 
 
 def foreign_key(table: Table, key: ForeignKey, other: Table) -> str:

@@ -44,6 +44,16 @@ from sqlproxy.schema import (
 )
 
 _STRING: Final = re.compile(r"'(?:[^']|'')*'")
+_CAST: Final = re.compile(r"('(?:[^']|'')*')::([a-z]+)((?:\[\])?)")
+_LONG: Final = {  # as the parser writes types, and as PostgreSQL does
+    "bool": "boolean",
+    "char": "character",
+    "int": "integer",
+    "time": "time without time zone",
+    "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone",
+    "varchar": "character varying",
+}
 _NEGATIVE: Final = re.compile(r"-\s*[\d.]+")
 _NOW: Final = {
     "current_timestamp",
@@ -296,14 +306,17 @@ def default_of(contents: Contents, column: Column) -> str | None:
     if column.default_sql is None:
         return None if column.default is None else _constant(column.default, column.type)
     text = column.default_sql.strip()
-    shown = types.format_type(types.by_name(column.type)[0].oid, None)
+    shown = types.format_type(types.by_name(column.type)[0].oid)
     if _STRING.fullmatch(text):
         return f"{text}::{shown}"
+    cast = _CAST.fullmatch(text)
+    if cast is not None:  # so that what a dump made is dumped as before
+        return f"{cast[1]}::{_LONG.get(cast[2], cast[2])}{cast[3]}"
     if _NEGATIVE.fullmatch(text):
         return f"'{text.replace(' ', '')}'::{'integer' if '.' not in text else 'numeric'}"
     if text.lower() == "null":
         return f"NULL::{shown}"
-    return text.upper() if text.lower() in _NOW else text
+    return text.upper() if text.lower() in _NOW else definitions.operand(text)
 
 
 def _constant(value: Any, name: str) -> str:
@@ -315,7 +328,7 @@ def _constant(value: Any, name: str) -> str:
     if isinstance(value, bytes):
         value = "\\x" + value.hex()
     text = str(value).replace("'", "''")
-    return f"'{text}'::{types.format_type(types.by_name(name)[0].oid, None)}"
+    return f"'{text}'::{types.format_type(types.by_name(name)[0].oid)}"
 
 
 # -- views and sequences

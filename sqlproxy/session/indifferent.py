@@ -25,6 +25,7 @@ SWITCHES: Final = {  # name → default
     ),
     "enable_partitionwise_aggregate": "off",
     "enable_partitionwise_join": "off",
+    "quote_all_identifiers": "off",  # names are quoted where they must be, which says the same
 }  # fmt: skip
 NUMBERS: Final = {
     "commit_delay": "0",
@@ -67,7 +68,6 @@ CHOICES: Final = {  # name → allowed, the default first
     "lc_time": ("C", "POSIX", "C.UTF-8", ""),
     "password_encryption": ("scram-sha-256",),
     "plan_cache_mode": ("auto", "force_generic_plan", "force_custom_plan"),
-    "quote_all_identifiers": ("off",),
     "restrict_nonsystem_relation_kind": ("", "view", "foreign-table", "view, foreign-table"),
     # a commit is always durable, which is more than any of these asks
     "synchronous_commit": ("on", "off", "local", "remote_write", "remote_apply"),

@@ -1,0 +1,75 @@
+create type mood as enum ('sad','ok','it''s','Ünï ☃','with "quote"');
+create type "Odd Type" as enum ('a','b');
+create type empty_enum as enum ();
+create sequence s1;
+create sequence s2 as smallint increment -3 minvalue -100 maxvalue -1 start -5 cache 7;
+create sequence s3 as int start 100 cycle maxvalue 200;
+create sequence "Odd.Seq""q";
+create table a (id serial primary key, m mood default 'ok' not null, ms mood[], o "Odd Type" default 'b');
+create table "Odd.Name/with ""q"" and ☃" ("select" int primary key, "A b" text default 'it''s', "x.y" int check ("x.y" > 3), "pct%" text, "back\slash" text);
+create table parent (a int, b int, c text, primary key (b, a), unique (c), constraint "u odd" unique (a, c));
+create table child (id bigint generated always as identity (start 10 increment 5 minvalue 10 maxvalue 1000 cycle cache 3), pa int, pb int, pc text default 'x',
+  constraint child_pk primary key (id),
+  constraint fk1 foreign key (pb, pa) references parent (b, a) on update cascade on delete set null deferrable initially deferred,
+  constraint fk2 foreign key (pc) references parent (c) on delete set default,
+  constraint fk_self foreign key (id) references child (id));
+create table nv (id int primary key, x int, p int);
+insert into nv values (1, -1, 77), (2, 3, 1);
+alter table nv add constraint nv_x check (x > 0) not valid;
+alter table nv add constraint nv_p foreign key (p) references a (id) not valid;
+create table gen (a int, b int, c int generated always as (a + b) stored, d text generated always as (upper('x' || a::text)) stored, primary key (a), e numeric(8,3) generated always as (a / 3.0) stored);
+create table types (id uuid primary key default gen_random_uuid(), i2 smallint, i4 int, i8 bigint, f4 real, f8 double precision, n numeric, n1 numeric(20,5), n2 numeric(3), n3 numeric(3,-2), t text, v varchar, v1 varchar(10), c char, c1 char(5), bl boolean, by bytea, d date, ti time, ti3 time(3), ts timestamp, ts0 timestamp(0), tz timestamptz, tz3 timestamptz(3), iv interval, j json, jb jsonb, nm name, o oid, ia int[], ta text[], na numeric(5,2)[], tza timestamptz[], ba boolean[], ja jsonb[], va varchar(5)[], iaa int[][]);
+create table nopk (a int, b text);
+create table nocols ();
+create table defaults (id int primary key, a timestamptz default now(), b date default current_date, c text default current_user, d int default nextval('s1'), e numeric default 1.50, f text default E'a\nb\\', g interval default '1 day', h int[] default '{1,2}', i jsonb default '{"a": [1, null]}', j boolean default (1 > 2), k text[] default array['a','b'], l mood default 'sad', m bytea default '\x00ff', n text collate "C", o timestamp default (now() at time zone 'utc'), p text default 'a' || 'b', q float8 default 'NaN', r int default -1, s text default null);
+create index i_part on types (i4) where i4 > 3 and t like 'a%';
+create unique index i_u on types (t) where bl;
+create index i_desc on types (i4 desc nulls last, i8 asc nulls first);
+create index "i odd" on "Odd.Name/with ""q"" and ☃" ("A b") include ("x.y");
+create view v1 as select id, m from a where m <> 'sad';
+create view "V 2" as select v1.id, c.pa as "Pa" from v1 left join child c on c.id = v1.id order by 1 desc limit 10;
+create view v3 (x, y) as select a, count(*) from parent group by a having count(*) > 0 union all select 1, 2;
+create view v4 as with w as (select i4, row_number() over (partition by t order by i4) rn from types) select * from w where rn = 1;
+create view v5 as select "select", "A b", "x.y"::text || 'z' as z, case when "x.y" > 4 then 'big' else 'small' end as kk from "Odd.Name/with ""q"" and ☃";
+create view v6 as select array[1,2] as a, '{"a":1}'::jsonb -> 'a' as j, interval '1 day' as iv, extract(year from now()) as y, 'x' in ('x','y') as b, exists (select 1 from a) as e;
+create view v7 as select * from generate_series(1, 3) g(n);
+create view v8 as select t.id, t.ts at time zone 'UTC' as z, coalesce(t.t, 'none') as t, t.i4 between 1 and 3 as bt, t.t ilike '%a' as il, t.t ~ 'x' as rx, not t.bl as nb, t.ia[1] as e from types t;
+comment on schema public is 'my schema';
+comment on table "Odd.Name/with ""q"" and ☃" is 'odd ☃';
+comment on column "Odd.Name/with ""q"" and ☃"."A b" is 'a b';
+comment on constraint fk1 on child is 'a fk';
+comment on constraint nv_x on nv is 'nv x';
+comment on index i_part is 'index';
+comment on view "V 2" is E'two\nlines';
+comment on column v1.id is 'view col';
+comment on sequence s1 is 'seq';
+insert into a (m, ms, o) values ('ok','{sad,"it''s","with \"quote\""}','a'), ('Ünï ☃', '{}', 'b'), ('sad', null, null);
+insert into "Odd.Name/with ""q"" and ☃" values (1, E'tab\tnl\nbs\\ \\N \\.', 4, '%', '\'), (2, '\N', 5, '', null), (3, '\.', 6, E'\r', E'\x01');
+insert into parent values (1, 2, 'x'), (3, 4, 'y'), (5, 6, null);
+insert into child (pa, pb, pc) values (1, 2, 'x'), (null, null, 'y'), (3, 4, null);
+insert into gen (a, b) values (1, 2), (4, null);
+insert into types (i2, i4, i8, f4, f8, n, n1, n2, n3, t, v, v1, c, c1, bl, by, d, ti, ti3, ts, ts0, tz, tz3, iv, j, jb, nm, o, ia, ta, na, tza, ba, ja, va, iaa) values
+ (-32768, 2147483647, -9223372036854775808, 'Infinity', '-0', 'NaN', 12345.12345, 999, 12300, 'tétø', '', 'abc', 'x', 'ab', true, '\x00ff5c', '2024-02-29', '23:59:59.999999', '01:02:03.456', '1999-12-31 23:59:59.999999', '2000-01-01', '2024-03-10 02:30:00-05', '2024-01-01 00:00:00.123+00', '1 year 2 mons -3 days 04:05:06.789', '{"b" : 1,  "a":[1, 2.50]}', '{"b":1,"a":[1,2.50],"z":null}', 'nm', 4294967295, '{1,NULL,-3}', '{"a,b","","NULL",NULL,"q\"q","b\\s"," sp "}', '{1.5,NULL}', '{"2024-01-01 00:00:00+00"}', '{t,f,NULL}', '{"{\"a\": 1}",null}', '{ab,"c d"}', '{{1,2},{3,4}}'),
+ (1, null, null, 1.1, 1e300, 1e30, null, null, null, null, null, null, null, null, false, '', '0001-01-01', null, null, '9999-12-31', null, null, null, '-1 mon', 'null', '"x"', null, 0, '{}', '{}', null, null, null, null, null, null);
+insert into nopk values (1, 'a'), (1, 'a'), (null, null);
+insert into nocols default values; insert into nocols default values;
+insert into defaults (id) values (1);
+select setval('s2', -20), setval('s3', 150, false), nextval('"Odd.Seq""q"');
+create table d1 (id int primary key, a int default '5', b bigint default -7, c varchar(10) default 'x''y', d char(3) default 'ab', e timestamp default '2024-01-01', f timestamptz default '2024-01-01 00:00:00+00', g time default '12:00', h bool default 'yes', i boolean default (1 in (1,2)), j boolean default (null is null), k text default ('a' || 'b'), l text default upper('x') || lower('y'), m text default case when true then 'a' else 'b' end, n int default (array[1,2])[2], o int[] default array[1,2]::int[], p numeric default 1::numeric(5,2), q timestamptz default now() + interval '1 day', r date default (now() at time zone 'utc')::date, s text default coalesce(null, 'a)b(''c'), t boolean default (not true), u boolean default ('a' like 'b%'), v boolean default (1 between 0 and 2), w text default ('x' collate "C"), x uuid default gen_random_uuid(), y text default current_setting('timezone'), z int default (-5) );
+create table d2 (id int primary key, a text default E'\\', b text default E'it''s \'q\' \n', c mood default 'sad', d mood[] default '{sad,ok}', e jsonb default '{}'::jsonb, f bytea default '\xff', g interval default '1 day 02:00', h float8 default 'NaN'::float8, i int default 1 + 2 * 3, j text default (date_trunc('day', now()))::text, k boolean default (true and not false), l boolean default (5 is distinct from 3), m boolean default (1 = any(array[1,2])), n text default extract(year from now())::text, o text default 'x'::varchar(3), p timestamptz(3) default now(), q text default localtimestamp::text, r int default (1), s text[] default '{}', t text default '', u text default $$dollar $x$ '$$, w text default 'ünï' , x time default localtime, y timestamptz default current_timestamp, z int default length('('), ab int default 5 % 3, ac float8 default 2 ^ 3, ad int default ~ 5, ae bool default 'a' ~ 'b', af text default nullif('a', 'b'), ag text default greatest('a', 'b'), ah text default substring('abc' from 2 for 1), ai text default trim(both 'x' from 'xax'), aj text default overlay('abc' placing 'x' from 2), ak int default position('a' in 'ba'));
+create table c1 (a int, b text, check (a > 0 and b <> ')'), check ((a = 1) or (b = ')(')), check (b in ('x(', 'y)')), check (a between 1 and 5 or a is null), check (not (a > 3 and b = 'z')), check ((a > 1) is true), check (case when a > 1 then b is not null else true end), check (b like 'a%' escape '!'), check (b ~ '^(a|b)$'), check (a = any (array[1,2,3])), check ((a, b) is not null), constraint "odd "" c" check (length(b) < 10), check ("a" <> 5), check (a::text || 'x' <> b), check (b similar to 'x%'), check (b is distinct from 'q'), check (coalesce(a, 0) >= 0), check (extract(year from '2024-01-01'::date) > a));
+create index on c1 (a) where b = '(' or b = ')';
+create index on c1 (a) where (a = 1) or (b = ')(');
+create index on c1 (a) where b is not null and a in (1,2);
+create index on c1 (a) where not (b = 'x');
+create table c2 (a int, g1 int generated always as (a * 2) stored, g2 text generated always as (upper(a::text) || 'X') stored, g3 bool generated always as (a in (1,2)) stored, g4 text generated always as (case when a > 1 then '(' else ')' end) stored, g5 bool generated always as ((a = 1) or (a = 2)) stored, g6 int generated always as (coalesce(a, 0)) stored, g7 bool generated always as (a is null) stored);
+insert into d1 (id) values (1); insert into d2 (id) values (1); insert into c2 (a) values (1), (2), (null);
+create table base (id int primary key, x int, "Y" text);
+create view w2 as select * from base;
+create view w3 as select base.x + 1, count(*), upper("Y") from base group by x, "Y";
+create view w4 (p, q) as select id, x from base union select x, id from base;
+create view w5 (p) as values (1), (2);
+create view w6 (p, q) as with z as (select id, x from base) select * from z;
+create view w8 as table base;
+alter table base rename column x to xx;
+alter table base rename to bb;
