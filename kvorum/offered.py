@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kv.base.errors import InvalidArgument
+from kvorum.modules import declared
 from kvorum.placement import SpreadPartitions
 from kvorum.settling import Settling
 from kvorum.transfer import registering as transfers
 from procedures.engine.lock_procedure import LockProcedure
-from procedures.engine.registry import Registry, declared_in
+from procedures.engine.registry import Registry
 from procedures.library.sink import SinkClean, SinkCommit
 from procedures.library.sink_job import SparkJob
 from procedures.master import membership, merging, splitting
@@ -66,24 +64,7 @@ def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling)
     registry.add(LockProcedure, make=lambda: LockProcedure(node.keeper))
     transfers.register(registry, services, node)
     registry.users_follow()
-    _users(registry, node.config.procedure_modules)
+    if modules := node.config.procedure_modules:
+        for cls in declared(modules):
+            registry.add(cls)
     return registry
-
-
-def _users(registry: Registry, modules: Sequence[str]) -> None:
-    """Those of the modules that the node was started with."""
-    for name in modules:
-        try:
-            importlib.import_module(name)
-        except ImportError as e:
-            raise InvalidArgument(
-                f"the procedure module {name!r} cannot be imported: {e}; it is looked for in "
-                "the working directory and on PYTHONPATH"
-            ) from e
-        except Exception as e:  # the user's code may raise anything
-            raise InvalidArgument(
-                f"the procedure module {name!r} cannot be imported: {type(e).__name__}: {e}; "
-                "mend it and start again"
-            ) from e
-    for cls in declared_in(modules):
-        registry.add(cls)

@@ -132,8 +132,6 @@ def dev(
 def _run(config: NodeConfig, json: bool) -> None:
     from kvorum.process import run, urls
 
-    sys.path.insert(0, os.getcwd())  # procedure modules beside the user
-
     def ready(node: Node) -> None:
         told = {
             "node": node.store.identity.node,

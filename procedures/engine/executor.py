@@ -44,13 +44,20 @@ from procedures.engine.locks import Link
 from procedures.engine.lookout import Lookout
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
-from procedures.engine.registry import Registry
+from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.resources import EXCLUSIVE, closure
 from procedures.engine.roster import Live, Roster, brief, small
 from procedures.engine.runner import Runner
 from procedures.engine.scheduler import FairScheduler, Scheduler
 from procedures.engine.store import ProcedureStore, Stored
-from procedures.engine.submission import Admitted, Submission, check, create, refuse_other
+from procedures.engine.submission import (
+    Admitted,
+    Submission,
+    canonical_here,
+    check,
+    create,
+    refuse_other,
+)
 from procedures.engine.surgeon import Surgeon
 from procedures.engine.turn import Turns
 from procedures.engine.view import shown_state
@@ -346,8 +353,13 @@ class Executor:
         """
         stored = await self.store.load(earlier)
         if stored is not None and not (sub.first_counts and stored.record.name == sub.name):
-            refuse_other(stored.record, ok)
+            await refuse_other(stored.record, ok, self._canonical)
         return stored is not None
+
+    async def _canonical(self, declared: ProcedureType, args: bytes) -> bytes | None:
+        if not declared.typed or self.crew is None:
+            return canonical_here(declared, args)
+        return await self.crew.canonical(declared, args)
 
     def _check_room(self, name: str) -> None:
         live_max = limits.PROCEDURES_LIVE_MAX

@@ -105,6 +105,7 @@ class ProcedureType:
     result: typed.Shape | None = None
     remote: bool = False  # known by its description only: workers run it
     needs_look: bool = False  # only they can tell its locks, or whether arguments fit
+    typed: bool = False  # its arguments have a type, which only they know
 
     def locks_of(self, args: Any) -> tuple[Lock, ...]:
         """The locks that the declaration wants for these arguments. Raises InvalidArgument."""

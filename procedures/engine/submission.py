@@ -7,6 +7,7 @@ parent.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +19,9 @@ from procedures.engine.records import FORMAT, Record
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.resources import checked
 from procedures.engine.typed import plain_of
+
+# (type, arguments) → the same for all ways to write them; None: nobody can tell. Raises Unavailable
+Canonical = Callable[[ProcedureType, bytes], Awaitable[bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +108,19 @@ def admit(declared: ProcedureType, args: Any, owner: str, nonce: str) -> Admitte
     return Admitted(declared, data, locks, owner, nonce, pending=pending)
 
 
-def refuse_other(earlier: Record, ok: Admitted) -> None:
+async def refuse_other(earlier: Record, ok: Admitted, canonical: Canonical) -> None:
     """Raises Refused (NONCE_REUSED) if a nonce was used for something else before: whoever asks
     would take its result for that of what he asks now. How it waits for its turn may differ, and
-    arguments that were submitted to an earlier declaration are read as they are today.
+    how its arguments are written: both are read as the declaration reads them today, by who has it.
     """
     told = ""
     if earlier.name != ok.type.name:
         told = f"({earlier.name}), not to a {ok.type.name}"
-    elif not _same_args(earlier.args, ok):
-        told = f"({earlier.name}), which has other arguments"
+    elif not plain.same(earlier.args, ok.args):
+        mine = await canonical(ok.type, ok.args)
+        before = await canonical(ok.type, earlier.args) if mine is not None else None
+        if mine is None or before is None or not plain.same(before, mine):
+            told = f"({earlier.name}), which has other arguments"
     if told:
         raise Refused(
             f"nonce {ok.nonce!r:.80} of {ok.owner!r:.80} belongs to procedure {earlier.id} {told}; "
@@ -123,17 +130,15 @@ def refuse_other(earlier: Record, ok: Admitted) -> None:
         )
 
 
-def _same_args(earlier: bytes, ok: Admitted) -> bool:
-    if plain.same(earlier, ok.args):
-        return True
-    if ok.type.args is None:
-        return False
-    what = f"arguments of {ok.type.name}"
+def canonical_here(declared: ProcedureType, args: bytes) -> bytes | None:
+    """Arguments as the type reads them; None: it has none, or they do not fit."""
+    if declared.args is None:
+        return None
     try:
-        read = ok.type.args.plain(plain.decode(earlier), what)
+        found = declared.args.canonical(plain.decode(args), f"arguments of {declared.name}")
     except KvorumError:
-        return False
-    return plain.same(plain.pack(read), ok.args)
+        return None
+    return plain.pack(found)
 
 
 def create(

@@ -8,7 +8,7 @@ Expected int, got str`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final
 
 import msgspec
@@ -52,6 +52,29 @@ class Shape:
             )
         return data
 
+    def canonical(self, value: Any, what: str) -> Any:
+        """Plain data of what `plain` takes, to be compared: the same for all ways to write it, with
+        the defaults of what was left out, and a float where the type says so. Raises
+        InvalidArgument.
+        """
+        return _whole(self.read(self.plain(value, what), what))
+
+
+def _whole(value: Any) -> Any:
+    """All fields, also those at which msgspec leaves a dataclass's default where it is."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _whole(getattr(value, name)) for name in value.__struct_fields__}
+    if is_dataclass(value):
+        return {one.name: _whole(getattr(value, one.name, None)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        items = ((msgspec.to_builtins(k, builtin_types=_KEPT), v) for k, v in value.items())
+        return {key: _whole(one) for key, one in items}
+    if isinstance(value, list | tuple):
+        return [_whole(one) for one in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_whole(one) for one in value), key=msgspec.msgpack.encode)
+    return msgspec.to_builtins(value, builtin_types=_KEPT)
+
 
 def shape(kind: Any, what: str) -> Shape:
     """The shape of a type. Raises InvalidArgument for one that msgspec cannot read."""
@@ -79,13 +102,13 @@ def _unknown(value: Any, kind: Any, path: str) -> tuple[str, list[str]] | None:
         found = [_unknown(value, one, path) for one in kind.types if _could_be(value, one)]
         return None if None in found or not found else found[0]
     if isinstance(value, Mapping) and isinstance(kind, _Fielded):
-        fields = {field.encode_name: field.type for field in kind.fields}
+        known = {field.encode_name: field.type for field in kind.fields}
         tag = getattr(kind, "tag_field", None)
         for name, one in value.items():
             inside = f"{path}.{name}" if path else str(name)
-            if name not in fields and name != tag:
-                return inside, list(fields)
-            if name in fields and (found_ := _unknown(one, fields[name], inside)) is not None:
+            if name not in known and name != tag:
+                return inside, list(known)
+            if name in known and (found_ := _unknown(one, known[name], inside)) is not None:
                 return found_
         return None
     if isinstance(value, Mapping) and isinstance(kind, msgspec.inspect.DictType):

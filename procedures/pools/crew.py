@@ -33,6 +33,7 @@ from kv.base.errors import (
     InvalidArgument,
     KvorumError,
     Refused,
+    Unavailable,
     from_wire,
 )
 from kv.base.keys import unescape
@@ -423,6 +424,25 @@ class Crew(Dealing):
         """
         looked = await self.look(ok.type, ok.args)
         return ok if looked is None else replace(ok, locks=looked.locks, pending=False)
+
+    async def canonical(self, declared: ProcedureType, args: bytes) -> bytes | None:
+        """Arguments as its workers read them, so that the same ones are equal however they are
+        written. None: they do not fit, or have no type. Raises Unavailable if nobody is here to
+        tell: to refuse them for good might be wrong.
+        """
+        try:
+            looked = await self.look(declared, args)
+        except KvorumError as error:
+            if error.disposition == "no":
+                return None
+            raise
+        if looked is None:
+            raise Unavailable(
+                f"these arguments of {declared.name} are written otherwise than those that the "
+                "nonce was used with; whether they are the same only a worker of it can tell, and "
+                "none answers: ask again when one is there, or submit exactly the same"
+            )
+        return looked.args or None
 
     async def look(self, declared: ProcedureType, args: bytes) -> Looked | None:
         """What a worker that has the type says of these arguments; None if nobody answers soon.

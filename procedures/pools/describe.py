@@ -44,7 +44,7 @@ def described(declared: ProcedureType, pool: str) -> Description:
         priority=declared.priority,
         max_concurrent=declared.max_concurrent,
         rate_per_s=declared.rate_per_s,
-        typed=declared.args is not None or looks,
+        typed=declared.args is not None or declared.typed,
         origin=declared.origin,
         bypass=declared.bypass,
     )
@@ -87,6 +87,7 @@ def remote_type(told: Description) -> ProcedureType:
         bypass=told.bypass,
         remote=True,
         needs_look=told.locks is None or told.typed,
+        typed=told.typed,
     )
 
 

@@ -143,6 +143,7 @@ class Looked(msgspec.Struct, frozen=True, array_like=True, tag=2):
     question: int
     error: list[Any] | None
     locks: tuple[tuple[str, str], ...] = ()
+    args: bytes = b""  # as the type reads them; b"" = it has no type
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True, tag=3):

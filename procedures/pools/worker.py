@@ -27,6 +27,7 @@ from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.roster import Live
 from procedures.engine.runner import Runner
 from procedures.engine.store import ProcedureStore, Stored
+from procedures.engine.submission import canonical_here
 from procedures.pools import messages
 from procedures.pools.describe import described, remote_type
 from procedures.pools.hands import Desk, HandTurns
@@ -395,7 +396,8 @@ class Worker:
             locks = tuple((lock.mode, lock.resource) for lock in declared.locks_of(args))
         except KvorumError as error:
             return Looked(look.question, to_wire(error))
-        return Looked(look.question, None, locks)
+        told = canonical_here(declared, look.args)
+        return Looked(look.question, None, locks, told or b"")
 
     async def _watch(self) -> None:
         """Say which steps take longer than they should."""

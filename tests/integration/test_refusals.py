@@ -131,6 +131,9 @@ def test_bad_settings(tmp_path: Path) -> None:
     broken = ("--procedure-modules", "tests.integration.broken_procedures")
     line = refused(NodeProcess(tmp_path / "data", free_port_base(), *broken))
     assert "ZeroDivisionError" in line
+    leaving = ("--procedure-modules", "tests.integration.leaving_procedures")
+    line = refused(NodeProcess(tmp_path / "data", free_port_base(), *leaving))
+    assert "sys.exit(0)" in line
 
 
 def test_log_that_cannot_be_written_stops_the_node(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.errors import InvalidArgument, Refused, Unavailable
-from kvorum.worker import load_types, reach
+from kvorum.modules import declared, load_types
+from kvorum.worker import reach
 from tests.support import simloop
 
 
@@ -31,10 +32,11 @@ def test_u1_a_module_that_cannot_be_imported(
     if text is not None:
         (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(InvalidArgument, match=said) as refused:
-        load_types([name])
-    assert name in refused.value.message
-    assert not_said not in refused.value.message
+    for import_them in (load_types, declared):
+        with pytest.raises(InvalidArgument, match=said) as refused:
+            import_them([name])
+        assert name in refused.value.message
+        assert not_said not in refused.value.message
 
 
 def test_u1_a_worker_waits_for_the_first_node(caplog: pytest.LogCaptureFixture) -> None:
