@@ -6,9 +6,9 @@ multiple of it: that is ended here, a little behind the time, so that the exact 
 request comes first. Single requests (get, put, delete, timestamps) pay nothing.
 
 What may have changed something ends as UnknownOutcome, never as failed; the rest as
-DeadlineExceeded. Deliberately not here: schema changes and other procedures, which go on while
-nodes answer (a node that does not ends each of their requests), what waits for something as long as
-it is told to (procedures, locks, watches), and a transaction's puts, which only note.
+DeadlineExceeded. A schema change goes on: who waits for it ends the waiting first, and tells how to
+look (kvorum/native_admin.py). Deliberately not here: what waits for something as long as it is told
+to (locks, watches), and a transaction's puts, which only note.
 """
 
 from __future__ import annotations
@@ -24,14 +24,21 @@ READS: Final = frozenset(
     {"scan", "multi_get", "status", "open_snapshot", "snapshots", "namespaces", "tables"}
     | {"procedures", "workers", "cluster", "nodes", "partitions", "locks"}
 )
-WRITES: Final = frozenset({"batch", "multi_write", "abort_transaction"})
+WRITES: Final = frozenset({"batch", "multi_write", "abort_transaction", "submit", "control"})
+PROCEDURES: Final = frozenset(
+    {"create_namespace", "alter_namespace", "drop_namespace", "set_settings"}
+    | {"create_table", "alter_table", "drop_table"}
+)
 SESSION_READS: Final = frozenset({"multi_get", "scan"})
 SESSION_WRITES: Final = frozenset({"commit", "abort", "heartbeat"})
 _MARGIN_MS: Final = 200
 
 
-def bounded(backend: Backend, timeout_ms: int) -> Backend:
-    return cast(Backend, _Bounded(backend, timeout_ms, READS | {"begin"}, WRITES))
+def bounded(backend: Backend, timeout_ms: int, *, procedures: int = 0) -> Backend:
+    """`procedures`: how long those may take that wait for one to end; 0 = as long as the others."""
+    found = _Bounded(backend, timeout_ms, READS | {"begin"}, WRITES)
+    found.bound(PROCEDURES, procedures or timeout_ms, UnknownOutcome)
+    return cast(Backend, found)
 
 
 class _Bounded:
@@ -41,17 +48,20 @@ class _Bounded:
         self, inner: object, timeout_ms: int, reads: frozenset[str], writes: frozenset[str]
     ) -> None:
         self._inner, self._timeout_ms = inner, timeout_ms
-        for name in reads | writes:
-            late = UnknownOutcome if name in writes else DeadlineExceeded
-            setattr(self, name, self._in_time(name, late))
+        self.bound(reads, timeout_ms, DeadlineExceeded)
+        self.bound(writes, timeout_ms, UnknownOutcome)
+
+    def bound(self, names: frozenset[str], timeout_ms: int, late: type[KvorumError]) -> None:
+        for name in names:
+            setattr(self, name, self._in_time(name, timeout_ms, late))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def _in_time(
-        self, name: str, late: type[KvorumError]
+        self, name: str, timeout_ms: int, late: type[KvorumError]
     ) -> Callable[..., Coroutine[Any, Any, Any]]:
-        work, timeout_ms = getattr(self._inner, name), self._timeout_ms
+        work = getattr(self._inner, name)
 
         async def call(*args: Any, **named: Any) -> Any:
             try:
@@ -75,4 +85,6 @@ def _said(name: str, timeout_ms: int, late: type[KvorumError]) -> str:
     text = f"{name}: no answer within {timeout_ms} ms (timeout_ms of connect)"
     if late is UnknownOutcome:
         text += "; it may or may not have been executed: look before you repeat it"
+    if name in PROCEDURES:
+        text += " (db.procedures() and `kvorum proc list` show whether it goes on)"
     return text

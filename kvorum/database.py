@@ -72,6 +72,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         self._rng = rng
         self._holder = Holder(backend)
         self.where = ""  # how it was opened, for people
+        self.patience_ms: int | None = None  # how long `wait` waits by itself; None = for ever
 
     def __repr__(self) -> str:
         return f"<kvorum database{self.where and ' '}{self.where}>"

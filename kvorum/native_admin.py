@@ -5,8 +5,11 @@ away.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
+from kv.base.errors import DeadlineExceeded, Unavailable, UnknownOutcome
 from kv.base.ids import TableId
 from kv.base.limits import DEADLINE_MS_MAX
 from kv.base.ports import Timers
@@ -22,7 +25,7 @@ from kvorum.model import (
     TableSpec,
 )
 from procedures.bus import settings
-from procedures.engine.client import ProcedureClient
+from procedures.engine.client import ENDED, ProcedureClient
 from procedures.master.audit import all_forced
 from procedures.master.nodes import NodeState, all_nodes
 from sqlproxy import catalog
@@ -40,10 +43,14 @@ the same everywhere.
 class NativeAdmin:
     """See the module."""
 
+    patience_ms: int = DEADLINE_MS_MAX
+    """How long a schema change, or another procedure that is waited for here, may take."""
+
     def __init__(self, kv: KvClient, txn: TxnClient, timers: Timers, tables: CatalogCache) -> None:
         self._kv = kv
         self._txn = txn
         self._tables = tables
+        self._timers = timers
         self._procedures = ProcedureClient(kv, timers, owner=OWNER, margin_ms=kv.budget_ms)
 
     # ------------------------------------------------------------------- namespaces and tables
@@ -60,7 +67,8 @@ class NativeAdmin:
     ) -> NamespaceInfo:
         await self._ddl(f"{_ALTERING[what]}Namespace", {**(change or {}), "namespace": name})
         self._tables.invalidate(name)
-        n = await catalog.lookup_namespace(self._txn, name)
+        with _done(f"{what} of namespace {name}"):
+            n = await catalog.lookup_namespace(self._txn, name)
         return NamespaceInfo(n.name, n.replicas, n.tags, n.state)
 
     async def drop_namespace(self, name: str) -> None:
@@ -85,7 +93,8 @@ class NativeAdmin:
             args["partition_bytes"] = spec.partition_bytes
         await self._ddl("CreateTable", args)
         self._tables.invalidate(ns, name)
-        return _info(await self._tables.lookup(ns, name))
+        with _done(f"the creation of {ns}.{name}"):
+            return _info(await self._tables.lookup(ns, name))
 
     async def drop_table(self, ns: str, name: str) -> None:
         await self._ddl("DropTable", {"namespace": ns, "name": name})
@@ -97,12 +106,29 @@ class NativeAdmin:
         names = {"namespace": ns, "name": name}
         await self._ddl(f"{_ALTERING[what]}Table", {**(change or {}), **names})
         self._tables.invalidate(ns, name)
-        return _info(await catalog.lookup_any(self._txn, ns, name))
+        with _done(f"{what} of {ns}.{name}"):
+            return _info(await catalog.lookup_any(self._txn, ns, name))
 
     async def _ddl(self, procedure: str, args: dict[str, Any]) -> None:
         """Run a schema change to its end. It goes on when this client goes away."""
+        began = self._timers.monotonic()
         started = await self._procedures.submit(procedure, args)
-        await self._procedures.result(started, timeout_ms=DEADLINE_MS_MAX)
+        await self._result(procedure, started, began)
+
+    async def _result(self, procedure: str, id: int, began: float) -> Any:
+        """What it returned. Raises what ended it, or UnknownOutcome: it goes on."""
+        left_ms = self.patience_ms - int((self._timers.monotonic() - began) * 1000)
+        try:
+            return await self._procedures.result(id, timeout_ms=max(1, left_ms))
+        except (DeadlineExceeded, Unavailable) as error:
+            if error.details.get("state") in ENDED:
+                raise  # it is the procedure's own
+            raise UnknownOutcome(
+                f"{procedure} has not ended within {self.patience_ms} ms, as far as is known: it "
+                f"goes on as procedure {id}; `kvorum proc show {id}`, db.procedure({id}) and "
+                f"db.wait({id}) tell what becomes of it; look before you repeat it",
+                details={"procedure": str(id)},
+            ) from error
 
     # ------------------------------------------------------------------------------ procedures
 
@@ -147,11 +173,12 @@ class NativeAdmin:
 
     async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
         settings.check_all(values)
+        procedure, began = "kvorum.set_setting", self._timers.monotonic()
         ids = [
-            await self._procedures.submit("kvorum.set_setting", {"name": name, "value": value})
+            await self._procedures.submit(procedure, {"name": name, "value": value})
             for name, value in values.items()
         ]
-        return [await self._procedures.result(id, timeout_ms=DEADLINE_MS_MAX) for id in ids]
+        return [await self._result(procedure, id, began) for id in ids]
 
     async def nodes(self) -> list[dict[str, Any]]:
         found = await all_nodes(self._txn)
@@ -171,6 +198,17 @@ class NativeAdmin:
             for prefix in waiting.table_prefixes(found)
         }
         return waiting.shown(found, tables, self._txn.clock.now_ms(), every=every)
+
+
+@contextmanager
+def _done(what: str) -> Iterator[None]:
+    """It was done, whatever keeps who asked for it from seeing what came of it."""
+    try:
+        yield
+    except (DeadlineExceeded, Unavailable) as error:
+        raise UnknownOutcome(
+            f"{what} was done, but what came of it cannot be read now: {error.message}"
+        ) from error
 
 
 def _info(table: Table) -> TableInfo:

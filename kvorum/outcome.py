@@ -71,7 +71,7 @@ def result_of(info: ProcedureInfo, timeout_ms: int) -> Any:
     if not info.finished:
         raise DeadlineExceeded(
             f"procedure {info.id} ({info.name}) has not ended after {timeout_ms} ms: it goes on in "
-            f"state {info.state}; wait again",
+            f"state {info.state}; wait again, or longer (wait(…, timeout_ms=…))",
             details={"procedure": str(info.id), "state": info.state},
         )
     if info.state == "SUCCESS":

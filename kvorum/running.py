@@ -27,6 +27,7 @@ class AsyncRunning:
 
     _backend: Backend
     _rng: Rng
+    patience_ms: int | None
 
     async def submit(
         self,
@@ -118,9 +119,11 @@ class AsyncRunning:
         return await self._backend.procedure(procedure, wait_ms)
 
     async def wait(self, procedure: int, *, timeout_ms: int | None = None) -> Any:
-        """The result of a procedure, once it has one. Raises the error that ended it,
-        DeadlineExceeded in time.
+        """The result of a procedure, once it has one. `timeout_ms` left out: that of `connect`, if
+        one was given there, else for ever. Raises the error that ended it, DeadlineExceeded in
+        time: then it goes on.
         """
+        timeout_ms = self.patience_ms if timeout_ms is None else timeout_ms
         left_ms = timeout_ms
         while True:
             wait_ms = WAIT_MS_MAX if left_ms is None else min(left_ms, WAIT_MS_MAX)

@@ -33,13 +33,12 @@ if TYPE_CHECKING:
 Address = tuple[str, int]
 
 
-def connect(
-    url: str, *, timeout_ms: int = DEADLINE_MS_DEFAULT, session: str | int = ""
-) -> Database:
-    """A database behind a URL. `timeout_ms` bounds every operation; of schema changes and other
-    procedures, which may take longer, it bounds each request, so that they go on while nodes
-    answer. `session`: what another process's `db.session_token()` gave, to see all that it had
-    seen. Raises Unavailable, InvalidArgument.
+def connect(url: str, *, timeout_ms: int | None = None, session: str | int = "") -> Database:
+    """A database behind a URL. `timeout_ms` bounds every operation as a whole, also a schema change
+    and a `wait` that says no time of its own; what then may have been done, or goes on, is told as
+    UnknownOutcome. Left out: 10 seconds, schema changes 2 minutes, `wait` for ever. `session`: what
+    another process's `db.session_token()` gave, to see all that it had seen. Raises Unavailable,
+    InvalidArgument.
     """
     portal = Portal("kvorum-sdk")
     try:
@@ -51,16 +50,19 @@ def connect(
 
 
 async def aconnect(
-    url: str, *, timeout_ms: int = DEADLINE_MS_DEFAULT, session: str | int = ""
+    url: str, *, timeout_ms: int | None = None, session: str | int = ""
 ) -> AsyncDatabase:
     """A database behind a URL, for the running loop."""
     _check_timeout(timeout_ms)
     scheme, addresses = parse_url(url)
+    usual_ms = timeout_ms or DEADLINE_MS_DEFAULT
     if scheme == "http":
-        db = AsyncDatabase(_http(addresses[0], timeout_ms), SystemRng())
+        backend = _http(addresses[0], usual_ms, whole=timeout_ms is not None)
     else:
-        backend = await connect_backend(addresses, timeout_ms)
-        db = AsyncDatabase(bounded(backend, timeout_ms), SystemRng())
+        native = await connect_backend(addresses, usual_ms)
+        backend = _in_time(native, timeout_ms)
+    db = AsyncDatabase(backend, SystemRng())
+    db.patience_ms = timeout_ms
     db.where = f"{scheme}://" + ",".join(f"{host}:{port}" for host, port in addresses)
     if session != "":
         try:
@@ -76,11 +78,12 @@ def open(
     *,
     port: int | None = None,
     procedure_modules: Sequence[str] = (),
-    timeout_ms: int = DEADLINE_MS_DEFAULT,
+    timeout_ms: int | None = None,
 ) -> Database:
     """A node of one's own in this process, on a loop in a thread of its own; `close` stops it.
 
     With `port` it also listens, on BASE and BASE+2 of the loopback, so that others can connect.
+    `timeout_ms` as of `connect`.
     """
     portal = Portal("kvorum-node")
     try:
@@ -98,7 +101,7 @@ async def aopen(
     *,
     port: int | None = None,
     procedure_modules: Sequence[str] = (),
-    timeout_ms: int = DEADLINE_MS_DEFAULT,
+    timeout_ms: int | None = None,
 ) -> AsyncDatabase:
     """`open` for the running loop, which the node then lives on."""
     from kv.base.config import NodeConfig
@@ -109,7 +112,19 @@ async def aopen(
     config = NodeConfig(data=Path(directory), port=port, procedure_modules=tuple(procedure_modules))
     node = await build(config, system_ports(asyncio.get_running_loop()))
     await node.start()
-    return AsyncDatabase(node.surface("embedded"), SystemRng())
+    backend = node.surface("embedded")
+    if timeout_ms is not None:
+        backend = bounded(backend, timeout_ms)
+    db = AsyncDatabase(backend, SystemRng())
+    db.patience_ms = timeout_ms
+    return db
+
+
+def _in_time(backend: NativeBackend, timeout_ms: int | None) -> Backend:
+    if timeout_ms is not None:
+        backend.patience_ms = timeout_ms
+        return bounded(backend, timeout_ms)
+    return bounded(backend, DEADLINE_MS_DEFAULT, procedures=DEADLINE_MS_MAX)
 
 
 def parse_url(url: str) -> tuple[str, list[Address]]:
@@ -129,7 +144,9 @@ def parse_url(url: str) -> tuple[str, list[Address]]:
     return scheme, addresses
 
 
-def _check_timeout(timeout_ms: int) -> None:
+def _check_timeout(timeout_ms: int | None) -> None:
+    if timeout_ms is None:
+        return
     if type(timeout_ms) is not int or not 0 < timeout_ms <= DEADLINE_MS_MAX:
         raise InvalidArgument(f"timeout_ms must be 1 to {DEADLINE_MS_MAX}, got {timeout_ms!r}")
 
@@ -145,12 +162,12 @@ def _address(text: str, default_port: int) -> Address:
     return host, default_port if port is None else port
 
 
-def _http(address: Address, timeout_ms: int) -> Backend:
+def _http(address: Address, timeout_ms: int, *, whole: bool) -> Backend:
     from kvorum.http.client import HttpBackend
     from kvorum.http.transport import HttpTransport
 
     transport = HttpTransport(*address, asyncio.get_running_loop())
-    return HttpBackend(transport, timeout_ms)
+    return HttpBackend(transport, timeout_ms, whole=whole)
 
 
 async def connect_backend(addresses: Sequence[Address], timeout_ms: int) -> NativeBackend:
