@@ -20,7 +20,8 @@ SQLSTATEs are PostgreSQL 15's (appendix A of its manual).
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from kv.base.errors import (
     AlreadyExists,
@@ -143,6 +144,20 @@ _BY_CLASS: Final[tuple[tuple[type[KvorumError], str, str], ...]] = (
     (Corruption, DATA_CORRUPTED, ""),
     (Refused, CANNOT_CHANGE_NOW, ""),
 )
+
+
+class Detail(str):
+    """A text with values in it, in UTC. `shown`: the same in another style of texts, a session's
+    (`sqlproxy.pg.style.Style`): who finds the error does not know whose it is.
+    """
+
+    __slots__ = ("shown",)
+    shown: Callable[[Any], str]
+
+    def __new__(cls, text: str, shown: Callable[[Any], str]) -> Detail:
+        made = super().__new__(cls, text)
+        made.shown = shown
+        return made
 
 
 class SqlError(Exception):

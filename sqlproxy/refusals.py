@@ -20,7 +20,7 @@ def refusal(
     """An error of this kind. `about`: what its details say besides, for programs."""
     details = {"sqlstate": sqlstate, "sql_message": message, **about}
     if detail:
-        details["sql_detail"] = detail
+        details["sql_detail"] = str(detail)  # of one that knows more, what all see
     if hint:
         details["sql_hint"] = hint
     said = ". ".join(part for part in (message, detail.rstrip("."), hint.rstrip(".")) if part)

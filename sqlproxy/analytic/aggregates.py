@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
@@ -23,6 +24,7 @@ from sqlproxy.front import registry as r
 from sqlproxy.front.casting import as_json
 from sqlproxy.front.exprs import Aggregate, Column, Expr, Order, Window, WindowSpec
 from sqlproxy.front.f_numbers import EXACT
+from sqlproxy.front.f_times import add_zoned
 from sqlproxy.front.functioncalls import is_row
 from sqlproxy.front.functions import PURE
 from sqlproxy.interval import Interval
@@ -40,6 +42,7 @@ _ENDS: Final = {
     0x1000: "PRECEDING", 0x4000: "FOLLOWING",
 }  # fmt: skip
 _RANGE: Final = 0x2
+_MICROSECOND: Final = timedelta(microseconds=1)
 _RANGE_SCALE: Final = 12  # digits behind the point of numerics that RANGE adds to
 _WIDER: Final = {r.INT2: "BIGINT", r.INT4: "BIGINT", r.INT8: "HUGEINT"}
 _RANGE_STEP: Final = Decimal((0, (1,), -_RANGE_SCALE))
@@ -85,8 +88,10 @@ class Calls:
             return self._window_only(expr, over)
         return self._any(expr, False, (), over)
 
-    def _frame(self, spec: WindowSpec, shown: Callable[[Any, int], str]) -> str:
-        """ROWS, RANGE or GROUPS with its ends. `shown`: an offset's text, by value and type."""
+    def _frame(self, spec: WindowSpec, shown: Callable[[Any, int, str], str]) -> str:
+        """ROWS, RANGE or GROUPS with its ends. `shown`: an offset's text, by value, type and the
+        word behind it.
+        """
         bits = spec.frame
         unit = next(word for bit, word in _UNITS.items() if bits & bit)
         start = self._end(bits, _STARTS, spec.start, shown, "starting")
@@ -96,7 +101,7 @@ class Calls:
 
     def _end(
         self, bits: int, words: Mapping[int, str], offset: Expr | None,
-        shown: Callable[[Any, int], str], which: str,
+        shown: Callable[[Any, int, str], str], which: str,
     ) -> str:  # fmt: skip
         word = next(word for bit, word in words.items() if bits & bit)
         if offset is None:
@@ -106,17 +111,18 @@ class Calls:
             raise SqlError("22004", f"frame {which} offset must not be null")
         if not bits & _RANGE and value < 0:
             raise SqlError("22013", f"frame {which} offset must not be negative")
-        return f"{shown(value, offset.oid)} {word}"
+        return f"{shown(value, offset.oid, word)} {word}"
 
     @staticmethod
-    def _rows_offset(value: Any, oid: int) -> str:
+    def _rows_offset(value: Any, oid: int, word: str) -> str:
         return str(forms.literal(value, oid)[0])
 
     def _ranged(self, spec: WindowSpec) -> str:
         """ORDER BY and RANGE of one value and what is added to it."""
         (order,) = spec.order
         value = self._sql.sql(order.expr)
-        key, shown = value.text, self._rows_offset
+        key = value.text
+        shown: Callable[[Any, int, str], str] = self._rows_offset
         if value.oid == r.FLOAT4:
             key = d.cast(key, "DOUBLE")
         elif value.oid == r.NUMERIC and decimal_of(value.held) is None:
@@ -126,18 +132,42 @@ class Calls:
             key = d.cast(key, _WIDER[value.oid])
         elif value.oid == r.TIME:  # no day is begun anew
             key = d.call("epoch_us", key)
-            shown = lambda value, oid: str(value.us)  # noqa: E731
+            shown = lambda value, oid, word: str(value.us)  # noqa: E731
         elif value.oid == r.INTERVAL:  # as they are compared: months are 30 days
             key = self._sql.function("range interval", _span, [value], r.INT8, "BIGINT").text
-            shown = lambda value, oid: str(_span(value))  # noqa: E731
+            shown = lambda value, oid, word: str(_span(value))  # noqa: E731
+        elif value.oid == r.TIMESTAMPTZ and self._sql.env.style.zone is not UTC:
+            key = d.call("epoch_us", key)
+            shown = self._zoned(value, descending=order.descending)
 
-        def checked(value: Any, oid: int) -> str:
+        def checked(value: Any, oid: int, word: str) -> str:
             size = value.span if isinstance(value, Interval) else value
             if size != size or size < 0:
                 raise SqlError("22013", "invalid preceding or following size in window function")
-            return shown(value, oid)
+            return shown(value, oid, word)
 
         return f"ORDER BY {key} {direction(order)} {self._frame(spec, checked)}"
+
+    def _zoned(self, value: Sql, *, descending: bool) -> Callable[[Any, int, str], str]:
+        """How many microseconds a moment and one an interval off it are apart: days and months are
+        those of the session's zone.
+        """
+        env = self._sql.env
+
+        def shown(offset: Any, oid: int, word: str) -> str:
+            if not (offset.days or offset.months):
+                return str(offset.us)
+            sign = 1 if (word == "FOLLOWING") is not descending else -1
+
+            def apart(moment: Any) -> int:
+                other = add_zoned(env, moment, offset, sign)
+                found: int = (other - moment) // _MICROSECOND
+                return max(0, sign * found)
+
+            name = ("range zoned", offset, sign)
+            return self._sql.function(name, apart, [value], r.INT8, "BIGINT", nothing=0).text
+
+        return shown
 
     def order(self, order: Sequence[Order]) -> str:
         """The keys of ORDER BY."""

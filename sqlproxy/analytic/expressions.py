@@ -125,7 +125,7 @@ class Expressions:
 
     def __init__(self, around: Around) -> None:
         self._around = around
-        self._functions, self._env = around.functions, around.env
+        self._functions, self.env = around.functions, around.env
         self._subjects: list[Sql] = []  # of CASE, innermost last
         self.guards: list[Expr] = []
         """What is true wherever the value of the part at hand is looked at: of CASE, AND, …"""
@@ -155,7 +155,7 @@ class Expressions:
 
     def _folded(self, expr: Expr) -> Sql:
         try:
-            value = compile(expr).fn((), self._env)
+            value = compile(expr).fn((), self.env)
         except SqlError as error:
             if error.sqlstate == "0A000":
                 raise
@@ -169,11 +169,11 @@ class Expressions:
             return expr.value
         if not self.is_constant(expr):
             raise unsupported("an expression here that is not constant")
-        return compile(expr).fn((), self._env)
+        return compile(expr).fn((), self.env)
 
     def of_value(self, expr: Expr) -> Callable[[Any], Any]:
         """An expression of one value, which is its column 0, in Python."""
-        fn, env = compile(expr).fn, self._env
+        fn, env = compile(expr).fn, self.env
         return lambda value: fn((value,), env)
 
     def _opaque(self, expr: Expr) -> Sql:
@@ -195,7 +195,7 @@ class Expressions:
     def _closure(self, expr: Expr) -> Sql:
         """By a function in Python."""
         probe, fn, inputs = self.apart(expr)
-        env = self._env
+        env = self.env
         result = Shape(expr.oid, _result(expr))
         shapes = tuple(one.shape for one in inputs)
         arguments: list[str] = [one.text for one in inputs]

@@ -311,7 +311,7 @@ class TableWriter:
         return SqlError(
             UNIQUE_VIOLATION,
             f'duplicate key value violates unique constraint "{name}"',
-            detail=f"Key {self.rules.key_text(places, values)} already exists.",
+            detail=self.rules.key_detail("Key {} already exists.", places, values),
             schema="public",
             table=self.table.name,
             constraint=name,

@@ -123,11 +123,12 @@ def parents_of(
 def _no_parent(
     tables: Tables, table: Table, parent: Table, key: ForeignKey, values: Sequence[Any]
 ) -> SqlError:
-    shown = tables.writer(table).rules.key_text(places(table, key.columns), values)
+    rules = tables.writer(table).rules
+    words = f'Key {{}} is not present in table "{parent.name}".'
     return SqlError(
         FOREIGN_KEY_VIOLATION,
         f'insert or update on table "{table.name}" violates foreign key constraint "{key.name}"',
-        detail=f'Key {shown} is not present in table "{parent.name}".',
+        detail=rules.key_detail(words, places(table, key.columns), values),
         schema="public",
         table=table.name,
         constraint=key.name,
@@ -138,12 +139,13 @@ def _still_referenced(
     tables: Tables, parent: Table, child: Table, key: ForeignKey, values: Sequence[Any]
 ) -> SqlError:
     at = places(parent, key.referenced)
-    shown = tables.writer(parent).rules.key_text(at, values)
+    rules = tables.writer(parent).rules
+    words = f'Key {{}} is still referenced from table "{child.name}".'
     return SqlError(
         FOREIGN_KEY_VIOLATION,
         f'update or delete on table "{parent.name}" violates foreign key constraint '
         f'"{key.name}" on table "{child.name}"',
-        detail=f'Key {shown} is still referenced from table "{child.name}".',
+        detail=rules.key_detail(words, at, values),
         schema="public",
         table=child.name,
         constraint=key.name,

@@ -10,9 +10,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlproxy.errors import CHECK_VIOLATION, NOT_NULL_VIOLATION, SqlError
+from sqlproxy.errors import CHECK_VIOLATION, NOT_NULL_VIOLATION, Detail, SqlError
 from sqlproxy.front.compiling import Fn
 from sqlproxy.front.env import Env
+from sqlproxy.pg.style import Style
 from sqlproxy.schema import PUBLIC, Table
 
 Row = tuple[Any, ...]
@@ -33,6 +34,7 @@ class Rules:
     checks: tuple[tuple[str, Fn], ...]
     required: tuple[int, ...]
     text: Text
+    text_in: Callable[[Style], Text] | None = None  # the same in the style of a session
     taken: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     perhaps: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     unsure: bool = False
@@ -82,18 +84,38 @@ class Rules:
         )
 
     def _failing(self, values: Sequence[Any]) -> str:
-        shown = [
-            "null" if value is None else self.text(place, value)
-            for place, (column, value) in enumerate(zip(self.table.columns, values, strict=True))
+        places = [
+            place
+            for place, column in enumerate(self.table.columns)
             if column.state == PUBLIC and not column.hidden
         ]
-        return f"Failing row contains ({', '.join(shown)})."
+        row = [values[place] for place in places]
+        return self._detail("Failing row contains ({}).", places, row)
 
-    def key_text(self, places: Sequence[int], values: Sequence[Any]) -> str:
-        """`(a, b)=(1, x)`, as errors about keys tell them."""
+    def key_detail(self, words: str, places: Sequence[int], values: Sequence[Any]) -> str:
+        """Words with `(a, b)=(1, x)` in them, as errors about keys tell them."""
         names = ", ".join(self.table.columns[place].name for place in places)
-        shown = ", ".join(
-            "null" if v is None else self.text(place, v)
-            for place, v in zip(places, values, strict=True)
-        )
-        return f"({names})=({shown})"
+        before, _, behind = words.partition("{}")
+        return self._detail(f"({names})=({{}})", places, values, before, behind)
+
+    def _detail(
+        self,
+        words: str,
+        places: Sequence[int],
+        values: Sequence[Any],
+        before: str = "",
+        behind: str = "",
+    ) -> str:
+        around, _, closing = words.rpartition("{}")
+
+        def told(text: Text) -> str:
+            shown = ", ".join(
+                "null" if v is None else text(place, v)
+                for place, v in zip(places, values, strict=True)
+            )
+            return f"{before}{around}{shown}{closing}{behind}"
+
+        text_in = self.text_in
+        if text_in is None:
+            return told(self.text)
+        return Detail(told(self.text), lambda style: told(text_in(style)))

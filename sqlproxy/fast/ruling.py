@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlproxy.fast.rules import Rules
+from sqlproxy.fast.rules import Rules, Text
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.compiling import Compiled, Fn, compile
 from sqlproxy.front.exprs import Const, Expr
@@ -85,6 +85,7 @@ class _Ruling:
             checks=tuple((check.name, self._condition(check.sql)) for check in table.checks),
             required=tuple(at for at, c in enumerate(table.columns) if not c.nullable),
             text=self._text,
+            text_in=self._text_in,
             taken=self._taken,
             perhaps=self._perhaps,
             unsure=self._unsure,
@@ -146,3 +147,6 @@ class _Ruling:
 
     def _text(self, place: int, value: Any) -> str:
         return self._writers[place](value)
+
+    def _text_in(self, style: Style) -> Text:
+        return lambda place, value: writer(self._types[place][0].oid, style)(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, tzinfo
 from typing import Final
 
 from sqlproxy.errors import (
@@ -29,14 +29,25 @@ from sqlproxy.front.ddl_options import option_value, sequence_options, table_opt
 from sqlproxy.front.ddl_tables import Draft
 from sqlproxy.front.ddl_texts import text_of
 from sqlproxy.front.dialect import Extras
+from sqlproxy.front.exprs import Call, Column, Expr, Length
 from sqlproxy.front.fromitems import check_schema, item_columns
 from sqlproxy.front.immutability import of_zone
-from sqlproxy.front.registry import TEXT, VARCHAR, format_type
+from sqlproxy.front.quoting import quote_ident, quote_literal
+from sqlproxy.front.registry import (
+    DATE,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+    format_type,
+)
 from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import columns_of
 from sqlproxy.front.statements import ItemColumn
 from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.front.typenames import check_collation, type_of
+from sqlproxy.pg import zones
 from sqlproxy.pg.oids import canonical
 from sqlproxy.schema import Table
 
@@ -152,11 +163,15 @@ class Alterations:
         else:
             expr = columns_of(table.name, (column,), 0)[0]
         converted = self.ddl.binder.casts.to(expr, oid, typmod, ASSIGNMENT)
-        if converted is not None and self.ddl.binder.style.zone is not UTC and of_zone(converted):
-            raise unsupported(
-                "a change of type that depends on TimeZone, which is not UTC here",
-                hint="Say the zone: USING column AT TIME ZONE '…'; or SET TimeZone = 'UTC' first.",
-            )
+        zone = self.ddl.binder.style.zone
+        if converted is not None and zone is not UTC and of_zone(converted):
+            using, plain = _in_zone(converted, column, zone), False
+            if using is None:
+                raise unsupported(
+                    "a change of type that depends on TimeZone, which is not UTC here",
+                    hint="Say the zone: USING column AT TIME ZONE '…'; or SET TimeZone = 'UTC' "
+                    "first.",
+                )
         if converted is None:
             word = "result of USING clause for column" if using else "column"
             raise SqlError(
@@ -364,3 +379,28 @@ _ALTERS: Final[dict[str, Handler]] = {
     "AT_SetRelOptions": Alterations._options,
     "AT_ResetRelOptions": Alterations._options,
 }
+
+
+def _in_zone(converted: Expr, column: ItemColumn, zone: tzinfo) -> str | None:
+    """The text of a conversion of the column alone with the session's zone in it, for a job that
+    has no session; None: there is none.
+    """
+    while isinstance(converted, Length):
+        converted = converted.arg
+    if not (isinstance(converted, Call) and converted.cast and len(converted.args) == 1):
+        return None
+    of = converted.args[0]
+    name, form = zones.name_of(zone), _ZONED.get((column.oid, converted.oid))
+    if not isinstance(of, Column) or of.name != column.name or name is None or form is None:
+        return None
+    return form.format(quote_ident(column.name), f"AT TIME ZONE {quote_literal(name)}")
+
+
+_ZONED: Final = {
+    (TIMESTAMP, TIMESTAMPTZ): "({} {})",
+    (TIMESTAMPTZ, TIMESTAMP): "({} {})",
+    (DATE, TIMESTAMPTZ): "({}::timestamp {})",
+    (TIMESTAMPTZ, DATE): "({} {})::date",
+    (TIMESTAMPTZ, TIME): "({} {})::time",
+}
+"""Conversions that ask for the zone, of the column and the words that name it."""

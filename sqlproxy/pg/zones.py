@@ -162,6 +162,14 @@ def named(text: str) -> tzinfo:
     return zone
 
 
+def name_of(zone: tzinfo) -> str | None:
+    """The text that `named` reads as this zone; None: one by rules has none."""
+    if isinstance(zone, ZoneInfo):
+        return zone.key
+    east = zone.utcoffset(None)
+    return None if east is None else _of_seconds(east.total_seconds(), "")
+
+
 def not_recognized(text: str) -> SqlError:
     return SqlError(INVALID_PARAMETER, f'time zone "{text:.100}" not recognized')
 

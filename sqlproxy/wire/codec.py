@@ -28,8 +28,9 @@ from kv.base.limits import (
     SQL_STARTUP_BYTES_MAX,
 )
 from sqlproxy.answers import Field, Notice, Status
-from sqlproxy.errors import PROTOCOL_VIOLATION, UNSUPPORTED, SqlError
+from sqlproxy.errors import PROTOCOL_VIOLATION, UNSUPPORTED, Detail, SqlError
 from sqlproxy.pg.oids import TYPES
+from sqlproxy.pg.style import DEFAULT, Style
 
 VERSION_3_0: Final = 3 << 16
 VERSION_3_2: Final = 3 << 16 | 2
@@ -507,8 +508,11 @@ def command_complete(tag: str) -> bytes:
     return message(b"C", tag.encode() + b"\x00")
 
 
-def error_response(error: SqlError, *, offset: int = 0) -> bytes:
-    """`offset`: characters of the query before the statement that the position is within."""
+def error_response(error: SqlError, *, offset: int = 0, style: Style = DEFAULT) -> bytes:
+    """`offset`: characters of the query before the statement that the position is within. `style`:
+    of the values that it tells.
+    """
+    detail = error.detail.shown(style) if isinstance(error.detail, Detail) else error.detail
     position = str(error.position + offset) if error.position else ""
     return message(
         b"E",
@@ -517,7 +521,7 @@ def error_response(error: SqlError, *, offset: int = 0) -> bytes:
             ("V", error.severity),
             ("C", error.sqlstate),
             ("M", error.message),
-            ("D", error.detail),
+            ("D", detail),
             ("H", error.hint),
             ("P", position),
             ("W", error.where),

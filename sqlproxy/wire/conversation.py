@@ -236,7 +236,7 @@ class Conversation:
         if described:
             head += codec.NO_DATA if output is None else output.description
         if isinstance(answer, SqlError):
-            told = codec.error_response(answer)
+            told = codec.error_response(answer, style=self._style)
         else:
             try:
                 told = b""
@@ -244,7 +244,7 @@ class Conversation:
                     told = b"".join(map(output.message, answer.rows))
                 told += completed(answer.tag)
             except Exception as error:  # noqa: BLE001 - the boundary: see the module
-                told = codec.error_response(as_sql_error(error))
+                told = codec.error_response(as_sql_error(error), style=self._style)
         if channel.notices or channel.parameters:
             self.tell()
         self._door.answered(head + told + codec.READY["I"])
@@ -282,7 +282,7 @@ class Conversation:
         told = as_sql_error(error)
         await self._session.failed(told)
         self.tell()
-        self._door.out += codec.error_response(told, offset=offset)
+        self._door.out += codec.error_response(told, offset=offset, style=self._style)
 
     def _release(self) -> None:
         if self._held:
@@ -298,7 +298,7 @@ class Conversation:
         try:
             await session.sync()
         except Exception as error:  # noqa: BLE001 - the boundary: see the module
-            held = codec.error_response(as_sql_error(error))
+            held = codec.error_response(as_sql_error(error), style=self._style)
         channel = session.channel
         if channel.notices or channel.parameters:
             self.tell()

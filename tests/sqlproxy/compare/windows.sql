@@ -90,3 +90,9 @@ select i2, i8, count(*) over (order by i2 range between 5 preceding and 5 follow
 select n, count(*) over (order by n range between 1 preceding and 1 following) from num where n < 1e20 order by n
 select n2, count(*) over (order by n2 range between 99999.999 preceding and 1 following) from num where n2 is not null order by n2
 select d, count(*) over (order by d range between '10 years' preceding and '1 day' following) from (values (date '9999-12-31'), ('9999-12-30'), ('0001-01-02')) v(d) order by d
+set timezone='America/New_York' ;; select id, count(*) over (order by x range between '1 day' preceding and '1 day' following) from instants order by id
+set timezone='America/New_York' ;; select id, count(*) over (order by x range between '1 month' preceding and current row) from instants order by id
+set timezone='America/New_York' ;; select g, count(*) over (order by g range between '1 day' preceding and current row), count(*) over (order by g desc range between '1 day' preceding and '1 day' following), count(*) over (order by g range between '1 day 01:00' following and '2 days' following) from generate_series(timestamptz '2024-11-02 04:00+00', timestamptz '2024-11-05 08:00+00', interval '1 hour') g order by g
+set timezone='Europe/Berlin' ;; select at, sum(qty) over (order by at range between '1 day' preceding and current row), first_value(id) over (partition by kind order by at desc range between '6 hours' preceding and '1 day' following) from sale order by id
+set timezone='Europe/Berlin' ;; select at, array_agg(id) over (order by at range between '1 mon' preceding and '-1 day' following) from sale order by id
+set timezone='Europe/Berlin' ;; select id, count(*) over (order by x desc nulls last range between '3 hours' preceding and '1 day' following exclude current row) from instants order by id

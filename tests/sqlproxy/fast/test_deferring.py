@@ -52,7 +52,9 @@ class Tables:
         return {1001: PARENT, 1002: CHILD}.get(table)
 
     def writer(self, table: Table) -> Any:
-        return SimpleNamespace(rules=SimpleNamespace(key_text=lambda *_: "(p)=(5)"))
+        return SimpleNamespace(
+            rules=SimpleNamespace(key_detail=lambda words, *_: words.format("(p)=(5)"))
+        )
 
 
 def test_p5_a_check_that_a_savepoint_takes_back_comes_again(
