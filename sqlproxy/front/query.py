@@ -616,8 +616,8 @@ class Queries:
             return ()
         recursive = bool(body.get("recursive"))
         found: list[Cte] = []
-        for node in body["ctes"]:
-            part = node["CommonTableExpr"]
+        listed = [node["CommonTableExpr"] for node in body["ctes"]]
+        for part in recursing.in_order(listed) if recursive else listed:
             name = part["ctename"]
             if name in scope.ctes:
                 raise SqlError(

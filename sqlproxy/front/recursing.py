@@ -5,6 +5,7 @@ Source: PostgreSQL 15, parse_cte.c (checkWellFormedRecursion) and parse_agg.c.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, Final
 
 from sqlproxy.errors import SqlError
@@ -36,6 +37,43 @@ def check(name: str, body: Node) -> None:
         if key in body:
             raise SqlError("0A000", f"{word} in a recursive query is not implemented")
     found.walk(body.get("withClause"), _SUBQUERY)
+
+
+def in_order(ctes: Sequence[Node]) -> list[Node]:
+    """The queries of WITH RECURSIVE, each behind those that it names, wherever they stand. Raises
+    SqlError: two name each other.
+    """
+    names = {cte["ctename"] for cte in ctes}
+    if len(names) < len(ctes):
+        return list(ctes)  # one name is there twice: whoever binds them says so
+    wanted = {cte["ctename"]: set(_named_in(cte["ctequery"], names)) for cte in ctes}
+    found: list[Node] = []
+    left = list(ctes)
+    while left:
+        waiting = {cte["ctename"] for cte in left}
+        free = (cte for cte in left if wanted[cte["ctename"]] & waiting <= {cte["ctename"]})
+        if (ready := next(free, None)) is None:
+            raise SqlError(
+                "0A000", "mutual recursion between WITH items is not implemented",
+                position=at(left[0]),
+            )  # fmt: skip
+        found.append(ready)
+        left.remove(ready)
+    return found
+
+
+def _named_in(node: Any, names: Set[str]) -> Iterator[str]:
+    """Which of these queries a tree reads; one of its own WITH hides another of that name."""
+    if isinstance(node, list):
+        for one in node:
+            yield from _named_in(one, names)
+    elif isinstance(node, dict):
+        if "relname" in node and "schemaname" not in node:
+            yield from names & {node["relname"]}
+        own = node.get("withClause", {}).get("ctes", ())
+        names = names - {one["CommonTableExpr"]["ctename"] for one in own}
+        for one in node.values():
+            yield from _named_in(one, names)
 
 
 class _Walk:

@@ -111,6 +111,8 @@ async def _nothing(session: SqlSession, bound: Any) -> str:
 
 async def _analyze(session: SqlSession, bound: s.Analyze) -> str:
     """Sizes and loads are counted all the time; there is nothing to look at."""
+    if bound.vacuum:
+        commands.check_outside(session, "VACUUM")
     return "VACUUM" if bound.vacuum else "ANALYZE"
 
 

@@ -164,3 +164,17 @@ select id from emp join dept using (id) where ctid is null
 select (select ctid from sale join dept on true limit 1) is null from emp order by id
 select e.id from emp e join dept d on ctid is not null
 select e.id from emp e join dept d on e.ctid is null join sale s on xmin is not null
+with recursive a as (select 1 union all select * from b), b as (select 1 union all select * from a) select * from a
+with recursive a as (select * from b), b as (select * from a) select * from a
+with recursive a as (select * from b), b as (select 1 as x) select * from a
+with recursive a as (select * from c), b as (select 1 as x), c as (select x + 1 from b) select * from a
+with recursive a as (select * from c), b as (select * from a), c as (select 1 from b) select * from a
+with recursive a as (select * from (select * from b) q), b as (select x from a where x in (select 1 from a)) select * from a
+with recursive a as (with b as (select 1) select * from b), b as (select * from a) select * from b
+with a as (select * from b), b as (select 1) select * from a
+with recursive a as (select 1 from a), b as (select 2) select * from b
+with recursive b as (select * from c union all select x + 1 from b where x < 3), c as (select 1 as x) select * from b
+with recursive a as (select * from b), b as (insert into dept values (9, 'x') returning id) select * from a
+with recursive a as (with b as (select 7 as x) select x from b), b as (select x from a) select * from b
+with recursive a as (select 1), a as (select 2) select * from a
+with recursive t(n) as (values (1) union all select n + 1 from t, m where n < top), m as (select 4 as top) select * from t
