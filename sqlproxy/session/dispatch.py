@@ -64,7 +64,9 @@ async def portal(session: SqlSession, prepared: Prepared, values: Sequence[Any])
         case s.Fetch():
             return _fetch(session, bound)
         case s.Empty():
-            return _command(session, bound, _nothing)
+            found = _command(session, bound, _nothing)
+            found.ends = True  # nothing is run, so a failed transaction lets it through, too
+            return found
         case s.Analyze():
             return _command(session, bound, _analyze)
         case _:

@@ -544,7 +544,7 @@ class Conversation:
             self._check_alive()
         fields = portal.fields
         if fields is None or portal.copy_in is not None or portal.copy_out is not None:
-            if portal.wire.ran:
+            if portal.wire.ran and portal.tag():  # an empty statement is run any number of times
                 raise SqlError("55000", f'portal "{name}" cannot be run')
             portal.wire.ran = True
         if portal.copy_in is not None or portal.copy_out is not None:
