@@ -33,6 +33,16 @@ Connect = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 B64 = Annotated[bool, typer.Option("--b64", help="Keys are base64url.")]
 
+OfTable = Annotated[
+    str | None,
+    typer.Option(
+        "--table",
+        metavar="NAMESPACE/TABLE",
+        help="The table, which may have slashes in its name; the argument is the key alone then.",
+        show_default=False,
+    ),
+]
+
 
 @contextlib.contextmanager
 def opened(connect: str | None, as_json: bool) -> Iterator[Database]:
@@ -64,8 +74,14 @@ def table_of(text: str) -> tuple[str, str]:
     return (parts[0], parts[1]) if len(parts) == 2 else ("default", parts[0])
 
 
-def record_of(path: str, b64: bool) -> tuple[str, str, bytes]:
-    """NAMESPACE/TABLE/KEY, as in the HTTP API; the key is all that follows, slashes included."""
+def record_of(path: str, b64: bool, table: str | None = None) -> tuple[str, str, bytes]:
+    """NAMESPACE/TABLE/KEY, as in the HTTP API; the key is all that follows, slashes included. With
+    `table`, whose name may have slashes, it is the key alone.
+    """
+    if table is not None:
+        if not path:
+            raise typer.BadParameter("the key is empty")
+        return *table_of(table), key_of(path, b64)
     parts = path.split("/", 2)
     if len(parts) != 3 or not all(parts):
         raise typer.BadParameter(f"{path!r} is not NAMESPACE/TABLE/KEY")

@@ -11,7 +11,7 @@ import typer
 from kv.base.errors import AlreadyExists, NotFound, TooLarge
 from kv.base.limits import VALUE_BYTES_MAX
 from kvorum.cli import output
-from kvorum.cli.connection import B64, Connect, Json, key_of, opened, record_of, table_of
+from kvorum.cli.connection import B64, Connect, Json, OfTable, key_of, opened, record_of, table_of
 
 if TYPE_CHECKING:
     from kvorum.sync import Database
@@ -26,6 +26,7 @@ IfVersion = Annotated[
 
 def get(
     path: Path,
+    table: OfTable = None,
     at: At = None,
     raw: Annotated[bool, typer.Option("--raw", help="The bytes alone, no newline.")] = False,
     b64: B64 = False,
@@ -33,7 +34,7 @@ def get(
     json: Json = False,
 ) -> None:
     """Print the value of a key. Exit code 1 if there is none."""
-    ns, name, key = record_of(path, b64)
+    ns, name, key = record_of(path, b64, table)
     with opened(connect, json) as db:
         record = db.table(ns, name).get(key, at=at)
     if record is None:
@@ -49,6 +50,7 @@ def get(
 def put(
     path: Path,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="- reads it from stdin.")],
+    table: OfTable = None,
     if_absent: Annotated[
         bool, typer.Option("--if-absent", help="Only if the key does not exist.")
     ] = False,
@@ -64,7 +66,7 @@ def put(
     json: Json = False,
 ) -> None:
     """Write a value and print its version."""
-    ns, name, key = record_of(path, b64)
+    ns, name, key = record_of(path, b64, table)
     data = _stdin(json) if value == "-" else value.encode(errors="surrogateescape")
     with opened(connect, json) as db:
         if create:
@@ -77,13 +79,14 @@ def put(
 
 def delete(
     path: Path,
+    table: OfTable = None,
     if_version: IfVersion = None,
     b64: B64 = False,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
     """Remove a key and print the version of the removal."""
-    ns, name, key = record_of(path, b64)
+    ns, name, key = record_of(path, b64, table)
     with opened(connect, json) as db:
         version = db.table(ns, name).delete(key, if_version=if_version)
     _print_version(version, json)

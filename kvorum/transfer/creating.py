@@ -111,6 +111,8 @@ def _of_json(head: bytes) -> list[tuple[str, str]]:
     for row in rows:
         for name, value in (row.values[0] if not row.broken else {}).items():
             found.setdefault(name, []).append(value)
+    if not found and rows and rows[0].broken:
+        raise InvalidArgument(f"line {rows[0].line}: {rows[0].broken}")
     return [(name, guessing.of_values(values)) for name, values in found.items()]
 
 
@@ -147,6 +149,8 @@ def _type(kind: Any) -> str:
         return "timestamp" if kind.tz is None else "timestamptz"
     if pa.types.is_time(kind):
         return "time"
+    if pa.types.is_duration(kind):
+        return "interval"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         inner = _type(kind.value_type)
         return "jsonb" if inner.endswith("[]") else f"{inner}[]"

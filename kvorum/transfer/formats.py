@@ -22,6 +22,7 @@ import json
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cache, partial
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -42,6 +43,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _BEGINNING: Final = 4096
 _OPEN = re.compile(rb'"(?:[^"]|"")*"?')  # a quoted field whose end is not known yet
 _ELEMENT: Final = re.compile(r"\s*([\[,\]])\s*")
+_DAY_US: Final = 86_400_000_000
 _NUMBERS: Final = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "numeric"})
 _TEXTS: Final = frozenset({"text", "varchar", "char", "name"})
 
@@ -450,13 +452,27 @@ def _read_parquet(file: BinaryIO, offset: int, most: int, kept: tuple[Groups, Ha
     columns = [
         list(map(plain_of(column.type), column.to_pylist()))
         if pa.types.is_nested(column.type)
-        else column.to_pylist()
+        else _in_microseconds(column).to_pylist()
         for column in table.columns
     ]
     rows = [Cells(offset + at + 1, values) for at, values in enumerate(zip(*columns, strict=True))]
     behind = offset + table.num_rows
     total = parquet.metadata.num_rows
     return Piece(names, rows, behind if behind < total else None)
+
+
+def _in_microseconds(column: Any) -> Any:
+    """Times that Python has no form for: what is finer than SQL's microseconds is cut off."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return column.cast(pa.timestamp("us", kind.tz), safe=False)
+    if pa.types.is_time(kind) and kind.unit == "ns":
+        return column.cast(pa.time64("us"), safe=False)
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return column.cast(pa.duration("us"), safe=False)
+    return column
 
 
 def plain_of(kind: Any) -> Callable[[Any], Any]:
@@ -537,6 +553,12 @@ def _value(kind: Any, read: Callable[[str], Any], value: Any) -> Any:
         from sqlproxy.interval import Interval
 
         return Interval(value.months, value.days, value.nanoseconds // 1000)
+    if kind.base == "interval" and isinstance(value, timedelta):
+        from sqlproxy.interval import Interval
+
+        whole = value // timedelta(microseconds=1)
+        days, rest = divmod(abs(whole), _DAY_US)
+        return Interval(0, days, rest) if whole >= 0 else Interval(0, -days, -rest)
     if kind.base == "timestamptz" and getattr(value, "tzinfo", 0) is None:
         raise ValueError("a time with a zone is wanted, and it has none")
     return value

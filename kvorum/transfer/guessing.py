@@ -29,6 +29,7 @@ _TIMESTAMP: Final = re.compile(
 )
 _INT8_MAX: Final = (1 << 63) - 1
 _EXACT_DIGITS: Final = 15
+_EXPONENT_MAX: Final = 300  # beyond it float8 rounds to nothing, or has no value
 _JOINED: Final = {  # of two types in one column
     frozenset(pair): joined
     for *pair, joined in (
@@ -94,7 +95,8 @@ def _of_int(value: int) -> str:
 
 
 def _of_number(value: Decimal) -> str:
-    return "float8" if len(value.as_tuple().digits) <= _EXACT_DIGITS else "numeric"
+    held = not value or -_EXPONENT_MAX < value.adjusted() < _EXPONENT_MAX
+    return "float8" if held and len(value.as_tuple().digits) <= _EXACT_DIGITS else "numeric"
 
 
 def _of_value(value: Any) -> str:

@@ -64,6 +64,17 @@ def test_cli_records(served: Served) -> None:
     assert missing.stderr.startswith(b"kvorum: KEY_NOT_FOUND")
 
 
+def test_cli_records_of_a_table_with_slashes(served: Served) -> None:
+    """A table whose name has a slash is taken for another one and a key, so nobody reads it."""
+    port, table = served.base, ("--table", "default/cli/odd.name")
+    kvorum("put", *table, "k/1", "v", "--create", port=port)
+    assert kvorum("get", *table, "k/1", port=port).stdout == b"v\n"
+    assert kvorum("scan", table[1], port=port).stdout == b"k/1\tv\n"
+    kvorum("delete", *table, "k/1", port=port)
+    assert b"KEY_NOT_FOUND" in kvorum("get", *table, "k/1", port=port, code=1).stderr
+    kvorum("get", *table, "", port=port, code=2)
+
+
 def test_cli_procedures_and_transactions(served: Served) -> None:
     """Submit, wait, look, list; and the status of a transaction."""
     port = served.base

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from kv.base.errors import InvalidArgument
 from kvorum.transfer import formats, guessing
 from kvorum.transfer.creating import schema_of
 from kvorum.transfer.spools import Spools, Written
+from sqlproxy.interval import Interval
 from sqlproxy.schema import Column
 
 
@@ -50,7 +52,9 @@ def test_types_of_texts(cells: list[str | None], kind: str) -> None:
     ("values", "kind"),
     [
         ([1, None], "int8"), ([10**29], "numeric"), ([1, 10**29], "numeric"), (["01234"], "text"),
-        (["123"], "text"), ([Decimal("1.5"), 2], "float8"), ([True], "bool"), ([True, 1], "text"),
+        (["123"], "text"), ([Decimal("1.5"), 2], "float8"),
+        ([Decimal("1e400"), 2], "numeric"), ([Decimal("1e-400")], "numeric"),
+        ([True], "bool"), ([True, 1], "text"),
         ([Decimal("0.1234567890123456789")], "numeric"), ([{"a": 1}], "jsonb"),
         ([[1, 2]], "int8[]"),
         ([[1], ["a"]], "jsonb"), ([[1, "a"]], "jsonb"), ([[]], "jsonb"), ([["a"]], "text[]"),
@@ -167,6 +171,15 @@ def test_a_file_that_is_damaged_is_told(tmp_path: Path) -> None:
         Spools().opened((1, "t"), Written(), "csv", lambda: source.open("rb"))
 
 
+@pytest.mark.parametrize("text", ['{\n  "id": 1\n}', "[1, 2]", '{"a": 1}{"a": 2}'])
+def test_json_that_is_no_lines_is_told(tmp_path: Path, text: str) -> None:
+    """One object over many lines is said to have no columns, and nobody knows why."""
+    source = tmp_path / "t.json"
+    source.write_text(text)
+    with pytest.raises(InvalidArgument, match="line 1: it is no"):
+        schema_of(source.as_uri(), "", "")
+
+
 def test_parquet_types(tmp_path: Path) -> None:
     """A column that Parquet has and a table can have is refused, or comes as something else."""
     import pyarrow as pa
@@ -183,13 +196,17 @@ def test_parquet_types(tmp_path: Path) -> None:
         "big": pa.array([2**64 - 1], pa.uint64()),
         "list": pa.array([[1]], pa.list_(pa.int32(), 1)),
         "deep": pa.array([[[1]]], pa.list_(pa.list_(pa.int32()))),
+        "lasts": pa.array([timedelta(days=-1, microseconds=-5)], pa.duration("us")),
+        "nanos": pa.array([1_999], pa.timestamp("ns")),
+        "clock": pa.array([1_999], pa.time64("ns")),
     }  # fmt: skip
     source = tmp_path / "t.parquet"
     pq.write_table(pa.table(columns), source)
     found = dict(schema_of(source.as_uri(), "", ""))
     assert found == {
         "fixed": "bytea", "map": "jsonb", "labels": "text", "big": "numeric(20,0)",
-        "list": "int4[]", "deep": "jsonb",
+        "list": "int4[]", "deep": "jsonb", "lasts": "interval", "nanos": "timestamp",
+        "clock": "time",
     }  # fmt: skip
     with source.open("rb") as file:
         piece = formats.read_piece("parquet", file, [], 0, 0, 10)
@@ -200,6 +217,8 @@ def test_parquet_types(tmp_path: Path) -> None:
     }
     assert (read["fixed"], read["labels"], read["list"]) == (b"ab", "a", [1])
     assert read["big"] == 2**64 - 1
+    assert read["lasts"] == Interval(0, -1, -5)
+    assert (read["nanos"], read["clock"]) == (datetime(1970, 1, 1, 0, 0, 0, 1), time(0, 0, 0, 1))  # noqa: DTZ001 (a timestamp has no zone)
     assert json.loads(str(read["map"])) == {"k": {"n": "eA=="}}
     for name, kind in found.items():
         resolve(kind).to_stored(read[name])
