@@ -62,7 +62,9 @@ _OF_STREAMS = {"appid", "resettxnapp", "delivery"}
 _OF_BATCHES = {"txnappid", "txnversion"}
 _WRITING = {"op", "opcolumn", "duplicates", "dedupeby", "replacewhere", "bulk"}
 _MEANT_FOR = {
-    **dict.fromkeys(READING | {"columns", "where", "at", "pagerows"}, (READ,)),
+    **dict.fromkeys(
+        (READING - {"numericastext"}) | {"columns", "where", "at", "pagerows"}, (READ,)
+    ),  # numericAsText: what one read may be written; text is taken anyway
     **dict.fromkeys(_WRITING, (BATCH, STREAM)),
     **dict.fromkeys(_OF_STREAMS, (STREAM,)),
     **dict.fromkeys(_OF_BATCHES, (BATCH,)),

@@ -58,21 +58,27 @@ def spark_schema(table: Table, *, numeric_as_text: bool = False) -> T.StructType
         return PLAIN
     found = [_field(table, column) for column in table.visible]
     if numeric_as_text:
-        found = [
-            T.StructField(f.name, T.StringType(), f.nullable)
-            if isinstance(f.dataType, T.DecimalType)
-            else f
-            for f in found
-        ]
+        found = [T.StructField(f.name, _decimals_as_text(f.dataType), f.nullable) for f in found]
     return T.StructType(found)
 
 
+def _decimals_as_text(kind: T.DataType) -> T.DataType:
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_decimals_as_text(kind.elementType))
+    return T.StringType() if isinstance(kind, T.DecimalType) else kind
+
+
+def _is_text(kind: T.DataType) -> bool:
+    return isinstance(kind.elementType if isinstance(kind, T.ArrayType) else kind, T.StringType)
+
+
 def texts_of(table: Table, schema: T.StructType) -> frozenset[str]:
-    """The columns of type numeric that are strings in a schema which may have more (`_old`)."""
-    names = {c.name for c in table.columns if c.resolved.base == "numeric"}
-    return frozenset(
-        f.name for f in schema.fields if f.name in names and isinstance(f.dataType, T.StringType)
-    )
+    """The columns of type numeric, and arrays of them, that are strings in a schema which may have
+    more (`_old`).
+    """
+    kinds = ((c.name, c.resolved.element or c.resolved) for c in table.columns)
+    names = {name for name, kind in kinds if kind.base == "numeric"}
+    return frozenset(f.name for f in schema.fields if f.name in names and _is_text(f.dataType))
 
 
 def _spark_type(kind: Type) -> T.DataType | None:
@@ -253,6 +259,8 @@ def _fits(a: T.DataType, b: T.DataType) -> bool:
         return isinstance(a, T.ArrayType) and _fits(a.elementType, b.elementType)
     digits = _DIGITS.get(type(a))
     if isinstance(b, T.DecimalType):
+        if isinstance(a, T.StringType):
+            return True  # it is read as SQL reads it: more digits, NaN
         if digits is not None:
             return digits <= b.precision - b.scale
         return isinstance(a, T.DecimalType) and a.scale <= b.scale and a.precision <= b.precision

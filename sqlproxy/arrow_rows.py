@@ -33,7 +33,9 @@ from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from sqlproxy import arrow_msgpack, enums, rows
 from sqlproxy import keys as key_codec
 from sqlproxy.arrow_msgpack import Parts, big_endian, joined
+from sqlproxy.errors import SqlError
 from sqlproxy.interval import Interval
+from sqlproxy.pg.numbers import read_numeric, write_numeric
 from sqlproxy.schema import Column, Table
 from sqlproxy.types import ARRAY, TIME_DIGITS_MAX, Type
 
@@ -102,6 +104,18 @@ def arrow_type(kind: Type) -> pa.DataType:
     return wide(precision, scale)
 
 
+def text_type(kind: Type) -> pa.DataType:
+    """Its values as text; of an array, those of its elements."""
+    return pa.string() if kind.element is None else pa.list_(text_type(kind.element))
+
+
+def _numbers_as_text(kind: Type, given: pa.DataType) -> bool:
+    """Whether a batch has a numeric, or an array of them, as text: what decimals cannot hold."""
+    if kind.element is not None:
+        return pa.types.is_list(given) and _numbers_as_text(kind.element, given.value_type)
+    return kind.base == "numeric" and pa.types.is_string(given)
+
+
 def arrow_schema(
     table: Table, columns: Sequence[str] | None = None, texts: Collection[str] = ()
 ) -> pa.Schema:
@@ -114,7 +128,7 @@ def arrow_schema(
         ]
         return pa.schema(fields)
     wanted = table.visible if columns is None else [table.column(name) for name in columns]
-    kinds = [pa.string() if c.name in texts else arrow_type(c.resolved) for c in wanted]
+    kinds = [text_type(c.resolved) if c.name in texts else arrow_type(c.resolved) for c in wanted]
     return pa.schema(
         [pa.field(c.name, kind, nullable=c.nullable) for c, kind in zip(wanted, kinds, strict=True)]
     )
@@ -226,7 +240,9 @@ def _column_array(table: Table, batch: pa.RecordBatch, column: Column) -> pa.Arr
     """The column in its own Arrow type, defaults filled in, without a NULL that is not allowed."""
     kind = arrow_type(column.resolved)
     if column.name in batch.schema.names:
-        array = _cast(table, column.name, kind, _given(table, batch, column.name))
+        array = _given(table, batch, column.name)
+        if not _numbers_as_text(column.resolved, array.type):
+            array = _cast(table, column.name, kind, array)
     elif column.computed:
         raise InvalidArgument(
             f"the batch for table {table.path} lacks column {column.name!r}, which only SQL can "
@@ -315,12 +331,12 @@ def _stored(table: Table, column: Column, array: pa.Array) -> list[Any]:
     if base == "numeric":
         array = array.cast(pa.string())
     values: list[Any] = array.to_pylist()
-    if _one_by_one(column.resolved):
+    if _one_by_one(column.resolved, array.type):
         convert = column.resolved.to_stored
         user = _user_form(column.resolved)
         try:
             return [None if value is None else convert(user(value)) for value in values]
-        except (ValueError, TypeError, DecimalException) as error:
+        except (ValueError, TypeError, DecimalException, SqlError) as error:
             raise InvalidArgument(
                 f"column {column.name} ({column.shown_type}) of {table.path}: {error}",
                 details={"column": column.name},
@@ -339,7 +355,7 @@ def _user_form(kind: Type) -> Callable[[Any], Any]:
         case "interval":
             return _interval
         case "numeric":
-            return Decimal
+            return lambda value: _number(kind, value) if isinstance(value, str) else value
         case "enum":
             return enums.to_taken(enums.parsed(kind.name))
         case "array":
@@ -348,6 +364,16 @@ def _user_form(kind: Type) -> Callable[[Any], Any]:
             return lambda value: [None if one is None else inner(one) for one in value]
         case _:
             return lambda value: value
+
+
+def _number(kind: Type, text: str) -> Decimal:
+    """As SQL reads it, but nothing is cut off without a word."""
+    found = read_numeric(text)
+    if kind.precision and found.is_finite():
+        kept = Decimal(kind.to_stored(found))
+        if kept != found:
+            raise ValueError(f"{text} would be rounded to {kept}")
+    return found
 
 
 def _interval(value: Any) -> Interval:
@@ -396,7 +422,7 @@ class _Given:
     def packed(self) -> Parts:
         """Its part of the rows."""
         base = self.kind.base
-        if _one_by_one(self.kind):
+        if _one_by_one(self.kind, self.array.type):
             return arrow_msgpack.of_objects(self.stored)
         if base in STORED_INT:
             numbers = self.array.view(STORED_INT[base])
@@ -427,10 +453,9 @@ class _Given:
         return pa.array([encode(value) for value in self.stored], pa.binary())
 
 
-def _one_by_one(kind: Type) -> bool:
+def _one_by_one(kind: Type, given: pa.DataType) -> bool:
     """Whether values of the type are checked, or converted, one by one."""
-    as_text = kind.base == "numeric" and pa.types.is_string(arrow_type(kind))
-    return kind.base in _CHECKED or as_text or _rounded(kind)
+    return kind.base in _CHECKED or _numbers_as_text(kind, given) or _rounded(kind)
 
 
 def _refuse_broken(table: Table, column: Column, array: pa.Array) -> None:
@@ -618,25 +643,31 @@ _SEVERAL_DIMENSIONS: Final = {  # what SQL's clients are told
 
 def _converted(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
     """By way of values in user form. Raises InvalidArgument for what Arrow cannot hold."""
-    given = _arrow_form(kind)
+    given = _arrow_form(kind, wanted)
     try:
         return pa.array([None if v is None else given(v) for v in stored], wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
         nested = kind.element is not None and any(
             isinstance(one, list) for v in stored if v is not None for one in given(v)
         )
+        numbers = kind.element is not None and kind.element.base == "numeric" and not nested
+        instead = " (Spark: option numericAsText=true)" if numbers else ""
         raise InvalidArgument(
-            f"a value of type {kind.name} does not fit {wanted} ({error}): read it by the SDK",
+            f"a value of type {kind.name} does not fit {wanted} ({error}): read it"
+            f"{f' as text{instead}' if instead else ' by the SDK'}",
             details=_SEVERAL_DIMENSIONS if nested else None,
         ) from error
 
 
-def _arrow_form(kind: Type) -> Callable[[Any], Any]:
+def _arrow_form(kind: Type, wanted: pa.DataType) -> Callable[[Any], Any]:
     """From a stored form to what `pa.array` takes."""
     if kind.element is not None:
-        inner = _arrow_form(kind.element)
+        inner = _arrow_form(kind.element, wanted.value_type)
         return lambda value: [None if one is None else inner(one) for one in value]
     convert = kind.from_stored
+    if kind.base == "numeric" and pa.types.is_string(wanted):
+        assert convert is not None
+        return lambda value: write_numeric(convert(value))
     match kind.base:
         case "interval":
             assert convert is not None

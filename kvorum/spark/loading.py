@@ -52,22 +52,19 @@ def bulk_load(
     spark = found(frame.sparkSession)
     where = {"endpoint": endpoint or endpoint_of(spark), "table": name}
     bulk = importlib.import_module("pyspark_kvorum.bulk")
-    columns = bulk.key_columns(where)
-    if missing := [column for column in columns if column not in frame.columns]:
-        raise InvalidArgument(
-            f"the frame has no column {missing[0]!r}, which is in the primary key of {name};"
-            f" it has {', '.join(frame.columns)}"
-        )
+    exact = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
+    given = {key: _named(frame.columns, key, name, exact) for key in bulk.key_columns(where)}
+    columns = list(given.values())
     if splits != 1:
-        _split(where, bulk.cuts(where, _sample(frame, columns), splits))
+        _split(where, bulk.cuts(where, _sample(frame, given), splits))
     wanted = tasks or spark.sparkContext.defaultParallelism
     lies = bulk.Layout.ANYWHERE
     if not tasks and splits == 1 and frame.is_cached:  # to look at another one is to compute it
         lies = bulk.layout(_numbered(bulk, frame, columns), columns, wanted)
     if lies is bulk.Layout.ANYWHERE:
-        frame = frame.repartitionByRange(wanted, *columns)
+        frame = frame.repartitionByRange(wanted, *map(_quoted, columns))
     if lies is not bulk.Layout.RUNS:
-        frame = frame.sortWithinPartitions(*columns)
+        frame = frame.sortWithinPartitions(*map(_quoted, columns))
     how = {"bulk": "runs" if lies is bulk.Layout.RUNS else "true"}
     writer = frame.write.format("kvorum").mode("append").options(**where, **(how | options))
     if app_id:
@@ -75,20 +72,43 @@ def bulk_load(
     writer.save()
 
 
-def _sample(frame: DataFrame, columns: list[str]) -> Any:
-    """Some of the frame's keys, as Arrow."""
-    keys = frame.select(*columns)
+def _named(columns: list[str], key: str, table: str, exact: bool) -> str:
+    """Which column of a frame Spark means by the name of a key's column. Raises InvalidArgument."""
+    found = [one for one in columns if one == key or (not exact and one.lower() == key.lower())]
+    if len(found) == 1:
+        return found[0]
+    has = f"; it has {', '.join(columns)}"
+    if found:
+        raise InvalidArgument(
+            f"the frame has {' and '.join(found)}: which of them is {key!r}, in the primary key of "
+            f"{table}? rename one, or set spark.sql.caseSensitive{has}"
+        )
+    raise InvalidArgument(
+        f"the frame has no column {key!r}, which is in the primary key of {table}{has}"
+    )
+
+
+def _sample(frame: DataFrame, given: dict[str, str]) -> Any:
+    """Some of the frame's keys, as Arrow, by the names that the table has for them."""
+    from pyspark.sql import functions as F
+
+    keys = frame.select(*[F.col(_quoted(one)).alias(key) for key, one in given.items()])
     total = keys.count()
     if total > _SAMPLE_ROWS:
         keys = keys.sample(fraction=_SAMPLE_ROWS / total, seed=1)
     return keys.toArrow()
 
 
+def _quoted(column: str) -> str:
+    """As Spark reads names: a dot in one does not cut it."""
+    return f"`{column.replace('`', '``')}`"
+
+
 def _numbered(bulk: Any, frame: DataFrame, columns: list[str]) -> Any:
     """Keys of a few rows of each partition with where they lie, as Arrow (`bulk.layout`)."""
     from pyspark.sql import functions as F
 
-    numbered = frame.select(F.monotonically_increasing_id().alias(bulk.AT), *columns)
+    numbered = frame.select(F.monotonically_increasing_id().alias(bulk.AT), *map(_quoted, columns))
     return numbered.where(F.col(bulk.AT) % bulk.EACH < bulk.PAIR).toArrow()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -121,6 +122,37 @@ def test_g8_a_bulk_load_is_one_transaction(
         assert {row["_old"]["v"] for row in told[0]} == {"first"}
     finally:
         spark.conf.unset("spark.kvorum.endpoint")
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_g8_names_are_spark_s(
+    splits: int, spark: Any, db: kvorum.Database, node: NodeProcess
+) -> None:
+    """A frame whose names differ from the table's in case only was refused, though Spark takes
+    them for the same; or taken where Spark does not.
+    """
+    name = f"named{splits}"
+    db.create_table(NAMESPACE, name, columns=COLUMNS, primary_key=["k", "n"])
+    spark.conf.set("spark.kvorum.endpoint", f"127.0.0.1:{node.base}")
+    rows = spark.range(0, 200).selectExpr("string(id) AS K", "id AS N", "'x' AS v")
+    load = partial(kvorum.spark.bulk_load, name=f"{NAMESPACE}.{name}", splits=splits)
+    try:
+        load(rows)
+        assert kvorum.spark.table(spark, f"{NAMESPACE}.{name}").count() == 200
+        with pytest.raises(InvalidArgument, match="has no column 'k'"):
+            load(rows.drop("K"))
+        both = rows.selectExpr("K", "N", "'y' AS v", "K AS k")
+        with pytest.raises(InvalidArgument, match="the frame has K and k: which of them is 'k'"):
+            load(both)
+        spark.conf.set("spark.sql.caseSensitive", "true")
+        with pytest.raises(InvalidArgument, match="has no column 'k'"):
+            load(rows)
+        load(rows.selectExpr("K AS k", "N AS n", "'z' AS v"))
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+        spark.conf.unset("spark.kvorum.endpoint")
+    found = kvorum.spark.table(spark, f"{NAMESPACE}.{name}", endpoint=f"127.0.0.1:{node.base}")
+    assert [tuple(r) for r in found.groupBy("v").count().collect()] == [("z", 200)]
 
 
 def a_sample(of: list[int], *, swap: int = 0) -> pa.Table:

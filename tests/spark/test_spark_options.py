@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from kv.base import limits
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum import DefaultSource
+from pyspark_kvorum.encoding import Encoder
 from pyspark_kvorum.options import BATCH, READ, STREAM, Options
 from pyspark_kvorum.paging import Decode
 from pyspark_kvorum.read_options import ReadOptions
@@ -337,6 +338,58 @@ def test_numerics_as_text() -> None:
     assert few.values(keys, values)["a"].to_pylist() == [1]
     with pytest.raises(InvalidArgument, match=r"column n of ns\.t.*numericAsText=true"):
         Decode(of, spark_schema(of), "").values(keys, values)
+
+
+TEXTS: list[tuple[str, list[Any], list[Any] | None]] = [  # None: they come back as they are
+    ("numeric", ["1" + "0" * 30, "NaN", "-0.00", None], ["1" + "0" * 30, "NaN", "0.00", None]),
+    ("numeric", [" 1e3 ", "Infinity", ".5"], ["1000", "Infinity", "0.5"]),
+    ("numeric(5,1)", ["1.20", "NaN", "-9999.9"], ["1.2", "NaN", "-9999.9"]),
+    ("numeric(40,2)", ["1" * 38 + ".00"], None),
+    ("numeric[]", [["1" + "0" * 30, None, "NaN"], [], None], None),
+    ("numeric[]", [["1e3", "-Infinity"]], [["1000", "-Infinity"]]),
+    ("numeric(5,1)[]", [["1.20", "0.0"]], [["1.2", "0.0"]]),
+    ("numeric(40,2)[]", [["1" * 38 + ".00", None]], None),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "want"), TEXTS)
+def test_numerics_are_written_and_read_as_text(
+    kind: str, given: list[Any], want: list[Any] | None
+) -> None:
+    """What a read as text gives cannot be written back, or numbers change on the way; or an array
+    of them ends the read.
+    """
+    of = table(("a", "int8"), ("n", kind))
+    read = spark_schema(of, numeric_as_text=True)
+    text = T.ArrayType(T.StringType()) if kind.endswith("[]") else T.StringType()
+    assert read["n"].dataType == text
+    options = Options.parse({**GOOD, "numericAsText": "true"})
+    Options.check_use({**GOOD, "numericAsText": "true"}, BATCH)
+    check_writable(of, read, options)
+    arrow = pa.list_(pa.string()) if kind.endswith("[]") else pa.string()
+    batch = pa.record_batch({"a": range(len(given)), "n": pa.array(given, arrow)})
+    rows = Encoder(of, options)(batch).rows
+    found = Decode(of, read, "").values(rows.keys.to_pylist(), rows.values.to_pylist())
+    assert found["n"].to_pylist() == (given if want is None else want)
+
+
+@pytest.mark.parametrize("bad", ["x", "", "1_000", "1 2", "99999.95", "1.25"])
+@pytest.mark.parametrize("array", [False, True])
+def test_text_that_is_no_number_is_refused(bad: str, array: bool) -> None:
+    """It is taken for another number, or the task ends without a word of which column it was."""
+    of = table(("a", "int8"), ("n", "numeric(5,1)[]" if array else "numeric(5,1)"))
+    values: Any = pa.array([[bad]] if array else [bad])
+    with pytest.raises(InvalidArgument, match=r"column n \(numeric\(5,1\)") as told:
+        Encoder(of, Options.parse(GOOD))(pa.record_batch({"a": [1], "n": values}))
+    assert told.value.details["column"] == "n"
+
+
+def test_an_array_of_numerics_that_spark_cannot_hold_says_what_to_do() -> None:
+    """The error named no column, or said to read it by another program."""
+    of = table(("a", "int8"), ("n", "numeric[]"))
+    key, value = codec(of).encode_row([1, [Decimal("1E30")]])
+    with pytest.raises(InvalidArgument, match=r"column n of ns\.t.*numericAsText=true"):
+        Decode(of, spark_schema(of), "").values([key], [value])
 
 
 def test_o14_narrowed_schema() -> None:
