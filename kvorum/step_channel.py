@@ -3,6 +3,7 @@
 
     us ─▶ process   [SETTINGS, {modules, path, threads, log_level}]
                     [RUN, run, …]        Run: call this step
+                    [LOOK, run, …]       Look: what its type's code says of arguments
                     [CANCEL, run]        nobody waits for it any more
                     [HIRE, count]        so many more plain steps may run, because others are stuck
                     [ANSWER, run, …]     to a question
@@ -11,6 +12,7 @@
                     [ASK, run, …]        Ask: a read of the step's snapshot, a table's id
                     [PROGRESS, run, part, text]
                     [ENDED, run, …]      Ran: how it ended, with all that it wrote
+                    [LOOKED, run, …]     Looked
 
 A step's reads come back one by one; its writes stay there until it ends, and come as one: so a
 process that ends under a step leaves nothing. What may be large goes in pieces (`pieces`), because
@@ -48,6 +50,8 @@ WITHDRAWN: Final = 2
 SEVERAL: Final = "several"
 SETTINGS: Final = "settings"
 RUN: Final = "run"
+LOOK: Final = "look"
+LOOKED: Final = "looked"
 CANCEL: Final = "cancel"
 HIRE: Final = "hire"
 ANSWER: Final = "answer"
@@ -78,6 +82,20 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
     now_ms: int
     children: tuple[tuple[int, str, str, bytes], ...]  # id, name, state, [result, error]
     left_ms: int = 0  # of its deadline; 0 = it has none
+
+
+class Look(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    version: int
+    args: bytes
+
+
+class Looked(msgspec.Struct, frozen=True, array_like=True):
+    """`error` as in kv.base.errors.to_wire; else as procedures.engine.submission.Seen."""
+
+    error: list[Any] | None = None
+    locks: tuple[tuple[str, str], ...] = ()
+    args: bytes = b""
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True):
@@ -169,6 +187,8 @@ class Pieces:
 
 
 read_run: Final = msgspec.msgpack.Decoder(Run).decode
+read_look: Final = msgspec.msgpack.Decoder(Look).decode
+read_looked: Final = msgspec.msgpack.Decoder(Looked).decode
 read_ask: Final = msgspec.msgpack.Decoder(Ask).decode
 read_answer: Final = msgspec.msgpack.Decoder(Answer).decode
 read_ran: Final = msgspec.msgpack.Decoder(Ran).decode

@@ -24,7 +24,7 @@ from typing import Any, Final
 import uvloop
 
 from kv.base import limits
-from kv.base.errors import KvorumError, from_wire
+from kv.base.errors import InvalidArgument, KvorumError, from_wire, to_wire
 from kv.base.ids import TableId
 from kvorum import logs
 from kvorum.modules import load_types
@@ -38,6 +38,8 @@ from kvorum.step_channel import (
     CANCEL,
     ENDED,
     HIRE,
+    LOOK,
+    LOOKED,
     MARKS,
     PROGRESS,
     READY,
@@ -47,6 +49,7 @@ from kvorum.step_channel import (
     WITHDRAWN,
     Answer,
     Ask,
+    Looked,
     Mouth,
     Pieces,
     Ran,
@@ -57,6 +60,7 @@ from kvorum.step_channel import (
     outcome_wire,
     pieces,
     read_answer,
+    read_look,
     read_run,
 )
 from procedures.engine import core, records
@@ -66,6 +70,7 @@ from procedures.engine.raised import step_error
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.runner import Failed, Returned, Runner, TryAgain
 from procedures.engine.store import Row
+from procedures.engine.submission import seen
 from txn.results import ScanPage
 
 log = logging.getLogger(__name__)
@@ -194,10 +199,27 @@ class StepProcess:
                     task = self._loop.create_task(self._execute(run, whole, asking))
                     self._runs[run] = task, asking
                     task.add_done_callback(lambda _: self._runs.pop(run))
+                elif whole is not None and kind == LOOK:
+                    self._look(run, whole)
                 elif whole is not None and kind == ANSWER and run in self._runs:
                     self._runs[run][1].answered(read_answer(whole))
             case _:
                 pass  # of a run that has ended
+
+    def _look(self, number: int, data: bytes) -> None:
+        """Here on the loop: it is to be quick, and whoever asked ends this process if it is not."""
+        if self._marks[number % MARKS] == WITHDRAWN:
+            return
+        self._marks[number % MARKS] = BEGUN
+        look = read_look(data)
+        try:
+            told = Looked(None, *seen(self._types.get(look.name, look.version), look.args))
+        except KvorumError as error:
+            told = Looked(to_wire(error))
+        except BaseException as error:  # noqa: BLE001  users' code: whatever it raises
+            why = f"its lock rule or check of arguments raised {type(error).__name__}: {error}"
+            told = Looked(to_wire(InvalidArgument(f"procedure {look.name}: {core.storable(why)}")))
+        self.send(LOOKED, number, told)
 
     async def _execute(self, number: int, data: bytes, asking: _Asking) -> None:
         if self._marks[number % MARKS] == WITHDRAWN:

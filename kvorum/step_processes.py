@@ -20,7 +20,8 @@ undoes it must not meet it.
 
 Whoever dies takes all of them with it: they are ended by the kernel, or by the end of their socket.
 
-Left out: the lock rules of a declaration, and operations of the bus, run in the worker itself.
+What a declaration's lock rule and its check of arguments say is asked for there, too: they have two
+seconds. Left out: operations of the bus run in the worker itself.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kv.base import limits
-from kv.base.errors import KvorumError, to_wire
+from kv.base.errors import InvalidArgument, KvorumError, Unavailable, from_wire, to_wire
 from kv.base.ids import TableId
 from kv.base.ops import Op
 from kv.base.ports import Timers
@@ -51,6 +52,8 @@ from kvorum.step_channel import (
     CANCEL,
     ENDED,
     HIRE,
+    LOOK,
+    LOOKED,
     MARKS,
     PROGRESS,
     READY,
@@ -60,19 +63,31 @@ from kvorum.step_channel import (
     WITHDRAWN,
     Answer,
     Ask,
+    Look,
+    Looked,
     Mouth,
     Pieces,
     Ran,
+    Run,
     outcome_of,
     pieces,
     read_ask,
+    read_looked,
     read_ran,
     run_of,
 )
 from procedures.engine import core, records
 from procedures.engine.context import StepContext, StepTxn
-from procedures.engine.registry import StepDef, UndoDef, declaration, declared_in
+from procedures.engine.registry import (
+    ProcedureType,
+    StepDef,
+    UndoDef,
+    declaration,
+    declared_in,
+    entrusted,
+)
 from procedures.engine.runner import Died, Ended, Failed, Returned, Runner, TryAgain
+from procedures.engine.submission import Seen
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +98,11 @@ _MODULE: Final = "kvorum.step_process"
 class _Call:
     """A step that a process runs."""
 
-    def __init__(self, ctx: StepContext) -> None:
+    def __init__(self, ctx: StepContext | None) -> None:
+        """None: it is asked what its type's code says of arguments."""
         self.ctx = ctx
-        self.txn: StepTxn = getattr(ctx.txn, "inner", ctx.txn)
-        self.ended: asyncio.Future[Ran | Died | TryAgain | None] = (
+        self.txn: StepTxn | None = None if ctx is None else getattr(ctx.txn, "inner", ctx.txn)
+        self.ended: asyncio.Future[Ran | Looked | Died | TryAgain | None] = (
             asyncio.get_running_loop().create_future()
         )
         self.answering: set[asyncio.Task[None]] = set()
@@ -107,7 +123,7 @@ class _Call:
             return True
         return ended.result() is None
 
-    def end(self, how: Ran | Died | TryAgain | None) -> None:
+    def end(self, how: Ran | Looked | Died | TryAgain | None) -> None:
         if not self.ended.done():
             self.ended.set_result(how)
 
@@ -262,7 +278,8 @@ class _Process:
                 log.error("a process for steps cannot be used: %s", why)
                 self.kill()
             case [str(kind), int(run), float(part), str(text)] if kind == PROGRESS:
-                if (call := self.calls.get(run)) is not None:
+                call = self.calls.get(run)
+                if call is not None and call.ctx is not None:
                     call.ctx.said(part, text)
             case _:
                 raise AssertionError(f"a step process said {message!r:.80}")
@@ -274,15 +291,17 @@ class _Process:
             return
         if kind == ENDED:
             call.end(read_ran(whole))
-        elif kind == ASK:
-            answering = self._answer(run, call, read_ask(whole))
+        elif kind == LOOKED:
+            call.end(read_looked(whole))
+        elif kind == ASK and call.txn is not None:
+            answering = self._answer(run, call.txn, read_ask(whole))
             task = asyncio.get_running_loop().create_task(answering)
             call.answering.add(task)
             task.add_done_callback(call.answered)
 
-    async def _answer(self, run: int, call: _Call, ask: Ask) -> None:
+    async def _answer(self, run: int, txn: StepTxn, ask: Ask) -> None:
         try:
-            answer = Answer(ask.number, await _asked(call.txn, ask))
+            answer = Answer(ask.number, await _asked(txn, ask))
         except KvorumError as error:
             answer = Answer(ask.number, None, to_wire(error))
         for message in pieces(ANSWER, run, answer):
@@ -329,7 +348,9 @@ class StepProcesses(Runner):
         types = [declaration(cls) for cls in declared_in(modules)]
         self._names = frozenset(declared.name for declared in types)
         self._any_timed = any(
-            step.mark.deadline_ms for declared in types for step in declared.steps.values()
+            entrusted(declared).apart
+            or any(step.mark.deadline_ms for step in declared.steps.values())
+            for declared in types
         )
         self._settings = {
             "modules": list(modules),
@@ -366,6 +387,9 @@ class StepProcesses(Runner):
     async def prepared(self, name: str) -> None:
         if name in self._names:
             await self._shared(timed=True).settled.wait()
+
+    def runs_apart(self, name: str) -> bool:
+        return name in self._names
 
     def at_once(self, name: str) -> bool:
         return name not in self._names or any(
@@ -428,17 +452,63 @@ class StepProcesses(Runner):
         self, process: _Process, method: StepDef | UndoDef, ctx: StepContext, until: float
     ) -> Ended | None:
         """None: it has not begun, and its process is held up. `until`: its deadline; 0 = none."""
-        number, call = next(self._numbers), _Call(ctx)
+        call = _Call(ctx)
+        left_ms = max(1, int(1000 * (until - self._timers.monotonic()))) if until else 0
+        run = run_of(method, ctx, records.encode(ctx.record), left_ms)
+        what = f"step {method.name} of {ctx.name}"
+        # an async one is told there, and has a moment
+        told_ms = limits.STEP_PROCESS_GRACE_MS if method.is_async else 0
+        late_ms = left_ms + told_ms if left_ms else 0
+        ended = await self._exchange(process, call, (RUN, run), late_ms, what)
+        if isinstance(ended, _Late):
+            assert isinstance(method, StepDef)
+            return Failed(core.outlasted(ctx.name, method))
+        assert not isinstance(ended, Looked)
+        return _taken(call, ctx, ended) if isinstance(ended, Ran) else ended
+
+    async def look(self, declared: ProcedureType, args: bytes) -> Seen:
+        if not declared.apart:
+            return await super().look(declared, args)
+        what = f"the lock rule or check of arguments of {declared.name}"
+        asked = LOOK, Look(declared.name, declared.version, args)
+        died = 0
+        while True:
+            process = self._shared(timed=True)
+            await process.settled.wait()
+            match await self._exchange(process, _Call(None), asked, limits.PROCEDURE_LOOK_MS, what):
+                case Looked(None, locks, canonical):
+                    return Seen(locks, canonical)
+                case Looked(list(error)):
+                    raise from_wire(error)
+                case _Late():
+                    ms = limits.PROCEDURE_LOOK_MS
+                    raise InvalidArgument(f"{what} took more than {ms} ms: it must be quick")
+                case TryAgain(failure):
+                    raise Unavailable(failure.message)
+                case Died(why):  # perhaps that of another one beside it
+                    died += 1
+                    if died == limits.PROCEDURE_DEATHS_MAX:
+                        raise InvalidArgument(f"{what} ended the process that ran it {why}")
+                case _:
+                    pass  # it has not begun
+
+    async def _exchange(
+        self,
+        process: _Process,
+        call: _Call,
+        asked: tuple[str, Run | Look],
+        late_ms: int,
+        what: str,
+    ) -> Ran | Looked | Died | TryAgain | _Late | None:
+        """Have a process do it; after `late_ms` the process is ended (0 = never)."""
+        number = next(self._numbers)
         process.take(number, call)
         try:
-            left_ms = max(1, int(1000 * (until - self._timers.monotonic()))) if until else 0
-            run = run_of(method, ctx, records.encode(ctx.record), left_ms)
-            for message in pieces(RUN, number, run):
+            for message in pieces(asked[0], number, asked[1]):
                 process.send(message)
-            if left_ms and not await self._by_deadline(process, call, left_ms, method):
-                assert isinstance(method, StepDef)
-                return Failed(core.outlasted(ctx.name, method))
-            ran = await call.ended
+            if late_ms and not await self._by_deadline(process, call, late_ms, what):
+                return _Late()
+            return await call.ended
         finally:
             process.calls.pop(number, None)
             if call.unfinished:
@@ -447,15 +517,11 @@ class StepProcesses(Runner):
                 task.cancel()
             if len(self._all) > 1:
                 self._spare(process)
-        return _taken(call, ran) if isinstance(ran, Ran) else ran
 
-    async def _by_deadline(
-        self, process: _Process, call: _Call, left_ms: int, method: StepDef | UndoDef
-    ) -> bool:
+    async def _by_deadline(self, process: _Process, call: _Call, late_ms: int, what: str) -> bool:
         """Whether it ends by its deadline. If it does not, its process is no more."""
         grace_s = limits.STEP_PROCESS_GRACE_MS / 1000
-        own_s = grace_s if method.is_async else 0.0  # for it is told there
-        if (await asyncio.wait([call.ended], timeout=left_ms / 1000 + own_s))[0]:
+        if (await asyncio.wait([call.ended], timeout=late_ms / 1000))[0]:
             return True
         call.overdue = process.leaving = True
         try:
@@ -465,7 +531,7 @@ class StepProcesses(Runner):
         finally:
             call.overdue = not call.ended.done()
             if call.overdue:
-                beside = f"step {method.name} of {call.ctx.name}, which took longer than it may"
+                beside = f"{what}, which took longer than it may"
                 process.kill(f"the process for its steps was ended because of {beside}")
             process.leaving = any(one.overdue for one in process.calls.values())
         if (living := self._all.get(process)) is not None and process.over:
@@ -507,10 +573,15 @@ class StepProcesses(Runner):
         return process
 
 
-def _taken(call: _Call, ran: Ran) -> Ended:
+class _Late:
+    """It did not end in time."""
+
+
+def _taken(call: _Call, ctx: StepContext, ran: Ran) -> Ended:
     """What it did, as if it had run here."""
-    call.ctx.did(ran.signals, too_early=ran.too_early)
-    call.ctx.missing.update(ran.missing)
+    assert call.txn is not None
+    ctx.did(ran.signals, too_early=ran.too_early)
+    ctx.missing.update(ran.missing)
     if ran.failed is not None:
         return Failed(ran.failed)
     if ran.again is not None:

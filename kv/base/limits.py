@@ -367,6 +367,7 @@ STEP_PROCESSES_ALONE_NEW_MAX: Final = 4  # … of them so many that began less t
 STEP_PROCESS_ALONE_NEW_MS: Final = 5_000  # … so long ago: long ones must not keep others waiting
 STEP_PROCESS_SILENT_MS: Final = 2_000  # one that is held up for so long gets nothing new …
 STEP_PROCESS_BEAT_MS: Final = 400  # … else it speaks so often
+PROCEDURE_LOOK_MS: Final = 2_000  # for a lock rule or a check of arguments, which must be quick
 STEP_PROCESS_GRACE_MS: Final = 2_000  # for a step to end behind its deadline, and those beside it
 PROCEDURE_STUCK_HIRED_MAX: Final = 64  # … and for each of so many one more worker is hired
 PROCEDURE_PRIORITY_MAX: Final = 100

@@ -51,7 +51,7 @@ from procedures.engine.procedure import (
 )
 from procedures.engine.records import GRANTED_HERE, Entry, Failure, Record, Undo
 from procedures.engine.registry import ProcedureType, Registry, StepDef
-from procedures.engine.submission import admit, checked_text, create
+from procedures.engine.submission import Seen, admit, checked_text, create
 
 CHILDREN_STEP: Final = "children"  # "undo:children" in the history
 STOLEN: Final = "lock stolen"  # outcomes in the history
@@ -460,15 +460,9 @@ def aside(record: Record) -> str:
     )
 
 
-def admitted(record: Record, declared: ProcedureType, now_ms: int) -> Change:
-    """Look at arguments that nobody could look at when it was submitted (its workers were away):
-    they fit, and these are its locks; or it fails before its first step.
-    """
-    try:
-        ok = admit(declared, plain.decode(record.args), record.owner, record.nonce)
-    except KvorumError as error:
-        return fail(record, declared, error_failure(error), None, now_ms=now_ms)
-    after = replace(record, pending=False, locks=ok.locks, updated_ms=now_ms)
+def admitted(record: Record, seen: Seen, now_ms: int) -> Change:
+    """Arguments that nobody could look at when it was submitted fit, and these are its locks."""
+    after = replace(record, pending=False, locks=seen.locks, updated_ms=now_ms)
     return Change(after, Flow.TAIL)
 
 

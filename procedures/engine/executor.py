@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, repeat
 from types import TracebackType
 from typing import Any, Final, Self
@@ -34,7 +35,7 @@ from kv.base.errors import (
 )
 from kv.base.ids import ProcedureId
 from kv.base.ports import Clock, Rng, Timers
-from procedures.engine import core
+from procedures.engine import core, plain
 from procedures.engine.context import Tables
 from procedures.engine.early import Begun, Early
 from procedures.engine.explain import Facts, explained
@@ -118,6 +119,7 @@ class Executor:
         self._locks = IdLock()
         self._runner = Runner(threads) if runner is None else runner
         self._runner_is_own = runner is None
+        types.entrust(self._runner)
         queue = FairScheduler() if scheduler is None else scheduler
         self._roster = Roster(clock, timers, rng, queue)
         self._janitor = Janitor(store, self._locks, clock, timers)
@@ -316,8 +318,8 @@ class Executor:
             known = await self.store.find_nonce(ok.owner, ok.nonce)
             if known is not None and await self._is_it(known, sub, ok):
                 return ProcedureId(known)
-        if ok.pending and self.crew is not None:
-            ok = await self.crew.looked_at(ok)
+        if ok.pending:
+            ok = await self._looked_at(ok)
         self._check_room(sub.name)
         id = await self.store.take_ids(1)
         record = create(ok, id=id, salt=self._salt, now_ms=self._clock.now_ms())
@@ -356,7 +358,28 @@ class Executor:
             await refuse_other(stored.record, ok, self._canonical)
         return stored is not None
 
+    async def _looked_at(self, ok: Admitted) -> Admitted:
+        if ok.type.apart:
+            told = await self._runner.look(ok.type, ok.args)
+            return replace(ok, locks=told.locks, pending=False)
+        return ok if self.crew is None else await self.crew.looked_at(ok)
+
+    async def check_args(self, name: str, args: Any) -> None:
+        """Whether it could be submitted with them, as far as is known. Raises what is wrong."""
+        declared = self.types.get(name)
+        if not declared.apart:
+            declared.locks_of(args)
+            return
+        what = f"arguments of {name}"
+        data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
+        await self._runner.look(declared, data)
+
     async def _canonical(self, declared: ProcedureType, args: bytes) -> bytes | None:
+        if declared.apart:
+            try:
+                return (await self._runner.look(declared, args)).args or None
+            except InvalidArgument:
+                return None
         if not declared.typed or self.crew is None:
             return canonical_here(declared, args)
         return await self.crew.canonical(declared, args)

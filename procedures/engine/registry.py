@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, Protocol, TypeVar, overload
 
 from kv.base.errors import InvalidArgument, KvorumError, NotFound
 from kv.base.limits import (
@@ -106,6 +106,7 @@ class ProcedureType:
     remote: bool = False  # known by its description only: workers run it
     needs_look: bool = False  # only they can tell its locks, or whether arguments fit
     typed: bool = False  # its arguments have a type, which only they know
+    apart: bool = False  # lock rule or check of arguments are users' code, which the Runner calls
 
     def locks_of(self, args: Any) -> tuple[Lock, ...]:
         """The locks that the declaration wants for these arguments. Raises InvalidArgument."""
@@ -132,6 +133,20 @@ class ProcedureType:
                     f"not {lock!r:.80}"
                 )
         return wanted
+
+
+class Runs(Protocol):
+    """What is needed of a procedures.engine.runner.Runner."""
+
+    def runs_apart(self, name: str) -> bool: ...
+
+
+def entrusted(declared: ProcedureType) -> ProcedureType:
+    """A type whose steps run apart: results are checked there, and so are arguments if that may
+    run code of its author, whose end nobody can promise.
+    """
+    asks = callable(declared.locks) or (declared.args is not None and declared.args.runs_code)
+    return replace(declared, apart=asks, result=None)
 
 
 class Registry:
@@ -169,6 +184,14 @@ class Registry:
             raise _bad(cls, f"the name {declared.name!r} is already taken by {known.origin}")
         self._types.setdefault(declared.name, {})[declared.version] = declared
         return declared
+
+    def entrust(self, runner: Runs) -> None:
+        """Leave to the runner what users' code says of arguments and results, where it runs theirs
+        apart.
+        """
+        for declared in self.types():
+            if not declared.remote and runner.runs_apart(declared.name):
+                self.put(entrusted(declared))
 
     def put(self, declared: ProcedureType) -> None:
         """Serve a type whose class was checked before (a worker's)."""

@@ -22,7 +22,8 @@ from procedures.engine.driving import Driven, OwnCancellation
 from procedures.engine.procedure import OUTCOMES, Outcome
 from procedures.engine.raised import located, step_error
 from procedures.engine.records import Failure
-from procedures.engine.registry import StepDef, UndoDef
+from procedures.engine.registry import ProcedureType, StepDef, UndoDef
+from procedures.engine.submission import Seen, seen
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,14 @@ class Runner:
 
     def begin(self) -> None:
         """Something may come soon."""
+
+    def runs_apart(self, name: str) -> bool:
+        """Whether code of this type runs in another process."""
+        return False
+
+    async def look(self, declared: ProcedureType, args: bytes) -> Seen:
+        """What the type's code says of arguments. Raises what is wrong with them."""
+        return seen(declared, args)
 
     async def prepared(self, name: str) -> None:
         """Until a step of this type that has a deadline would be called at once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused
@@ -96,10 +96,14 @@ def check(sub: Submission, types: Registry) -> Admitted:
 
 def admit(declared: ProcedureType, args: Any, owner: str, nonce: str) -> Admitted:
     """Check what children have in common with submissions: arguments and locks. Of a type that
-    workers run, what only they can tell is left to them (`pending`).
+    workers run, what only they can tell is left to them (`pending`); so is to the Runner what only
+    users' code can tell, where that runs apart.
     """
     what = f"arguments of {declared.name}"
     args = plain_of(args, what)
+    if declared.apart:
+        data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
+        return Admitted(declared, data, (), owner, nonce, pending=True)
     if declared.args is not None:
         args = declared.args.plain(args, what)
     data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
@@ -128,6 +132,22 @@ async def refuse_other(earlier: Record, ok: Admitted, canonical: Canonical) -> N
             code="NONCE_REUSED",
             details={"procedure": str(earlier.id), "name": earlier.name},
         )
+
+
+class Seen(NamedTuple):
+    """What a type's code says of arguments that fit."""
+
+    locks: tuple[tuple[str, str], ...]
+    args: bytes  # as the type reads them; b"" = it has no type
+
+
+def seen(declared: ProcedureType, args: bytes) -> Seen:
+    """Call the type's check of arguments, and its lock rule. Raises KvorumError."""
+    value = plain.decode(args)
+    if declared.args is not None:
+        declared.args.plain(value, f"arguments of {declared.name}")
+    locks = checked(declared.locks_of(value), f"procedure {declared.name}")
+    return Seen(locks, canonical_here(declared, args) or b"")
 
 
 def canonical_here(declared: ProcedureType, args: bytes) -> bytes | None:

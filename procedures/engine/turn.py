@@ -132,7 +132,7 @@ class Turns:
             return Flow.WAIT
         if error is not None:
             return await self.commit(live, self._failing(live, record, declared, error))
-        if (change := self._taken_on(record, declared)) is not None:
+        if (change := await self._taken_on(record, declared)) is not None:
             return await self._unheard(live, change)
         if live.entry.locks and not live.granted and not record.pending:
             return await self._grant(live, record, declared)
@@ -160,13 +160,26 @@ class Turns:
         change = Change(replace(record, pool=declared.pool), Flow.TAIL)  # the nodes ran it once
         return await self._unheard(live, change)
 
-    def _taken_on(self, record: Record, declared: ProcedureType) -> Change | None:
+    async def _taken_on(self, record: Record, declared: ProcedureType) -> Change | None:
         """What is to be written before this process runs a step of it."""
         if declared.remote:
             return None
         if record.pool and self.reign:
             return Change(replace(record, pool=""), Flow.TAIL)  # workers ran it once
-        return core.admitted(record, declared, self._clock.now_ms()) if record.pending else None
+        return await self._looked_at(record, declared) if record.pending else None
+
+    async def _looked_at(self, record: Record, declared: ProcedureType) -> Change:
+        """Its type's code could not look at its arguments when it was submitted: now it does. If
+        they do not fit it fails before its first step.
+        """
+        try:
+            seen = await self._runner.look(declared, record.args)
+        except KvorumError as error:
+            if error.disposition != "no":
+                raise
+            known, now_ms = core.error_failure(error), self._clock.now_ms()
+            return core.fail(record, declared, known, None, now_ms=now_ms)
+        return core.admitted(record, seen, self._clock.now_ms())
 
     async def _unheard(self, live: Live, change: Change) -> Flow:
         """A commit that runs no step: what woke it has not been told to a step yet."""

@@ -52,12 +52,43 @@ class Shape:
             )
         return data
 
+    @property
+    def runs_code(self) -> bool:
+        """Whether reading a value may call code of the type's author, or take any time."""
+        return _runs_code(msgspec.inspect.type_info(self.kind), set())
+
     def canonical(self, value: Any, what: str) -> Any:
         """Plain data of what `plain` takes, to be compared: the same for all ways to write it, with
         the defaults of what was left out, and a float where the type says so. Raises
         InvalidArgument.
         """
         return _whole(self.read(self.plain(value, what), what))
+
+
+_DEFAULTS: Final = (list, dict, set, frozenset, tuple, bytearray)
+
+
+def _runs_code(info: Any, met: set[type]) -> bool:
+    """Of what msgspec.inspect tells of a type: a method of its author's, a default that is made by
+    a function, or a pattern, which may take long on the right text.
+    """
+    cls = getattr(info, "cls", None)
+    if isinstance(cls, type):
+        if cls in met:
+            return False
+        met.add(cls)
+        if hasattr(cls, "__post_init__") or "_missing_" in cls.__dict__:
+            return True
+    if getattr(info, "pattern", None) is not None or isinstance(info, msgspec.inspect.CustomType):
+        return True
+    inside = [getattr(info, name, None) for name in ("item_type", "key_type", "value_type", "type")]
+    for one in getattr(info, "fields", ()):
+        made = getattr(one, "default_factory", msgspec.NODEFAULT)
+        if made is not msgspec.NODEFAULT and made not in _DEFAULTS:
+            return True
+        inside.append(one.type)
+    inside += [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
+    return any(_runs_code(one, met) for one in inside if isinstance(one, msgspec.inspect.Type))
 
 
 def _whole(value: Any) -> Any:

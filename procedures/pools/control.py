@@ -121,7 +121,7 @@ class Control:
     async def _set_schedule(self, args: dict[str, Any]) -> Any:
         name = checked_text("procedure", args.get("procedure"), limits.NAME_CHARS_MAX)
         # What it could never be submitted with is not kept either: such as keys of a store.
-        self._executor.types.get(name).locks_of(args.get("args"))
+        await self._executor.check_args(name, args.get("args"))
         return await self._schedules.set(args)
 
     async def _remove_schedule(self, args: dict[str, Any]) -> Any:

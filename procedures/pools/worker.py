@@ -21,13 +21,12 @@ from typing import Any, Final, Protocol
 from kv.base import limits, methods
 from kv.base.errors import InvalidArgument, KvorumError, to_wire
 from kv.base.ports import Clock, Timers
-from procedures.engine import core, plain, records
+from procedures.engine import core, records
 from procedures.engine.context import Tables
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.roster import Live
 from procedures.engine.runner import Runner
 from procedures.engine.store import ProcedureStore, Stored
-from procedures.engine.submission import canonical_here
 from procedures.pools import messages
 from procedures.pools.describe import described, remote_type
 from procedures.pools.hands import Desk, HandTurns
@@ -108,13 +107,14 @@ class Worker:
         self._types = Registry()
         for declared in types:
             self._types.put(replace(declared, pool=declared.pool or pool))
+        self._runner = Runner(threads) if runner is None else runner
+        self._types.entrust(self._runner)
         self._tables = tables
         self._clock = clock
         self._timers = timers
         self._slots = slots
         self._host, self._pid = host, pid
         self._operations = tuple(operations)
-        self._runner = Runner(threads) if runner is None else runner
         self._runner_is_own = runner is None
         self._jobs: dict[int, _Job] = {}
         self._reports: list[Report] = []
@@ -315,7 +315,7 @@ class Worker:
             case Drop():
                 self._drop(order.id)
             case Look():
-                self._say(self._looked(order))
+                self._group.create_task(self._look(order))
             case Types():
                 self._learn(order.told)
 
@@ -385,19 +385,17 @@ class Worker:
         self._reports = [r for r in self._reports if not (isinstance(r, Progress) and r.id == id)]
         self._reports.append(Progress(id, part, text))  # goes with the next poll
 
-    def _looked(self, look: Look) -> Looked:
+    async def _look(self, look: Look) -> None:
         declared = self._types.find(look.name, look.version)
         try:
             if declared is None or declared.remote:
                 raise InvalidArgument(f"{look.name} of version {look.version} is not served here")
-            args = plain.decode(look.args)
-            if declared.args is not None:
-                declared.args.plain(args, f"arguments of {look.name}")
-            locks = tuple((lock.mode, lock.resource) for lock in declared.locks_of(args))
+            seen = await self._runner.look(declared, look.args)
         except KvorumError as error:
-            return Looked(look.question, to_wire(error))
-        told = canonical_here(declared, look.args)
-        return Looked(look.question, None, locks, told or b"")
+            if error.disposition == "no":  # else nobody can tell now, and its first turn asks again
+                self._say(Looked(look.question, to_wire(error)))
+            return
+        self._say(Looked(look.question, None, seen.locks, seen.args))
 
     async def _watch(self) -> None:
         """Say which steps take longer than they should."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -184,6 +185,64 @@ class Timed:
         if "lives" in ctx.args:
             size = Path(ctx.args["lives"]).stat().st_size
             Path(ctx.args["lives"]).with_suffix(".undo").write_text(str(size))
+
+
+def _rule(how: str) -> None:
+    match how:
+        case "spin":
+            while True:
+                pass
+        case "hold":
+            ctypes.PyDLL(None).sleep(600)
+        case "raise":
+            raise KeyError("amount")
+        case "leave":
+            raise SystemExit(3)
+        case _:
+            harm(how)
+
+
+@dataclasses.dataclass
+class Checked:
+    """Arguments whose check is code of their author."""
+
+    how: str = ""
+    count: float = 1.0
+
+    def __post_init__(self) -> None:
+        _rule(self.how)
+
+
+def _locks(args: Any) -> list[Any]:
+    _rule(args["how"])
+    return [kvorum.exclusive(f"rule/{args['n']}")]
+
+
+@kvorum.procedure("harmful.rule", locks=_locks)
+class Rule:
+    @kvorum.step(first=True)
+    async def work(self, ctx: Any) -> Any:
+        return kvorum.done(ctx.fence(f"rule/{ctx.args['n']}") > 0)
+
+
+@kvorum.procedure("harmful.checked", args=Checked, result=Checked)
+class CheckedArgs:
+    @kvorum.step(first=True)
+    async def work(self, ctx: Any) -> Any:
+        return kvorum.done({"count": ctx.args.count})
+
+
+@kvorum.procedure("harmful.family")
+class Family:
+    """Has children whose locks or arguments are told by such a rule."""
+
+    @kvorum.step(first=True)
+    async def begin(self, ctx: Any) -> Any:
+        return kvorum.children([tuple(call) for call in ctx.args], then="end")
+
+    @kvorum.step
+    async def end(self, ctx: Any) -> Any:
+        return kvorum.done([child.result for child in ctx.children])
 
 
 @kvorum.procedure("harmful.quick")

@@ -16,6 +16,7 @@ import pytest
 
 from kv.base import limits
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.errors import InvalidArgument, KvorumError, Refused
 from kvorum.step_processes import StepProcesses
 from procedures.engine import core, plain
 from procedures.engine.executor import Executor
@@ -501,3 +502,88 @@ def test_a_late_step_in_the_programs_own_process_is_dropped(tmp_path: Path) -> N
     assert record.history[1].took_ms >= 2_000
     lives = tmp_path / "lives"
     assert lives.stat().st_size == int(lives.with_suffix(".undo").read_text())
+
+
+BAD = {
+    "spin": "took more than 2000 ms: it must be quick",
+    "hold": "took more than 2000 ms: it must be quick",
+    "raise": "KeyError: 'amount'",
+    "leave": "SystemExit: 3",
+    "exit": "ended the process that ran it with exit code 7",
+    "segv": "ended the process that ran it by signal 11",
+}
+
+
+async def longest_pause(work: Awaitable[Any]) -> tuple[Any, float]:
+    """What it gives, and how long the loop stood still meanwhile."""
+    loop, longest = asyncio.get_running_loop(), 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        while True:
+            at = loop.time()
+            await asyncio.sleep(0.01)
+            longest = max(longest, loop.time() - at)
+
+    ticking = loop.create_task(tick())
+    try:
+        return await work, longest
+    finally:
+        ticking.cancel()
+
+
+@pytest.mark.parametrize("name", ["harmful.rule", "harmful.checked"])
+@pytest.mark.parametrize("how", BAD)
+def test_a_rule_of_users_cannot_stop_its_engine(name: str, how: str) -> None:
+    """A lock rule, or a check of arguments, that spins, keeps Python's lock or ends its process
+    stopped the node that was asked to start it; or one behind it was refused, too.
+    """
+    rule = name == "harmful.rule"
+
+    async def test(executor: Executor) -> None:
+        args = {"how": how, "n": 1} if rule else {"how": how}
+        good = {"how": "", "n": 1} if rule else {"count": 2}
+
+        async def asked() -> KvorumError:
+            try:
+                await submitted(executor, name, args)
+            except KvorumError as error:
+                return error
+            raise AssertionError("it was taken")
+
+        error, paused_s = await longest_pause(asked())
+        assert isinstance(error, InvalidArgument)
+        assert BAD[how] in error.message
+        assert paused_s < 10  # it stood still for good
+        want = True if rule else {"count": 2}
+        assert plain.decode((await ended(executor, name, good)).result) == want
+        calls = [("harmful.quick", 1), (name, args)]
+        record, paused_s = await longest_pause(ended(executor, "harmful.family", calls))
+        assert record.state is State.ROLLED_BACK, "its brother had ended well"
+        assert record.error is not None
+        assert BAD[how] in record.error.message
+        assert paused_s < 10  # it stood still for good
+
+    served(test)
+
+
+def test_what_rules_of_users_say_counts() -> None:
+    """Locks that a rule in another process tells are not taken, or arguments are not compared as
+    their type reads them.
+    """
+
+    async def test(executor: Executor) -> None:
+        calls = [("harmful.rule", {"how": "", "n": n % 2}) for n in range(4)]
+        record = await ended(executor, "harmful.family", calls)
+        assert plain.decode(record.result) == [True] * 4
+        ids = [
+            await executor.submit(Submission("harmful.checked", args, "tester", "n"))
+            for args in ({"count": 1}, {"count": 1.0, "how": ""}, {})
+        ]
+        assert len(set(ids)) == 1
+        with pytest.raises(Refused, match="other arguments"):
+            await executor.submit(Submission("harmful.checked", {"count": 2}, "tester", "n"))
+        with pytest.raises(InvalidArgument, match="the field count"):
+            await executor.submit(Submission("harmful.checked", {"count": "x"}, "tester"))
+
+    served(test)
