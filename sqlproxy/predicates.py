@@ -19,6 +19,7 @@ from sqlproxy.fast.ruling import bound_condition
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Expr
+from sqlproxy.front.regclass import Relations
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.schema import Index, Table
@@ -52,6 +53,12 @@ class OwnNames:
 
     def relation_oid(self, table: int) -> int:
         return 0
+
+    def system_columns(self, schema: str, name: str) -> None:
+        return None
+
+    def relations(self) -> Relations:
+        return Relations(self.database, ())
 
     def sequences_owned_by(self, table: int) -> list[Any]:
         return []

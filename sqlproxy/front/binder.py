@@ -135,25 +135,17 @@ class Binder:
         self.names = names
         self.parameters = parameters
         self.style = style
-        self.casts = Coercer(parameters, style, self._relation_oid)
+        self.casts = Coercer(parameters, style, names.relations)
         self.calls = FunctionCalls(self)
         self.subselect: Callable[[Node, Scope], Select] = _no_queries
         self.subqueries = False  # whether one was met
         self.needs = Needs(names)
         self.allow_default = False
         self.system_columns = False  # whether the statement may name them
+        self.known_relations = False  # whether a regclass that is written has to be there
         self.lists: Sequence[bulk_lists.Rows] = ()
 
     # -- entry points
-
-    def _relation_oid(self, name: str) -> int | None:
-        """The OID of a table, view, sequence or index; None: there is none of that name."""
-        found = self.names.table(name) or self.names.view(name) or self.names.sequence(name)
-        if found is not None:
-            return self.names.relation_oid(int(found.id))
-        of = self.names.index(name)
-        ids = [int(one.id) for one in of.indexes if one.name == name] if of is not None else []
-        return self.names.relation_oid(ids[0]) if ids else None
 
     def expr(self, node: Node, scope: Scope) -> Expr:
         """Any expression. Raises SqlError."""
@@ -749,6 +741,8 @@ class Binder:
             arg = self.expr(body["arg"], scope)
             if oid == REGCLASS and isinstance(arg, Call) and arg.proc.name == "tableoid":
                 return self._relation_of(arg)
+            if oid == REGCLASS and self.known_relations and _is_text(arg):
+                return self._known(arg, pos)
         if "location" not in body and pos == 1:
             pos = arg.pos + 1
         found = self.casts.to(arg, oid, typmod, EXPLICIT, pos)
@@ -759,6 +753,15 @@ class Binder:
                 position=pos,
             )
         return found
+
+    def _known(self, name: Expr, pos: int) -> Expr:
+        """A regclass that is written: of a statement, it is there."""
+        try:
+            text = name.value if isinstance(name, Const) else ""
+            return Const(oid=REGCLASS, value=self.names.relations().must(text), pos=name.pos)
+        except SqlError as error:
+            error.position = error.position or pos
+            raise
 
     def _relation_of(self, tableoid: Call) -> Expr:
         """tableoid::regclass, whose value is a name."""
@@ -922,3 +925,8 @@ def fields_of(expr: Expr) -> dict[str, Expr]:
         )
         for place, (name, oid) in enumerate(expr.proc.out)
     }
+
+
+def _is_text(expr: Expr) -> bool:
+    """Whether it is a literal whose type nothing has decided."""
+    return isinstance(expr, Const) and expr.oid == UNKNOWN and isinstance(expr.value, str)

@@ -11,17 +11,17 @@ from typing import Any, Final
 from sqlproxy.errors import (
     CANNOT_COERCE,
     DATATYPE_MISMATCH,
-    UNDEFINED_TABLE,
     SqlError,
     unsupported,
 )
 from sqlproxy.front.exprs import ArrayExpr, Call, CaseValue, Cast, Const, Expr, Length, Param
-from sqlproxy.front.quoting import read_relation
+from sqlproxy.front.regclass import Relations, as_oid, of_oid, of_text
 from sqlproxy.front.registry import (
     ANY,
     DATE,
     INTERVAL,
     JSON,
+    OID,
     POLYMORPHIC,
     REGCLASS,
     REGTYPE,
@@ -43,6 +43,7 @@ from sqlproxy.pg.style import DEFAULT, Style
 
 MOMENTS: Final = frozenset({DATE, TIME, TIMESTAMP, TIMESTAMPTZ})
 """Types of which a literal may mean the time when it is read."""
+_REGS: Final = frozenset((REGCLASS, REGTYPE))
 _MOMENTS: Final = frozenset(("now", "today", "tomorrow", "yesterday"))
 
 
@@ -53,12 +54,12 @@ class Coercer:
         self,
         parameters: Parameters,
         style: Style,
-        relation: Callable[[str], int | None] = lambda name: None,
+        relations: Callable[[], Relations] | None = None,
     ) -> None:
-        """`relation`: the OID behind the name that a regclass is here."""
+        """`relations`: those that a regclass may mean; None: of none."""
         self.parameters = parameters
         self.style = style
-        self._relation = relation
+        self._relations = relations or (lambda: Relations("", ()))
         self.of_zone: dict[int, str] = {}  # literals that mean this in the session's zone, by place
 
     def coerce(self, expr: Expr, target: int, context: str = IMPLICIT, pos: int = 0) -> Expr | None:
@@ -67,19 +68,16 @@ class Coercer:
             return expr
         if expr.oid == UNKNOWN:
             if isinstance(expr, Param):
-                return self.parameters.decide(expr, target, pos)
+                param = self.parameters.decide(expr, target, pos)
+                return of_text(param, self._relations()) if target == REGCLASS else param
             if isinstance(expr, Const):
                 return self._literal(expr, target, pos)
         row = pathway(expr.oid, target, context)
         if row is None:
             return None
         explicit = context == EXPLICIT
-        if expr.oid in (REGCLASS, REGTYPE):
-            return self._of_reg(expr, target)
-        if target in (REGCLASS, REGTYPE) and row.method == "b":
-            raise _needs_constant(expr.oid, target)
-        if element_of(expr.oid) in (REGCLASS, REGTYPE):
-            return self._of_regs(expr, target, context)
+        if not _REGS.isdisjoint((expr.oid, target, element_of(expr.oid))):
+            return self._by_name(expr, target, row.method, context)
         match row.method:
             case "b":
                 return Cast(oid=target, arg=expr, how="relabel", explicit=explicit, pos=expr.pos)
@@ -108,6 +106,19 @@ class Coercer:
             pos=expr.pos,
         )
 
+    def _by_name(self, expr: Expr, target: int, method: str, context: str) -> Expr | None:
+        """From or to what is held as a name."""
+        if expr.oid in _REGS:
+            return self._of_reg(expr, target)
+        if target == REGCLASS:
+            return self._regclass(expr, method, context)
+        if target != REGTYPE:
+            return self._of_regs(expr, target, context)
+        if method == "b":
+            raise _needs_constant(expr.oid, target)
+        explicit = context == EXPLICIT
+        return Cast(oid=target, arg=expr, how="text", explicit=explicit, pos=expr.pos)
+
     def _of_reg(self, expr: Expr, target: int) -> Expr:
         """A name as what it stands for: of a type its OID, known when it is bound."""
         found: int | None = None
@@ -117,17 +128,20 @@ class Coercer:
             return self.must(expr.args[1], target, EXPLICIT)
         if isinstance(expr, Call) and expr.proc.source == "pg_typeof":
             found = expr.args[0].oid
-        elif isinstance(expr, Const) and isinstance(expr.value, str) and expr.oid == REGCLASS:
-            found = self._relation(read_relation(expr.value))
-            if found is None:
-                raise SqlError(
-                    UNDEFINED_TABLE,
-                    f'relation "{expr.value}" does not exist',
-                    position=expr.pos + 1,
-                )
+        elif expr.oid == REGCLASS:
+            oid = as_oid(expr, self._relations())
+            return oid if target == OID else self.must(oid, target, EXPLICIT)
         if found is None:
             raise _needs_constant(expr.oid, target)
         return Const(oid=target, value=found, pos=expr.pos)
+
+    def _regclass(self, expr: Expr, method: str, context: str) -> Expr | None:
+        """What is no constant as a regclass."""
+        if method != "b":
+            text = self.coerce(expr, TEXT, EXPLICIT)
+            return None if text is None else of_text(text, self._relations())
+        oid = self.coerce(expr, OID, context)
+        return None if oid is None else of_oid(oid, self._relations())
 
     def _of_regs(self, expr: Expr, target: int, context: str) -> Expr:
         """An array of names: each of ARRAY[…] by itself."""

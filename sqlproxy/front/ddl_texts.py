@@ -12,9 +12,9 @@ from typing import Any
 import postgast
 from google.protobuf import json_format  # type: ignore[import-untyped]
 
-from sqlproxy.errors import STATEMENT_TOO_COMPLEX, SYNTAX_ERROR, SqlError
+from sqlproxy.errors import STATEMENT_TOO_COMPLEX, SYNTAX_ERROR, SqlError, unsupported
 from sqlproxy.front.exprs import Column
-from sqlproxy.front.statements import Select, SelectItem, SequenceItem, TableItem
+from sqlproxy.front.statements import Select, SelectItem, SequenceItem, SystemItem, TableItem
 from sqlproxy.front.syntax import TOO_DEEP, Node, find, strings, unwrap
 from sqlproxy.schema import Table, View
 
@@ -149,6 +149,8 @@ def uses_of(select: Select) -> tuple[tuple[int, tuple[int, ...]], ...]:
         if isinstance(value, TableItem):
             found.setdefault(int(value.table.id), set())
             return
+        if isinstance(value, SystemItem):
+            raise unsupported("a view that joins tables with the system's relations")
         if isinstance(value, SequenceItem):
             found.setdefault(int(value.sequence.id), set())
             return

@@ -21,7 +21,24 @@ from sqlproxy.errors import (
 )
 from sqlproxy.front import syntax
 from sqlproxy.front.exprs import Call, Coalesce, Expr
-from sqlproxy.front.registry import BOOL, INT8, RECORD
+from sqlproxy.front.quoting import quote_ident
+from sqlproxy.front.registry import (
+    BOOL,
+    CHAR,
+    FLOAT4,
+    FLOAT8,
+    INT2,
+    INT4,
+    INT8,
+    NAME,
+    OID,
+    RECORD,
+    TEXT,
+    TIMESTAMPTZ,
+    VARCHAR,
+    array_of,
+    element_of,
+)
 from sqlproxy.front.scope import Parameters, Rel, Scope, columns_of
 from sqlproxy.front.statements import (
     CteItem,
@@ -33,6 +50,7 @@ from sqlproxy.front.statements import (
     JoinItem,
     SelectItem,
     SequenceItem,
+    SystemItem,
     TableItem,
     Update,
     shown,
@@ -50,6 +68,10 @@ if TYPE_CHECKING:
     from sqlproxy.front.query import Queries
 
 _JOINS: Final = {"JOIN_LEFT": "left", "JOIN_FULL": "full", "JOIN_RIGHT": "right"}
+_TOLD: Final = frozenset(
+    (BOOL, CHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, NAME, OID, TEXT, TIMESTAMPTZ, VARCHAR)
+)
+"""Types that columns of the system's relations keep beside users' tables."""
 _NESTED_VIEWS_MAX: Final = 32
 SEQUENCE_COLUMNS: Final = (("last_value", INT8), ("log_cnt", INT8), ("is_called", BOOL))
 PLAIN_COLUMNS: Final = (
@@ -164,6 +186,12 @@ class FromItems:
             )
         if (sequence := self._sequence_of(body)) is not None:
             return self.enter(self._sequence(sequence, body, scope), scope)
+        if (system := self._system(body)) is not None:
+            alias, names = _alias(body, name)
+            columns = _renamed(system.columns, names, alias, pos)
+            return self.enter(
+                replace(system, alias=alias, columns=columns, offset=scope.width), scope
+            )
         found = self.find(body)
         alias, names = _alias(body, name)
         item: Item
@@ -175,6 +203,24 @@ class FromItems:
             columns = _renamed(item_columns(found), names, alias, pos)
             item = TableItem(alias=alias, columns=columns, offset=scope.width, table=found)
         return self.enter(item, scope)
+
+    def _system(self, body: Node) -> SystemItem | None:
+        """A relation of the system; columns of types that are not known here are texts."""
+        name, names = body["relname"], self.binder.names
+        schema = body.get("schemaname") or ("pg_catalog" if name.startswith("pg_") else "")
+        if "schemaname" not in body and (names.table(name) or names.view(name)):
+            return None
+        listed = names.system_columns(schema, name)
+        if listed is None:
+            return None
+        told, columns = [], []
+        for place, (column, oid, typmod) in enumerate(listed, 1):
+            plain = oid in _TOLD or (element_of(oid) in _TOLD and array_of(element_of(oid)) == oid)
+            told.append(quote_ident(column) if plain else f"{quote_ident(column)}::text")
+            of, modifier = (oid, typmod) if plain else (TEXT, -1)
+            columns.append(ItemColumn(column, of, modifier, 0, place))
+        text = f"SELECT {', '.join(told)} FROM {schema}.{quote_ident(name)}"
+        return SystemItem(alias=name, columns=tuple(columns), offset=0, text=text)
 
     def _sequence_of(self, body: Node) -> SequenceRow | None:
         name, names = body["relname"], self.binder.names

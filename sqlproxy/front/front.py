@@ -139,7 +139,7 @@ def is_system(body: Node, user_relation: Callable[[str], bool] = lambda name: Fa
     """Whether a query reads the system's relations, or nothing but functions that the catalog
     answers.
 
-    Raises 0A000 for a query that joins them with tables.
+    One that joins them with tables reads them beside these (`SystemItem`), but for ours (kvorum).
     """
     local = (
         {c.get("ctename") for c in find(body, "CommonTableExpr")} if "withClause" in body else ()
@@ -154,6 +154,8 @@ def is_system(body: Node, user_relation: Callable[[str], bool] = lambda name: Fa
         elif schema is not None or name not in local:
             user = relation
     if system is not None and user is not None:
+        if system.get("schemaname") != "kvorum":
+            return False
         raise unsupported(
             f"joining {user['relname']} with the system's {system['relname']}",
             hint="Ask for them in two statements.",
@@ -213,12 +215,14 @@ def bind_with_needs(
     if not parsed.whole:
         with suppress(bulk.Unfit, SqlError, ValueError):
             bind = _Bind(names, oids, style)
+            bind.binder.known_relations = True
             return bind.statement(parsed), bind.binder.needs.all()
         parsed = whole(parsed.text)
         assert parsed is not None
     try:
         bind = _Bind(names, oids, style)
         bind.binder.system_columns = mentioned(parsed.text)
+        bind.binder.known_relations = True
         return bind.statement(parsed), bind.binder.needs.all()
     except SqlError as error:
         raise in_characters(error, parsed.text) from None

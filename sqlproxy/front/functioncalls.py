@@ -33,6 +33,7 @@ from sqlproxy.front.exprs import (
     walk,
 )
 from sqlproxy.front.quoting import quote_ident, read_relation
+from sqlproxy.front.regclass import or_null
 from sqlproxy.front.registry import (
     BOOL,
     DATE,
@@ -136,6 +137,8 @@ class FunctionCalls:
             args = self._with_defaults(found, args)
             found = resolve.function(name, [a.oid for a in args], pos)
         converted = self._converted(found, args, pos)
+        if found.proc.source == "to_regclass":
+            return or_null(converted[0], self.binder.names.relations())
         match found.proc.kind:
             case "a" | "w":
                 return self._aggregate(found, converted, ordered, body, scope)

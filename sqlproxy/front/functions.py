@@ -21,6 +21,7 @@ from sqlproxy.front import (
     f_text,
     f_times,
     formatting,
+    regclass,
     system_columns,
 )
 from sqlproxy.front.env import TOLD, Env
@@ -65,6 +66,7 @@ def _setting(env: Env, name: str, missing: bool = False) -> str | None:
 
 
 PURE: Final[dict[str, Any]] = {
+    **regclass.FUNCTIONS,
     **f_numbers.FUNCTIONS,
     **f_patterns.FUNCTIONS,
     **f_text.FUNCTIONS,

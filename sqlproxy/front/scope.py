@@ -22,6 +22,7 @@ from sqlproxy.errors import (
 )
 from sqlproxy.front.exprs import Column, Const, Expr, Param
 from sqlproxy.front.folding import rebuilt
+from sqlproxy.front.regclass import Relations
 from sqlproxy.front.registry import UNKNOWN, format_type
 from sqlproxy.front.statements import Cte, ItemColumn
 from sqlproxy.schema import Sequence as SequenceRow
@@ -56,6 +57,14 @@ class Names(Protocol):
 
     def relation_oid(self, table: int) -> int:
         """The OID that pg_class has for a table's id."""
+        ...
+
+    def system_columns(self, schema: str, name: str) -> Sequence[tuple[str, int, int]] | None:
+        """Those of a relation of the system: name, type, modifier."""
+        ...
+
+    def relations(self) -> Relations:
+        """All relations, the system's too, as regclass finds them."""
         ...
 
 

@@ -92,6 +92,15 @@ class SequenceItem(Item):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SystemItem(Item):
+    """A relation of the system beside users' tables. Before the statement runs the catalog is asked
+    for its rows (`text`), which stand there instead.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KnownItem(Item):
     """Rows that were computed before the statement runs; nobody writes it."""
 

@@ -26,10 +26,12 @@ from sqlproxy.enums import Enum, learn
 from sqlproxy.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.ruling import rules_of
+from sqlproxy.front.regclass import Relations
 from sqlproxy.front.system_columns import without_row_number
 from sqlproxy.pg.style import Style
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Contents
+from sqlproxy.pgcatalog.static import load
 from sqlproxy.privileges import Place
 from sqlproxy.roles import RoleBook
 from sqlproxy.schema import ROWID, EnumType, ForeignKey, Table, View
@@ -37,6 +39,7 @@ from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.sequences import rowids
 from txn.waiting import sleep
 
+PUBLIC: Final = "public"
 _DATABASES_MAX: Final = 1_000  # remembered
 _SLOWER_S: Final = 0.5  # behind it, what is waited for is asked for less often
 
@@ -60,6 +63,7 @@ class Declared:
             learn(one.enum)
         self._indexes = {index.name: t for t in found.tables for index in t.indexes}
         self._indexes |= {t.primary_key_name: t for t in found.tables if t.primary_key_name}
+        self._relations: Relations | None = None
         self._writers: dict[int, TableWriter] = {}
         self._referring: dict[int, list[tuple[Table, ForeignKey]]] = {}
         for table in found.tables:
@@ -109,6 +113,23 @@ class Declared:
 
     def relation_oid(self, table: int) -> int:
         return oids.relation(table)
+
+    def system_columns(self, schema: str, name: str) -> list[tuple[str, int, int]] | None:
+        found = load().layouts.get((schema, name))
+        return None if found is None else [(one.name, one.type, one.typmod) for one in found]
+
+    def relations(self) -> Relations:
+        if self._relations is None:
+            listed = [(schema, name, oid) for (schema, name), oid in load().relations.items()]
+            for found in (self._tables, self._views, self._sequences):
+                listed += [(PUBLIC, n, oids.relation(int(one.id))) for n, one in found.items()]
+            for table in self._tables.values():
+                listed += [(PUBLIC, i.name, oids.relation(int(i.id))) for i in table.indexes]
+                if table.primary_key_name:
+                    index = oids.primary_index(int(table.id))
+                    listed.append((PUBLIC, table.primary_key_name, index))
+            self._relations = Relations(self.database, listed)
+        return self._relations
 
     def referring_to(self, table: int) -> Sequence[tuple[Table, ForeignKey]]:
         return self._referring.get(table, ())

@@ -1,23 +1,36 @@
-"""SELECT … FROM a sequence: where it stands, as the one row that it is in PostgreSQL.
+"""What a query reads beside users' tables, as rows: sequences, and relations of the system.
 
-Sequences belong to no transaction: the row is of the moment in which the statement begins, also in
-a block, or with AS OF. It stands in the statement instead of the sequence, as VALUES.
+Sequences belong to no transaction: the row, where it stands, is of the moment in which the
+statement begins, also in a block, or with AS OF. It stands in the statement instead of the
+sequence, as VALUES. What the system's relations have is asked for then, too, and stands there as
+rows that are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from sqlproxy.answers import Row
+from sqlproxy.front import syntax
 from sqlproxy.front.exprs import Column, Const
-from sqlproxy.front.statements import Select, SelectItem, SequenceItem, Target
+from sqlproxy.front.statements import (
+    KnownItem,
+    Select,
+    SelectItem,
+    SequenceItem,
+    SystemItem,
+    Target,
+)
 from sqlproxy.front.trees import looked_into, parts, replaced
 from sqlproxy.schema import Sequence
 from sqlproxy.session.prepared import Prepared, plan_of
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession
+
+_SYSTEM: Final = ("pg_", "information_schema")  # in the text of what reads the system's relations
 
 
 async def with_stands(session: SqlSession, prepared: Prepared) -> Prepared:
@@ -26,12 +39,14 @@ async def with_stands(session: SqlSession, prepared: Prepared) -> Prepared:
     """
     if not _may_read(prepared):
         return prepared
-    read = {int(one.id): one for one in _read(prepared.bound)}
+    read = list(_read(prepared.bound))
     if not read:
         return prepared
+    sequences = {int(s.sequence.id): s.sequence for s in read if isinstance(s, SequenceItem)}
     numbers = session.services.numbers
-    stands = {number: await numbers.stand(one) for number, one in sorted(read.items())}
-    bound = _filled(prepared.bound, stands)
+    stands = {number: await numbers.stand(one) for number, one in sorted(sequences.items())}
+    asked = dict.fromkeys(one.text for one in read if isinstance(one, SystemItem))
+    bound = _filled(prepared.bound, stands, {text: await _asked(session, text) for text in asked})
     return replace(prepared, bound=bound, plan=plan_of(bound))
 
 
@@ -41,13 +56,23 @@ def _may_read(prepared: Prepared) -> bool:
     """
     if not prepared.needs or prepared.declared is None:
         return True
+    if any(word in prepared.text for word in _SYSTEM):
+        return True
     there = prepared.declared.contents.relations
     return any(isinstance(there.get(need.relation), Sequence) for need in prepared.needs)
 
 
-def _read(node: Any) -> Iterator[Sequence]:
-    if isinstance(node, SequenceItem):
-        yield node.sequence
+async def _asked(session: SqlSession, text: str) -> list[Row]:
+    """The rows of a relation of the system. Raises SqlError."""
+    parsed = syntax.parse(text)
+    assert parsed is not None
+    system = session.services.system.prepare(text, parsed.body, ())
+    return await session.ask_catalog(system, ())
+
+
+def _read(node: Any) -> Iterator[SequenceItem | SystemItem]:
+    if isinstance(node, SequenceItem | SystemItem):
+        yield node
     elif isinstance(node, tuple):
         for one in node:
             yield from _read(one)
@@ -56,12 +81,19 @@ def _read(node: Any) -> Iterator[Sequence]:
             yield from _read(part)
 
 
-def _filled(node: Any, stands: dict[int, tuple[int, int, bool]]) -> Any:
-    """The tree with rows for sequences."""
+def _filled(
+    node: Any, stands: dict[int, tuple[int, int, bool]], asked: Mapping[str, list[Row]]
+) -> Any:
+    """The tree with rows for sequences and relations of the system."""
 
-    def row(part: Any) -> SelectItem | None:
+    def row(part: Any) -> SelectItem | KnownItem | None:
         if isinstance(part, SequenceItem):
             return _row(part, stands[int(part.sequence.id)])
+        if isinstance(part, SystemItem):
+            return KnownItem(
+                alias=part.alias, columns=part.columns, offset=part.offset, lateral=part.lateral,
+                rows=asked[part.text],
+            )  # fmt: skip
         return None
 
     return replaced(node, row)

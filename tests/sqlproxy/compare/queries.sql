@@ -171,10 +171,39 @@ with recursive a as (select * from c), b as (select 1 as x), c as (select x + 1 
 with recursive a as (select * from c), b as (select * from a), c as (select 1 from b) select * from a
 with recursive a as (select * from (select * from b) q), b as (select x from a where x in (select 1 from a)) select * from a
 with recursive a as (with b as (select 1) select * from b), b as (select * from a) select * from b
-with a as (select * from b), b as (select 1) select * from a
 with recursive a as (select 1 from a), b as (select 2) select * from b
 with recursive b as (select * from c union all select x + 1 from b where x < 3), c as (select 1 as x) select * from b
 with recursive a as (select * from b), b as (insert into dept values (9, 'x') returning id) select * from a
 with recursive a as (with b as (select 7 as x) select x from b), b as (select x from a) select * from b
 with recursive a as (select 1), a as (select 2) select * from a
 with recursive t(n) as (values (1) union all select n + 1 from t, m where n < top), m as (select 4 as top) select * from t
+select 'nothere'::regclass from dept
+select 'dept'::regclass, 'public.dept'::regclass, '"dept"'::regclass, 'dept_pkey'::regclass, 'staff'::regclass, 'q'::regclass from dept limit 1
+select 'pg_class'::regclass from dept limit 1
+select 'pg_catalog.pg_class'::regclass::oid from dept limit 1
+select 'dept'::text::regclass from dept limit 1
+select name::regclass from dept
+select ('de' || 'pt')::regclass from dept limit 1
+select 'pg_class'::text::regclass from dept limit 1
+select t.n::regclass::oid = 'dept'::regclass from (select 'dept'::text as n) t, dept limit 1
+select t.n::regclass = 'dept'::regclass from (select 'dept'::text as n) t, dept limit 1
+select to_regclass('dept'), to_regclass('nothere'), to_regclass('public.emp'), to_regclass('nosuch.emp') from dept limit 1
+select to_regclass(name) from dept
+select to_regclass(x.n) from (values ('dept'), ('zz')) x(n), dept d where d.id = 1
+select d.tableoid::regclass, d.tableoid = 'dept'::regclass, d.tableoid = to_regclass('dept') from dept d where id = 1
+select (select 'dept'::text)::regclass
+select (select 'dept'::text)::regclass::text from dept limit 1
+select n::regclass from (select relname::text as n from pg_class where relname = 'dept') t
+select q.x::regclass from (select oid as x from pg_class where relname = 'dept') q
+select tableoid::regclass::text, count(*) from dept group by 1
+select max(tableoid::regclass::text) from emp
+select ''::regclass from dept
+select 'DEPT'::regclass, ' dept '::regclass from dept limit 1
+select '"DEPT"'::regclass from dept
+select oid from pg_class where oid = 'nothere'::regclass
+select coalesce(to_regclass(null), 'emp'::regclass) from dept limit 1
+select 'pg_catalog.pg_class'::regclass, 'information_schema.tables'::regclass from dept limit 1
+prepare p(text) as select $1::regclass from dept limit 1 ;; execute p('emp') ;; execute p('zzz')
+prepare p(text) as select to_regclass($1), id from dept where id = 1 ;; execute p('emp') ;; execute p('zzz')
+prepare p(regclass) as select id from dept where tableoid = $1 order by id ;; execute p('dept') ;; execute p('emp')
+prepare p as select id from dept where tableoid = $1 order by id ;; execute p('emp')

@@ -8,6 +8,7 @@ from typing import Any
 
 from kv.base.ids import TableId
 from sqlproxy.enums import Enum
+from sqlproxy.front.regclass import Relations
 from sqlproxy.schema import Check, Column, Index, IndexColumn, Sequence, Table, View
 
 
@@ -95,3 +96,10 @@ class FakeNames:
 
     def relation_oid(self, table: int) -> int:
         return 16_384 + table
+
+    def system_columns(self, schema: str, name: str) -> None:
+        return None
+
+    def relations(self) -> Relations:
+        listed = [("public", name, self.relation_oid(t.id)) for name, t in self.tables.items()]
+        return Relations(self.database, [*listed, ("public", "w", 900), ("public", "s", 901)])
