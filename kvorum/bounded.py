@@ -31,7 +31,7 @@ PROCEDURES: Final = frozenset(
 )
 SESSION_READS: Final = frozenset({"multi_get", "scan"})
 SESSION_WRITES: Final = frozenset({"commit", "abort", "heartbeat"})
-_MARGIN_MS: Final = 200
+MARGIN_MS: Final = 200
 
 
 def bounded(backend: Backend, timeout_ms: int, *, procedures: int = 0) -> Backend:
@@ -65,7 +65,7 @@ class _Bounded:
 
         async def call(*args: Any, **named: Any) -> Any:
             try:
-                async with asyncio.timeout((timeout_ms + _MARGIN_MS) / 1000):
+                async with asyncio.timeout((timeout_ms + MARGIN_MS) / 1000):
                     found = await work(*args, **named)
             except TimeoutError:
                 raise late(_said(name, timeout_ms, late), details=self._details()) from None

@@ -146,6 +146,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
                 ttl_ms=ttl_ms,
                 wait_ms=wait_ms,
                 owner=owner,
+                patience_ms=self.patience_ms,
             )
 
         return Beginning(take)

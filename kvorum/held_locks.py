@@ -149,12 +149,17 @@ async def take(
     ttl_ms: int,
     wait_ms: int | None,
     owner: str,
+    patience_ms: int | None = None,
 ) -> AsyncLock:
-    """Wait for the lock, at most `wait_ms` (None: as long as it takes). Raises Busy (LOCK_HELD)."""
+    """Wait for the lock, at most `wait_ms` (None: as long as it takes). `patience_ms`: how long
+    nodes may be silent. Raises Busy (LOCK_HELD).
+    """
     loop = asyncio.get_running_loop()
     args = {"resource": resource, "exclusive": exclusive, "ttl_ms": ttl_ms, "owner": owner}
     until = None if wait_ms is None else loop.time() + wait_ms / 1000
-    id = await _submit(backend, args, rng.token(16).hex())
+    attempts = _SUBMIT_ATTEMPTS if patience_ms is None else 1  # which took as long as it may
+    id = await _submit(backend, args, rng.token(16).hex(), attempts)
+    heard = loop.time()
     try:
         while True:
             left_ms = ttl_ms // _BEATS_PER_TTL
@@ -166,8 +171,11 @@ async def take(
             except KvorumError as error:
                 if error.disposition == "no" or (until is not None and loop.time() >= until):
                     raise
+                if patience_ms is not None and loop.time() >= heard + patience_ms / 1000:
+                    raise
                 await asyncio.sleep(_PAUSE_S)
                 continue
+            heard = loop.time()
             if state == HELD:
                 lock = AsyncLock(backend, id, resource, token, ttl_ms)
                 lock._keep(sent)
@@ -190,8 +198,8 @@ async def take(
         raise
 
 
-async def _submit(backend: Backend, args: dict[str, Any], nonce: str) -> int:
-    for left in range(_SUBMIT_ATTEMPTS, 0, -1):
+async def _submit(backend: Backend, args: dict[str, Any], nonce: str, attempts: int) -> int:
+    for left in range(attempts, 0, -1):
         try:
             return await backend.submit(LOCK, args, nonce)
         except UnknownOutcome:  # the nonce finds it again

@@ -4,12 +4,15 @@ waited for (docs/guides/procedures.md). What operators do to them: operating.py.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kv.base.errors import DeadlineExceeded
 from kv.base.limits import WAIT_MS_MAX
 from kv.base.ports import Rng
 from kvorum.backend import Backend
+from kvorum.bounded import MARGIN_MS
 from kvorum.model import ProcedureInfo
 from kvorum.outcome import result_of
 from kvorum.portal import Call
@@ -20,6 +23,11 @@ from procedures.engine.records import decode as decode_record
 
 if TYPE_CHECKING:  # which has this for a base
     from kvorum.database import AsyncDatabase
+
+
+def _whole_s(timeout_ms: int) -> float:
+    """A node that lives answers before it."""
+    return (timeout_ms + MARGIN_MS) / 1000
 
 
 class AsyncRunning:
@@ -124,6 +132,17 @@ class AsyncRunning:
         time: then it goes on.
         """
         timeout_ms = self.patience_ms if timeout_ms is None else timeout_ms
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else _whole_s(timeout_ms)):
+                return await self._waited(procedure, timeout_ms)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"procedure {procedure}: no node answered within {timeout_ms} ms; it goes on if it "
+                "has not ended: wait again, or longer (wait(…, timeout_ms=…))",
+                details={"procedure": str(procedure)},
+            ) from None
+
+    async def _waited(self, procedure: int, timeout_ms: int | None) -> Any:
         left_ms = timeout_ms
         while True:
             wait_ms = WAIT_MS_MAX if left_ms is None else min(left_ms, WAIT_MS_MAX)

@@ -346,6 +346,14 @@ QUERIES: Final = frozenset(
     | {OLDEST_INTENT, ANCHORED, TSO_RELAYED, END_TXN, BEAT, BEAT_NOW}
 )
 assert QUERIES <= REPEATABLE
+_PROC_QUESTIONS: Final = frozenset({"schedule.list", "queue.list", "audit.list", "explain", "live"})
+
+
+def asks(method: int, args: Sequence[object]) -> bool:
+    """Whether a lost reply to this request leaves nothing in doubt."""
+    return method in QUERIES or (
+        method == PROC_CONTROL and len(args) > 0 and args[0] in _PROC_QUESTIONS
+    )
 
 
 def repeatable(method: int, args: Sequence[object]) -> bool:

@@ -18,7 +18,7 @@ from kv.base.errors import (
     from_json,
 )
 from kv.base.limits import WAIT_MS_MAX
-from kvorum.http.calls import HEADERS, RAW, Calls, rows_of, version_of
+from kvorum.http.calls import HEADERS, RAW, Calls, Effect, rows_of, version_of
 from kvorum.http.client_session import HttpSession
 from kvorum.http.transport import HttpTransport
 from kvorum.http.watching import HttpWatcher
@@ -229,7 +229,8 @@ class HttpBackend:
 
     async def control(self, what: str, args: dict[str, Any]) -> Any:
         method, target, body = control_request(what, args)
-        found = await self._call(method, target, body, twice="same")
+        effect: Effect = "none" if method == "GET" else "same"
+        found = await self._call(method, target, body, twice=effect)
         return found["items"] if what.endswith(".list") else found
 
     async def submit(

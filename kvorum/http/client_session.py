@@ -51,7 +51,7 @@ class HttpSession:
             raise self._lost from None
 
     async def get(self, ns: str, table: str, key: bytes) -> Record | None:
-        told = await self._post("get", {"ns": ns, "table": table, "key": key})
+        told = await self._post("get", {"ns": ns, "table": table, "key": key}, twice="none")
         if told["value"] is None:
             return None
         return _own(told)
@@ -60,7 +60,7 @@ class HttpSession:
         found: list[Record | None] = []
         for at in range(0, len(keys), MULTI_KEYS_MAX):  # one snapshot, however many requests
             part = [key._asdict() for key in keys[at : at + MULTI_KEYS_MAX]]
-            told = await self._post("multi-get", {"keys": part})
+            told = await self._post("multi-get", {"keys": part}, twice="none")
             found += [None if i is None else _own(i) for i in told["items"]]
         return found
 
@@ -70,7 +70,7 @@ class HttpSession:
             bound = getattr(spec, name)
             if bound:
                 body[name] = bound
-        told = await self._post("scan", body)
+        told = await self._post("scan", body, twice="none")
         return Page(rows_of(told), told.get("cursor"), self._start_ts)
 
     async def put(

@@ -25,11 +25,13 @@ from kv.base.methods import (
     PING,
     PREWRITE,
     PROC_ABORT,
+    PROC_CONTROL,
     PROC_SUBMIT,
     PUT,
     QUERIES,
     REPEATABLE,
     WRITE,
+    asks,
 )
 from kv.base.rpc import FrameEncoder, error_row
 from kv.client import connection as connection_module
@@ -520,3 +522,12 @@ async def test_rpc_pings_grow_rare_while_the_server_works(monkeypatch: pytest.Mo
         node.first.release()
         assert await task == [None, 0]
         client.close()
+
+
+def test_rpc_what_asks_only_is_known() -> None:
+    """A list of schedules that got no answer is told as a change in doubt."""
+    assert asks(PROC_CONTROL, ("schedule.list", b""))
+    assert not asks(PROC_CONTROL, ("schedule.set", b""))
+    assert not asks(PROC_CONTROL, ())
+    assert asks(GET, ())
+    assert not asks(COMMIT, ())

@@ -43,6 +43,17 @@ GIVEN: dict[str, Any] = {
     "values": {"partition.auto": 1},
     "cron": "* * * * *", "fn": lambda t: t.table("default", "t").put(b"r", b"v"),
 }  # fmt: skip
+READS = {
+    "Database.audit", "Database.cluster", "Database.locks", "Database.multi_get",
+    "Database.namespaces", "Database.nodes", "Database.partitions", "Database.procedures",
+    "Database.queues", "Database.schedules", "Database.snapshots", "Database.status",
+    "Database.tables", "Database.timestamp", "Database.wait", "Database.workers",
+    "Snapshot.multi_get",
+    "SnapshotTable.get", "SnapshotTable.rows", "SnapshotTable.scan", "Table.get", "Table.multi_get",
+    "Table.rows", "Table.scan", "TransactionTable.get",
+    "TransactionTable.scan",
+}  # fmt: skip
+NOT_OVER_HTTP = {"Database.acknowledge", "Database.live_records"}
 KEYS = [("default", "t", b"k")]
 
 
@@ -113,14 +124,17 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return took, found[0] if isinstance(found, list) and found else found  # multi_write: of each
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[float, Any]]]:
+@pytest.fixture(scope="module", params=["kvorum", "http"])
+def told(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[dict[str, tuple[float, Any]]]:
     """How long each method took at a stopped node, and what it raised or returned."""
     with NodeProcess(tmp_path_factory.mktemp("stopped") / "data", free_port_base()) as node:
         node.start()
         with kvorum.connect(node.url) as patient:
             patient.create_table("default", "t")
-        with patiently(lambda: kvorum.connect(node.url, timeout_ms=TIMEOUT_MS)) as db:
+        url = node.url if request.param == "kvorum" else f"http://127.0.0.1:{node.base + 2}"
+        with patiently(lambda: kvorum.connect(url, timeout_ms=TIMEOUT_MS)) as db:
             patiently(lambda: db.table("default", "t").put(b"k", b"v"))
             calls = {
                 f"{kind.__name__}.{name}": prepared(db, kind, name)
@@ -146,10 +160,25 @@ def test_every_operation_ends_in_time(told: dict[str, tuple[float, Any]]) -> Non
 
 def test_what_may_have_been_done_is_not_called_failed(told: dict[str, tuple[float, Any]]) -> None:
     """A write that was sent is told as failed: who repeats it does it twice."""
+    over_http = told["Database.acknowledge"][1] is None
     for name, (_, found) in told.items():
+        if over_http and name in NOT_OVER_HTTP:
+            continue
         assert isinstance(found, kvorum.KvorumError), f"{name} gave {found!r:.80}"
         assert found.disposition in ("retry", "unknown_outcome"), f"{name}: {found.code}"
         if name in IN_DOUBT:
             assert found.code in ("UNKNOWN_OUTCOME", "DEADLINE_EXCEEDED"), name
     assert told["Table.put"][1].code == "UNKNOWN_OUTCOME"
     assert told["Transaction.commit"][1].code == "UNKNOWN_OUTCOME"
+
+
+def test_what_only_asks_is_not_in_doubt(told: dict[str, tuple[float, Any]]) -> None:
+    """A read that got no answer is told as if it might have changed something."""
+    assert READS - set(told) == set()
+    doubted = {name for name in READS if told[name][1].disposition == "unknown_outcome"}
+    assert doubted == set()
+
+
+def test_a_wait_takes_no_longer_than_it_was_given(told: dict[str, tuple[float, Any]]) -> None:
+    """The node's time to wait and the time to hear of it are added up."""
+    assert "no node answered within" in told["Database.wait"][1].message
