@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports format bench sim verify harness attack-sql admin clients lock setup clean distclean
+.PHONY: help demo test test-all lint types imports format bench sim verify harness attack-sql admin clients lock setup clean distclean
 
 PY := .venv/bin/python
 SEEDS ?= 1..5000
@@ -30,11 +30,11 @@ demo: ## the tour: Spark writes exactly once while things are killed (NODES=3: a
 	@scripts/setup.sh --java
 	@$(JAVA) $(PY) -m demo --nodes $(NODES)
 
-test: setup lint types imports ## everything: style, types, import contracts, all tests, Spark's too
-	@$(JAVA) $(PY) -m pytest -n auto --dist loadfile $(if $(DURATIONS),--write-durations)
+test: setup lint types imports ## eight minutes: style, types, import contracts, every feature, Spark's too
+	@$(JAVA) $(PY) -m pytest -n auto --dist loadfile -m "not slow and not clients" $(if $(DURATIONS),--write-durations)
 
-check: setup lint types imports ## some minutes: the same without Spark, slow tests and clusters
-	@$(PY) -m pytest -n auto --dist loadfile -m "not spark and not slow and not cluster"
+test-all: setup lint types imports ## half an hour: the same, with the tests that take long
+	@$(JAVA) $(PY) -m pytest -n auto --dist loadfile $(if $(DURATIONS),--write-durations)
 
 lint: setup
 	@$(PY) -m ruff check .

@@ -62,13 +62,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> turns.T
     return turns.Turns(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the marked tests a longer limit unless they set their own."""
+    """Give the marked tests a longer limit unless they set their own; of tests with `few`, leave so
+    many cases in `make test`, spread over all of them.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("timeout") is None and any(
             item.get_closest_marker(name) for name in _SLOW_STARTERS
         ):
             item.add_marker(pytest.mark.timeout(_SLOW_TIMEOUT_S))
+        if item.get_closest_marker("few"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for same in cases.values():
+        few = same[0].get_closest_marker("few")
+        assert few
+        stay = {round(i * len(same) / few.args[0]) for i in range(few.args[0])}
+        for i, item in enumerate(same):
+            if i not in stay:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -36,6 +36,7 @@ def loads(tree: ast.AST, library: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", sorted(LOADERS))
 def test_only_its_wrapper_loads_it(library: str) -> None:
     """A second importer would use the library without what the wrapper guards against."""

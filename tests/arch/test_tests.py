@@ -29,6 +29,7 @@ def test_every_test_says_what_would_break(path: Path) -> None:
     assert not silent
 
 
+@pytest.mark.slow
 def test_spark_test_fails_without_java(tmp_path: Path) -> None:
     """On a machine without Java the suite must say so, never pass with fewer tests."""
     probe = tmp_path / "test_probe.py"

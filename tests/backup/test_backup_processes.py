@@ -150,6 +150,7 @@ def files(where: Path, count: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_j18_u3_backup_under_load_and_over_the_masters_death(tmp_path: Path) -> None:
     """The backup would show a transfer half done, or end with the master that was killed."""
     where = tmp_path / "backup"
@@ -183,6 +184,7 @@ def test_j18_u3_backup_under_load_and_over_the_masters_death(tmp_path: Path) -> 
         assert refused["error"]["code"] == "CLUSTER_NOT_EMPTY"
 
 
+@pytest.mark.slow
 def test_j18_u3_killed_commands_are_resumed(tmp_path: Path) -> None:
     """A backup or a restore whose command was killed would begin anew, or stay for ever."""
     where = tmp_path / "backup"
@@ -234,6 +236,7 @@ def test_j18_u3_killed_commands_are_resumed(tmp_path: Path) -> None:
             assert sum(map(int, balances(db).values())) == ACCOUNTS * BALANCE
 
 
+@pytest.mark.slow
 def test_u3_any_url_of_fsspec_is_a_place(tmp_path: Path) -> None:
     """A file system that pyarrow does not know is refused, or its files are not found again."""
     with cluster(tmp_path / "one", 1) as nodes, kvorum.connect(nodes.local.connect) as db:

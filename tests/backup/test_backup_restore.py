@@ -94,6 +94,7 @@ async def stored(db: Any, *ids: int) -> list[tuple[bytes, bytes]]:
     return found
 
 
+@pytest.mark.slow
 async def test_u3_a_restored_cluster_has_everything(tmp_path: Path) -> None:
     """A row, an index, a sequence, a role, a sink's marker, a TTL or a split was lost."""
     async with node(tmp_path / "a") as db:
@@ -127,6 +128,7 @@ async def test_u3_a_restored_cluster_has_everything(tmp_path: Path) -> None:
         assert (await db.create_table("default", "new")).id > max(ids)
 
 
+@pytest.mark.slow
 async def test_u3_procedures_go_on_with_their_locks(tmp_path: Path) -> None:
     """A procedure was lost, ran a step twice, or lost its lock to one that waited for it."""
     async with node(tmp_path / "a") as db:
@@ -161,6 +163,7 @@ async def test_u3_procedures_go_on_with_their_locks(tmp_path: Path) -> None:
         assert [(await counts.get(mark)).value for mark in marks] == [b"1"] * 4
 
 
+@pytest.mark.slow
 async def test_u3_what_was_known_of_before_is_refused(tmp_path: Path) -> None:
     """Who watched the old cluster would go on in the new one, and miss changes without a word."""
     async with node(tmp_path / "a") as db:
@@ -183,6 +186,7 @@ async def test_u3_what_was_known_of_before_is_refused(tmp_path: Path) -> None:
                 break
 
 
+@pytest.mark.slow
 async def test_u3_only_into_an_empty_cluster_unless_forced(tmp_path: Path) -> None:
     """A restore would mix two clusters' data."""
     async with node(tmp_path / "a") as db:
@@ -198,6 +202,7 @@ async def test_u3_only_into_an_empty_cluster_unless_forced(tmp_path: Path) -> No
         assert (await db.table("default", "t").get("k000")).value == b"v0"
 
 
+@pytest.mark.slow
 async def test_u3_a_table_made_while_a_restore_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +253,7 @@ def damages() -> list[Any]:
     return [flip, swap, lose, edit, unfinished]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("damage", damages(), ids=lambda damage: damage.__name__)
 async def test_u3_a_damaged_backup_is_told_and_leaves_nothing(
     damage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -269,6 +275,7 @@ async def test_u3_a_damaged_backup_is_told_and_leaves_nothing(
         assert left == []
 
 
+@pytest.mark.slow
 async def test_j18_backup_goes_on_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +297,7 @@ async def test_j18_backup_goes_on_after_a_restart(
         assert await db.snapshots() == []
 
 
+@pytest.mark.slow
 async def test_u3_a_rate_holds_within_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +329,7 @@ async def test_u3_a_rate_holds_within_a_file(
         assert told["bytes"] == sum(sizes) > 3 * rate
 
 
+@pytest.mark.slow
 async def test_j18_aborted_backup_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +350,7 @@ async def test_j18_aborted_backup_leaves_nothing(
         assert await db.snapshots() == []
 
 
+@pytest.mark.slow
 async def test_schema_changes_wait_for_a_backup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,6 +370,7 @@ async def test_schema_changes_wait_for_a_backup(
         assert refused.value.code == "TARGET_IN_USE"
 
 
+@pytest.mark.slow
 async def test_j18_a_backup_whose_command_is_gone_lets_go_of_its_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,6 +423,7 @@ async def test_j18_a_backup_whose_command_is_gone_lets_go_of_its_locks(
             await command(ids[0])
 
 
+@pytest.mark.slow
 async def test_backup_of_tables_that_nobody_locked_is_refused(tmp_path: Path) -> None:
     """A table that was made after the list of locks was would be copied while it changes."""
     async with node(tmp_path / "a") as db:

@@ -268,6 +268,7 @@ def test_n9_a_point_is_at_all_nodes_or_at_none() -> None:
     clustered(body)
 
 
+@pytest.mark.slow
 def test_n10_what_operations_are_about_is_busy_over_failovers() -> None:
     """A balancer moved a partition away from under an operation; or a new master did, before it
     knew of it.

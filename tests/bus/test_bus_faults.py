@@ -58,6 +58,7 @@ def with_fault(name: str, fault: str, at: int, *, broken: bool) -> int:
     return messages
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", [ONE, TWO])
 @pytest.mark.parametrize("fault", ["lost", "twice", "late"])
 @pytest.mark.parametrize("broken", [False, True])
@@ -134,6 +135,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     events=EVENTS,
@@ -149,6 +151,7 @@ def test_n6_all_or_none_whatever_happens(
     story(TWO, events, broken=broken, rate=rate, seed=seed, timeout_ms=timeout_ms)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     events=EVENTS,

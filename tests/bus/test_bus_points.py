@@ -23,6 +23,7 @@ def manifest(name: str) -> dict[str, object]:
     return {"name": name, "at_ms": 5, "partitions": [[1, 9]]}
 
 
+@pytest.mark.slow
 def test_n9_a_point_can_be_opened_and_has_what_was_written(tmp_path: Path) -> None:
     """A copy that nobody can open, or without what was only in memory."""
     state, points = engine(tmp_path / "state"), Points(tmp_path)
@@ -61,6 +62,7 @@ def test_n9_every_step_may_run_twice(tmp_path: Path) -> None:
     state.close()
 
 
+@pytest.mark.slow
 def test_n9_what_was_staged_does_not_outlive_its_process(tmp_path: Path) -> None:
     """Copies that nobody will ever commit filled the disk."""
     state, points = engine(tmp_path / "state"), Points(tmp_path)

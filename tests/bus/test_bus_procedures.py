@@ -581,6 +581,7 @@ def test_n5_what_cannot_be_asked_is_refused_and_nobody_is_told(args: Any, code: 
     simulated(body)
 
 
+@pytest.mark.slow
 def test_n1_an_operation_that_a_target_does_not_know_fails() -> None:
     """A target of an older version made an operation wait for ever."""
 

@@ -87,6 +87,7 @@ def in_shop(tmp_path: Path, test: Callable[[Shop], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_n1_workers_of_a_pool_are_asked(tmp_path: Path) -> None:
     """A worker was not asked, was asked twice, or asked though it had left its pool."""
 
@@ -113,6 +114,7 @@ def test_n1_workers_of_a_pool_are_asked(tmp_path: Path) -> None:
     in_shop(tmp_path, test)
 
 
+@pytest.mark.slow
 def test_n6_workers_switch_together_or_not_at_all(tmp_path: Path) -> None:
     """What one of them could not stage was committed by the other, or stayed staged."""
 
@@ -133,6 +135,7 @@ def test_n6_workers_switch_together_or_not_at_all(tmp_path: Path) -> None:
     in_shop(tmp_path, test)
 
 
+@pytest.mark.slow
 def test_n2_a_worker_that_is_gone_has_nothing_to_take_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

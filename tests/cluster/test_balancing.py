@@ -114,6 +114,7 @@ class Writers:
             assert found[key] == value.encode(), key
 
 
+@pytest.mark.slow
 def test_f6_replicas_of_a_dead_node_are_rebuilt_and_the_node_comes_back() -> None:
     """Two copies of three would be left for ever; what comes back must bring nothing back."""
 
@@ -152,6 +153,7 @@ async def running_check(writers: Writers, running: asyncio.Task[None]) -> None:
     await running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_f6_the_master_falls_while_replicas_are_rebuilt(seed: int) -> None:
     """The next master must go on with it, once."""
@@ -184,6 +186,7 @@ def test_f6_the_master_falls_while_replicas_are_rebuilt(seed: int) -> None:
     simulated(scenario, 5, seed=seed)
 
 
+@pytest.mark.slow
 def test_f6_a_node_that_is_back_in_time_keeps_what_it_has() -> None:
     """A restart must not cost a copy of all its data."""
 
@@ -212,6 +215,7 @@ async def setting(made: Sites, name: str, value: int) -> None:
     await done(made, "kvorum.set_setting", {"name": name, "value": value})
 
 
+@pytest.mark.slow
 def test_f5_a_replica_moves_under_load_and_wrong_moves_are_refused() -> None:
     """Operators move by hand, too; what cannot be is said before anything is done."""
 
@@ -254,6 +258,7 @@ def test_f5_a_replica_moves_under_load_and_wrong_moves_are_refused() -> None:
     simulated(scenario, 4, {2: {"tags": ("ssd",)}})
 
 
+@pytest.mark.slow
 def test_f5_a_leadership_that_was_handed_over_stays_where_it_is() -> None:
     """The loop that brings leaderships home would take it back two seconds later."""
 
@@ -272,6 +277,7 @@ def test_f5_a_leadership_that_was_handed_over_stays_where_it_is() -> None:
     simulated(scenario, 3)
 
 
+@pytest.mark.slow
 def test_i14_changing_a_tag_moves_the_replicas_and_none_remains_outside() -> None:
     """A table that must be on certain machines would be elsewhere, too."""
     ssd = {n: {"tags": ("ssd", "old")} for n in (1, 2)} | {n: {"tags": ("ssd",)} for n in (3, 4, 5)}
@@ -339,6 +345,7 @@ def test_i12_replicas_are_kept_in_different_racks_also_when_the_level_changes() 
     simulated(scenario, 6, racks)
 
 
+@pytest.mark.slow
 def test_i11_each_scheduler_can_be_paused_alone() -> None:
     """Who pauses the balancer for a night still wants dead nodes to be replaced."""
 
@@ -380,6 +387,7 @@ async def crowd(made: Sites, node: int) -> None:
             )
 
 
+@pytest.mark.slow
 def test_i13_who_dies_while_it_gets_a_replica_is_given_up() -> None:
     """A move to a dead node would hold its partition for ever."""
 
@@ -409,6 +417,7 @@ def test_i13_who_dies_while_it_gets_a_replica_is_given_up() -> None:
     simulated(scenario, 5)
 
 
+@pytest.mark.slow
 def test_f6_a_table_that_is_everywhere_gets_its_node_back() -> None:
     """With four voters a dead one weakens the group: it is taken out, and comes back in."""
 
@@ -437,6 +446,7 @@ def test_f6_a_table_that_is_everywhere_gets_its_node_back() -> None:
     simulated(scenario, 4)
 
 
+@pytest.mark.slow
 def test_h5_one_half_of_a_hot_partition_ends_on_other_nodes() -> None:
     """Both halves on the nodes that were too hot for one."""
 

@@ -17,6 +17,8 @@ from tests.cluster.simulated import SimCluster
 from tests.cluster.splits import Bank, submit
 from tests.support.simloop import SimLoop, run
 
+pytestmark = pytest.mark.slow
+
 TABLE = ("default", "large")
 SAMPLE = 200
 SYNC_S = 0.03

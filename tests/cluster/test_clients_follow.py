@@ -6,6 +6,8 @@ import asyncio
 import random
 from typing import Any
 
+import pytest
+
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.config import split_address
 from kv.base.errors import KvorumError, UnknownOutcome
@@ -58,6 +60,7 @@ def test_a3_a_transfer_costs_a_client_one_refresh() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a3_a_dead_leader_costs_its_readers_the_election() -> None:
     """A read would fail, or wait for its whole deadline, because the leader that was known died."""
 
@@ -110,6 +113,7 @@ async def total(db: AsyncDatabase, keys: list[str]) -> int:
     return sum(int(record.value) for record in found if record is not None)
 
 
+@pytest.mark.slow
 def test_a8_no_acknowledged_transaction_is_lost_while_leaders_change() -> None:
     """With leaders on all nodes, timestamps from one of them, and leaderships that move all the
     time, a counter would lose an addition, or count one twice, or a snapshot would show half.

@@ -22,6 +22,8 @@ from tso.client import TsoClient
 from tso.detour import detour
 from txn.client import TxnClient
 
+pytestmark = pytest.mark.slow
+
 KEYS = (b"a", b"i", b"t")  # of three partitions
 GAP_S = 2.5  # the longest that a key may go without a write
 CUT_S = 12.0

@@ -185,6 +185,7 @@ def test_f5_a_replica_from_a_snapshot_knows_that_it_is_closed() -> None:
     assert not replica(node, b"tab.k").state.closed
 
 
+@pytest.mark.slow
 def test_d12_nobody_removes_a_table_before_it_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The map forgot it first: every node that compared its replicas with the map removed the proof
     of commits that were still looked for.

@@ -15,6 +15,8 @@ from kvorum.database import AsyncDatabase
 from kvorum.forcing import Plan, proof
 from tests.cluster.three import Trio, client, trio, until
 
+pytestmark = pytest.mark.slow
+
 WHY = "both machines of site A burnt down"
 SECRET = "what only the operators of this cluster know"
 

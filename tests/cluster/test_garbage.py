@@ -70,6 +70,7 @@ async def until(met: Callable[[], bool], seconds: float = 60) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_c4_idle_groups_sleep_through_the_collection() -> None:
     """A thousand idle groups would be written to and woken by every look for garbage."""
 
@@ -98,6 +99,7 @@ def test_c4_idle_groups_sleep_through_the_collection() -> None:
     scene(main)
 
 
+@pytest.mark.slow
 def test_c4_everything_that_is_due_goes_at_every_replica() -> None:
     """Old versions, delete marks, expired records would stay at the followers, or at all."""
 
@@ -149,6 +151,7 @@ def test_c4_what_a_dropped_table_left_in_the_queue_goes() -> None:
     scene(main)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_u9_a_snapshot_outlives_every_master(seed: int) -> None:
     """A report over an hour would lose its snapshot when a node dies; or the cluster never collect

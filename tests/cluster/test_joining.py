@@ -22,6 +22,7 @@ def voters(made: Trio, node: int, partition: int) -> list[int]:
     return sorted(replica.group.status().voters)
 
 
+@pytest.mark.slow
 def test_f4_a_later_node_becomes_a_voter_everywhere() -> None:
     """A cluster that cannot grow is thrown away when it is full."""
 
@@ -57,6 +58,7 @@ async def until_state(db: Any, node: int, state: str) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_f4_a_lone_node_grows() -> None:
     """Whoever began with one node must not have to copy the data to get three."""
 

@@ -15,6 +15,8 @@ from raft.errors import RaftError
 from tests.cluster.three import Trio, client, trio, until
 from tests.replica.support import rows_of
 
+pytestmark = pytest.mark.slow
+
 
 def tables_of(made: Trio, node: int) -> list[int]:
     """The partitions of a node but for the meta partition."""

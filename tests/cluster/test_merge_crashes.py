@@ -28,6 +28,8 @@ from tests.cluster.simulated import SimCluster
 from tests.cluster.splits import Bank, everybody_follows, scene, submit
 from tests.support.simloop import SimLoop
 
+pytestmark = pytest.mark.slow
+
 DOWN_S = 1.5
 AFTERMATH_S = 0.02  # the upper one's log and records go
 EVERY = 8

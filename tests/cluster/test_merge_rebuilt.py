@@ -140,6 +140,7 @@ def _nothing_left_behind(bank: Bank) -> None:
     assert set(node.store.host.stored_groups()) == ids
 
 
+@pytest.mark.few(1)
 @pytest.mark.usefixtures("short_logs")
 @pytest.mark.parametrize("again", [None, BORDER, "a06", "a18"])
 def test_h4_who_slept_through_a_merge_is_rebuilt_as_it_is_now(
@@ -151,6 +152,7 @@ def test_h4_who_slept_through_a_merge_is_rebuilt_as_it_is_now(
     slept(monkeypatch, again, None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_logs")
 @pytest.mark.timeout(300)
 def test_h4_who_is_rebuilt_after_a_merge_may_lose_its_power(

@@ -6,8 +6,11 @@ import asyncio
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.cluster.three import client, trio
+
+pytestmark = pytest.mark.slow
 
 
 def test_f5_moves_and_transfers_over_http() -> None:

@@ -40,6 +40,7 @@ async def use(db: kvorum.AsyncDatabase) -> None:
     assert [row and row.value for row in found] == [b"w"] * len(KEYS)
 
 
+@pytest.mark.slow
 def test_f8_partitions_are_spread_and_every_node_serves_all_of_them() -> None:
     """A node without a partition would say that there is none, or all would be at one node."""
 
@@ -60,6 +61,7 @@ def test_f8_partitions_are_spread_and_every_node_serves_all_of_them() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_f8_a_node_that_leaves_hands_its_partitions_on() -> None:
     """What has one replica must be served all the while, and be there afterwards."""
 
@@ -84,6 +86,7 @@ async def leader_of_nothing(made: Trio) -> int:
     return min(set(made.nodes) - {await made.led()})
 
 
+@pytest.mark.slow
 def test_d4_a_transaction_is_unheard_of_only_if_the_silent_node_says_so() -> None:
     """Its record may be at the one node that has the partition."""
 
@@ -141,6 +144,7 @@ async def made_kv(made: Trio, *, but: int) -> AsyncIterator[KvClient]:
         kv.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_f8_as_many_replicas_as_were_asked_for(replicas: int) -> None:
     """A table that wants two copies and gets one loses its data with one disk."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from kv.base.limits import BEAT_MS, DEAD_AFTER_MS_MIN
 from kvorum import standing
 from kvorum.model import TableSpec
@@ -11,6 +13,8 @@ from kvorum.node import Node
 from procedures.master.liveness import Health
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run
+
+pytestmark = pytest.mark.slow
 
 
 def _master(cluster: SimCluster) -> Node | None:

@@ -204,6 +204,7 @@ class Watcher:
             assert len(set(changes.values())) == 1, (version, changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_f14_f13_watches_tell_whole_transactions_while_partitions_change(seed: int) -> None:
     """A watcher would get one side of a transaction, one twice, or none; one that rests would hold

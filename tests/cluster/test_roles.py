@@ -58,6 +58,7 @@ def test_e2_timestamps_rise_over_a_failover() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_e2_a_leader_cut_off_stops_before_another_begins() -> None:
     """Two oracles at once, even for a moment, break real-time order: what was asked for later must
     be higher, wherever it was asked.
@@ -91,6 +92,7 @@ def test_e2_a_leader_cut_off_stops_before_another_begins() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_j18_procedures_go_on_at_the_next_master() -> None:
     """Whoever waits for a procedure gets its result from whoever is the master then; it is resumed
     within 2 s of the death of the master.
@@ -118,6 +120,7 @@ def test_j18_procedures_go_on_at_the_next_master() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_j18_callers_who_wait_are_sent_to_the_next_master() -> None:
     """A master that is deposed but lives must not keep its callers waiting until they give up."""
 

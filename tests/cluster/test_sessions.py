@@ -12,6 +12,7 @@ from kvorum.sdk import aconnect
 from tests.cluster.three import client, trio
 
 
+@pytest.mark.slow
 def test_r2_a_token_gives_read_after_write_at_any_node() -> None:
     """A process that was told "it is written" would look at another node and find nothing."""
 

@@ -22,6 +22,8 @@ from procedures.bus.settings import KNOWN, SETTINGS_S
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run
 
+pytestmark = pytest.mark.slow
+
 MAX = 256 * KiB
 VALUE = 1_000
 SETTLE_S = 30

@@ -13,6 +13,8 @@ from kvorum.model import TableSpec
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run
 
+pytestmark = pytest.mark.slow
+
 KEYS = "agmsz"
 
 

@@ -19,6 +19,8 @@ from tests.cluster.splits import (
     submit,
 )
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 6
 
 

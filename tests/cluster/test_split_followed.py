@@ -26,6 +26,7 @@ def having(bank: Bank, partition: int) -> set[int]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("undone", [False, True])
 def test_h2_a_split_is_done_when_a_majority_has_applied_it(
     monkeypatch: pytest.MonkeyPatch, undone: bool

@@ -12,6 +12,8 @@ from kv.base.errors import Refused
 from procedures.master.reshape_methods import ReshapeMethods
 from tests.cluster.splits import Bank, scene, submit
 
+pytestmark = pytest.mark.slow
+
 
 class Slow:
     """A node's replicas with a disk that does not answer for now."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from kvorum.cluster import CONSENSUS
 from tests.cluster.test_joining import SECRET
 from tests.cluster.test_members_change import tables_of
 from tests.cluster.three import Trio, client, trio, until
 from tests.replica.support import rows_of
+
+pytestmark = pytest.mark.slow
 
 
 async def _fill(made: Trio, table: object, names: str) -> None:

@@ -15,6 +15,8 @@ from tests.cluster.simulated import SimCluster
 from tests.cluster.splits import Bank, scene, submit
 from tests.cluster.test_split_chaos import fault, reshape
 
+pytestmark = pytest.mark.slow
+
 WITNESS = 3
 
 

@@ -13,6 +13,8 @@ from procedures.master.merging import MergePartitions
 from tests.cluster.simulated import SimCluster
 from tests.cluster.splits import Bank, scene, submit
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_h2_h4_partitions_are_split_and_merged_while_clients_work(nodes: int) -> None:

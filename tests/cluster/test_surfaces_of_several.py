@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import httpx
+import pytest
 
 from kvorum.sdk import aconnect
 from tests.cluster.three import Trio, client, trio
@@ -94,6 +95,7 @@ def test_a1_a_client_of_several_addresses_needs_one_that_lives() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a8_http_at_any_node_and_transactions_at_their_own() -> None:
     """A request of a transaction at another node would be answered "aborted"; its client would run
     the work again beside the first.

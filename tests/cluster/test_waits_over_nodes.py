@@ -142,6 +142,7 @@ def test_d8_deadlock_over_nodes_has_one_victim(count: int, seed: int) -> None:
     played(scene, seed)
 
 
+@pytest.mark.slow
 def test_d8_deadlock_is_found_though_a_node_is_silent() -> None:
     """Asking it must not keep those who answer from being looked at."""
 

@@ -97,6 +97,7 @@ def never_served(made: Trio, witness: int) -> None:
             assert store.state.scan(family, b"", b"", limit=1) == [], family
 
 
+@pytest.mark.slow
 def test_f15_two_nodes_with_data_and_a_witness_survive_any_one_of_them() -> None:
     """Two copies must be as available as three: that is what the third vote is for."""
 
@@ -119,6 +120,7 @@ def test_f15_two_nodes_with_data_and_a_witness_survive_any_one_of_them() -> None
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_f15_a_witness_is_ready_points_to_the_others_and_is_shown() -> None:
     """A client that knows only the witness must reach the data; an operator must see what it is."""
 
@@ -139,6 +141,7 @@ def test_f15_a_witness_is_ready_points_to_the_others_and_is_shown() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_f15_a_later_node_joins_as_a_witness_and_leaves() -> None:
     """Two nodes that run already get their third vote, and new tables count it, too."""
 
@@ -197,6 +200,7 @@ def test_f15_witnesses_that_make_no_sense_are_refused() -> None:
     assert cluster_id(one) != cluster_id(other), "founders that disagree must not meet"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("witnesses", [(), (5,)], ids=["five-with-data", "one-is-a-witness"])
 def test_f16_five_nodes_on_three_sites_survive_each_site(witnesses: Sequence[int]) -> None:
     """A site burns: the others must have everything and go on by themselves."""
@@ -217,6 +221,7 @@ def test_f16_five_nodes_on_three_sites_survive_each_site(witnesses: Sequence[int
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_f17_two_sites_and_a_witness_elsewhere_survive_the_loss_of_either() -> None:
     """The sites lose each other, or the world loses one: one side goes on, and only one."""
 

@@ -142,6 +142,7 @@ def stored(cluster: SimCluster, begin: int) -> History:
     return history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_f14_every_transaction_once_whatever_happens(
     seed: int, monkeypatch: pytest.MonkeyPatch

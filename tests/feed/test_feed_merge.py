@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import groupby, pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,6 +73,7 @@ def test_f14_looks_lose_nothing_however_little_fits(
     assert told == sorted(history.items())
 
 
+@pytest.mark.slow
 @given(
     histories,
     st.integers(0, 1 << 16),
@@ -109,6 +111,7 @@ def test_f14_what_was_spilled_comes_back_in_order(
     assert told == sorted((v, keys) for v, keys in history.items() if v <= upto)
 
 
+@pytest.mark.slow
 @given(histories, st.integers(1, 8))
 def test_f14_an_answer_is_cut_between_transactions(history: Transactions, limit: int) -> None:
     """Half a transaction below a frontier would be told as a whole one."""
@@ -156,6 +159,7 @@ def drive(
             merge.told(version)
 
 
+@pytest.mark.slow
 @given(
     histories,
     st.lists(st.sampled_from(KEYS), max_size=3),

@@ -123,6 +123,7 @@ def test_f14_pairs_tell_each_version_with_what_it_replaced(seed: int, watched: b
         assert set(half) == set(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("watched", [False, True])
 def test_f14_pairs_of_one_key_with_many_versions(watched: bool) -> None:
     """A key with more versions than a page has is told for ever, in part, or in one huge answer."""

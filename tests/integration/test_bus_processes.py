@@ -14,7 +14,7 @@ import pytest
 import kvorum
 from tests.integration.clusters import Nodes, cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 
 def command(nodes: Nodes, *words: str) -> Any:

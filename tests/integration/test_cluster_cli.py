@@ -19,7 +19,7 @@ from kvorum.cli.cluster import links
 from kvorum.localcluster import LocalCluster
 from tests.machine import ROOT, free_port_base
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 
 def kvorum(*words: str, connect: str = "") -> subprocess.CompletedProcess[str]:
@@ -63,6 +63,7 @@ def status(directory: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_f3_a_cluster_is_started_hurt_and_healed_by_commands(
     running: tuple[Path, str, int],
 ) -> None:
@@ -105,6 +106,7 @@ def test_f3_a_cluster_is_started_hurt_and_healed_by_commands(
     assert len(done("partition", "list", connect=connect)["items"]) == 2
 
 
+@pytest.mark.slow
 def test_f8_a_table_says_how_many_copies_it_wants(running: tuple[Path, str, int]) -> None:
     """Without the option, more machines would only mean more copies."""
     _, connect, _ = running
@@ -151,6 +153,7 @@ def test_cluster_commands_say_when_there_is_no_cluster(tmp_path: Path) -> None:
     assert (tmp_path / "letters").read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_a1_a_proxy_serves_a_cluster_and_keeps_nothing(running: tuple[Path, str, int]) -> None:
     """Clients that know one address must not depend on one node, nor on one proxy."""
     directory, connect, base = running

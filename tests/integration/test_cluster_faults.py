@@ -32,7 +32,7 @@ from tests.machine import free_port_base
 # measurement, but who waits for a time-out (10 s) instead of a new leader is found out.
 GAP_S_MAX = 5.0
 ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120 + 60 * ROUNDS)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120 + 60 * ROUNDS)]
 
 
 async def under_load(nodes: Nodes, seen: Seen, fault: Callable[[int], None]) -> None:
@@ -78,6 +78,7 @@ def nodes(shared: Nodes) -> Nodes:
     return shared
 
 
+@pytest.mark.slow
 def test_f3_each_node_killed_in_turn_loses_nothing(nodes: Nodes) -> None:
     """A cluster that loses an acknowledged write with one node is worse than one node."""
 
@@ -89,6 +90,7 @@ def test_f3_each_node_killed_in_turn_loses_nothing(nodes: Nodes) -> None:
     run(nodes, fault)
 
 
+@pytest.mark.slow
 def test_f3_all_nodes_killed_at_once_lose_nothing(nodes: Nodes) -> None:
     """A power cut takes all machines; what was synced must come back."""
 
@@ -113,6 +115,7 @@ def test_f3_a_killed_leader_is_replaced(nodes: Nodes) -> None:
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
+@pytest.mark.slow
 def test_a8_a_paused_leader_never_serves_what_is_old(nodes: Nodes) -> None:
     """A leader that slept believes that it leads; its lease must not let it answer."""
 
@@ -125,6 +128,7 @@ def test_a8_a_paused_leader_never_serves_what_is_old(nodes: Nodes) -> None:
     run(nodes, fault)
 
 
+@pytest.mark.slow
 def test_a8_cut_off_nodes_neither_lose_nor_invent(nodes: Nodes) -> None:
     """A leader on the wrong side of a cut must not acknowledge what the others never saw."""
 
@@ -142,6 +146,7 @@ def test_a8_cut_off_nodes_neither_lose_nor_invent(nodes: Nodes) -> None:
     run(nodes, fault)
 
 
+@pytest.mark.slow
 def test_f4_every_node_is_replaced_under_load(nodes: Nodes) -> None:
     """Machines are replaced for ever; no write may be lost on the way, nor wait for it."""
 
@@ -154,6 +159,7 @@ def test_f4_every_node_is_replaced_under_load(nodes: Nodes) -> None:
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
+@pytest.mark.slow
 def test_f4_a_rolling_restart_never_stops_writes(nodes: Nodes) -> None:
     """An upgrade is a restart of every node: it must not be an outage."""
 
@@ -170,6 +176,7 @@ def test_f4_a_rolling_restart_never_stops_writes(nodes: Nodes) -> None:
     assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
 
 
+@pytest.mark.slow
 def test_f7_a_full_disk_stops_one_node_alone(tmp_path: Path) -> None:
     """A node that cannot write must not hold up the others, nor lie about what it has."""
     seen = Seen()
@@ -200,6 +207,7 @@ def test_f7_a_full_disk_stops_one_node_alone(tmp_path: Path) -> None:
         nodes.wait_caught_up()
 
 
+@pytest.mark.slow
 def test_f2_a_damaged_log_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
     """Entries that were acknowledged and are gone must not be voted away in silence."""
     with cluster(tmp_path / "cluster") as nodes:
@@ -228,6 +236,7 @@ def test_f2_a_damaged_log_is_refused_and_the_others_go_on(tmp_path: Path) -> Non
         assert new in nodes.numbers
 
 
+@pytest.mark.slow
 def test_a8_a_woken_leader_answers_no_read_from_before_its_sleep(nodes: Nodes) -> None:
     """The reads that wait in a sleeping leader's socket are the first thing it sees when it wakes,
     before any message tells it that it was replaced.
@@ -272,6 +281,7 @@ async def _read_at_a_woken_leader(nodes: Nodes, key: bytes) -> list[object]:
     return [row[2] for row in answers if row[1] == OK]
 
 
+@pytest.mark.slow
 def test_f4_a_node_whose_disk_was_replaced_says_so_and_ends(tmp_path: Path) -> None:
     """Its votes went with its data. It must not vote again under its number, nor seem to live."""
     with cluster(tmp_path / "cluster") as nodes:
@@ -302,6 +312,7 @@ def _heeds_signals(pid: int) -> None:
     raise AssertionError(f"process {pid} installs no handler")
 
 
+@pytest.mark.slow
 def test_f4_a_node_that_cannot_find_its_cluster_ends_when_told_to(tmp_path: Path) -> None:
     """A start that waits for others must not take kill -9 to end."""
     base, nobody = free_port_base(2), free_port_base()

@@ -13,6 +13,8 @@ from kvorum.model import TableSpec
 from kvorum.node import build
 from kvorum.ports import system_ports
 
+pytestmark = pytest.mark.slow
+
 VALUE = bytes(range(256)) * 32  # 8 KiB
 
 

@@ -75,6 +75,7 @@ def _gone(pid: str) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_what_ends_its_process_ends_no_node_and_no_worker(
     served: tuple[NodeProcess, Any], tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ def test_what_ends_its_process_ends_no_node_and_no_worker(
         assert db.wait(waits, timeout_ms=100_000) == 1
 
 
+@pytest.mark.slow
 def test_a_step_that_keeps_pythons_lock_is_run_once(
     served: tuple[NodeProcess, Any], tmp_path: Path
 ) -> None:

@@ -30,7 +30,6 @@ async def load_and_kill(node: NodeProcess, seen: Seen) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.slow
 @pytest.mark.timeout(60 + 30 * KILLS)
 def test_c14_killed_at_random_loses_nothing(tmp_path: Path) -> None:
     """An acknowledgement that a crash takes back is a lie told to every user at once."""

@@ -16,7 +16,7 @@ import kvorum
 from tests.integration.clusters import cluster
 from tests.machine import ROOT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 TTL_MS = 4_000
 SLOW_S = 20.0
@@ -32,6 +32,7 @@ with kvorum.connect(sys.argv[1]) as db:
 """
 
 
+@pytest.mark.slow
 def test_k9_a_lock_survives_the_master_and_not_its_holder(tmp_path: Path) -> None:
     """A failover gave the lock to the next one, or a killed holder kept it."""
     with cluster(tmp_path / "c") as nodes, kvorum.connect(nodes.url) as db:

@@ -25,7 +25,7 @@ from kvorum.ports import system_ports
 from tests.integration.processes import NodeProcess
 from tests.machine import free_port_base
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 
 def refused(node: NodeProcess) -> str:
@@ -65,6 +65,7 @@ def test_second_process_on_the_same_data(tmp_path: Path) -> None:
         assert first.stop() == 0
 
 
+@pytest.mark.slow
 def test_unusable_directory(tmp_path: Path) -> None:
     """A path that is no directory, or that may not be read, is told as such."""
     file = tmp_path / "file"
@@ -84,6 +85,7 @@ def test_unusable_directory(tmp_path: Path) -> None:
         closed.chmod(0o700)
 
 
+@pytest.mark.slow
 def test_damaged_data(tmp_path: Path) -> None:
     """A database that cannot be trusted must not be served as if it could."""
     data = tmp_path / "data"
@@ -136,6 +138,7 @@ def test_bad_settings(tmp_path: Path) -> None:
     assert "sys.exit(0)" in line
 
 
+@pytest.mark.slow
 def test_log_that_cannot_be_written_stops_the_node(tmp_path: Path) -> None:
     """After a failed write or sync nothing may be acknowledged; what was before must be there."""
     data, acked = tmp_path / "data", {}
@@ -166,6 +169,7 @@ def test_log_that_cannot_be_written_stops_the_node(tmp_path: Path) -> None:
         assert node.stop() == 0
 
 
+@pytest.mark.slow
 async def test_full_disk_refuses_writes_and_stays_up(tmp_path: Path) -> None:
     """Reads must go on when nothing can be written, and writes as soon as there is room again."""
     engines: list[MemoryEngine] = []
@@ -194,6 +198,7 @@ async def test_full_disk_refuses_writes_and_stays_up(tmp_path: Path) -> None:
         assert await table.put("k", b"w") > version
 
 
+@pytest.mark.slow
 async def test_damaged_value_is_an_error_and_the_node_stays_up(tmp_path: Path) -> None:
     """A flipped bit must be told with its key, never served as a value."""
     engines: list[MemoryEngine] = []
@@ -222,6 +227,7 @@ async def test_damaged_value_is_an_error_and_the_node_stays_up(tmp_path: Path) -
         await table.put("good", b"again")
 
 
+@pytest.mark.slow
 async def test_reads_below_the_safepoint_are_refused(tmp_path: Path) -> None:
     """Versions that were collected must not be missing silently."""
     ports = system_ports(asyncio.get_running_loop())

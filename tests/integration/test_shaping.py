@@ -17,7 +17,7 @@ from kv.base.limits import MiB
 from tests.integration.clusters import Nodes, cluster
 from tests.machine import ROOT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180), pytest.mark.slow]
 
 MAX = 1 * MiB
 ROWS = 5_000

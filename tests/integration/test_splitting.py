@@ -13,7 +13,7 @@ import pytest
 import kvorum
 from tests.integration.clusters import Nodes, cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180), pytest.mark.slow]
 
 LETTERS = "adgjmpsvy"
 

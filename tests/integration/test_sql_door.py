@@ -63,6 +63,7 @@ async def test_an_import_that_fails_refuses_clients_and_spares_the_node(
         await door.close()
 
 
+@pytest.mark.slow
 def test_a_node_that_served_sql_ends_without_a_word(tmp_path: Path) -> None:
     """A node that is stopped in order tells its user about leaks of a library, 40 lines long."""
     with NodeProcess(tmp_path / "data", free_port_base()) as node:

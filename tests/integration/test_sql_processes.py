@@ -20,7 +20,7 @@ from tests.integration.processes import NodeProcess
 from tests.integration.test_stores import gone
 from tests.machine import free_port_base
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 COUNT = 2
 
 
@@ -115,6 +115,7 @@ class _Sleeper(threading.Thread):
         return None if self.error is None else self.error.sqlstate
 
 
+@pytest.mark.slow
 def test_p14_clients_are_shared_out_and_numbered_apart(machine: NodeProcess) -> None:
     """All clients in one process would be what there was without processes, and two sessions of
     one number could not be told apart.
@@ -135,6 +136,7 @@ def test_p14_clients_are_shared_out_and_numbered_apart(machine: NodeProcess) -> 
     _patiently(lambda: _served(machine) == (COUNT, 0))
 
 
+@pytest.mark.slow
 def test_p14_definitions_are_seen_at_once_by_the_other_process(
     pair: tuple[psycopg.Connection, psycopg.Connection],
 ) -> None:
@@ -156,6 +158,7 @@ def test_p14_definitions_are_seen_at_once_by_the_other_process(
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.slow
 def test_p9_transactions_of_two_processes_that_conflict_are_told(
     pair: tuple[psycopg.Connection, psycopg.Connection],
 ) -> None:
@@ -177,6 +180,7 @@ def test_p9_transactions_of_two_processes_that_conflict_are_told(
     assert one.execute("SELECT n FROM counted").fetchall() == [(101,)]
 
 
+@pytest.mark.slow
 def test_p10_a_cancel_request_finds_its_session(
     pair: tuple[psycopg.Connection, psycopg.Connection], machine: NodeProcess
 ) -> None:
@@ -195,6 +199,7 @@ def test_p10_a_cancel_request_finds_its_session(
                 more.close()
 
 
+@pytest.mark.slow
 def test_p10_sessions_of_other_processes_are_listed_and_ended(
     pair: tuple[psycopg.Connection, psycopg.Connection], machine: NodeProcess
 ) -> None:
@@ -248,6 +253,7 @@ def test_p14_a_killed_process_takes_its_own_sessions_along(
         assert fourth.execute("SELECT count(*) FROM kept").fetchall() == [(2,)]
 
 
+@pytest.mark.slow
 def test_p14_a_process_that_is_told_to_end_gets_no_more_clients(
     pair: tuple[psycopg.Connection, psycopg.Connection], machine: NodeProcess
 ) -> None:
@@ -276,6 +282,7 @@ def _serving(node: NodeProcess, conn: psycopg.Connection) -> int:
     raise AssertionError(f"nobody serves {port}")
 
 
+@pytest.mark.slow
 def test_p14_processes_end_with_the_node(tmp_path: Path) -> None:
     """Orphans would hold the locks of their places, and serve what nobody answers."""
     for how in (NodeProcess.kill, NodeProcess.stop):
@@ -291,6 +298,7 @@ def test_p14_processes_end_with_the_node(tmp_path: Path) -> None:
                     conn.execute("SELECT 1")
 
 
+@pytest.mark.slow
 def test_p13_two_processes_never_take_the_same_number(
     pair: tuple[psycopg.Connection, psycopg.Connection],
 ) -> None:

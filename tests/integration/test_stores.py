@@ -16,7 +16,7 @@ import kvorum
 from tests.integration.processes import READY_S, NodeProcess
 from tests.machine import free_port_base
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 
 def stores(data: Path, base: int, count: int) -> NodeProcess:
@@ -53,6 +53,7 @@ def pids_of(what: dict[str, Any]) -> list[int]:
     return [int(store["pid"]) for store in what["stores"]]
 
 
+@pytest.mark.slow
 def test_f8_partitions_are_spread_over_the_stores_and_all_serve(tmp_path: Path) -> None:
     """More processes would be of no use if one of them led everything."""
     base, data = free_port_base(2), tmp_path / "data"
@@ -105,6 +106,7 @@ def _writes(pid: int, data: Path, store: int) -> int:
     return sum(file.stat().st_size for file in (data / f"store-{store}" / "log").glob("*.log"))
 
 
+@pytest.mark.slow
 def test_f8_one_store_that_ends_ends_all_with_its_reason(tmp_path: Path) -> None:
     """A machine of which a part is gone is neither up nor down; whatever restarts it must see."""
     with stores(tmp_path / "data", free_port_base(2), 2) as machine:
@@ -116,6 +118,7 @@ def test_f8_one_store_that_ends_ends_all_with_its_reason(tmp_path: Path) -> None
         assert gone(pids, 1.0)
 
 
+@pytest.mark.slow
 def test_f8_stores_do_not_outlive_who_started_them(tmp_path: Path) -> None:
     """Processes that nobody knows of hold ports and data."""
     with stores(tmp_path / "data", free_port_base(2), 2) as machine:

@@ -218,6 +218,7 @@ class Cluster:
         self.changes += [*plan.splits, *plan.merges]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 12 * MAX), min_size=1, max_size=12),

@@ -88,6 +88,7 @@ def test_i11_what_found_something_or_broke_off_is_looked_at_again() -> None:
     assert not quiet.same(now()), "what is overlooked is overlooked for ever"
 
 
+@pytest.mark.slow
 def test_i11_an_idle_cluster_is_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every node told everything about every partition twice in five seconds, for nothing."""
     asked = 0

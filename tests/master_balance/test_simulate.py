@@ -23,6 +23,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_i1_it_converges_and_then_makes_no_move(shape: Shape) -> None:
     """Unequal machines, three dimensions, tags, racks; also when half of the nodes are new."""
@@ -34,6 +35,7 @@ def test_i1_it_converges_and_then_makes_no_move(shape: Shape) -> None:
     assert told["outside"]["size"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_i1_a_thousand_nodes_and_a_hundred_thousand_partitions() -> None:
     """Twenty nodes are new. The cost of a move must not grow with the cluster (it takes some ten

@@ -213,6 +213,7 @@ def test_d3_a_turn_comes_round_to_chunks_and_keys() -> None:
     assert len(set(seen)) == 20
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(20))
 def test_d3_evaluated_chunks_are_a_dictionary(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command would meet an intent that is gone, or miss one, while entries with chunks fill, fly

@@ -835,6 +835,7 @@ def test_damage_in_a_file_fails_only_who_asked_for_it(n: int) -> None:
     assert not node.fatal
 
 
+@pytest.mark.slow
 def test_replacing_large_values_is_bounded_by_bytes() -> None:
     """A burst of small puts over large values would load all of them into memory at once."""
     node = Node(sync_s=0.01)

@@ -724,6 +724,7 @@ def test_b2_of_a_hundred_racing_creators_one_wins(engine: Engine) -> None:
     assert {row[5]["version"] for row in rows if row[1]} == {str(won[0][2])}
 
 
+@pytest.mark.slow
 def test_b3_racing_increments_lose_nothing(engine: Engine) -> None:
     """Two increments by compare-and-set would build on the same version."""
     node = Node(engine=engine)

@@ -142,6 +142,7 @@ def rss_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4 * KiB
 
 
+@pytest.mark.slow
 async def test_node_memory_is_bounded_when_replies_grow(tmp_path: Path) -> None:
     """A client whose replies were small asks for 2 GiB in one frame and does not read."""
     base = free_port_base()

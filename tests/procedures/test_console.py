@@ -270,6 +270,7 @@ def test_m9_markup_in_an_error_stays_text(page: Browser, place: Place) -> None:
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_m9_says_that_the_node_does_not_answer(page: Browser, tmp_path: Path, place: Place) -> None:
     """Old figures under a node that is gone would be believed; when it is back, so is the page."""
     base = free_port_base()

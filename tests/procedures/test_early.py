@@ -158,6 +158,7 @@ def test_u1_submission_and_first_step_are_one_write() -> None:
     in_lab(test)
 
 
+@pytest.mark.slow
 def test_u1_it_is_so_at_a_node_and_obeys_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,7 @@ _LOCKS = st.lists(
 ).map(lambda locks: checked(locks, "test"))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(_LOCKS, min_size=2, max_size=12), st.lists(_LOCKS, max_size=4), st.data())
 def test_k7_an_heir_can_take_what_it_is_left(

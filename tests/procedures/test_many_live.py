@@ -8,6 +8,8 @@ import asyncio
 import gc
 from typing import Any
 
+import pytest
+
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
@@ -137,6 +139,7 @@ def test_l1_ids_of_what_is_live(kind: str) -> None:
     over(kind, test)
 
 
+@pytest.mark.slow
 def test_u1_the_collector_finds_one_object_of_one_that_waits() -> None:
     """Python's collector looks at all of them in one go, and the loop stands still meanwhile: for
     0.2 s at 100,000 procedures of five objects each.

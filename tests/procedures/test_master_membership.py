@@ -110,6 +110,7 @@ def _range(partition: int, world: World) -> tuple[bytes, bytes]:
     return replica.descriptor.start, replica.descriptor.end
 
 
+@pytest.mark.slow
 def test_f4_every_node_is_replaced_under_load() -> None:
     """A rolling replacement of all nodes lost an acknowledged write, or stopped the writers."""
 
@@ -295,6 +296,7 @@ def test_f4_a_decommissioned_node_stays_away() -> None:
     simloop.run(main)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("name", ["AddReplicas", "Decommission"])
 def test_f4_tables_that_are_made_meanwhile_get_the_right_nodes(name: str, seed: int) -> None:

@@ -294,6 +294,7 @@ def test_f5_the_newest_leader_counts_and_the_meta_partition_moves_last() -> None
     assert [move.partition for move in moves(views)] == [4, 7, META_PARTITION]
 
 
+@pytest.mark.slow
 def test_f5_leaderships_return_one_by_one() -> None:
     """A node that came back would get all leaderships at once, before it has caught up."""
 
@@ -389,6 +390,7 @@ def test_c15_bad_orders_are_refused(check: Any, args: list[Any]) -> None:
 # ------------------------------------------------------------------ crashes of the master
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["AddReplicas", "Decommission"])
 def test_f4_a_master_that_dies_at_any_write_is_followed_by_one_that_goes_on(name: str) -> None:
     """A crash between an order and its record left a learner, or a node that votes twice."""

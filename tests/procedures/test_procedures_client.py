@@ -295,6 +295,7 @@ def test_m4_kept_until_acknowledged() -> None:
     at_desk(test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restart", [False, True])
 def test_m5_forgotten_after_its_retention(restart: bool) -> None:
     """A result that nobody fetched was kept for ever, or went too early; so did its nonce (M7)."""

@@ -89,6 +89,7 @@ def test_j1_ends_as_declared(case: Case) -> None:
     _lives(case, [])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_j9_crash_at_every_write(case: Case) -> None:
     """A crash lost a step, or let one take effect twice, or left something half done."""
@@ -97,6 +98,7 @@ def test_j9_crash_at_every_write(case: Case) -> None:
             _lives(case, [(at, after)])
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_j12_every_step_twice(case: Case) -> None:
     """A process that dies at its first write, each time after one more, ran a step twice with two

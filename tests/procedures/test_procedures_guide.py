@@ -53,6 +53,7 @@ def test_the_guides_approval_ends(approved: bool) -> None:
     simloop.run(main, 0)
 
 
+@pytest.mark.slow
 def test_guide_example(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

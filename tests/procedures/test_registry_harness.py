@@ -46,6 +46,7 @@ def _some(cases: list[Case], name: str) -> list[Case]:
     return list(dict.fromkeys([*found, *BROKE_ONCE.get(name, [])]))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_j19_j12_j13_wholly_or_not_at_all(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

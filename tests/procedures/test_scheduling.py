@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from time import process_time
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -204,6 +205,7 @@ def cost(queues: int, count: int = 20_000) -> float:
     return process_time() - began
 
 
+@pytest.mark.slow
 def test_k5_cost_does_not_grow_with_the_tables() -> None:
     """Finding a table's queue took longer the more tables had work: 10 and 100 000 of them."""
     few, many = min(cost(10) for _ in range(3)), min(cost(100_000) for _ in range(3))

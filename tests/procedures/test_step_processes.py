@@ -130,6 +130,7 @@ _CASES = [
 ]
 
 
+@pytest.mark.slow
 def test_a_step_does_apart_what_it_does_here() -> None:
     """Results, states, errors with their words and details, rows: the same on both ways."""
 
@@ -145,6 +146,7 @@ def test_a_step_does_apart_what_it_does_here() -> None:
     assert there[-1] == here[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exit", "kill", "segv"])
 def test_a_step_that_ends_its_process_is_set_aside(how: str, tmp_path: Path) -> None:
     """It ended every process that ran it, for ever, and its locks were held from others."""
@@ -185,6 +187,7 @@ def test_a_step_that_ends_its_process_is_set_aside(how: str, tmp_path: Path) -> 
     served(then, store=store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["abort", "bypass"])
 def test_one_set_aside_can_be_ended(what: str) -> None:
     """Nothing but its step could end it; its locks stayed."""
@@ -201,6 +204,7 @@ def test_one_set_aside_can_be_ended(what: str) -> None:
     served(test)
 
 
+@pytest.mark.slow
 def test_an_undo_that_ends_its_process_is_set_aside() -> None:
     """An undo is tried for ever: this one ended its process each time."""
 
@@ -212,6 +216,7 @@ def test_an_undo_that_ends_its_process_is_set_aside() -> None:
     served(test)
 
 
+@pytest.mark.slow
 def test_what_ran_beside_it_goes_on(tmp_path: Path) -> None:
     """Steps that shared the process with one that ended it were set aside with it."""
     log, go = tmp_path / "log", tmp_path / "go"
@@ -230,6 +235,7 @@ def test_what_ran_beside_it_goes_on(tmp_path: Path) -> None:
     served(test)
 
 
+@pytest.mark.slow
 def test_long_steps_beside_it_do_not_hide_it(tmp_path: Path) -> None:
     """Those that had shared its process ran alone, one beside the other, until the last had ended:
     so long nobody was told what had ended it.
@@ -250,6 +256,7 @@ def test_long_steps_beside_it_do_not_hide_it(tmp_path: Path) -> None:
     served(test)
 
 
+@pytest.mark.slow
 def test_a_step_that_died_once_goes_on() -> None:
     """A death that did not come again was counted for the next step, or nothing was told of it."""
 
@@ -262,6 +269,7 @@ def test_a_step_that_died_once_goes_on() -> None:
     served(test)
 
 
+@pytest.mark.slow
 def test_a_step_that_blocks_its_loop_holds_up_nobody(tmp_path: Path) -> None:
     """An async step that blocks stopped the loop that serves requests, and all other steps."""
     log, go = tmp_path / "log", tmp_path / "go"
@@ -281,6 +289,7 @@ def test_a_step_that_blocks_its_loop_holds_up_nobody(tmp_path: Path) -> None:
     served(test)
 
 
+@pytest.mark.slow
 def test_what_was_given_to_another_process_is_not_begun(tmp_path: Path) -> None:
     """The loop that was blocked had heard of it, and ran it, too, as soon as it went round."""
     log, go = tmp_path / "log", tmp_path / "go"
@@ -303,6 +312,7 @@ def test_what_was_given_to_another_process_is_not_begun(tmp_path: Path) -> None:
     served(test)
 
 
+@pytest.mark.slow
 def test_who_has_nowhere_else_to_go_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all processes were held up, a step was sent to one of them again and again: what it did
     not read filled the memory.
@@ -326,6 +336,7 @@ def test_who_has_nowhere_else_to_go_waits(tmp_path: Path, monkeypatch: pytest.Mo
     served(test)
 
 
+@pytest.mark.slow
 def test_steps_under_way_end_with_the_executor(tmp_path: Path) -> None:
     """A process outlived its engine, with a step that could still do things outside."""
     log = tmp_path / "log"
@@ -348,6 +359,7 @@ def test_a_process_that_is_told_to_stop_goes_on() -> None:
     served(test)
 
 
+@pytest.mark.slow
 def test_what_had_not_begun_is_not_counted(tmp_path: Path) -> None:
     """Whatever was on its way to a process that ended was taken for a cause of it."""
     log, go = tmp_path / "log", tmp_path / "go"
@@ -413,6 +425,7 @@ class Changes:
 """
 
 
+@pytest.mark.slow
 def test_code_that_changed_on_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A younger process has no such step: nobody was told, and the step seemed to run for ever."""
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -69,6 +69,7 @@ def test_l1_the_guides_example(
         assert "{'paid': 'tea'}" in GUIDE.read_text()
 
 
+@pytest.mark.slow
 def test_l1_a_killed_process_goes_on(tmp_path: Path) -> None:
     """After kill -9 a procedure was lost, began anew, or its directory stayed locked."""
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -28,6 +28,7 @@ def sleeping() -> Fleet:
     return fleet
 
 
+@pytest.mark.slow
 def test_f1_a_thousand_idle_groups_send_and_tick_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """With heartbeats, a thousand groups would send thousands of messages a second for nothing."""
     ticks = 0

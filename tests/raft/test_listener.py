@@ -17,6 +17,7 @@ class _Rude(asyncio.Protocol):
         transport.abort()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("passes", range(6))
 async def test_a_connection_is_taken_whole_or_not_at_all(passes: int) -> None:
     """A socket that nobody owns fails some later test, whenever the garbage is collected."""

@@ -28,6 +28,7 @@ def test_p05_acknowledged_entries_survive_the_loss_of_the_power() -> None:
     assert replayed.commands[: len(acked)] == [b"%d" % number for number in range(len(acked))]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its open files
 def test_p05_the_stock_journal_has_no_sync_and_no_checksum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

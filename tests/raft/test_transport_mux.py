@@ -519,6 +519,7 @@ def test_endless_message_is_refused() -> None:
     assert one.counters.malformed == 1
 
 
+@pytest.mark.slow
 def test_pings_are_not_answered_to_who_does_not_read() -> None:
     """A peer that only asks would grow our answers without a bound."""
     net = Net(limits=TransportLimits(urgent_bytes_max=1 << 18))
@@ -651,6 +652,7 @@ def _check(net: Net, sent: set[int]) -> None:
             assert (sender, node) == (message["from"], group)
 
 
+@pytest.mark.few(27)
 @pytest.mark.parametrize("seed", range(60))
 def test_any_faults_then_healed(seed: int) -> None:
     """Cuts, one-way cuts, crashes, blocks, delays and split streams at random: messages reach only

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raft import RaftConfig
 from raft.limits import TransportLimits
 from raft.replica import Replica
@@ -55,6 +57,7 @@ def at_rate(net: Net, bytes_per_s: int) -> None:
     net.delay_s = lambda: packet / bytes_per_s
 
 
+@pytest.mark.slow
 def test_long_entries_on_a_slow_network_cost_no_leader() -> None:
     """Sixty mebibytes on a network of twenty per second: three election timeouts long nothing but
     bulk is on its way. Nobody may call an election, lose a lease or send anything twice.

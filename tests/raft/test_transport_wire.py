@@ -62,6 +62,7 @@ def read_all(reader: FrameReader, data: bytes, sizes: list[int]) -> list[tuple[i
     return frames
 
 
+@pytest.mark.slow
 @given(ROWS)
 def test_messages_arrive_as_they_were(rows: list[tuple[int, dict[str, Any]]]) -> None:
     """A type that changes on the way (an entry that is a list) would break comparisons."""
@@ -77,6 +78,7 @@ def test_long_lists_of_messages_have_the_right_head() -> None:
         assert len(read_messages(messages_body(rows))) == count
 
 
+@pytest.mark.slow
 @given(st.lists(ROWS, max_size=5), st.lists(st.integers(1, 50), max_size=200))
 def test_half_frames_wait_for_their_rest(
     frames: list[list[tuple[int, dict[str, Any]]]], sizes: list[int]

@@ -69,6 +69,7 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     found.close()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("bytes_max", [97, 3_000, 1 << 20])
 @pytest.mark.parametrize("key", [b"tab.k", b"tab.z"])
 def test_f5_a_range_arrives_whole_and_nothing_else_changes(
@@ -372,6 +373,7 @@ class Draws:
         return bytes(n_bytes)
 
 
+@pytest.mark.slow
 def test_f5_installing_is_all_or_nothing_over_every_crash() -> None:
     """A crash in the middle would leave a range of old and new rows that nobody could tell from a
     whole one.

@@ -371,6 +371,7 @@ class CountingTimers:
         return asyncio.get_running_loop().call_later(delay_s, fn, *args)
 
 
+@pytest.mark.slow
 async def test_rpc_in_flight_of_a_client_is_bounded() -> None:
     """A client that never waits must be told BUSY before its memory is full."""
     link = SilentLink(CountingTimers())

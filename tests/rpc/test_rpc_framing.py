@@ -65,6 +65,7 @@ def pulled(decoder: FrameDecoder) -> list[list[Any]]:
     return found
 
 
+@pytest.mark.slow
 @given(st.lists(messages, max_size=5), st.data())
 def test_rpc_frames_survive_any_chunking(sent: list[list[Any]], data: st.DataObject) -> None:
     """TCP cuts anywhere; a decoder that leans on its chunks loses or invents requests."""
@@ -83,6 +84,7 @@ def test_rpc_frames_survive_any_chunking(sent: list[list[Any]], data: st.DataObj
     assert decoder.buffered == 0
 
 
+@pytest.mark.slow
 @given(messages, st.integers(1, 60))
 def test_rpc_truncated_frame_gives_nothing(message: list[Any], missing: int) -> None:
     """Half a frame must wait for its rest, not be executed."""

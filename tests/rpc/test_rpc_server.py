@@ -178,6 +178,7 @@ async def test_rpc_connection_limit_is_told() -> None:
             assert node.dispatcher.counters.connections_refused == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pace", [20, 10_000], ids=["one-by-one", "at-once"])
 async def test_rpc_peer_that_does_not_read_is_not_served_further(pace: int) -> None:
     """A peer that asks and does not read must not fill the node's memory; when it reads, all

@@ -17,6 +17,7 @@ BY_SEEDS = [name for name, rule in RULES.items() if 0 < rule.seeds_max <= QUICK]
 BY_SCENARIO = [name for name, rule in RULES.items() if rule.scenario]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(1, SEEDS, CHUNK))
 def test_f2_random_faults_break_no_invariant(first: int) -> None:
     """Any schedule of faults: agreement, nothing acknowledged lost, no old reads, then progress."""
@@ -25,6 +26,7 @@ def test_f2_random_faults_break_no_invariant(first: int) -> None:
         assert outcome.violation is None, f"{outcome.violation}; {replay_command(seed, 'chaos')}"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["churn", "small", "members", "forced", "flap", "deaf"])
 def test_f3_modes_are_clean(mode: str) -> None:
     """Elections in quick succession, groups of one or two, a majority lost for good, a flapping

@@ -192,6 +192,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("app", ["app", ""])
 @pytest.mark.parametrize("after", [False, True])
 def test_o9_crash_at_every_change(path: str, after: bool, app: str) -> None:
@@ -214,6 +215,7 @@ def test_o9_crash_at_every_first_change(path: str) -> None:
     lives(path, "app", [(1, True)] * 40)
 
 
+@pytest.mark.few(53)
 @pytest.mark.parametrize("seed", range(20))
 def test_o9_power_loss(path: str, seed: int) -> None:
     """After a power loss an acknowledged message is forgotten, or half a batch is there."""

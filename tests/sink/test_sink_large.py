@@ -51,6 +51,7 @@ async def staged(client: Client, value: str, count: int = 300) -> list[Task]:
     return tasks
 
 
+@pytest.mark.slow
 def test_o3_large_batch_is_atomic_at_every_snapshot() -> None:
     """Some snapshot contains a part of a batch, now or when it is read again later."""
 
@@ -386,6 +387,7 @@ def test_o3_waits_for_a_users_transaction() -> None:
     play(work)
 
 
+@pytest.mark.slow
 def test_o9_a_commit_longer_than_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a commit writes is taken from under it when it takes longer than a minute, or than the
     lease of what it commits.

@@ -188,6 +188,7 @@ def test_o13_who_only_commits_looks_nothing_up(
     assert request["attempt"]
 
 
+@pytest.mark.slow
 def test_o14_sessions_connect_when_they_are_asked() -> None:
     """A late session connects before anything is asked of it, or not even then."""
     nobody = Options.parse(OPTIONS | {"timeoutMs": "1000"})

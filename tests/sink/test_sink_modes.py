@@ -341,6 +341,7 @@ def test_o5_every_batch_begins_an_attempt_of_its_own() -> None:
 # -------------------------------------------------------------------------------- prepared, expired
 
 
+@pytest.mark.slow
 def test_o9_an_attempt_says_that_its_lease_ended(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -385,6 +386,7 @@ def added(client: Client, tasks: list[Task], ordinal: int) -> dict[str, Any]:
     return {"do": "add", "ordinal": ordinal, "table": f"t{client.table}", "part": part}
 
 
+@pytest.mark.slow
 def test_o10_prepared_work_waits_for_a_decision(caplog: pytest.LogCaptureFixture) -> None:
     """What a job has prepared expires, is committed in part, or a second try of a write counts."""
     caplog.set_level(logging.WARNING)
@@ -510,6 +512,7 @@ def test_o10_what_a_bypassed_commit_left_can_be_aborted() -> None:
     play(work)
 
 
+@pytest.mark.slow
 def test_o10_what_a_bypassed_commit_left_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that was ended by force keeps its staging for ever; or the staging of one that goes
     on, or is being cleaned, goes with it.
@@ -604,6 +607,7 @@ def test_o10_a_bypassed_commit_is_not_said_to_have_failed(
     play(work)
 
 
+@pytest.mark.slow
 def test_o10_a_job_that_nobody_can_take_up_ends_with_its_program() -> None:
     """The staging of a program that died stays until an operator looks; or that of one that works
     for hours between two writes goes.

@@ -351,6 +351,7 @@ def test_o3_a_working_task_keeps_its_rows() -> None:
     play(work)
 
 
+@pytest.mark.slow
 def test_o3_a_load_of_hours() -> None:
     """A task that works for longer than a transaction lives loses its rows; or its commit is
     refused.

@@ -76,6 +76,7 @@ def both(sql: psycopg.Connection, table: str, column: str, value: Any) -> tuple[
     return found, every
 
 
+@pytest.mark.slow
 def test_o2_indexes_are_maintained(sql: psycopg.Connection, to: To) -> None:
     """A row that Spark wrote, changed or deleted is not found by an index, or its old entry is."""
     sql.execute("CREATE TABLE t (id int PRIMARY KEY, tag text, n int)")
@@ -205,6 +206,7 @@ def test_o6_references_hold(sql: psycopg.Connection, to: To) -> None:
     assert sql.execute("SELECT id FROM c").fetchall() == [(10,)], "the parent is still there"
 
 
+@pytest.mark.slow
 def test_o14_overwrite_replaces_the_table(sql: psycopg.Connection, to: To) -> None:
     """An overwrite keeps rows of before, loses entries, or is seen half-way."""
     sql.execute("CREATE TABLE t (id int PRIMARY KEY, tag text)")
@@ -256,6 +258,7 @@ def test_o14_overwrite_where(sql: psycopg.Connection, to: To) -> None:
     assert 'column "nix" does not exist' in text
 
 
+@pytest.mark.slow
 def test_an_upsert_of_some_columns_keeps_the_others(sql: psycopg.Connection, to: To) -> None:
     """A frame with some of the columns sets the others of a row that is there to NULL."""
     sql.execute(
@@ -308,6 +311,7 @@ def test_frames_of_narrower_types_and_of_none(sql: psycopg.Connection, to: To) -
     assert "no column 'ID'" in refusal(lambda: write(twice, **to("t")))
 
 
+@pytest.mark.slow
 def test_text_with_a_zero_byte_is_refused_as_in_sql(sql: psycopg.Connection, to: To) -> None:
     """A writer stores text that SQL's clients cannot be sent."""
     kinds = ["text", "varchar(5)", "char(5)", "text[]", "json"]
@@ -335,6 +339,7 @@ def test_o6_two_rows_with_one_key(sql: psycopg.Connection, to: To) -> None:
     assert sql.execute("SELECT n FROM t ORDER BY a").fetchall() == [(2,), (1,)]
 
 
+@pytest.mark.slow
 def test_o6_duplicates_of_a_large_batch(sql: psycopg.Connection, to: To) -> None:
     """Two rows with one key in different chunks of a streamed batch are not noticed."""
     sql.execute("CREATE TABLE t (id int PRIMARY KEY, n int)")
@@ -453,6 +458,7 @@ def cli(node: NodeProcess, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_o7_prepared_jobs_are_listed_and_decided(
     node: NodeProcess, sql: psycopg.Connection, to: To, database: str
 ) -> None:

@@ -91,6 +91,7 @@ def message(failing: Callable[[], Any]) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_o14_every_type_there_and_back(spark: Any, db: kvorum.Database, options: Options) -> None:
     """A value comes back different from what was written, or a row got lost."""
     columns = [kvorum.Column(n, kind, nullable=n != "k") for n, (kind, _) in TYPES.items()]
@@ -124,6 +125,7 @@ def test_o14_plain_table(spark: Any, db: kvorum.Database, options: Options) -> N
     assert [bytes(r.key) for r in some] == sorted(b"k%d" % i for i in (1, *range(10, 20)))
 
 
+@pytest.mark.slow
 def test_o14_read_options(spark: Any, options: Options, filled: str) -> None:
     """Columns, conditions or key bounds of a load are ignored, or wrong rows come back."""
     frame = load(spark, options(filled, columns="name,id", where="score IS NULL AND id < 50"))
@@ -136,6 +138,7 @@ def test_o14_read_options(spark: Any, options: Options, filled: str) -> None:
     assert load(spark, options(filled, where="name LIKE 'n3' AND id BETWEEN 1 AND 30")).count() == 3
 
 
+@pytest.mark.slow
 def test_o14_filters_of_two_frames_do_not_mix(spark: Any, options: Options, filled: str) -> None:
     """Frames derived from one load see each other's conditions (Spark 4.3 with pushdown does)."""
     frame = load(spark, options(filled))
@@ -145,6 +148,7 @@ def test_o14_filters_of_two_frames_do_not_mix(spark: Any, options: Options, fill
     assert frame.agg({"score": "sum"}).first()[0] == sum(i / 2 for i in range(100) if i % 7)
 
 
+@pytest.mark.slow
 def test_o14_snapshot_is_pinned_per_load(spark: Any, db: kvorum.Database, options: Options) -> None:
     """Two actions on one frame see different data, or `at` does not show the past."""
     columns = [kvorum.Column("id", "int4", nullable=False)]
@@ -159,6 +163,7 @@ def test_o14_snapshot_is_pinned_per_load(spark: Any, db: kvorum.Database, option
     assert load(spark, options("pinned", at=str(at))).count() == 5
 
 
+@pytest.mark.slow
 def test_u9_a_load_holds_its_version_and_says_so(spark: Any, tmp_path: Path) -> None:
     """What a load is pinned to is collected under it, nobody sees who holds it, or a load whose
     lease was taken away fails without saying what to do.
@@ -192,6 +197,7 @@ def test_u9_a_load_holds_its_version_and_says_so(spark: Any, tmp_path: Path) -> 
             assert "load() again" in text
 
 
+@pytest.mark.slow
 def test_o14_split_table_is_read_in_partitions(
     spark: Any, db: kvorum.Database, options: Options
 ) -> None:
@@ -205,6 +211,7 @@ def test_o14_split_table_is_read_in_partitions(
     assert load(spark, options("split", keyFrom="4", keyTo="5")).rdd.getNumPartitions() == 1
 
 
+@pytest.mark.slow
 def test_o2_rows_with_the_same_key_are_replaced(
     spark: Any, db: kvorum.Database, options: Options, pairs: str
 ) -> None:
@@ -235,6 +242,7 @@ def test_o2_txn_app_and_version(spark: Any, db: kvorum.Database, options: Option
         assert record.value == want
 
 
+@pytest.mark.slow
 def test_o3_large_write(spark: Any, db: kvorum.Database, options: Options) -> None:
     """A write beyond SINK_SMALL_ROWS loses or doubles rows, or is seen in part."""
     columns = [kvorum.Column("k", "text", nullable=False), kvorum.Column("v", "int8")]
@@ -248,11 +256,13 @@ def test_o3_large_write(spark: Any, db: kvorum.Database, options: Options) -> No
     assert len(versions) == 1, "one transaction"
 
 
+@pytest.mark.slow
 def test_o8_write_of_no_rows(spark: Any, options: Options, pairs: str) -> None:
     """An empty frame cannot be written."""
     save(spark.createDataFrame([], "id INT, name STRING, score DOUBLE"), options(pairs))
 
 
+@pytest.mark.slow
 def test_o6_failing_task_writes_nothing(spark: Any, db: kvorum.Database, options: Options) -> None:
     """A frame that fails half-way leaves the rows of its other tasks."""
     from pyspark.sql import functions as F
@@ -293,6 +303,7 @@ WRONG_SCHEMA = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("schema", "text"), WRONG_SCHEMA)
 def test_o14_schema_mismatch(
     spark: Any, options: Options, pairs: str, schema: str, text: str
@@ -322,6 +333,7 @@ def test_o14_wrong_options(
     assert text in message(lambda: load(spark, options(filled) | wrong).count())
 
 
+@pytest.mark.slow
 def test_o14_paths_are_refused(spark: Any, options: Options, pairs: str) -> None:
     """save("/somewhere") writes to the table all the same."""
     frame = spark.createDataFrame([], "id INT, name STRING")
@@ -329,6 +341,7 @@ def test_o14_paths_are_refused(spark: Any, options: Options, pairs: str) -> None
     assert "no paths" in message(lambda: writer.save("/somewhere"))
 
 
+@pytest.mark.slow
 def test_o14_unreachable_endpoint(spark: Any, options: Options, pairs: str) -> None:
     """A node that is not there: Spark waits for ever, or does not say where it looked."""
     wrong = options(pairs) | {"endpoint": "127.0.0.1:9", "timeoutMs": "1000"}

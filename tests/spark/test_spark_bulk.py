@@ -66,6 +66,7 @@ def changes_of(raw: dict[str, str]) -> list[list[dict[str, Any]]]:
         reader.stop()
 
 
+@pytest.mark.slow
 def test_g8_cuts_give_partitions_the_same_share(db: kvorum.Database, options: OptionsOf) -> None:
     """A table is split where no rows come, or at a border that is there already."""
     db.create_table(NAMESPACE, "cuts", columns=COLUMNS, primary_key=["k", "n"])
@@ -169,6 +170,7 @@ def a_sample(of: list[int], *, swap: int = 0) -> pa.Table:
     return pa.table({AT: [at for at, _ in rows], "k": [key for _, key in rows]})
 
 
+@pytest.mark.slow
 def test_g8_how_a_frame_lies_is_known() -> None:
     """A frame in no order is not exchanged, so that each task writes everywhere; one whose keys
     fall is not sorted; or one that lies in order is exchanged or sorted.
@@ -189,6 +191,7 @@ def test_g8_how_a_frame_lies_is_known() -> None:
     assert layout(nested, ["l"], 2) is Layout.ANYWHERE, "of a type without an order"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "lies"),
     [
@@ -227,6 +230,7 @@ def test_g8_a_persisted_frame_is_loaded_whole(
         frame.unpersist()
 
 
+@pytest.mark.slow
 def test_g8_rows_out_of_order_are_refused(
     spark: Any, db: kvorum.Database, node: NodeProcess, options: OptionsOf
 ) -> None:
@@ -254,6 +258,7 @@ def asked(options: dict[str, str], method: int) -> int:
     return sum(count for name, count in told.items() if name.endswith(f"requests.{method}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bulk", ["true", "runs", "staged"])
 def test_g8_rows_are_laid_in_place(
     spark: Any, db: kvorum.Database, options: OptionsOf, bulk: str
@@ -282,6 +287,7 @@ def test_g8_rows_are_laid_in_place(
     assert (staged > 0) == (bulk != "true")  # of runs those that lie among others
 
 
+@pytest.mark.slow
 def test_g8_two_rows_of_one_key_in_place(
     spark: Any, db: kvorum.Database, options: OptionsOf
 ) -> None:
@@ -305,6 +311,7 @@ def test_g8_two_rows_of_one_key_in_place(
     assert spark.read.format("kvorum").options(**options("bulk_twice")).load().count() == 60_000
 
 
+@pytest.mark.slow
 def test_g8_partitions_that_split_while_rows_are_laid(
     db: kvorum.Database, options: OptionsOf
 ) -> None:

@@ -158,6 +158,7 @@ def _place(row: Row) -> tuple[int, bytes]:
     return row["_commit_version"], row["key"]
 
 
+@pytest.mark.slow
 def test_f14_changes_over_splits_and_merges(
     stream: Stream, db: kvorum.Database, options: OptionsOf
 ) -> None:
@@ -188,6 +189,7 @@ def test_f14_changes_over_splits_and_merges(
     assert told == [[]]
 
 
+@pytest.mark.slow
 def test_f14_all_rows_come_first(stream: Stream, db: kvorum.Database, options: OptionsOf) -> None:
     """A stream from the earliest version misses rows, or changes made while they are told; its
     lease stays, or is not there.
@@ -217,6 +219,7 @@ def test_f14_all_rows_come_first(stream: Stream, db: kvorum.Database, options: O
     assert [row["key"] for row in later] == [b"501"]
 
 
+@pytest.mark.slow
 def test_f14_available_now_ends_with_what_was_acknowledged(
     stream: Stream, db: kvorum.Database, options: OptionsOf
 ) -> None:
@@ -275,6 +278,7 @@ def test_f14_columns_of_declared_tables(
     assert told[2]["_old"] == {"score": 0.5, "id": 1}
 
 
+@pytest.mark.slow
 def test_f14_a_stream_that_fell_behind_says_so(stream: Stream, tmp_path: Path) -> None:
     """A stream goes on with a gap, or fails without advice; held history is collected."""
     forgetful = ("--gc-retention-ms", "1500", "--gc-interval-ms", "200")
@@ -304,6 +308,7 @@ def test_f14_a_stream_that_fell_behind_says_so(stream: Stream, tmp_path: Path) -
             assert late.value.code == "SNAPSHOT_TOO_OLD"
 
 
+@pytest.mark.slow
 def test_f14_another_table_of_the_name(
     stream: Stream, db: kvorum.Database, options: OptionsOf
 ) -> None:
@@ -320,6 +325,7 @@ def test_f14_another_table_of_the_name(
     assert refused.value.code == "TABLE_CHANGED"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -342,6 +348,7 @@ def test_f14_what_a_stream_refuses(
     assert said in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_o13_a_pipeline_of_changes_is_exact_over_kills(
     db: kvorum.Database, node: NodeProcess, folder: Path
@@ -404,6 +411,7 @@ def driver(node: NodeProcess, folder: Path, how: str) -> Iterator[subprocess.Pop
         running.wait(30)
 
 
+@pytest.mark.slow
 def test_o13_changes_in_queries_of_spark(
     spark: Any, db: kvorum.Database, node: NodeProcess, options: OptionsOf, folder: Path
 ) -> None:

@@ -17,7 +17,7 @@ from pyspark_kvorum.session import Session
 from tests.integration.processes import NodeProcess
 from tests.spark.conftest import NAMESPACE
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SHORT_MS = 1_000
 WITHIN_S = 10.0

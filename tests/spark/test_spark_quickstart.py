@@ -20,6 +20,7 @@ def test_o14_the_notebook_is_the_script() -> None:
     assert notebook.TARGET.read_text() == notebook.notebook()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_o14_quick_start_runs(node: NodeProcess) -> None:
     """What a newcomer runs first fails."""

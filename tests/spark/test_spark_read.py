@@ -85,6 +85,7 @@ def ids(raw: dict[str, str], ranges: list[Any]) -> list[int]:
         return [int(session.run(session.kv.locate(one.start)).id) for one in ranges]
 
 
+@pytest.mark.slow
 def test_o14_a_table_that_was_dropped_is_told_at_once(
     db: kvorum.Database, options: OptionsOf
 ) -> None:
@@ -102,6 +103,7 @@ def test_o14_a_table_that_was_dropped_is_told_at_once(
         values_of(reader, ranges, "k")
 
 
+@pytest.mark.slow
 def test_o14_ranges_stay_right_when_partitions_split_and_merge(
     db: kvorum.Database, options: OptionsOf
 ) -> None:
@@ -179,6 +181,7 @@ def test_o14_key_bounds_of_conditions() -> None:
     assert nowhere >= end > b""
 
 
+@pytest.mark.slow
 def test_o14_large_partitions_are_read_by_several_tasks(wide: str, options: OptionsOf) -> None:
     """A table of one partition is read by one task, or rows at the cuts get lost; its size is not
     told.
@@ -193,6 +196,7 @@ def test_o14_large_partitions_are_read_by_several_tasks(wide: str, options: Opti
     assert ROWS * 20 < estimate(options(wide)) < ROWS * 200
 
 
+@pytest.mark.slow
 def test_u9_who_reads_holds_the_version_again(
     db: kvorum.Database, wide: str, options: OptionsOf
 ) -> None:
@@ -231,6 +235,7 @@ def test_o14_what_a_read_refuses(
     assert said in f"{refused.value.code} {refused.value}"
 
 
+@pytest.mark.slow
 def test_o14_tables_as_of_a_time(
     spark: Any, db: kvorum.Database, node: Any, options: OptionsOf
 ) -> None:
@@ -269,6 +274,7 @@ def test_o14_tables_as_of_a_time(
         spark.conf.unset("spark.kvorum.endpoint")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pushdown", ["false", "true"])
 def test_o14_filters_never_leak_whatever_the_setting(
     spark: Any, wide: str, options: OptionsOf, pushdown: str
@@ -287,6 +293,7 @@ def test_o14_filters_never_leak_whatever_the_setting(
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.slow
 def test_o14_sql_views_of_tables(spark: Any, wide: str, options: OptionsOf) -> None:
     """`CREATE TEMPORARY VIEW … USING kvorum` does not work as the guide says."""
     given = ", ".join(f"{k} '{v}'" for k, v in options(wide).items())

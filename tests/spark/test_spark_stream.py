@@ -60,6 +60,7 @@ def stream(spark: Any, folder: Path, options: dict[str, str], mode: str = "appen
     )
 
 
+@pytest.mark.slow
 def test_o13_exactly_once_over_restarts_and_replays(
     spark: Any, db: kvorum.Database, options: Options, folder: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_o13_exactly_once_over_restarts_and_replays(
     assert before.keys() <= after.keys(), "the replay wrote nothing"
 
 
+@pytest.mark.slow
 def test_o3_new_checkpoint_with_an_old_app_id(
     spark: Any, db: kvorum.Database, options: Options, folder: Path
 ) -> None:
@@ -97,6 +99,7 @@ def test_o3_new_checkpoint_with_an_old_app_id(
     assert sum(versions(db, "fresh").values()) == 2 * ROWS_PER_FILE
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_older_than_the_table_is_told(
     spark: Any, db: kvorum.Database, options: Options, folder: Path
 ) -> None:
@@ -122,6 +125,7 @@ def test_a_checkpoint_that_is_older_than_the_table_is_told(
     assert sum(versions(db, "restored").values()) == 3 * ROWS_PER_FILE
 
 
+@pytest.mark.slow
 def test_update_mode_by_batches(
     spark: Any, db: kvorum.Database, options: Options, folder: Path, node: NodeProcess
 ) -> None:
@@ -204,6 +208,7 @@ def test_o9_failed_batch_is_replayed(
     assert sorted(versions(db, "failed").values()) == [ROWS_PER_FILE] * 2
 
 
+@pytest.mark.slow
 def test_o14_complete_mode_replaces_the_table(
     spark: Any, db: kvorum.Database, options: Options, folder: Path
 ) -> None:
@@ -274,6 +279,31 @@ def wait_for(rows: int, db: kvorum.Database, name: str, driver: Driver, folder: 
     )
 
 
+def test_o13_the_node_is_killed_under_a_stream(spark: Any, folder: Path, tmp_path: Path) -> None:
+    """After kill -9 of the node, a row is missing, doubled or half a batch is seen."""
+    files = 6
+    with NodeProcess(tmp_path / "data", free_port_base()) as node:
+        node.start()
+        with kvorum.connect(node.url) as db:
+            db.create_namespace(NAMESPACE)
+            create(db, "killed")
+            add_files(folder, 0, files)
+            query = stream(
+                spark,
+                folder,
+                {"endpoint": f"127.0.0.1:{node.base}", "table": f"{NAMESPACE}.killed"},
+            )
+            while sum(versions(db, "killed").values()) < 2 * ROWS_PER_FILE:
+                assert query.isActive, query.exception()
+            node.kill()
+            node.start()
+            query.awaitTermination(200)
+            assert query.exception() is None
+            seen = versions(db, "killed")
+            assert sorted(seen.values()) == [ROWS_PER_FILE] * files
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_o13_driver_and_node_killed_in_mid_flight(folder: Path, tmp_path: Path) -> None:
     """After kill -9 of the driver, and of the node, a row is missing, doubled or half a batch is

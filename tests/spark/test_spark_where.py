@@ -320,6 +320,7 @@ def told(sql: psycopg.Connection, table: str, text: str) -> list[int] | None:
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "key", ["id", "c_text, id", "c_float8, id", "c_timestamptz, c_numeric_10_2, id"]
@@ -346,6 +347,7 @@ def test_a_read_finds_what_sql_finds(
     assert compared > 20
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_an_overwrite_replaces_what_was_read(
     sql: psycopg.Connection, options: Callable[..., dict[str, str]]

@@ -80,6 +80,7 @@ def test_o6_duplicates_are_refused_or_resolved(
     assert load(spark, options(table)) == [(i, f"v{i + 50}") for i in range(50)]
 
 
+@pytest.mark.slow
 def test_o14_overwrite(spark: Any, db: kvorum.Database, options: Options) -> None:
     """Mode overwrite appends, or a reader of before sees what it replaced change."""
     table = create(db, "replaced")
@@ -98,6 +99,7 @@ def test_o14_overwrite(spark: Any, db: kvorum.Database, options: Options) -> Non
     assert load(spark, options(table)) == [(5, "b"), (11, "c")]
 
 
+@pytest.mark.slow
 def test_o10_several_tables_in_one_commit(
     spark: Any, db: kvorum.Database, options: Options, node: NodeProcess
 ) -> None:
@@ -137,6 +139,7 @@ def test_o10_several_tables_in_one_commit(
     assert ("nightly", "", 7) in {(w["app"], w["table"], w["version"]) for w in told["ledgers"]}
 
 
+@pytest.mark.slow
 def test_o10_a_job_is_aborted(
     spark: Any, db: kvorum.Database, options: Options, node: NodeProcess
 ) -> None:
@@ -161,6 +164,7 @@ def test_o10_a_job_is_aborted(
     assert load(spark, options(table)) == [(1, "a")]
 
 
+@pytest.mark.slow
 def test_o14_types_that_spark_has_as_text(
     spark: Any, db: kvorum.Database, options: Options
 ) -> None:
@@ -232,6 +236,7 @@ def forget_last(folder: Path) -> None:
         left.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once", "at-most-once"])
 def test_o1_each_delivery_shows_its_anomaly(
     spark: Any, db: kvorum.Database, options: Options, folder: Path, delivery: str
@@ -265,6 +270,7 @@ def load_dicts(spark: Any, options: dict[str, str]) -> list[dict[str, Any]]:
     return [row.asDict() for row in frame.collect()]
 
 
+@pytest.mark.slow
 def test_o11_a_query_that_was_replaced_is_fenced(
     spark: Any, db: kvorum.Database, options: Options, folder: Path
 ) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql as pg
 
 from tests.sql.conftest import Sql
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 _ENV = """
 from alembic import context
 engine = context.config.attributes["engine"]

@@ -211,6 +211,7 @@ engine.dispose()
 """
 
 
+@pytest.mark.slow
 def test_alembic(sql: Sql, tmp_path: Path) -> None:
     """Migrations up and down again, as Alembic's own template runs them."""
     (tmp_path / "versions").mkdir()
@@ -237,6 +238,7 @@ def test_alembic(sql: Sql, tmp_path: Path) -> None:
         conn.execute("SELECT * FROM a")
 
 
+@pytest.mark.slow
 def test_pandas(sql: Sql) -> None:
     """A data frame goes in and comes back; an existing table is replaced or appended to."""
     engine = sa.create_engine(sql.url())
@@ -313,6 +315,7 @@ _BACKSLASH = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_psql_backslash_commands(sql: Sql) -> None:
     """Every command that looks at the catalog answers; the usual ones with what is there."""
     psql(
@@ -340,6 +343,7 @@ def test_psql_backslash_commands(sql: Sql) -> None:
         assert part in told["\\d s"], part
 
 
+@pytest.mark.slow
 def test_pgbench(sql: Sql) -> None:
     """pgbench makes its tables and runs TPC-B-like transactions, each of which is whole."""
     address = ("-h", "127.0.0.1", "-p", str(sql.port), "-U", "kvorum")

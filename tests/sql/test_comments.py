@@ -68,6 +68,7 @@ def _notes(db: psycopg.Connection) -> dict[str, str]:
     return {str(name): str(text) for name, text in rows if text is not None}
 
 
+@pytest.mark.slow
 def test_p4_comments_on_indexes_and_constraints(db: psycopg.Connection) -> None:
     """Dumps and migrations comment on them: they would stop, or the words go to what is made anew
     under an old name.

@@ -63,6 +63,7 @@ def expected(numbers: list[int]) -> object:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["rising", "falling", "mixed"])
 def test_p10_copy_of_many_rows(big: psycopg.Connection, order: str) -> None:
     """Rows in any order, with NULLs, defaults and numbers of a sequence, are all there."""
@@ -79,6 +80,7 @@ def test_p10_copy_of_many_rows(big: psycopg.Connection, order: str) -> None:
     assert found == [(i,) for i in last], "more rows than are sorted without DuckDB"
 
 
+@pytest.mark.slow
 def test_p10_copy_of_many_rows_in_csv_and_binary(sql: Sql, big: psycopg.Connection) -> None:
     """What goes out in any format comes in again."""
     numbers = list(range(MANY))
@@ -135,6 +137,7 @@ def test_p10_copy_that_fails_late_leaves_nothing(big: psycopg.Connection) -> Non
     assert big.execute("SELECT count(*) FROM big").fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_p10_copy_with_indexes(big: psycopg.Connection) -> None:
     """Every row has its entries, and what is unique stays so."""
     big.execute("CREATE UNIQUE INDEX by_v ON big (v)")
@@ -148,6 +151,7 @@ def test_p10_copy_with_indexes(big: psycopg.Connection) -> None:
     assert big.execute("SELECT count(*) FROM big").fetchone() == (MANY,)
 
 
+@pytest.mark.slow
 def test_p10_copy_in_a_block_is_seen_and_rolled_back(big: psycopg.Connection) -> None:
     """What COPY wrote belongs to the transaction that it is in."""
     with big.transaction():
@@ -157,6 +161,7 @@ def test_p10_copy_in_a_block_is_seen_and_rolled_back(big: psycopg.Connection) ->
     assert big.execute("SELECT count(*) FROM big").fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_p10_copy_that_is_canceled_leaves_nothing(sql: Sql, big: psycopg.Connection) -> None:
     """A client that ends its COPY, or leaves in the middle of it, has copied nothing."""
     data = lines(list(range(MANY)))

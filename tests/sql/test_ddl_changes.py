@@ -81,6 +81,7 @@ def test_q1_rows_that_come_while_an_index_is_built_are_in_it(
         assert a in {found for (found,) in db.execute("SELECT a FROM t WHERE b = %s", (b,))}
 
 
+@pytest.mark.slow
 def test_p4_columns_that_differ_from_row_to_row_are_filled(db: psycopg.Connection) -> None:
     """Old rows would have NULL in a serial column."""
     db.execute("CREATE TABLE t (a int PRIMARY KEY)")
@@ -121,6 +122,7 @@ def test_p4_types_change_with_their_values(db: psycopg.Connection) -> None:
     assert db.execute("INSERT INTO t VALUES (0, 1, 'x', 'y') RETURNING b, d").fetchone() == (1, "y")
 
 
+@pytest.mark.slow
 def test_p4_plain_indexes_outlive_a_change_of_type(db: psycopg.Connection) -> None:
     """An index over the column was gone, for good values or because of a bad one."""
     db.execute("CREATE TABLE t (a int PRIMARY KEY, b text, c int)")
@@ -170,6 +172,7 @@ def test_p5_a_primary_key_comes_and_goes(db: psycopg.Connection) -> None:
         db.execute("INSERT INTO t VALUES (7, 3)")
 
 
+@pytest.mark.slow
 def test_p4_pgbench_initialises_as_it_is(sql: Sql) -> None:
     """`pgbench -i` makes its keys behind the load (which is left out here: 100,000 rows)."""
     where = ["-h", "127.0.0.1", "-p", str(sql.port), "-U", "kvorum", sql.database]
@@ -184,6 +187,7 @@ def test_p4_pgbench_initialises_as_it_is(sql: Sql) -> None:
     assert len(references) == 5
 
 
+@pytest.mark.slow
 def test_p4_renames_reach_checks_generated_columns_and_views(db: psycopg.Connection) -> None:
     """A view that says the old name could not be read any more."""
     db.execute("CREATE TABLE t (a int PRIMARY KEY, b text CHECK (t.b <> 'no'), c int, "
@@ -261,6 +265,7 @@ def test_p11_deferred_foreign_keys_are_checked_at_the_commit(
     assert db.execute("SELECT * FROM c").fetchall() == [(1, 7)]
 
 
+@pytest.mark.slow
 def test_q7_older_snapshots_do_not_read_an_index_that_was_made_later(
     sql: Sql, db: psycopg.Connection
 ) -> None:
@@ -283,6 +288,7 @@ def test_q7_older_snapshots_do_not_read_an_index_that_was_made_later(
     assert db.execute(f"SELECT count(*) FROM t {past} WHERE b = 7").fetchone() == (4,)
 
 
+@pytest.mark.slow
 def test_q3_show_jobs_tells_what_runs(db: psycopg.Connection) -> None:
     """Who waits for an index wants to know how far it is."""
     found = db.execute("SHOW JOBS")
@@ -292,6 +298,7 @@ def test_q3_show_jobs_tells_what_runs(db: psycopg.Connection) -> None:
     assert rest == []
 
 
+@pytest.mark.slow
 def test_p4_a_table_that_refers_to_another_is_made_behind_changes(sql: Sql) -> None:
     """Migrations note themselves, and go on with the next table, in one transaction: it would wait
     for itself and be refused.
@@ -318,6 +325,7 @@ FAILING = [
 ]
 
 
+@pytest.mark.slow
 def test_p4_a_failed_addition_leaves_nothing(db: psycopg.Connection) -> None:
     """The corrected statement would find a column, a constraint or a sequence that is half there:
     42701, and rows without the NOT NULL that somebody relied on.
@@ -347,6 +355,7 @@ def test_p4_a_failed_addition_leaves_nothing(db: psycopg.Connection) -> None:
     assert len({d for _, d in found}) == 3
 
 
+@pytest.mark.slow
 def test_p4_a_failed_second_unique_constraint_leaves_nothing(db: psycopg.Connection) -> None:
     """It stayed for the sake of a foreign key, which has the primary key."""
     db.execute("CREATE TABLE p (id int PRIMARY KEY, a int)")
@@ -360,6 +369,7 @@ def test_p4_a_failed_second_unique_constraint_leaves_nothing(db: psycopg.Connect
         db.execute("INSERT INTO c VALUES (1, 2)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parts", [("UNIQUE (id)", "CHECK (a > 0)"), ("CHECK (a > 0)", "UNIQUE (id)")]
 )
@@ -375,6 +385,7 @@ def test_p4_constraints_of_a_table_have_a_name_each(
     assert names.fetchall() == [("t_pkey",)]
 
 
+@pytest.mark.slow
 def test_using_that_only_casts_is_a_plain_change_of_type(db: psycopg.Connection) -> None:
     """Migrations of Knex, Prisma and Rails write USING always: what a key or an index uses could
     not even be widened.

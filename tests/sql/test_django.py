@@ -13,7 +13,7 @@ import pytest
 
 from tests.sql.conftest import Sql
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SITE = Path(__file__).with_name("django_site")
 
 

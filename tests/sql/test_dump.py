@@ -88,6 +88,7 @@ def filled(sql: Sql) -> psycopg.Connection:
     return db
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["psql", "kvorum"])
 def test_p1_a_script_makes_the_same_database(sql: Sql, tmp_path: Path, reader: str) -> None:
     """Something that was declared or written is not in the script, or stops who reads it."""
@@ -130,6 +131,7 @@ def test_p1_a_table_alone(sql: Sql) -> None:
         assert not missing.stdout
 
 
+@pytest.mark.slow
 def test_p1_rows_are_of_one_moment_and_changes_are_told(sql: Sql) -> None:
     """Rows of tables fit each other no more, or the script is of two states of a table."""
     with filled(sql) as db, sql.connect(autocommit=True) as other:

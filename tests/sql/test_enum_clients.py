@@ -77,6 +77,7 @@ def test_p2_sqlalchemy_s_native_enums(sql: Sql) -> None:
     engine.dispose()
 
 
+@pytest.mark.slow
 def test_p2_alembic_finds_nothing_to_do_behind_native_enums(sql: Sql) -> None:
     """Each migration would change the column again."""
     engine = sa.create_engine(sql.url())
@@ -88,6 +89,7 @@ def test_p2_alembic_finds_nothing_to_do_behind_native_enums(sql: Sql) -> None:
     engine.dispose()
 
 
+@pytest.mark.slow
 async def test_p1_asyncpg_reads_and_writes_enums(sql: Sql) -> None:
     """It asks the catalog what a type is before its first value, and prepares everything."""
     conn = await asyncpg.connect(
@@ -113,6 +115,7 @@ async def test_p1_asyncpg_reads_and_writes_enums(sql: Sql) -> None:
     await conn.close()
 
 
+@pytest.mark.slow
 def test_p1_psycopg_s_enums(db: psycopg.Connection) -> None:
     """EnumInfo reads the labels from the catalog; parameters are cast to the type then."""
     db.execute("CREATE TYPE color AS ENUM ('red', 'green')")
@@ -152,6 +155,7 @@ def test_p16_the_catalog_tells_of_enums(sql: Sql, db: psycopg.Connection) -> Non
     assert db.execute(columns).fetchall() == [("USER-DEFINED", "Mood"), ("ARRAY", "_Mood")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["", "(FORMAT csv, HEADER)", "(FORMAT binary)"])
 def test_p10_copy_of_enums(db: psycopg.Connection, way: str) -> None:
     """What COPY TO writes COPY FROM reads, of many rows; a wrong label names its line."""

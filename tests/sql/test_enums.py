@@ -57,6 +57,7 @@ def test_p6_an_enum_is_stored_and_told_as_its_label(moods: psycopg.Connection) -
     assert moods.execute("UPDATE p SET m = 'ok' WHERE id = 5 RETURNING m").fetchone() == ("ok",)
 
 
+@pytest.mark.slow
 def test_p6_values_compare_in_the_order_of_declaration(moods: psycopg.Connection) -> None:
     """By their letters happy < ok < sad: every range and every sort would be wrong."""
     assert _column(moods, "SELECT id FROM p ORDER BY m") == [2, 4, 1, 3]
@@ -68,6 +69,7 @@ def test_p6_values_compare_in_the_order_of_declaration(moods: psycopg.Connection
     assert _all(moods, "SELECT 'sad'::text::mood < 'ok'::mood, 'ok'::mood::text") == [(True, "ok")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["", "CREATE INDEX ON p (m)", "CREATE INDEX ON p (m DESC, d)"])
 def test_p6_indexes_have_the_order_of_the_labels(moods: psycopg.Connection, key: str) -> None:
     """An index in another order would lose rows of a range."""
@@ -79,6 +81,7 @@ def test_p6_indexes_have_the_order_of_the_labels(moods: psycopg.Connection, key:
     assert _column(moods, "SELECT id FROM p WHERE m IS NULL") == [3]
 
 
+@pytest.mark.slow
 def test_p6_enums_in_primary_and_foreign_keys(db: psycopg.Connection) -> None:
     """A key of an enum is looked up by what a foreign key's column stores."""
     db.execute("CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')")
@@ -116,6 +119,7 @@ def test_p6_what_is_no_label_is_22p02(moods: psycopg.Connection, statement: str)
     assert _told(moods, statement)[:2] == ("22P02", 'invalid input value for enum mood: "bad"')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "state", "words"),
     [
@@ -201,6 +205,7 @@ def test_p4_labels_and_types_are_renamed(moods: psycopg.Connection) -> None:
     assert _told(moods, "ALTER TYPE feeling RENAME VALUE 'sad' TO 'low'")[0] == "0A000"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "asked"),
     [
@@ -227,6 +232,7 @@ def test_p4_a_label_in_an_array_is_not_renamed_away(
     moods.execute(asked)
 
 
+@pytest.mark.slow
 def test_p4_a_type_goes_when_nothing_has_it(moods: psycopg.Connection) -> None:
     """A table whose type is gone could not be read."""
     moods.execute("CREATE VIEW v AS SELECT m FROM p")
@@ -247,6 +253,7 @@ def test_p4_a_type_goes_when_nothing_has_it(moods: psycopg.Connection) -> None:
     moods.execute("INSERT INTO mood2 VALUES (NULL)")
 
 
+@pytest.mark.slow
 def test_p4_enums_in_checks_and_defaults(db: psycopg.Connection) -> None:
     """They are kept as SQL, and bound again by other sessions."""
     db.execute("CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')")
@@ -263,6 +270,7 @@ def test_p4_enums_in_checks_and_defaults(db: psycopg.Connection) -> None:
     assert _column(db, "SELECT n FROM c WHERE id = 1") == ["sad"]
 
 
+@pytest.mark.slow
 def test_p4_columns_change_between_enum_and_text(moods: psycopg.Connection) -> None:
     """A migration that gives a text column its type, and the way back."""
     moods.execute("ALTER TABLE p ALTER COLUMN m TYPE text")
@@ -276,6 +284,7 @@ def test_p4_columns_change_between_enum_and_text(moods: psycopg.Connection) -> N
     assert 'invalid input value for enum two: "ok"' in told[1]
 
 
+@pytest.mark.slow
 def test_p6_arrays_of_enums(db: psycopg.Connection) -> None:
     """Elements are positions as a column's values are."""
     db.execute("CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')")
@@ -292,6 +301,7 @@ def test_p6_arrays_of_enums(db: psycopg.Connection) -> None:
     assert _column(db, "SELECT ms[1] FROM a WHERE id = 3") == ["great"]
 
 
+@pytest.mark.slow
 def test_p4_another_session_takes_a_new_label_at_once(sql: Sql, moods: psycopg.Connection) -> None:
     """What one session declared, a prepared statement of another must follow."""
     with sql.connect(autocommit=True) as other:
@@ -305,6 +315,7 @@ def test_p4_another_session_takes_a_new_label_at_once(sql: Sql, moods: psycopg.C
         assert other.execute("SELECT m FROM p WHERE id = %s", (1,)).fetchone() == ("grand",)
 
 
+@pytest.mark.slow
 def test_p4_a_type_takes_the_place_of_another(moods: psycopg.Connection) -> None:
     """How migrations take a label away: rename, make anew, change the columns, drop."""
     moods.execute("ALTER TABLE p ALTER COLUMN d SET DEFAULT 'ok'::mood")
@@ -320,6 +331,7 @@ def test_p4_a_type_takes_the_place_of_another(moods: psycopg.Connection) -> None
     assert found == [(4, "ok", "sad"), (2, "sad", "ok"), (9, "sad", "ok")]
 
 
+@pytest.mark.slow
 def test_p4_types_have_owners(moods: psycopg.Connection) -> None:
     """Dumps say ALTER TYPE … OWNER TO; a role that owns one is not dropped from under it."""
     name = f"ann_{moods.info.dbname}"
@@ -341,6 +353,7 @@ def test_p4_types_have_owners(moods: psycopg.Connection) -> None:
     moods.execute(f"DROP ROLE {name}")
 
 
+@pytest.mark.slow
 def test_p4_a_partial_index_keeps_what_it_says(moods: psycopg.Connection) -> None:
     """Its condition is kept as SQL: under another name of the label it would mean nothing."""
     moods.execute("CREATE INDEX part ON p (id) WHERE m = 'ok'")

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import psycopg
+import pytest
 
 import kvorum
 
@@ -38,6 +39,7 @@ def _filled(db: psycopg.Connection) -> None:
     db.execute("INSERT INTO t SELECT g, g FROM generate_series(1, 100) g")
 
 
+@pytest.mark.slow
 def test_p1_explain_analyze_tells_versions_of_a_single_table(sql: Any) -> None:
     """Deleted rows and older versions cost a reader, and nobody saw it."""
     with sql.connect(autocommit=True) as db, sql.connect(autocommit=True) as other:

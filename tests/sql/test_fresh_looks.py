@@ -11,6 +11,8 @@ import pytest
 from tests.sql.conftest import Sql
 from tests.sql.test_nodes import ProxyProcess
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def two(sql: Sql, tmp_path: Path) -> Iterator[tuple[psycopg.Connection, psycopg.Connection]]:

@@ -19,9 +19,10 @@ from tests.integration.processes import NodeProcess
 from tests.machine import ROOT, free_port_base
 from tests.sql.conftest import Sql
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.slow
 def test_p1_a_killed_node_keeps_what_it_acknowledged(tmp_path: Path) -> None:
     """kill -9 under INSERTs: every acknowledged row and index entry is there, nothing twice."""
     done: list[int] = []
@@ -125,6 +126,7 @@ def test_p14_any_proxy_goes_on(sql: Sql, proxies: list[ProxyProcess]) -> None:
         assert len(direct.execute("SELECT DISTINCT id FROM t").fetchall()) == 2
 
 
+@pytest.mark.slow
 def test_p3_databases_tables_and_replicas(sql: Sql, db: psycopg.Connection) -> None:
     """database > table; a table says how many replicas it wants; databases share no names."""
     db.execute("CREATE TABLE r (id int PRIMARY KEY) WITH (replicas = 1)")
@@ -143,6 +145,7 @@ def test_p3_databases_tables_and_replicas(sql: Sql, db: psycopg.Connection) -> N
         Sql(sql.node, "other_of_it").connect()
 
 
+@pytest.mark.slow
 def test_p8_lookup_touches_the_index_and_the_row_only(db: psycopg.Connection) -> None:
     """A global index has keys of its own; a lookup reads its entry and the row, nothing else."""
     db.execute("CREATE TABLE g (id int PRIMARY KEY, v text UNIQUE, w int)")
@@ -157,6 +160,7 @@ def test_p8_lookup_touches_the_index_and_the_row_only(db: psycopg.Connection) ->
     assert "Read: 2 gets, 0 rows in 0 pages" in told
 
 
+@pytest.mark.slow
 def test_p7_nulls_in_every_column(db: psycopg.Connection) -> None:
     """NULL in any column comes back as NULL, and sorts last going up, first going down."""
     db.execute("CREATE TABLE n (id int PRIMARY KEY, a int, b text, c numeric)")
@@ -170,6 +174,7 @@ def test_p7_nulls_in_every_column(db: psycopg.Connection) -> None:
         assert [r[0] for r in down] == up[::-1]
 
 
+@pytest.mark.slow
 def test_p6_tables_from_both_doors(sql: Sql, db: psycopg.Connection) -> None:
     """Plain tables are (key, value) in SQL; tables with rules are refused by the key-value API."""
     with kvorum.connect(sql.node.url) as store:

@@ -36,6 +36,7 @@ def _made(node: NodeProcess, name: str, *, tables: str = "pg_dump.sql") -> str:
     return address + name
 
 
+@pytest.mark.slow
 def test_c14_what_pg_dump_asks_is_answered(node: NodeProcess) -> None:
     """A statement of pg_dump fails, so no database can be dumped."""
     with psycopg.connect(_made(node, "asked"), autocommit=True) as link:
@@ -167,7 +168,6 @@ def test_c14_what_pg_dumpall_writes_is_read(node: NodeProcess) -> None:
         link.execute("drop role dumped_role")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not BIN.exists(), reason="there is no PostgreSQL 15")
 @pytest.mark.parametrize("tables", ["pg_dump.sql", "pg_dump_odd.sql"])
 def test_c14_a_dump_comes_back_the_same(node: NodeProcess, tables: str) -> None:

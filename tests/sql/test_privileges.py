@@ -327,6 +327,7 @@ def test_p10_databases_have_privileges_and_owners(
         conn.execute(f"DROP DATABASE {sql.database}_own")
 
 
+@pytest.mark.slow
 def test_p10_the_catalog_tells_of_privileges(
     sql: Sql, db: psycopg.Connection, roles: tuple[str, str]
 ) -> None:

@@ -49,6 +49,7 @@ def test_p13_sequences_are_read_as_tables(sql: Sql, db: psycopg.Connection) -> N
     assert _one(db, "SELECT last_value FROM q") == (41,)
 
 
+@pytest.mark.slow
 def test_p4_one_alter_table_adds_columns_and_what_is_about_them(db: psycopg.Connection) -> None:
     """Batches of migrations would stop at the constraint of a column that they add."""
     db.execute("CREATE TABLE t (id int PRIMARY KEY, b int, s text)")

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 _TEXTS = ("", "a", "'", "\\N", "x" * 300, "é€😀", "tab\there", 'q"uote', "null")
 _DRAW: dict[str, Callable[[random.Random], str]] = {

@@ -117,6 +117,7 @@ def _key(descending: bool, nulls_first: bool) -> Callable[[Any], Any]:
     return key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [None, 17])
 def test_p2_order_by_sorts_by_every_key_and_places_nulls(
     filled: tuple[psycopg.Connection, list[Row]], limit: int | None
@@ -137,6 +138,7 @@ def test_p2_order_by_sorts_by_every_key_and_places_nulls(
             assert [r[0] for r in db.execute(one).fetchall()] == expected, one
 
 
+@pytest.mark.slow
 def test_p2_group_by_and_having_with_every_aggregate(
     filled: tuple[psycopg.Connection, list[Row]],
 ) -> None:
@@ -181,6 +183,7 @@ def test_p8_sorted_lookup_that_finds_nothing(sql: Sql, db: psycopg.Connection) -
     assert db.execute(select, (30,)).fetchall() == []
 
 
+@pytest.mark.slow
 def test_p8_index_equals_the_rows_after_concurrent_changes(
     sql: Sql, db: psycopg.Connection
 ) -> None:
@@ -280,6 +283,7 @@ def test_p3_changing_the_number_of_replicas_changes_the_placement(
                 assert other.execute(f"SELECT count(*) FROM {table}").fetchone() == (50,)
 
 
+@pytest.mark.slow
 def test_p10_for_update_over_a_join_fails_if_a_row_has_changed(
     sql: Sql, db: psycopg.Connection
 ) -> None:
@@ -301,6 +305,7 @@ def test_p10_for_update_over_a_join_fails_if_a_row_has_changed(
                 conn.commit()
 
 
+@pytest.mark.slow
 def test_p1_setval_counts_wherever_it_is_called(db: psycopg.Connection) -> None:
     """In a view, a cursor over one, or COPY it answered as if it were set, and it was not."""
     db.execute("CREATE SEQUENCE s")

@@ -100,6 +100,7 @@ def _started(sql: Sql, state: Path) -> Terminal:
     return made
 
 
+@pytest.mark.slow
 def test_p1_prompt_runs_statements_of_several_lines(terminal: Terminal) -> None:
     """Enter inside a statement runs half of it, or what a statement answers is not shown."""
     terminal.ask("create table t (id int primary key, name text not null);", "CREATE TABLE")
@@ -111,6 +112,7 @@ def test_p1_prompt_runs_statements_of_several_lines(terminal: Terminal) -> None:
     assert re.search(r"1 │ one\s+2 │ two", shown)
 
 
+@pytest.mark.slow
 def test_p1_prompt_shows_where_an_error_is(terminal: Terminal) -> None:
     """The line and the place of a mistake are not marked."""
     shown = terminal.ask("select 1,\r  nope;", "^")
@@ -141,6 +143,7 @@ def test_p1_prompt_knows_transactions_and_commands(terminal: Terminal, sql: Sql)
     terminal.ask("\\nonsense", "give up what runs")
 
 
+@pytest.mark.slow
 def test_p1_prompt_completes_and_remembers(sql: Sql, tmp_path: Path) -> None:
     """Names of tables are not completed, or what was typed is forgotten between two sessions."""
     with contextlib.closing(_started(sql, tmp_path)) as terminal:
@@ -156,6 +159,7 @@ def test_p1_prompt_completes_and_remembers(sql: Sql, tmp_path: Path) -> None:
         terminal.wait("(1 row)")
 
 
+@pytest.mark.slow
 def test_p10_ctrl_c_cancels_what_runs_and_nothing_else(terminal: Terminal, sql: Sql) -> None:
     """Ctrl-C ends the prompt, leaves the statement running, or leaves the connection unusable."""
     terminal.type("select pg_sleep(60);\r")
@@ -209,6 +213,7 @@ def test_files_and_pasted_scripts_are_statements_of_their_own(
     terminal.ask("DROP TABLE IF EXISTS nosuch;", "NOTICE: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["file", "input", "copy"])
 def test_c4_line_ends_within_values_stay_as_they_are(sql: Sql, tmp_path: Path, way: str) -> None:
     """A carriage return within a literal, or a cell of csv, was taken for a line's end and lost."""
@@ -227,6 +232,7 @@ def test_c4_line_ends_within_values_stay_as_they_are(sql: Sql, tmp_path: Path, w
         assert db.execute("SELECT t FROM r").fetchall() == [("a\r\nb\rc",)]
 
 
+@pytest.mark.slow
 def test_c4_the_input_of_a_copy_need_not_be_text(sql: Sql) -> None:
     """A COPY in the binary format, or bytes that are no UTF-8, ended with a traceback."""
     command = [sys.executable, "-m", "kvorum", "sql", "-d", sql.database]

@@ -40,6 +40,7 @@ def test_b10_views_are_told_as_what_they_are(sql: Sql) -> None:
         assert found == ("NO", "NO")
 
 
+@pytest.mark.slow
 def test_b10_a_hint_is_whole(sql: Sql) -> None:
     """A hint ends in the middle of its sentence."""
     with sql.connect(autocommit=True) as link:

@@ -45,6 +45,7 @@ def columns(table: Table, page: tuple[bytes, bytes], names: Any = None) -> Any:
     return arrow_pages.page_columns(table, checked, names)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_o14_a_sealed_page_is_its_rows(data: st.DataObject) -> None:
     """Spark would read other values than SQL does, or none where there are some."""

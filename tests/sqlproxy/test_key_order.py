@@ -62,6 +62,7 @@ def order(a: Any, b: Any) -> int:
     return (a > b) - (a < b)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("base", STORED)
 @given(data=st.data())
 def test_c3_order_of_one_component(base: str, data: st.DataObject) -> None:
@@ -72,6 +73,7 @@ def test_c3_order_of_one_component(base: str, data: st.DataObject) -> None:
     assert order(*encoded) == order(rank(base, a), rank(base, b))
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_c3_order_of_composites(data: st.DataObject) -> None:
     """A component that is a prefix of another one would let the next column decide the order."""

@@ -49,6 +49,7 @@ def declare(*columns: tuple[str, str] | Column, key: tuple[str, ...] = ("k",)) -
     return Table.declare("default", "t", columns=made, primary_key=key)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_a_row_of_every_type_comes_back(data: st.DataObject) -> None:
     """Any value that is accepted must be read as it was written."""

@@ -85,6 +85,7 @@ def care(engine: RocksEngine, *replicas: _Replica) -> Care:
 # ------------------------------------------------------------------------------ G1: what files say
 
 
+@pytest.mark.slow
 def test_g1_files_say_what_was_counted_when_they_were_written(
     engine: RocksEngine, tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_g1_files_say_what_was_counted_when_they_were_written(
     again.close()
 
 
+@pytest.mark.slow
 def test_g1_keys_that_look_like_lines_name_no_file(engine: RocksEngine) -> None:
     """A user's key with a line break in it would put a file into another family."""
     batch = engine.batch()
@@ -150,6 +152,7 @@ def test_g5_marks_in_memory_count() -> None:
     assert flush_due(files, {"hist": MemoryFacts(CARE_MARKS_MIN, CARE_MARKS_MIN - 1)}) == []
 
 
+@pytest.mark.slow
 async def test_g5_an_emptied_range_is_compacted_by_itself(engine: RocksEngine) -> None:
     """Only that range: the files of the others stay what they are."""
     for low in (0, 10_000, 20_000):
@@ -168,6 +171,7 @@ async def test_g5_an_emptied_range_is_compacted_by_itself(engine: RocksEngine) -
     assert carer.compactions == 1, "once"
 
 
+@pytest.mark.slow
 async def test_g5_marks_that_met_nothing_go_too(engine: RocksEngine) -> None:
     """Written, deleted and flushed: RocksDB moves such a file to the bottom with all its marks."""
     put(engine, 0, 2_000)
@@ -181,6 +185,7 @@ async def test_g5_marks_that_met_nothing_go_too(engine: RocksEngine) -> None:
     assert sum(f.deletions for f in engine.files()) == 0
 
 
+@pytest.mark.slow
 async def test_g5_what_a_reader_keeps_is_not_rewritten_again_and_again(
     engine: RocksEngine,
 ) -> None:
@@ -234,6 +239,7 @@ def test_g6_old_versions_that_nobody_counts() -> None:
     assert (job.family, job.why) == ("hist", "history")
 
 
+@pytest.mark.slow
 async def test_g6_disk_falls_after_nine_tenths_were_deleted(engine: RocksEngine) -> None:
     """What is left on the disk is at most what is left in the partition, twice, and 16 MiB; here
     it is what is left.
@@ -301,6 +307,7 @@ def settle(engine: RocksEngine) -> None:
         pause.wait(0.1)
 
 
+@pytest.mark.slow
 async def test_g9_a_dropped_range_reads_few_files_at_once(
     engine: RocksEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,6 +255,7 @@ def test_cursors_of_one_step_are_one_view(engine: Engine) -> None:
             cursor.take(1, 1)
 
 
+@pytest.mark.slow
 def test_a_cursor_stops_at_the_row_that_fills_its_bytes(engine: Engine) -> None:
     """A chunk of large rows would be as large as all of them together, or never get past one."""
     batch, family = engine.batch(), engine.family("a")
@@ -277,6 +278,7 @@ def test_closing_an_engine_closes_its_cursors(engine: Engine) -> None:
         cursor.take(1, 1)
 
 
+@pytest.mark.slow
 def test_one_batch_with_many_writes_of_one_key_keeps_the_last(engine: Engine) -> None:
     """Order inside a batch is order of effect, deletes of ranges included."""
     family, batch = engine.family("a"), engine.batch()

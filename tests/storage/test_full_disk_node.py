@@ -14,6 +14,8 @@ from kv.base.limits import DISK_FREE_BYTES_MIN, MiB
 from tests.integration.processes import NodeProcess
 from tests.machine import free_port_base
 
+pytestmark = pytest.mark.slow
+
 DISK_BYTES = 512 * MiB
 
 

@@ -60,6 +60,7 @@ def levels(engine: RocksEngine, family: str = "a") -> list[int]:
     return sorted(f.level for f in engine.files() if f.family == family)
 
 
+@pytest.mark.slow
 def test_g8_rows_of_files_win_over_what_was_written_before(engine: Engine) -> None:
     """A replica that comes in over old rows would keep some of them."""
     for i in range(0, 100, 2):
@@ -78,6 +79,7 @@ def test_g8_rows_of_files_win_over_what_was_written_before(engine: Engine) -> No
     assert len(engine.scan("b", b"", b"")) == 10
 
 
+@pytest.mark.slow
 def test_g8_what_lies_in_memory_there_is_flushed_first_and_nothing_else(
     rocks: RocksEngine,
 ) -> None:
@@ -120,6 +122,7 @@ def test_g8_what_was_ingested_survives_what_was_not_synced() -> None:
     assert left.scan("a", b"", b"") == [(b"%08d" % i, b"kept") for i in range(10)]
 
 
+@pytest.mark.slow
 def test_g8_a_killed_process_keeps_what_was_ingested_and_no_other_file(
     rocks: RocksEngine, tmp_path: Path
 ) -> None:
@@ -136,6 +139,7 @@ def test_g8_a_killed_process_keeps_what_was_ingested_and_no_other_file(
     again.close()
 
 
+@pytest.mark.slow
 def test_g8_what_cannot_come_in_is_refused(engine: Engine) -> None:
     """Rows out of order would be found by no read; half a file would be taken for a whole one."""
     file = engine.sorted_rows("a")
@@ -157,6 +161,7 @@ def test_g8_what_cannot_come_in_is_refused(engine: Engine) -> None:
         engine.sorted_rows("no such family")
 
 
+@pytest.mark.slow
 def test_g8_an_emptied_range_counts_as_empty_when_few_marks_are_left(rocks: RocksEngine) -> None:
     """A look at a range full of delete marks would stop the node for as long as it has marks."""
     for i in range(5_000):

@@ -26,6 +26,7 @@ def make(path: Path, families: tuple[str, ...] = ("a",)) -> None:
     engine.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("families", [STATE_FAMILIES, LOG_FAMILIES])
 def test_both_kinds_open_with_both_sets_of_families(
     tmp_path: Path, families: tuple[str, ...]
@@ -39,6 +40,7 @@ def test_both_kinds_open_with_both_sets_of_families(
     disk.close()
 
 
+@pytest.mark.slow
 def test_another_format_is_refused_and_untouched(tmp_path: Path) -> None:
     """Data of a newer version read by this one would be misread, or written into."""
     make(tmp_path)
@@ -54,6 +56,7 @@ def test_another_format_is_refused_and_untouched(tmp_path: Path) -> None:
     RocksEngine(tmp_path, ("a",)).close()
 
 
+@pytest.mark.slow
 def test_an_older_format_is_read_and_marked(tmp_path: Path) -> None:
     """Data of before could not be opened any more; or a program of before would open data that it
     cannot read, and end with words of nobody.
@@ -70,6 +73,7 @@ def test_an_older_format_is_read_and_marked(tmp_path: Path) -> None:
     assert file.read_text() == text
 
 
+@pytest.mark.slow
 def test_other_families_are_refused(tmp_path: Path) -> None:
     """State and log directories swapped would make an empty family look like lost data."""
     make(tmp_path)
@@ -80,6 +84,7 @@ def test_other_families_are_refused(tmp_path: Path) -> None:
 FIRST = ("cur", "hist", "lock", "txn", "gcq", "meta")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", [FIRST, (*FIRST, "staged")], ids=["first", "before guards"])
 def test_a_family_of_a_later_release_is_added(tmp_path: Path, old: tuple[str, ...]) -> None:
     """Data of the releases before `staged` and before `guard` could not be opened any more, or only
@@ -119,6 +124,7 @@ def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
             RocksEngine(path, ("a",))
 
 
+@pytest.mark.slow
 def test_a_second_process_on_the_same_data_is_told_who_has_it(tmp_path: Path) -> None:
     """Two nodes on one directory would destroy it; the message must say whom to stop."""
     engine = RocksEngine(tmp_path, ("a",))
@@ -197,6 +203,7 @@ def test_a_missing_table_file_is_corruption(tmp_path: Path) -> None:
         RocksEngine(tmp_path, ("a",))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_opens_as_it_was(tmp_path: Path) -> None:
     """A copy is only a backup if it opens, and if later writes are not in it."""
     engine = RocksEngine(tmp_path / "db", ("a",))
@@ -220,6 +227,7 @@ def test_a_checkpoint_opens_as_it_was(tmp_path: Path) -> None:
     engine.close()
 
 
+@pytest.mark.slow
 def test_room_is_refused_before_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +247,7 @@ def test_room_is_refused_before_the_disk_is_full(
     engine.close()
 
 
+@pytest.mark.slow
 def test_a_failed_sync_stays_failed(tmp_path: Path) -> None:
     """Trying again after a failed fsync reports success for pages that the kernel has dropped."""
     engine = RocksEngine(tmp_path, ("a",))
@@ -265,6 +274,7 @@ def test_a_failed_sync_stays_failed(tmp_path: Path) -> None:
     RocksEngine(tmp_path, ("a",)).close()
 
 
+@pytest.mark.slow
 def test_bytes_only(tmp_path: Path) -> None:
     """Other types would be pickled by the library's other mode, or refused in words of its own."""
     engine = RocksEngine(tmp_path, ("a",))

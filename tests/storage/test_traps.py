@@ -82,6 +82,7 @@ def fill(engine: RocksEngine, *pairs: tuple[bytes, bytes]) -> None:
 LETTERS = tuple((bytes([c]), b"1") for c in b"abcdef")
 
 
+@pytest.mark.slow
 def test_lower_bound_sets_the_upper_bound(tmp_path: Path, engine: RocksEngine) -> None:
     """A reverse scan bounded by the library's lower bound would return the wrong half."""
     bare = Bare(tmp_path / "bare")
@@ -94,6 +95,7 @@ def test_lower_bound_sets_the_upper_bound(tmp_path: Path, engine: RocksEngine) -
     assert [k for k, _ in engine.scan("a", b"c", b"e", reverse=True)] == [b"d", b"c"]
 
 
+@pytest.mark.slow
 def test_upper_bound_is_a_pointer_into_python_bytes(engine: RocksEngine) -> None:
     """A bound whose bytes are collected mid-scan ends the scan anywhere (not shown bare: memory
     errors).
@@ -131,6 +133,7 @@ def test_writing_to_a_dropped_family_poisons_the_database(tmp_path: Path) -> Non
     assert not {"drop_column_family", "create_column_family"} & attributes_used()
 
 
+@pytest.mark.slow
 def test_collecting_a_family_object_flushes_it(tmp_path: Path, engine: RocksEngine) -> None:
     """Taking the family object per call would write a tiny file each time."""
     path = tmp_path / "bare"
@@ -147,6 +150,7 @@ def test_collecting_a_family_object_flushes_it(tmp_path: Path, engine: RocksEngi
     assert not list((tmp_path / "ours").glob("*.sst"))
 
 
+@pytest.mark.slow
 def test_close_leaves_the_lock_while_objects_live(tmp_path: Path) -> None:
     """Closing and opening a store in one process would fail for no visible reason."""
     bare = Bare(tmp_path / "bare")
@@ -174,6 +178,7 @@ def test_close_leaves_the_lock_while_objects_live(tmp_path: Path) -> None:
     RocksEngine(tmp_path / "ours", ("a",)).close()
 
 
+@pytest.mark.slow
 def test_options_without_raw_mode_read_nothing(tmp_path: Path) -> None:
     """A reopened store would look empty, and new data would be written beside the old."""
     bare = Rdict(str(tmp_path / "bare"), raw_options())
@@ -190,6 +195,7 @@ def test_options_without_raw_mode_read_nothing(tmp_path: Path) -> None:
         engine.close()
 
 
+@pytest.mark.slow
 def test_a_batch_is_consumed_and_needs_its_family(tmp_path: Path, engine: RocksEngine) -> None:
     """A batch written twice, or a put without a family, would go nowhere without an error of
     ours.
@@ -211,6 +217,7 @@ def test_a_batch_is_consumed_and_needs_its_family(tmp_path: Path, engine: RocksE
         assert inspect.signature(method).parameters["family"].default is inspect.Parameter.empty
 
 
+@pytest.mark.slow
 def test_walking_below_a_range_crosses_all_tombstones(tmp_path: Path, engine: RocksEngine) -> None:
     """A reverse scan that stops late would hold the interpreter for the deleted rows below it."""
     rows = [(b"%06d" % i, b"v") for i in range(60_000)]
@@ -244,6 +251,7 @@ def fastest(call: Any, rounds: int = 5) -> float:
     return min(times)
 
 
+@pytest.mark.slow
 def test_write_options_are_properties(engine: RocksEngine) -> None:
     """Called as methods, as older stubs said, the settings would never be made, and a stall would
     freeze us.
@@ -253,6 +261,7 @@ def test_write_options_are_properties(engine: RocksEngine) -> None:
     assert engine._write_options.sync is False
 
 
+@pytest.mark.slow
 def test_an_inverted_delete_range_poisons_the_database(tmp_path: Path, engine: RocksEngine) -> None:
     """One request with its bounds swapped would half-apply a batch and stop every later write."""
     bare = Bare(tmp_path / "bare")
@@ -295,6 +304,7 @@ def damage_a_table_file(path: Path) -> None:
 BIG = [(b"%06d" % i, os.urandom(100)) for i in range(3000)]
 
 
+@pytest.mark.slow
 def test_a_scan_ends_silently_at_a_corrupt_block(tmp_path: Path) -> None:
     """A table with one bad block would look shorter than it is."""
     bare = Bare(tmp_path / "bare")
@@ -337,6 +347,7 @@ def test_a_scan_ends_silently_at_a_corrupt_block(tmp_path: Path) -> None:
     assert kept.value.details["family"] == "a", "an error that somebody keeps locks nothing"
 
 
+@pytest.mark.slow
 def test_replay_ends_silently_at_a_flipped_bit(tmp_path: Path) -> None:
     """One bad bit in the log would drop every later write that was synced and acknowledged."""
 
@@ -373,6 +384,7 @@ def test_replay_ends_silently_at_a_flipped_bit(tmp_path: Path) -> None:
     engine.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zeros_from", ["inside a record", "between records"])
 def test_zeros_that_a_power_loss_left_are_cut_off(tmp_path: Path, zeros_from: str) -> None:
     """File systems lengthen a file before its data arrives; a node must open again after that, with
@@ -393,6 +405,7 @@ def test_zeros_that_a_power_loss_left_are_cut_off(tmp_path: Path, zeros_from: st
     torn.close()
 
 
+@pytest.mark.slow
 def test_zeros_in_front_of_data_are_damage_and_stay_as_they_are(tmp_path: Path) -> None:
     """A hole, or a flipped bit before zeros, may be synced data: refuse, and change no byte."""
     engine = RocksEngine(tmp_path / "ours", ("a",))
@@ -412,6 +425,7 @@ def test_zeros_in_front_of_data_are_damage_and_stay_as_they_are(tmp_path: Path) 
         assert file.read_bytes() == bad
 
 
+@pytest.mark.slow
 def test_a_stall_refuses_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,6 +451,7 @@ def test_a_stall_refuses_and_writes_nothing(
     engine.close()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_error_and_nothing_is_half_done(tmp_path: Path) -> None:
     """A disk that fills up must refuse whole batches and keep every earlier one."""
     script = textwrap.dedent("""

@@ -9,7 +9,7 @@ in ten seconds.
 
 Files are not torn apart (pytest-xdist's `loadfile`): their fixtures are made once. Seconds that
 files took are in durations.json; one that is not there is short. Nothing but the order comes from
-these figures, so it does no harm that they get old. `make test DURATIONS=1` writes them anew.
+these figures, so it does no harm that they get old. `make test-all DURATIONS=1` writes them anew.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from kvorum.cli.main import app
 from tests.surfaces.conftest import SURFACES, Served
 
 
+@pytest.mark.slow
 def test_j19_disabled_over_http_refused_everywhere(served: Served) -> None:
     """One surface did not hear of it, or lost the state of a table."""
     http = served.by_name["http"]
@@ -81,6 +82,7 @@ def test_j19_a_namespace_says_what_its_tables_have(
     db.drop_namespace(name)
 
 
+@pytest.mark.slow
 def test_j19_a_disabled_namespace_stays_so(served: Served) -> None:
     """A table was made in it, or enabled alone; or enabling it left one of them shut."""
     db = served.by_name["http"]
@@ -125,6 +127,7 @@ def test_n8_settings_over_every_surface(
     assert len(found["cluster"]) >= 8
 
 
+@pytest.mark.slow
 def test_j19_namespaces_and_sizes_by_command(served: Served) -> None:
     """A command dropped an option, or said that all is well when it was refused."""
     url = f"kvorum://127.0.0.1:{served.base}"

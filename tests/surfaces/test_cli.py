@@ -16,8 +16,6 @@ import pytest
 from tests.machine import ROOT, free_port_base
 from tests.surfaces.conftest import Served
 
-pytestmark = pytest.mark.slow
-
 
 def kvorum(
     *args: str, port: int, code: int | None = 0, stdin: bytes | None = None
@@ -75,6 +73,7 @@ def test_cli_records_of_a_table_with_slashes(served: Served) -> None:
     kvorum("get", *table, "", port=port, code=2)
 
 
+@pytest.mark.slow
 def test_cli_procedures_and_transactions(served: Served) -> None:
     """Submit, wait, look, list; and the status of a transaction."""
     port = served.base
@@ -94,6 +93,7 @@ def test_cli_procedures_and_transactions(served: Served) -> None:
     assert told("txn", str(t.id), port=port) == {"status": "committed", "commit_ts": str(t.version)}
 
 
+@pytest.mark.slow
 def test_cli_tables_and_status(served: Served) -> None:
     """Namespaces and tables by name, and a node that says how it is."""
     port = served.base
@@ -144,6 +144,7 @@ def test_cli_doctor(served: Served, tmp_path: Path) -> None:
     assert b"not a directory" in run.stdout
 
 
+@pytest.mark.slow
 def test_cli_what_stdin_and_stdout_can_do(served: Served) -> None:
     """An endless stdin must not fill the memory, and a full disk must not show a traceback."""
     port = served.base
@@ -174,6 +175,7 @@ def test_cli_what_stdin_and_stdout_can_do(served: Served) -> None:
     assert run.stderr == b"kvorum: cannot write the result: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_cli_json_is_json_whatever_a_procedure_returned(served: Served) -> None:
     """NaN and bytes are not JSON: a script's parser would stop at them."""
     db = served.by_name["embedded"]
@@ -188,6 +190,7 @@ def test_cli_json_is_json_whatever_a_procedure_returned(served: Served) -> None:
     assert shown == {"nan": "nan", "bytes": {"b64": "/w=="}, "text": "é"}
 
 
+@pytest.mark.slow
 def test_cli_another_port_is_named(served: Served) -> None:
     """Who mixes the ports up must be told that, not that a frame is too large."""
     native, http = served.base, served.base + 2

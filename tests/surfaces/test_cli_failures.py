@@ -56,6 +56,7 @@ def test_commands_are_found() -> None:
     assert {"get", "cluster start", "namespace create"} <= {name for name, _ in commands()}
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("name", [name for name, _ in commands()])
 def test_every_command_fails_in_one_line(name: str, tmp_path: Path) -> None:
     """A command whose cluster is not there ends with a traceback, or as if all were well."""
@@ -68,6 +69,7 @@ def test_every_command_fails_in_one_line(name: str, tmp_path: Path) -> None:
         assert len(found.stderr.strip().splitlines()) == 1, found.stderr
 
 
+@pytest.mark.slow
 def test_a_node_that_ends_at_once_is_told_in_one_line(tmp_path: Path) -> None:
     """`cluster start` shows the node's log, or a traceback, instead of what the node said."""
     cluster = LocalCluster.create(tmp_path / "c", 1, 27_900)

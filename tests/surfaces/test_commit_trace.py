@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import kvorum
+
+pytestmark = pytest.mark.slow
 
 
 def test_d13_trace_of_a_commit_through_the_sdk(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def _searches() -> int:
     return sum(generation["collections"] for generation in gc.get_stats())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("calm")
 def test_a_wave_of_requests_starts_no_search() -> None:
     """Fails if a few hundred requests in flight make Python search all of them for cycles."""
@@ -42,6 +43,7 @@ def test_a_wave_of_requests_starts_no_search() -> None:
     assert _searches() == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("calm")
 def test_what_refers_to_itself_is_found() -> None:
     """Fails if cycles are never given back: memory would grow with every error."""

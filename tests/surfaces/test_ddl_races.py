@@ -7,6 +7,8 @@ import itertools
 import threading
 from collections.abc import Callable
 
+import pytest
+
 import kvorum
 from tests.machine import ROOT
 
@@ -22,6 +24,7 @@ WRITERS = {
 _numbers = itertools.count(1)
 
 
+@pytest.mark.slow
 def test_j1_no_surface_writes_the_catalog_itself() -> None:
     """A change that is no procedure would be half done after a crash."""
     found = []
@@ -57,6 +60,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
     return ended
 
 
+@pytest.mark.few(2)
 def test_j1_namespace_dropped_while_a_table_is_made(db: kvorum.Database) -> None:
     """A table would be left in a namespace that is gone, or partitions without a table."""
     for _ in range(8):

@@ -19,6 +19,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 COMMANDS = re.findall(r"^ {4}\.venv/bin/kvorum (.+)$", README, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_first_program(tmp_path: Path) -> None:
     """The first thing that a user tries must do what it says, in an empty directory."""
     run = subprocess.run(

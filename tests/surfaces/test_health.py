@@ -89,6 +89,7 @@ async def until_not_ready(node: Node) -> str:
     return str(node.not_ready())
 
 
+@pytest.mark.slow
 async def test_a_pass_that_never_comes_is_not_ready(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ async def test_a_pass_that_never_comes_is_not_ready(
     await until(lambda: node.not_ready() is None)
 
 
+@pytest.mark.slow
 async def test_a_bound_that_is_not_raised_is_not_ready(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ async def test_a_bound_that_is_not_raised_is_not_ready(
     assert "the oracle's durable bound could not be raised" in await until_not_ready(node)
 
 
+@pytest.mark.slow
 async def test_a_loop_of_the_node_that_breaks_begins_anew(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +143,7 @@ async def test_a_loop_of_the_node_that_breaks_begins_anew(
     await until(lambda: node.not_ready() is None)
 
 
+@pytest.mark.slow
 async def test_a_bound_whose_persist_breaks_is_tried_again(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,7 @@ def kvorum_lock(served: Served, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_k9_a_command_under_a_lock(served: Served, resource: str) -> None:
     """`kvorum lock` ran its command beside another one, or hid how it ended."""
     done = kvorum_lock(

@@ -220,6 +220,7 @@ def test_every_method_has_an_example() -> None:
     assert {str(getattr(methods, name)) for name in EXAMPLES} == METHOD_NAMES.keys()
 
 
+@pytest.mark.slow
 async def test_no_request_breaks_a_node(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever the arguments are, the answer names what is wrong with them, no internal error is
     met, and eight others work on.

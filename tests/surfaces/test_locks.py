@@ -151,7 +151,6 @@ def test_u2_what_a_user_wrote_does_not_reach_the_terminal_raw(text: str) -> None
     assert out.getvalue().count("\n") == 2, "a row is a line"
 
 
-@pytest.mark.slow
 def test_u2_lists_of_a_hostile_owner(served: Served) -> None:
     """The commands that show owners, as an operator runs them."""
     db = served.by_name["embedded"]

@@ -49,6 +49,7 @@ def test_a9_the_engine_is_swapped_by_a_setting(
     check(in_memory.table("default", name))
 
 
+@pytest.mark.slow
 def test_a9_the_other_engine_keeps_transactions_apart(in_memory: kvorum.Database) -> None:
     """The same for what is above the keys: transactions."""
     in_memory.create_table("default", "apart", split_keys=["h", "p"])

@@ -88,7 +88,6 @@ def test_h2_h4_over_plain_http(served: Served, http: httpx.Client) -> None:
     error_of(http.post(f"/v1/partitions/{first}/split", json={"at": 1}), 400, "INVALID_ARGUMENT")
 
 
-@pytest.mark.slow
 def test_h2_h4_from_the_command_line(served: Served) -> None:
     """As an operator does it."""
     db = served.by_name["embedded"]

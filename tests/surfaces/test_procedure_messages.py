@@ -153,6 +153,7 @@ def test_j12_a_step_that_cancels_its_own_task_fails(own: Served, how: str) -> No
     assert db.wait(db.submit("message.cart", {"owner": "next"}), timeout_ms=10_000) == "next"
 
 
+@pytest.mark.slow
 def test_j12_what_a_step_has_cancelled_is_its_own_business(own: Served) -> None:
     """Its timeouts, and tasks that it ended, were taken for its own end."""
     db = own.by_name["embedded"]

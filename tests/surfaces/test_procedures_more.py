@@ -167,6 +167,7 @@ def test_u1_limits_of_queues(db: kvorum.Database) -> None:
         db.wait(id)
 
 
+@pytest.mark.few(2)
 def test_u1_schedules(db: kvorum.Database) -> None:
     """Set, listed with its next time, removed; bad ones are refused with the reason."""
     name = f"s{next(_names)}"

@@ -76,6 +76,7 @@ def test_u3_a_notebook_has_one_output(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown[-1] == "export " + "█" * 20 + " 100%  100 rows"
 
 
+@pytest.mark.slow
 def test_u3_follow_ends_with_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever follows a procedure gets its progress and no result, or hangs behind its end."""
     with kvorum.open(tmp_path / "a") as db:

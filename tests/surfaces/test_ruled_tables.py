@@ -139,6 +139,7 @@ def test_p8_steps_do_not_write_ruled_tables(served: Served, name: str, first_rea
     db.table(NS, "free_kv").delete("a")
 
 
+@pytest.mark.slow
 def test_p8_a_table_that_gets_an_index_meanwhile(served: Served) -> None:
     """An open transaction, or a client that knew the table as a plain one, wrote to it when its
     index was there already.

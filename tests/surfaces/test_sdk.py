@@ -183,6 +183,7 @@ def test_an_inherited_database_refuses(db: kvorum.Database) -> None:
     assert "default" in db.namespaces()
 
 
+@pytest.mark.slow
 def test_a_closed_database_says_so(tmp_path: Path) -> None:
     """Calls after close must not hang; the directory must be free again."""
     for _ in range(2):
@@ -194,6 +195,7 @@ def test_a_closed_database_says_so(tmp_path: Path) -> None:
             table.get("k")
 
 
+@pytest.mark.slow
 def test_a_call_from_the_databases_own_loop_is_refused(tmp_path: Path) -> None:
     """A synchronous call on the loop that would have to answer it waits for itself."""
     with kvorum.open(tmp_path / "data") as db:

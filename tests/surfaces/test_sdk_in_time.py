@@ -151,6 +151,7 @@ def told(
             yield found
 
 
+@pytest.mark.slow
 def test_every_operation_ends_in_time(told: dict[str, tuple[float, Any]]) -> None:
     """An operation at a node that says nothing takes many times `timeout_ms`, or for ever."""
     assert {name for name in IN_DOUBT if name not in told} == set()

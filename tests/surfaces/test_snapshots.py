@@ -57,6 +57,7 @@ async def until_refused(db: kvorum.AsyncDatabase, at: int) -> kvorum.SnapshotToo
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_u9_what_a_snapshot_sees_is_not_collected(tmp_path: Path, surface: str) -> None:
     """A long report would end in the middle because its versions were collected; or they would
@@ -94,6 +95,7 @@ async def test_u9_what_a_snapshot_sees_is_not_collected(tmp_path: Path, surface:
                 await db.snapshot(held.at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_c4_a_read_below_the_safepoint_says_what_to_do(tmp_path: Path, surface: str) -> None:
     """Who reads too far back would get wrong rows, or a refusal that helps nobody."""
@@ -117,6 +119,7 @@ async def test_c4_a_read_below_the_safepoint_says_what_to_do(tmp_path: Path, sur
                     await read()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_u9_a_snapshot_that_nobody_closes_ends(tmp_path: Path, surface: str) -> None:
     """An abandoned object would hold all garbage back for as long as its program lives; a closed
@@ -195,6 +198,7 @@ def test_c4_the_past_is_what_it_was(db: kvorum.Database, table: kvorum.Table) ->
         ]
 
 
+@pytest.mark.slow
 async def test_u9_the_command_lists_and_releases(served: Served) -> None:
     """An operator could not see who holds the garbage back, nor end it."""
     db = served.by_name["sdk"]

@@ -80,6 +80,7 @@ def workload(db: kvorum.Database, seen: list[tuple[str, str, int]]) -> None:
         table.put("k1", b"x", if_absent=True)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("surface", ["http", "sdk", "embedded"])
 def test_e7_the_stamps_of_a_workload_are_complete_and_consistent(
     tmp_path: Path, surface: str
@@ -126,6 +127,7 @@ def test_e7_the_stamps_of_a_workload_are_complete_and_consistent(
     assert all(r["start_ts"] == r["txn"] for r in transactions if "start_ts" in r)
 
 
+@pytest.mark.slow
 def test_e7_keys_are_told_only_if_wanted(tmp_path: Path) -> None:
     """Keys may be names of people: a log that has them is another thing to protect."""
     with audited(tmp_path) as (db, base, file):
@@ -145,6 +147,7 @@ def test_e7_keys_are_told_only_if_wanted(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o077 == 0, "nobody else may read it"
 
 
+@pytest.mark.slow
 def test_e7_procedures_and_refused_requests_are_in_it(tmp_path: Path) -> None:
     """Who started what, and who tried what he may not."""
     with audited(tmp_path) as (_, base, file):
@@ -168,6 +171,7 @@ def test_e7_procedures_and_refused_requests_are_in_it(tmp_path: Path) -> None:
     assert not [r for r in found if "healthz" in r["method"]]
 
 
+@pytest.mark.slow
 def test_e7_a_node_that_cannot_write_it_does_not_start(tmp_path: Path) -> None:
     """An audit that is silently off is found out when it is needed."""
     (tmp_path / "audit").write_text("a file, not a directory")

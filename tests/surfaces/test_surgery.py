@@ -91,7 +91,6 @@ def test_m8_http_bodies(http: httpx.Client) -> None:
     assert entry["actor"] == "http"
 
 
-@pytest.mark.slow
 def test_m8_cli(served: Served) -> None:
     """The commands of an operator: explain, a dry run, bypass, audit."""
     port = served.base

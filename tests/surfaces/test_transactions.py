@@ -310,7 +310,6 @@ def test_d8_abort_over_plain_http(http: httpx.Client, served: Served) -> None:
     error_of(http.post(f"/v1/txn/{never}/abort", json={}), 404, "TXN_NOT_FOUND")
 
 
-@pytest.mark.slow
 def test_d8_kvorum_txn_abort(served: Served) -> None:
     """The command that KEY_LOCKED's advice needs."""
     db = served.by_name["embedded"]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
+import pytest
 
 import kvorum
 from tests.machine import free_port_base
+
+pytestmark = pytest.mark.slow
 
 
 def ask(http: httpx.Client, method: str, path: str, body: object = None) -> dict[str, str]:

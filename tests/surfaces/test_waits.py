@@ -226,7 +226,6 @@ def test_u2_waiting_procedures_are_in_the_same_list(db: kvorum.Database) -> None
         db.abort_procedure(procedure, "the test is over")
 
 
-@pytest.mark.slow
 def test_u2_kvorum_locks(served: Served) -> None:
     """The operator's first question when something hangs."""
     db = served.by_name["embedded"]

@@ -297,7 +297,6 @@ def test_u6_a_client_that_leaves_is_forgotten(http: httpx.Client, served: Served
     pytest.fail("the watch is still open")
 
 
-@pytest.mark.slow
 def test_u6_the_command(served: Served) -> None:
     """A shell sees what happens, a line per change, and where to go on when it is interrupted."""
     db = served.by_name["embedded"]
@@ -327,6 +326,7 @@ def test_u6_the_command(served: Served) -> None:
     assert error == b"kvorum: to go on: --from %d\n" % second
 
 
+@pytest.mark.slow
 def test_u6_a_node_that_stops_ends_its_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,6 +180,7 @@ DAMAGES: list[tuple[Callable[[Damaged], Awaitable[None]], str, str]] = [
 ]
 
 
+@pytest.mark.slow
 async def test_whole_cluster_is_found_whole() -> None:
     """A check that cries wolf is not run a second time; one that looks at little finds nothing."""
     async with trio() as nodes, client(nodes) as db:
@@ -194,6 +195,7 @@ async def test_whole_cluster_is_found_whole() -> None:
         assert await db.snapshots() == []
 
 
+@pytest.mark.slow
 async def test_p8_entries_of_a_partial_index_are_those_of_its_rows() -> None:
     """Rows outside the predicate are told to lack entries, or an entry of one is not found."""
     async with trio() as nodes, client(nodes) as db:
@@ -217,6 +219,7 @@ async def test_p8_entries_of_a_partial_index_are_those_of_its_rows() -> None:
             await db.wait(await db.submit("CreateIndex", wrong), timeout_ms=30_000)
 
 
+@pytest.mark.slow
 async def test_a_map_that_changed_meanwhile_is_no_finding() -> None:
     """A check of a cluster whose partitions are split and merged finds replicas missing."""
     async with trio() as nodes, client(nodes) as db:
@@ -237,6 +240,7 @@ async def test_a_map_that_changed_meanwhile_is_no_finding() -> None:
         assert state["findings"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [30, 10_000], ids=["catches up", "stays behind"])
 async def test_a_replica_that_is_behind_is_not_different(
     answers: int, monkeypatch: pytest.MonkeyPatch
@@ -281,6 +285,7 @@ async def test_a_replica_that_is_behind_is_not_different(
         assert asked == checking._WAITED_MAX, "it was waited for once, not at every page"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("damage", "what", "told"), DAMAGES, ids=[damage.__name__ for damage, _, _ in DAMAGES]
 )

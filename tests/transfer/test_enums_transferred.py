@@ -16,6 +16,8 @@ from sqlproxy.session.names import Declared
 from tests.backup.backups import backup, restore
 from tests.transfer.test_export_import import declare, node, refused, run, stored
 
+pytestmark = pytest.mark.slow
+
 LABELS = ("sad", "so-so", "with, comma", "")
 
 

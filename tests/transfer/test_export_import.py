@@ -75,6 +75,7 @@ def refused(code: str) -> Any:
     return pytest.raises(kvorum.KvorumError, check=lambda error: error.code == code)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", formats.FORMATS)
 async def test_every_type_there_and_back(kind: str, tmp_path: Path) -> None:
     """A value would come back as another one, or NULL as an empty text."""
@@ -98,6 +99,7 @@ async def test_every_type_there_and_back(kind: str, tmp_path: Path) -> None:
         assert await stored(db, two.id) == await stored(db, one.id)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("kind", "value", "told"),
     [
@@ -151,6 +153,7 @@ async def test_plain_tables_there_and_back(kind: str, tmp_path: Path) -> None:
         assert {item.key: item.value for item in items} == rows
 
 
+@pytest.mark.slow
 async def test_export_is_of_one_moment_and_of_what_was_asked_for(tmp_path: Path) -> None:
     """Rows of later, other columns, or rows that the condition does not mean would be in it."""
     async with node(tmp_path / "a") as db:
@@ -199,6 +202,7 @@ async def people(db: Any) -> Any:
     return await catalog.lookup(db._backend.txn, "default", "people")
 
 
+@pytest.mark.slow
 async def test_what_is_wrong_with_a_row_is_told_with_its_line(tmp_path: Path) -> None:
     """A user would look for one bad row among millions; a bad row would be half there."""
     source = tmp_path / "people.csv"
@@ -222,6 +226,7 @@ async def test_what_is_wrong_with_a_row_is_told_with_its_line(tmp_path: Path) ->
             assert await stored(db, index.id) == wanted
 
 
+@pytest.mark.slow
 async def test_conflicts_are_errors_or_replace(tmp_path: Path) -> None:
     """Rows that are there would be changed without having been asked for, or keep old entries."""
     source = tmp_path / "people.json"
@@ -243,6 +248,7 @@ async def test_conflicts_are_errors_or_replace(tmp_path: Path) -> None:
             assert await stored(db, index.id) == wanted
 
 
+@pytest.mark.slow
 async def test_atomic_import_is_all_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +276,7 @@ async def scanned(db: Any, id: int) -> Any:
     return (await db._backend.txn.scan(*table_range(id), limit=10_000)).items
 
 
+@pytest.mark.slow
 async def test_j18_import_goes_on_behind_its_last_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +300,7 @@ async def test_j18_import_goes_on_behind_its_last_piece(
         assert [name for _, name in rows] == [f"n{i}" for i in range(60)]
 
 
+@pytest.mark.slow
 async def test_large_exports_come_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows would be in memory at once; a file would be cut elsewhere when it is made again."""
     monkeypatch.setattr(exporting, "TRANSFER_EXPORT_ROWS", 7)
@@ -307,6 +315,7 @@ async def test_large_exports_come_in_files(tmp_path: Path, monkeypatch: pytest.M
         assert counts == [7, 7, 6]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("text", "code", "told"),
     [
@@ -385,6 +394,7 @@ async def test_u3_keys_of_a_store_are_kept_nowhere(place: str, tmp_path: Path) -
         assert [info.id for info in await db.procedures()] == before, "it was not submitted"
 
 
+@pytest.mark.slow
 async def test_u3_of_two_exports_to_one_place_one_is_refused(tmp_path: Path) -> None:
     """Both would find the place empty and write part-00000 over each other."""
     async with node(tmp_path / "a") as db:
@@ -564,6 +574,7 @@ def test_csv_pieces_are_the_same_wherever_they_are_cut() -> None:
         assert last == lines
 
 
+@pytest.mark.slow
 async def test_u3_files_of_an_export_have_a_size_and_keep_to_a_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,6 +162,7 @@ def test_u9_a_lease_ends_when_its_owner_is_silent() -> None:
     scene(main)
 
 
+@pytest.mark.slow
 def test_u9_a_lease_has_a_last_day() -> None:
     """A program that forgot its snapshot and lives on would hold all garbage back for ever."""
 

@@ -259,6 +259,7 @@ def test_tso_counts_are_limited_and_split() -> None:
     run(main)
 
 
+@pytest.mark.slow
 async def test_e4_own_connection_is_not_behind_bulk_data() -> None:
     """E4's seam: timestamps on a connection of their own come while the data connection is
     stuck.

@@ -127,6 +127,7 @@ def test_e7_too_much_for_one_request_takes_two() -> None:
     run(main)
 
 
+@pytest.mark.slow
 def test_e2_partitions_are_told_when_no_oracle_answers() -> None:
     """Commands would wait for ever, or be called failed for good, while the oracle moves."""
 

@@ -113,6 +113,7 @@ async def attack(
     world.close()
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("seed", range(2))
 @WORLDS
 def test_d13_coordinator_dies_before_every_effect(
@@ -207,6 +208,7 @@ async def histories(
     return anomalies(history, final)
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("seed", range(10))
 @WORLDS
 def test_d13_histories_over_a_bad_network_are_snapshot_isolated(

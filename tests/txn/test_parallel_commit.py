@@ -527,6 +527,7 @@ def test_d13_flip_learns_what_recovery_decided() -> None:
     play(scene, World)
 
 
+@pytest.mark.slow
 def test_d13_recovery_messages_may_come_twice() -> None:
     """Executed again, late and in any order, they must change nothing."""
 

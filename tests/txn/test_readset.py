@@ -118,6 +118,7 @@ class Map:
         return PartitionDescriptor(PartitionId(1), start, end, 1, (NodeId(1),))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_serializable_ranges_are_cut_where_partitions_meet(seed: int) -> None:
     """A partition refuses what is not its own; what nobody is asked about is not guarded."""

@@ -203,6 +203,7 @@ def found_in(seeds: range, make: type[World], isolation: str) -> list[int]:
     return bad
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(8))
 @WORLDS
 def test_serializable_histories_are_serializable(make: type[World], seed: int) -> None:
@@ -214,6 +215,7 @@ def test_serializable_histories_are_serializable(make: type[World], seed: int) -
     run(main, seed)
 
 
+@pytest.mark.slow
 def test_d1_histories_of_snapshot_transactions_show_write_skew() -> None:
     """If they never did, the workload could not tell the two levels apart."""
     assert found_in(range(3), RealWorld, "snapshot")
@@ -224,6 +226,7 @@ def unchecked(view: View, reads: Reads, *_: object) -> Checked:
     return Checked(MAX, [end for _, end in reads.ranges])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("broken", ["no guards", "no validation", "ranges forgotten"])
 def test_serializable_histories_of_a_broken_store_are_caught(
     broken: str, monkeypatch: pytest.MonkeyPatch

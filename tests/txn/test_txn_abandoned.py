@@ -61,6 +61,7 @@ def scene(main: Any) -> None:
     run(played)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [SCAN, MGET])
 def test_d6_a_read_over_many_dead_transactions_asks_about_many_at_once(method: int) -> None:
     """One question and one answer after the other for each would take a scan minutes."""
@@ -102,6 +103,7 @@ def test_d6_a_read_over_many_living_transactions_pushes_them_all() -> None:
     scene(main)
 
 
+@pytest.mark.slow
 def test_d12_the_sweeper_goes_on_while_there_is_much_to_do() -> None:
     """A hundred thousand intents that nobody meets would take it minutes."""
 

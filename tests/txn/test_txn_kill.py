@@ -73,6 +73,7 @@ async def attack(loop: SimLoop, make: type[World], dies_at: int, *, transaction:
     return survived
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("transaction", [False, True], ids=["batch", "transaction"])
 @pytest.mark.parametrize("seed", range(4))
 @WORLDS

@@ -125,6 +125,7 @@ def test_b6_one_value_that_no_part_holds_is_refused(monkeypatch: pytest.MonkeyPa
     run(main)
 
 
+@pytest.mark.slow
 def test_b6_batch_that_replaces_more_than_one_entry_may() -> None:
     """The same at real size: 72 MiB of old versions."""
 

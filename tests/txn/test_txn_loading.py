@@ -258,6 +258,7 @@ def test_a_load_that_is_given_up_or_aborted_by_others_leaves_nothing() -> None:
     play(scene)
 
 
+@pytest.mark.slow
 def test_many_keys_are_streamed_without_a_file() -> None:
     """Many thousand keys would have an intent each; or one of them be lost."""
 

@@ -174,6 +174,7 @@ def test_d13_a_client_that_is_closed_says_what_it_knows() -> None:
     in_world(test)
 
 
+@pytest.mark.slow
 def test_d13_many_at_once_and_the_slots_come_back() -> None:
     """A slot that is not given back stops the client after COMMITS_IN_FLIGHT_MAX of them."""
 

@@ -242,6 +242,7 @@ def test_spilled_transaction_reads_its_own_and_commits_whole() -> None:
     play(scene)
 
 
+@pytest.mark.slow
 def test_spilled_transaction_of_many_messages_is_whole() -> None:
     """A message that is forgotten between two rounds of them is lost without a word."""
 

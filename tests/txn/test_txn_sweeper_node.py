@@ -8,11 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kv.base.config import NodeConfig
 from kvorum.model import TableSpec
 from kvorum.node import build
 from kvorum.ports import system_ports
 from tests.machine import ROOT, free_port_base
+
+pytestmark = pytest.mark.slow
 
 TTL_MS = 300
 KILLED = f"""

@@ -146,6 +146,7 @@ def test_d8_nobody_starves_with_50_writers_on_one_key(seed: int) -> None:
     played(scene, seed)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_d8_fifty_readers_and_writers_of_one_key_all_get_done(seed: int) -> None:
     """Each needs a snapshot that nobody writes over: a livelock would have all fail each other."""
@@ -294,6 +295,7 @@ def test_d6_one_question_per_holder_however_many_wait() -> None:
     played(scene)
 
 
+@pytest.mark.slow
 def test_d6_anchor_that_does_not_answer_holds_up_nobody_else() -> None:
     """Its partition has no leader, say: others' dead holders are asked about all the same."""
 
@@ -401,6 +403,7 @@ def test_d8_lowest_priority_is_the_victim() -> None:
     played(scene)
 
 
+@pytest.mark.slow
 def test_d8_crossing_transactions_are_run_again() -> None:
     """`run` must take a deadlock for what it is: the same work may succeed."""
 

@@ -177,6 +177,7 @@ def random_history(rng: random.Random) -> History:
     return recorder.history
 
 
+@pytest.mark.slow
 def test_a8_search_agrees_with_brute_force() -> None:
     """The search skips orders that it believes to be hopeless; the definition skips none."""
     rng = random.Random(8)
@@ -240,6 +241,7 @@ def test_a8_ten_thousand_operations_of_one_key_in_seconds(lost: float) -> None:
     assert time.process_time() - began < 20
 
 
+@pytest.mark.slow
 def test_a8_one_stale_read_in_ten_thousand_is_found() -> None:
     """The search must not only be fast where everything is right."""
     history = long_history(10_000, 6, random.Random(6), 0.0)

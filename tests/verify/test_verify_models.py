@@ -38,6 +38,7 @@ def isolation(name: str) -> str:
     return WORKLOADS[name].isolations[0]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("faults", [0.0, 0.08])
 def test_verify_accepts_what_a_correct_database_does(name: str, faults: float) -> None:
@@ -51,6 +52,7 @@ def test_verify_accepts_what_a_correct_database_does(name: str, faults: float) -
         assert (told.unknown > 0) <= (faults > 0)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", ["list-append", "bank", "cycle", "monotonic", "long-fork"])
 def test_verify_accepts_serializable_runs(name: str) -> None:
     """What holds under snapshot isolation holds under the stronger one."""
@@ -59,6 +61,7 @@ def test_verify_accepts_serializable_runs(name: str) -> None:
         assert judge(history) == []
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize(("name", "broken"), [(n, b) for n in FOUND for b in FOUND[n]])
 def test_verify_finds_broken_databases(name: str, broken: str) -> None:
     """A workload whose checker accepts a broken database proves nothing about a good one."""
@@ -71,6 +74,7 @@ def test_verify_finds_broken_databases(name: str, broken: str) -> None:
     raise AssertionError(f"{name} accepts {broken}")
 
 
+@pytest.mark.slow
 def test_verify_same_seed_same_history() -> None:
     """A finding that cannot be repeated cannot be reduced."""
     first, again, other = (
@@ -136,6 +140,7 @@ CORRUPTIONS: dict[str, tuple[str, Corruption]] = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_verify_finds_one_corrupted_answer(name: str) -> None:
     """One wrong answer in a thousand right ones is what a run is made for."""
@@ -175,6 +180,7 @@ def _one_after_the_other(history: History, f: str) -> list[tuple[int, int]]:
     return [(a, b) for (a, x), (b, y) in zip(done, done[20:], strict=False) if a < y.op and x != y]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "f"), [("unique-ids", "take"), ("monotonic", "increment")])
 def test_verify_finds_two_answers_that_changed_places(name: str, f: str) -> None:
     """Right numbers in the wrong order break the order in real time, which clients rely on."""

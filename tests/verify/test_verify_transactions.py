@@ -202,6 +202,7 @@ def test_txn_checker_accepts_what_a_correct_store_makes(serializable: bool) -> N
         assert check(Store(seed, serializable=serializable).run(400)) == []
 
 
+@pytest.mark.slow
 def test_txn_checker_judges_10_000_transactions_in_seconds() -> None:
     """Histories of ten minutes are that long; a slow checker is not run."""
     history = Store(1).run(10_000)

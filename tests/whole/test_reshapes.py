@@ -15,6 +15,8 @@ from kv.replica.replica import Replica
 from tests.whole.plan import Plan
 from tests.whole.world import run_plan
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("workload", ["list-append", "bank"])
 def test_h2_h4_transactions_hold_while_partitions_split_and_merge_among_faults(

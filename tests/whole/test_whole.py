@@ -33,6 +33,7 @@ def runs() -> Iterator[dict[int, Future[Chunk]]]:
         pool.shutdown(cancel_futures=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", CHUNKS)
 def test_d1_whole_clusters_keep_their_promises(runs: dict[int, Future[Chunk]], first: int) -> None:
@@ -43,6 +44,7 @@ def test_d1_whole_clusters_keep_their_promises(runs: dict[int, Future[Chunk]], f
     assert len(outcomes) == CHUNK
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_seed_replays_exactly() -> None:
     """Else a failing seed could not be looked at; sets may be in another order in each process."""
@@ -51,6 +53,7 @@ def test_a_seed_replays_exactly() -> None:
     assert len(set(digests[0])) == len(digests[0]) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_seed_is_the_same_behind_others() -> None:
     """Nothing of a process may outlive a run, not even the addresses of its objects: a violation of
@@ -88,6 +91,7 @@ def _digest(seeds: str, hash_seed: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.few(1)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", QUICK)
 def test_d1_broken_builds_are_noticed(name: str) -> None:
@@ -99,6 +103,7 @@ def test_d1_broken_builds_are_noticed(name: str) -> None:
     assert proved.control is None, f"{name}, seed {proved.seed}, as it is: {proved.control}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 def test_d7_whoever_dies_during_a_commit_leaves_all_or_nothing(kind: str) -> None:

@@ -142,6 +142,7 @@ def _same(found: list[str | None] | str, wanted: list[str | None] | str) -> bool
     return found == wanted or (isinstance(wanted, str) and isinstance(found, list))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_an_expression_is_computed_as_postgresql_does(part: int) -> None:
     """An operator lost its operands' parentheses on the way to DuckDB, or ran before its guard."""
@@ -156,6 +157,7 @@ def test_closures_compute_an_expression_as_postgresql_does(part: int) -> None:
         assert _same(_closure(expression), wanted), expression
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_the_catalog_computes_an_expression_as_postgresql_does(ground: Ground, part: int) -> None:
     """The second translator lost an operator's parentheses, or a guard."""
@@ -163,6 +165,7 @@ def test_the_catalog_computes_an_expression_as_postgresql_does(ground: Ground, p
         assert _same(_by_catalog(ground, expression), wanted), expression
 
 
+@pytest.mark.slow
 def test_a_text_means_what_it_means_with_all_parentheses(monkeypatch: pytest.MonkeyPatch) -> None:
     """DuckDB's parser puts an operand elsewhere than the printer meant it."""
     some = [one[0] for one in RECORDED[:_READ]] + made(MORE, SEED + 1)

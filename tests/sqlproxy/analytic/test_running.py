@@ -49,6 +49,7 @@ def _condition(rng: random.Random, depth: int = 2) -> str:
     return f"{'not ' if rng.random() < 0.2 else ''}({left} {word} {right})"
 
 
+@pytest.mark.few(21)
 @pytest.mark.parametrize("seed", range(60))
 def test_p1_one_table_has_the_same_rows_with_and_without_duckdb(
     filled: psycopg.Connection, seed: int

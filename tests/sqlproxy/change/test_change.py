@@ -176,6 +176,7 @@ def test_q7_only_public_indexes_are_read() -> None:
     world(test)
 
 
+@pytest.mark.slow
 def test_q4_a_duplicate_takes_the_index_back_by_the_same_states() -> None:
     """What is left of it would refuse rows, or keep its name and its range."""
 
@@ -532,6 +533,7 @@ def test_p4_what_depends_on_a_column_keeps_it() -> None:
     world(test)
 
 
+@pytest.mark.slow
 def test_p4_rows_that_break_a_new_constraint_take_it_back() -> None:
     """A constraint that not every row obeys is a lie, to planners as well."""
 
@@ -897,6 +899,7 @@ def test_q6_tables_that_are_written_without_sql_are_waited_for_by_time() -> None
     world(test)
 
 
+@pytest.mark.slow
 def test_p4_a_primary_key_is_added_once() -> None:
     """Two keys, or one with NULLs, would let two rows be the same."""
 
@@ -975,6 +978,7 @@ class FakeRules:
     """None."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [5, 283])
 def test_q4_the_index_is_the_table_whatever_sessions_and_masters_do(seed: int) -> None:
     """An entry too many answers with a row that is gone, one too few hides a row."""

@@ -19,6 +19,7 @@ from tests.sqlproxy.change.broken import RULES, seeds_until_noticed
 from tests.support.simloop import SimLoop, run
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", filling.INDEXES)
 @pytest.mark.parametrize("seed", range(4))
 def test_q4_an_index_that_is_filled_beside_writers_is_the_table(seed: int, kind: str) -> None:
@@ -27,6 +28,7 @@ def test_q4_an_index_that_is_filled_beside_writers_is_the_table(seed: int, kind:
     assert told.done > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_q4_a_backfill_without_its_rules_is_noticed(rule: str) -> None:
     """Histories that pass whatever the backfill does prove nothing."""

@@ -16,6 +16,8 @@ from tests.integration.processes import NodeProcess
 from tests.sql.conftest import node
 from tests.sqlproxy.clients.record import FILE, answer
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["node"]
 
 STATEMENTS: Final[dict[str, list[list[Any]]]] = json.loads(FILE.read_text(encoding="utf-8"))

@@ -134,6 +134,7 @@ def clashes(
 STEPS = st.lists(st.tuples(st.sampled_from("iudc"), st.integers(0, 4), ROW), max_size=25)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(STEPS, st.sampled_from([table(), partial_table()]))
 async def test_p8_indexes_equal_the_rows(steps: Any, t: Table) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def covered(spans: Spans, key: bytes) -> bool:
     return any(s.start <= key and (not s.end or key < s.end) for s in spans.ranges)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(data=st.data())
 def test_a_way_covers_every_row_that_fits(data: st.DataObject) -> None:  # noqa: C901

@@ -176,6 +176,7 @@ def test_a_list_of_parameters_costs_the_same_for_each(monkeypatch: pytest.Monkey
     assert steps(2_000) < 25 * steps(100)
 
 
+@pytest.mark.slow
 def test_known_rows_are_no_text_for_duckdb() -> None:
     """Values are written into DuckDB's text, which it reads for a second."""
     for name in ("int4", "text", "values"):

@@ -79,6 +79,7 @@ def same(text: str, theirs: dict[str, Any], mine: dict[str, Any]) -> bool:
     return sorted(map(str, theirs["rows"])) == sorted(map(str, mine["rows"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", sorted({entry[0] for entry in RECORDED}))
 def test_clients_are_answered_as_by_postgresql(
     ours: Ours, outcomes: list[dict[str, Any]], source: str

@@ -118,6 +118,7 @@ COLUMNS = (
 )
 
 
+@pytest.mark.slow
 def test_a_changed_table_replaces_its_own_rows_only(ask: Asker) -> None:
     """A column that was added would not be seen, or the old rows would stay beside the new."""
     before = ask.rows("SELECT oid, relname FROM pg_class WHERE oid >= 16384 ORDER BY oid")
@@ -170,6 +171,7 @@ def test_q7_parts_that_are_not_public_are_not_shown(ask: Asker) -> None:
     assert ("coming",) not in ask.rows(COLUMNS)
 
 
+@pytest.mark.slow
 def test_a_plain_table_has_a_key_and_a_value(ask: Asker) -> None:
     """Key-value tables would be without columns, which no client can show."""
     ask.change(Table(id=TableId(500), namespace="sample", name="kv", state=PUBLIC))
@@ -200,6 +202,7 @@ def test_roles_and_databases_follow_the_cluster(ask: Asker) -> None:
     assert ask.rows("SELECT tableowner FROM pg_tables WHERE tablename = 'users'") == [("root",)]
 
 
+@pytest.mark.slow
 def test_kvorum_views_are_tables(ask: Asker) -> None:
     """Operators could not filter, join or order what the cluster tells of itself."""
     assert ask.rows("SELECT id, error_code FROM kvorum.procedures WHERE state='FAILED'") == [
@@ -234,6 +237,7 @@ def test_every_kvorum_view_can_be_read_and_described(ask: Asker, name: str) -> N
     )
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("name", FED)
 def test_every_fed_relation_can_be_read(ask: Asker, name: str) -> None:
     """A dashboard's query over a view that nobody fills would fail instead of being empty."""
@@ -241,6 +245,7 @@ def test_every_fed_relation_can_be_read(ask: Asker, name: str) -> None:
         ask.answer(f"SELECT * FROM pg_catalog.{name}")
 
 
+@pytest.mark.slow
 def test_every_system_relation_can_be_read(ask: Asker) -> None:
     """A view of PostgreSQL whose text is not understood would be found by a user."""
     failed = []
@@ -252,6 +257,7 @@ def test_every_system_relation_can_be_read(ask: Asker) -> None:
     assert failed == []
 
 
+@pytest.mark.slow
 def test_sizes_come_from_the_cluster(ask: Asker) -> None:
     """\\dt+ would tell that every table is empty."""
     text = (
@@ -290,6 +296,7 @@ def test_p10_sessions_are_ended_by_what_is_a_column_only(ask: Asker, text: str) 
     assert [(c.value, c.local) for c in answer.changes] == [("7", True)]
 
 
+@pytest.mark.slow
 def test_the_search_path_decides_what_is_visible(ask: Asker) -> None:
     """Names would be shown without the schema that they need, or tables hidden that can be
     named.
@@ -387,6 +394,7 @@ def test_a_cancelled_statement_ends(ask: Asker) -> None:
     assert asyncio.run(run()) < 5
 
 
+@pytest.mark.slow
 def test_stale_rows_do_not_pile_up(ask: Asker) -> None:
     """A table that is altered all day would make the catalog grow without end."""
     table = users(ask)

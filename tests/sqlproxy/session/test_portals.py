@@ -13,6 +13,8 @@ from sqlproxy.errors import SqlError
 from sqlproxy.session import portals
 from sqlproxy.session.portals import Batches, Portal
 
+pytestmark = pytest.mark.slow
+
 
 async def unguarded(work: Awaitable[Any]) -> Any:
     return await work

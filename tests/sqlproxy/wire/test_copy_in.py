@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
 
+import pytest
+
 from kv.base.limits import SQL_COPY_BATCH_BYTES, SQL_COPY_SLICE_BYTES
 from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.pg import oids
@@ -66,6 +68,7 @@ async def copied(data: bytes, of: CopyFormat, chance: random.Random) -> Fake:
     return fake
 
 
+@pytest.mark.slow
 async def test_p10_a_copy_is_read_in_slices() -> None:
     """Who wants one row beside a COPY would wait until a quarter of a megabyte is parsed."""
     chance = random.Random(1)

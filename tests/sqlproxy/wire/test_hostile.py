@@ -233,6 +233,7 @@ async def test_stalled_clients_are_closed(served: Served, monkeypatch: pytest.Mo
         await raw.close()
 
 
+@pytest.mark.slow
 async def test_client_that_does_not_read_waits_alone_and_is_dropped(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
