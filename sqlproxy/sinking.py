@@ -232,6 +232,12 @@ async def _replace_plain(t: Transaction, table: Table, part: Part, pieces: Piece
             for key, value in zip(keys, values, strict=True):
                 if value is not None and not holds((key, value)):
                     raise _not_replaced(table, key)
+            for at in range(0, len(keys), limits.SINK_READ_ROWS):
+                some = keys[at : at + limits.SINK_READ_ROWS]
+                left = await t.multi_get([table_prefix(table.id) + key for key in some])
+                for key, there in zip(some, left, strict=True):
+                    if there is not None:
+                        raise _in_the_way(table, key)
     except SqlError as error:
         raise SinkRefused("SINK_VIOLATION", f"table {table.path}: {error.message}") from error
     await put_rows(t, table.id, pieces)
@@ -243,6 +249,14 @@ def _not_replaced(table: Table, shown: Any) -> SinkRefused:
         "SINK_OUTSIDE",
         f"the row with the key {shown!r} is not one of those that this write replaces in table"
         f" {table.path} (replaceWhere)",
+    )
+
+
+def _in_the_way(table: Table, shown: Any) -> SinkRefused:
+    return SinkRefused(
+        "SINK_OUTSIDE",
+        f"the table {table.path} has a row with the key {shown!r} that this write does not replace"
+        " (replaceWhere): it would be lost though no read under this condition shows it",
     )
 
 
@@ -274,7 +288,7 @@ class _Ruled:
         async for keys, values in pieces():
             for at in range(0, len(keys), limits.SINK_READ_ROWS):
                 high = at + limits.SINK_READ_ROWS
-                count += await self._go(keys[at:high], values[at:high])
+                count += await self._go(keys[at:high], values[at:high], replaced=where is not None)
         async for keys, values in pieces():
             for at in range(0, len(keys), limits.SINK_READ_ROWS):
                 high = at + limits.SINK_READ_ROWS
@@ -304,11 +318,15 @@ class _Ruled:
             resume = page.resume
         return count
 
-    async def _go(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int:
-        """B."""
+    async def _go(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], *, replaced: bool = False
+    ) -> int:
+        """B. `replaced`: the rows that a condition means are gone already, and no others may go."""
         count = 0
         found = await self.t.multi_get([self.prefix + key for key in keys])
         for key, value, there in zip(keys, values, found, strict=True):
+            if there is not None and replaced:
+                raise _in_the_way(self.table, self.codec.decode_key(key))
             if there is None or there[0] == value:
                 continue
             row = self._stored(self.prefix + key, *there)

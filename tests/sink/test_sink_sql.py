@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -256,6 +257,20 @@ def test_o14_overwrite_where(sql: psycopg.Connection, to: To) -> None:
         )
     )
     assert 'column "nix" does not exist' in text
+
+
+def test_an_overwrite_under_a_condition_takes_no_row_outside(
+    sql: psycopg.Connection, to: To
+) -> None:
+    """A row that the condition does not mean goes because a row of the batch has its key."""
+    sql.execute("CREATE TABLE t (id int PRIMARY KEY, day text, n int)")
+    sql.execute("INSERT INTO t VALUES (1, 'd1', 1), (2, 'd2', 2)")
+    one = to("t", replaceWhere="day = 'd1'")
+    told = (rows("id day n", [(2, "d1", 9)]), rows("id day", [(2, "d1")]))
+    for batch in told:
+        text = refusal(partial(write, batch, overwrite=True, **one))
+        assert "no read under this condition" in text
+    assert sql.execute("SELECT * FROM t ORDER BY 1").fetchall() == [(1, "d1", 1), (2, "d2", 2)]
 
 
 @pytest.mark.slow

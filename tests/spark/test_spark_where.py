@@ -393,4 +393,7 @@ def test_an_overwrite_of_a_plain_table(db: Any, options: Callable[..., dict[str,
         write(outside, overwrite=True, **to)
     with pytest.raises(InvalidArgument, match=r"option replaceWhere.*syntax error"):
         write(fresh, overwrite=True, **options("plain_replaced", replaceWhere="key ="))
+    same = pa.record_batch({"key": [b"a"], "value": [b"c"]})
+    with pytest.raises(KvorumError, match="no read under this condition"):
+        write(same, overwrite=True, **options("plain_replaced", replaceWhere="value = 'c'"))
     assert [item.key for item in table.scan().items] == [b"a", b"c"]
