@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types imports format bench sim verify harness attack-sql admin clients lock setup clean distclean
+.PHONY: help demo test test-all lint types imports format bench sim verify harness attack-sql admin clients dist lock setup clean distclean
 
 PY := .venv/bin/python
 SEEDS ?= 1..5000
@@ -80,6 +80,9 @@ clients: setup ## Knex, TypeORM, Sequelize, node-pg-migrate, peewee and pgjdbc a
 
 admin: setup ## Django's admin over Kvorum in a headless Chromium (needs chromium)
 	@$(PY) -m tests.sql.admin_browser
+
+dist: setup ## a wheel and a source archive in dist/
+	@$(PY) -m build --outdir dist .
 
 lock: setup ## requirements/*.lock from pyproject.toml (needs uv; UPGRADE=--upgrade for newer versions)
 	@scripts/lock.sh $(UPGRADE)

@@ -23,7 +23,7 @@ import uvloop
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET, SUPERVISED, NodeConfig
 from kv.base.errors import KvorumError
 from kv.storage.engine import EngineKind
-from kvorum import cycles, logs
+from kvorum import cycles, extras, logs
 from kvorum.node import Node, build
 from kvorum.ports import Ports, system_ports
 from procedures.engine.runner import Runner
@@ -135,5 +135,6 @@ def urls(config: NodeConfig) -> dict[str, str]:
         found["docs"] = f"{found['http']}/docs"
         found["metrics"] = f"{found['http']}/metrics"
     if config.sql and "sql" in config.roles:
-        found["sql"] = f"postgresql://kvorum@{host}:{config.port + SQL_OFFSET}/postgres"
+        url = f"postgresql://kvorum@{host}:{config.port + SQL_OFFSET}/postgres"
+        found["sql"] = extras.lacking("sql") or url
     return found

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kv.base.ports import Clock, Rng, Timers
 from kv.client.client import KvClient
 from kvorum.backend import Backend
+from kvorum.extras import advice
 from txn.client import TxnClient
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _MODULE: Final = "kvorum.sql"
 RETRY_S: Final = 5.0
 _REFUSED_AT_ONCE: Final = 128
+_REFUSING_S: Final = 2.0
+_ENCRYPTION: Final = {struct.pack(">I", 80877103), struct.pack(">I", 80877104)}  # SSL, GSS
 _WORDS: Final = b"the SQL service of this node could not be started; its log says why"
 log = logging.getLogger(__name__)
 
@@ -63,6 +66,7 @@ class SqlDoor:
         self._front: Front | None = None
         self._closed = False
         self._failed_at = float("-inf")
+        self._words = _WORDS  # for who is refused
 
     def open(
         self, sock: socket.socket, in_background: Callable[[Coroutine[Any, Any, None]], None]
@@ -74,7 +78,7 @@ class SqlDoor:
 
         def come() -> None:
             if now() - self._failed_at < RETRY_S:
-                _refuse(sock)
+                in_background(_refuse(sock, self._words))
                 return
             loop.remove_reader(sock)
             in_background(begin())
@@ -83,8 +87,8 @@ class SqlDoor:
             if await self._serve(sock) or self._closed:
                 return
             self._failed_at = now()
-            _refuse(sock)
             loop.add_reader(sock, come)
+            await _refuse(sock, self._words)
 
         loop.add_reader(sock, come)
 
@@ -96,6 +100,11 @@ class SqlDoor:
             if self._closed:
                 return False
             self._front = _made(*self._parts, name=self._name, home=self._home, ground=made[0])
+        except ImportError as e:
+            said = advice(e, extra="sql")
+            log.error("the PostgreSQL port cannot serve: %s", said or e, exc_info=said is None)
+            self._words = said.encode() if said else _WORDS
+            return False
         except Exception:  # an application boundary: whatever an import raises
             log.exception("the PostgreSQL port cannot serve: what it needs cannot be loaded")
             return False
@@ -127,16 +136,26 @@ def _made(*parts: Any, **named: Any) -> Front:
     return Front(*parts, **named)
 
 
-def _refuse(sock: socket.socket) -> None:
+async def _refuse(sock: socket.socket, words: bytes) -> None:
     """Who waits is told why (an ErrorResponse of the protocol) and hung up on."""
-    fields = b"SFATAL\0VFATAL\0C58000\0M" + _WORDS + b"\0\0"
-    message = b"E" + struct.pack(">I", len(fields) + 4) + fields
+    clients = []
     for _ in range(_REFUSED_AT_ONCE):
         try:
             client, _ = sock.accept()
         except OSError:  # nobody more, or no files are left
-            return
-        with client, contextlib.suppress(OSError):
-            client.setblocking(False)
-            client.send(message)
-            client.recv(1 << 16)  # what is left unread would reset the connection
+            break
+        client.setblocking(False)
+        clients.append(_tell(client, words))
+    await asyncio.gather(*clients)
+
+
+async def _tell(client: socket.socket, words: bytes) -> None:
+    fields = b"SFATAL\0VFATAL\0C58000\0M" + words + b"\0\0"
+    loop = asyncio.get_running_loop()
+    with client, contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_REFUSING_S):
+            # What a client has sent is read before the end: it would reset the connection.
+            while (await loop.sock_recv(client, 1 << 16))[4:8] in _ENCRYPTION:
+                await loop.sock_sendall(client, b"N")
+            message = b"E" + struct.pack(">I", len(fields) + 4) + fields
+            await loop.sock_sendall(client, message)

@@ -39,6 +39,7 @@ from kvorum.cli import (
     watch,
     worker,
 )
+from kvorum.extras import advice
 
 app = typer.Typer(
     name="kvorum",
@@ -124,6 +125,10 @@ def main() -> None:
             sys.stdout.flush()  # here, where a failure can still be told in one line
     except KvorumError as e:  # of a command that did not expect it
         output.die(e)
+    except ImportError as e:
+        if words := advice(e):
+            output.die(words)
+        raise
     except OSError as e:
         # What is left in the buffer would fail once more, and loudly, when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import MiB
+from kvorum.extras import needed
 from kvorum.model import Column, TableSpec
 from kvorum.transfer import formats, guessing, jdbc
 from kvorum.transfer.claims import is_claim
@@ -78,8 +79,8 @@ def schema_of(
 
 
 def _of_parquet(file: BinaryIO) -> list[tuple[str, str]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    pa = needed("pyarrow")
+    pq = needed("pyarrow.parquet")
 
     try:
         schema = pq.read_schema(file)
@@ -132,7 +133,7 @@ def _is_cut(head: bytes) -> bool:
 
 
 def _type(kind: Any) -> str:
-    import pyarrow as pa
+    pa = needed("pyarrow")
 
     exact = {
         pa.bool_(): "bool", pa.int8(): "int2", pa.int16(): "int2", pa.int32(): "int4",

@@ -9,12 +9,12 @@ asked for anew, since claims rest on them (docs/decisions/1141). All calls block
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final, TypeVar
 
 from kv.base.errors import InvalidArgument, KvorumError
+from kvorum.extras import needed
 from kvorum.transfer.places import Found, told
 
 PREFIX: Final = "fsspec+"
@@ -33,14 +33,7 @@ class Elsewhere:
 
     def __init__(self, uri: str) -> None:
         """Raises InvalidArgument."""
-        try:
-            core: Any = importlib.import_module("fsspec.core")
-        except ImportError as error:
-            raise InvalidArgument(
-                f"{uri}: places other than file://, s3://, gs://, hdfs:// and abfs:// need fsspec:"
-                " pip install fsspec, and what it wants for the protocol (s3fs, paramiko, …), where"
-                " the command runs, or at the nodes"
-            ) from error
+        core = needed("fsspec.core")
         self._uri = uri.rstrip("/")
         try:
             self._fs, path = core.url_to_fs(self._uri.removeprefix(PREFIX))

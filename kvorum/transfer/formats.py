@@ -28,6 +28,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import MiB
+from kvorum.extras import needed
 from kvorum.transfer.groups import Groups
 from kvorum.transfer.tables import Row, Shape
 from sqlproxy.schema import Column
@@ -127,8 +128,8 @@ def _to_json(shape: Shape, write: Callable[[Any], str]) -> Callable[[Any], Any]:
 
 
 def _parquet(shapes: Sequence[Shape], plain: bool, rows: Sequence[Row]) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    pa = needed("pyarrow")
+    pq = needed("pyarrow.parquet")
 
     from sqlproxy.arrow_rows import arrow_type
     from sqlproxy.types import resolve
@@ -154,7 +155,7 @@ def _parquet(shapes: Sequence[Shape], plain: bool, rows: Sequence[Row]) -> bytes
 
 def _element_texts(shape: Shape, kind: Any) -> Callable[[Any], Any] | None:
     """Of arrays whose elements are kept as text: the array as Arrow takes it."""
-    import pyarrow as pa
+    pa = needed("pyarrow")
 
     from sqlproxy.pg.oids import by_name
     from sqlproxy.pg.text import writer
@@ -182,7 +183,7 @@ def _no_form(
     write: Callable[[Any], str],
 ) -> Exception:
     """Of a column that Parquet cannot keep: which of its values it is."""
-    import pyarrow as pa
+    pa = needed("pyarrow")
 
     for value in given:
         if value is None:
@@ -429,8 +430,8 @@ def _exact(text: str) -> Any:
 
 
 def _read_parquet(file: BinaryIO, offset: int, most: int, kept: tuple[Groups, Hashable]) -> Piece:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    pa = needed("pyarrow")
+    pq = needed("pyarrow.parquet")
 
     try:
         parquet = pq.ParquetFile(file)
@@ -477,7 +478,7 @@ def _in_microseconds(column: Any) -> Any:
 
 def plain_of(kind: Any) -> Callable[[Any], Any]:
     """From a nested Parquet value to what JSON writes: a map is an object, not a list of pairs."""
-    import pyarrow as pa
+    pa = needed("pyarrow")
 
     if pa.types.is_map(kind):
         item = plain_of(kind.item_type)
@@ -492,7 +493,7 @@ def plain_of(kind: Any) -> Callable[[Any], Any]:
 
 
 def _lists() -> tuple[Callable[[Any], bool], ...]:
-    import pyarrow as pa
+    pa = needed("pyarrow")
 
     return pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
 

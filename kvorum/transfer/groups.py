@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 from kv.base.limits import TRANSFER_GROUP_BYTES
+from kvorum.extras import needed
 
 
 class Groups:
@@ -63,7 +64,7 @@ def _copy(rows: Any) -> Any:
     """A slice would hold all of its table. Every type can be written to a stream; not every one
     can be taken by rows.
     """
-    import pyarrow as pa
+    pa = needed("pyarrow")
 
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:

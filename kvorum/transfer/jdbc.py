@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from kv.base.errors import InvalidArgument, Unavailable
+from kvorum.extras import needed
 from kvorum.transfer.formats import Cells, Piece
 from sqlproxy.schema import Table
 
@@ -84,10 +85,7 @@ def read_piece(source: str, query: str, table: Table, offset: Any, most: int) ->
     """`offset`: 0 at the beginning, then the key of the last row. Raises InvalidArgument,
     Unavailable.
     """
-    try:
-        import psycopg
-    except ImportError as error:
-        raise InvalidArgument("this source needs psycopg: pip install 'kvorum[sql]'") from error
+    psycopg = needed("psycopg")
     url, name = split(source)
     keys = ", ".join(_quoted(column) for column in table.primary_key).replace("%", "%%")
     text = statement(table, name, query).replace("%", "%%")
@@ -155,8 +153,7 @@ def count_keyless(source: str, query: str, table: Table) -> int:
     unless the source is a table that says that there are none. Raises InvalidArgument,
     Unavailable.
     """
-    import psycopg
-
+    psycopg = needed("psycopg")
     url, name = split(source)
     text = statement(table, name, query)
     keys = list(table.primary_key)
@@ -187,8 +184,7 @@ def _plain(value: Any) -> Any:
 
 def schema_of(source: str, query: str) -> list[tuple[str, str]]:
     """Columns and canonical types of a table or a query there. Raises InvalidArgument."""
-    import psycopg
-
+    psycopg = needed("psycopg")
     url, name = split(source)
     if bool(name) == bool(query):
         raise InvalidArgument("name a table (postgresql://…?table=SCHEMA.TABLE) or give --query")

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from kv.base.errors import InvalidArgument, NotFound, Unavailable
+from kvorum.extras import needed
 
 LOCAL_SCHEME: Final = "file"
 STORES: Final = frozenset({"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
@@ -213,14 +214,11 @@ class Remote:
     """A prefix of a store that pyarrow.fs knows."""
 
     def __init__(self, uri: str) -> None:
-        try:
-            from pyarrow import ArrowException, fs
-        except ImportError as error:
-            raise InvalidArgument("such places need pyarrow: pip install 'kvorum[sql]'") from error
+        arrow, fs = needed("pyarrow"), needed("pyarrow.fs")
         self._uri = uri.rstrip("/")
         try:
             self._fs, self._path = fs.FileSystem.from_uri(self._uri)
-        except (ArrowException, OSError, ValueError, ImportError) as error:
+        except (arrow.ArrowException, OSError, ValueError, ImportError) as error:
             raise InvalidArgument(f"{uri}: pyarrow cannot open it ({error})") from error
         self._selector: Any = fs.FileSelector
         self._types: Any = fs.FileType
