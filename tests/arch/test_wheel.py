@@ -124,7 +124,8 @@ def test_files_come_with_their_extra(installed: Path, node: dict[str, str], tmp_
     kvorum("put", "default/greetings/hello", "world", "--create")
     for place in ("out", f"local://{tmp_path}/far"):
         kvorum("export", "default/greetings", place)
-    kvorum("import", "default/again", "out", "--create")
+    kvorum("put", "default/again/first", "one", "--create")
+    kvorum("import", "default/again", "out")
     assert kvorum("get", "default/again/hello") == "world\n"
 
 
