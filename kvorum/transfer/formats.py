@@ -464,7 +464,7 @@ def _read_parquet(file: BinaryIO, offset: int, most: int, kept: tuple[Groups, Ha
 
 def _in_microseconds(column: Any) -> Any:
     """Times that Python has no form for: what is finer than SQL's microseconds is cut off."""
-    import pyarrow as pa
+    pa = needed("pyarrow")
 
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
