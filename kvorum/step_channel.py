@@ -32,15 +32,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kv.base import limits
 from kv.base.errors import KvorumError
 from kv.base.ops import Op
 from kvorum.sql_channel import Channel
-from procedures.engine import core, plain, procedure
+from procedures.engine import core, plain, procedure, records
 from procedures.engine.context import Child, StepContext
 from procedures.engine.procedure import Children, Done, Fail, Outcome
-from procedures.engine.records import Failure
+from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, StepDef, UndoDef
 from procedures.engine.typed import plain_of
 
@@ -195,12 +196,12 @@ read_ran: Final = msgspec.msgpack.Decoder(Ran).decode
 
 
 # ---------------------------------------------------------------------- contexts
-def run_of(method: StepDef | UndoDef, ctx: StepContext, record: bytes, left_ms: int = 0) -> Run:
+def run_of(method: StepDef | UndoDef, ctx: StepContext, left_ms: int = 0) -> Run:
     """What the other end needs to make the context anew."""
     token, early = ctx.given
     children = tuple((c.id, c.name, c.state, plain.pack([c.result, c.error])) for c in ctx.children)
     return Run(
-        record,
+        records.encode(_needed(ctx.record)),
         method.name,
         isinstance(method, UndoDef),
         ctx.step,
@@ -212,6 +213,13 @@ def run_of(method: StepDef | UndoDef, ctx: StepContext, record: bytes, left_ms: 
         children,
         left_ms,
     )
+
+
+def _needed(record: Record) -> Record:
+    """As much of it as a step sees: what is behind it grows with each step, and may be much."""
+    if not (record.history or record.undo or record.rounds):
+        return record
+    return replace(record, undo=(), rounds=(), error=None, result=plain.NONE, history=())
 
 
 def children_of(run: Run) -> tuple[Child, ...]:

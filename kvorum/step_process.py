@@ -68,7 +68,7 @@ from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
 from procedures.engine.procedure import Fail
 from procedures.engine.raised import step_error
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
-from procedures.engine.runner import Failed, Returned, Runner, TryAgain
+from procedures.engine.runner import SLOW, Failed, Returned, Runner, TryAgain
 from procedures.engine.store import Row
 from procedures.engine.submission import seen
 from txn.results import ScanPage
@@ -256,7 +256,11 @@ class StepProcess:
             left_ms=run.left_ms,
         )
         assert self._runner is not None
-        ended = await self._runner.run(method, declared.make, ctx)
+        try:
+            async with asyncio.timeout(limits.PROCEDURE_EARLY_MS / 1000 if run.early else None):
+                ended = await self._runner.run(method, declared.make, ctx)
+        except TimeoutError:
+            return Ran(again=core.failure(SLOW, "it took too long to run early"))
         try:
             match ended:
                 case Returned():

@@ -76,7 +76,7 @@ from kvorum.step_channel import (
     read_ran,
     run_of,
 )
-from procedures.engine import core, records
+from procedures.engine import core
 from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.registry import (
     ProcedureType,
@@ -454,7 +454,7 @@ class StepProcesses(Runner):
         """None: it has not begun, and its process is held up. `until`: its deadline; 0 = none."""
         call = _Call(ctx)
         left_ms = max(1, int(1000 * (until - self._timers.monotonic()))) if until else 0
-        run = run_of(method, ctx, records.encode(ctx.record), left_ms)
+        run = run_of(method, ctx, left_ms)
         what = f"step {method.name} of {ctx.name}"
         # an async one is told there, and has a moment
         told_ms = limits.STEP_PROCESS_GRACE_MS if method.is_async else 0

@@ -358,6 +358,7 @@ PROCEDURE_STOP_MS: Final = 5_000  # how long a stopping executor lets running st
 PROCEDURE_STUCK_MS: Final = 60_000  # a step without a deadline that runs longer is stuck …
 PROCEDURE_TOLD_MAX: Final = 256  # results that a client was told unasked and nobody waited for yet
 PROCEDURE_EARLY_MS: Final = 25  # how long a first step that runs early may delay its submission
+PROCEDURE_EARLY_APART_MS: Final = 250  # … with its wait for a turn in a process for steps
 PROCEDURE_EARLY_REST_MS_FIRST: Final = 10_000  # a type that took longer runs the usual way so long
 PROCEDURE_EARLY_REST_MS_MAX: Final = 600_000  # … and each time for twice as long, up to this
 PROCEDURE_DEATHS_MAX: Final = 3  # so often a step may end its process; then it is set aside
@@ -667,7 +668,7 @@ assert BUS_MESSAGE_BYTES_MAX + BUS_BODY_BYTES_MAX + BUS_ROWS_MAX * 600 < BEAT_SE
 )
 assert PROCEDURE_TXN_TTL_MS <= TXN_TTL_MS_DEFAULT
 assert SCHEDULE_PAUSE_S < SCHEDULE_QUIET_S
-assert PROCEDURE_EARLY_MS < PROCEDURE_STUCK_MS
+assert PROCEDURE_EARLY_MS < PROCEDURE_EARLY_APART_MS < PROCEDURE_STUCK_MS
 assert PROCEDURE_EARLY_MS * 100 < PROCEDURE_EARLY_REST_MS_FIRST <= PROCEDURE_EARLY_REST_MS_MAX
 assert WORKER_LEASE_MS <= WORKER_SILENT_MS_FIRST <= WORKER_SILENT_MS_MAX, "others get its turn"
 assert 2 * WORKER_BEAT_MS + WORKER_POLL_MS < WORKER_LEASE_MS, "one lost beat is survived"

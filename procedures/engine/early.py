@@ -6,7 +6,9 @@ once, and submission, outcome and writes are ONE transaction: all of it is there
 submits is answered when that is durable.
 
 Nothing is promised: it is tried when a worker is free, nobody waits for a turn, there are no locks
-and no limits to wait for, and the step ends within PROCEDURE_EARLY_MS. In any other case, and if
+and no limits to wait for, and the step ends within PROCEDURE_EARLY_MS. (Where it runs in another
+process that is counted there: many at once wait for each other, and none of them is slow for that.
+The whole may take PROCEDURE_EARLY_APART_MS.) In any other case, and if
 the step does not simply succeed, its run is dropped, and the submission goes the usual way, where
 the step runs anew. A type whose step took too long is left in peace for a while by this executor,
 each time for twice as long: one pause of the machine does not make a type slow for good.
@@ -28,7 +30,7 @@ from procedures.engine.procedure import Fail, State
 from procedures.engine.records import Record
 from procedures.engine.registry import ProcedureType, Registry, StepDef
 from procedures.engine.roster import Roster, limits_of
-from procedures.engine.runner import Died, Returned, Runner
+from procedures.engine.runner import SLOW, Died, Returned, Runner, TryAgain
 from procedures.engine.store import Fenced, ProcedureStore, Stored
 from procedures.engine.turn import Turns
 
@@ -153,12 +155,18 @@ class Early:
         ctx: StepContext,
     ) -> tuple[Change, int]:
         """Raises KvorumError, Fenced, TimeoutError or _DiedError if it cannot be so."""
+        apart = self._runner.runs_apart(record.name)
+        bound_ms = limits.PROCEDURE_EARLY_APART_MS if apart else limits.PROCEDURE_EARLY_MS
         try:
-            async with asyncio.timeout(limits.PROCEDURE_EARLY_MS / 1000):
+            async with asyncio.timeout(bound_ms / 1000):
                 ended = await self._runner.run(definition, declared.make, ctx)
         except TimeoutError:
-            self._let_rest(record)
+            if not apart:  # else it may have waited for others: the process says what was slow
+                self._let_rest(record)
             raise
+        if isinstance(ended, TryAgain) and ended.error.code == SLOW:
+            self._let_rest(record)
+            raise Fenced
         self._slow.pop((record.name, record.version), None)
         if isinstance(ended, Died):
             raise _DiedError(ended.why)

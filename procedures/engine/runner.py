@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kv.base.errors import KvorumError
 from kv.base.limits import PROCEDURE_STUCK_HIRED_MAX
@@ -49,6 +49,10 @@ class Died:
     """The process that ran it ended under it; nothing of it was committed."""
 
     why: str
+
+
+SLOW: Final = "SLOW"
+"""Code of an early run that took longer than it may (early.py), where it ran apart."""
 
 
 class _OutlastedError(Exception):

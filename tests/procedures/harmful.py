@@ -245,6 +245,14 @@ class Family:
         return kvorum.done([child.result for child in ctx.children])
 
 
+@kvorum.procedure("harmful.early")
+class EarlyOne:
+    @kvorum.step(first=True, early=True)
+    async def work(self, ctx: Any) -> Any:
+        await asyncio.sleep(ctx.args)
+        return kvorum.done(ctx.attempt)
+
+
 @kvorum.procedure("harmful.quick")
 class Quick:
     @kvorum.step(first=True)

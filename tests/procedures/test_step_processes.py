@@ -600,3 +600,31 @@ def test_what_rules_of_users_say_counts() -> None:
             await executor.submit(Submission("harmful.checked", {"count": "x"}, "tester"))
 
     served(test)
+
+
+def test_an_early_step_is_not_slow_for_those_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many at once wait for their process: each of them was taken for slow, ran twice, and its type
+    cost twice as much for minutes. One that is slow itself would hold up its submission.
+    """
+    monkeypatch.setattr(limits, "PROCEDURE_EARLY_APART_MS", _WAIT_MS)  # a loaded machine
+    log, go = tmp_path / "log", tmp_path / "go"
+
+    async def test(executor: Executor) -> None:
+        blocking = await submitted(executor, "harmful.blocks", {"until": str(go), "log": str(log)})
+        await until(log.exists)
+        asked = [asyncio.ensure_future(submitted(executor, "harmful.early", 0)) for _ in range(5)]
+        await asyncio.sleep(3 * limits.PROCEDURE_EARLY_MS / 1000)
+        assert not any(one.done() for one in asked)
+        go.touch()
+        for id in [blocking, *await asyncio.gather(*asked)]:
+            assert (await executor.wait(id, _WAIT_MS)).state is State.SUCCESS
+        told = executor.counters()
+        assert (told["early"], told["early_dropped"]) == (5, 0)
+        await submitted(executor, "harmful.early", 60)
+        assert executor.counters()["early_dropped"] == 1
+        await ended(executor, "harmful.early", 0)
+        assert executor.counters()["early"] == 5, "its type rests"
+
+    served(test)
