@@ -1,4 +1,5 @@
-"""The statements that Knex, TypeORM, Sequelize, node-pg-migrate, peewee and pgjdbc send, in order,
+"""The statements that Knex, TypeORM, Sequelize, node-pg-migrate, peewee, pgjdbc and dbmate (from its
+source) send, in order,
 recorded by tests/sqlproxy/clients/record.py: each is done, or fails, as in PostgreSQL 15.
 
 `make clients` runs the programs themselves (tests/sql/foreign).
