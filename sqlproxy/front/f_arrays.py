@@ -74,19 +74,49 @@ def _with_key(
     def of_types(
         types: Sequence[int], result: int, variadic: bool, style: Style
     ) -> Callable[..., Any]:
-        key = comparing.key_of(element_of(types[0]))
-
-        def same(a: Any, b: Any) -> bool:
-            if a is None or b is None:
-                return a is b
-            return bool(key(a) == key(b))
-
+        same = Same(comparing.key_of(element_of(types[0])))
         return lambda *args: function(same, *args)
 
     return of_types
 
 
-Same = Callable[[Any, Any], bool]
+class Same:
+    """Which elements are equal; NULL is equal to NULL. An array that is asked for again is hashed:
+    a constant is one object for all rows, and to search it for each would take minutes.
+    """
+
+    def __init__(self, key: Callable[[Any], Any]) -> None:
+        self._key = key
+        self._kept: tuple[list[Any] | None, dict[Any, int] | None] = (None, None)
+
+    def __call__(self, a: Any, b: Any) -> bool:
+        if a is None or b is None:
+            return a is b
+        return bool(self._key(a) == self._key(b))
+
+    def first(self, value: list[Any], item: Any, start: int = 0) -> int | None:
+        """The first place of an element in a list without lists, from a place on."""
+        there, places = self._kept
+        if there is value and places is not None and not start:
+            return places.get(self._hashed(item))
+        if len(value) >= _HASHED_MIN:
+            self._kept = (value, self._places(value) if there is value else None)
+        return next((i for i in range(start, len(value)) if self(value[i], item)), None)
+
+    def _places(self, value: list[Any]) -> dict[Any, int] | None:
+        found: dict[Any, int] = {}
+        try:
+            for i, item in enumerate(value):
+                found.setdefault(self._hashed(item), i)
+        except TypeError:  # of JSON there are keys without a hash
+            return None
+        return found
+
+    def _hashed(self, item: Any) -> Any:
+        return None if item is None else (self._key(item),)
+
+
+_HASHED_MIN: Final = 32  # elements: fewer are found as quickly
 
 
 def _flat_only(value: list[Any], what: str) -> None:
@@ -100,10 +130,8 @@ def _position(same: Same, value: list[Any] | None, item: Any, start: int | None 
     _flat_only(value, "searching for elements")
     if start is None:
         raise SqlError("22004", "initial position must not be null")
-    for i in range(max(start, 1) - 1, len(value)):
-        if same(value[i], item):
-            return i + 1
-    return None
+    found = same.first(value, item, max(start, 1) - 1)
+    return None if found is None else found + 1
 
 
 def _positions(same: Same, value: list[Any] | None, item: Any) -> list[int] | None:
@@ -130,17 +158,20 @@ def _replace(same: Same, value: list[Any] | None, old: Any, new: Any) -> list[An
 
 
 def _contains(same: Same, value: list[Any], other: list[Any]) -> bool:
-    have = flat(value)
-    return all(
-        w is not None and any(h is not None and same(h, w) for h in have) for w in flat(other)
-    )
+    have = _flattened(value)
+    return all(w is not None and same.first(have, w) is not None for w in flat(other))
 
 
 def _overlap(same: Same, value: list[Any], other: list[Any]) -> bool:
-    have = flat(value)
-    return any(
-        w is not None and any(h is not None and same(h, w) for h in have) for w in flat(other)
-    )
+    have, wanted = _flattened(value), _flattened(other)
+    if len(wanted) > len(have):
+        have, wanted = wanted, have
+    return any(w is not None and same.first(have, w) is not None for w in wanted)
+
+
+def _flattened(value: list[Any]) -> list[Any]:
+    """The same object, if it is flat already."""
+    return flat(value) if any(isinstance(one, list) for one in value) else value
 
 
 def _to_text(types: Sequence[int], result: int, variadic: bool, style: Style) -> Callable[..., Any]:

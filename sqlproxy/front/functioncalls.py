@@ -81,8 +81,28 @@ _VOID: Final = frozenset(
 _ROW_TO_JSON: Final = frozenset(("row_to_json", "to_json", "to_jsonb"))
 _OF_ROWS: Final = _ROW_TO_JSON | {"json_agg", "jsonb_agg"}
 ROW_TO_JSON: Final = "kvorum_row_json"  # our own function of names and values
-_MAKE_INTERVAL: Final = ("years", "months", "weeks", "days", "hours", "mins", "secs")
-_NAMED: Final = {"make_interval": _MAKE_INTERVAL}
+_MOMENT: Final = ("year", "month", "mday", "hour", "min", "sec", "timezone")
+_PATH: Final = ("target", "path", "vars", "silent")
+_NAMED: Final[dict[str, tuple[str, ...]]] = {
+    "make_interval": ("years", "months", "weeks", "days", "hours", "mins", "secs"),
+    "make_date": ("year", "month", "day"),
+    "make_time": ("hour", "min", "sec"),
+    "make_timestamp": _MOMENT[:6],
+    "make_timestamptz": _MOMENT,
+    "jsonb_set": ("jsonb_in", "path", "replacement", "create_if_missing"),
+    "jsonb_insert": ("jsonb_in", "path", "replacement", "insert_after"),
+    "parse_ident": ("str", "strict"),
+    **{
+        f"{kind}_{rest}": ("from_json",)
+        for kind in ("json", "jsonb")
+        for rest in ("array_elements", "array_elements_text", "each", "each_text")
+    },
+    **{
+        f"jsonb_path_{rest}": _PATH
+        for rest in ("exists", "match", "query", "query_array", "query_first")
+    },
+}
+"""The names of the arguments of PostgreSQL's own functions that we evaluate (proargnames)."""
 
 
 class FunctionCalls:
@@ -184,16 +204,27 @@ class FunctionCalls:
                 args.append(self._row(name, node, scope) or self.binder.expr(node, scope))
         if not by_name:
             return args
-        known = _NAMED.get(name)
-        if known is None or any(n not in known for n in by_name):
-            raise unsupported(f"naming the arguments of {name}", position=at(body))
-        last = max(known.index(n) for n in by_name)
-        defaults = _DEFAULTS[name]
+        known = _NAMED.get(name, ())
+        last = max(known.index(n) if n in known else -1 for n in by_name)
+        defaults = _DEFAULTS.get(name, ())
+        made = list(args)
         for i in range(len(args), last + 1):
-            value = defaults[i]
-            oid = 701 if isinstance(value, float) else INT4
-            args.append(by_name.get(known[i]) or Const(oid=oid, value=value))
-        return args
+            if (given := by_name.get(known[i])) is None and i < len(defaults):
+                value = defaults[i]
+                given = Const(oid=701 if isinstance(value, float) else INT4, value=value)
+            if given is None:
+                break
+            made.append(given)
+        if not set(by_name) <= set(known[len(args) : len(made)]):
+            told = [format_type(arg.oid) for arg in args]
+            told += [f"{n} => {format_type(arg.oid)}" for n, arg in by_name.items()]
+            raise SqlError(
+                UNDEFINED_FUNCTION,
+                f"function {name}({', '.join(told)}) does not exist",
+                hint=resolve.NO_MATCH_FUNCTION,
+                position=at(body),
+            )
+        return made
 
     def _row(self, name: str, node: Node, scope: Scope) -> Expr | None:
         """A whole row as JSON, where that is all that is made of it: row_to_json(t)."""

@@ -199,6 +199,10 @@ def _table(facts: Facts, contents: Contents, table: Table, rows: Rows) -> None:
         )
     for column in shown:
         _column(facts, contents, table, column, numbers[column.id], rows)
+    there = set(numbers.values())
+    for number in range(1, max(there, default=0)):
+        if number not in there:
+            rows["pg_attribute"].append(_dropped(oid, number))
     if keyed:
         key_rows(facts, table, shown, numbers, rows)
     for index in indexes:
@@ -227,6 +231,24 @@ def _table(facts: Facts, contents: Contents, table: Table, rows: Rows) -> None:
             )
     for foreign_key in foreign:
         reference_rows(contents, table, foreign_key, numbers, rows)
+
+
+def _dropped(table: int, number: int) -> Row:
+    """Of a column that is gone: pg_dump wants a row for each number."""
+    return {
+        **ATTRIBUTE,
+        "attrelid": table,
+        "attname": f"........pg.dropped.{number}........",
+        "attnum": number,
+        "atttypid": 0,
+        "attstattarget": 0,
+        "attlen": 4,
+        "attbyval": True,
+        "attalign": "i",
+        "attstorage": "p",
+        "attcollation": 0,
+        "attisdropped": True,
+    }
 
 
 def _row_type(id: int, name: str, rows: Rows) -> None:

@@ -168,6 +168,22 @@ def test_c14_what_pg_dumpall_writes_is_read(node: NodeProcess) -> None:
         link.execute("drop role dumped_role")
 
 
+def test_columns_are_numbered_without_gaps(node: NodeProcess) -> None:
+    """A table that lost a column, or changed its type, cannot be dumped: pg_dump counts."""
+    with psycopg.connect(_made(node, "gaps", tables="pg_dump_odd.sql"), autocommit=True) as link:
+        numbered = link.execute(
+            "select attname, attisdropped from pg_attribute "
+            "where attrelid = 'gone'::regclass and attnum > 0 order by attnum"
+        ).fetchall()
+        gaps = link.execute(
+            "select attrelid::regclass from pg_attribute where attnum > 0 group by attrelid "
+            "having count(*) <> max(attnum)"
+        ).fetchall()
+    assert gaps == []
+    assert numbered[0] == ("........pg.dropped.1........", True)
+    assert [name for name, dropped in numbered if not dropped] == ["b", "c", "d"]
+
+
 @pytest.mark.skipif(not BIN.exists(), reason="there is no PostgreSQL 15")
 @pytest.mark.parametrize("tables", ["pg_dump.sql", "pg_dump_odd.sql"])
 def test_c14_a_dump_comes_back_the_same(node: NodeProcess, tables: str) -> None:

@@ -1,6 +1,6 @@
-"""The statements that Knex, TypeORM, Sequelize, node-pg-migrate, peewee, pgjdbc and dbmate (from its
-source) send, in order,
-recorded by tests/sqlproxy/clients/record.py: each is done, or fails, as in PostgreSQL 15.
+"""The statements that Knex, TypeORM, Sequelize, node-pg-migrate, peewee, pgjdbc (recorded by
+tests/sqlproxy/clients/record.py) and dbmate (as its source says) send, in order: each is done, or
+fails, as in PostgreSQL 15.
 
 `make clients` runs the programs themselves (tests/sql/foreign).
 """
