@@ -9,6 +9,7 @@
         SnapshotTooOld                  72000 snapshot_too_old
         DeadlineExceeded                57014 query_canceled
         Busy                            53000 insufficient_resources
+        Unavailable of a full disk      53100 disk_full
         Unavailable, KeyLocked, Reroute 40001 before anything of the transaction is known to be kept
         TooLarge                        54000 program_limit_exceeded
         AlreadyExists, NotFound         42P07/42P01 and their like by code
@@ -39,6 +40,7 @@ from kv.base.errors import (
     TryLater,
     UnknownOutcome,
 )
+from kv.base.room import DISK_FREE
 
 SYNTAX_ERROR: Final = "42601"
 UNSUPPORTED: Final = "0A000"
@@ -121,6 +123,7 @@ INVALID_AUTHORIZATION: Final = "28000"
 INVALID_PASSWORD: Final = "28P01"
 DATA_CORRUPTED: Final = "XX001"
 INTERNAL_ERROR: Final = "XX000"
+DISK_FULL: Final = "53100"
 
 _AGAIN: Final = "Run the whole transaction again."
 _BY_CODE: Final = {
@@ -238,6 +241,8 @@ def _state(error: KvorumError) -> tuple[str, str]:
     """The SQLSTATE and the hint; the first class that fits."""
     if error.code in _BY_CODE:
         return _BY_CODE[error.code]
+    if error.details.get("what") == DISK_FREE:
+        return DISK_FULL, "Deletions and DROP go on, and make room."
     for kind, state, hint in _BY_CLASS:
         if isinstance(error, kind):
             return state, hint

@@ -74,6 +74,7 @@ from kv.base.limits import (
 )
 from kv.base.methods import ABORTED, COMMITTED, PENDING
 from kv.base.ops import Op
+from kv.base.room import DISK_FREE
 from kv.base.timestamps import MAX, physical_ms
 from kv.client.calls import NO_PARTITION
 from kv.mvcc.records import Parts
@@ -395,7 +396,7 @@ class CommitCore:
             self.state = State.SETTLING
             self._error = connection_lost(self.start_ts)
             return [Rollback()]
-        if _may_pass(error) and not _nowhere(error, request.attempt):
+        if _may_pass(error) and not _settled(error, request.attempt):
             return [Write(request.attempt + 1)]
         if isinstance(error, TooLarge) and len(self.ops) > 1:
             return self._prewrite_all()
@@ -412,7 +413,7 @@ class CommitCore:
             self._under_way.remove(request.indexes)
             self._groupings += 1
             return [Group(request.indexes, request.attempt + 1)]
-        if _may_pass(error) and not _nowhere(error, request.attempt):
+        if _may_pass(error) and not _settled(error, request.attempt):
             return [Prewrite(request.indexes, request.attempt + 1)]
         self._under_way.remove(request.indexes)
         return self._abort(self._in_our_terms(error, request.indexes))
@@ -509,6 +510,13 @@ class CommitCore:
 def _nowhere(error: KvorumError, attempt: int) -> bool:
     """Whether it was said often enough that no node has a partition of the key."""
     return error.code == NO_PARTITION and attempt + 1 >= _NOWHERE_TRIES
+
+
+def _settled(error: KvorumError, attempt: int) -> bool:
+    """Whether new rows are refused by what does not pass while somebody waits for the answer: no
+    node has the table, or a disk is full, which is the operator's to mend.
+    """
+    return _nowhere(error, attempt) or error.details.get("what") == DISK_FREE
 
 
 def _may_pass(error: KvorumError) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import duckdb
 import pytest
 
+from kv.base.errors import Unavailable
+from kv.base.room import DISK_FREE
 from sqlproxy import duckerrors
+from sqlproxy.errors import from_store
 
 _CASES = [
     ("SELECT 1 // 0", "22012", "division by zero"),
@@ -41,3 +44,10 @@ def test_what_duckdb_says_becomes_an_sqlstate(text: str, state: str, words: str 
     assert told.sqlstate == state, failed.value
     if words is not None:
         assert told.message == words
+
+
+def test_a_full_disk_is_told_as_one() -> None:
+    """40001 has clients repeat a statement for which there is no room."""
+    found = from_store(Unavailable("the disk is full", details={"what": DISK_FREE}))
+    assert (found.sqlstate, found.message) == ("53100", "the disk is full")
+    assert from_store(Unavailable("not now")).sqlstate == "40001"

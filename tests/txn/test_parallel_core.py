@@ -21,6 +21,7 @@ from kv.base.limits import (
 )
 from kv.base.methods import ABORTED, COMMITTED, OP_READ, PENDING
 from kv.base.ops import Op, put
+from kv.base.room import DISK_FREE
 from kv.base.timestamps import compose
 from kv.client.calls import NO_PARTITION
 from tests.txn.test_txn_core import START, core, ended
@@ -201,6 +202,21 @@ def test_d13_only_small_transactions_are_staged(
     (group,) = made.start()
     made.step(Grouped(group, [tuple(range(i, keys, parts)) for i in range(parts)]))
     assert bool(made.stage) == stages
+
+
+FULL = Unavailable("the disk is full", details={"what": DISK_FREE})
+
+
+def test_a_full_disk_is_told_at_once() -> None:
+    """A commit waited for its whole deadline, and its caller was not told of the disk."""
+    made, (a, b) = staged()
+    assert made.step(Failed(a, LOST)) == [Prewrite(a.indexes, 1)]
+    assert made.step(Failed(b, FULL)) == [Rollback()]
+    alone = CommitCore(START, [put(b"k", b"v")])
+    (group,) = alone.start()
+    (write,) = alone.step(Grouped(group, [(0,)]))
+    (finish, *_) = alone.step(Failed(write, FULL))
+    assert finish == Finish(FULL)
 
 
 NOWHERE = Unavailable("no partition of this key", code=NO_PARTITION)
