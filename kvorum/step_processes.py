@@ -32,9 +32,11 @@ import itertools
 import logging
 import mmap
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kv.base import limits
@@ -150,11 +152,15 @@ class _Process:
         self._mouth: Mouth | None = None
         self._pieces = Pieces()
         self._child: asyncio.subprocess.Process | None = None
+        self._handle = -1  # the kernel's, while it is there
         self._waiting: list[list[Any]] = []  # said before it had begun
 
     def take(self, number: int, call: _Call) -> None:
         self._marks[number % MARKS] = 0
         self.calls[number] = call
+
+    def has_begun(self, number: int) -> bool:
+        return self._marks[number % MARKS] == BEGUN
 
     def let_go(self) -> None:
         """It is held up: what has not begun goes elsewhere."""
@@ -207,6 +213,8 @@ class _Process:
             except BaseException:
                 ours.close()
                 raise
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            self._handle = os.pidfd_open(self._child.pid)
         self._channel = Channel(ours, self._heard, self._kill)
         self._mouth = Mouth(self._channel)
         self._channel.send([SETTINGS, self._settings])
@@ -231,15 +239,18 @@ class _Process:
     def _kill(self) -> None:
         self.over = True
         self.settled.set()
-        if self._child is not None and self._child.returncode is None:
+        if self._handle >= 0:  # not by its own `kill`, which may take from us how it ended
             with contextlib.suppress(ProcessLookupError):
-                self._child.kill()
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def _end(self, why: str) -> None:
         self.over = True
         if self._channel is not None:
             self._channel.close()
         self._kill()
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
         calls, self.calls = self.calls, {}
         begun = {number for number in calls if self._marks[number % MARKS] == BEGUN}
         self._marks.close()
@@ -471,7 +482,7 @@ class StepProcesses(Runner):
             return await super().look(declared, args)
         what = f"the lock rule or check of arguments of {declared.name}"
         asked = LOOK, Look(declared.name, declared.version, args)
-        died = 0
+        died, until = 0, self._timers.monotonic() + limits.DEADLINE_MS_DEFAULT / 1000
         while True:
             process = self._shared(timed=True)
             await process.settled.wait()
@@ -480,7 +491,7 @@ class StepProcesses(Runner):
                     return Seen(locks, canonical)
                 case Looked(list(error)):
                     raise from_wire(error)
-                case _Late():
+                case _Late(begun=True):
                     ms = limits.PROCEDURE_LOOK_MS
                     raise InvalidArgument(f"{what} took more than {ms} ms: it must be quick")
                 case TryAgain(failure):
@@ -489,8 +500,9 @@ class StepProcesses(Runner):
                     died += 1
                     if died == limits.PROCEDURE_DEATHS_MAX:
                         raise InvalidArgument(f"{what} ended the process that ran it {why}")
-                case _:
-                    pass  # it has not begun
+                case _:  # it has not begun: it is no doing of its own
+                    if self._timers.monotonic() > until:
+                        raise Unavailable(f"{what} had no turn: the processes for steps are busy")
 
     async def _exchange(
         self,
@@ -506,8 +518,12 @@ class StepProcesses(Runner):
         try:
             for message in pieces(asked[0], number, asked[1]):
                 process.send(message)
-            if late_ms and not await self._by_deadline(process, call, late_ms, what):
-                return _Late()
+            done = not late_ms or (await asyncio.wait([call.ended], timeout=late_ms / 1000))[0]
+            if not done and not process.over:  # else it hears soon what became of it
+                if not process.has_begun(number):
+                    return _Late(begun=False)
+                if not await self._last_moment(process, call, what):
+                    return _Late(begun=True)
             return await call.ended
         finally:
             process.calls.pop(number, None)
@@ -518,11 +534,9 @@ class StepProcesses(Runner):
             if len(self._all) > 1:
                 self._spare(process)
 
-    async def _by_deadline(self, process: _Process, call: _Call, late_ms: int, what: str) -> bool:
-        """Whether it ends by its deadline. If it does not, its process is no more."""
+    async def _last_moment(self, process: _Process, call: _Call, what: str) -> bool:
+        """Whether it ends while those beside it may. If it does not, its process is no more."""
         grace_s = limits.STEP_PROCESS_GRACE_MS / 1000
-        if (await asyncio.wait([call.ended], timeout=late_ms / 1000))[0]:
-            return True
         call.overdue = process.leaving = True
         try:
             others = [one.ended for one in process.calls.values() if not one.overdue]
@@ -573,8 +587,11 @@ class StepProcesses(Runner):
         return process
 
 
+@dataclass(frozen=True, slots=True)
 class _Late:
-    """It did not end in time."""
+    """It did not end in time; perhaps it had no turn."""
+
+    begun: bool
 
 
 def _taken(call: _Call, ctx: StepContext, ran: Ran) -> Ended:

@@ -547,11 +547,17 @@ async def longest_pause(work: Awaitable[Any]) -> tuple[Any, float]:
 
 @pytest.mark.parametrize("name", ["harmful.rule", "harmful.checked"])
 @pytest.mark.parametrize("how", BAD)
-def test_a_rule_of_users_cannot_stop_its_engine(name: str, how: str) -> None:
+def test_a_rule_of_users_cannot_stop_its_engine(
+    name: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lock rule, or a check of arguments, that spins, keeps Python's lock or ends its process
     stopped the node that was asked to start it; or one behind it was refused, too.
     """
     rule = name == "harmful.rule"
+
+    def patience(*, short: bool) -> None:  # a loaded machine: only who hangs shall hear of it
+        ms = 2_000 if short and how in ("spin", "hold") else _WAIT_MS
+        monkeypatch.setattr(limits, "PROCEDURE_LOOK_MS", ms)
 
     async def test(executor: Executor) -> None:
         args = {"how": how, "n": 1} if rule else {"how": how}
@@ -564,12 +570,15 @@ def test_a_rule_of_users_cannot_stop_its_engine(name: str, how: str) -> None:
                 return error
             raise AssertionError("it was taken")
 
+        patience(short=True)
         error, paused_s = await longest_pause(asked())
+        patience(short=False)
         assert isinstance(error, InvalidArgument)
         assert BAD[how] in error.message
         assert paused_s < 10  # it stood still for good
         want = True if rule else {"count": 2}
         assert plain.decode((await ended(executor, name, good)).result) == want
+        patience(short=True)
         calls = [("harmful.quick", 1), (name, args)]
         record, paused_s = await longest_pause(ended(executor, "harmful.family", calls))
         assert record.state is State.ROLLED_BACK, "its brother had ended well"
@@ -580,10 +589,12 @@ def test_a_rule_of_users_cannot_stop_its_engine(name: str, how: str) -> None:
     served(test)
 
 
-def test_what_rules_of_users_say_counts() -> None:
+def test_what_rules_of_users_say_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks that a rule in another process tells are not taken, or arguments are not compared as
     their type reads them.
     """
+
+    monkeypatch.setattr(limits, "PROCEDURE_LOOK_MS", _WAIT_MS)  # a loaded machine
 
     async def test(executor: Executor) -> None:
         calls = [("harmful.rule", {"how": "", "n": n % 2}) for n in range(4)]
@@ -626,5 +637,23 @@ def test_an_early_step_is_not_slow_for_those_before_it(
         assert executor.counters()["early_dropped"] == 1
         await ended(executor, "harmful.early", 0)
         assert executor.counters()["early"] == 5, "its type rests"
+
+    served(test)
+
+
+def test_a_rule_that_hangs_is_not_another_ones_fault(tmp_path: Path) -> None:
+    """Who asked a moment later waited behind it in the same process, and was refused with it."""
+
+    async def test(executor: Executor) -> None:
+        bad = asyncio.ensure_future(submitted(executor, "harmful.rule", {"how": "spin", "n": 1}))
+        await asyncio.sleep(0.05)
+        good = [
+            asyncio.ensure_future(submitted(executor, "harmful.rule", {"how": "", "n": n}))
+            for n in range(3)
+        ]
+        with pytest.raises(InvalidArgument, match="it must be quick"):
+            await bad
+        for id in await asyncio.gather(*good):
+            assert (await executor.wait(id, _WAIT_MS)).state is State.SUCCESS
 
     served(test)
