@@ -22,11 +22,13 @@ from sqlproxy.analytic.json_keys import sort_key
 from sqlproxy.ducktext import Text
 from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
+from sqlproxy.front import resolve
 from sqlproxy.front.compiling import Fn, compile, fold
 from sqlproxy.front.env import Env, Wanting
 from sqlproxy.front.exprs import (
     Among,
     AnyAll,
+    ArrayExpr,
     Call,
     Case,
     CaseValue,
@@ -568,8 +570,33 @@ class Expressions:
             return self._conversion(expr, args[0])
         return None
 
+    def _of_arrays(self, name: str, left: Expr, right: Expr) -> Sql | None:
+        """ARRAY[a, b] <@ what a subquery makes, @> and &&: element by element, each looked for in
+        a set that DuckDB hashes once. NULL is in no array.
+        """
+        first = name == "<@" or (name == "&&" and isinstance(left, ArrayExpr))
+        few, many = (left, right) if first else (right, left)
+        if not isinstance(few, ArrayExpr) or few.nested or not 0 < len(few.args) <= PARTS_MAX:
+            return None
+        element = r.element_of(many.oid)
+        if not element or not self._alike_held(element, element):
+            return None
+        equal = resolve.operator("=", element, element, 0).proc
+        found: list[str] = []
+        for arg in few.args:
+            test = Call(oid=r.BOOL, proc=equal, args=(arg, CaseValue(oid=element)), operator="=")
+            one = self._elements(AnyAll(left=arg, array=many, test=test))
+            if one is None:
+                return None
+            found.append(d.call("coalesce", one.text, d.FALSE))
+        held_in = d.disjunction(found) if name == "&&" else d.conjunction(found)
+        nothing = d.test(self.text(many), "IS NULL")
+        return _bool(d.case([(nothing, "NULL")], held_in))
+
     def _operator(self, expr: Call, left: Expr, right: Expr) -> Sql | None:
         name = expr.proc.name
+        if name in ("<@", "@>", "&&"):
+            return self._of_arrays(name, left, right)
         both = {left.oid, right.oid}
         if both <= INTS and expr.oid in INTS and name in _INT_WORDS:
             kind = held(expr.oid)

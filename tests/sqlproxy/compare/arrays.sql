@@ -93,3 +93,11 @@ select coalesce(unnest(tags), 'x') from emp
 select sum(generate_series(1, 3))
 select lag(unnest(tags)) over () from emp
 select count(*) filter (where unnest(tags) = 'a') from emp
+select id from dept d where array[d.id] <@ (select array_agg(dept) from emp) order by 1
+select id, array[d.id, null] <@ (select array_agg(dept) from emp) a, array[d.id, 1] <@ (select array_agg(dept) from emp) b, array[d.id, 9] && (select array_agg(dept) from emp) c, (select array_agg(dept) from emp where id > 99) @> array[d.id] n from dept d order by 1
+select id from emp where (select array_agg(name) from emp where pay > 100) @> array[name] order by 1
+select id from emp where (select array_agg(pay) from emp where pay > 100) && array[pay, 0.0] order by 1
+select id from emp e where array[id] <@ array(select emp from sale where emp = e.id) order by 1
+select id from emp where array[rate] <@ (select array_agg(rate) from emp) order by 1
+select id, array[boss] && array(select boss from emp) from emp order by 1
+select sku from item where dims @> array[2] and array[stock] <@ array(select id from dept) order by 1
