@@ -24,7 +24,7 @@ from kv.base.keys import table_prefix
 from kv.base.limits import SCAN_ATTEMPTS_MAX
 from kv.base.methods import PREWRITE
 from kv.base.ops import put
-from kvorum.model import Page, ScanSpec, TableSpec
+from kvorum.api.model import Page, ScanSpec, TableSpec
 from kvorum.node import Node, build
 from kvorum.ports import system_ports
 from txn.grouping import by_partition

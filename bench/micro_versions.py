@@ -22,7 +22,7 @@ from bench.micro import print_measured, profiled
 from kv.base.config import NodeConfig
 from kv.base.keys import successor, table_prefix
 from kv.base.ops import put
-from kvorum.model import TableSpec
+from kvorum.api.model import TableSpec
 from kvorum.node import Node, build
 from kvorum.ports import system_ports
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.micro import print_measured
 from kv.base.config import NodeConfig
-from kvorum.model import TableSpec
+from kvorum.api.model import TableSpec
 from kvorum.node import Node, build
 from kvorum.ports import system_ports
 

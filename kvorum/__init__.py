@@ -42,8 +42,7 @@ if TYPE_CHECKING:
         UnknownOutcome,
         WriteConflict,
     )
-    from kvorum.database import AsyncDatabase
-    from kvorum.model import (
+    from kvorum.api.model import (
         Column,
         Delete,
         Item,
@@ -56,13 +55,14 @@ if TYPE_CHECKING:
         TableInfo,
         TxnState,
     )
+    from kvorum.api.watching import AsyncWatch, Change, Event, Watch
+    from kvorum.database import AsyncDatabase
     from kvorum.progress import follow
     from kvorum.sdk import aconnect, aopen, connect, open
     from kvorum.snapshots import AsyncSnapshot
     from kvorum.sync import Database
     from kvorum.sync_tables import Snapshot, Table, Transaction
     from kvorum.tables import AsyncTable, AsyncTransaction
-    from kvorum.watching import AsyncWatch, Change, Event, Watch
     from procedures.bus.workers import operation
     from procedures.engine.procedure import (
         again,
@@ -83,7 +83,7 @@ _HOMES = {
         "TxnAborted Unavailable UnknownOutcome WriteConflict"
     ),
     "kvorum.database": "AsyncDatabase",
-    "kvorum.model": (
+    "kvorum.api.model": (
         "Column Delete Item NamespaceInfo Page ProcedureInfo Put Record SnapshotInfo TableInfo "
         "TxnState"
     ),
@@ -93,7 +93,7 @@ _HOMES = {
     "kvorum.tables": "AsyncTable AsyncTransaction",
     "kvorum.sync": "Database",
     "kvorum.sync_tables": "Snapshot Table Transaction",
-    "kvorum.watching": "AsyncWatch Change Event Watch",
+    "kvorum.api.watching": "AsyncWatch Change Event Watch",
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.bus.workers": "operation",
     "procedures.engine.registry": "procedure step undo",

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 from kv.base.errors import DeadlineExceeded, KvorumError, UnknownOutcome
-from kvorum.backend import Backend, Session
+from kvorum.api.backend import Backend, Session
 
 READS: Final = frozenset(
     {"scan", "multi_get", "status", "open_snapshot", "snapshots", "namespaces", "tables"}

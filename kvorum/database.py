@@ -28,13 +28,8 @@ from kv.base.limits import (
     TXN_TTL_MS_DEFAULT,
 )
 from kv.base.ports import Rng
-from kvorum.backend import Backend
-from kvorum.beginning import Beginning
-from kvorum.defining import AsyncDefining
-from kvorum.held_locks import AsyncLock
-from kvorum.held_locks import checked as checked_lock
-from kvorum.held_locks import take as take_lock
-from kvorum.model import (
+from kvorum.api.backend import Backend
+from kvorum.api.model import (
     BatchOp,
     Bytes,
     Delete,
@@ -48,8 +43,14 @@ from kvorum.model import (
     user_key,
     user_value,
 )
+from kvorum.api.outcome import Retries, committed_version
+from kvorum.api.watching import AsyncWatch, watch_spec
+from kvorum.beginning import Beginning
+from kvorum.defining import AsyncDefining
+from kvorum.held_locks import AsyncLock
+from kvorum.held_locks import checked as checked_lock
+from kvorum.held_locks import take as take_lock
 from kvorum.operating import AsyncOperating
-from kvorum.outcome import Retries, committed_version
 from kvorum.running import AsyncRunning
 from kvorum.snapshots import (
     AsyncSnapshot,
@@ -58,7 +59,6 @@ from kvorum.snapshots import (
     checked_owner,
 )
 from kvorum.tables import AsyncTable, AsyncTransaction, snapshot_at
-from kvorum.watching import AsyncWatch, watch_spec
 from txn.terms import terms
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kv.base.errors import AlreadyExists, NotFound
-from kvorum.backend import Backend
-from kvorum.model import Bytes, Column, NamespaceInfo, TableInfo, TableSpec, as_bytes
+from kvorum.api.backend import Backend
+from kvorum.api.model import Bytes, Column, NamespaceInfo, TableInfo, TableSpec, as_bytes
 from kvorum.portal import Call
 
 if TYPE_CHECKING:  # which has this for a base

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 from kv.base.errors import Busy, InvalidArgument, KvorumError, NotFound, Refused, UnknownOutcome
 from kv.base.limits import LOCK_TTL_MS_MAX, LOCK_TTL_MS_MIN, OWNER_CHARS_MAX, WAIT_MS_MAX
 from kv.base.ports import Rng
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
 from procedures.engine.lock_procedure import ENDED, HELD, LOCK
 from procedures.engine.resources import check_resource
 

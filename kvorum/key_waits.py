@@ -8,7 +8,7 @@ from typing import Any
 from kv.base.ids import TableId
 from kv.client.client import KvClient
 from kvorum import waiting
-from kvorum.cursor import table_id
+from kvorum.api.cursor import table_id
 from procedures.engine.kv_store import waiter
 from procedures.master.nodes import all_nodes
 from sqlproxy import catalog

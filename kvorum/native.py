@@ -39,9 +39,9 @@ from kv.base.methods import (
 from kv.base.ops import Op
 from kv.base.ports import Timers
 from kv.client.client import KvClient
-from kvorum import cursor
-from kvorum.cursor import storage_range, table_id, user_page
-from kvorum.model import (
+from kvorum.api import cursor
+from kvorum.api.cursor import storage_range, table_id, user_page
+from kvorum.api.model import (
     BatchOp,
     Page,
     Put,
@@ -52,12 +52,12 @@ from kvorum.model import (
     TxnState,
     condition,
 )
-from kvorum.names import PREFIX_BYTES, Names
+from kvorum.api.names import PREFIX_BYTES, Names
+from kvorum.api.watching import WatchSpec
 from kvorum.native_admin import NativeAdmin
 from kvorum.native_session import NativeSession, OwnTransactions
 from kvorum.native_watch import NativeWatcher
 from kvorum.transfer.epoch import check_version
-from kvorum.watching import WatchSpec
 from procedures.engine.grants import fence_ops, is_fence
 from procedures.master.nodes import NodeState, all_nodes
 from sqlproxy import catalog

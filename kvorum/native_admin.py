@@ -15,15 +15,15 @@ from kv.base.limits import DEADLINE_MS_MAX
 from kv.base.ports import Timers
 from kv.client.client import KvClient
 from kvorum import standing, waiting
-from kvorum.cursor import table_id
-from kvorum.members import partition_map
-from kvorum.model import (
+from kvorum.api.cursor import table_id
+from kvorum.api.model import (
     Column,
     NamespaceInfo,
     ProcedureInfo,
     TableInfo,
     TableSpec,
 )
+from kvorum.members import partition_map
 from procedures.bus import settings
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.master.audit import all_forced

@@ -12,10 +12,10 @@ from typing import Final
 
 from kv.base import ops
 from kv.base.errors import KvorumError, Moved, Refused, RestartTxn, Unavailable
-from kvorum import cursor
-from kvorum.cursor import storage_range, table_id, user_page
-from kvorum.model import Page, Record, ScanSpec, TableKey
-from kvorum.names import PREFIX_BYTES, Names
+from kvorum.api import cursor
+from kvorum.api.cursor import storage_range, table_id, user_page
+from kvorum.api.model import Page, Record, ScanSpec, TableKey
+from kvorum.api.names import PREFIX_BYTES, Names
 from txn.trace import CommitTrace
 from txn.transaction import Transaction, TxnState
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Unavailable
 from kv.base.keys import successor
-from kvorum.watching import Change, Event, WatchSpec
+from kvorum.api.watching import Change, Event, WatchSpec
 from txn.client import TxnClient
 from txn.feed_parts import Part
 
@@ -15,7 +15,7 @@ _PREFIX_BYTES: Final = 4
 
 
 class NativeWatcher:
-    """kvorum.watching.Watcher over a feed."""
+    """kvorum.api.watching.Watcher over a feed."""
 
     def __init__(
         self,

@@ -30,7 +30,8 @@ from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.ids import NodeId
 from kvorum import joining
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
+from kvorum.api.names import TableIds
 from kvorum.balancing import Balancing
 from kvorum.bus import NodeBus
 from kvorum.catchup import caught_up
@@ -38,7 +39,6 @@ from kvorum.doors import Doors
 from kvorum.forcing import ForceMethod, check_force
 from kvorum.key_waits import KeyWaits
 from kvorum.members import enrol, enrol_founders
-from kvorum.names import TableIds
 from kvorum.native import CATALOG_TTL_S, NativeBackend
 from kvorum.offered import offered
 from kvorum.placement import PartitionMethods, check_create, check_ids

@@ -15,7 +15,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from kv.base.ports import Rng
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
 from kvorum.portal import Call
 
 if TYPE_CHECKING:  # which has this for a base

@@ -21,8 +21,8 @@ from typing import Any, Self
 
 from kv.base import limits
 from kv.base.adapters import LoopTimers, SystemClock
-from kvorum.model import ProcedureInfo
-from kvorum.outcome import result_of
+from kvorum.api.model import ProcedureInfo
+from kvorum.api.outcome import result_of
 from kvorum.portal import Portal
 from procedures.engine import plain
 from procedures.engine.executor import Executor

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from kvorum.model import ProcedureInfo
+    from kvorum.api.model import ProcedureInfo
     from kvorum.sync import Database
 
 LOOK_MS: Final = 500

@@ -22,7 +22,7 @@ from kv.base.config import HTTP_OFFSET, SQL_OFFSET
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kvorum import cycles
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
 from kvorum.doors import bound_socket
 from kvorum.native import NativeBackend
 from kvorum.sdk import connect_backend

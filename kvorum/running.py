@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from kv.base.errors import DeadlineExceeded
 from kv.base.limits import WAIT_MS_MAX
 from kv.base.ports import Rng
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
+from kvorum.api.model import ProcedureInfo
+from kvorum.api.outcome import result_of
+from kvorum.api.starting import start_options, submitted
 from kvorum.bounded import MARGIN_MS
-from kvorum.model import ProcedureInfo
-from kvorum.outcome import result_of
 from kvorum.portal import Call
-from kvorum.starting import start_options, submitted
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.records import decode as decode_record

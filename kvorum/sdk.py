@@ -21,7 +21,7 @@ from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
 from kv.base.errors import InvalidArgument
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
 from kvorum.bounded import bounded
 from kvorum.database import AsyncDatabase
 from kvorum.portal import Portal

@@ -17,9 +17,9 @@ from kv.base.ids import TableId
 from kv.base.limits import SQL_CONNECTIONS_MAX, SQL_SCHEMA_TTL_MS
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.waits import PROCEDURE
-from kvorum.backend import Backend
-from kvorum.cursor import table_id
-from kvorum.names import PREFIX_BYTES
+from kvorum.api.backend import Backend
+from kvorum.api.cursor import table_id
+from kvorum.api.names import PREFIX_BYTES
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from procedures.engine.lock_procedure import LOCK

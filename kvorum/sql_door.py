@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.ports import Clock, Rng, Timers
 from kv.client.client import KvClient
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
 from kvorum.extras import advice
 from txn.client import TxnClient
 

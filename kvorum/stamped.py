@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kv.base.errors import KvorumError
-from kvorum.backend import Backend, Session
-from kvorum.http.request import Asgi, Receive, Scope, Send
-from kvorum.model import (
+from kvorum.api.backend import Backend, Session
+from kvorum.api.model import (
     BatchOp,
     NamespaceInfo,
     Page,
@@ -28,8 +27,9 @@ from kvorum.model import (
     TableSpec,
     TxnState,
 )
+from kvorum.api.watching import Watcher, WatchSpec
+from kvorum.http.request import Asgi, Receive, Scope, Send
 from kvorum.stamps import Key, Stamp, StampLog
-from kvorum.watching import Watcher, WatchSpec
 from txn.terms import USUAL, Terms
 from txn.trace import CommitTrace
 
@@ -91,7 +91,7 @@ class _Stamper:
 
 
 class StampedSession:
-    """kvorum.backend.Session."""
+    """kvorum.api.backend.Session."""
 
     def __init__(self, session: Session, stamper: _Stamper) -> None:
         self._session, self._stamp = session, stamper.stamp
@@ -159,7 +159,7 @@ class StampedSession:
 
 
 class StampedBackend:
-    """kvorum.backend.Backend."""
+    """kvorum.api.backend.Backend."""
 
     def __init__(
         self, backend: Backend, log: StampLog, surface: str, monotonic: Callable[[], float]

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from kv.base import methods as m
 from kv.base.errors import InvalidArgument
+from kvorum.api.names import PREFIX_BYTES
 from kvorum.http.figures import METHOD_NAMES
-from kvorum.names import PREFIX_BYTES
 from kvorum.stamps import OK, Key, Stamp, StampLog
 from procedures.engine import plain
 

@@ -15,25 +15,25 @@ from typing import Any, Self, TypeVar
 from kv.base.errors import KvorumError, UnknownOutcome
 from kv.base.limits import LEASE_TTL_MS_DEFAULT, LOCK_TTL_MS_DEFAULT, TXN_TTL_MS_DEFAULT
 from kv.base.ports import Rng
-from kvorum.database import AsyncDatabase
-from kvorum.defining import Defining
-from kvorum.held_locks import AsyncLock
-from kvorum.model import (
+from kvorum.api.model import (
     BatchOp,
     Bytes,
     Record,
     SnapshotInfo,
     TxnState,
 )
+from kvorum.api.outcome import Retries, committed_version
+from kvorum.api.watching import Watch
+from kvorum.database import AsyncDatabase
+from kvorum.defining import Defining
+from kvorum.held_locks import AsyncLock
 from kvorum.operating import Operating
-from kvorum.outcome import Retries, committed_version
 from kvorum.portal import Portal
 from kvorum.running import Running
 from kvorum.snapshots import AsyncSnapshot
 from kvorum.sync_locks import Lock
 from kvorum.sync_tables import Snapshot, Table, Transaction
 from kvorum.tables import AsyncTransaction
-from kvorum.watching import Watch
 
 T = TypeVar("T")
 

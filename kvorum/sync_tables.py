@@ -9,7 +9,7 @@ from typing import Self
 
 from kv.base.errors import KeyLocked
 from kv.base.limits import SCAN_ATTEMPTS_MAX
-from kvorum.model import Bytes, Item, Page, Record
+from kvorum.api.model import Bytes, Item, Page, Record
 from kvorum.portal import Portal
 from kvorum.snapshots import AsyncSnapshot, AsyncSnapshotTable
 from kvorum.tables import AsyncTable, AsyncTransaction, AsyncTransactionTable

@@ -11,8 +11,8 @@ from typing import Self
 from kv.base import timestamps
 from kv.base.errors import InvalidArgument, KeyLocked, KvorumError
 from kv.base.limits import SCAN_ATTEMPTS_MAX
-from kvorum.backend import Backend, Session
-from kvorum.model import (
+from kvorum.api.backend import Backend, Session
+from kvorum.api.model import (
     Bytes,
     Item,
     Page,

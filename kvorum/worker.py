@@ -24,8 +24,8 @@ from kv.base.limits import NAME_CHARS_MAX
 from kv.base.ports import Rng, Timers
 from kv.client.client import KvClient
 from kv.client.client import connect as connect_kv
+from kvorum.api.names import TableIds
 from kvorum.modules import load_types
-from kvorum.names import TableIds
 from kvorum.native import CATALOG_TTL_S
 from kvorum.step_processes import StepProcesses
 from procedures.bus.workers import WorkerBus, handlers_in

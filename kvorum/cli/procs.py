@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from kv.base.errors import InvalidArgument, KvorumError
+from kvorum.api.model import ProcedureInfo
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
-from kvorum.model import ProcedureInfo
 
 app = typer.Typer(no_args_is_help=True, help="Procedures.", rich_markup_mode=None)
 _KEEPS_CHARS = 60

@@ -206,7 +206,7 @@ def create_table(
 
 def _columns(texts: list[str] | None) -> list[Any]:
     """NAME:TYPE[:notnull], each."""
-    from kvorum.model import Column
+    from kvorum.api.model import Column
 
     columns = []
     for text in texts or ():

@@ -14,7 +14,7 @@ from kvorum.cli import output
 from kvorum.cli.connection import B64, DEFAULT, Connect, Json, key_of, table_of, told
 
 if TYPE_CHECKING:
-    from kvorum.watching import AsyncWatch, Event
+    from kvorum.api.watching import AsyncWatch, Event
 
 
 def watch(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kv.base.methods import HOLDS_TXN
 from kv.base.ports import Timers
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
 from kvorum.http.cold import ColdApi, Health
 from kvorum.http.holders import Holders
 from kvorum.http.hosts import HostGuard

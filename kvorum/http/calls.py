@@ -19,8 +19,8 @@ from kv.base.errors import (
     UnknownOutcome,
     from_json,
 )
+from kvorum.api.model import Item
 from kvorum.http.transport import Answer, HttpTransport, Lost
-from kvorum.model import Item
 
 _MSGPACK: Final = "application/msgpack"
 HEADERS: Final = (("content-type", _MSGPACK), ("accept", _MSGPACK))

@@ -18,11 +18,7 @@ from kv.base.errors import (
     from_json,
 )
 from kv.base.limits import WAIT_MS_MAX
-from kvorum.http.calls import HEADERS, RAW, Calls, Effect, rows_of, version_of
-from kvorum.http.client_session import HttpSession
-from kvorum.http.transport import HttpTransport
-from kvorum.http.watching import HttpWatcher
-from kvorum.model import (
+from kvorum.api.model import (
     BatchOp,
     Column,
     Delete,
@@ -38,8 +34,12 @@ from kvorum.model import (
     TableSpec,
     TxnState,
 )
-from kvorum.starting import control_request
-from kvorum.watching import WatchSpec
+from kvorum.api.starting import control_request
+from kvorum.api.watching import WatchSpec
+from kvorum.http.calls import HEADERS, RAW, Calls, Effect, rows_of, version_of
+from kvorum.http.client_session import HttpSession
+from kvorum.http.transport import HttpTransport
+from kvorum.http.watching import HttpWatcher
 from txn.terms import NAMES, USUAL, Terms
 
 _SETTINGS_MS = 35_000  # more than kvorum.set_setting waits for nodes that do not answer

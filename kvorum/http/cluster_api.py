@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import Request
 
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
 from kvorum.http import fields
 from kvorum.http import request as http
 from kvorum.http.codec import Query, Reply, plain, reply

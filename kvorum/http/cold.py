@@ -22,7 +22,7 @@ from kv.base.limits import (
     LEASE_TTL_MS_DEFAULT,
 )
 from kvorum import logs
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
 from kvorum.http import console, fields
 from kvorum.http import request as http
 from kvorum.http.cluster_api import ClusterApi

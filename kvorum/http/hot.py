@@ -26,7 +26,20 @@ from kv.base.limits import (
     VALUE_BYTES_MAX,
 )
 from kvorum import logs
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
+from kvorum.api.model import (
+    BatchOp,
+    Delete,
+    Item,
+    Page,
+    Put,
+    Record,
+    ScanSpec,
+    TableKey,
+    condition,
+    user_key,
+    user_value,
+)
 from kvorum.database import checked_ops
 from kvorum.http import fields, watch
 from kvorum.http.codec import (
@@ -54,19 +67,6 @@ from kvorum.http.request import (
     wrong_method,
 )
 from kvorum.http.sessions import Sessions
-from kvorum.model import (
-    BatchOp,
-    Delete,
-    Item,
-    Page,
-    Put,
-    Record,
-    ScanSpec,
-    TableKey,
-    condition,
-    user_key,
-    user_value,
-)
 from txn.terms import terms
 
 

@@ -14,12 +14,12 @@ from kv.base.limits import (
     PROCEDURE_TIMEOUT_MS_MAX,
     WAIT_MS_MAX,
 )
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
+from kvorum.api.model import ProcedureInfo
 from kvorum.http import fields
 from kvorum.http import request as http
 from kvorum.http.codec import Query, Reply, decode, plain, reply
 from kvorum.http.handlers import Handlers, number
-from kvorum.model import ProcedureInfo
 
 
 class ProcedureApi:

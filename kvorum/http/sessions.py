@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from kv.base.errors import Busy, KvorumError, Reroute
 from kv.base.limits import INTERACTIVE_TXNS_MAX
 from kv.base.ports import Handle, Timers
-from kvorum.backend import Backend, Session
-from kvorum.model import TxnState
+from kvorum.api.backend import Backend, Session
+from kvorum.api.model import TxnState
 from txn.ended import BY_OWNER, is_committed, is_over
 from txn.terms import USUAL, Terms
 

@@ -20,9 +20,9 @@ import msgspec
 
 from kv.base.errors import InvalidArgument, KvorumError, to_json
 from kv.base.limits import FRAME_BYTES_MAX
+from kvorum.api.watching import Change, Event
 from kvorum.http import fields
 from kvorum.http.codec import plain, show
-from kvorum.watching import Change, Event
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode

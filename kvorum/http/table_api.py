@@ -8,12 +8,12 @@ from fastapi import Request
 
 from kv.base.errors import NotFound
 from kv.base.limits import NAME_CHARS_MAX
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
+from kvorum.api.model import Column, TableInfo, TableSpec
 from kvorum.http import fields
 from kvorum.http import request as http
 from kvorum.http.codec import Query, Reply, reply
 from kvorum.http.handlers import Handlers
-from kvorum.model import Column, TableInfo, TableSpec
 
 
 class TableApi:

@@ -16,7 +16,8 @@ from typing import Any, Final, Protocol
 
 from kv.base.errors import Busy, KvorumError, Unavailable
 from kv.base.limits import FEED_HEARTBEAT_MS, WATCHERS_MAX
-from kvorum.backend import Backend
+from kvorum.api.backend import Backend
+from kvorum.api.watching import Event, Watcher, WatchSpec
 from kvorum.http import fields, sse
 from kvorum.http.codec import Query, Reply, path_text, refusal
 from kvorum.http.request import (
@@ -30,7 +31,6 @@ from kvorum.http.request import (
     send_reply,
     wrong_method,
 )
-from kvorum.watching import Event, Watcher, WatchSpec
 
 PATH: Final = b"/v1/watch/"
 ROUTE: Final = "/v1/watch"

@@ -19,8 +19,8 @@ import msgspec
 
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable, from_json
 from kv.base.limits import FEED_HEARTBEAT_MS
+from kvorum.api.watching import Event, WatchSpec
 from kvorum.http import sse
-from kvorum.watching import Event, WatchSpec
 
 _decode = msgspec.json.Decoder().decode
 _SILENT_S: Final = 3 * FEED_HEARTBEAT_MS / 1000
@@ -34,7 +34,7 @@ class _Broken(Exception):
 
 
 class HttpWatcher:
-    """kvorum.watching.Watcher over one node's HTTP."""
+    """kvorum.api.watching.Watcher over one node's HTTP."""
 
     def __init__(
         self, host: str, port: int, ns: str, table: str, spec: WatchSpec, timeout_ms: int

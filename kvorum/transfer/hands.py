@@ -22,10 +22,10 @@ from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.client.client import connect as connect_kv
-from kvorum.model import ProcedureInfo
-from kvorum.names import TableIds
+from kvorum.api.model import ProcedureInfo
+from kvorum.api.names import TableIds
+from kvorum.api.outcome import result_of
 from kvorum.native import CATALOG_TTL_S, NativeBackend
-from kvorum.outcome import result_of
 from kvorum.sdk import connect_backend, parse_url
 from kvorum.transfer.backup import BACKUP_HERE, BackupHere
 from kvorum.transfer.export import EXPORT_HERE, ExportHere

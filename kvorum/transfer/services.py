@@ -16,7 +16,7 @@ from kv.base.limits import (
     WAIT_MS_MAX,
 )
 from kv.base.ports import Timers
-from kvorum.model import ProcedureInfo, SnapshotInfo
+from kvorum.api.model import ProcedureInfo, SnapshotInfo
 from kvorum.transfer.groups import Groups
 from kvorum.transfer.listings import Listings
 from kvorum.transfer.spools import Spools

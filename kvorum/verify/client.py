@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from kv.base.errors import ConditionFailed, KvorumError, TxnAborted
+from kvorum.api.model import TxnState
 from kvorum.database import AsyncDatabase
-from kvorum.model import TxnState
 from kvorum.tables import AsyncTable, AsyncTransaction
 from kvorum.verify.chance import Chance
 from kvorum.verify.history import Recorder, outcome_of

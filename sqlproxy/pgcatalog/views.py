@@ -1,7 +1,7 @@
 """The views of schema `kvorum`: what the cluster tells of itself, as tables.
 
 Each has a provider: a function of the wiring that returns what the node tells of it (the maps of
-kvorum/backend.py). Here is which columns there are, and how a map becomes a row. Whoever adds a
+kvorum/api/backend.py). Here is which columns there are, and how a map becomes a row. Whoever adds a
 field to what nodes tell may add a column here; columns are never taken away.
 """
 

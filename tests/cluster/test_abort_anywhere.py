@@ -8,7 +8,7 @@ import pytest
 
 from kv.base.errors import NotFound, Refused, TxnAborted
 from kv.base.keys import table_prefix
-from kvorum.model import TableSpec
+from kvorum.api.model import TableSpec
 from tests.cluster.simulated import SimCluster
 from tests.cluster.test_dropped_anchors import prewrite
 from tests.support.simloop import SimLoop, run

@@ -15,7 +15,7 @@ from kv.base.limits import BALANCE_PAUSE_S
 from kv.base.ops import put
 from kv.client.channels import SocketChannels
 from kv.client.client import KvClient
-from kvorum.model import TableSpec
+from kvorum.api.model import TableSpec
 from tests.cluster.simulated import PORT, SimCluster
 from tests.support.simloop import SimClock, SimLoop, SimRng, run
 from tso.client import TsoClient

@@ -11,7 +11,7 @@ import pytest
 from kv.base.keys import table_prefix
 from kv.base.methods import COMMIT, PREWRITE
 from kv.base.ops import put
-from kvorum.model import TableSpec
+from kvorum.api.model import TableSpec
 from kvorum.node import Node
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run

@@ -16,8 +16,8 @@ from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError, Reroute, TryLater
 from kv.base.ids import META_PARTITION
 from kv.replica.replica import Replica
+from kvorum.api.model import TableSpec
 from kvorum.garbage import ROUNDS_MAX, SHARE, Garbage
-from kvorum.model import TableSpec
 from kvorum.node import Node
 from kvorum.oldest import OldestIntent
 from tests.cluster.simulated import SimCluster

@@ -8,8 +8,8 @@ import pytest
 
 from kv.base.errors import WriteConflict
 from kv.base.methods import PREWRITE
-from kvorum.backend import TableKey
-from kvorum.model import Put
+from kvorum.api.backend import TableKey
+from kvorum.api.model import Put
 from tests.cluster.test_waits_over_nodes import KEYS, Trio, played
 
 

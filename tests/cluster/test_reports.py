@@ -8,7 +8,7 @@ import pytest
 
 from kv.base.limits import BEAT_MS, DEAD_AFTER_MS_MIN
 from kvorum import standing
-from kvorum.model import TableSpec
+from kvorum.api.model import TableSpec
 from kvorum.node import Node
 from procedures.master.liveness import Health
 from tests.cluster.simulated import SimCluster

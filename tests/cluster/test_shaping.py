@@ -15,7 +15,7 @@ import pytest
 from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError
 from kv.base.limits import KiB
-from kvorum.model import Put, TableSpec
+from kvorum.api.model import Put, TableSpec
 from kvorum.native import NativeBackend
 from kvorum.node import Node
 from procedures.bus.settings import KNOWN, SETTINGS_S

@@ -9,7 +9,7 @@ import pytest
 
 import kvorum
 from kv.base.errors import KvorumError
-from kvorum.model import TableSpec
+from kvorum.api.model import TableSpec
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run
 

@@ -21,8 +21,8 @@ from kv.base.methods import CHANGES
 from kv.feed.spill import Spill
 from kv.mvcc.records import hist_range, payload_at
 from kvorum import Delete, Put
-from kvorum.model import TableSpec
-from kvorum.watching import Event, Watcher, WatchSpec
+from kvorum.api.model import TableSpec
+from kvorum.api.watching import Event, Watcher, WatchSpec
 from tests.cluster.simulated import SimCluster
 from tests.cluster.test_simulated import fault
 from tests.support.simloop import SimLoop, run

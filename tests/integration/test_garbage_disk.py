@@ -9,7 +9,7 @@ import pytest
 
 import kvorum
 from kv.base.config import NodeConfig
-from kvorum.model import TableSpec
+from kvorum.api.model import TableSpec
 from kvorum.node import build
 from kvorum.ports import system_ports
 

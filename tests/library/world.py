@@ -15,8 +15,8 @@ from kv.base import system
 from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, TableId
 from kv.base.keys import table_range, u32
+from kvorum.api.model import ProcedureInfo
 from kvorum.database import AsyncDatabase
-from kvorum.model import ProcedureInfo
 from procedures.engine.grants import REIGN
 from procedures.master.partitions import Placed, placed_partitions
 from sqlproxy import catalog

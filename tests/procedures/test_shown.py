@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kvorum.api.model import ProcedureInfo
 from kvorum.cli import operating, procs
-from kvorum.model import ProcedureInfo
 
 
 def test_j2_steps_are_shown_with_how_long_they_took(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kvorum
-from kvorum.model import ProcedureInfo
+from kvorum.api.model import ProcedureInfo
 from kvorum.progress import Line
 
 

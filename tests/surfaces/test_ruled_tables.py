@@ -14,7 +14,7 @@ import pytest
 import kvorum
 from kv.base.ids import TableId
 from kvorum import Delete, Put
-from kvorum.names import Names
+from kvorum.api.names import Names
 from sqlproxy.schema import Table
 from tests.surfaces.conftest import Served, error_of
 

@@ -13,7 +13,7 @@ import pytest
 
 import kvorum
 from kv.base.config import NodeConfig
-from kvorum.model import TableSpec
+from kvorum.api.model import TableSpec
 from kvorum.node import Node, build
 from kvorum.ports import system_ports
 from tests.machine import ROOT, free_port_base

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kv.base.config import NodeConfig
-from kvorum.model import TableSpec
+from kvorum.api.model import TableSpec
 from kvorum.node import build
 from kvorum.ports import system_ports
 from tests.machine import ROOT, free_port_base

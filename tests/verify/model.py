@@ -26,8 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kv.base.errors import ConditionFailed, Unavailable, UnknownOutcome, WriteConflict
-from kvorum.database import AsyncDatabase
-from kvorum.model import (
+from kvorum.api.model import (
     Item,
     Page,
     ProcedureInfo,
@@ -38,11 +37,12 @@ from kvorum.model import (
     TableKey,
     TxnState,
 )
+from kvorum.api.watching import Change, Event, WatchSpec
+from kvorum.database import AsyncDatabase
 from kvorum.verify.catalog import workload
 from kvorum.verify.counting import STEPS
 from kvorum.verify.drive import Run, Settings
 from kvorum.verify.history import History
-from kvorum.watching import Change, Event, WatchSpec
 from tests.support import simloop
 
 Write = tuple[str, str | None]
@@ -142,7 +142,7 @@ class Model:
 
 
 class ModelBackend:
-    """`kvorum.backend.Backend` over a model, as far as workloads use it."""
+    """`kvorum.api.backend.Backend` over a model, as far as workloads use it."""
 
     def __init__(self, model: Model) -> None:
         self.m = model
@@ -267,7 +267,7 @@ class ModelBackend:
 
 
 class ModelWatcher:
-    """`kvorum.watching.Watcher`; it may lose its connection like everything else."""
+    """`kvorum.api.watching.Watcher`; it may lose its connection like everything else."""
 
     def __init__(self, model: Model, above: int) -> None:
         self.m = model
@@ -298,7 +298,7 @@ class ModelWatcher:
 
 
 class ModelSession:
-    """`kvorum.backend.Session`."""
+    """`kvorum.api.backend.Session`."""
 
     def __init__(self, model: Model, isolation: str) -> None:
         self.m = model

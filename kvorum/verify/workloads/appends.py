@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
-from kvorum.model import Record
+from kvorum.api.model import Record
 from kvorum.tables import AsyncTransaction, AsyncTransactionTable
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kvorum.model import BatchOp, Delete, Put, Record
+from kvorum.api.model import BatchOp, Delete, Put, Record
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload
 

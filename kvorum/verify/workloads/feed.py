@@ -16,11 +16,11 @@ import asyncio
 from typing import Any, ClassVar
 
 from kv.base.errors import KvorumError
-from kvorum.model import BatchOp, Delete, Put
+from kvorum.api.model import BatchOp, Delete, Put
+from kvorum.api.watching import AsyncWatch
 from kvorum.tables import AsyncTransaction
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload
-from kvorum.watching import AsyncWatch
 
 CONSUMERS = 2
 _KEYS = 24

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from kv.base.errors import ConditionFailed, KvorumError
-from kvorum.model import Put
+from kvorum.api.model import Put
 from kvorum.tables import AsyncTransaction
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload, make_table

@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from typing import ClassVar
 
 from kv.base.errors import ConditionFailed, KvorumError
-from kvorum.model import Put, Record
+from kvorum.api.model import Put, Record
 from kvorum.tables import AsyncTransaction
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload

@@ -15,7 +15,7 @@ from kv.base.errors import Busy, NotFound, SnapshotTooOld, WriteConflict
 from kv.base.ids import NodeId
 from kv.base.keys import table_prefix
 from kv.base.ops import delete, put
-from kvorum.model import SnapshotInfo
+from kvorum.api.model import SnapshotInfo
 from procedures.engine import plain
 from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission

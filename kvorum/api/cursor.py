@@ -19,8 +19,8 @@ import msgspec
 from kv.base.errors import InvalidArgument
 from kv.base.keys import successor
 from kv.base.limits import KEY_BYTES_MAX, SCAN_ROWS_MAX
-from kvorum.model import Item, Page, ScanSpec, too_large
-from kvorum.names import PREFIX_BYTES
+from kvorum.api.model import Item, Page, ScanSpec, too_large
+from kvorum.api.names import PREFIX_BYTES
 from txn.results import ScanPage
 
 _VERSION = b"\x01"

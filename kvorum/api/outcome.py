@@ -14,7 +14,7 @@ from kv.base.errors import (
     UnknownOutcome,
 )
 from kv.base.ports import Rng
-from kvorum.model import ProcedureInfo, TxnState
+from kvorum.api.model import ProcedureInfo, TxnState
 from procedures.engine.client import error_of
 
 ATTEMPTS_DEFAULT = 20

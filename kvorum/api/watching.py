@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple, Protocol, Self
 
 from kv.base import timestamps
 from kv.base.errors import InvalidArgument, Unavailable
-from kvorum.model import Bytes, as_bytes
+from kvorum.api.model import Bytes, as_bytes
 from kvorum.portal import Portal
 
 Kind = Literal["changes", "snapshot", "resolved"]

@@ -6,8 +6,9 @@ the native SDK connection. `HttpBackend` (kvorum/http/client.py) speaks HTTP. `A
 the synchronous facade sit on either, and the HTTP server itself sits on the native one, so that one
 test-suite holds for all of them (A5, U8).
 
-Arguments are checked before they come here (kvorum.model): keys and values are bytes within their
-limits. Everything raises the errors of kv.base.errors. `at` 0 is the newest acknowledged state.
+Arguments are checked before they come here (kvorum.api.model): keys and values are bytes within
+their limits. Everything raises the errors of kv.base.errors. `at` 0 is the newest acknowledged
+state.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from kv.base.errors import KvorumError
-from kvorum.model import (
+from kvorum.api.model import (
     BatchOp,
     NamespaceInfo,
     Page,
@@ -29,7 +30,7 @@ from kvorum.model import (
     TableSpec,
     TxnState,
 )
-from kvorum.watching import Watcher, WatchSpec
+from kvorum.api.watching import Watcher, WatchSpec
 from txn.terms import USUAL, Terms
 from txn.trace import CommitTrace
 
