@@ -25,8 +25,8 @@ from kv.base.limits import SCAN_ATTEMPTS_MAX
 from kv.base.methods import PREWRITE
 from kv.base.ops import put
 from kvorum.api.model import Page, ScanSpec, TableSpec
+from kvorum.local.ports import system_ports
 from kvorum.node import Node, build
-from kvorum.ports import system_ports
 from txn.grouping import by_partition
 
 TABLE = ("default", "t")

@@ -22,8 +22,8 @@ from typing import Any
 from bench.micro import print_measured, profiled
 from kv.base.config import NodeConfig
 from kvorum.api.model import TableSpec
+from kvorum.local.ports import system_ports
 from kvorum.node import Node, build
-from kvorum.ports import system_ports
 
 TABLE = ("default", "t")
 _VALUE = bytes(range(100))

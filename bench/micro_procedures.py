@@ -24,7 +24,7 @@ import uvloop
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.config import NodeConfig
 from kv.base.ids import TableId
-from kvorum.ports import system_ports
+from kvorum.local.ports import system_ports
 from kvorum.store import Store
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor

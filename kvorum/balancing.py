@@ -16,8 +16,8 @@ from kv.base.errors import KvorumError
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import SCHEDULE_PAUSE_S
 from kvorum.bus import NodeBus
-from kvorum.measure import Histogram
-from kvorum.ports import Loop
+from kvorum.local.measure import Histogram
+from kvorum.local.ports import Loop
 from kvorum.roles import Master
 from kvorum.store import Store
 from procedures.engine.registry import Registry

@@ -21,8 +21,8 @@ from kv.base.ids import META_PARTITION
 from kv.base.limits import BUS_PUSH_MS
 from kv.base.methods import BUS_ORDERS, BUS_REPORTS
 from kvorum import bus_work as work
-from kvorum.ports import Loop
-from kvorum.settings import Settings
+from kvorum.local.ports import Loop
+from kvorum.local.settings import Settings
 from kvorum.store import Store
 from procedures.bus import phases
 from procedures.bus.core import partitions_of

@@ -2,7 +2,7 @@
 
     flush, compact        files of the state database (procedures/bus/tables.py)
     checkpoint, …         DATA/points/NAME, staged in DATA/points/.staging (points.py)
-    setting               read the row anew (settings.py, kvorum/settings.py)
+    setting               read the row anew (kvorum/local/settings.py, kvorum/local/settings.py)
     catch_up              after a restart (recovery.py)
 
 All of them may be repeated. Blocking work is done in threads; compactions go one range at a time,
@@ -26,7 +26,7 @@ from kv.replica.ranges import slices
 from kv.replica.replica import Replica
 from kv.storage.engine import Engine
 from kvorum.catchup import caught_up
-from kvorum.settings import Settings
+from kvorum.local.settings import Settings
 from procedures.bus.hands import Handler, Job
 from procedures.bus.settings import known_name
 

@@ -22,10 +22,10 @@ from kv.client.client import KvClient
 from kv.client.links import Submitter
 from kv.client.router import ANYWHERE, Address
 from kv.storage.engine import Engine
-from kvorum.identity import Identity, cluster_id
 from kvorum.links import NodeCalls, NodeChannels
+from kvorum.local.identity import Identity, cluster_id
+from kvorum.local.ports import PeerNet, Ports
 from kvorum.peers import KnownPeers
-from kvorum.ports import PeerNet, Ports
 from procedures.master.nodes import NodeRow, NodeState
 from raft.api import RaftConfig
 from raft.errors import BadConfig

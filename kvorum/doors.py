@@ -24,7 +24,7 @@ from kv.base.limits import MiB
 from kv.server.socket_server import Submitter
 from kv.server.tap import Tap
 from kvorum.api.backend import Backend
-from kvorum.ports import Server
+from kvorum.local.ports import Server
 from kvorum.sql_door import SqlDoor
 from kvorum.sql_processes import NO_PROCESSES, SqlProcesses
 from kvorum.stamped import StampedBackend

@@ -40,7 +40,7 @@ from kv.base.errors import InvalidArgument, KvorumError, Refused
 from kv.base.limits import NODES_MAX
 from kv.base.methods import PING, REPLICA_STATUS
 from kv.base.ports import Rng
-from kvorum.identity import Identity
+from kvorum.local.identity import Identity
 from procedures.master.audit import Forced
 from procedures.master.replica_methods import GroupView
 from raft.api import GroupStatus

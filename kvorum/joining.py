@@ -28,8 +28,8 @@ from kv.base.limits import JOIN_MS_MAX, NAME_CHARS_MAX
 from kv.base.methods import JOIN
 from kv.client.channels import SocketChannels
 from kv.client.client import KvClient
-from kvorum.identity import Identity
-from kvorum.ports import Ports
+from kvorum.local.identity import Identity
+from kvorum.local.ports import Ports
 from kvorum.version import VERSION
 from procedures.engine.submission import Submission
 from procedures.master.membership import ADD_REPLICAS

@@ -38,11 +38,11 @@ from kvorum.catchup import caught_up
 from kvorum.doors import Doors
 from kvorum.forcing import ForceMethod, check_force
 from kvorum.key_waits import KeyWaits
+from kvorum.local.ports import Loop, Ports
 from kvorum.members import enrol, enrol_founders
 from kvorum.native import CATALOG_TTL_S, NativeBackend
 from kvorum.offered import offered
 from kvorum.placement import PartitionMethods, check_create, check_ids
-from kvorum.ports import Loop, Ports
 from kvorum.roles import Master
 from kvorum.settling import Settling
 from kvorum.shaping import Shaping

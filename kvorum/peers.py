@@ -4,8 +4,8 @@
 
 Addresses come from the --join list of the first start and from the members table; they are kept
 here too, because a node needs them to reach those who have the table. The incarnation of a peer is
-the one with which it was first met (kvorum/identity.py); another one under the same id is refused
-by the transport.
+the one with which it was first met (kvorum/local/identity.py); another one under the same id is
+refused by the transport.
 """
 
 from __future__ import annotations

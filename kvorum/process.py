@@ -23,9 +23,9 @@ import uvloop
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET, SUPERVISED, NodeConfig
 from kv.base.errors import KvorumError
 from kv.storage.engine import EngineKind
-from kvorum import cycles, extras, logs
+from kvorum.local import cycles, extras, logs
+from kvorum.local.ports import Ports, system_ports
 from kvorum.node import Node, build
-from kvorum.ports import Ports, system_ports
 from procedures.engine.runner import Runner
 
 FAILED = 1

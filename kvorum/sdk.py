@@ -105,8 +105,8 @@ async def aopen(
 ) -> AsyncDatabase:
     """`open` for the running loop, which the node then lives on."""
     from kv.base.config import NodeConfig
+    from kvorum.local.ports import system_ports
     from kvorum.node import build
-    from kvorum.ports import system_ports
 
     _check_timeout(timeout_ms)
     config = NodeConfig(data=Path(directory), port=port, procedure_modules=tuple(procedure_modules))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kv.base.ports import Clock, Rng, Timers
 from kv.client.client import KvClient
 from kvorum.api.backend import Backend
-from kvorum.extras import advice
+from kvorum.local.extras import advice
 from txn.client import TxnClient
 
 if TYPE_CHECKING:

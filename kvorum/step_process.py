@@ -26,7 +26,7 @@ import uvloop
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, from_wire, to_wire
 from kv.base.ids import TableId
-from kvorum import logs
+from kvorum.local import logs
 from kvorum.modules import load_types
 from kvorum.sql_channel import Channel
 from kvorum.step_channel import (

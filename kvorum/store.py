@@ -49,15 +49,15 @@ from kv.server.dispatcher import STOPPING, Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
 from kvorum import handover, joining, replica_report, standing
-from kvorum import identity as identities
 from kvorum.cluster import CONSENSUS, Cluster, check_links
 from kvorum.health import Health
 from kvorum.heartbeat import BOOT_BYTES, Heart, Pulse, check_beat, leader_of_meta
-from kvorum.identity import Identity
-from kvorum.measure import Histogram, TimedSyncer
+from kvorum.local import identity as identities
+from kvorum.local.identity import Identity
+from kvorum.local.measure import Histogram, TimedSyncer
+from kvorum.local.ports import Ports, Syncer
 from kvorum.members import placed
 from kvorum.peers import KnownPeers
-from kvorum.ports import Ports, Syncer
 from kvorum.replica_report import Seldom, disk_figures
 from kvorum.retention import RetentionMethods
 from kvorum.waiting import Everywhere, WaitMethods

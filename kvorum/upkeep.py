@@ -27,10 +27,10 @@ from kvorum.balancing import wanted_leaders
 from kvorum.collector import Collector
 from kvorum.compaction import Care
 from kvorum.cutoff import CutOff
-from kvorum.heap import Trimmer
+from kvorum.local.heap import Trimmer
+from kvorum.local.ports import Loop
 from kvorum.members import members, placed
 from kvorum.oldest import OldestIntent
-from kvorum.ports import Loop
 from kvorum.roles import Master
 from kvorum.store import Store
 from kvorum.transfer.left import Left

@@ -61,7 +61,7 @@ def run(
     """
     import asyncio
 
-    from kvorum import logs
+    from kvorum.local import logs
     from kvorum.transfer.hands import Interrupted, ended, run_here, run_there
 
     logs.configure("error")

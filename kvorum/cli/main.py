@@ -39,7 +39,7 @@ from kvorum.cli import (
     watch,
     worker,
 )
-from kvorum.extras import advice
+from kvorum.local.extras import advice
 
 app = typer.Typer(
     name="kvorum",

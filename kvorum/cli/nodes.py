@@ -169,7 +169,7 @@ def proxy(
     """Serve HTTP and SQL of a cluster from a process that keeps nothing."""
     import uvloop
 
-    from kvorum import logs
+    from kvorum.local import logs
     from kvorum.proxy import Proxy, serve
     from kvorum.sdk import parse_url
 

@@ -36,7 +36,7 @@ def worker(
     """Run procedures for a pool until SIGTERM or Ctrl-C. What it runs survives it."""
     import uvloop
 
-    from kvorum import logs
+    from kvorum.local import logs
     from kvorum.modules import load_types
     from kvorum.sdk import parse_url
     from kvorum.worker import serve

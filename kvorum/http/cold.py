@@ -21,7 +21,6 @@ from kv.base.errors import KvorumError, Unavailable
 from kv.base.limits import (
     LEASE_TTL_MS_DEFAULT,
 )
-from kvorum import logs
 from kvorum.api.backend import Backend
 from kvorum.http import console, fields
 from kvorum.http import request as http
@@ -33,6 +32,7 @@ from kvorum.http.page import docs_page
 from kvorum.http.procedure_api import ProcedureApi
 from kvorum.http.routes import openapi
 from kvorum.http.table_api import TableApi
+from kvorum.local import logs
 from kvorum.snapshots import checked_owner
 
 

@@ -25,7 +25,6 @@ from kv.base.limits import (
     TXN_TTL_MS_DEFAULT,
     VALUE_BYTES_MAX,
 )
-from kvorum import logs
 from kvorum.api.backend import Backend
 from kvorum.api.model import (
     BatchOp,
@@ -67,6 +66,7 @@ from kvorum.http.request import (
     wrong_method,
 )
 from kvorum.http.sessions import Sessions
+from kvorum.local import logs
 from txn.terms import terms
 
 

@@ -19,7 +19,7 @@ from prometheus_client.core import (
 )
 
 from kvorum.http.figures import FIGURES, METHOD_NAMES, Figure
-from kvorum.measure import Histogram
+from kvorum.local.measure import Histogram
 
 log = logging.getLogger(__name__)
 

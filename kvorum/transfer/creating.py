@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from kv.base.errors import InvalidArgument
 from kv.base.limits import MiB
 from kvorum.api.model import Column, TableSpec
-from kvorum.extras import needed
+from kvorum.local.extras import needed
 from kvorum.transfer import formats, guessing, jdbc
 from kvorum.transfer.claims import is_claim
 from kvorum.transfer.export import DONE

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final, TypeVar
 
 from kv.base.errors import InvalidArgument, KvorumError
-from kvorum.extras import needed
+from kvorum.local.extras import needed
 from kvorum.transfer.places import Found, told
 
 PREFIX: Final = "fsspec+"

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from kv.base.limits import TRANSFER_GROUP_BYTES
-from kvorum.extras import needed
+from kvorum.local.extras import needed
 
 
 class Groups:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from kv.base.errors import InvalidArgument, Unavailable
-from kvorum.extras import needed
+from kvorum.local.extras import needed
 from kvorum.transfer.formats import Cells, Piece
 from sqlproxy.schema import Table
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from kv.base.errors import InvalidArgument, NotFound, Unavailable
-from kvorum.extras import needed
+from kvorum.local.extras import needed
 
 LOCAL_SCHEME: Final = "file"
 STORES: Final = frozenset({"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})

@@ -11,7 +11,7 @@ from importlib.metadata import packages_distributions
 
 import pytest
 
-from kvorum import extras
+from kvorum.local import extras
 from tests.arch.test_modules import PACKAGES
 from tests.machine import ROOT
 

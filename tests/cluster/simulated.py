@@ -26,8 +26,8 @@ from kv.client.links import Link
 from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine, TimedSyncer
+from kvorum.local.ports import Ports
 from kvorum.node import Node, build
-from kvorum.ports import Ports
 from raft import wire
 from raft.counters import PeerFigures
 from raft.limits import TransportLimits
@@ -41,7 +41,7 @@ PORT = 7600
 
 
 class SimNetwork:
-    """kvorum.ports.Network of every node, and what is between them."""
+    """kvorum.local.ports.Network of every node, and what is between them."""
 
     def __init__(self, loop: SimLoop, seed: int) -> None:
         self.loop = loop
@@ -73,7 +73,7 @@ class SimNetwork:
             if other != node:
                 self.cut |= {(node, other), (other, node)}
 
-    # -- kvorum.ports.Network
+    # -- kvorum.local.ports.Network
 
     def peers(
         self,
@@ -106,7 +106,7 @@ class SimNetwork:
 
 
 class SimPeers:
-    """kvorum.ports.PeerNet."""
+    """kvorum.local.ports.PeerNet."""
 
     def __init__(self, network: SimNetwork, node: int) -> None:
         self._network, self._node = network, node
@@ -177,7 +177,7 @@ class SimPeers:
 
 
 class SimServer:
-    """kvorum.ports.Server."""
+    """kvorum.local.ports.Server."""
 
     def __init__(self, network: SimNetwork, dispatcher: Dispatcher, node: int) -> None:
         self.network, self.node = network, node

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kv.base.config import NodeConfig
+from kvorum.local.ports import system_ports
 from kvorum.node import build
-from kvorum.ports import system_ports
 from tests.machine import free_port_base
 
 

@@ -22,8 +22,8 @@ from kv.server.socket_server import SocketServer
 from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine
 from kvorum.database import AsyncDatabase
+from kvorum.local.ports import system_ports
 from kvorum.node import Node, build
-from kvorum.ports import system_ports
 from kvorum.sdk import aconnect
 from raft.listener import stop_listening
 from raft.transport import MuxTransport

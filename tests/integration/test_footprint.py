@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kvorum import logs
+from kvorum.local import logs
 from tests.integration.processes import NodeProcess
 from tests.machine import ROOT, free_port_base
 

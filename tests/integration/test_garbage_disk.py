@@ -10,8 +10,8 @@ import pytest
 import kvorum
 from kv.base.config import NodeConfig
 from kvorum.api.model import TableSpec
+from kvorum.local.ports import system_ports
 from kvorum.node import build
-from kvorum.ports import system_ports
 
 pytestmark = pytest.mark.slow
 

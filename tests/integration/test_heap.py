@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kv.base.limits import MiB
-from kvorum.heap import GROWN_BYTES, Trimmer, resident_bytes, trim
+from kvorum.local.heap import GROWN_BYTES, Trimmer, resident_bytes, trim
 
 
 async def _here(fn: Callable[[], None]) -> None:

@@ -20,8 +20,8 @@ from kv.base.errors import Unavailable
 from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine
 from kvorum.database import AsyncDatabase
+from kvorum.local.ports import system_ports
 from kvorum.node import build
-from kvorum.ports import system_ports
 from tests.integration.processes import NodeProcess
 from tests.machine import free_port_base
 

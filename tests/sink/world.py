@@ -23,7 +23,7 @@ from kv.base.ids import NodeId, PartitionId
 from kv.base.keys import table_prefix, table_range, u32
 from kv.client.client import KvClient
 from kv.storage.memory import MemoryEngine, TimedSyncer
-from kvorum.ports import Ports
+from kvorum.local.ports import Ports
 from kvorum.store import Store
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore

@@ -1,4 +1,5 @@
-"""How Python's search for reference cycles is set in processes that serve (kvorum/cycles.py)."""
+"""How Python's search for reference cycles is set in processes that serve
+(kvorum/local/cycles.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvorum import cycles
+from kvorum.local import cycles
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from kv.base.errors import KvorumError
 from kv.base.ids import PartitionId
 from kvorum.database import AsyncDatabase
 from kvorum.health import LATE_S, LOOK_S, REMEMBERED_S, Health
+from kvorum.local.ports import system_ports
 from kvorum.node import Node, build
-from kvorum.ports import system_ports
 
 
 class Scene:

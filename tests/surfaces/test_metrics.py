@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kv.base import methods
 from kvorum.http.figures import FIGURES, METHOD_NAMES
-from kvorum.measure import POINTS_S, Histogram
+from kvorum.local.measure import POINTS_S, Histogram
 from tests.surfaces.conftest import Served
 
 NOT_METHODS = {"NODE_METHODS", "VERSION", "BLIND", "PENDING", "COMMITTED", "ABORTED"}

@@ -14,8 +14,8 @@ import pytest
 import kvorum
 from kv.base.config import NodeConfig
 from kvorum.api.model import TableSpec
+from kvorum.local.ports import system_ports
 from kvorum.node import Node, build
-from kvorum.ports import system_ports
 from tests.machine import ROOT, free_port_base
 from tests.surfaces.conftest import SURFACES, Served
 

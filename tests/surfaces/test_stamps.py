@@ -17,9 +17,9 @@ import kvorum
 from kv.base.adapters import SystemRng
 from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, Unavailable
+from kvorum.local.ports import system_ports
 from kvorum.node import build
 from kvorum.portal import Portal
-from kvorum.ports import system_ports
 from kvorum.stamps import Stamp, StampLog
 from kvorum.sync import Database
 from tests.machine import free_port_base

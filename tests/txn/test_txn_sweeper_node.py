@@ -12,8 +12,8 @@ import pytest
 
 from kv.base.config import NodeConfig
 from kvorum.api.model import TableSpec
+from kvorum.local.ports import system_ports
 from kvorum.node import build
-from kvorum.ports import system_ports
 from tests.machine import ROOT, free_port_base
 
 pytestmark = pytest.mark.slow

@@ -23,11 +23,11 @@ from kv.client.channels import SocketChannels, tcp_connector
 from kv.client.client import KvClient
 from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine, TimedSyncer
-from kvorum import heap
 from kvorum.database import AsyncDatabase
+from kvorum.local import heap
+from kvorum.local.ports import Ports
 from kvorum.native import NativeBackend
 from kvorum.node import Node, build
-from kvorum.ports import Ports
 from tests.support.simloop import SimRng
 from tests.whole.clock import Clock, Timers
 from tests.whole.life import Life, LivesLoop, State

@@ -52,7 +52,7 @@ class Chances:
 
 
 class Network:
-    """kvorum.ports.Network of every node, the loop's sockets, and their faults."""
+    """kvorum.local.ports.Network of every node, the loop's sockets, and their faults."""
 
     server = SocketServer
     connector = staticmethod(tcp_connector)
@@ -194,7 +194,7 @@ class Network:
                 stream.lost = True
                 self.carry(stream, None)
 
-    # -- consensus messages: kvorum.ports.Network.peers
+    # -- consensus messages: kvorum.local.ports.Network.peers
 
     def peers(
         self,
@@ -383,7 +383,7 @@ class _Stream(asyncio.Transport):
 
 
 class _PeerNet:
-    """kvorum.ports.PeerNet."""
+    """kvorum.local.ports.PeerNet."""
 
     def __init__(self, network: Network, node: int, life: Life) -> None:
         self.node, self.life = node, life
