@@ -54,7 +54,7 @@ def left(node: Node) -> int:
 
 
 async def page(node: Node, cursor: str | None) -> Page:
-    """As kvorum.tables.AsyncTable.rows asks for one."""
+    """As kvorum.sdk.tables.AsyncTable.rows asks for one."""
     for _ in range(SCAN_ATTEMPTS_MAX):
         try:
             return await node.backend.scan(*TABLE, ScanSpec(limit=1_000, cursor=cursor))

@@ -56,13 +56,13 @@ if TYPE_CHECKING:
         TxnState,
     )
     from kvorum.api.watching import AsyncWatch, Change, Event, Watch
-    from kvorum.database import AsyncDatabase
-    from kvorum.progress import follow
-    from kvorum.sdk import aconnect, aopen, connect, open
-    from kvorum.snapshots import AsyncSnapshot
-    from kvorum.sync import Database
-    from kvorum.sync_tables import Snapshot, Table, Transaction
-    from kvorum.tables import AsyncTable, AsyncTransaction
+    from kvorum.connecting import aconnect, aopen, connect, open
+    from kvorum.sdk.database import AsyncDatabase
+    from kvorum.sdk.progress import follow
+    from kvorum.sdk.snapshots import AsyncSnapshot
+    from kvorum.sdk.sync import Database
+    from kvorum.sdk.sync_tables import Snapshot, Table, Transaction
+    from kvorum.sdk.tables import AsyncTable, AsyncTransaction
     from procedures.bus.workers import operation
     from procedures.engine.procedure import (
         again,
@@ -82,17 +82,17 @@ _HOMES = {
         "KvorumError NotFound Refused Rejected Reroute RestartTxn SnapshotTooOld TooLarge TryLater "
         "TxnAborted Unavailable UnknownOutcome WriteConflict"
     ),
-    "kvorum.database": "AsyncDatabase",
+    "kvorum.sdk.database": "AsyncDatabase",
     "kvorum.api.model": (
         "Column Delete Item NamespaceInfo Page ProcedureInfo Put Record SnapshotInfo TableInfo "
         "TxnState"
     ),
-    "kvorum.progress": "follow",
-    "kvorum.sdk": "aconnect aopen connect open",
-    "kvorum.snapshots": "AsyncSnapshot",
-    "kvorum.tables": "AsyncTable AsyncTransaction",
-    "kvorum.sync": "Database",
-    "kvorum.sync_tables": "Snapshot Table Transaction",
+    "kvorum.sdk.progress": "follow",
+    "kvorum.connecting": "aconnect aopen connect open",
+    "kvorum.sdk.snapshots": "AsyncSnapshot",
+    "kvorum.sdk.tables": "AsyncTable AsyncTransaction",
+    "kvorum.sdk.sync": "Database",
+    "kvorum.sdk.sync_tables": "Snapshot Table Transaction",
     "kvorum.api.watching": "AsyncWatch Change Event Watch",
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.bus.workers": "operation",

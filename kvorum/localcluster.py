@@ -186,7 +186,7 @@ class LocalCluster:
 
     def leader(self, partition: int, *, within_s: float = READY_S) -> int:
         """The node that leads a partition, as the living nodes say. Raises Unavailable."""
-        from kvorum.sdk import connect
+        from kvorum.connecting import connect
 
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:

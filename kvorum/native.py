@@ -233,7 +233,7 @@ class NativeBackend(NativeAdmin):
         prefixes = {name: await self._names.writable(*name) for name in names}
         found = []
         for op in batch:
-            assert isinstance(op.key, bytes), "kvorum.database.checked_ops came first"
+            assert isinstance(op.key, bytes), "kvorum.sdk.database.checked_ops came first"
             key = prefixes[op.ns, op.table] + op.key
             if isinstance(op, Put):
                 assert isinstance(op.value, bytes)

@@ -23,7 +23,7 @@ from kv.base import limits
 from kv.base.adapters import LoopTimers, SystemClock
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.outcome import result_of
-from kvorum.portal import Portal
+from kvorum.sdk.portal import Portal
 from procedures.engine import plain
 from procedures.engine.executor import Executor
 from procedures.engine.registry import declaration

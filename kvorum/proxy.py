@@ -22,10 +22,10 @@ from kv.base.config import HTTP_OFFSET, SQL_OFFSET
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kvorum.api.backend import Backend
+from kvorum.connecting import connect_backend
 from kvorum.doors import bound_socket
 from kvorum.local import cycles
 from kvorum.native import NativeBackend
-from kvorum.sdk import connect_backend
 from kvorum.sql_door import SqlDoor
 
 _RETRY_S: Final = 0.5

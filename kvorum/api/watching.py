@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple, Protocol, Self
 from kv.base import timestamps
 from kv.base.errors import InvalidArgument, Unavailable
 from kvorum.api.model import Bytes, as_bytes
-from kvorum.portal import Portal
+from kvorum.sdk.portal import Portal
 
 Kind = Literal["changes", "snapshot", "resolved"]
 

@@ -264,7 +264,7 @@ def links(node: LocalNode, blocked: Sequence[Cut] | None) -> list[Cut]:
 @app.command()
 def status(data: Data = _DATA, json: Json = False) -> None:
     """Print every node, what it is cut off from, and every partition: who leads, and who lags."""
-    from kvorum.sdk import connect
+    from kvorum.connecting import connect
 
     with _cluster(data, json) as cluster:
         running = [node for node in cluster.nodes if node.state() == "running"]

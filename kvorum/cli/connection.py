@@ -18,7 +18,7 @@ from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.cli import output
 
 if TYPE_CHECKING:
-    from kvorum.sync import Database
+    from kvorum.sdk.sync import Database
 
 DEFAULT = f"127.0.0.1:{PORT_DEFAULT}"
 Connect = Annotated[
@@ -47,7 +47,7 @@ OfTable = Annotated[
 @contextlib.contextmanager
 def opened(connect: str | None, as_json: bool) -> Iterator[Database]:
     """A database for one command. Any error ends the process with one line and exit code 1."""
-    from kvorum.sdk import connect as connect_to
+    from kvorum.connecting import connect as connect_to
 
     with told(as_json), connect_to(connect or DEFAULT) as db:
         yield db

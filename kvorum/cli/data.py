@@ -14,7 +14,7 @@ from kvorum.cli import output
 from kvorum.cli.connection import B64, Connect, Json, OfTable, key_of, opened, record_of, table_of
 
 if TYPE_CHECKING:
-    from kvorum.sync import Database
+    from kvorum.sdk.sync import Database
 
 Table = Annotated[str, typer.Argument(metavar="NAMESPACE/TABLE", show_default=False)]
 Path = Annotated[str, typer.Argument(metavar="NAMESPACE/TABLE/KEY", show_default=False)]

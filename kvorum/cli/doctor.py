@@ -232,7 +232,7 @@ def node(base: int) -> Iterable[Finding]:
         yield Finding("node", "error", f"not ready: {body[:200]}", "look at its log")
         return
     yield Finding("node", "ok", f"ready at port {base}")
-    from kvorum.sdk import connect
+    from kvorum.connecting import connect
 
     with connect(f"127.0.0.1:{base}") as db:
         ahead_ms = (db.timestamp() >> 18) - time.time_ns() // 1_000_000

@@ -13,7 +13,7 @@ import typer
 from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT
-from kvorum.progress import Line
+from kvorum.sdk.progress import Line
 
 if TYPE_CHECKING:
     from kvorum.native import NativeBackend
@@ -98,7 +98,7 @@ def run(
 
 async def _undone(connect: str, undo: Callable[[NativeBackend], Awaitable[None]]) -> None:
     from kv.base.limits import DEADLINE_MS_DEFAULT
-    from kvorum.sdk import connect_backend
+    from kvorum.connecting import connect_backend
     from kvorum.transfer.hands import addresses_of
 
     backend = await connect_backend(addresses_of(connect), DEADLINE_MS_DEFAULT)

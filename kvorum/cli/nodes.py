@@ -169,9 +169,9 @@ def proxy(
     """Serve HTTP and SQL of a cluster from a process that keeps nothing."""
     import uvloop
 
+    from kvorum.connecting import parse_url
     from kvorum.local import logs
     from kvorum.proxy import Proxy, serve
-    from kvorum.sdk import parse_url
 
     def ready(proxy: Proxy) -> None:
         if json:

@@ -61,7 +61,7 @@ class _Watching:
 
     async def run(self, url: str, ns: str, name: str, prefix: bytes | None) -> None:
         """Raises KvorumError; KeyboardInterrupt before there is anything to go on from."""
-        from kvorum.sdk import aconnect
+        from kvorum.connecting import aconnect
 
         task = asyncio.current_task()
         assert task is not None

@@ -36,9 +36,9 @@ def worker(
     """Run procedures for a pool until SIGTERM or Ctrl-C. What it runs survives it."""
     import uvloop
 
+    from kvorum.connecting import parse_url
     from kvorum.local import logs
     from kvorum.modules import load_types
-    from kvorum.sdk import parse_url
     from kvorum.worker import serve
 
     names = [one for part in modules for one in part.split(",") if one]

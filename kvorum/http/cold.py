@@ -33,7 +33,7 @@ from kvorum.http.procedure_api import ProcedureApi
 from kvorum.http.routes import openapi
 from kvorum.http.table_api import TableApi
 from kvorum.local import logs
-from kvorum.snapshots import checked_owner
+from kvorum.sdk.snapshots import checked_owner
 
 
 class Health(NamedTuple):

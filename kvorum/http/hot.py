@@ -39,7 +39,6 @@ from kvorum.api.model import (
     user_key,
     user_value,
 )
-from kvorum.database import checked_ops
 from kvorum.http import fields, watch
 from kvorum.http.codec import (
     OCTETS,
@@ -67,6 +66,7 @@ from kvorum.http.request import (
 )
 from kvorum.http.sessions import Sessions
 from kvorum.local import logs
+from kvorum.sdk.database import checked_ops
 from txn.terms import terms
 
 

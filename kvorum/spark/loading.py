@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from kv.base.errors import InvalidArgument, Refused
-from kvorum.sdk import connect
+from kvorum.connecting import connect
 from kvorum.spark.tables import endpoint_of, found
 
 if TYPE_CHECKING:

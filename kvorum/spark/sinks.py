@@ -25,9 +25,9 @@ from kv.base.keys import table_range, unescape
 from kv.base.limits import SCAN_ROWS_MAX, SINK_JOB_SILENT_MS, SINK_PREPARED_WARN_MS
 from kv.base.methods import SINK_ABORT
 from kv.base.timestamps import physical_ms
+from kvorum.connecting import connect_backend, parse_url
 from kvorum.native import NativeBackend
-from kvorum.portal import Portal
-from kvorum.sdk import connect_backend, parse_url
+from kvorum.sdk.portal import Portal
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.library.sink_job import SPARK_JOB
 from procedures.library.sink_parts import JOB_SIGNAL

@@ -22,13 +22,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from kv.base.errors import InvalidArgument
-from kvorum.sdk import connect
+from kvorum.connecting import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kvorum.sync import Database
-    from kvorum.sync_tables import Snapshot
+    from kvorum.sdk.sync import Database
+    from kvorum.sdk.sync_tables import Snapshot
 
 ENDPOINT = "spark.kvorum.endpoint"
 

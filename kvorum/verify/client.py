@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 from kv.base.errors import ConditionFailed, KvorumError, TxnAborted
 from kvorum.api.model import TxnState
-from kvorum.database import AsyncDatabase
-from kvorum.tables import AsyncTable, AsyncTransaction
+from kvorum.sdk.database import AsyncDatabase
+from kvorum.sdk.tables import AsyncTable, AsyncTransaction
 from kvorum.verify.chance import Chance
 from kvorum.verify.history import Recorder, outcome_of
 

@@ -12,7 +12,7 @@ from typing import Final
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.limits import VERIFY_OPERATIONS_MAX
 from kv.base.ports import Rng
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.chance import Chance
 from kvorum.verify.client import Client
 from kvorum.verify.history import Event, Header, History, Recorder

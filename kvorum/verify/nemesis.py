@@ -20,8 +20,8 @@ from kv.base import methods
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.errors import KvorumError, Unavailable
 from kv.client.client import connect
+from kvorum.connecting import aconnect
 from kvorum.localcluster import LocalCluster, LocalNode
-from kvorum.sdk import aconnect
 from kvorum.verify.plan import Fault
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from typing import Any, Final
 from kv.base.adapters import SeededRng, SystemClock
 from kv.base.errors import InvalidArgument
 from kv.base.limits import VERIFY_CLIENTS_MAX, VERIFY_SECONDS_MAX
-from kvorum.database import AsyncDatabase
-from kvorum.sdk import aconnect
+from kvorum.connecting import aconnect
+from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.catalog import workload
 from kvorum.verify.client import NAMESPACE
 from kvorum.verify.drive import Run, Settings

@@ -13,7 +13,7 @@ from typing import Any
 import kvorum
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, UnknownOutcome
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run
 

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from kv.base.errors import AlreadyExists, KvorumError
 from kv.base.limits import SQL_SCHEMA_TTL_MS
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload
 from procedures.engine.client import ProcedureClient

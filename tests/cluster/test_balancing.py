@@ -13,7 +13,7 @@ import pytest
 
 import kvorum
 from kv.base.config import NodeConfig
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kv.base.errors import KvorumError
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from tests.cluster.simulated import SimCluster
 from tests.cluster.splits import Bank, submit
 from tests.support.simloop import SimLoop, run

@@ -14,7 +14,7 @@ from kv.base.errors import KvorumError, UnknownOutcome
 from kv.base.ids import META_PARTITION
 from kv.base.methods import GET, PUT, TSO
 from kv.client.client import KvClient, connect
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from tests.cluster.three import Trio, client, trio, until
 
 KEY = b"\x00\x00\x00\x01test"  # of the meta partition, where no table of ours is

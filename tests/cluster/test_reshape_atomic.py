@@ -20,7 +20,7 @@ from kv.base.errors import KvorumError, UnknownOutcome
 from kv.base.ids import META_PARTITION
 from kv.base.methods import SCAN
 from kv.partition.machine import PartitionMachine
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from tests.cluster.simulated import SimCluster
 from tests.cluster.splits import Bank, submit
 from tests.support.simloop import SimLoop, run

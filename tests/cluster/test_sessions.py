@@ -8,7 +8,7 @@ import pytest
 
 import kvorum
 from kv.base.timestamps import MAX
-from kvorum.sdk import aconnect
+from kvorum.connecting import aconnect
 from tests.cluster.three import client, trio
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kvorum.sdk import aconnect
+from kvorum.connecting import aconnect
 from tests.cluster.three import Trio, client, trio
 
 

@@ -21,10 +21,10 @@ from kv.base.methods import LINKS
 from kv.server.socket_server import SocketServer
 from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine
-from kvorum.database import AsyncDatabase
+from kvorum.connecting import aconnect
 from kvorum.local.ports import system_ports
 from kvorum.node import Node, build
-from kvorum.sdk import aconnect
+from kvorum.sdk.database import AsyncDatabase
 from raft.listener import stop_listening
 from raft.transport import MuxTransport
 from tests.machine import free_port_base

@@ -48,7 +48,7 @@ def resident_bytes(pid: int) -> int:
     ("imported", "heavy"),
     [
         ("kvorum", ("asyncio", "msgspec", "typer")),
-        ("kvorum.sdk", ("fastapi", "uvicorn", "rocksdict", "pysyncobj", "pyarrow", "typer")),
+        ("kvorum.connecting", ("fastapi", "uvicorn", "rocksdict", "pysyncobj", "pyarrow", "typer")),
         ("kvorum.node", ("fastapi", "uvicorn", "pyarrow", "pyspark", "prometheus_client")),
         ("kvorum.cli.main", ("fastapi", "rocksdict", "kvorum.node", "rich")),
     ],

@@ -12,7 +12,7 @@ import pytest
 
 import kvorum
 from kvorum import Put
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from tests.integration.clusters import Nodes, cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]

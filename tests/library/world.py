@@ -16,7 +16,7 @@ from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, TableId
 from kv.base.keys import table_range, u32
 from kvorum.api.model import ProcedureInfo
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from procedures.engine.grants import REIGN
 from procedures.master.partitions import Placed, placed_partitions
 from sqlproxy import catalog

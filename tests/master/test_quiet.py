@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kv.base.limits import SCHEDULE_PAUSE_S, SCHEDULE_QUIET_S, SCHEDULE_QUIET_UNITS
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from procedures.master.groups import Groups
 from procedures.master.liveness import Health
 from procedures.master.quiet import Quiet, known

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kvorum
-from kvorum.defining import Defining
+from kvorum.sdk.defining import Defining
 from tests.surfaces.conftest import Served
 
 TIMEOUT_MS = 700

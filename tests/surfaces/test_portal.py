@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from kv.base.errors import Unavailable
-from kvorum.portal import Portal
+from kvorum.sdk.portal import Portal
 
 
 def test_u6_an_interrupt_that_does_not_wake_the_caller_is_noticed() -> None:

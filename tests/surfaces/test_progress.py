@@ -12,7 +12,7 @@ import pytest
 
 import kvorum
 from kvorum.api.model import ProcedureInfo
-from kvorum.progress import Line
+from kvorum.sdk.progress import Line
 
 
 def info(state: str, part: float, text: str) -> ProcedureInfo:

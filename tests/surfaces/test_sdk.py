@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 import kvorum
-from kvorum.sdk import parse_url
-from kvorum.snapshots import AsyncSnapshotTable
-from kvorum.sync_tables import SnapshotTable, TransactionTable
-from kvorum.tables import AsyncTransactionTable
+from kvorum.connecting import parse_url
+from kvorum.sdk.snapshots import AsyncSnapshotTable
+from kvorum.sdk.sync_tables import SnapshotTable, TransactionTable
+from kvorum.sdk.tables import AsyncTransactionTable
 from tests.surfaces.conftest import Served
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import kvorum
-from kvorum.sync import Database
-from kvorum.sync_tables import Snapshot, SnapshotTable, Table, Transaction, TransactionTable
+from kvorum.sdk.sync import Database
+from kvorum.sdk.sync_tables import Snapshot, SnapshotTable, Table, Transaction, TransactionTable
 from tests.integration.processes import NodeProcess
 from tests.machine import free_port_base
 

@@ -19,9 +19,9 @@ from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, Unavailable
 from kvorum.local.ports import system_ports
 from kvorum.node import build
-from kvorum.portal import Portal
+from kvorum.sdk.portal import Portal
+from kvorum.sdk.sync import Database
 from kvorum.stamps import Stamp, StampLog
-from kvorum.sync import Database
 from tests.machine import free_port_base
 from tests.surfaces.conftest import PROCEDURES
 

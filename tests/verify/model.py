@@ -38,7 +38,7 @@ from kvorum.api.model import (
     TxnState,
 )
 from kvorum.api.watching import Change, Event, WatchSpec
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.catalog import workload
 from kvorum.verify.counting import STEPS
 from kvorum.verify.drive import Run, Settings

@@ -23,11 +23,11 @@ from kv.client.channels import SocketChannels, tcp_connector
 from kv.client.client import KvClient
 from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine, TimedSyncer
-from kvorum.database import AsyncDatabase
 from kvorum.local import heap
 from kvorum.local.ports import Ports
 from kvorum.native import NativeBackend
 from kvorum.node import Node, build
+from kvorum.sdk.database import AsyncDatabase
 from tests.support.simloop import SimRng
 from tests.whole.clock import Clock, Timers
 from tests.whole.life import Life, LivesLoop, State
@@ -251,7 +251,7 @@ class ClientProcess:
         self.life = self._new_life()
 
     def database(self) -> AsyncDatabase:
-        """To be called, and used, in its life. As kvorum.sdk.connect_backend."""
+        """To be called, and used, in its life. As kvorum.connecting.connect_backend."""
         cluster = self.cluster
         rng: Rng = SimRng(cluster.rng.getrandbits(64))
         timers = Timers(cluster.loop, self.clock)

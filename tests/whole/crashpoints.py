@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from kv.base.errors import KvorumError
 from kv.replica.replica import Replica
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from raft import RaftError
 from tests.whole.cluster import CLIENTS_FROM, Cluster, NodeProcess
 from tests.whole.life import LivesLoop, run

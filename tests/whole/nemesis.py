@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kv.base.ids import META_PARTITION
 from kv.replica.replica import Replica
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from raft import RaftError
 from tests.support.simloop import SimRng
 from tests.whole.cluster import Cluster, NodeProcess, outcome_of

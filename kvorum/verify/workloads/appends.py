@@ -12,7 +12,7 @@ import json
 from typing import Any, ClassVar
 
 from kvorum.api.model import Record
-from kvorum.tables import AsyncTransaction, AsyncTransactionTable
+from kvorum.sdk.tables import AsyncTransaction, AsyncTransactionTable
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload
 

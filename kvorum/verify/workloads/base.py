@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from kv.base.errors import AlreadyExists
-from kvorum.database import AsyncDatabase
+from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.client import NAMESPACE, Client
 
 ISOLATIONS: Final = ("snapshot", "serializable")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from kvorum.api.model import Put
-from kvorum.tables import AsyncTransaction
+from kvorum.sdk.tables import AsyncTransaction
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload, make_table
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from kv.base.errors import KvorumError
 from kvorum.api.model import BatchOp, Delete, Put
 from kvorum.api.watching import AsyncWatch
-from kvorum.tables import AsyncTransaction
+from kvorum.sdk.tables import AsyncTransaction
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from kv.base.errors import ConditionFailed, KvorumError
 from kvorum.api.model import Put
-from kvorum.tables import AsyncTransaction
+from kvorum.sdk.tables import AsyncTransaction
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload, make_table
 

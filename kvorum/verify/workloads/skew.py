@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvorum.tables import AsyncTransaction
+from kvorum.sdk.tables import AsyncTransaction
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload
 

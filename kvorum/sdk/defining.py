@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from kv.base.errors import AlreadyExists, NotFound
 from kvorum.api.backend import Backend
 from kvorum.api.model import Bytes, Column, NamespaceInfo, TableInfo, TableSpec, as_bytes
-from kvorum.portal import Call
+from kvorum.sdk.portal import Call
 
 if TYPE_CHECKING:  # which has this for a base
-    from kvorum.database import AsyncDatabase
+    from kvorum.sdk.database import AsyncDatabase
 
 
 class AsyncDefining:

@@ -1,4 +1,5 @@
-"""Tables, snapshots and transactions without `await`: those of kvorum.tables, through a portal."""
+"""Tables, snapshots and transactions without `await`: those of kvorum.sdk.tables, through a
+portal."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from typing import Self
 from kv.base.errors import KeyLocked
 from kv.base.limits import SCAN_ATTEMPTS_MAX
 from kvorum.api.model import Bytes, Item, Page, Record
-from kvorum.portal import Portal
-from kvorum.snapshots import AsyncSnapshot, AsyncSnapshotTable
-from kvorum.tables import AsyncTable, AsyncTransaction, AsyncTransactionTable
+from kvorum.sdk.portal import Portal
+from kvorum.sdk.snapshots import AsyncSnapshot, AsyncSnapshotTable
+from kvorum.sdk.tables import AsyncTable, AsyncTransaction, AsyncTransactionTable
 from txn.trace import CommitTrace
 
 
@@ -41,7 +42,7 @@ def _rows(
 
 
 class Table:
-    """The records of one table; see `kvorum.tables.AsyncTable`, whose methods these are."""
+    """The records of one table; see `kvorum.sdk.tables.AsyncTable`, whose methods these are."""
 
     __slots__ = ("_call", "_table")
 

@@ -22,10 +22,10 @@ from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
 from kv.base.errors import InvalidArgument
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX
 from kvorum.api.backend import Backend
-from kvorum.bounded import bounded
-from kvorum.database import AsyncDatabase
-from kvorum.portal import Portal
-from kvorum.sync import Database
+from kvorum.sdk.bounded import bounded
+from kvorum.sdk.database import AsyncDatabase
+from kvorum.sdk.portal import Portal
+from kvorum.sdk.sync import Database
 
 if TYPE_CHECKING:
     from kvorum.native import NativeBackend

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from kvorum.api.model import ProcedureInfo
-    from kvorum.sync import Database
+    from kvorum.sdk.sync import Database
 
 LOOK_MS: Final = 500
 _WIDTH: Final = 110

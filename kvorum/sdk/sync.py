@@ -1,4 +1,4 @@
-"""The synchronous facade: `kvorum.database.AsyncDatabase` without `await`, for any number of
+"""The synchronous facade: `kvorum.sdk.database.AsyncDatabase` without `await`, for any number of
 threads, each call through a portal (portal.py) to the loop.
 
 Ctrl-C while a call waits cancels that call and raises KeyboardInterrupt in the caller; a write that
@@ -24,16 +24,16 @@ from kvorum.api.model import (
 )
 from kvorum.api.outcome import Retries, committed_version
 from kvorum.api.watching import Watch
-from kvorum.database import AsyncDatabase
-from kvorum.defining import Defining
-from kvorum.held_locks import AsyncLock
-from kvorum.operating import Operating
-from kvorum.portal import Portal
-from kvorum.running import Running
-from kvorum.snapshots import AsyncSnapshot
-from kvorum.sync_locks import Lock
-from kvorum.sync_tables import Snapshot, Table, Transaction
-from kvorum.tables import AsyncTransaction
+from kvorum.sdk.database import AsyncDatabase
+from kvorum.sdk.defining import Defining
+from kvorum.sdk.held_locks import AsyncLock
+from kvorum.sdk.operating import Operating
+from kvorum.sdk.portal import Portal
+from kvorum.sdk.running import Running
+from kvorum.sdk.snapshots import AsyncSnapshot
+from kvorum.sdk.sync_locks import Lock
+from kvorum.sdk.sync_tables import Snapshot, Table, Transaction
+from kvorum.sdk.tables import AsyncTransaction
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class Database(Defining, Running, Operating):
         self, at: int | None = None, *, owner: str = "", ttl_ms: int = LEASE_TTL_MS_DEFAULT
     ) -> Snapshot:
         """Everything as it is now, or was at the timestamp `at`, held until it is closed: use it in
-        `with`. See `kvorum.database.AsyncDatabase.snapshot`.
+        `with`. See `kvorum.sdk.database.AsyncDatabase.snapshot`.
         """
 
         async def open() -> AsyncSnapshot:
@@ -94,7 +94,7 @@ class Database(Defining, Running, Operating):
         owner: str = "",
     ) -> Lock:
         """Hold a resource until it is released: use it in `with`. See
-        `kvorum.database.AsyncDatabase.lock`.
+        `kvorum.sdk.database.AsyncDatabase.lock`.
         """
 
         async def take() -> AsyncLock:

@@ -21,7 +21,7 @@ from kv.base.errors import InvalidArgument, KvorumError, NotFound
 from kv.base.limits import LEASE_TTL_MS_MAX, OWNER_CHARS_MAX
 from kvorum.api.backend import Backend
 from kvorum.api.model import Bytes, Item, Page, Record, SnapshotInfo, TableKey, user_key
-from kvorum.tables import AsyncTable
+from kvorum.sdk.tables import AsyncTable
 
 _RENEWALS_PER_TTL: Final = 3  # so that one that fails can be tried again in time
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from kv.base.ports import Rng
 from kvorum.api.backend import Backend
-from kvorum.portal import Call
+from kvorum.sdk.portal import Call
 
 if TYPE_CHECKING:  # which has this for a base
-    from kvorum.database import AsyncDatabase
+    from kvorum.sdk.database import AsyncDatabase
 
 Told = dict[str, Any]
 

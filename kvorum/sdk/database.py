@@ -45,20 +45,20 @@ from kvorum.api.model import (
 )
 from kvorum.api.outcome import Retries, committed_version
 from kvorum.api.watching import AsyncWatch, watch_spec
-from kvorum.beginning import Beginning
-from kvorum.defining import AsyncDefining
-from kvorum.held_locks import AsyncLock
-from kvorum.held_locks import checked as checked_lock
-from kvorum.held_locks import take as take_lock
-from kvorum.operating import AsyncOperating
-from kvorum.running import AsyncRunning
-from kvorum.snapshots import (
+from kvorum.sdk.awaited_blocks import Beginning
+from kvorum.sdk.defining import AsyncDefining
+from kvorum.sdk.held_locks import AsyncLock
+from kvorum.sdk.held_locks import checked as checked_lock
+from kvorum.sdk.held_locks import take as take_lock
+from kvorum.sdk.operating import AsyncOperating
+from kvorum.sdk.running import AsyncRunning
+from kvorum.sdk.snapshots import (
     AsyncSnapshot,
     Holder,
     checked_lease_ttl,
     checked_owner,
 )
-from kvorum.tables import AsyncTable, AsyncTransaction, snapshot_at
+from kvorum.sdk.tables import AsyncTable, AsyncTransaction, snapshot_at
 from txn.terms import terms
 
 T = TypeVar("T")

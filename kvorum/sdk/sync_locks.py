@@ -1,12 +1,13 @@
-"""A held lock without `await` (kvorum/held_locks.py): the heartbeats run on the portal's loop."""
+"""A held lock without `await` (kvorum/sdk/held_locks.py): the heartbeats run on the portal's
+loop."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import Self
 
-from kvorum.held_locks import AsyncLock
-from kvorum.portal import Portal
+from kvorum.sdk.held_locks import AsyncLock
+from kvorum.sdk.portal import Portal
 
 
 class Lock:

@@ -15,14 +15,14 @@ from kvorum.api.backend import Backend
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.outcome import result_of
 from kvorum.api.starting import start_options, submitted
-from kvorum.bounded import MARGIN_MS
-from kvorum.portal import Call
+from kvorum.sdk.bounded import MARGIN_MS
+from kvorum.sdk.portal import Call
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.records import decode as decode_record
 
 if TYPE_CHECKING:  # which has this for a base
-    from kvorum.database import AsyncDatabase
+    from kvorum.sdk.database import AsyncDatabase
 
 
 def _whole_s(timeout_ms: int) -> float:
