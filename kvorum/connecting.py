@@ -28,7 +28,7 @@ from kvorum.sdk.portal import Portal
 from kvorum.sdk.sync import Database
 
 if TYPE_CHECKING:
-    from kvorum.native import NativeBackend
+    from kvorum.native.native import NativeBackend
 
 Address = tuple[str, int]
 
@@ -173,7 +173,7 @@ def _http(address: Address, timeout_ms: int, *, whole: bool) -> Backend:
 async def connect_backend(addresses: Sequence[Address], timeout_ms: int) -> NativeBackend:
     """A backend over the native protocol. Raises what `kv.client.client.connect` raises."""
     from kv.client.client import connect as connect_kv
-    from kvorum.native import NativeBackend
+    from kvorum.native.native import NativeBackend
     from tso.client import remote_tso
     from txn.client import TxnClient
 

@@ -40,7 +40,7 @@ from kvorum.forcing import ForceMethod, check_force
 from kvorum.key_waits import KeyWaits
 from kvorum.local.ports import Loop, Ports
 from kvorum.members import enrol, enrol_founders
-from kvorum.native import CATALOG_TTL_S, NativeBackend
+from kvorum.native.native import CATALOG_TTL_S, NativeBackend
 from kvorum.offered import offered
 from kvorum.placement import PartitionMethods, check_create, check_ids
 from kvorum.roles import Master

@@ -25,7 +25,7 @@ from kvorum.api.backend import Backend
 from kvorum.connecting import connect_backend
 from kvorum.doors import bound_socket
 from kvorum.local import cycles
-from kvorum.native import NativeBackend
+from kvorum.native.native import NativeBackend
 from kvorum.sql_door import SqlDoor
 
 _RETRY_S: Final = 0.5

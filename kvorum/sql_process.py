@@ -27,7 +27,7 @@ from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kvorum.connecting import connect_backend
 from kvorum.local import cycles, logs
-from kvorum.native import NativeBackend
+from kvorum.native.native import NativeBackend
 from kvorum.sql import Front
 from kvorum.sql_channel import (
     CANCEL,

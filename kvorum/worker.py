@@ -26,7 +26,7 @@ from kv.client.client import KvClient
 from kv.client.client import connect as connect_kv
 from kvorum.api.names import TableIds
 from kvorum.modules import load_types
-from kvorum.native import CATALOG_TTL_S
+from kvorum.native.native import CATALOG_TTL_S
 from kvorum.step_processes import StepProcesses
 from procedures.bus.workers import WorkerBus, handlers_in
 from procedures.engine.kv_store import KvStore

@@ -28,7 +28,7 @@ SINK_CHUNKS: Final = TableId(21)  # esc(attempt) esc(task) u32 seq → staged ro
 SINK_MARKERS: Final = TableId(22)  # esc(application) u32 table → last version, query id
 SINK_PLACES: Final = TableId(24)  # u32 table → attempt that lays rows in it in place
 ROLES: Final = TableId(23)  # esc(name) → a role of SQL (sqlproxy/roles.py)
-CLUSTER: Final = TableId(30)  # nodes, settings, that it was restored (kvorum/transfer/epoch.py)
+CLUSTER: Final = TableId(30)  # nodes, settings, that it was restored (kvorum/native/epoch.py)
 
 UNVERSIONED: Final = frozenset({SINK_CHUNKS.to_bytes(4, "big")})
 """Prefixes of the tables whose replaced and deleted records are not kept for older snapshots:

@@ -1,10 +1,10 @@
 """What a database is made of, whichever way it is reached: the two protocols that all surfaces
 share.
 
-`NativeBackend` (kvorum/native.py) speaks to the transaction client: embedded in a node, or through
-the native SDK connection. `HttpBackend` (kvorum/http/client.py) speaks HTTP. `AsyncDatabase` and
-the synchronous facade sit on either, and the HTTP server itself sits on the native one, so that one
-test-suite holds for all of them (A5, U8).
+`NativeBackend` (kvorum/native/native.py) speaks to the transaction client: embedded in a node, or
+through the native SDK connection. `HttpBackend` (kvorum/http/client.py) speaks HTTP.
+`AsyncDatabase` and the synchronous facade sit on either, and the HTTP server itself sits on the
+native one, so that one test-suite holds for all of them (A5, U8).
 
 Arguments are checked before they come here (kvorum.api.model): keys and values are bytes within
 their limits. Everything raises the errors of kv.base.errors. `at` 0 is the newest acknowledged

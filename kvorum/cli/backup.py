@@ -14,7 +14,7 @@ from kvorum.cli.connection import Connect, Json, told
 from kvorum.cli.following import OnNodes, Rate, Resume
 
 if TYPE_CHECKING:
-    from kvorum.native import NativeBackend
+    from kvorum.native.native import NativeBackend
 
 
 def backup(

@@ -11,7 +11,7 @@ from kvorum.cli.connection import Connect, Json, table_of
 from kvorum.cli.following import Resume
 
 if TYPE_CHECKING:
-    from kvorum.native import NativeBackend
+    from kvorum.native.native import NativeBackend
 
 
 def check(

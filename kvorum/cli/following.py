@@ -16,7 +16,7 @@ from kvorum.cli.connection import DEFAULT
 from kvorum.sdk.progress import Line
 
 if TYPE_CHECKING:
-    from kvorum.native import NativeBackend
+    from kvorum.native.native import NativeBackend
 
 Resume = Annotated[
     int, typer.Option("--resume", metavar="ID", help="Go on with this interrupted one.")

@@ -18,7 +18,7 @@ from kvorum.cli.connection import DEFAULT, Connect, Json, table_of, told
 from kvorum.cli.following import OnNodes, Rate, Resume
 
 if TYPE_CHECKING:
-    from kvorum.native import NativeBackend
+    from kvorum.native.native import NativeBackend
 
 Table = Annotated[str, typer.Argument(metavar="NAMESPACE.TABLE", show_default=False)]
 Format = Annotated[

@@ -7,8 +7,8 @@ request comes first. Single requests (get, put, delete, timestamps) pay nothing.
 
 What may have changed something ends as UnknownOutcome, never as failed; the rest as
 DeadlineExceeded. A schema change goes on: who waits for it ends the waiting first, and tells how to
-look (kvorum/native_admin.py). Deliberately not here: what waits for something as long as it is told
-to (locks, watches), and a transaction's puts, which only note.
+look (kvorum/native/native_admin.py). Deliberately not here: what waits for something as long as it
+is told to (locks, watches), and a transaction's puts, which only note.
 """
 
 from __future__ import annotations

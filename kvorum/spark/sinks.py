@@ -26,7 +26,7 @@ from kv.base.limits import SCAN_ROWS_MAX, SINK_JOB_SILENT_MS, SINK_PREPARED_WARN
 from kv.base.methods import SINK_ABORT
 from kv.base.timestamps import physical_ms
 from kvorum.connecting import connect_backend, parse_url
-from kvorum.native import NativeBackend
+from kvorum.native.native import NativeBackend
 from kvorum.sdk.portal import Portal
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.library.sink_job import SPARK_JOB

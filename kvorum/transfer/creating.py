@@ -25,7 +25,7 @@ from kvorum.transfer.places import check_no_keys, place_of
 from kvorum.transfer.spools import Written, unpacked_head
 
 if TYPE_CHECKING:
-    from kvorum.native import NativeBackend
+    from kvorum.native.native import NativeBackend
 
 _HEAD_BYTES: Final = 4 * MiB
 _NESTED_MAX: Final = 50

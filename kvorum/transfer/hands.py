@@ -26,7 +26,7 @@ from kvorum.api.model import ProcedureInfo
 from kvorum.api.names import TableIds
 from kvorum.api.outcome import result_of
 from kvorum.connecting import connect_backend, parse_url
-from kvorum.native import CATALOG_TTL_S, NativeBackend
+from kvorum.native.native import CATALOG_TTL_S, NativeBackend
 from kvorum.transfer.backup import BACKUP_HERE, BackupHere
 from kvorum.transfer.export import EXPORT_HERE, ExportHere
 from kvorum.transfer.import_ import IMPORT_HERE, ImportHere

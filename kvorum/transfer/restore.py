@@ -37,7 +37,8 @@ from kv.base.limits import (
     TRANSFER_WRITE_ROWS,
 )
 from kv.base.ops import Op, put
-from kvorum.transfer import blocks, epoch, manifest, restored
+from kvorum.native import epoch
+from kvorum.transfer import blocks, manifest, restored
 from kvorum.transfer.allowed import check_place
 from kvorum.transfer.backup import all_tables
 from kvorum.transfer.blocks import Block, Row

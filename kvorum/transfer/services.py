@@ -29,7 +29,7 @@ LATER: Final = frozenset({"retry", "reroute", "restart_txn", "unknown_outcome"})
 
 
 class Backend(Protocol):
-    """What is needed of kvorum.native.NativeBackend."""
+    """What is needed of kvorum.native.native.NativeBackend."""
 
     async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo: ...
     async def renew_snapshot(self, id: int) -> None: ...

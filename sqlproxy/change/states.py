@@ -54,7 +54,7 @@ class Held(Protocol):
 
 
 class Snapshots(Protocol):
-    """What is needed of `kvorum.native.NativeBackend`."""
+    """What is needed of `kvorum.native.native.NativeBackend`."""
 
     async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> Held: ...
     async def renew_snapshot(self, id: int) -> None: ...

@@ -25,7 +25,7 @@ from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine, TimedSyncer
 from kvorum.local import heap
 from kvorum.local.ports import Ports
-from kvorum.native import NativeBackend
+from kvorum.native.native import NativeBackend
 from kvorum.node import Node, build
 from kvorum.sdk.database import AsyncDatabase
 from tests.support.simloop import SimRng

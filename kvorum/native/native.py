@@ -54,10 +54,10 @@ from kvorum.api.model import (
 )
 from kvorum.api.names import PREFIX_BYTES, Names
 from kvorum.api.watching import WatchSpec
-from kvorum.native_admin import NativeAdmin
-from kvorum.native_session import NativeSession, OwnTransactions
-from kvorum.native_watch import NativeWatcher
-from kvorum.transfer.epoch import check_version
+from kvorum.native.epoch import check_version
+from kvorum.native.native_admin import NativeAdmin
+from kvorum.native.native_session import NativeSession, OwnTransactions
+from kvorum.native.native_watch import NativeWatcher
 from procedures.engine.grants import fence_ops, is_fence
 from procedures.master.nodes import NodeState, all_nodes
 from sqlproxy import catalog
