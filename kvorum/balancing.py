@@ -93,7 +93,7 @@ class Balancing:
 
 
 class _NodePace:
-    """kvorum.heartbeat.NodeSection."""
+    """kvorum.cluster.heartbeat.NodeSection."""
 
     def __init__(self, taken: Histogram) -> None:
         self._taken = taken
@@ -114,7 +114,7 @@ class _NodePace:
 
 
 class _MasterPace:
-    """kvorum.heartbeat.MasterSection."""
+    """kvorum.cluster.heartbeat.MasterSection."""
 
     def __init__(self, known: dict[int, float]) -> None:
         self._known = known

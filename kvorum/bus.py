@@ -218,7 +218,7 @@ class NodeBus:
 
 
 class _NodeSection:
-    """kvorum.heartbeat.NodeSection."""
+    """kvorum.cluster.heartbeat.NodeSection."""
 
     def __init__(self, hands: Hands) -> None:
         self._hands = hands
@@ -234,7 +234,7 @@ class _NodeSection:
 
 
 class _MasterSection:
-    """kvorum.heartbeat.MasterSection."""
+    """kvorum.cluster.heartbeat.MasterSection."""
 
     def __init__(self, courier: Courier) -> None:
         self._courier = courier

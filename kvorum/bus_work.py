@@ -25,7 +25,7 @@ from kv.replica.manager import ReplicaManager
 from kv.replica.ranges import slices
 from kv.replica.replica import Replica
 from kv.storage.engine import Engine
-from kvorum.catchup import caught_up
+from kvorum.cluster.catchup import caught_up
 from kvorum.local.settings import Settings
 from procedures.bus.hands import Handler, Job
 from procedures.bus.settings import known_name

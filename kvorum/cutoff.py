@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kv.base.ids import META_PARTITION
 from kv.base.limits import TSO_CUT_OFF_MS, TSO_DIRECT_MS
 from kv.base.methods import TSO, TSO_RELAYED
-from kvorum import handover
+from kvorum.cluster import handover
 
 if TYPE_CHECKING:
     from kvorum.store import Store

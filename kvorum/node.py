@@ -29,20 +29,20 @@ from kv.base import methods
 from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.ids import NodeId
-from kvorum import joining
 from kvorum.api.backend import Backend
 from kvorum.api.names import TableIds
 from kvorum.balancing import Balancing
 from kvorum.bus import NodeBus
-from kvorum.catchup import caught_up
+from kvorum.cluster import joining
+from kvorum.cluster.catchup import caught_up
+from kvorum.cluster.force_members import ForceMethod, check_force
+from kvorum.cluster.members import enrol, enrol_founders
+from kvorum.cluster.placement import PartitionMethods, check_create, check_ids
 from kvorum.doors import Doors
-from kvorum.forcing import ForceMethod, check_force
 from kvorum.key_waits import KeyWaits
 from kvorum.local.ports import Loop, Ports
-from kvorum.members import enrol, enrol_founders
 from kvorum.native.native import CATALOG_TTL_S, NativeBackend
 from kvorum.offered import offered
-from kvorum.placement import PartitionMethods, check_create, check_ids
 from kvorum.roles import Master
 from kvorum.settling import Settling
 from kvorum.shaping import Shaping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvorum.cluster.placement import SpreadPartitions
 from kvorum.modules import declared
-from kvorum.placement import SpreadPartitions
 from kvorum.settling import Settling
 from kvorum.transfer import registering as transfers
 from procedures.engine.lock_procedure import LockProcedure

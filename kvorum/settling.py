@@ -38,8 +38,8 @@ from kv.base.methods import ANCHORED
 from kv.base.ports import Timers
 from kv.replica.anchored import anchored, close, inside
 from kv.replica.manager import ReplicaManager
-from kvorum.links import NodeCalls
-from kvorum.members import partition_map
+from kvorum.cluster.links import NodeCalls
+from kvorum.cluster.members import partition_map
 from txn.client import TxnClient
 from txn.waiting import Deadline
 

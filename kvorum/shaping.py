@@ -18,7 +18,7 @@ from typing import Any, Final
 from kv.base.errors import KvorumError
 from kv.base.limits import DECIDE_PAUSE_S
 from kvorum.bus import NodeBus
-from kvorum.members import placed
+from kvorum.cluster.members import placed
 from kvorum.roles import Master
 from kvorum.store import Store
 from procedures.master.deciding import Policy

@@ -3,7 +3,7 @@ its own.
 
     state DB ── partitions ── dispatcher ── native clients, the node's own client
     log DB ──── raft host ──┘     └── oracle (leads with the meta partition)
-                   └── transport to the other nodes (kvorum/cluster.py)
+                   └── transport to the other nodes (kvorum/cluster/cluster.py)
 
 Opening order: state DB, log DB, identity, groups (replayed from the log), meta partition of the
 first start, peers. Nothing is waited for: who leads what is found out among the nodes, and
@@ -48,17 +48,17 @@ from kv.replica.room import Room
 from kv.server.dispatcher import STOPPING, Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
-from kvorum import handover, joining, replica_report, standing
-from kvorum.cluster import CONSENSUS, Cluster, check_links
+from kvorum.cluster import handover, joining, replica_report, replica_status
+from kvorum.cluster.cluster import CONSENSUS, Cluster, check_links
+from kvorum.cluster.heartbeat import BOOT_BYTES, Heart, Pulse, check_beat, leader_of_meta
+from kvorum.cluster.members import placed
+from kvorum.cluster.peers import KnownPeers
+from kvorum.cluster.replica_report import Seldom, disk_figures
 from kvorum.health import Health
-from kvorum.heartbeat import BOOT_BYTES, Heart, Pulse, check_beat, leader_of_meta
 from kvorum.local import identity as identities
 from kvorum.local.identity import Identity
 from kvorum.local.measure import Histogram, TimedSyncer
 from kvorum.local.ports import Ports, Syncer
-from kvorum.members import placed
-from kvorum.peers import KnownPeers
-from kvorum.replica_report import Seldom, disk_figures
 from kvorum.retention import RetentionMethods
 from kvorum.waiting import Everywhere, WaitMethods
 from procedures.master.partitions import Place
@@ -411,7 +411,7 @@ class Store:
 
     def _standing(self, _context: object, _args: list[Any]) -> list[Any]:
         """The method STANDING."""
-        return [standing.told(self.identity.node, self.manager.replicas())]
+        return [replica_status.told(self.identity.node, self.manager.replicas())]
 
     def _reports(self, _context: object, _args: list[Any]) -> list[Any]:
         """The method REPORTS. Raises NotLeader."""

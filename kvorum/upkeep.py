@@ -4,8 +4,9 @@ every node       garbage, sweeping: the partitions that it leads
                  files: of what was deleted (compaction.py)
                  reconciling: its replicas against the map (procedures/master/reconcile.py)
                  cuts: leaderships to who hears the oracle, if this node does not (cutoff.py)
-                 addresses: the members table; what an operator forced here (kvorum/audit.py)
-                 heartbeats to the master (kvorum/heartbeat.py)
+                 addresses: the members table; what an operator forced here
+                   (kvorum/cluster/forced_members.py)
+                 heartbeats to the master (kvorum/cluster/heartbeat.py)
 the master       abandoned Spark attempts, backups of commands that are gone (transfer/left.py);
                  leaderships back to where they belong (balance.py)
 """
@@ -22,14 +23,14 @@ from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_PAUSE_S, RECONCILE_S
 from kv.base.methods import OLDEST_INTENT
-from kvorum.audit import Audit
 from kvorum.balancing import wanted_leaders
+from kvorum.cluster.forced_members import Audit
+from kvorum.cluster.members import members, placed
 from kvorum.collector import Collector
 from kvorum.compaction import Care
 from kvorum.cutoff import CutOff
 from kvorum.local.heap import Trimmer
 from kvorum.local.ports import Loop
-from kvorum.members import members, placed
 from kvorum.oldest import OldestIntent
 from kvorum.roles import Master
 from kvorum.store import Store

@@ -16,7 +16,7 @@ from kv.base.limits import LOCKS_TOLD_MAX
 from kv.base.methods import REFUSE_WAIT, WAITS
 from kv.base.timestamps import physical_ms
 from kv.base.waits import PROCEDURE, Held, Wait, Waits
-from kvorum.standing import Nodes
+from kvorum.cluster.replica_status import Nodes
 from procedures.master.nodes import NodeRow, NodeState
 from sqlproxy.schema import Table
 from txn.terms import NAMES
@@ -54,7 +54,7 @@ class WaitMethods:
 
 
 class Calls(Protocol):
-    """kvorum.links.NodeCalls."""
+    """kvorum.cluster.links.NodeCalls."""
 
     async def call_at(
         self, node: int, method: int, *args: Any, budget_ms: int = 0

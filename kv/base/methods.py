@@ -187,7 +187,7 @@ CREATE_PARTITION: Final = 92
 DROP_PARTITION: Final = 93
 # [partition id, …] → true. Ask for the leadership of those that nobody leads: they are new
 CAMPAIGN: Final = 91
-# address HOST:BASE, version, token, proof (kvorum/joining.py) → node id, cluster id,
+# address HOST:BASE, version, token, proof (kvorum/cluster/joining.py) → node id, cluster id,
 # [[node id, address], …]. Take a new node in; the same address gets the same id again
 JOIN: Final = 94
 # partition, change ("learner", "promote", "demote", "witness", "remove", "transfer"), node → index
@@ -196,14 +196,15 @@ JOIN: Final = 94
 CHANGE_REPLICAS: Final = 95
 # partition ids | None = all → [row of GroupView, …], of this node's replicas
 REPLICA_STATUS: Final = 98
-# → map: this node, its version, and how each of its replicas stands (kvorum/standing.py)
+# → map: this node, its version, and how each of its replicas stands
+# (kvorum/cluster/replica_status.py)
 STANDING: Final = 96
 # txn → [host, port] of this node's HTTP API if the transaction is open in it, else ["", 0]
 HOLDS_TXN: Final = 97
 
 # [voter, …], reason, ticket | b"", proof → [row of Plan, …], ticket. An operator's last resort
-# (kvorum/forcing.py): survivors become the only voters of what has lost its majority. Without a
-# ticket only the plan is told
+# (kvorum/cluster/force_members.py): survivors become the only voters of what has lost its majority.
+# Without a ticket only the plan is told
 FORCE_MEMBERS: Final = 99
 
 # people → [Wait as list, …], [Held as list, …], whether there is more (kv/base/waits.py). What
@@ -257,7 +258,7 @@ MERGE_PARTITION: Final = 125
 SETTLE_PARTITION: Final = 126
 
 # node, boot, number, {section: bytes} → reign, {section: bytes}. What a node tells the master about
-# every second, and what the master answers (kvorum/heartbeat.py)
+# every second, and what the master answers (kvorum/cluster/heartbeat.py)
 BEAT: Final = 130
 # node → true. The master asks for a beat at once: it has just begun, or has something to tell
 BEAT_NOW: Final = 131

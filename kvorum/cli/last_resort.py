@@ -15,7 +15,7 @@ from kv.client.client import KvClient
 from kv.client.client import connect as connect_to
 from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT
-from kvorum.forcing import Plan, proof
+from kvorum.cluster.force_members import Plan, proof
 
 _ASK_MS = 30_000
 

@@ -13,7 +13,7 @@ from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
 
 if TYPE_CHECKING:
-    from kvorum.forcing import Plan
+    from kvorum.cluster.force_members import Plan
 
 nodes = typer.Typer(no_args_is_help=True, help="The nodes of a cluster.", rich_markup_mode=None)
 partitions = typer.Typer(no_args_is_help=True, help="Its partitions.", rich_markup_mode=None)

@@ -16,7 +16,8 @@ How a first start decides:
                                    cluster's id follows from the list and the secret, so that every
                                    founder comes to the same without asking anybody;
                                    --witnesses is part of the list
-    own address not in --join      a later node: the members give it its id (kvorum/joining.py)
+    own address not in --join      a later node: the members give it its id
+                                   (kvorum/cluster/joining.py)
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from kv.base.ids import TableId
 from kv.base.limits import DEADLINE_MS_MAX
 from kv.base.ports import Timers
 from kv.client.client import KvClient
-from kvorum import standing, waiting
+from kvorum import waiting
 from kvorum.api.cursor import table_id
 from kvorum.api.model import (
     Column,
@@ -23,7 +23,8 @@ from kvorum.api.model import (
     TableInfo,
     TableSpec,
 )
-from kvorum.members import partition_map
+from kvorum.cluster import replica_status
+from kvorum.cluster.members import partition_map
 from procedures.bus import settings
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.master.audit import all_forced
@@ -159,7 +160,7 @@ class NativeAdmin:
 
     async def cluster(self) -> dict[str, Any]:
         members = [m for m in await all_nodes(self._txn) if m.state is not NodeState.GONE]
-        map_, known = await partition_map(self._txn), await standing.reports(self._kv)
+        map_, known = await partition_map(self._txn), await replica_status.reports(self._kv)
         return {
             "cluster": known.cluster,
             "master": known.master,
@@ -182,14 +183,14 @@ class NativeAdmin:
 
     async def nodes(self) -> list[dict[str, Any]]:
         found = await all_nodes(self._txn)
-        told, map_ = await standing.ask(self._kv, found), await partition_map(self._txn)
-        known = await standing.reports(self._kv)
-        return standing.node_rows(found, map_, told, await all_forced(self._txn), known)
+        told, map_ = await replica_status.ask(self._kv, found), await partition_map(self._txn)
+        known = await replica_status.reports(self._kv)
+        return replica_status.node_rows(found, map_, told, await all_forced(self._txn), known)
 
     async def partitions(self) -> list[dict[str, Any]]:
-        told = await standing.ask(self._kv, await all_nodes(self._txn))
-        known = await standing.reports(self._kv)
-        return standing.partition_rows(await partition_map(self._txn), told, known)
+        told = await replica_status.ask(self._kv, await all_nodes(self._txn))
+        known = await replica_status.reports(self._kv)
+        return replica_status.partition_rows(await partition_map(self._txn), told, known)
 
     async def locks(self, every: bool = False) -> dict[str, Any]:
         found = await waiting.ask(self._kv, await all_nodes(self._txn), every=every)

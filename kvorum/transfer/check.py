@@ -62,7 +62,7 @@ _META_END: Final = META_RANGE[1]
 
 
 class Calls(Protocol):
-    """kvorum.links.NodeCalls."""
+    """kvorum.cluster.links.NodeCalls."""
 
     async def call_at(
         self, node: int, method: int, *args: Any, budget_ms: int = ...

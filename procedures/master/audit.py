@@ -4,7 +4,8 @@
                                                    partitions, reason]
 
 `ms` is the wall clock of the node where it was done, `node`. Written once the meta partition takes
-writes again; until then, and over a restart, the node keeps it itself (kvorum/audit.py).
+writes again; until then, and over a restart, the node keeps it itself
+(kvorum/cluster/forced_members.py).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from procedures.master.replica_methods import NO_REPLICA, GroupView
 
 
 class Calls(Protocol):
-    """Node methods of one node that is named (kvorum.links.NodeCalls)."""
+    """Node methods of one node that is named (kvorum.cluster.links.NodeCalls)."""
 
     async def call_at(
         self, node: int, method: int, *args: Any, budget_ms: int = ...

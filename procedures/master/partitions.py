@@ -103,7 +103,7 @@ class Place(NamedTuple):
 
 class Maker(Protocol):
     """Makes and removes partitions wherever they are placed: here (`Partitions`), or on several
-    nodes (kvorum/placement.py). `create`, `close` and `drop` may be repeated.
+    nodes (kvorum/cluster/placement.py). `create`, `close` and `drop` may be repeated.
     """
 
     async def places(

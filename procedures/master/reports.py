@@ -12,7 +12,8 @@ Of two replicas that both say they lead, the one of the higher term is right (`l
 averages of about ten seconds, in requests, bytes and standard traffic units (kv/base/traffic.py)
 per second; only leaders have some.
 
-Pure: the transport is kvorum/heartbeat.py, who makes the rows is kvorum/replica_report.py.
+Pure: the transport is kvorum/cluster/heartbeat.py, who makes the rows is
+kvorum/cluster/replica_report.py.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class NodeReport:
 
 
 class Picture:
-    """kvorum.heartbeat.MasterSection "replicas". Empty elsewhere than at the master."""
+    """kvorum.cluster.heartbeat.MasterSection "replicas". Empty elsewhere than at the master."""
 
     def __init__(self) -> None:
         self.nodes: dict[int, NodeReport] = {}

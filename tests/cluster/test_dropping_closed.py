@@ -20,7 +20,7 @@ from kv.replica.metakeys import CLOSED, meta_key
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine
 from kvorum.api.model import TableSpec
-from kvorum.members import partition_map
+from kvorum.cluster.members import partition_map
 from kvorum.node import Node
 from kvorum.settling import Settling
 from tests.cluster.simulated import SimCluster

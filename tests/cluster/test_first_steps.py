@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kvorum.cluster import CONSENSUS
+from kvorum.cluster.cluster import CONSENSUS
 from tests.cluster.three import client, trio
 
 

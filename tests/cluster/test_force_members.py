@@ -11,7 +11,7 @@ import pytest
 from kv.base.errors import InvalidArgument, KvorumError, Refused
 from kv.base.ids import META_PARTITION
 from kv.base.methods import FORCE_MEMBERS
-from kvorum.forcing import Plan, proof
+from kvorum.cluster.force_members import Plan, proof
 from kvorum.sdk.database import AsyncDatabase
 from tests.cluster.three import Trio, client, trio, until
 

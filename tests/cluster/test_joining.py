@@ -10,7 +10,7 @@ import pytest
 
 from kv.base.errors import InvalidArgument, Refused
 from kv.base.methods import JOIN
-from kvorum import joining
+from kvorum.cluster import joining
 from tests.cluster.three import Trio, client, trio, until
 
 SECRET = "what only the nodes of this cluster know"

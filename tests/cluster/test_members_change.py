@@ -10,7 +10,7 @@ import pytest
 import kvorum
 from kv.base.errors import Refused
 from kv.base.ids import META_PARTITION
-from kvorum.cluster import CONSENSUS
+from kvorum.cluster.cluster import CONSENSUS
 from raft.errors import RaftError
 from tests.cluster.three import Trio, client, trio, until
 from tests.replica.support import rows_of

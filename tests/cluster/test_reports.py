@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from kv.base.limits import BEAT_MS, DEAD_AFTER_MS_MIN
-from kvorum import standing
 from kvorum.api.model import TableSpec
+from kvorum.cluster import replica_status
 from kvorum.node import Node
 from procedures.master.liveness import Health
 from tests.cluster.simulated import SimCluster
@@ -61,7 +61,7 @@ def test_a4_a_new_master_has_the_whole_picture_within_two_beats() -> None:
         assert {p: s for p, s in after.items() if p != 1} == {
             p: s for p, s in before.items() if p != 1
         }
-        known = await standing.reports(new.store.kv)
+        known = await replica_status.reports(new.store.kv)
         assert known.nodes[old][0] in ("alive", "suspect")
         await asyncio.sleep((DEAD_AFTER_MS_MIN + 10_000) / 1000)
         new = await _until_master(cluster)  # leaderships go where they belong

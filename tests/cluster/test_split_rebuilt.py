@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kvorum.cluster import CONSENSUS
+from kvorum.cluster.cluster import CONSENSUS
 from tests.cluster.test_joining import SECRET
 from tests.cluster.test_members_change import tables_of
 from tests.cluster.three import Trio, client, trio, until

@@ -14,7 +14,7 @@ import kvorum
 from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, Refused
 from kv.storage.engine import STATE_FAMILIES
-from kvorum import joining
+from kvorum.cluster import joining
 from kvorum.local.identity import check_kind, cluster_id
 from procedures.master.membership import DECOMMISSION
 from tests.cluster.three import READY_S, Trio, client, trio, until

@@ -18,7 +18,7 @@ import kvorum
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.methods import STANDING
 from kv.client.client import connect
-from kvorum.standing import Standing
+from kvorum.cluster.replica_status import Standing
 from tests.integration.cables import CABLES_HOST, Cables
 from tests.integration.clusters import READY_S, Nodes
 from tests.integration.registers import History, Op, use, violations

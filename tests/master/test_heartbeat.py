@@ -19,7 +19,7 @@ from kv.base.limits import (
     SUSPECT_MS,
 )
 from kv.base.methods import BEAT, BEAT_NOW
-from kvorum.heartbeat import Heart, Pulse, check_beat
+from kvorum.cluster.heartbeat import Heart, Pulse, check_beat
 from procedures.master.liveness import Health
 from tests.support.simloop import SimLoop
 

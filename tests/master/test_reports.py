@@ -13,8 +13,8 @@ from kv.mvcc.records import cur_row
 from kv.partition.collectors import Collected
 from kv.partition.sizes import SizeMap
 from kv.partition.statistics import Traffic
-from kvorum.heartbeat import _encode
-from kvorum.replica_report import ReplicaReport
+from kvorum.cluster.heartbeat import _encode
+from kvorum.cluster.replica_report import ReplicaReport
 from procedures.master.liveness import Health
 from procedures.master.reports import Hot, Picture, Report, hint
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import kvorum.store
 from kv.base import limits
 from kv.replica.manager import ReplicaManager
-from kvorum.cluster import CONSENSUS
+from kvorum.cluster.cluster import CONSENSUS
 
 CHOICES: Final[Mapping[str, Sequence[int]]] = {
     "DRAIN_REQUESTS_MAX": (1, 3),

@@ -17,7 +17,7 @@ from kv.client.channels import Connector, SocketChannels
 from kv.client.client import KvClient
 from kv.client.links import Link, LocalLink, Submitter, client_closed
 from kv.client.router import ANYWHERE, Address
-from kvorum.peers import KnownPeers
+from kvorum.cluster.peers import KnownPeers
 
 log = logging.getLogger(__name__)
 

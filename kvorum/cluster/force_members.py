@@ -99,7 +99,7 @@ class Replica(Protocol):
 
 
 class Calls(Protocol):
-    """kvorum.links.NodeCalls."""
+    """kvorum.cluster.links.NodeCalls."""
 
     async def call_at(
         self, node: int, method: int, *args: Any, budget_ms: int = ...

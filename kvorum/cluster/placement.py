@@ -30,7 +30,7 @@ _BUDGET_MS: Final = 30_000
 
 
 class Calls(Protocol):
-    """kvorum.links.NodeCalls."""
+    """kvorum.cluster.links.NodeCalls."""
 
     async def call_at(
         self, node: int, method: int, *args: Any, budget_ms: int = ...

@@ -54,7 +54,7 @@ class _Known:
 
 
 class ReplicaReport:
-    """kvorum.heartbeat.NodeSection."""
+    """kvorum.cluster.heartbeat.NodeSection."""
 
     def __init__(
         self,

@@ -22,10 +22,10 @@ from kv.client.client import KvClient
 from kv.client.links import Submitter
 from kv.client.router import ANYWHERE, Address
 from kv.storage.engine import Engine
-from kvorum.links import NodeCalls, NodeChannels
+from kvorum.cluster.links import NodeCalls, NodeChannels
+from kvorum.cluster.peers import KnownPeers
 from kvorum.local.identity import Identity, cluster_id
 from kvorum.local.ports import PeerNet, Ports
-from kvorum.peers import KnownPeers
 from procedures.master.nodes import NodeRow, NodeState
 from raft.api import RaftConfig
 from raft.errors import BadConfig

@@ -5,7 +5,8 @@
                                        holds the map, is not in it
 
 A node writes its row at every start; the founders' rows are there from the first start of the
-cluster on. Whether a node lives is not here: whoever answers lives (kvorum/standing.py).
+cluster on. Whether a node lives is not here: whoever answers lives
+(kvorum/cluster/replica_status.py).
 """
 
 from __future__ import annotations
