@@ -5,8 +5,9 @@
     PostgreSQL protocol    BASE+3    kvorum/sql_door.py, or kvorum/sql_processes.py, with role sql
 
 An audited node writes every request to a log of stamps: those of the native port are tapped before
-the dispatcher, the other surfaces sit on a backend that tells the log (kvorum/stamped.py). Without
-the log neither is there. The log opens before the first socket and closes after the last one.
+the dispatcher, the other surfaces sit on a backend that tells the log (kvorum/audit/stamped.py).
+Without the log neither is there. The log opens before the first socket and closes after the last
+one.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from kv.base.limits import MiB
 from kv.server.socket_server import Submitter
 from kv.server.tap import Tap
 from kvorum.api.backend import Backend
+from kvorum.audit.stamped import StampedBackend
+from kvorum.audit.stamps import StampLog
+from kvorum.audit.stamps_native import NativeStamps
 from kvorum.local.ports import Server
 from kvorum.sql_door import SqlDoor
 from kvorum.sql_processes import NO_PROCESSES, SqlProcesses
-from kvorum.stamped import StampedBackend
-from kvorum.stamps import StampLog
-from kvorum.stamps_native import NativeStamps
 from sqlproxy import catalog
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.ids import NodeId
 from kvorum.api.backend import Backend
 from kvorum.api.names import TableIds
+from kvorum.audit.stamps import StampLog
 from kvorum.balancing import Balancing
 from kvorum.bus import NodeBus
 from kvorum.cluster import joining
@@ -46,7 +47,6 @@ from kvorum.offered import offered
 from kvorum.roles import Master
 from kvorum.settling import Settling
 from kvorum.shaping import Shaping
-from kvorum.stamps import StampLog
 from kvorum.store import Store
 from kvorum.transfer.digest import CheckReplica
 from kvorum.transfer.digest import check_args as check_digest

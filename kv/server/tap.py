@@ -1,4 +1,5 @@
-"""Sees every request of the native port and its reply, for the log of stamps (kvorum/stamps.py).
+"""Sees every request of the native port and its reply, for the log of stamps
+(kvorum/audit/stamps.py).
 
 It stands between the connections and the dispatcher, and only where somebody listens: without it
 the way of a request is the same, so it costs nothing. A request is told when its reply is queued,

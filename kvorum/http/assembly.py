@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from kv.base.methods import HOLDS_TXN
 from kv.base.ports import Timers
 from kvorum.api.backend import Backend
+from kvorum.audit.stamped import StampedHttp
+from kvorum.audit.stamps import NO_FIGURES, StampLog
 from kvorum.http.cold import ColdApi, Health
 from kvorum.http.holders import Holders
 from kvorum.http.hosts import HostGuard
@@ -21,8 +23,6 @@ from kvorum.http.metrics import Metrics
 from kvorum.http.server import HttpServer
 from kvorum.http.sessions import Sessions
 from kvorum.http.watch import Watches
-from kvorum.stamped import StampedHttp
-from kvorum.stamps import NO_FIGURES, StampLog
 from kvorum.version import VERSION
 
 if TYPE_CHECKING:

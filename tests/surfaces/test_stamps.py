@@ -17,11 +17,11 @@ import kvorum
 from kv.base.adapters import SystemRng
 from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, Unavailable
+from kvorum.audit.stamps import Stamp, StampLog
 from kvorum.local.ports import system_ports
 from kvorum.node import build
 from kvorum.sdk.portal import Portal
 from kvorum.sdk.sync import Database
-from kvorum.stamps import Stamp, StampLog
 from tests.machine import free_port_base
 from tests.surfaces.conftest import PROCEDURES
 
@@ -277,10 +277,10 @@ def test_e7_a_full_disk_is_told_when_there_is_room_again(
         room[0] -= done
         return done
 
-    monkeypatch.setattr("kvorum.stamps.os.write", full)
+    monkeypatch.setattr("kvorum.audit.stamps.os.write", full)
     log.add(a_stamp(2))
     asyncio.run(log.flush())
-    monkeypatch.setattr("kvorum.stamps.os.write", real)
+    monkeypatch.setattr("kvorum.audit.stamps.os.write", real)
     log.add(a_stamp(3))
     asyncio.run(log.close())
     first, lost, last = rows(path)

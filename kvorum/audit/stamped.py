@@ -1,5 +1,5 @@
 """A backend whose every request is told to the log of stamps: what the HTTP API of an audited node,
-and a database in its process, sit on (kvorum/stamps.py).
+and a database in its process, sit on (kvorum/audit/stamps.py).
 
 A read of the newest state takes a timestamp first and reads at it, so that its stamp is the moment
 that it saw; without the log no such timestamp is taken.
@@ -28,8 +28,8 @@ from kvorum.api.model import (
     TxnState,
 )
 from kvorum.api.watching import Watcher, WatchSpec
+from kvorum.audit.stamps import Key, Stamp, StampLog
 from kvorum.http.request import Asgi, Receive, Scope, Send
-from kvorum.stamps import Key, Stamp, StampLog
 from txn.terms import USUAL, Terms
 from txn.trace import CommitTrace
 

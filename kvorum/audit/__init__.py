@@ -1,0 +1,1 @@
+"""Who asked for what: the log of every request with its timestamps."""
