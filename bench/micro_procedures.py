@@ -25,7 +25,7 @@ from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.config import NodeConfig
 from kv.base.ids import TableId
 from kvorum.local.ports import system_ports
-from kvorum.store import Store
+from kvorum.storage.store import Store
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore

@@ -25,7 +25,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import NodeId, PartitionId, TableId
 from kv.base.keys import table_range
 from kvorum.local.ports import system_ports
-from kvorum.store import Store
+from kvorum.storage.store import Store
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry

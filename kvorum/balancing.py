@@ -19,7 +19,7 @@ from kvorum.bus import NodeBus
 from kvorum.local.measure import Histogram
 from kvorum.local.ports import Loop
 from kvorum.roles import Master
-from kvorum.store import Store
+from kvorum.storage.store import Store
 from procedures.engine.registry import Registry
 from procedures.master import apart, crash, explaining, relocating
 from procedures.master.crash import CrashServices

@@ -23,7 +23,7 @@ from kv.base.methods import BUS_ORDERS, BUS_REPORTS
 from kvorum import bus_work as work
 from kvorum.local.ports import Loop
 from kvorum.local.settings import Settings
-from kvorum.store import Store
+from kvorum.storage.store import Store
 from procedures.bus import phases
 from procedures.bus.core import partitions_of
 from procedures.bus.courier import Courier, Push

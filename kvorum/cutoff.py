@@ -18,7 +18,7 @@ from kv.base.methods import TSO, TSO_RELAYED
 from kvorum.cluster import handover
 
 if TYPE_CHECKING:
-    from kvorum.store import Store
+    from kvorum.storage.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """One node: everything wired together, started in order and stopped in the reverse order.
 
-    store (databases, consensus, partitions, oracle)      kvorum/store.py
+    store (databases, consensus, partitions, oracle)      kvorum/storage/store.py
       ├─ procedures: executor, DDL, the Spark sink's commit; at the master only (kvorum/roles.py)
       ├─ garbage timer, sweeper of abandoned intents
       ├─ native protocol on BASE                          kv/server/socket_server.py
@@ -40,14 +40,14 @@ from kvorum.cluster.force_members import ForceMethod, check_force
 from kvorum.cluster.members import enrol, enrol_founders
 from kvorum.cluster.placement import PartitionMethods, check_create, check_ids
 from kvorum.doors import Doors
-from kvorum.key_waits import KeyWaits
 from kvorum.local.ports import Loop, Ports
 from kvorum.native.native import CATALOG_TTL_S, NativeBackend
 from kvorum.offered import offered
 from kvorum.roles import Master
-from kvorum.settling import Settling
 from kvorum.shaping import Shaping
-from kvorum.store import Store
+from kvorum.storage.drop_transactions import Settling
+from kvorum.storage.key_waits import KeyWaits
+from kvorum.storage.store import Store
 from kvorum.transfer.digest import CheckReplica
 from kvorum.transfer.digest import check_args as check_digest
 from kvorum.transfer.past import RaiseSafepoint

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvorum.cluster.placement import SpreadPartitions
 from kvorum.modules import declared
-from kvorum.settling import Settling
+from kvorum.storage.drop_transactions import Settling
 from kvorum.transfer import registering as transfers
 from procedures.engine.lock_procedure import LockProcedure
 from procedures.engine.registry import Registry

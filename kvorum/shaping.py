@@ -20,7 +20,7 @@ from kv.base.limits import DECIDE_PAUSE_S
 from kvorum.bus import NodeBus
 from kvorum.cluster.members import placed
 from kvorum.roles import Master
-from kvorum.store import Store
+from kvorum.storage.store import Store
 from procedures.master.deciding import Policy
 from procedures.master.groups import Groups
 from procedures.master.liveness import Health

@@ -1,7 +1,7 @@
 """What a node does by itself, beside answering requests. Each runs where its data are led.
 
 every node       garbage, sweeping: the partitions that it leads
-                 files: of what was deleted (compaction.py)
+                 files: of what was deleted (kvorum/storage/compaction.py)
                  reconciling: its replicas against the map (procedures/master/reconcile.py)
                  cuts: leaderships to who hears the oracle, if this node does not (cutoff.py)
                  addresses: the members table; what an operator forced here
@@ -26,14 +26,14 @@ from kv.base.methods import OLDEST_INTENT
 from kvorum.balancing import wanted_leaders
 from kvorum.cluster.forced_members import Audit
 from kvorum.cluster.members import members, placed
-from kvorum.collector import Collector
-from kvorum.compaction import Care
 from kvorum.cutoff import CutOff
 from kvorum.local.heap import Trimmer
 from kvorum.local.ports import Loop
-from kvorum.oldest import OldestIntent
 from kvorum.roles import Master
-from kvorum.store import Store
+from kvorum.storage.collector import Collector
+from kvorum.storage.compaction import Care
+from kvorum.storage.oldest import OldestIntent
+from kvorum.storage.store import Store
 from kvorum.transfer.left import Left
 from procedures.library.sink_service import SinkService
 from procedures.master.balance import Balancer

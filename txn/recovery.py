@@ -35,7 +35,8 @@ async def recover(
 
     `fence`: forbid what is missing, so that there is an outcome. `budget_ms` for each message.
     `dropped`: whether the table of a key certainly was dropped: such a key counts as missing, for
-    what was decided by it was decided before the drop (kvorum/settling.py). Raises what they raise.
+    what was decided by it was decided before the drop (kvorum/storage/drop_transactions.py). Raises
+    what they raise.
     """
     keys = [key for part in parts for key in part]
     todo: list[int] = list(range(len(keys)))

@@ -343,7 +343,7 @@ class Resolver:
 
     async def _lost(self, start_ts: int, anchor: bytes) -> bool:
         """Whether the record went with a dropped table: nobody can say any more what became of the
-        transaction, so it is rolled back (kvorum/settling.py).
+        transaction, so it is rolled back (kvorum/storage/drop_transactions.py).
         """
         if not await self.dropped(anchor):
             return False

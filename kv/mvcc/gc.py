@@ -2,7 +2,7 @@
 
   * `old_versions` walks `hist`: an old version is garbage iff it was superseded at or below the
     safepoint. Costs what the old versions cost, not the live data; whether it is worth it is told
-    by the partition's counters (kvorum/garbage.py);
+    by the partition's counters (kvorum/storage/garbage.py);
   * `due` looks at rows of `gcq` up to the safepoint, which the caller found: E rows remove a record
     that expired, T rows a tombstone, X and F rows the record of a transaction or a fence. Each
     looks at what the key holds *now*; a row whose reason has gone just goes. Rows of keys outside

@@ -3,7 +3,7 @@
 When it is gone, the records of the transactions that are anchored in it are gone, and with them the
 only proof that one of them committed; and so are its parts of transactions with their record
 elsewhere, which may be committed by their intents alone. So all of them are ended before
-(kvorum/settling.py); this finds them at one node, in the partitions that it leads.
+(kvorum/storage/drop_transactions.py); this finds them at one node, in the partitions that it leads.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class SpreadPartitions:
                 group.create_task(self._tell(node, CAMPAIGN, ids))
 
     async def close(self, descriptors: Sequence[PartitionDescriptor]) -> None:
-        """See kvorum/settling.py."""
+        """See kvorum/storage/drop_transactions.py."""
         await self._settle(descriptors)
 
     async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None:

@@ -14,7 +14,6 @@ from kv.base.ids import TableId
 from kv.base.limits import DEADLINE_MS_MAX
 from kv.base.ports import Timers
 from kv.client.client import KvClient
-from kvorum import waiting
 from kvorum.api.cursor import table_id
 from kvorum.api.model import (
     Column,
@@ -25,6 +24,7 @@ from kvorum.api.model import (
 )
 from kvorum.cluster import replica_status
 from kvorum.cluster.members import partition_map
+from kvorum.storage import waiting
 from procedures.bus import settings
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.master.audit import all_forced

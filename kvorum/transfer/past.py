@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from kv.base.errors import InvalidArgument
 from kv.base.limits import LIST_ITEMS_MAX
 from kv.replica.replica import Replica
-from kvorum.collector import raised
+from kvorum.storage.collector import raised
 
 
 class Replicas(Protocol):

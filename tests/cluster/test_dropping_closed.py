@@ -22,7 +22,7 @@ from kv.storage.memory import MemoryEngine
 from kvorum.api.model import TableSpec
 from kvorum.cluster.members import partition_map
 from kvorum.node import Node
-from kvorum.settling import Settling
+from kvorum.storage.drop_transactions import Settling
 from tests.cluster.simulated import SimCluster
 from tests.replica.support import Follower
 from tests.replica.test_snapshots import leader, replica

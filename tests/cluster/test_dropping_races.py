@@ -13,7 +13,7 @@ from kv.base.errors import KvorumError, UnknownOutcome
 from kv.base.methods import COMMIT, PREWRITE
 from kv.base.ops import put
 from kvorum.node import Node
-from kvorum.settling import Settling
+from kvorum.storage.drop_transactions import Settling
 from tests.cluster.simulated import SimCluster
 from tests.cluster.test_dropped_anchors import TTL_MS, intents, prewrite, scene
 from txn.transaction import Transaction

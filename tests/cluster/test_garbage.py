@@ -17,9 +17,9 @@ from kv.base.errors import KvorumError, Reroute, TryLater
 from kv.base.ids import META_PARTITION
 from kv.replica.replica import Replica
 from kvorum.api.model import TableSpec
-from kvorum.garbage import ROUNDS_MAX, SHARE, Garbage
 from kvorum.node import Node
-from kvorum.oldest import OldestIntent
+from kvorum.storage.garbage import ROUNDS_MAX, SHARE, Garbage
+from kvorum.storage.oldest import OldestIntent
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run
 

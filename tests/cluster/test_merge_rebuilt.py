@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import kvorum.store
+import kvorum.storage.store
 from kv.base.errors import Unavailable
 from kv.replica.manager import ReplicaManager
 from kv.replica.metakeys import ABSORBED, APPLIED, DESCRIPTOR, INSTALLING
@@ -35,7 +35,7 @@ def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults: Any = ReplicaManager.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "log_keep_entries", 2)
     short = replace(CONSENSUS, log_tail_bytes=0, log_keep_bytes_max=0)
-    monkeypatch.setattr(kvorum.store, "CONSENSUS", short)
+    monkeypatch.setattr(kvorum.storage.store, "CONSENSUS", short)
 
 
 def slept(monkeypatch: pytest.MonkeyPatch, again: str | None, point: Point | None) -> list[Point]:

@@ -16,7 +16,7 @@ import kvorum
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.config import split_address
 from kv.client.client import KvClient, connect
-from kvorum import settling
+from kvorum.storage import drop_transactions
 from tests.cluster.three import Trio, client, trio, until
 
 SPLITS = ["c", "f", "i", "l", "o"]
@@ -111,7 +111,7 @@ def test_f8_a_table_whose_only_copies_are_lost_can_be_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It could neither be used nor be got rid of, nor the node that had it."""
-    monkeypatch.setattr(settling, "SETTLE_MS_MAX", 300)
+    monkeypatch.setattr(drop_transactions, "SETTLE_MS_MAX", 300)
 
     async def main() -> None:
         async with trio() as made, client(made) as db:

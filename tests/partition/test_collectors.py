@@ -13,7 +13,7 @@ from kv.partition.collectors import Collected
 from kv.replica.state import PartitionState
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine
-from kvorum.garbage import ROUNDS_MAX, Garbage
+from kvorum.storage.garbage import ROUNDS_MAX, Garbage
 
 
 class Table:

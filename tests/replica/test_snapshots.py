@@ -680,6 +680,6 @@ def test_the_oracles_bound_is_part_of_the_meta_partition() -> None:
     """A node that got the meta partition by a snapshot would hand out timestamps again, or collect
     what somebody holds.
     """
-    from kvorum.store import _LEASES_KEY, _TSO_KEY
+    from kvorum.storage.store import _LEASES_KEY, _TSO_KEY
 
     assert {_TSO_KEY, _LEASES_KEY} <= set(SERVICES)

@@ -24,7 +24,7 @@ from kv.base.keys import table_prefix, table_range, u32
 from kv.client.client import KvClient
 from kv.storage.memory import MemoryEngine, TimedSyncer
 from kvorum.local.ports import Ports
-from kvorum.store import Store
+from kvorum.storage.store import Store
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry

@@ -25,7 +25,7 @@ from kv.storage.care import Span, flush_due, next_job
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.files import FileFacts, MemoryFacts, numbers_of
 from kv.storage.rocks import RocksEngine
-from kvorum.compaction import Care
+from kvorum.storage.compaction import Care
 
 VALUE = os.urandom(1 << 10)
 

@@ -12,10 +12,10 @@ from kv.base.adapters import SystemRng
 from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError
 from kv.base.ids import PartitionId
-from kvorum.health import LATE_S, LOOK_S, REMEMBERED_S, Health
 from kvorum.local.ports import system_ports
 from kvorum.node import Node, build
 from kvorum.sdk.database import AsyncDatabase
+from kvorum.storage.health import LATE_S, LOOK_S, REMEMBERED_S, Health
 
 
 class Scene:

@@ -14,7 +14,7 @@ from kv.base.ops import put
 from kv.base.timestamps import physical_ms
 from kv.base.waits import INTENT, Held, Wait
 from kvorum.cli import output
-from kvorum.waiting import Found, shown
+from kvorum.storage.waiting import Found, shown
 from tests.surfaces.conftest import Served
 from tests.surfaces.test_cli import kvorum as command
 from tests.surfaces.test_waits import Holder, held, of_table, poll

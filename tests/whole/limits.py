@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-import kvorum.store
+import kvorum.storage.store
 from kv.base import limits
 from kv.replica.manager import ReplicaManager
 from kvorum.cluster.cluster import CONSENSUS
@@ -82,7 +82,7 @@ def randomised(rng: random.Random, share: float, **fixed: int) -> Iterator[list[
     defaults: Any = ReplicaManager.__init__.__kwdefaults__
     defaults["log_keep_entries"] = keep
     if keep != limits.LOG_KEEP_ENTRIES:
-        kvorum.store.CONSENSUS = replace(
+        kvorum.storage.store.CONSENSUS = replace(
             CONSENSUS, log_tail_bytes=0, log_keep_bytes_max=rng.choice([0, 2_000])
         )
     try:
@@ -90,7 +90,7 @@ def randomised(rng: random.Random, share: float, **fixed: int) -> Iterator[list[
             yield [f"{name}={value}" for name, value in {**chosen, **own, "logs": keep}.items()]
     finally:
         defaults["log_keep_entries"] = limits.LOG_KEEP_ENTRIES
-        kvorum.store.CONSENSUS = CONSENSUS
+        kvorum.storage.store.CONSENSUS = CONSENSUS
 
 
 @contextmanager

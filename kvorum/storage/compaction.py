@@ -1,6 +1,6 @@
 """Gives the space of what was deleted back, at one node, with no call by anybody.
 
-After every round of the collector (kvorum/collector.py) the files of the state database are
+After every round of the collector (kvorum/storage/collector.py) the files of the state database are
 looked at; what kv/storage/care.py finds worth it is rewritten: one range at a time, in pieces, in
 a thread, never the whole database. Each piece is paid for with a pause, so that rewriting reads
 CARE_BYTES_PER_S on the average and requests have the disk. Leaders and followers do it alike: each

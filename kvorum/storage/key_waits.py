@@ -7,8 +7,8 @@ from typing import Any
 
 from kv.base.ids import TableId
 from kv.client.client import KvClient
-from kvorum import waiting
 from kvorum.api.cursor import table_id
+from kvorum.storage import waiting
 from procedures.engine.kv_store import waiter
 from procedures.master.nodes import all_nodes
 from sqlproxy import catalog

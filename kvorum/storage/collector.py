@@ -1,10 +1,10 @@
 """Collects garbage at one node: what nobody can read any more, of the partitions that it leads.
 
     every interval   ask the master for the safepoint (COLLECT_BELOW; tso/safepoint.py)
-        old versions   walked where the counters say that it pays (kvorum/garbage.py)
+        old versions   walked where the counters say that it pays (kvorum/storage/garbage.py)
         gcq            looked through once for all partitions: expired records, tombstones, the
                        records of transactions (kv/replica/due.py)
-        files          looked at by who rewrites them (kvorum/compaction.py)
+        files          looked at by who rewrites them (kvorum/storage/compaction.py)
 
 A partition is told of a safepoint only when something of it is to be collected: one without garbage
 is not written to, and sleeps on. It then answers reads below the cluster's safepoint, rightly:
@@ -14,7 +14,7 @@ Work is cut into steps of GC_STEP_ROWS_MAX rows, each a command of its partition
 it, so that requests never wait for more than one step.
 
 A transaction's record may only go when no intent anywhere can still need it: the intents may lie in
-any partition, so all leaders are asked for their oldest, seldom (kvorum/oldest.py).
+any partition, so all leaders are asked for their oldest, seldom (kvorum/storage/oldest.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kv.replica.due import due_rows, forget, start_ts_of
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
 from kv.storage.engine import Engine
-from kvorum.garbage import Garbage
+from kvorum.storage.garbage import Garbage
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _FROM_THE_START: Final = 20  # rounds after which the whole queue is looked at a
 
 
 class Floor(Protocol):
-    """Below which no transaction has an intent anywhere (kvorum/oldest.py)."""
+    """Below which no transaction has an intent anywhere (kvorum/storage/oldest.py)."""
 
     async def find(self) -> int:
         """Raises KvorumError: it is not known now."""

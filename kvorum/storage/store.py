@@ -54,13 +54,13 @@ from kvorum.cluster.heartbeat import BOOT_BYTES, Heart, Pulse, check_beat, leade
 from kvorum.cluster.members import placed
 from kvorum.cluster.peers import KnownPeers
 from kvorum.cluster.replica_report import Seldom, disk_figures
-from kvorum.health import Health
 from kvorum.local import identity as identities
 from kvorum.local.identity import Identity
 from kvorum.local.measure import Histogram, TimedSyncer
 from kvorum.local.ports import Ports, Syncer
-from kvorum.retention import RetentionMethods
-from kvorum.waiting import Everywhere, WaitMethods
+from kvorum.storage.health import Health
+from kvorum.storage.retention import RetentionMethods
+from kvorum.storage.waiting import Everywhere, WaitMethods
 from procedures.master.partitions import Place
 from procedures.master.reports import Picture
 from raft.host import RaftHost
