@@ -1,7 +1,8 @@
 """One node: everything wired together, started in order and stopped in the reverse order.
 
     store (databases, consensus, partitions, oracle)      kvorum/storage/store.py
-      ├─ procedures: executor, DDL, the Spark sink's commit; at the master only (kvorum/roles.py)
+      ├─ procedures: executor, DDL, the Spark sink's commit; at the master only
+         (kvorum/master/roles.py)
       ├─ garbage timer, sweeper of abandoned intents
       ├─ native protocol on BASE                          kv/server/socket_server.py
       ├─ HTTP on BASE+2                                   kvorum/http
@@ -32,8 +33,6 @@ from kv.base.ids import NodeId
 from kvorum.api.backend import Backend
 from kvorum.api.names import TableIds
 from kvorum.audit.stamps import StampLog
-from kvorum.balancing import Balancing
-from kvorum.bus import NodeBus
 from kvorum.cluster import joining
 from kvorum.cluster.catchup import caught_up
 from kvorum.cluster.force_members import ForceMethod, check_force
@@ -41,10 +40,12 @@ from kvorum.cluster.members import enrol, enrol_founders
 from kvorum.cluster.placement import PartitionMethods, check_create, check_ids
 from kvorum.doors import Doors
 from kvorum.local.ports import Loop, Ports
+from kvorum.master.balancing import Balancing
+from kvorum.master.bus import NodeBus
+from kvorum.master.roles import Master
+from kvorum.master.shaping import Shaping
 from kvorum.native.native import CATALOG_TTL_S, NativeBackend
 from kvorum.offered import offered
-from kvorum.roles import Master
-from kvorum.shaping import Shaping
 from kvorum.storage.drop_transactions import Settling
 from kvorum.storage.key_waits import KeyWaits
 from kvorum.storage.store import Store

@@ -105,7 +105,7 @@ async def ask(config: NodeConfig, ports: Ports) -> Joined:
 
 
 class Procedures(Protocol):
-    """kvorum.roles.Master."""
+    """kvorum.master.roles.Master."""
 
     async def submit(self, sub: Submission) -> int: ...
 

@@ -8,8 +8,8 @@ applied all that its leader had committed when it was asked. The leaders send th
 (raft/README.md): in the source's words, that is the log replay, distributed over the partitions'
 leaders. Its partitions are busy meanwhile: nothing of them is moved.
 
-A node submits this for itself at its start (kvorum/bus.py). Its own readiness does not hang on it:
-a cluster that starts has no master before enough of its nodes are there.
+A node submits this for itself at its start (kvorum/master/bus.py). Its own readiness does not hang
+on it: a cluster that starts has no master before enough of its nodes are there.
 """
 
 from __future__ import annotations

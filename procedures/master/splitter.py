@@ -53,7 +53,7 @@ _PREFIX_BYTES: Final = 4  # of a storage key: the table
 
 
 class Procedures(Protocol):
-    """kvorum.roles.Master."""
+    """kvorum.master.roles.Master."""
 
     async def submit(self, sub: Submission) -> int: ...
 

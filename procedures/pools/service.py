@@ -5,7 +5,8 @@
     WORK_LEAVE  worker, epoch                                   → true
     WORK_LIST                                                   → [worker as bytes, …]
 
-They are the master's: elsewhere they are answered NOT_LEADER with its address (kvorum/roles.py).
+They are the master's: elsewhere they are answered NOT_LEADER with its address
+(kvorum/master/roles.py).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 
 from kv.base.errors import Refused
 from kv.storage.engine import STATE_FAMILIES, Engine, open_engine
-from kvorum.bus_work import STAGING, Points
+from kvorum.master.bus_work import STAGING, Points
 
 
 def engine(path: Path) -> Engine:

@@ -18,7 +18,7 @@ import pytest
 from kv.base import limits
 from kv.base.config import NodeConfig
 from kv.storage.memory import MemoryEngine
-from kvorum.bus import NodeBus
+from kvorum.master.bus import NodeBus
 from tests.library.saboteur import Case, Hurt, Saboteur, sabotaged
 from tests.library.scenarios import LIMITS, SCENARIOS, SUCCESS, Scenario, eventually
 from tests.library.world import Place

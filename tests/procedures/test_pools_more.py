@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kv.base.errors import InvalidArgument, UnknownOutcome
-from kvorum.upgrade import check
+from kvorum.master.upgrade import check
 from procedures.engine import plain
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext

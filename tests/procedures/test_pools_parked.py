@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace as replace_record
 
 from kv.base import limits
-from kvorum.upgrade import check
+from kvorum.master.upgrade import check
 from procedures.engine import plain
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext

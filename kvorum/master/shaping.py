@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from kv.base.errors import KvorumError
 from kv.base.limits import DECIDE_PAUSE_S
-from kvorum.bus import NodeBus
 from kvorum.cluster.members import placed
-from kvorum.roles import Master
+from kvorum.master.bus import NodeBus
+from kvorum.master.roles import Master
 from kvorum.storage.store import Store
 from procedures.master.deciding import Policy
 from procedures.master.groups import Groups

@@ -20,9 +20,9 @@ from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION
 from kv.base.limits import BUS_PUSH_MS
 from kv.base.methods import BUS_ORDERS, BUS_REPORTS
-from kvorum import bus_work as work
 from kvorum.local.ports import Loop
 from kvorum.local.settings import Settings
+from kvorum.master import bus_work as work
 from kvorum.storage.store import Store
 from procedures.bus import phases
 from procedures.bus.core import partitions_of
@@ -59,7 +59,7 @@ PROCEDURES: Final = (
 
 
 class Reign(Protocol):
-    """kvorum.roles.Master."""
+    """kvorum.master.roles.Master."""
 
     executor: Executor | None
 

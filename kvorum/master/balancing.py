@@ -15,10 +15,10 @@ from typing import Any
 from kv.base.errors import KvorumError
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import SCHEDULE_PAUSE_S
-from kvorum.bus import NodeBus
 from kvorum.local.measure import Histogram
 from kvorum.local.ports import Loop
-from kvorum.roles import Master
+from kvorum.master.bus import NodeBus
+from kvorum.master.roles import Master
 from kvorum.storage.store import Store
 from procedures.engine.registry import Registry
 from procedures.master import apart, crash, explaining, relocating

@@ -1,0 +1,2 @@
+"""What a node does while it is the master: it runs procedures, balances, splits and merges, and
+serves the bus."""
