@@ -2,7 +2,8 @@
 
     native protocol        BASE      kv/server/socket_server.py
     HTTP                   BASE+2    kvorum/http, with role http
-    PostgreSQL protocol    BASE+3    kvorum/sql_door.py, or kvorum/sql_processes.py, with role sql
+    PostgreSQL protocol    BASE+3    kvorum/sql/sql_door.py, or kvorum/sql/sql_processes.py, with
+                                     role sql
 
 An audited node writes every request to a log of stamps: those of the native port are tapped before
 the dispatcher, the other surfaces sit on a backend that tells the log (kvorum/audit/stamped.py).
@@ -29,8 +30,8 @@ from kvorum.audit.stamped import StampedBackend
 from kvorum.audit.stamps import StampLog
 from kvorum.audit.stamps_native import NativeStamps
 from kvorum.local.ports import Server
-from kvorum.sql_door import SqlDoor
-from kvorum.sql_processes import NO_PROCESSES, SqlProcesses
+from kvorum.sql.sql_door import SqlDoor
+from kvorum.sql.sql_processes import NO_PROCESSES, SqlProcesses
 from sqlproxy import catalog
 
 if TYPE_CHECKING:

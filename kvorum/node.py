@@ -6,7 +6,7 @@
       ├─ garbage timer, sweeper of abandoned intents
       ├─ native protocol on BASE                          kv/server/socket_server.py
       ├─ HTTP on BASE+2                                   kvorum/http
-      └─ the PostgreSQL protocol on BASE+3                kvorum/sql_door.py
+      └─ the PostgreSQL protocol on BASE+3                kvorum/sql/sql_door.py
 
 A node alone listens when it serves. One of several listens before, because the others need it to
 find out who leads; `not_ready` (and /readyz) says what it still waits for.

@@ -26,7 +26,7 @@ from kvorum.connecting import connect_backend
 from kvorum.doors import bound_socket
 from kvorum.local import cycles
 from kvorum.native.native import NativeBackend
-from kvorum.sql_door import SqlDoor
+from kvorum.sql.sql_door import SqlDoor
 
 _RETRY_S: Final = 0.5
 _ASK_S: Final = 1.0

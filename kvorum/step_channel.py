@@ -1,5 +1,5 @@
 """What whoever runs procedures and the process that runs their steps say to each other, over a
-`Channel` (kvorum/sql_channel.py) that is the process's standard input.
+`Channel` (kvorum/sql/sql_channel.py) that is the process's standard input.
 
     us ─▶ process   [SETTINGS, {modules, path, threads, log_level}]
                     [RUN, run, …]        Run: call this step
@@ -37,7 +37,7 @@ from msgspec.structs import replace
 from kv.base import limits
 from kv.base.errors import KvorumError
 from kv.base.ops import Op
-from kvorum.sql_channel import Channel
+from kvorum.sql.sql_channel import Channel
 from procedures.engine import core, plain, procedure, records
 from procedures.engine.context import Child, StepContext
 from procedures.engine.procedure import Children, Done, Fail, Outcome

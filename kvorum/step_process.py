@@ -28,7 +28,7 @@ from kv.base.errors import InvalidArgument, KvorumError, from_wire, to_wire
 from kv.base.ids import TableId
 from kvorum.local import logs
 from kvorum.modules import load_types
-from kvorum.sql_channel import Channel
+from kvorum.sql.sql_channel import Channel
 from kvorum.step_channel import (
     ANSWER,
     ASK,

@@ -44,7 +44,7 @@ from kv.base.errors import InvalidArgument, KvorumError, Unavailable, from_wire,
 from kv.base.ids import TableId
 from kv.base.ops import Op
 from kv.base.ports import Timers
-from kvorum.sql_channel import Channel
+from kvorum.sql.sql_channel import Channel
 from kvorum.step_channel import (
     ANSWER,
     ASK,

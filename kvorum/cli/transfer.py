@@ -101,7 +101,7 @@ def export(
 
 def _script(what: str, target: str, user: str, connect: str | None, as_json: bool) -> None:
     from kvorum.cli.sql import connected
-    from kvorum.dumping import Changed, NoTable, dump
+    from kvorum.sql.dumping import Changed, NoTable, dump
 
     database, _, table = what.partition(".")
     with told(as_json):

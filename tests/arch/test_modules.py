@@ -18,7 +18,7 @@ PACKAGES = ("raft", "kv", "tso", "txn", "procedures", "sqlproxy", "kvorum", "pys
 ENTRY_POINTS = {
     "kvorum.cli.main": "the `kvorum` command (pyproject.toml)",
     "kvorum.__main__": "python -m kvorum",
-    "kvorum.sql_process": "python -m, by kvorum.sql_processes",
+    "kvorum.sql.sql_process": "python -m, by kvorum.sql.sql_processes",
     "kvorum.step_process": "python -m, by kvorum.step_processes",
     "kvorum.procedures": "what users open without a cluster",
     "procedures.master.balancing.simulate": "python -m, a cluster to plan for on paper",

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from kvorum import sql_door
+from kvorum.sql import sql_door
 from tests.integration.processes import NodeProcess
 from tests.machine import free_port_base
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kvorum.dumping import Changed, NoTable, dump
+from kvorum.sql.dumping import Changed, NoTable, dump
 from tests.sql.conftest import Sql
 
 pytestmark = pytest.mark.cluster

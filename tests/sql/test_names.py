@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql as q
 
-from kvorum.dumping import dump
+from kvorum.sql.dumping import dump
 from tests.sql.conftest import Sql
 
 pytestmark = pytest.mark.cluster

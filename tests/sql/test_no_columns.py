@@ -7,7 +7,7 @@ import subprocess
 import psycopg
 import pytest
 
-from kvorum.dumping import dump
+from kvorum.sql.dumping import dump
 from tests.sql.conftest import Sql
 
 pytestmark = pytest.mark.cluster

@@ -1,4 +1,4 @@
-"""What a node and its SQL processes say to each other (kvorum/sql_channel.py)."""
+"""What a node and its SQL processes say to each other (kvorum/sql/sql_channel.py)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.config import NodeConfig
-from kvorum import sql_processes
 from kvorum.doors import bound_socket
-from kvorum.sql_channel import CLIENT, GONE, READY, TELL, TOLD, Channel
-from kvorum.sql_process import SqlProcess
-from kvorum.sql_processes import SqlProcesses
+from kvorum.sql import sql_processes
+from kvorum.sql.sql_channel import CLIENT, GONE, READY, TELL, TOLD, Channel
+from kvorum.sql.sql_process import SqlProcess
+from kvorum.sql.sql_processes import SqlProcesses
 
 
 class _End:

@@ -4,9 +4,9 @@ not in it (docs/decisions/1144).
     clients ─▶ listening socket of the node ─ accepted, handed over ─▶ process 0 ─┐ native protocol
                                              the one with the fewest ─▶ process 1 ─┴▶ the nodes
 
-Each is a stateless proxy (kvorum/sql_process.py). The node accepts, because it can choose: the
+Each is a stateless proxy (kvorum/sql/sql_process.py). The node accepts, because it can choose: the
 process with the fewest clients gets the next one, and who kills a process ends its sessions alone.
-What sessions of one node know of each other goes through here (kvorum/sql_channel.py): a cancel
+What sessions of one node know of each other goes through here (kvorum/sql/sql_channel.py): a cancel
 request to whose it is, pg_stat_activity, pg_terminate_backend. The number of a session says which
 process it is in: process `i` of n gives out i + 1, i + 1 + n, …
 
@@ -34,7 +34,7 @@ from typing import Any, Final
 from kv.base.config import ENVIRONMENT_PREFIX, NodeConfig
 from kv.base.limits import SQL_CONNECTIONS_MAX
 from kv.base.ports import Rng, Timers
-from kvorum.sql_channel import (
+from kvorum.sql.sql_channel import (
     CANCEL,
     CLIENT,
     END,
@@ -174,7 +174,7 @@ class SqlProcesses:
         with theirs:
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "kvorum.sql_process"),
+                    *(sys.executable, "-m", "kvorum.sql.sql_process"),
                     env=_environment(os.environ),
                     stdin=theirs.fileno(),
                     stdout=asyncio.subprocess.DEVNULL,

@@ -28,10 +28,10 @@ from kvorum.local.extras import advice
 from txn.client import TxnClient
 
 if TYPE_CHECKING:
-    from kvorum.sql import Front
+    from kvorum.sql.sql import Front
     from sqlproxy.pgcatalog.catalog import Ground
 
-_MODULE: Final = "kvorum.sql"
+_MODULE: Final = "kvorum.sql.sql"
 RETRY_S: Final = 5.0
 _REFUSED_AT_ONCE: Final = 128
 _REFUSING_S: Final = 2.0
@@ -131,7 +131,7 @@ def _ground() -> Ground:
 
 
 def _made(*parts: Any, **named: Any) -> Front:
-    from kvorum.sql import Front
+    from kvorum.sql.sql import Front
 
     return Front(*parts, **named)
 

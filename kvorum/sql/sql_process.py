@@ -1,4 +1,4 @@
-"""One of a node's SQL processes (kvorum/sql_processes.py starts it): sessions over the native
+"""One of a node's SQL processes (kvorum/sql/sql_processes.py starts it): sessions over the native
 protocol, for clients whose sockets the node hands over. It keeps nothing.
 
 Its name among those that use declarations (docs/decisions/1023) is the same each time, and no two
@@ -28,8 +28,8 @@ from kv.base.limits import DEADLINE_MS_DEFAULT
 from kvorum.connecting import connect_backend
 from kvorum.local import cycles, logs
 from kvorum.native.native import NativeBackend
-from kvorum.sql import Front
-from kvorum.sql_channel import (
+from kvorum.sql.sql import Front
+from kvorum.sql.sql_channel import (
     CANCEL,
     CLIENT,
     END,
