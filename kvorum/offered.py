@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvorum.cluster.placement import SpreadPartitions
-from kvorum.modules import declared
+from kvorum.steps.modules import declared
 from kvorum.storage.drop_transactions import Settling
 from kvorum.transfer import registering as transfers
 from procedures.engine.lock_procedure import LockProcedure

@@ -72,7 +72,7 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
 
 def _steps(ports: Ports, config: NodeConfig) -> Callable[[Sequence[str]], Runner]:
     """Users' code neither stops nor ends the node."""
-    from kvorum.step_processes import StepProcesses
+    from kvorum.steps.step_processes import StepProcesses
 
     return partial(StepProcesses, timers=ports.timers, log_level=config.log_level)
 

@@ -1,7 +1,8 @@
 """`kvorum worker`: a process that runs the procedures of its modules for a pool.
 
     modules ─▶ declarations ─▶ Worker (procedures/pools/worker.py) ─▶ master
-                                 ├─▶ its steps run in a process beside it (step_processes.py)
+                                 ├─▶ its steps run in a process beside it
+                                     (kvorum/steps/step_processes.py)
                                  └─▶ and are committed here, through a transaction client of its own
 
 It keeps nothing: killing it loses no step that was acknowledged, and what it held goes to others
@@ -25,9 +26,9 @@ from kv.base.ports import Rng, Timers
 from kv.client.client import KvClient
 from kv.client.client import connect as connect_kv
 from kvorum.api.names import TableIds
-from kvorum.modules import load_types
 from kvorum.native.native import CATALOG_TTL_S
-from kvorum.step_processes import StepProcesses
+from kvorum.steps.modules import load_types
+from kvorum.steps.step_processes import StepProcesses
 from procedures.bus.workers import WorkerBus, handlers_in
 from procedures.engine.kv_store import KvStore
 from procedures.pools.worker import Worker

@@ -59,7 +59,7 @@ def check_upgrade(
 ) -> None:
     """Tell which live procedures the declarations of new code would not run. Exit code 1 if any."""
     from kvorum.master.upgrade import check
-    from kvorum.modules import load_types
+    from kvorum.steps.modules import load_types
 
     names = [one for part in modules for one in part.split(",") if one]
     with opened(connect or DEFAULT, json) as db:

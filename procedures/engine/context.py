@@ -153,7 +153,7 @@ class StepTxn:
         """The timestamp of this step's snapshot; taken now if nothing was read yet."""
         return (await self._snapshot()).start_ts
 
-    # -- for StepTable, the executor, and who runs the step elsewhere (kvorum/step_channel.py)
+    # -- for StepTable, the executor, and who runs the step elsewhere (kvorum/steps/step_channel.py)
     async def snapshot(self) -> Reads:
         return await self._snapshot()
 
@@ -521,7 +521,7 @@ class StepContext(Outside):
         """
         self._signals.append(checked_text("event", event, limits.NONCE_CHARS_MAX))
 
-    # -- for the executor, and for who runs it elsewhere (kvorum/step_channel.py)
+    # -- for the executor, and for who runs it elsewhere (kvorum/steps/step_channel.py)
     @property
     def record(self) -> Record:
         return self._record

@@ -9,7 +9,7 @@ is fenced by the record's version.
 
 Left out here: locks and priorities (scheduler.py), what operators do (surgeon.py), and stopping a
 step under way: a timeout takes effect when the running step has ended (turn.py: `late`); only a
-step's own deadline ends it (runner.py, kvorum/step_processes.py).
+step's own deadline ends it (runner.py, kvorum/steps/step_processes.py).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ Ended: TypeAlias = Returned | TryAgain | Failed | Died
 
 class Runner:
     """Async methods run on the loop, plain ones in a bounded pool of threads. (Beside a node or a
-    worker users' code runs in processes of its own: kvorum/step_processes.py.)
+    worker users' code runs in processes of its own: kvorum/steps/step_processes.py.)
     """
 
     def __init__(self, threads: int) -> None:

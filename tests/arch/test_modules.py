@@ -19,7 +19,7 @@ ENTRY_POINTS = {
     "kvorum.cli.main": "the `kvorum` command (pyproject.toml)",
     "kvorum.__main__": "python -m kvorum",
     "kvorum.sql.sql_process": "python -m, by kvorum.sql.sql_processes",
-    "kvorum.step_process": "python -m, by kvorum.step_processes",
+    "kvorum.steps.step_process": "python -m, by kvorum.steps.step_processes",
     "kvorum.procedures": "what users open without a cluster",
     "procedures.master.balancing.simulate": "python -m, a cluster to plan for on paper",
     "pyspark_kvorum.bulk": "kvorum.spark.bulk_load, by name: neither package imports the other",

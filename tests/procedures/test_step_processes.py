@@ -17,7 +17,7 @@ import pytest
 from kv.base import limits
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import InvalidArgument, KvorumError, Refused
-from kvorum.step_processes import StepProcesses
+from kvorum.steps.step_processes import StepProcesses
 from procedures.engine import core, plain
 from procedures.engine.executor import Executor
 from procedures.engine.memory_store import MemoryStore

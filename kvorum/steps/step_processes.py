@@ -1,6 +1,6 @@
 """Steps of users' procedures in processes beside a node, or beside the worker that has its lease.
 
-    engine ── run ─▶ StepProcesses ── a socket ─▶ process (kvorum/step_process.py): the method
+    engine ── run ─▶ StepProcesses ── a socket ─▶ process (kvorum/steps/step_process.py): the method
       ▲  reads, tables, progress ◀── asks ──────────┘
       └── outcome and writes, committed here
 
@@ -45,7 +45,7 @@ from kv.base.ids import TableId
 from kv.base.ops import Op
 from kv.base.ports import Timers
 from kvorum.sql.sql_channel import Channel
-from kvorum.step_channel import (
+from kvorum.steps.step_channel import (
     ANSWER,
     ASK,
     BEAT,
@@ -94,7 +94,7 @@ from procedures.engine.submission import Seen
 log = logging.getLogger(__name__)
 
 _LOOK_S: Final = limits.STEP_PROCESS_BEAT_MS / 1000
-_MODULE: Final = "kvorum.step_process"
+_MODULE: Final = "kvorum.steps.step_process"
 
 
 class _Call:

@@ -1,5 +1,5 @@
-"""A process that runs steps of users' procedures (kvorum/step_processes.py starts it). It keeps
-nothing, and commits nothing: it calls methods, and says what they did.
+"""A process that runs steps of users' procedures (kvorum/steps/step_processes.py starts it). It
+keeps nothing, and commits nothing: it calls methods, and says what they did.
 
 Whoever started it may be gone at any time: then it ends at once, also while a step computes and its
 loop does not go round (the kernel is told to end it).
@@ -27,9 +27,9 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, from_wire, to_wire
 from kv.base.ids import TableId
 from kvorum.local import logs
-from kvorum.modules import load_types
 from kvorum.sql.sql_channel import Channel
-from kvorum.step_channel import (
+from kvorum.steps.modules import load_types
+from kvorum.steps.step_channel import (
     ANSWER,
     ASK,
     BEAT,
