@@ -26,7 +26,7 @@ from kv.base.methods import PREWRITE
 from kv.base.ops import put
 from kvorum.api.model import Page, ScanSpec, TableSpec
 from kvorum.local.ports import system_ports
-from kvorum.node import Node, build
+from kvorum.node.node import Node, build
 from txn.grouping import by_partition
 
 TABLE = ("default", "t")

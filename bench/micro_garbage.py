@@ -23,7 +23,7 @@ from bench.micro import print_measured, profiled
 from kv.base.config import NodeConfig
 from kvorum.api.model import TableSpec
 from kvorum.local.ports import system_ports
-from kvorum.node import Node, build
+from kvorum.node.node import Node, build
 
 TABLE = ("default", "t")
 _VALUE = bytes(range(100))

@@ -24,7 +24,7 @@ from kv.base.keys import successor, table_prefix
 from kv.base.ops import put
 from kvorum.api.model import TableSpec
 from kvorum.local.ports import system_ports
-from kvorum.node import Node, build
+from kvorum.node.node import Node, build
 
 _BATCH = 5_000
 _VALUE = bytes(range(100))

@@ -24,7 +24,7 @@ from bench.micro import print_measured
 from kv.base.config import NodeConfig
 from kvorum.api.model import TableSpec
 from kvorum.local.ports import system_ports
-from kvorum.node import Node, build
+from kvorum.node.node import Node, build
 
 READ = ("default", "read")
 _VALUE = os.urandom(1_000)

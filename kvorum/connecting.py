@@ -106,7 +106,7 @@ async def aopen(
     """`open` for the running loop, which the node then lives on."""
     from kv.base.config import NodeConfig
     from kvorum.local.ports import system_ports
-    from kvorum.node import build
+    from kvorum.node.node import build
 
     _check_timeout(timeout_ms)
     config = NodeConfig(data=Path(directory), port=port, procedure_modules=tuple(procedure_modules))

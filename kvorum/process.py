@@ -25,7 +25,7 @@ from kv.base.errors import KvorumError
 from kv.storage.engine import EngineKind
 from kvorum.local import cycles, extras, logs
 from kvorum.local.ports import Ports, system_ports
-from kvorum.node import Node, build
+from kvorum.node.node import Node, build
 from procedures.engine.runner import Runner
 
 FAILED = 1

@@ -19,7 +19,7 @@ from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT, Connect, Json, opened
 
 if TYPE_CHECKING:
-    from kvorum.node import Node
+    from kvorum.node.node import Node
 
 
 def start(**given: Any) -> None:

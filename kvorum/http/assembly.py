@@ -26,7 +26,7 @@ from kvorum.http.watch import Watches
 from kvorum.version import VERSION
 
 if TYPE_CHECKING:
-    from kvorum.node import Node
+    from kvorum.node.node import Node
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 

@@ -17,7 +17,7 @@ from procedures.engine.registry import Registry, declared_below
 from sqlproxy.steps import DdlServices
 
 if TYPE_CHECKING:
-    from kvorum.node import Node
+    from kvorum.node.node import Node
 
 PRODUCT: Final = ("kvorum", "procedures", "sqlproxy")
 

@@ -27,7 +27,7 @@ from kv.server.dispatcher import Dispatcher
 from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine, TimedSyncer
 from kvorum.local.ports import Ports
-from kvorum.node import Node, build
+from kvorum.node.node import Node, build
 from raft import wire
 from raft.counters import PeerFigures
 from raft.limits import TransportLimits

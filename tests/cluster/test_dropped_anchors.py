@@ -12,7 +12,7 @@ from kv.base.keys import table_prefix
 from kv.base.methods import COMMIT, PREWRITE
 from kv.base.ops import put
 from kvorum.api.model import TableSpec
-from kvorum.node import Node
+from kvorum.node.node import Node
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run
 

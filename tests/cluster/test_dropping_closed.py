@@ -21,7 +21,7 @@ from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine
 from kvorum.api.model import TableSpec
 from kvorum.cluster.members import partition_map
-from kvorum.node import Node
+from kvorum.node.node import Node
 from kvorum.storage.drop_transactions import Settling
 from tests.cluster.simulated import SimCluster
 from tests.replica.support import Follower

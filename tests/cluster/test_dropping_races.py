@@ -12,7 +12,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, UnknownOutcome
 from kv.base.methods import COMMIT, PREWRITE
 from kv.base.ops import put
-from kvorum.node import Node
+from kvorum.node.node import Node
 from kvorum.storage.drop_transactions import Settling
 from tests.cluster.simulated import SimCluster
 from tests.cluster.test_dropped_anchors import TTL_MS, intents, prewrite, scene

@@ -9,7 +9,7 @@ import pytest
 
 from kv.base.config import NodeConfig
 from kvorum.local.ports import system_ports
-from kvorum.node import build
+from kvorum.node.node import build
 from tests.machine import free_port_base
 
 

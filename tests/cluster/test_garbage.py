@@ -17,7 +17,7 @@ from kv.base.errors import KvorumError, Reroute, TryLater
 from kv.base.ids import META_PARTITION
 from kv.replica.replica import Replica
 from kvorum.api.model import TableSpec
-from kvorum.node import Node
+from kvorum.node.node import Node
 from kvorum.storage.garbage import ROUNDS_MAX, SHARE, Garbage
 from kvorum.storage.oldest import OldestIntent
 from tests.cluster.simulated import SimCluster

@@ -17,7 +17,7 @@ from kv.base.errors import KvorumError
 from kv.base.limits import KiB
 from kvorum.api.model import Put, TableSpec
 from kvorum.native.native import NativeBackend
-from kvorum.node import Node
+from kvorum.node.node import Node
 from procedures.bus.settings import KNOWN, SETTINGS_S
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run

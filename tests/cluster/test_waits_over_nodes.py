@@ -16,7 +16,7 @@ from kv.base.limits import TXN_TTL_MS_DEFAULT
 from kv.base.methods import BLIND, CHANGE_REPLICAS, OP_PUT, PREWRITE, RESOLVE, ROLLBACK
 from kv.replica.replica import Replica
 from kvorum.api.model import Put, TableSpec
-from kvorum.node import Node
+from kvorum.node.node import Node
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run
 

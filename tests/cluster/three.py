@@ -23,7 +23,7 @@ from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine
 from kvorum.connecting import aconnect
 from kvorum.local.ports import system_ports
-from kvorum.node import Node, build
+from kvorum.node.node import Node, build
 from kvorum.sdk.database import AsyncDatabase
 from raft.listener import stop_listening
 from raft.transport import MuxTransport

@@ -49,8 +49,8 @@ def resident_bytes(pid: int) -> int:
     [
         ("kvorum", ("asyncio", "msgspec", "typer")),
         ("kvorum.connecting", ("fastapi", "uvicorn", "rocksdict", "pysyncobj", "pyarrow", "typer")),
-        ("kvorum.node", ("fastapi", "uvicorn", "pyarrow", "pyspark", "prometheus_client")),
-        ("kvorum.cli.main", ("fastapi", "rocksdict", "kvorum.node", "rich")),
+        ("kvorum.node.node", ("fastapi", "uvicorn", "pyarrow", "pyspark", "prometheus_client")),
+        ("kvorum.cli.main", ("fastapi", "rocksdict", "kvorum.node.node", "rich")),
     ],
 )
 def test_nothing_heavy_is_imported_early(imported: str, heavy: tuple[str, ...]) -> None:

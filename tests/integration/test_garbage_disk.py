@@ -11,7 +11,7 @@ import kvorum
 from kv.base.config import NodeConfig
 from kvorum.api.model import TableSpec
 from kvorum.local.ports import system_ports
-from kvorum.node import build
+from kvorum.node.node import build
 
 pytestmark = pytest.mark.slow
 

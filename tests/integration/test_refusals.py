@@ -20,7 +20,7 @@ from kv.base.errors import Unavailable
 from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine
 from kvorum.local.ports import system_ports
-from kvorum.node import build
+from kvorum.node.node import build
 from kvorum.sdk.database import AsyncDatabase
 from tests.integration.processes import NodeProcess
 from tests.machine import free_port_base

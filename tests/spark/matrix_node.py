@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kv.base import limits
-from kvorum import upkeep
+from kvorum.node import upkeep
 from procedures.engine.registry import StepDef, declaration
 from procedures.library.sink import SinkClean, SinkCommit
 from tests.spark.matrix_lease import LEASE_MS

@@ -13,7 +13,7 @@ from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError
 from kv.base.ids import PartitionId
 from kvorum.local.ports import system_ports
-from kvorum.node import Node, build
+from kvorum.node.node import Node, build
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.storage.health import LATE_S, LOOK_S, REMEMBERED_S, Health
 
@@ -123,7 +123,7 @@ async def test_a_loop_of_the_node_that_breaks_begins_anew(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug in the care for the node must not end what serves everybody."""
-    monkeypatch.setattr("kvorum.node._LOOP_AGAIN_S", 0.0)
+    monkeypatch.setattr("kvorum.node.node._LOOP_AGAIN_S", 0.0)
     begun: list[int] = []
     again = asyncio.Event()
 

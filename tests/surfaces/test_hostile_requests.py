@@ -24,7 +24,7 @@ from kv.base.ids import NodeId, PartitionId
 from kv.base.rpc import decode, requests_of
 from kvorum.http.figures import METHOD_NAMES
 from kvorum.local.ports import system_ports
-from kvorum.node import Node, build
+from kvorum.node.node import Node, build
 
 KEY: Final = b"\x00\x00\x00\x09key"
 NEXT: Final = b"\x00\x00\x00\x09kez"

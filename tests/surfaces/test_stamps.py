@@ -19,7 +19,7 @@ from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, Unavailable
 from kvorum.audit.stamps import Stamp, StampLog
 from kvorum.local.ports import system_ports
-from kvorum.node import build
+from kvorum.node.node import build
 from kvorum.sdk.portal import Portal
 from kvorum.sdk.sync import Database
 from tests.machine import free_port_base

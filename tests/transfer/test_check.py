@@ -16,7 +16,7 @@ from kv.base.keys import escape, table_prefix, table_range, u64
 from kv.base.methods import OP_PUT
 from kv.base.ops import delete, put
 from kv.mvcc.records import Lock, hist_key
-from kvorum.node import Node
+from kvorum.node.node import Node
 from kvorum.transfer import check as checking
 from kvorum.transfer.backup import all_tables, lock_names
 from kvorum.transfer.check import Check

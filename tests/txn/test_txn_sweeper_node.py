@@ -13,7 +13,7 @@ import pytest
 from kv.base.config import NodeConfig
 from kvorum.api.model import TableSpec
 from kvorum.local.ports import system_ports
-from kvorum.node import build
+from kvorum.node.node import build
 from tests.machine import ROOT, free_port_base
 
 pytestmark = pytest.mark.slow

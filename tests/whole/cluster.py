@@ -26,7 +26,7 @@ from kv.storage.memory import MemoryEngine, TimedSyncer
 from kvorum.local import heap
 from kvorum.local.ports import Ports
 from kvorum.native.native import NativeBackend
-from kvorum.node import Node, build
+from kvorum.node.node import Node, build
 from kvorum.sdk.database import AsyncDatabase
 from tests.support.simloop import SimRng
 from tests.whole.clock import Clock, Timers

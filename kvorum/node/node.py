@@ -38,14 +38,15 @@ from kvorum.cluster.catchup import caught_up
 from kvorum.cluster.force_members import ForceMethod, check_force
 from kvorum.cluster.members import enrol, enrol_founders
 from kvorum.cluster.placement import PartitionMethods, check_create, check_ids
-from kvorum.doors import Doors
 from kvorum.local.ports import Loop, Ports
 from kvorum.master.balancing import Balancing
 from kvorum.master.bus import NodeBus
 from kvorum.master.roles import Master
 from kvorum.master.shaping import Shaping
 from kvorum.native.native import CATALOG_TTL_S, NativeBackend
-from kvorum.offered import offered
+from kvorum.node.doors import Doors
+from kvorum.node.system_procedures import offered
+from kvorum.node.upkeep import Upkeep
 from kvorum.storage.drop_transactions import Settling
 from kvorum.storage.key_waits import KeyWaits
 from kvorum.storage.store import Store
@@ -53,7 +54,6 @@ from kvorum.transfer.digest import CheckReplica
 from kvorum.transfer.digest import check_args as check_digest
 from kvorum.transfer.past import RaiseSafepoint
 from kvorum.transfer.past import check_args as check_past
-from kvorum.upkeep import Upkeep
 from kvorum.version import VERSION
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore

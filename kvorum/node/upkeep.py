@@ -25,11 +25,11 @@ from kv.base.limits import BALANCE_PAUSE_S, RECONCILE_S
 from kv.base.methods import OLDEST_INTENT
 from kvorum.cluster.forced_members import Audit
 from kvorum.cluster.members import members, placed
-from kvorum.cutoff import CutOff
 from kvorum.local.heap import Trimmer
 from kvorum.local.ports import Loop
 from kvorum.master.balancing import wanted_leaders
 from kvorum.master.roles import Master
+from kvorum.node.cutoff import CutOff
 from kvorum.storage.collector import Collector
 from kvorum.storage.compaction import Care
 from kvorum.storage.oldest import OldestIntent

@@ -35,7 +35,7 @@ from kvorum.sql.sql_processes import NO_PROCESSES, SqlProcesses
 from sqlproxy import catalog
 
 if TYPE_CHECKING:
-    from kvorum.node import Node
+    from kvorum.node.node import Node
 
 _BACKLOG: Final = 1_024
 _NAMES_MAX: Final = 10_000

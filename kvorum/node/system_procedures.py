@@ -24,7 +24,7 @@ from sqlproxy.placing import PlaceTable
 from sqlproxy.sinking import SinkTables
 
 if TYPE_CHECKING:
-    from kvorum.node import Node
+    from kvorum.node.node import Node
 
 
 def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling) -> Registry:

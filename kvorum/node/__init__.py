@@ -1,0 +1,1 @@
+"""One node, put together: its store, its doors, its upkeep, and the procedures that it offers."""
