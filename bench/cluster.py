@@ -19,7 +19,7 @@ from bench import kv
 from bench.dataset import ensure_namespace
 from bench.node import Started, free_base, work_folder
 from bench.stats import Record, median_of_runs
-from kvorum.localcluster import LocalCluster
+from kvorum.programs.localcluster import LocalCluster
 
 NODES = 3
 _STRIDE = 10

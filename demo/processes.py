@@ -14,7 +14,7 @@ from typing import Protocol, Self
 import httpx
 
 from kv.base.ids import META_PARTITION
-from kvorum.localcluster import LocalCluster
+from kvorum.programs.localcluster import LocalCluster
 
 PROCEDURES = "demo.procedures"
 

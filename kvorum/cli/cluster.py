@@ -17,7 +17,7 @@ from kvorum.cli import output
 from kvorum.cli.connection import Json
 
 if TYPE_CHECKING:
-    from kvorum.localcluster import LocalCluster, LocalNode
+    from kvorum.programs.localcluster import LocalCluster, LocalNode
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,7 +32,7 @@ _ASK_MS = 5_000
 @contextmanager
 def _cluster(data: Path, json: bool) -> Iterator[LocalCluster]:
     """The cluster in `data`; errors end the process with one line."""
-    from kvorum.localcluster import LocalCluster
+    from kvorum.programs.localcluster import LocalCluster
 
     try:
         yield LocalCluster.open(data)
@@ -59,7 +59,7 @@ def up(
     json: Json = False,
 ) -> None:
     """Start a cluster, or those of its nodes that do not run. Returns when all are ready."""
-    from kvorum.localcluster import LocalCluster
+    from kvorum.programs.localcluster import LocalCluster
 
     try:
         if LocalCluster.exists(data):

@@ -30,7 +30,7 @@ def start(**given: Any) -> None:
     config_file = given.pop("config")
     try:
         config = load(given, os.environ, config=config_file)
-        from kvorum.stores import check_layout
+        from kvorum.programs.stores import check_layout
 
         check_layout(config.data, config.stores)
     except KvorumError as e:
@@ -42,7 +42,7 @@ def start(**given: Any) -> None:
 
 
 def _run_stores(config: NodeConfig, json: bool) -> None:
-    from kvorum.stores import run
+    from kvorum.programs.stores import run
 
     def ready(stores: Sequence[dict[str, Any]]) -> None:
         connect = ",".join(told["native"] for told in stores).replace(",kvorum://", ",")
@@ -130,7 +130,7 @@ def dev(
 
 
 def _run(config: NodeConfig, json: bool) -> None:
-    from kvorum.process import run, urls
+    from kvorum.programs.process import run, urls
 
     def ready(node: Node) -> None:
         told = {
@@ -171,7 +171,7 @@ def proxy(
 
     from kvorum.connecting import parse_url
     from kvorum.local import logs
-    from kvorum.proxy import Proxy, serve
+    from kvorum.programs.proxy import Proxy, serve
 
     def ready(proxy: Proxy) -> None:
         if json:

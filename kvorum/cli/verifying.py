@@ -25,7 +25,7 @@ from kv.base.errors import InvalidArgument, KvorumError, Unavailable
 from kvorum.cli import output
 
 if TYPE_CHECKING:
-    from kvorum.localcluster import LocalCluster
+    from kvorum.programs.localcluster import LocalCluster
     from kvorum.verify.history import Event, History
     from kvorum.verify.nemesis import Nemesis
     from kvorum.verify.plan import Kind
@@ -147,13 +147,13 @@ class Verification:
 
     def _found(self) -> bool:
         """Whether there is a cluster to use."""
-        from kvorum.localcluster import LocalCluster
+        from kvorum.programs.localcluster import LocalCluster
 
         return self.data is not None and LocalCluster.exists(self.data)
 
     def _count(self) -> int:
         """How many nodes there are or will be."""
-        from kvorum.localcluster import LocalCluster
+        from kvorum.programs.localcluster import LocalCluster
 
         if self.data is not None and self._found():
             return len(LocalCluster.open(self.data).nodes)
@@ -162,7 +162,7 @@ class Verification:
     @contextmanager
     def _cluster(self, progress: _Progress, session: Session) -> Iterator[LocalCluster]:
         """A running local cluster; one that was made here is stopped in any case."""
-        from kvorum.localcluster import LocalCluster
+        from kvorum.programs.localcluster import LocalCluster
 
         if self.data is not None and self._found():
             yield LocalCluster.open(self.data)

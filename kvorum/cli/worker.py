@@ -38,8 +38,8 @@ def worker(
 
     from kvorum.connecting import parse_url
     from kvorum.local import logs
+    from kvorum.programs.worker import serve
     from kvorum.steps.modules import load_types
-    from kvorum.worker import serve
 
     names = [one for part in modules for one in part.split(",") if one]
 

@@ -21,7 +21,7 @@ from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.errors import KvorumError, Unavailable
 from kv.client.client import connect
 from kvorum.connecting import aconnect
-from kvorum.localcluster import LocalCluster, LocalNode
+from kvorum.programs.localcluster import LocalCluster, LocalNode
 from kvorum.verify.plan import Fault
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ import pytest
 
 import kvorum
 from kv.base import limits
-from kvorum.worker import serve
+from kvorum.programs.worker import serve
 from tests.bus import worker_operations as told
 from tests.machine import free_port_base
 

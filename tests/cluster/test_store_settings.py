@@ -9,7 +9,7 @@ import pytest
 
 from kv.base.config import SUPERVISED, NodeConfig, load
 from kv.base.errors import InvalidArgument
-from kvorum.stores import check_layout, command, configs, environment, marked, reason
+from kvorum.programs.stores import check_layout, command, configs, environment, marked, reason
 
 ALONE = NodeConfig(data=Path("d"), port=7600, stores=3)
 LIST = ("127.0.0.1:7600", "127.0.0.1:8600", "127.0.0.1:9600")

@@ -11,7 +11,7 @@ from typing import Any
 
 import kvorum
 from kvorum.cli.cluster import links
-from kvorum.localcluster import LocalCluster
+from kvorum.programs.localcluster import LocalCluster
 from procedures.master.membership import DECOMMISSION
 from tests.machine import free_port_base
 

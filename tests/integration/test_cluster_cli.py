@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kvorum.cli.cluster import links
-from kvorum.localcluster import LocalCluster
+from kvorum.programs.localcluster import LocalCluster
 from tests.machine import ROOT, free_port_base
 
 pytestmark = pytest.mark.cluster

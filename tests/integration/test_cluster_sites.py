@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import kvorum
-from kvorum.localcluster import LocalCluster
+from kvorum.programs.localcluster import LocalCluster
 from tests.integration.clusters import MODULES, Nodes
 from tests.integration.workload import Seen, check, load, prepare
 from tests.machine import ROOT, free_port_base

@@ -21,7 +21,7 @@ import pytest
 
 import kvorum
 from kv.base.config import HTTP_OFFSET
-from kvorum.localcluster import LocalCluster
+from kvorum.programs.localcluster import LocalCluster
 from kvorum.verify.nemesis import set_links
 from tests.integration.clusters import Nodes, cluster
 from tests.machine import ROOT, free_port_base

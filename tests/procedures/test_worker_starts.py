@@ -10,8 +10,8 @@ import pytest
 
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.errors import InvalidArgument, Refused, Unavailable
+from kvorum.programs.worker import reach
 from kvorum.steps.modules import declared, load_types
-from kvorum.worker import reach
 from tests.support import simloop
 
 

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from kv.base.config import NodeConfig
 from kvorum.cli.main import app
-from kvorum.localcluster import LocalCluster
-from kvorum.process import urls
+from kvorum.programs.localcluster import LocalCluster
+from kvorum.programs.process import urls
 
 NOWHERE = "127.0.0.1:1"
 GIVEN = {"table": "default.t", "key": "default/t/k"}

@@ -1,9 +1,9 @@
 """A process that is one node: signals, the end, and what is said about both.
 
 SIGTERM and SIGINT stop it in order; a second one ends it at once. One of several stores of a
-machine (kvorum/stores.py) also stops when whoever started it is gone. A fatal failure (a failed
-sync, damage) ends it at once too: nothing may be acknowledged any more, and an orderly stop would
-want the disk that failed.
+machine (kvorum/programs/stores.py) also stops when whoever started it is gone. A fatal failure (a
+failed sync, damage) ends it at once too: nothing may be acknowledged any more, and an orderly stop
+would want the disk that failed.
 """
 
 from __future__ import annotations

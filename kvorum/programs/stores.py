@@ -12,7 +12,7 @@ that they are one machine, so that a table with several replicas has them elsewh
 
 This process keeps no data. It starts the stores, passes their log lines on, and tells them to stop
 when it is told to, when one of them ends (with the reason that it gave), or when it is killed: each
-store holds the end of a pipe that closes then (kvorum/process.py).
+store holds the end of a pipe that closes then (kvorum/programs/process.py).
 
 Deliberately missing: starting a store again. Whatever restarts services restarts all of them, and
 a store that stops by itself has a reason that a person should see.
