@@ -271,7 +271,7 @@ REPORTS: Final = 133
 # What this node's replica has of a part of a partition (kvorum/transfer/digest.py)
 CHECK_REPLICA: Final = 134
 # [partition, …], safepoint → [partition, …]. Nothing below is read any more in those that this node
-# leads (kvorum/transfer/past.py)
+# leads (kvorum/transfer/raise_safepoint.py)
 RAISE_SAFEPOINT: Final = 135
 
 # procedure, wait_ms → "waiting" | "held" | "ended", fencing token (0 unless held). A holder of a

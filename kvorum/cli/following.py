@@ -62,7 +62,7 @@ def run(
     import asyncio
 
     from kvorum.local import logs
-    from kvorum.transfer.hands import Interrupted, ended, run_here, run_there
+    from kvorum.transfer.command_worker import Interrupted, ended, run_here, run_there
 
     logs.configure("error")
     what = types[0].removeprefix("kvorum.")
@@ -99,7 +99,7 @@ def run(
 async def _undone(connect: str, undo: Callable[[NativeBackend], Awaitable[None]]) -> None:
     from kv.base.limits import DEADLINE_MS_DEFAULT
     from kvorum.connecting import connect_backend
-    from kvorum.transfer.hands import addresses_of
+    from kvorum.transfer.command_worker import addresses_of
 
     backend = await connect_backend(addresses_of(connect), DEADLINE_MS_DEFAULT)
     try:
@@ -109,7 +109,7 @@ async def _undone(connect: str, undo: Callable[[NativeBackend], Awaitable[None]]
 
 
 def _patience(name: str) -> str:
-    from kvorum.transfer.left import PATIENCE_MS
+    from kvorum.transfer.abandoned import PATIENCE_MS
 
     found = PATIENCE_MS.get(name)
     return "" if found is None else f" for {found // 60_000} minutes"

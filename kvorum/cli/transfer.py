@@ -198,8 +198,8 @@ def import_(
     """
     from kvorum.transfer.creating import create_for
     from kvorum.transfer.import_ import IMPORT, IMPORT_HERE
-    from kvorum.transfer.jdbc import check_no_password, is_database
     from kvorum.transfer.places import is_own, uri_of
+    from kvorum.transfer.postgresql import check_no_password, is_database
     from kvorum.transfer.spools import Written
 
     name = table_of(table)

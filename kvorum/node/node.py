@@ -52,8 +52,8 @@ from kvorum.storage.key_waits import KeyWaits
 from kvorum.storage.store import Store
 from kvorum.transfer.digest import CheckReplica
 from kvorum.transfer.digest import check_args as check_digest
-from kvorum.transfer.past import RaiseSafepoint
-from kvorum.transfer.past import check_args as check_past
+from kvorum.transfer.raise_safepoint import RaiseSafepoint
+from kvorum.transfer.raise_safepoint import check_args as check_past
 from kvorum.version import VERSION
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore

@@ -7,7 +7,8 @@ every node       garbage, sweeping: the partitions that it leads
                  addresses: the members table; what an operator forced here
                    (kvorum/cluster/forced_members.py)
                  heartbeats to the master (kvorum/cluster/heartbeat.py)
-the master       abandoned Spark attempts, backups of commands that are gone (transfer/left.py);
+the master       abandoned Spark attempts, backups of commands that are gone
+                 (transfer/abandoned.py);
                  leaderships back to where they belong (balance.py)
 """
 
@@ -34,7 +35,7 @@ from kvorum.storage.collector import Collector
 from kvorum.storage.compaction import Care
 from kvorum.storage.oldest import OldestIntent
 from kvorum.storage.store import Store
-from kvorum.transfer.left import Left
+from kvorum.transfer.abandoned import Left
 from procedures.library.sink_service import SinkService
 from procedures.master.balance import Balancer
 from procedures.master.groups import Groups

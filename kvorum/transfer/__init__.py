@@ -5,9 +5,10 @@ itself.
     blocks.py      the files of a backup; manifest.py what makes them one
     scope.py       what belongs to a backup, and what becomes of each system table in a restore
     backup.py, restore.py, ranges.py, verify.py
-    formats.py, export.py, import_.py, jdbc.py
+    formats.py, export.py, import_.py, postgresql.py
     check.py, digest.py
-    services.py    what the procedures work with; hands.py runs them in the process of a command
+    services.py    what the procedures work with; command_worker.py runs them in the process of a
+                   command
 
 Every one of these is a procedure, so it is listed, shows its progress, is aborted and goes on
 behind the death of whoever ran it. Each type is there twice: `kvorum.backup` is run by the nodes

@@ -3,7 +3,8 @@ lists, and object stores.
 
     file:///srv/backup       this directory and what is below it
     postgresql://db:5432/x   this server (and this database, this user, if they are named)
-    sftp://host/backups      this URL and what is below it, by fsspec (kvorum.transfer.elsewhere)
+    sftp://host/backups      this URL and what is below it, by fsspec
+                             (kvorum.transfer.fsspec_places)
 
 Who submits a procedure is not who owns the node's files: without a list, `file:///etc` would be
 read, and written, as the node's user. Links are followed before the comparison. Object stores (s3,
@@ -23,8 +24,8 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from kv.base.errors import InvalidArgument, KvorumError
-from kvorum.transfer import jdbc
-from kvorum.transfer.elsewhere import PREFIX
+from kvorum.transfer import postgresql
+from kvorum.transfer.fsspec_places import PREFIX
 from kvorum.transfer.places import STORES, check_no_keys, is_local, local_path, place_of, scheme_of
 
 SETTING: Final = "transfer_places"
@@ -106,7 +107,7 @@ def _below(listed: str, target: str) -> bool:
 
 def check_database(source: str, *, here: bool, listed: Sequence[str] | None = None) -> None:
     """As check_place, of a postgresql:// URL. Raises InvalidArgument."""
-    jdbc.check_no_password(source)
+    postgresql.check_no_password(source)
     if here or listed is None:
         return
     asked = _server(source)

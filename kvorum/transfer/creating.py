@@ -18,7 +18,7 @@ from kv.base.errors import InvalidArgument
 from kv.base.limits import MiB
 from kvorum.api.model import Column, TableSpec
 from kvorum.local.extras import needed
-from kvorum.transfer import formats, guessing, jdbc
+from kvorum.transfer import formats, guessing, postgresql
 from kvorum.transfer.claims import is_claim
 from kvorum.transfer.export import DONE
 from kvorum.transfer.places import check_no_keys, place_of
@@ -63,8 +63,8 @@ def schema_of(
     written: Written = Written(),  # noqa: B008 (frozen)
 ) -> list[tuple[str, str]]:
     """Columns and canonical types. Blocks."""
-    if jdbc.is_database(source):
-        return jdbc.schema_of(source, query)
+    if postgresql.is_database(source):
+        return postgresql.schema_of(source, query)
     check_no_keys(source)
     place = place_of(source)
     names = [name for name in place.names() if name != DONE and not is_claim(name)]

@@ -37,7 +37,7 @@ from kv.base.limits import (
     TRANSFER_CHUNK_ROWS,
     TRANSFER_TIMEOUT_MS,
 )
-from kvorum.transfer import formats, jdbc
+from kvorum.transfer import formats, postgresql
 from kvorum.transfer.allowed import check_database, check_place
 from kvorum.transfer.claims import is_claim
 from kvorum.transfer.export import DONE, table_in, table_lock
@@ -63,8 +63,8 @@ _ERRORS: Final = ("stop", "skip")
 def _locks(args: Any) -> list[Lock]:
     """Asked before anything of a procedure is kept: a password is not. Raises InvalidArgument."""
     source = args.get("source") if isinstance(args, dict) else None
-    if isinstance(source, str) and jdbc.is_database(source):
-        jdbc.check_no_password(source)
+    if isinstance(source, str) and postgresql.is_database(source):
+        postgresql.check_no_password(source)
     return table_lock(args)
 
 
@@ -104,11 +104,11 @@ class _Import:
         Raises Refused (NULL_KEYS).
         """
         args, state = ctx.args, ctx.state
-        if not jdbc.is_database(args["source"]):
+        if not postgresql.is_database(args["source"]):
             return
         table = await self._table(ctx)
         count = await self._services.beside(
-            lambda: jdbc.count_keyless(args["source"], args.get("query") or "", table)
+            lambda: postgresql.count_keyless(args["source"], args.get("query") or "", table)
         )
         if not count:
             return
@@ -127,7 +127,7 @@ class _Import:
     async def _files(self, ctx: StepContext) -> list[Found]:
         """In order; one without a name is the source itself."""
         source = text_in(ctx.args, "source")
-        if jdbc.is_database(source):
+        if postgresql.is_database(source):
             check_database(source, here=self.here, listed=self._services.places)
             return [Found("", 0, 0)]
         services = self._services
@@ -201,7 +201,7 @@ class _Import:
     async def _is_same(self, ctx: StepContext, file: Found) -> None:
         """Whether a file is still what it was, before a piece of it is read. Raises Refused."""
         source = text_in(ctx.args, "source")
-        if jdbc.is_database(source):
+        if postgresql.is_database(source):
             return
         services = self._services
         await services.beside(lambda: check_place(source, here=self.here, listed=services.places))
@@ -216,9 +216,9 @@ class _Import:
     async def _piece(self, ctx: StepContext, name: str, table: Table) -> tuple[Piece, str]:
         """The next rows, and the file's name for people. Raises InvalidArgument, Unavailable."""
         state, args = ctx.state, ctx.args
-        if jdbc.is_database(args["source"]):
+        if postgresql.is_database(args["source"]):
             piece = await self._services.beside(
-                lambda: jdbc.read_piece(
+                lambda: postgresql.read_piece(
                     args["source"], args.get("query") or "", table, state["offset"],
                     TRANSFER_CHUNK_ROWS,
                 )

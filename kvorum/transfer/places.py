@@ -1,5 +1,5 @@
 """A place for files: a directory of this machine; a store that pyarrow.fs knows (STORES); or what
-fsspec finds behind any other URL (kvorum.transfer.elsewhere). All calls block: make them in a
+fsspec finds behind any other URL (kvorum.transfer.fsspec_places). All calls block: make them in a
 thread.
 
 A file appears whole or not at all: a local one is written beside its name, synced and renamed;
@@ -143,7 +143,7 @@ def place_of(target: str) -> Place:
         return Directory(Path(local_path(target)))
     if scheme_of(target) in STORES:
         return Remote(target)
-    from kvorum.transfer.elsewhere import Elsewhere
+    from kvorum.transfer.fsspec_places import Elsewhere
 
     return Elsewhere(target)
 

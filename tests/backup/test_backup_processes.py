@@ -22,7 +22,7 @@ import pytest
 import kvorum
 from kv.base.config import SQL_OFFSET
 from kv.base.errors import InvalidArgument
-from kvorum.transfer import jdbc
+from kvorum.transfer import postgresql
 from kvorum.transfer.places import place_of
 from kvorum.transfer.verify import verify
 from sqlproxy.schema import Column, Table
@@ -102,8 +102,8 @@ def balances(db: Any, **at: Any) -> dict[bytes, bytes]:
 def assert_not_scanned(source: str, table: Table) -> None:
     """That its key is never NULL is in the table's definition: its rows are not counted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jdbc, "_keyed", lambda _: "1 / (SELECT 0 FROM copy LIMIT 1) = 0")
-        assert jdbc.count_keyless(source, "", table) == 0
+        patch.setattr(postgresql, "_keyed", lambda _: "1 / (SELECT 0 FROM copy LIMIT 1) = 0")
+        assert postgresql.count_keyless(source, "", table) == 0
 
 
 def known(connection: psycopg.Connection[Any], table: str) -> bool:
@@ -122,7 +122,7 @@ def assert_values_are_kept(nodes: Nodes, source: str) -> None:
     )
     words = ("import", "default.typed", source, "--query", query, "--create")
     assert ended(command(nodes, *words))["rows"] == 1
-    kinds = [kind for _, kind in jdbc.schema_of(source, query)]
+    kinds = [kind for _, kind in postgresql.schema_of(source, query)]
     assert kinds == [
         "int4", "interval", "jsonb", "numeric(12,4)", "varchar(7)", "char(3)", "bpchar", "int4[]",
         "interval[]", "timestamp",
@@ -139,7 +139,7 @@ def assert_values_are_kept(nodes: Nodes, source: str) -> None:
         assert stored[:2] == ("1 year 2 mons 3 days", '{"a": 1.50}')
     odd = "SELECT 1 AS id, NULL::regtype AS x"
     with pytest.raises(InvalidArgument, match="column x is of type regtype there"):
-        jdbc.schema_of(source, odd)
+        postgresql.schema_of(source, odd)
 
 
 def files(where: Path, count: int) -> None:
@@ -308,21 +308,23 @@ def test_u3_tables_by_the_command(tmp_path: Path) -> None:
         ids: list[int] = []
         offset: Any = 0
         while offset is not None:
-            piece = jdbc.read_piece(f"{there.partition('?')[0]}?table=copy", "", table, offset, 2)
+            piece = postgresql.read_piece(
+                f"{there.partition('?')[0]}?table=copy", "", table, offset, 2
+            )
             ids += [cells.values[0] for cells in piece.rows]
             offset = piece.offset
         assert ids == [1, 2, 3, 11, 13, 21, 23], "pieces follow each other by the key"
         query = "SELECT * FROM (VALUES (1), (2), (2), (3)) AS v(id)"
-        piece = jdbc.read_piece(there.partition("?")[0], query, table, 0, 2)
+        piece = postgresql.read_piece(there.partition("?")[0], query, table, 0, 2)
         assert [cells.values[0] for cells in piece.rows] == [1, 2, 2], "none falls between pieces"
         odd = Table.declare(
             "default", "odd", columns=[Column(1, "a%s", "int4")], primary_key=["a%s"]
         )
         query = 'SELECT v AS "a%s" FROM (VALUES (1), (2), (3)) AS v(v) WHERE v % 5 > 0'
-        piece = jdbc.read_piece(there.partition("?")[0], query, odd, 0, 2)
-        piece = jdbc.read_piece(there.partition("?")[0], query, odd, piece.offset, 2)
+        piece = postgresql.read_piece(there.partition("?")[0], query, odd, 0, 2)
+        piece = postgresql.read_piece(there.partition("?")[0], query, odd, piece.offset, 2)
         assert [cells.values[0] for cells in piece.rows] == [3], "names may have a percent sign"
-        assert jdbc.count_keyless(there.partition("?")[0], query, odd) == 0
+        assert postgresql.count_keyless(there.partition("?")[0], query, odd) == 0
         assert_not_scanned(f"{there.partition('?')[0]}?table=copy", table)
         assert_values_are_kept(nodes, there.partition("?")[0])
         assert [row[2] for row in found] == [date(2001, 2, 3), *[None] * 6]

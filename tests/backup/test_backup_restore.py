@@ -19,8 +19,8 @@ from kv.base.keys import table_prefix, table_range
 from kv.base.limits import TRANSFER_LEFT_MS
 from kvorum.transfer import backup as backing
 from kvorum.transfer import blocks
-from kvorum.transfer.hands import run_here
-from kvorum.transfer.left import Left
+from kvorum.transfer.abandoned import Left
+from kvorum.transfer.command_worker import run_here
 from kvorum.transfer.places import place_of
 from kvorum.transfer.scope import RULES
 from kvorum.transfer.services import scan_expiring

@@ -11,9 +11,9 @@ from fsspec import register_implementation
 from fsspec.implementations.local import LocalFileSystem
 
 from kv.base.errors import InvalidArgument, NotFound, Refused, Unavailable
-from kvorum.transfer import claims, creating, formats, jdbc, places
+from kvorum.transfer import claims, creating, formats, places, postgresql
 from kvorum.transfer.allowed import check_database, check_place
-from kvorum.transfer.elsewhere import Elsewhere
+from kvorum.transfer.fsspec_places import Elsewhere
 from kvorum.transfer.places import (
     Directory,
     Place,
@@ -379,7 +379,7 @@ def test_u3_nodes_ask_only_listed_databases() -> None:
 
 def test_an_option_of_a_database_stays_one() -> None:
     """A quoted & in a value would become an option that nobody checked."""
-    url, table = jdbc.split("postgresql://db/x?application_name=a%26host%3Devil&table=s.t")
+    url, table = postgresql.split("postgresql://db/x?application_name=a%26host%3Devil&table=s.t")
     assert (url, table) == ("postgresql://db/x?application_name=a%26host%3Devil", "s.t")
 
 

@@ -1,4 +1,5 @@
-"""What commands left: their procedures wait in a pool of their own (hands.py), with their locks.
+"""What commands left: their procedures wait in a pool of their own (command_worker.py), with their
+locks.
 
     the command dies ──▶ its worker is silent ──▶ its pool is empty ──▶ after PATIENCE_MS: bypassed
 
