@@ -39,7 +39,7 @@ from kvorum.api.watching import WatchSpec
 from kvorum.http.calls import HEADERS, RAW, Calls, Effect, rows_of, version_of
 from kvorum.http.client_session import HttpSession
 from kvorum.http.transport import HttpTransport
-from kvorum.http.watching import HttpWatcher
+from kvorum.http.watch_client import HttpWatcher
 from txn.terms import NAMES, USUAL, Terms
 
 _SETTINGS_MS = 35_000  # more than kvorum.set_setting waits for nodes that do not answer
