@@ -26,9 +26,9 @@ from pyspark_kvorum.packing import Rows, merged
 from pyspark_kvorum.types import matched
 from sqlproxy import keys as key_codec
 from sqlproxy.arrow_rows import arrow_type, encode_columns
-from sqlproxy.errors import SqlError
 from sqlproxy.pg.intervals import read_interval
 from sqlproxy.schema import Table
+from sqlproxy.values.errors import SqlError
 
 _UPSERTS: Final = frozenset({"I", "U", "INSERT", "UPDATE", "UPSERT"})
 _DELETES: Final = frozenset({"D", "DELETE"})

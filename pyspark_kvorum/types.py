@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum.options import DELETE, UPSERT, Options
 from sqlproxy.schema import ALWAYS, Column, Table
-from sqlproxy.types import Type
+from sqlproxy.values.types import Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -191,7 +191,7 @@ def check_writable(table: Table, given: T.StructType, options: Options) -> None:
 def _check_condition(table: Table, text: str) -> None:
     """The commit would refuse a wrong one, too, but behind all the work of the tasks."""
     from sqlproxy import conditions
-    from sqlproxy.errors import SqlError
+    from sqlproxy.values.errors import SqlError
 
     try:
         conditions.bound(table, text)
@@ -276,8 +276,8 @@ def as_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
     at = [n for n, f in enumerate(batch.schema) if f.type == pa.month_day_nano_interval()]
     if not at:
         return batch
-    from sqlproxy.interval import Interval
     from sqlproxy.pg.intervals import write_interval
+    from sqlproxy.values.interval import Interval
 
     arrays = list(batch.columns)
     for n in at:

@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from kv.base.errors import InvalidArgument
 from sqlproxy import conditions
 from sqlproxy.arrow_rows import arrow_type
-from sqlproxy.errors import SqlError
 from sqlproxy.fast.access import Access, Limit, alike, choose
 from sqlproxy.fast.spans import Finder
 from sqlproxy.front.compiling import compile, fold
@@ -50,6 +49,7 @@ from sqlproxy.front.exprs import (
 )
 from sqlproxy.rows import codec
 from sqlproxy.schema import Table
+from sqlproxy.values.errors import SqlError
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,

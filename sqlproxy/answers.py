@@ -11,8 +11,8 @@ DEALLOCATE, CLOSE, DECLARE and the end of a transaction change them, too: the wi
 up what Parse and Bind name ("" = unnamed); the session closes and removes portals when their
 transaction ends.
 
-Rows are tuples of values in user form (`sqlproxy.types`); the wire turns them into text or binary
-by the OIDs of the fields.
+Rows are tuples of values in user form (`sqlproxy.values.types`); the wire turns them into text or
+binary by the OIDs of the fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from sqlproxy.errors import SqlError
+from sqlproxy.values.errors import SqlError
 
 if TYPE_CHECKING:
     from sqlproxy.pg.copying_columns import Part

@@ -34,7 +34,7 @@ from kv.base.errors import InvalidArgument
 from sqlproxy import rows
 from sqlproxy.arrow_rows import STORED_INT, arrow_schema, from_stored, of_column
 from sqlproxy.schema import Column, Table
-from sqlproxy.types import Type
+from sqlproxy.values.types import Type
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]

@@ -6,8 +6,8 @@ Measured per core: encode 2.5M rows/s (text key of 16 B, text of 100 B), 0.4M (2
 types); decode 0.9M (19 columns, pages of 10,000 rows; much larger ones are slower per row). Needs
 the extra `spark` (pyarrow and numpy): only those who use it import this.
 
-Types: see `sqlproxy.types`. What Spark lacks goes as text (uuid, json). A plain table has the
-columns `key` and `value`, both binary. Columns that users do not see (hidden ones, those of a
+Types: see `sqlproxy.values.types`. What Spark lacks goes as text (uuid, json). A plain table has
+the columns `key` and `value`, both binary. Columns that users do not see (hidden ones, those of a
 schema change under way) are not in a batch unless they are named. Arrays are lists of one
 dimension: others, and intervals of more than 292 years of µs, are refused with the row's value.
 """
@@ -30,14 +30,15 @@ import pyarrow.compute as pc
 from kv.base.errors import InvalidArgument
 from kv.base.keys import TERMINATOR, u32
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from sqlproxy import arrow_msgpack, enums, rows
+from sqlproxy import arrow_msgpack, rows
 from sqlproxy import keys as key_codec
 from sqlproxy.arrow_msgpack import Parts, big_endian, joined
-from sqlproxy.errors import SqlError
-from sqlproxy.interval import Interval
 from sqlproxy.pg.numbers import read_numeric, write_numeric
 from sqlproxy.schema import Column, Table
-from sqlproxy.types import ARRAY, TIME_DIGITS_MAX, Type
+from sqlproxy.values import enums
+from sqlproxy.values.errors import SqlError
+from sqlproxy.values.interval import Interval
+from sqlproxy.values.types import ARRAY, TIME_DIGITS_MAX, Type
 
 _ARRAY32: Final = b"\xdd"  # msgpack: an array, its length in the next four bytes
 _first = itemgetter(0)

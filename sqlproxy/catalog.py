@@ -46,10 +46,9 @@ from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64, unescape
 from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
 from kv.base.ports import Timers
-from sqlproxy import enums, records
+from sqlproxy import records
 from sqlproxy.naming import check_name, check_partition_bytes, check_placement
 from sqlproxy.records import FORMAT, corrupt, decode_namespace, decode_table, encode_table, opened
-from sqlproxy.refusals import refusal
 from sqlproxy.schema import (
     CREATING,
     DEFAULT_NAMESPACE,
@@ -65,7 +64,9 @@ from sqlproxy.schema import (
     Table,
     with_columns,
 )
-from sqlproxy.types import resolve
+from sqlproxy.values import enums
+from sqlproxy.values.refusals import refusal
+from sqlproxy.values.types import resolve
 
 T = TypeVar("T")
 

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlproxy.errors import UNSUPPORTED, SqlError
 from sqlproxy.fast.ruling import bound_condition
 from sqlproxy.front.casting import is_moment
 from sqlproxy.front.compiling import compile
@@ -28,6 +27,7 @@ from sqlproxy.predicates import Holds, OwnNames
 from sqlproxy.rows import PLAIN_COLUMNS
 from sqlproxy.schema import Column as TableColumn
 from sqlproxy.schema import Table
+from sqlproxy.values.errors import UNSUPPORTED, SqlError
 
 ASK_THE_TIME: Final = frozenset({"now", "statement_timestamp", "age(1184)", "age(1114)"})
 """Sources of functions that are stable because they ask what time it is."""

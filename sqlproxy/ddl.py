@@ -58,7 +58,6 @@ from sqlproxy.declaring import Draft, columns_in, hidden_key, with_parts
 from sqlproxy.dropping import plan_drop
 from sqlproxy.naming import check_sql_name
 from sqlproxy.privileges import made
-from sqlproxy.refusals import refusal
 from sqlproxy.schema import (
     DEFAULT_NAMESPACE,
     POSTGRES_NAMESPACE,
@@ -86,6 +85,7 @@ from sqlproxy.steps import (
     table_locks,
     wrong_kind,
 )
+from sqlproxy.values.refusals import refusal
 
 _CREATE_FIELDS = frozenset(
     {

@@ -36,10 +36,8 @@ from procedures.engine.registry import Registry, procedure, step
 from sqlproxy import catalog, records, relations
 from sqlproxy.altering import SETTLE_MS
 from sqlproxy.dropping import plan_drop, views_over
-from sqlproxy.enums import same_type
 from sqlproxy.naming import check_sql_name, nextval_of
 from sqlproxy.privileges import made
-from sqlproxy.refusals import refusal
 from sqlproxy.relations import IndexName
 from sqlproxy.schema import (
     CONSTRAINT,
@@ -64,7 +62,9 @@ from sqlproxy.steps import (
     table_locks,
     wrong_kind,
 )
-from sqlproxy.types import resolve
+from sqlproxy.values.enums import same_type
+from sqlproxy.values.refusals import refusal
+from sqlproxy.values.types import resolve
 
 Changed = Callable[[str, str], None]
 

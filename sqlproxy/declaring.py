@@ -35,7 +35,6 @@ from kv.base.ids import TableId
 from kv.base.limits import CHECKS_MAX, FOREIGN_KEYS_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX
 from sqlproxy import keys
 from sqlproxy.naming import check_sql_name
-from sqlproxy.refusals import refusal
 from sqlproxy.schema import (
     ACTIONS,
     ALWAYS,
@@ -48,7 +47,8 @@ from sqlproxy.schema import (
     IndexColumn,
     Table,
 )
-from sqlproxy.types import resolve
+from sqlproxy.values.refusals import refusal
+from sqlproxy.values.types import resolve
 
 COLUMN_FIELDS: Final = frozenset(
     {

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kv.base.errors import KvorumError
-from sqlproxy.refusals import dependents, refusal
 from sqlproxy.relations import Relations
 from sqlproxy.schema import Relation, Sequence, Table, View
+from sqlproxy.values.refusals import dependents, refusal
 
 _KINDS: Final = {"table": "table", "view": "view", "sequence": "sequence"}
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import duckdb
 
-from sqlproxy.errors import (
+from sqlproxy.values.errors import (
     DIVISION_BY_ZERO,
     INTERNAL_ERROR,
     INVALID_TEXT,

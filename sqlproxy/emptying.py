@@ -44,7 +44,6 @@ from procedures.master.partitions import (
 )
 from sqlproxy import catalog, relations
 from sqlproxy.dropping import referring, required
-from sqlproxy.refusals import dependents, refusal
 from sqlproxy.relations import IndexName, Relations
 from sqlproxy.schema import PUBLIC, WRITE_ONLY, Index, Table, placement
 from sqlproxy.sequences import Stand, put_stand, sequence_key
@@ -58,6 +57,7 @@ from sqlproxy.steps import (
     names_to_drop,
     wrong_kind,
 )
+from sqlproxy.values.refusals import dependents, refusal
 
 _TRUNCATE_FIELDS: Final = frozenset({"namespace", "name", "names", "cascade", "restart_identity"})
 _DROP_FIELDS: Final = frozenset({"namespace", "name", "names", "cascade", "if_exists"})

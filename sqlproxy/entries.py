@@ -35,8 +35,8 @@ import msgspec
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from sqlproxy import keys, rows
-from sqlproxy.conversions import refusal
 from sqlproxy.schema import Column, Index, Table
+from sqlproxy.values.conversions import refusal
 
 ENTRY_FORMAT: Final = 1
 _CODECS_MAX: Final = 1_024
@@ -97,7 +97,7 @@ class IndexCodec:
         """The same of a row that is stored: one of which the predicate fails never got an entry."""
         if self._holds is None:
             return True
-        from sqlproxy.errors import SqlError
+        from sqlproxy.values.errors import SqlError
 
         try:
             return self._holds(row)

@@ -24,9 +24,9 @@ from dataclasses import replace
 from sqlproxy import catalog, relations, roles
 from sqlproxy.catalog import Writer
 from sqlproxy.privileges import OWNER, default, with_owner
-from sqlproxy.refusals import refusal
 from sqlproxy.relations import IndexName
 from sqlproxy.schema import Acl, EnumType, Relation, Sequence, Table, View
+from sqlproxy.values.refusals import refusal
 
 Change = Callable[[str, Acl], Acl]  # (kind, list) → list
 

@@ -43,9 +43,9 @@ from math import isnan
 from typing import Any, Final
 
 from kv.base.keys import escape, unescape
-from sqlproxy import arrays
-from sqlproxy.interval import DAY_US, DAYS_PER_MONTH, INT32, Interval
-from sqlproxy.types import ARRAY, INTERVAL, Type
+from sqlproxy.values import arrays
+from sqlproxy.values.interval import DAY_US, DAYS_PER_MONTH, INT32, Interval
+from sqlproxy.values.types import ARRAY, INTERVAL, Type
 
 NULL: Final = b"\xff"
 NULL_FIRST: Final = b"\x00"

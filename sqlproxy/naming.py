@@ -27,7 +27,7 @@ from kv.base.limits import (
     REPLICAS_MAX,
     TAGS_MAX,
 )
-from sqlproxy.types import NAME_BYTES_MAX
+from sqlproxy.values.types import NAME_BYTES_MAX
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")

@@ -12,9 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kv.base.errors import Corruption
-from sqlproxy import enums
-from sqlproxy.enums import Enum
-from sqlproxy.errors import SqlError
 from sqlproxy.fast.ruling import bound_condition
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
@@ -23,6 +20,9 @@ from sqlproxy.front.regclass import Relations
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.schema import Index, Table
+from sqlproxy.values import enums
+from sqlproxy.values.enums import Enum
+from sqlproxy.values.errors import SqlError
 
 Holds = Callable[[Sequence[Any]], bool]
 

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sqlproxy.errors import INSUFFICIENT_PRIVILEGE, SqlError
 from sqlproxy.schema import Acl, EnumType, Relation, Sequence, Table
+from sqlproxy.values.errors import INSUFFICIENT_PRIVILEGE, SqlError
 
 OWNER: Final = "kvorum"  # the role that is always there, and owns what has no other owner
 PUBLIC: Final = ""

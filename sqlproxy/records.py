@@ -48,7 +48,6 @@ import msgspec
 from kv.base.checksum import CRC_BYTES, intact, seal
 from kv.base.errors import Corruption
 from kv.base.ids import TableId
-from sqlproxy.enums import Enum
 from sqlproxy.naming import made_name
 from sqlproxy.rows import stored_default
 from sqlproxy.schema import (
@@ -65,6 +64,7 @@ from sqlproxy.schema import (
     Table,
     View,
 )
+from sqlproxy.values.enums import Enum
 
 FORMAT: Final = 1
 FORMAT_EXTRA: Final = 2

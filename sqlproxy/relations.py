@@ -29,8 +29,8 @@ from kv.base.ids import TableId
 from kv.base.keys import escape, table_prefix, u32
 from sqlproxy import catalog, records
 from sqlproxy.catalog import Reader, Writer
-from sqlproxy.refusals import refusal
 from sqlproxy.schema import CREATING, DROPPING, EnumType, Index, Relation, Sequence, Table, View
+from sqlproxy.values.refusals import refusal
 
 TABLE: Final = "table"
 VIEW: Final = "view"

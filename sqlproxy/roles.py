@@ -24,9 +24,9 @@ from kv.base.keys import escape, table_prefix
 from kv.base.limits import SQL_ROLES_MAX
 from sqlproxy import catalog, records, relations
 from sqlproxy.catalog import Reader, Writer, scan_all
-from sqlproxy.errors import DUPLICATE_OBJECT, LIMIT_EXCEEDED, UNDEFINED_OBJECT, SqlError
 from sqlproxy.privileges import OWNER, Member, Members
 from sqlproxy.schema import Acl
+from sqlproxy.values.errors import DUPLICATE_OBJECT, LIMIT_EXCEEDED, UNDEFINED_OBJECT, SqlError
 
 INVALID_GRANT: Final = "0LP01"
 

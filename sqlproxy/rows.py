@@ -3,7 +3,7 @@
 Key: the primary key columns, encoded by `sqlproxy.keys`, in the order of the primary key. It is a
 *user* key: the storage key has the table's prefix in front (`kv.base.keys.table_prefix`).
  Value: the msgpack array `[row_format, c1, c2, …]`, where ci is the column with id i in its stored
-form (`sqlproxy.types`), nil for NULL and for ids that were dropped. Trailing columns may be
+form (`sqlproxy.values.types`), nil for NULL and for ids that were dropped. Trailing columns may be
 missing: they were added later, and a row without them has their defaults. The columns of the
 primary key are in the value too: reading a row needs one decoder, and keys lose what has no order
 (the scale of a numeric, the sign of zero).
@@ -27,9 +27,9 @@ from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.keys import u32
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from sqlproxy import keys
-from sqlproxy.conversions import refusal
 from sqlproxy.schema import Column, Table
-from sqlproxy.types import Convert
+from sqlproxy.values.conversions import refusal
+from sqlproxy.values.types import Convert
 
 ROW_FORMAT: Final = 1
 PLAIN_COLUMNS: Final = ("key", "value")

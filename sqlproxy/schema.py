@@ -26,7 +26,6 @@ from typing import Any, Final, Protocol
 from kv.base.errors import AlreadyExists, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import COLUMNS_MAX, PRIMARY_KEY_COLUMNS_MAX
-from sqlproxy.enums import Enum, shown
 from sqlproxy.keys import unordered
 from sqlproxy.naming import (
     check_name,
@@ -35,7 +34,8 @@ from sqlproxy.naming import (
     check_sql_name,
     made_name,
 )
-from sqlproxy.types import Type, resolve
+from sqlproxy.values.enums import Enum, shown
+from sqlproxy.values.types import Type, resolve
 
 CREATING: Final = "creating"  # its partitions are being made; not yet to be used
 PUBLIC: Final = "public"
@@ -92,7 +92,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`type` is a canonical name of `sqlproxy.types`.
+    """`type` is a canonical name of `sqlproxy.values.types`.
 
     A default is a constant (`default`, in the user's form, and `default_sql` if SQL gave it), or an
     expression (`default_sql` alone, e.g. "now()"). Rows that are shorter than the table take

@@ -32,8 +32,8 @@ from kv.base.limits import SEQUENCE_POOLS_MAX, SEQUENCE_RUN_MAX
 from kv.base.ports import Timers
 from sqlproxy import sequences
 from sqlproxy.catalog import Writer
-from sqlproxy.errors import SqlError
 from sqlproxy.schema import Sequence
+from sqlproxy.values.errors import SqlError
 from txn.waiting import Background
 
 REFILL_S = 1.0

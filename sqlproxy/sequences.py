@@ -22,11 +22,11 @@ from kv.base.keys import table_prefix, u32
 from sqlproxy import records
 from sqlproxy.catalog import Reader, Writer
 from sqlproxy.declaring import fields_in
-from sqlproxy.errors import OUT_OF_RANGE, SEQUENCE_LIMIT, SqlError
 from sqlproxy.naming import check_sql_name
-from sqlproxy.refusals import refusal
 from sqlproxy.schema import ROWID, Sequence, Table
-from sqlproxy.types import resolve
+from sqlproxy.values.errors import OUT_OF_RANGE, SEQUENCE_LIMIT, SqlError
+from sqlproxy.values.refusals import refusal
+from sqlproxy.values.types import resolve
 
 SEQUENCE_FIELDS: Final = frozenset(
     {"start", "increment", "minimum", "maximum", "cycle", "type", "cache"}

@@ -15,13 +15,14 @@ from typing import Final
 
 from kv.base.errors import AlreadyExists, InvalidArgument, NotFound
 from kv.base.ids import TableId
-from sqlproxy import catalog, enums, relations
+from sqlproxy import catalog, relations
 from sqlproxy.catalog import Writer
 from sqlproxy.declaring import Draft, WantedKey
 from sqlproxy.naming import check_sql_name, first_free, joined_columns, nextval_of
-from sqlproxy.refusals import refusal
 from sqlproxy.schema import PUBLIC, Check, Column, ForeignKey, Index, Sequence, Table
 from sqlproxy.sequences import sequence_key, sequence_of
+from sqlproxy.values import enums
+from sqlproxy.values.refusals import refusal
 
 _FAMILIES: Final = {
     **dict.fromkeys(("int2", "int4", "int8", "oid"), "integer"),

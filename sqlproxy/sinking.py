@@ -31,9 +31,10 @@ from kv.base.keys import table_prefix, table_range
 from kv.base.ports import Clock
 from procedures.library.sink_careful import PlainTables, delete_range, put_rows
 from procedures.library.sink_parts import Facts, Get, Part, Pieces, SinkRefused
-from sqlproxy import catalog, enums, relations
+from sqlproxy import catalog, relations
 from sqlproxy.rows import codec
 from sqlproxy.schema import DISABLED, PUBLIC, Column, Table
+from sqlproxy.values import enums
 
 if TYPE_CHECKING:
     from sqlproxy.fast.changing import TableWriter
@@ -93,7 +94,7 @@ class SinkTables:
             return await _replace_plain(t, table, part, pieces)
         if not table.ruled and not where and not part.given:
             return await PlainTables().write(t, part, pieces)
-        from sqlproxy.errors import SERIALIZATION_FAILURE, SqlError
+        from sqlproxy.values.errors import SERIALIZATION_FAILURE, SqlError
 
         declared = await self._declarations(t, table)
         try:
@@ -197,7 +198,7 @@ def _same_form(staged: str, column: Column) -> bool:
     column's.
     """
     from sqlproxy.change.altering import same_form
-    from sqlproxy.types import resolve
+    from sqlproxy.values.types import resolve
 
     return same_form(resolve(staged), column.resolved)
 
@@ -221,7 +222,7 @@ async def _within(table: Table, replace: tuple[bytes, bytes, str], pieces: Piece
 async def _replace_plain(t: Transaction, table: Table, part: Part, pieces: Pieces) -> int:
     """The rows of a key-value table that a condition on key and value means. Raises SinkRefused."""
     from sqlproxy import conditions
-    from sqlproxy.errors import SqlError
+    from sqlproxy.values.errors import SqlError
 
     assert part.replace is not None
     start, end, text = part.replace

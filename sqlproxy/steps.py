@@ -19,7 +19,7 @@ from procedures.master.partitions import Maker, delete_rows, partitions_of
 from sqlproxy import catalog, relations, settling
 from sqlproxy.change.settled import Settled
 from sqlproxy.dropping import Plan
-from sqlproxy.refusals import refusal
+from sqlproxy.values.refusals import refusal
 from txn.results import ScanPage
 
 

@@ -132,7 +132,7 @@ def _parquet(shapes: Sequence[Shape], plain: bool, rows: Sequence[Row]) -> bytes
     pq = needed("pyarrow.parquet")
 
     from sqlproxy.arrow_rows import arrow_type
-    from sqlproxy.types import resolve
+    from sqlproxy.values.types import resolve
 
     kinds = [pa.binary() if plain else arrow_type(resolve(shape.type)) for shape in shapes]
     # Parquet has no form for PostgreSQL's intervals.
@@ -159,7 +159,7 @@ def _element_texts(shape: Shape, kind: Any) -> Callable[[Any], Any] | None:
 
     from sqlproxy.pg.oids import by_name
     from sqlproxy.pg.text import writer
-    from sqlproxy.types import resolve
+    from sqlproxy.values.types import resolve
 
     if not pa.types.is_list(kind) or not pa.types.is_string(kind.value_type):
         return None
@@ -551,11 +551,11 @@ def _value(kind: Any, read: Callable[[str], Any], value: Any) -> Any:
     if kind.base in _TEXTS and not isinstance(value, bytes):
         return str(value)
     if kind.base == "interval" and hasattr(value, "nanoseconds"):
-        from sqlproxy.interval import Interval
+        from sqlproxy.values.interval import Interval
 
         return Interval(value.months, value.days, value.nanoseconds // 1000)
     if kind.base == "interval" and isinstance(value, timedelta):
-        from sqlproxy.interval import Interval
+        from sqlproxy.values.interval import Interval
 
         whole = value // timedelta(microseconds=1)
         days, rest = divmod(abs(whole), _DAY_US)

@@ -207,7 +207,7 @@ def schema_of(source: str, query: str) -> list[tuple[str, str]]:
 
 def _known(column: str, kind: str) -> str:
     """The canonical name of a column's type. Raises InvalidArgument."""
-    from sqlproxy.types import resolve
+    from sqlproxy.values.types import resolve
 
     try:
         return resolve(kind).name

@@ -32,7 +32,6 @@ from procedures.engine.lock_procedure import LOCK
 from procedures.engine.procedure import State
 from procedures.engine.records import GRANTED_HERE, Failure, Record
 from procedures.pools import rows as pools
-from sqlproxy import enums
 from sqlproxy.records import (
     FORMAT,
     RELATION_FORMATS,
@@ -43,6 +42,7 @@ from sqlproxy.records import (
     opened,
     sealed,
 )
+from sqlproxy.values import enums
 
 RESTORED: Final = "RESTORED"
 _BACKUPS: Final = frozenset({"kvorum.backup", "kvorum.backup_here"})

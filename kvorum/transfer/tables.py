@@ -95,9 +95,9 @@ async def condition(
         raise InvalidArgument(
             f"table {table.path} has no columns that a condition could name; use --prefix"
         )
-    from sqlproxy.errors import SqlError
     from sqlproxy.fast.ruling import condition_of
     from sqlproxy.pg.style import Style
+    from sqlproxy.values.errors import SqlError
 
     try:
         holds = condition_of(table, await declared(t, table), Style(), sql)
@@ -144,7 +144,7 @@ def given(table: Table, names: Sequence[str]) -> list[Column | None]:
 
 def problem(error: Exception) -> tuple[str, str]:
     """(code, message) of what is wrong with a row. Raises it again if it is not about the row."""
-    from sqlproxy.errors import SqlError
+    from sqlproxy.values.errors import SqlError
 
     if isinstance(error, SqlError):
         detail = f" ({error.detail})" if error.detail else ""

@@ -19,7 +19,6 @@ from sqlproxy.analytic.expressions import INTS, Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, decimal_of, held
 from sqlproxy.analytic.guarding import behind
 from sqlproxy.ducktext import Text
-from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
 from sqlproxy.front.casting import as_json
 from sqlproxy.front.exprs import Aggregate, Column, Expr, Order, Window, WindowSpec
@@ -27,7 +26,8 @@ from sqlproxy.front.f_numbers import EXACT
 from sqlproxy.front.f_times import add_zoned
 from sqlproxy.front.functioncalls import is_row
 from sqlproxy.front.functions import PURE
-from sqlproxy.interval import Interval
+from sqlproxy.values.errors import SqlError, unsupported
+from sqlproxy.values.interval import Interval
 
 _FLOATS: Final = frozenset((r.FLOAT4, r.FLOAT8))
 _FRAME_DEFAULT: Final = 1058  # RANGE UNBOUNDED PRECEDING

@@ -17,12 +17,12 @@ from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.analytic.sources import Loader, load, table_of
 from sqlproxy.answers import Row
 from sqlproxy.aside import aside
-from sqlproxy.errors import INTERNAL_ERROR, SqlError, unsupported
 from sqlproxy.fast.access import Access
 from sqlproxy.fast.reading import Reads, Touched
 from sqlproxy.front.env import Env
 from sqlproxy.front.statements import Delete, Insert, Merge, Select, Update
 from sqlproxy.schema import Table
+from sqlproxy.values.errors import INTERNAL_ERROR, SqlError, unsupported
 from txn.transaction import TxnReads
 
 if TYPE_CHECKING:

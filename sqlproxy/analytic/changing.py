@@ -15,7 +15,6 @@ from typing import Any
 
 from kv.base.limits import SQL_LOOKUP_ROWS
 from sqlproxy.analytic.selects import Query, Selects
-from sqlproxy.errors import CARDINALITY_VIOLATION, SqlError, unsupported
 from sqlproxy.fast.reading import Stored
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan, Work
 from sqlproxy.front.compiling import Fn, compile
@@ -34,6 +33,7 @@ from sqlproxy.front.statements import (
 )
 from sqlproxy.rows import codec
 from sqlproxy.schema import Table
+from sqlproxy.values.errors import CARDINALITY_VIOLATION, SqlError, unsupported
 
 Found = Sequence[Sequence[Any]]
 Run = Callable[[Selects, Callable[[], Query]], Awaitable[list[Sequence[Any]]]]

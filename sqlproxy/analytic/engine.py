@@ -26,7 +26,7 @@ from kv.base.limits import (
 )
 from sqlproxy.analytic.functions import Functions
 from sqlproxy.duckerrors import told
-from sqlproxy.errors import SqlError
+from sqlproxy.values.errors import SqlError
 
 T = TypeVar("T")
 _SETTINGS: Final = (

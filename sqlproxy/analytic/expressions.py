@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sqlproxy import ducktext as d
-from sqlproxy import enums, keys
+from sqlproxy import keys
 from sqlproxy.analytic import forms
 from sqlproxy.analytic.forms import TEXT, decimal_of, held, literal
 from sqlproxy.analytic.functions import Functions, Shape
 from sqlproxy.analytic.guarding import behind, logic
 from sqlproxy.analytic.json_keys import sort_key
 from sqlproxy.ducktext import Text
-from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import registry as r
 from sqlproxy.front import resolve
 from sqlproxy.front.compiling import Fn, compile, fold
@@ -50,6 +49,8 @@ from sqlproxy.front.exprs import (
 from sqlproxy.front.folding import of_subject, opaque, rebuilt, volatile
 from sqlproxy.front.gathering import gathered
 from sqlproxy.front.numbered import correlated
+from sqlproxy.values import enums
+from sqlproxy.values.errors import SqlError, unsupported
 
 INTS: Final = frozenset((r.INT2, r.INT4, r.INT8))
 _TEXTS: Final = frozenset((r.TEXT, r.VARCHAR, r.NAME))

@@ -22,11 +22,11 @@ from uuid import UUID as Uuid
 import pyarrow as pa
 
 from sqlproxy import ducktext as d
-from sqlproxy import enums
 from sqlproxy.ducktext import Text
-from sqlproxy.errors import unsupported
 from sqlproxy.front import registry as r
-from sqlproxy.interval import Interval
+from sqlproxy.values import enums
+from sqlproxy.values.errors import unsupported
+from sqlproxy.values.interval import Interval
 
 TEXT: Final = "VARCHAR"
 _HELD: Final = {

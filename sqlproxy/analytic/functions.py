@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sqlproxy.analytic.forms import array_of, users
-from sqlproxy.errors import SqlError
+from sqlproxy.values.errors import SqlError
 
 _numbers = count(1)  # of the names of functions, in this process
 _PREFIX: Final = "kv_f"

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from sqlproxy import keys
-from sqlproxy.jsonb import parse
+from sqlproxy.values.jsonb import parse
 
 
 def sort_key(text: str) -> bytes:

@@ -30,14 +30,6 @@ from sqlproxy.analytic.late import Late, Places, waits, waits_with_where
 from sqlproxy.analytic.pieces import grouping_sets, only_of
 from sqlproxy.analytic.sets import LISTS, SERIES, column_of
 from sqlproxy.ducktext import Text
-from sqlproxy.errors import (
-    GROUPING_ERROR,
-    INVALID_LIMIT,
-    INVALID_OFFSET,
-    INVALID_PARAMETER,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.fast.access import rejects_null
 from sqlproxy.front import registry as r
 from sqlproxy.front.compiling import Fn
@@ -69,6 +61,14 @@ from sqlproxy.front.statements import (
     Select,
     SelectItem,
     TableItem,
+)
+from sqlproxy.values.errors import (
+    GROUPING_ERROR,
+    INVALID_LIMIT,
+    INVALID_OFFSET,
+    INVALID_PARAMETER,
+    SqlError,
+    unsupported,
 )
 
 _NO_TEXT: Final = d.primary("")  # of a query's columns, which are known by their places

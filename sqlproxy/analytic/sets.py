@@ -13,13 +13,13 @@ from decimal import Decimal
 from typing import Any, Final
 
 from kv.base.limits import SQL_SERIES_ROWS_MAX
-from sqlproxy import jsonb
-from sqlproxy.errors import INVALID_PARAMETER, SqlError
 from sqlproxy.front import f_json
 from sqlproxy.front.env import Env
 from sqlproxy.front.f_times import add_zoned
 from sqlproxy.front.functions import PURE
-from sqlproxy.interval import Interval
+from sqlproxy.values import jsonb
+from sqlproxy.values.errors import INVALID_PARAMETER, SqlError
+from sqlproxy.values.interval import Interval
 
 Lister = Callable[..., list[Any]]
 

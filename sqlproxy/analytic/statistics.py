@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
 
-from sqlproxy import jsonb
-from sqlproxy.errors import SqlError
 from sqlproxy.front.f_json import as_key
 from sqlproxy.front.f_numbers import EXACT
 from sqlproxy.front.functions import PURE
+from sqlproxy.values import jsonb
+from sqlproxy.values.errors import SqlError
 
 Pairs = Sequence[tuple[float, float]]
 

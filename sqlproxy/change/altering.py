@@ -30,14 +30,12 @@ from kv.base.errors import AlreadyExists, InvalidArgument, KvorumError, NotFound
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.registry import Registry, procedure, step
-from sqlproxy import catalog, enums, relations, settling
+from sqlproxy import catalog, relations, settling
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.declaring import Draft, check_primary, columns_in
 from sqlproxy.dropping import views_over
-from sqlproxy.interval import ALL_FIELDS
 from sqlproxy.naming import check_sql_name
-from sqlproxy.refusals import dependents, refusal
 from sqlproxy.schema import (
     ALWAYS,
     BY_DEFAULT,
@@ -49,7 +47,10 @@ from sqlproxy.schema import (
     with_columns,
 )
 from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
-from sqlproxy.types import ROUNDED, Type, resolve
+from sqlproxy.values import enums
+from sqlproxy.values.interval import ALL_FIELDS
+from sqlproxy.values.refusals import dependents, refusal
+from sqlproxy.values.types import ROUNDED, Type, resolve
 
 _FIELDS: Final = frozenset({"namespace", "name", "action"})
 _WIDTH: Final = {"int2": 2, "int4": 4, "int8": 8}

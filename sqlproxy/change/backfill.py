@@ -35,8 +35,8 @@ from sqlproxy.entries import IndexCodec, index_codec
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import Style
 from sqlproxy.pg.text import writer
-from sqlproxy.refusals import refusal
 from sqlproxy.schema import Column, Index, Table
+from sqlproxy.values.refusals import refusal
 
 _PREFIX: Final = 4  # bytes of a table's id in front of its user keys
 
@@ -113,7 +113,7 @@ def entries_of(
 
 def _holds(codec: IndexCodec, slots: Sequence[Any]) -> bool:
     """Of a partial index. Raises KvorumError: what the predicate fails with."""
-    from sqlproxy.errors import SqlError
+    from sqlproxy.values.errors import SqlError
 
     try:
         return codec.has_slots(slots)

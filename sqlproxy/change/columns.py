@@ -27,9 +27,9 @@ from sqlproxy.change.altering import column_of, referring_lines
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.dropping import views_over
-from sqlproxy.refusals import dependents, refusal
 from sqlproxy.schema import WRITE_ONLY, Column, Table
 from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
+from sqlproxy.values.refusals import dependents, refusal
 
 _FIELDS: Final = frozenset({"namespace", "name", "column", "cascade", "if_exists"})
 

@@ -39,9 +39,9 @@ from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.declaring import with_parts
 from sqlproxy.entries import index_codec
 from sqlproxy.naming import first_free
-from sqlproxy.refusals import refusal
 from sqlproxy.schema import PUBLIC, WRITE_ONLY, Check, ForeignKey, Table
 from sqlproxy.steps import CatalogTxn, known_fields, name_in
+from sqlproxy.values.refusals import refusal
 
 _FIELDS: Final = frozenset(
     {"namespace", "name", "check", "foreign_key", "not_null", "validate", "not_valid"}
@@ -232,11 +232,11 @@ def look_for_nulls(table: Table, name: str, found: Found) -> None:
 async def look_for_breaches(t: CatalogTxn, table: Table, check: Check, found: Found) -> None:
     """Raises InvalidArgument (23514, or what the expression itself fails with)."""
     # Reading SQL costs 60 MB and a moment, so a master that validates nothing never loads it.
-    from sqlproxy.errors import SqlError
     from sqlproxy.fast.ruling import rules_of
     from sqlproxy.front.env import Env
     from sqlproxy.pg.style import Style
     from sqlproxy.session.names import Declared
+    from sqlproxy.values.errors import SqlError
 
     there = await relations.list_relations(t, table.namespace)
     alone = replace(table, checks=(check,), columns=_plain_columns(table))

@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP TYPE of enums (`sqlproxy.enums`, docs/decisions/1076).
+"""CREATE, ALTER and DROP TYPE of enums (`sqlproxy.values.enums`, docs/decisions/1076).
 
     CreateEnum   {namespace, name, labels, owner?}                       → {id, oid, name}
     DropEnum     {namespace, names, if_exists?, cascade?}                → {dropped, missing}
@@ -42,13 +42,10 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from sqlproxy import catalog, enums, relations
+from sqlproxy import catalog, relations
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.ddl_objects import rename_locks
-from sqlproxy.enums import Enum
-from sqlproxy.errors import SqlError
 from sqlproxy.naming import check_sql_name
-from sqlproxy.refusals import dependents, refusal
 from sqlproxy.relations import Relations
 from sqlproxy.schema import DROPPING, Column, EnumType, Table
 from sqlproxy.steps import (
@@ -60,6 +57,10 @@ from sqlproxy.steps import (
     names_to_drop,
     table_locks,
 )
+from sqlproxy.values import enums
+from sqlproxy.values.enums import Enum
+from sqlproxy.values.errors import SqlError
+from sqlproxy.values.refusals import dependents, refusal
 
 _CREATE_FIELDS: Final = frozenset({"namespace", "name", "labels", "owner"})
 _DROP_FIELDS: Final = frozenset({"namespace", "name", "names", "if_exists", "cascade"})

@@ -21,9 +21,9 @@ from kv.base.keys import table_prefix
 from kv.base.ports import Rng
 from procedures.engine.context import StepContext
 from sqlproxy import relations, rows
-from sqlproxy.refusals import refusal
 from sqlproxy.schema import Table
 from sqlproxy.steps import CatalogTxn
+from sqlproxy.values.refusals import refusal
 
 if TYPE_CHECKING:
     from sqlproxy.front.env import Env
@@ -46,10 +46,10 @@ async def fill(
     name for users. Raises InvalidArgument with the SQLSTATE of what an expression failed with.
     """
     # Reading SQL costs 60 MB and a moment, so a master that computes nothing never loads it.
-    from sqlproxy.errors import SqlError
     from sqlproxy.fast.ruling import rules_of
     from sqlproxy.pg.style import Style
     from sqlproxy.session.names import Declared
+    from sqlproxy.values.errors import SqlError
 
     there = await relations.list_relations(t, table.namespace)
     declared = Declared(there, 0)

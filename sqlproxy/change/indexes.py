@@ -65,7 +65,6 @@ from sqlproxy.change.slices import Pace, checked_in_slices, in_slices
 from sqlproxy.change.states import Change, ChangeServices, gone
 from sqlproxy.declaring import with_parts
 from sqlproxy.naming import first_free, joined_columns
-from sqlproxy.refusals import refusal
 from sqlproxy.schema import (
     DELETE_ONLY,
     PUBLIC,
@@ -77,6 +76,7 @@ from sqlproxy.schema import (
     placement,
 )
 from sqlproxy.steps import CatalogTxn, RangeProcedure, known_fields, name_in, wrong_kind
+from sqlproxy.values.refusals import refusal
 from txn.results import ScanPage
 
 _FIELDS: Final = frozenset({"namespace", "name", "index", "if_not_exists"})

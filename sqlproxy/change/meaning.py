@@ -13,14 +13,14 @@ from collections import Counter
 from typing import Final
 
 from kv.base.errors import InvalidArgument
-from sqlproxy.errors import SqlError
 from sqlproxy.fast.ruling import bound_condition
 from sqlproxy.front.exprs import Call, walk
 from sqlproxy.front.registry import Proc
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.predicates import OwnNames
-from sqlproxy.refusals import refusal
 from sqlproxy.schema import Column, Table
+from sqlproxy.values.errors import SqlError
+from sqlproxy.values.refusals import refusal
 
 _ALIKE: Final = frozenset(("=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "&", "|", "#"))
 _ALIKE_UNARY: Final = frozenset(("+", "-", "~", "@"))

@@ -16,8 +16,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from kv.base.limits import SQL_CASCADES_MAX
-from sqlproxy.errors import STATEMENT_TOO_COMPLEX, UNDEFINED_OBJECT, WRONG_OBJECT_TYPE, SqlError
 from sqlproxy.schema import ForeignKey, Table
+from sqlproxy.values.errors import (
+    STATEMENT_TOO_COMPLEX,
+    UNDEFINED_OBJECT,
+    WRONG_OBJECT_TYPE,
+    SqlError,
+)
 
 Noted = tuple[tuple[Any, ...], bool]  # values of the child's columns; whether a parent went
 Noting = tuple[int, str]  # a foreign key: the child's id and the key's name

@@ -22,7 +22,6 @@ from decimal import Decimal
 from typing import Any, Final
 
 from sqlproxy import predicates
-from sqlproxy.errors import SqlError
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import (
@@ -43,6 +42,7 @@ from sqlproxy.front.exprs import (
 )
 from sqlproxy.front.registry import BOOL, INT2, INT4, INT8, TEXT, VARCHAR
 from sqlproxy.schema import Index, Table
+from sqlproxy.values.errors import SqlError
 
 _EXACT: Final = frozenset((BOOL, INT2, INT4, INT8, TEXT, VARCHAR, 1082))
 """Types whose equal values are the same value: what is computed of one holds of the other."""

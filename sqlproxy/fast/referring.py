@@ -20,7 +20,6 @@ from typing import Any, Protocol
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_CASCADES_MAX
 from sqlproxy.entries import index_codec
-from sqlproxy.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
 from sqlproxy.fast.access import Access, Given
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.deferring import Deferred, Noting
@@ -30,6 +29,7 @@ from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Const
 from sqlproxy.rows import codec
 from sqlproxy.schema import NO_ACTION, PUBLIC, ForeignKey, Index, Table
+from sqlproxy.values.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
 from txn.transaction import Transaction
 
 

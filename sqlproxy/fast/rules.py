@@ -10,11 +10,11 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlproxy.errors import CHECK_VIOLATION, NOT_NULL_VIOLATION, Detail, SqlError
 from sqlproxy.front.compiling import Fn
 from sqlproxy.front.env import Env
 from sqlproxy.pg.style import Style
 from sqlproxy.schema import PUBLIC, Table
+from sqlproxy.values.errors import CHECK_VIOLATION, NOT_NULL_VIOLATION, Detail, SqlError
 
 Row = tuple[Any, ...]
 Text = Callable[[int, Any], str]  # place of a column and its value → PostgreSQL's text

@@ -14,7 +14,6 @@ from itertools import islice
 from operator import itemgetter
 
 from kv.base.limits import SQL_SCAN_ROWS, SQL_SORTED_ROWS_MAX
-from sqlproxy.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError, unsupported
 from sqlproxy.fast.access import Access, Ordering, choose
 from sqlproxy.fast.listing import ListingPlan, listing_plan
 from sqlproxy.fast.reading import Reads, Stored, TableReader, Touched
@@ -24,6 +23,7 @@ from sqlproxy.front.compiling import Fn, compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Column, Order
 from sqlproxy.front.statements import Select, TableItem, shown
+from sqlproxy.values.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError, unsupported
 from txn.transaction import TxnReads
 
 Batches = AsyncIterator[list[Row]]

@@ -10,7 +10,7 @@ from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Order
 from sqlproxy.pg.oids import TID, canonical
-from sqlproxy.types import Type, resolve
+from sqlproxy.values.types import Type, resolve
 
 
 def sortable(order: Sequence[Order]) -> bool:

@@ -14,12 +14,12 @@ from typing import Any, Final
 from kv.base.keys import escape_open, successor
 from kv.base.limits import SQL_POINTS_MAX
 from sqlproxy import keys
-from sqlproxy.enums import BASE
 from sqlproxy.fast.access import Access, Limit, directions_of
 from sqlproxy.front.compiling import Fn
 from sqlproxy.front.exprs import Expr
 from sqlproxy.schema import Table
-from sqlproxy.types import ARRAY, Type, resolve
+from sqlproxy.values.enums import BASE
+from sqlproxy.values.types import ARRAY, Type, resolve
 
 Value = Callable[[Expr], Any]  # what an expression without columns is now, in user form
 _WIDEST: Final = {

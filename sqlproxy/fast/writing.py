@@ -18,11 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import ConditionFailed
-from sqlproxy.errors import (
-    CARDINALITY_VIOLATION,
-    GENERATED_ALWAYS,
-    SqlError,
-)
 from sqlproxy.fast.access import choose
 from sqlproxy.fast.changing import TableWriter, Taken
 from sqlproxy.fast.deferring import Deferred
@@ -39,6 +34,11 @@ from sqlproxy.front.numbered import asks
 from sqlproxy.front.statements import Assignment, Conflict, Delete, Insert, Target, Update, shown
 from sqlproxy.rows import codec
 from sqlproxy.schema import PUBLIC, Table
+from sqlproxy.values.errors import (
+    CARDINALITY_VIOLATION,
+    GENERATED_ALWAYS,
+    SqlError,
+)
 from txn.transaction import Transaction
 
 Values = Sequence[Any]

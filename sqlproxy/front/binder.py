@@ -12,18 +12,6 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlproxy.errors import (
-    CANNOT_COERCE,
-    DATATYPE_MISMATCH,
-    INVALID_TEXT,
-    OUT_OF_RANGE,
-    SYNTAX_ERROR,
-    UNDEFINED_COLUMN,
-    UNDEFINED_FUNCTION,
-    UNDEFINED_TABLE,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front import bulk_lists, resolve
 from sqlproxy.front.bulk import Unfit
 from sqlproxy.front.casting import Coercer
@@ -90,6 +78,18 @@ from sqlproxy.front.system_columns import key_of_ctid, relation_of
 from sqlproxy.front.typenames import check_collation, function_name, type_of
 from sqlproxy.pg.numbers import read_numeric
 from sqlproxy.pg.style import Style
+from sqlproxy.values.errors import (
+    CANNOT_COERCE,
+    DATATYPE_MISMATCH,
+    INVALID_TEXT,
+    OUT_OF_RANGE,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_FUNCTION,
+    UNDEFINED_TABLE,
+    SqlError,
+    unsupported,
+)
 
 if TYPE_CHECKING:
     from sqlproxy.front.statements import Select

@@ -15,9 +15,9 @@ from typing import Final
 
 import postgast
 
-from sqlproxy.errors import SYNTAX_ERROR, SqlError, unsupported
 from sqlproxy.front.statements import Do, DoIf
 from sqlproxy.front.syntax import Node, split
+from sqlproxy.values.errors import SYNTAX_ERROR, SqlError, unsupported
 
 _CONDITIONS: Final = {
     "duplicate_object": "42710", "duplicate_table": "42P07", "duplicate_column": "42701",

@@ -8,12 +8,6 @@ from dataclasses import replace
 from datetime import UTC
 from typing import Any, Final
 
-from sqlproxy.errors import (
-    CANNOT_COERCE,
-    DATATYPE_MISMATCH,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front.exprs import ArrayExpr, Call, CaseValue, Cast, Const, Expr, Length, Param
 from sqlproxy.front.regclass import Relations, as_oid, of_oid, of_text
 from sqlproxy.front.registry import (
@@ -40,6 +34,12 @@ from sqlproxy.front.scope import Parameters
 from sqlproxy.front.syntax import Node, at, find
 from sqlproxy.front.values import Reader, reader, writer
 from sqlproxy.pg.style import DEFAULT, Style
+from sqlproxy.values.errors import (
+    CANNOT_COERCE,
+    DATATYPE_MISMATCH,
+    SqlError,
+    unsupported,
+)
 
 MOMENTS: Final = frozenset({DATE, TIME, TIMESTAMP, TIMESTAMPTZ})
 """Types of which a literal may mean the time when it is read."""

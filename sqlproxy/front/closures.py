@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal
 
-from sqlproxy.errors import SqlError
 from sqlproxy.front.env import Env
+from sqlproxy.values.errors import SqlError
 
 Fn = Callable[[Sequence[Any], Env], Any]
 Kind = Literal["col", "par", "con", "fun"]

@@ -9,12 +9,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sqlproxy.answers import CopyFormat, Field
-from sqlproxy.errors import (
-    INVALID_PARAMETER,
-    SYNTAX_ERROR,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front import statements as s
 from sqlproxy.front.ddl_options import option_value
 from sqlproxy.front.dml import find_column
@@ -28,11 +22,17 @@ from sqlproxy.front.registry import INTERVAL, TEXT, UNKNOWN
 from sqlproxy.front.scope import Scope
 from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.front.typenames import type_of
-from sqlproxy.interval import Interval
 from sqlproxy.pg.intervals import reader_of, write_interval
 from sqlproxy.pg.oids import by_name
 from sqlproxy.schema import Column as TableColumn
 from sqlproxy.schema import Table
+from sqlproxy.values.errors import (
+    INVALID_PARAMETER,
+    SYNTAX_ERROR,
+    SqlError,
+    unsupported,
+)
+from sqlproxy.values.interval import Interval
 
 _LOCK_MODES: Final = (
     "", "access share", "row share", "row exclusive", "share update exclusive", "share",

@@ -11,7 +11,6 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlproxy import enums, jsonb
 from sqlproxy.front.registry import (
     BOOL,
     BPCHAR,
@@ -40,6 +39,7 @@ from sqlproxy.front.registry import (
     element_of,
 )
 from sqlproxy.pg.datetimes import at_zone
+from sqlproxy.values import enums, jsonb
 
 Test = Callable[[Any, Any], bool]
 PLAIN: Final[dict[str, Test]] = {

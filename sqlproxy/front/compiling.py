@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from sqlproxy.errors import UNSUPPORTED, SqlError
 from sqlproxy.front import comparing, lengths
 from sqlproxy.front.closures import (
     Fn,
@@ -77,6 +76,7 @@ from sqlproxy.front.registry import (
 from sqlproxy.front.values import reader, writer
 from sqlproxy.pg.oids import PgType, by_oid
 from sqlproxy.pg.style import DEFAULT
+from sqlproxy.values.errors import UNSUPPORTED, SqlError
 
 _NEXTVAL: Final = "nextval_oid"
 _STYLES_MAX: Final = 8  # that one plan, which is of all sessions, is remembered for

@@ -13,15 +13,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kv.base.limits import SQL_COMMENT_CHARS_MAX
-from sqlproxy.errors import (
-    LIMIT_EXCEEDED,
-    SYNTAX_ERROR,
-    UNDEFINED_COLUMN,
-    UNDEFINED_TABLE,
-    WRONG_OBJECT_TYPE,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front import binder as binding
 from sqlproxy.front import ddl_comments, ddl_extensions, ddl_types
 from sqlproxy.front import definitions as d
@@ -50,6 +41,15 @@ from sqlproxy.pg.oids import canonical
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.schema import Table, View
+from sqlproxy.values.errors import (
+    LIMIT_EXCEEDED,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_TABLE,
+    WRONG_OBJECT_TYPE,
+    SqlError,
+    unsupported,
+)
 
 _ACTIONS: Final = {
     "a": "no action",

@@ -13,15 +13,6 @@ from dataclasses import replace
 from datetime import UTC, tzinfo
 from typing import Final
 
-from sqlproxy.errors import (
-    DUPLICATE_COLUMN,
-    INVALID_TABLE_DEFINITION,
-    UNDEFINED_COLUMN,
-    UNDEFINED_OBJECT,
-    WRONG_OBJECT_TYPE,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front import definitions as d
 from sqlproxy.front import granting
 from sqlproxy.front.ddl import Definitions
@@ -50,6 +41,15 @@ from sqlproxy.front.typenames import check_collation, type_of
 from sqlproxy.pg import zones
 from sqlproxy.pg.oids import canonical
 from sqlproxy.schema import Table
+from sqlproxy.values.errors import (
+    DUPLICATE_COLUMN,
+    INVALID_TABLE_DEFINITION,
+    UNDEFINED_COLUMN,
+    UNDEFINED_OBJECT,
+    WRONG_OBJECT_TYPE,
+    SqlError,
+    unsupported,
+)
 
 _ANY_TEXT: Final = ((TEXT, -1), (VARCHAR, -1))
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from sqlproxy.errors import (
+from sqlproxy.front import definitions as d
+from sqlproxy.front.fromitems import check_schema
+from sqlproxy.front.scope import Names
+from sqlproxy.front.syntax import Node, strings
+from sqlproxy.schema import CONSTRAINT, INDEX
+from sqlproxy.values.errors import (
     UNDEFINED_OBJECT,
     UNDEFINED_SCHEMA,
     UNDEFINED_TABLE,
     WRONG_OBJECT_TYPE,
     SqlError,
 )
-from sqlproxy.front import definitions as d
-from sqlproxy.front.fromitems import check_schema
-from sqlproxy.front.scope import Names
-from sqlproxy.front.syntax import Node, strings
-from sqlproxy.schema import CONSTRAINT, INDEX
 
 
 def bind(body: Node, text: str, names: Names) -> d.Comment:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlproxy.errors import UNDEFINED_OBJECT, UNSUPPORTED, SqlError, unsupported
 from sqlproxy.front.statements import Ignored
 from sqlproxy.front.syntax import Node
+from sqlproxy.values.errors import UNDEFINED_OBJECT, UNSUPPORTED, SqlError, unsupported
 
 _BUILT_IN: Final = "plpgsql"
 _INSTEAD: Final = {

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlproxy.errors import (
+from sqlproxy.front import definitions as d
+from sqlproxy.front.syntax import Node, at, strings, unwrap
+from sqlproxy.front.typenames import check_collation, type_of
+from sqlproxy.pg.oids import canonical
+from sqlproxy.values.errors import (
     INVALID_PARAMETER,
     SYNTAX_ERROR,
     UNDEFINED_COLUMN,
@@ -13,10 +17,6 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
-from sqlproxy.front import definitions as d
-from sqlproxy.front.syntax import Node, at, strings, unwrap
-from sqlproxy.front.typenames import check_collation, type_of
-from sqlproxy.pg.oids import canonical
 
 TABLE_OPTIONS: Final = ("replicas", "tags", "partition_bytes")
 

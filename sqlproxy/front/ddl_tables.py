@@ -5,15 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sqlproxy.errors import (
-    DUPLICATE_COLUMN,
-    INVALID_PARAMETER,
-    INVALID_TABLE_DEFINITION,
-    SYNTAX_ERROR,
-    UNDEFINED_COLUMN,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front import definitions as d
 from sqlproxy.front.ddl_options import sequence_options
 from sqlproxy.front.ddl_texts import text_of, unqualified
@@ -24,6 +15,15 @@ from sqlproxy.front.syntax import Node, at, parse_expression, strings
 from sqlproxy.front.system_columns import check_no_system_column
 from sqlproxy.front.typenames import SERIALS, check_collation, type_of
 from sqlproxy.pg.oids import canonical
+from sqlproxy.values.errors import (
+    DUPLICATE_COLUMN,
+    INVALID_PARAMETER,
+    INVALID_TABLE_DEFINITION,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    SqlError,
+    unsupported,
+)
 
 if TYPE_CHECKING:
     from sqlproxy.front.ddl import Definitions

@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP of types. Users have enums (`sqlproxy.enums`); besides there are
+"""CREATE, ALTER and DROP of types. Users have enums (`sqlproxy.values.enums`); besides there are
 PostgreSQL's own types, and those of the rows of tables and views.
 
 What names one that is not there answers as PostgreSQL: migrations say DROP TYPE IF EXISTS behind a
@@ -10,7 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlproxy.errors import (
+from sqlproxy.front import definitions as d
+from sqlproxy.front.fromitems import check_schema
+from sqlproxy.front.registry import TYPE_BY_NAME, format_type
+from sqlproxy.front.scope import Names
+from sqlproxy.front.statements import Ignored
+from sqlproxy.front.syntax import Node, strings
+from sqlproxy.values.errors import (
     DEPENDENT_OBJECTS,
     UNDEFINED_OBJECT,
     UNDEFINED_SCHEMA,
@@ -18,12 +24,6 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
-from sqlproxy.front import definitions as d
-from sqlproxy.front.fromitems import check_schema
-from sqlproxy.front.registry import TYPE_BY_NAME, format_type
-from sqlproxy.front.scope import Names
-from sqlproxy.front.statements import Ignored
-from sqlproxy.front.syntax import Node, strings
 
 
 def create_enum(body: Node, names: Names) -> d.CreateEnum:

@@ -1,6 +1,6 @@
 """Bound DDL: what is to be declared or changed, by name. Types are canonical names
-(`sqlproxy.types`), expressions are checked and kept as SQL. A name of None is PostgreSQL's to make
-(`sqlproxy.naming`) when the others are known.
+(`sqlproxy.values.types`), expressions are checked and kept as SQL. A name of None is PostgreSQL's
+to make (`sqlproxy.naming`) when the others are known.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Final
 
 import postgast
 
-from sqlproxy.errors import SYNTAX_ERROR, SqlError
+from sqlproxy.values.errors import SYNTAX_ERROR, SqlError
 
 _SUSPECTED: Final = re.compile(
     r"\bauto_increment\b|\bon\s+update\s+(?:current_timestamp|now)\b|\bas\s+of\s+system\b"

@@ -8,16 +8,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sqlproxy.answers import Field
-from sqlproxy.errors import (
-    DUPLICATE_COLUMN,
-    GENERATED_ALWAYS,
-    INVALID_COLUMN_REFERENCE,
-    SYNTAX_ERROR,
-    UNDEFINED_COLUMN,
-    UNDEFINED_OBJECT,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front.casting import is_moment
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
@@ -48,6 +38,16 @@ from sqlproxy.front.values import reader
 from sqlproxy.pg.oids import by_name
 from sqlproxy.schema import Column as TableColumn
 from sqlproxy.schema import Table
+from sqlproxy.values.errors import (
+    DUPLICATE_COLUMN,
+    GENERATED_ALWAYS,
+    INVALID_COLUMN_REFERENCE,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_OBJECT,
+    SqlError,
+    unsupported,
+)
 
 _MERGES: Final = {"update": "w", "delete": "d", "insert": "a"}
 _OVERRIDING: Final = {"OVERRIDING_USER_VALUE": "user", "OVERRIDING_SYSTEM_VALUE": "system"}

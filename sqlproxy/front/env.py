@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlproxy.errors import UNSUPPORTED, SqlError, unsupported
 from sqlproxy.front.exprs import Once
 from sqlproxy.pg.style import DEFAULT, Style
+from sqlproxy.values.errors import UNSUPPORTED, SqlError, unsupported
 
 TOLD: Final = frozenset(("user", "session_user", "database", "process"))
 """What `Env.session` knows that is no setting."""

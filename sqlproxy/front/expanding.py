@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from sqlproxy.errors import unsupported
 from sqlproxy.front.exprs import Call, Column, Expr, Window, walk
 from sqlproxy.front.folding import rebuilt
 from sqlproxy.front.statements import ItemColumn, Select, SelectItem, Target
+from sqlproxy.values.errors import unsupported
 
 Change = Callable[[Expr], Expr | None]
 

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from sqlproxy.front.registry import BOOL, TEXT, UNKNOWN, Proc
-from sqlproxy.interval import Interval
+from sqlproxy.values.interval import Interval
 
 if TYPE_CHECKING:
     from sqlproxy.front.statements import Select

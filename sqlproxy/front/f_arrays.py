@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import comparing
 from sqlproxy.front.f_text import output
 from sqlproxy.front.registry import element_of
 from sqlproxy.front.values import OfTypes
 from sqlproxy.pg.style import Style
+from sqlproxy.values.errors import SqlError, unsupported
 
 
 def shape(value: Any) -> list[int]:

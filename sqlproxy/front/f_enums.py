@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlproxy import enums
-from sqlproxy.errors import NOT_IN_SEQUENCE, SqlError
 from sqlproxy.front.values import OfTypes
 from sqlproxy.pg.style import Style
+from sqlproxy.values import enums
+from sqlproxy.values.errors import NOT_IN_SEQUENCE, SqlError
 
 
 def _labels(oid: int) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 """json and jsonb: operators and functions over their text. jsonb's text is canonical
-(`sqlproxy.jsonb`).
+(`sqlproxy.values.jsonb`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlproxy import jsonb
-from sqlproxy.errors import INVALID_PARAMETER, SqlError
 from sqlproxy.front.f_numbers import result
 from sqlproxy.front.registry import (
     BOOL,
@@ -27,6 +25,8 @@ from sqlproxy.front.registry import (
 )
 from sqlproxy.front.values import OfTypes, writer
 from sqlproxy.pg.style import Style
+from sqlproxy.values import jsonb
+from sqlproxy.values.errors import INVALID_PARAMETER, SqlError
 
 _MISSING: Final = object()
 

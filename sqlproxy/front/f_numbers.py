@@ -24,7 +24,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
-from sqlproxy.errors import DIVISION_BY_ZERO, INVALID_PARAMETER, OUT_OF_RANGE, SqlError
+from sqlproxy.values.errors import DIVISION_BY_ZERO, INVALID_PARAMETER, OUT_OF_RANGE, SqlError
 
 # Exact for all that numeric holds: 131,072 digits before the point, 16,383 behind it.
 EXACT: Final = Context(prec=300_000, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlproxy.errors import (
+from sqlproxy.front import letters
+from sqlproxy.front.letters import SPACES
+from sqlproxy.values.errors import (
     INVALID_ESCAPE,
     INVALID_PARAMETER,
     INVALID_REGEX,
     SqlError,
     unsupported,
 )
-from sqlproxy.front import letters
-from sqlproxy.front.letters import SPACES
 
 
 @lru_cache(maxsize=1_024)

@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kv.base.limits import SQL_VALUE_BYTES_MAX
-from sqlproxy.errors import (
+from sqlproxy.front import letters
+from sqlproxy.front.quoting import quote_ident, quote_literal, quote_nullable
+from sqlproxy.front.values import OfTypes, writer
+from sqlproxy.pg.style import Style
+from sqlproxy.values.errors import (
     INVALID_PARAMETER,
     LIMIT_EXCEEDED,
     SYNTAX_ERROR,
     SqlError,
 )
-from sqlproxy.front import letters
-from sqlproxy.front.quoting import quote_ident, quote_literal, quote_nullable
-from sqlproxy.front.values import OfTypes, writer
-from sqlproxy.pg.style import Style
 
 _NEGATIVE: Final = "negative substring length not allowed"
 

@@ -11,15 +11,15 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Final
 
-from sqlproxy.errors import DATETIME_OVERFLOW, INVALID_PARAMETER, SqlError
 from sqlproxy.front.env import Env
 from sqlproxy.front.f_numbers import EXACT, quantized
 from sqlproxy.front.f_numbers import FUNCTIONS as NUMBERS
-from sqlproxy.interval import Interval
 from sqlproxy.pg import zones
 from sqlproxy.pg.datetimes import at_zone, aware_in, in_zone, zone_of_offset
 from sqlproxy.pg.intervals import write_interval
 from sqlproxy.pg.numbers import write_float8
+from sqlproxy.values.errors import DATETIME_OVERFLOW, INVALID_PARAMETER, SqlError
+from sqlproxy.values.interval import Interval
 
 DAY_US: Final = 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without zone is meant

@@ -12,12 +12,12 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlproxy.errors import INVALID_DATETIME, SqlError, unsupported
 from sqlproxy.front.env import Env
 from sqlproxy.front.f_numbers import quantized
 from sqlproxy.front.quoting import held_relation
-from sqlproxy.interval import Interval
 from sqlproxy.pg.datetimes import at_zone, aware_in
+from sqlproxy.values.errors import INVALID_DATETIME, SqlError, unsupported
+from sqlproxy.values.interval import Interval
 
 _MONTHS: Final = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",

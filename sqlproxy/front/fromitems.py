@@ -8,17 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlproxy.errors import (
-    AMBIGUOUS_COLUMN,
-    INVALID_COLUMN_REFERENCE,
-    SYNTAX_ERROR,
-    UNDEFINED_COLUMN,
-    UNDEFINED_SCHEMA,
-    UNDEFINED_TABLE,
-    WRONG_OBJECT_TYPE,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front import syntax
 from sqlproxy.front.exprs import Call, Coalesce, Expr
 from sqlproxy.front.quoting import quote_ident
@@ -62,6 +51,17 @@ from sqlproxy.pg.oids import by_name
 from sqlproxy.schema import ROWID, Table, View
 from sqlproxy.schema import Column as TableColumn
 from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.values.errors import (
+    AMBIGUOUS_COLUMN,
+    INVALID_COLUMN_REFERENCE,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_SCHEMA,
+    UNDEFINED_TABLE,
+    WRONG_OBJECT_TYPE,
+    SqlError,
+    unsupported,
+)
 
 if TYPE_CHECKING:
     from sqlproxy.front.binder import Binder

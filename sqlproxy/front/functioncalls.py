@@ -7,19 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from sqlproxy.errors import (
-    GROUPING_ERROR,
-    SYNTAX_ERROR,
-    UNDEFINED_COLUMN,
-    UNDEFINED_FUNCTION,
-    UNDEFINED_OBJECT,
-    UNDEFINED_SCHEMA,
-    UNDEFINED_TABLE,
-    WINDOWING_ERROR,
-    WRONG_OBJECT_TYPE,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front import resolve
 from sqlproxy.front.exprs import (
     Aggregate,
@@ -62,6 +49,19 @@ from sqlproxy.front.registry import (
 from sqlproxy.front.resolve import EXPLICIT, IMPLICIT, Resolved
 from sqlproxy.front.scope import Scope
 from sqlproxy.front.syntax import Node, at, strings, unwrap
+from sqlproxy.values.errors import (
+    GROUPING_ERROR,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_FUNCTION,
+    UNDEFINED_OBJECT,
+    UNDEFINED_SCHEMA,
+    UNDEFINED_TABLE,
+    WINDOWING_ERROR,
+    WRONG_OBJECT_TYPE,
+    SqlError,
+    unsupported,
+)
 
 if TYPE_CHECKING:
     from sqlproxy.front.binder import Binder

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlproxy.errors import UNDEFINED_OBJECT, SqlError
 from sqlproxy.front import (
     f_arrays,
     f_enums,
@@ -30,6 +29,7 @@ from sqlproxy.front.quoting import read_relation
 from sqlproxy.front.registry import format_type
 from sqlproxy.front.values import OfTypes
 from sqlproxy.pg.style import Style
+from sqlproxy.values.errors import UNDEFINED_OBJECT, SqlError
 
 
 def _typeof(

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sqlproxy.errors import GROUPING_ERROR, SqlError
 from sqlproxy.front.exprs import Aggregate, Column, Expr, Grouping, Order, SubQuery, children, walk
 from sqlproxy.front.statements import Item, JoinItem, TableItem, Target
+from sqlproxy.values.errors import GROUPING_ERROR, SqlError
 
 
 def aggregated(expr: Expr) -> bool:

@@ -10,7 +10,6 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from sqlproxy.errors import DATETIME_OVERFLOW, OUT_OF_RANGE, STRING_TOO_LONG, SqlError
 from sqlproxy.front.f_numbers import quantized
 from sqlproxy.front.registry import (
     BPCHAR,
@@ -23,7 +22,8 @@ from sqlproxy.front.registry import (
     element_of,
     scale_of,
 )
-from sqlproxy.interval import ALL_FIELDS
+from sqlproxy.values.errors import DATETIME_OVERFLOW, OUT_OF_RANGE, STRING_TOO_LONG, SqlError
+from sqlproxy.values.interval import ALL_FIELDS
 
 Fit = Callable[[Any], Any]
 _YEAR_2000 = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2000, 1, 1))  # noqa: DTZ001 - of both kinds

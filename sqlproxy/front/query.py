@@ -11,16 +11,6 @@ from typing import Any, Final
 
 from kv.base.limits import SQL_TARGETS_MAX
 from sqlproxy.answers import Field
-from sqlproxy.errors import (
-    DATATYPE_MISMATCH,
-    DUPLICATE_ALIAS,
-    GROUPING_ERROR,
-    INVALID_COLUMN_REFERENCE,
-    SYNTAX_ERROR,
-    UNDEFINED_TABLE,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front import grouping, recursing, resolve
 from sqlproxy.front.binder import Binder, fields_of
 from sqlproxy.front.exprs import (
@@ -53,6 +43,16 @@ from sqlproxy.front.statements import (
 )
 from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.front.typenames import column_name
+from sqlproxy.values.errors import (
+    DATATYPE_MISMATCH,
+    DUPLICATE_ALIAS,
+    GROUPING_ERROR,
+    INVALID_COLUMN_REFERENCE,
+    SYNTAX_ERROR,
+    UNDEFINED_TABLE,
+    SqlError,
+    unsupported,
+)
 
 _STRENGTHS: Final = {
     "LCS_FORUPDATE": "update",

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from typing import Any, Final
 
-from sqlproxy.errors import SqlError
 from sqlproxy.front.exprs import Aggregate, walk
 from sqlproxy.front.statements import CteItem, Item, JoinItem, Select, SelectItem
 from sqlproxy.front.syntax import Node, at
+from sqlproxy.values.errors import SqlError
 
 INVALID_RECURSION: Final = "42P19"
 _ONCE: Final = "must not appear more than once"

@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from sqlproxy.errors import UNDEFINED_TABLE, UNSUPPORTED, SqlError
 from sqlproxy.front.exprs import Call, Const, Expr
 from sqlproxy.front.quoting import quote_ident
 from sqlproxy.front.registry import ANY, OID, REGCLASS, TEXT, Proc
+from sqlproxy.values.errors import UNDEFINED_TABLE, UNSUPPORTED, SqlError
 
 _PART: Final = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s."]+))\s*')
 _SHORT: Final = ("pg_catalog", "public")  # schemas that are searched: their names stand alone

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sqlproxy import enums
+from sqlproxy.values import enums
 
 BOOL: Final = 16
 BYTEA: Final = 17

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front import front
 from sqlproxy.front.ddl_texts import query_text, text_of
 from sqlproxy.front.exprs import Column
@@ -24,6 +23,7 @@ from sqlproxy.front.statements import Item, JoinItem, Select, SelectItem, TableI
 from sqlproxy.front.syntax import Node, find, parse, parse_expression, strings
 from sqlproxy.front.typenames import column_name
 from sqlproxy.schema import Table, View
+from sqlproxy.values.errors import SqlError, unsupported
 
 
 def expression(sql: str, old: str, new: str) -> str:

@@ -10,13 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from sqlproxy.errors import (
-    AMBIGUOUS_FUNCTION,
-    DATATYPE_MISMATCH,
-    UNDEFINED_FUNCTION,
-    UNDEFINED_OBJECT,
-    SqlError,
-)
 from sqlproxy.front.registry import (
     ANY,
     ANYARRAY,
@@ -41,6 +34,13 @@ from sqlproxy.front.registry import (
     element_of,
     format_type,
     preferred,
+)
+from sqlproxy.values.errors import (
+    AMBIGUOUS_FUNCTION,
+    DATATYPE_MISMATCH,
+    UNDEFINED_FUNCTION,
+    UNDEFINED_OBJECT,
+    SqlError,
 )
 
 IMPLICIT: Final = "i"

@@ -9,8 +9,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kv.base.limits import SQL_PARAMETERS_MAX
-from sqlproxy.enums import Enum
-from sqlproxy.errors import (
+from sqlproxy.front.exprs import Column, Const, Expr, Param
+from sqlproxy.front.folding import rebuilt
+from sqlproxy.front.regclass import Relations
+from sqlproxy.front.registry import UNKNOWN, format_type
+from sqlproxy.front.statements import Cte, ItemColumn
+from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.schema import Table, View
+from sqlproxy.values.enums import Enum
+from sqlproxy.values.errors import (
     AMBIGUOUS_COLUMN,
     AMBIGUOUS_PARAMETER,
     DUPLICATE_ALIAS,
@@ -20,13 +27,6 @@ from sqlproxy.errors import (
     UNDEFINED_TABLE,
     SqlError,
 )
-from sqlproxy.front.exprs import Column, Const, Expr, Param
-from sqlproxy.front.folding import rebuilt
-from sqlproxy.front.regclass import Relations
-from sqlproxy.front.registry import UNKNOWN, format_type
-from sqlproxy.front.statements import Cte, ItemColumn
-from sqlproxy.schema import Sequence as SequenceRow
-from sqlproxy.schema import Table, View
 
 
 class Names(Protocol):

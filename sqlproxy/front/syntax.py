@@ -23,15 +23,15 @@ import postgast
 from postgast.native import lib
 
 from kv.base.limits import SQL_CACHED_CHARS_MAX, SQL_PLANS_MAX, SQL_TEXT_BYTES_MAX
-from sqlproxy.errors import (
+from sqlproxy.front import bulk_lists, bulk_reading, dialect
+from sqlproxy.pg.oids import VOID
+from sqlproxy.values.errors import (
     LIMIT_EXCEEDED,
     STATEMENT_TOO_COMPLEX,
     SYNTAX_ERROR,
     WINDOWING_ERROR,
     SqlError,
 )
-from sqlproxy.front import bulk_lists, bulk_reading, dialect
-from sqlproxy.pg.oids import VOID
 
 Node = dict[str, Any]
 # What the parser says of its own accord that is no syntax error.

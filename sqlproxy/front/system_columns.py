@@ -22,13 +22,13 @@ from hashlib import blake2b
 from typing import Any, Final
 from zlib import crc32
 
-from sqlproxy.errors import DUPLICATE_COLUMN, SqlError
 from sqlproxy.front.exprs import Call, Column, Const, Expr
 from sqlproxy.front.quoting import quote_ident
 from sqlproxy.front.registry import ANY, CID, INT2, INT4, INT8, OID, REGCLASS, TID, XID, Proc
 from sqlproxy.front.values import writer
 from sqlproxy.pg.style import DEFAULT, Style
 from sqlproxy.schema import ROWID, Table
+from sqlproxy.values.errors import DUPLICATE_COLUMN, SqlError
 
 _MENTIONED: Final = re.compile(r"\b(?:ctid|tableoid|xmin|xmax|cmin|cmax)\b", re.IGNORECASE)
 _CTID_BITS: Final = 47

@@ -7,15 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlproxy.errors import (
-    DATATYPE_MISMATCH,
-    INVALID_PARAMETER,
-    SYNTAX_ERROR,
-    UNDEFINED_OBJECT,
-    UNDEFINED_SCHEMA,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front.registry import (
     BPCHAR,
     INTERVAL,
@@ -32,6 +23,15 @@ from sqlproxy.front.registry import (
 )
 from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.pg.oids import TYPES as VALUE_TYPES
+from sqlproxy.values.errors import (
+    DATATYPE_MISMATCH,
+    INVALID_PARAMETER,
+    SYNTAX_ERROR,
+    UNDEFINED_OBJECT,
+    UNDEFINED_SCHEMA,
+    SqlError,
+    unsupported,
+)
 
 if TYPE_CHECKING:
     from sqlproxy.front.scope import Names

@@ -7,8 +7,6 @@ from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID as Uuid
 
-from sqlproxy import enums
-from sqlproxy.errors import INVALID_TEXT, SqlError, unsupported
 from sqlproxy.front.quoting import held_relation
 from sqlproxy.front.registry import (
     BOOL,
@@ -44,9 +42,11 @@ from sqlproxy.front.registry import (
     element_of,
     format_type,
 )
-from sqlproxy.interval import Interval
 from sqlproxy.pg import arrays, datetimes, intervals, jsons, numbers
 from sqlproxy.pg.style import Style, invalid_syntax
+from sqlproxy.values import enums
+from sqlproxy.values.errors import INVALID_TEXT, SqlError, unsupported
+from sqlproxy.values.interval import Interval
 
 Reader = Callable[[str], Any]
 Writer = Callable[[Any], str]

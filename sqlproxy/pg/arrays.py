@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from sqlproxy.errors import INVALID_TEXT, LIMIT_EXCEEDED, SqlError, unsupported
 from sqlproxy.pg.style import SPACES
+from sqlproxy.values.errors import INVALID_TEXT, LIMIT_EXCEEDED, SqlError, unsupported
 
 DIMENSIONS_MAX: Final = 6
 _QUOTE = re.compile(r'[{},"\\\s]', re.ASCII)

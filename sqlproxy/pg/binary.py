@@ -27,8 +27,13 @@ from ipaddress import ip_address, ip_interface
 from typing import Any, Final
 from uuid import UUID
 
-from sqlproxy import enums
-from sqlproxy.errors import (
+from sqlproxy.pg import oids
+from sqlproxy.pg.arrays import DIMENSIONS_MAX, shape_of
+from sqlproxy.pg.jsons import read_json, read_jsonb
+from sqlproxy.pg.numbers import checked_numeric
+from sqlproxy.pg.text import NAME_BYTES_MAX, no_such_type
+from sqlproxy.values import enums
+from sqlproxy.values.errors import (
     DATETIME_OVERFLOW,
     INVALID_BINARY,
     INVALID_ENCODING,
@@ -38,12 +43,7 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
-from sqlproxy.interval import Interval
-from sqlproxy.pg import oids
-from sqlproxy.pg.arrays import DIMENSIONS_MAX, shape_of
-from sqlproxy.pg.jsons import read_json, read_jsonb
-from sqlproxy.pg.numbers import checked_numeric
-from sqlproxy.pg.text import NAME_BYTES_MAX, no_such_type
+from sqlproxy.values.interval import Interval
 
 Writer = Callable[[Any], bytes]
 Reader = Callable[[bytes], Any]

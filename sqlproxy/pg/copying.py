@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from sqlproxy.answers import CopyFormat, Field
-from sqlproxy.errors import BAD_COPY_FORMAT, LIMIT_EXCEEDED, SqlError
 from sqlproxy.pg import binary, text
 from sqlproxy.pg.copying_binary import fitting, quick_rows
 from sqlproxy.pg.copying_columns import Columns, columns_of, converters
 from sqlproxy.pg.style import Style
+from sqlproxy.values.errors import BAD_COPY_FORMAT, LIMIT_EXCEEDED, SqlError
 
 Row = tuple[Any, ...]
 SIGNATURE: Final = b"PGCOPY\n\xff\r\n\x00"

@@ -34,8 +34,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from sqlproxy.answers import Fit
-from sqlproxy.errors import SqlError
 from sqlproxy.pg import binary, oids
+from sqlproxy.values.errors import SqlError
 
 Quick = Callable[[bytes, int, list[tuple[Any, ...]]], int]
 

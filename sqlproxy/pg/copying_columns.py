@@ -18,8 +18,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlproxy.errors import SqlError
 from sqlproxy.pg import oids
+from sqlproxy.values.errors import SqlError
 
 Convert = Callable[[list[str]], list[Any]]  # raises ValueError: not plain
 

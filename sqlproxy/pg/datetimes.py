@@ -20,15 +20,15 @@ from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final
 
-from sqlproxy.errors import (
+from sqlproxy.pg import zones
+from sqlproxy.pg.style import SPACES, Style
+from sqlproxy.values.errors import (
     DATETIME_OVERFLOW,
     INVALID_DATETIME,
     INVALID_PARAMETER,
     SqlError,
     unsupported,
 )
-from sqlproxy.pg import zones
-from sqlproxy.pg.style import SPACES, Style
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without zone is meant
 _MONTHS: Final = (

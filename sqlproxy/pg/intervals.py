@@ -18,9 +18,9 @@ from decimal import ROUND_HALF_DOWN, Decimal
 from functools import partial
 from typing import Final
 
-from sqlproxy.errors import INVALID_DATETIME, SqlError
-from sqlproxy.interval import ALL_FIELDS, Interval, fields_named, fields_text
 from sqlproxy.pg.style import SPACES
+from sqlproxy.values.errors import INVALID_DATETIME, SqlError
+from sqlproxy.values.interval import ALL_FIELDS, Interval, fields_named, fields_text
 
 _DAY_US: Final = 86_400_000_000
 _INT4: Final = 1 << 31

@@ -1,4 +1,4 @@
-"""json: any valid JSON text as given. jsonb: its canonical text (`sqlproxy.jsonb`)."""
+"""json: any valid JSON text as given. jsonb: its canonical text (`sqlproxy.values.jsonb`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 
 import msgspec
 
-from sqlproxy import jsonb
-from sqlproxy.errors import INVALID_TEXT, STATEMENT_TOO_COMPLEX, SqlError
+from sqlproxy.values import jsonb
+from sqlproxy.values.errors import INVALID_TEXT, STATEMENT_TOO_COMPLEX, SqlError
 
 
 def read_json(text: str) -> str:

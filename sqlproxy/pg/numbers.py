@@ -17,8 +17,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from sqlproxy.errors import OUT_OF_RANGE, SqlError
 from sqlproxy.pg.style import SPACES, invalid_syntax, out_of_range
+from sqlproxy.values.errors import OUT_OF_RANGE, SqlError
 
 NUMERIC_DIGITS_MAX: Final = 131_072  # before the point
 NUMERIC_SCALE_MAX: Final = 16_383

@@ -1,6 +1,7 @@
 """PostgreSQL's types by OID and by our canonical name, their modifiers and display names.
 
-    canonical name (sqlproxy.types)   by_name ─▶ (PgType, typmod)      canonical ◀─ (OID, typmod)
+    canonical name (sqlproxy.values.types)   by_name ─▶ (PgType, typmod)      canonical ◀─ (OID,
+                                                                              typmod)
     OID (wire, catalog)               by_oid  ─▶ PgType
     what psql shows                   format_type(OID, typmod), e.g. "character varying(20)"
 
@@ -8,7 +9,8 @@ OIDs are those of PostgreSQL 15 (pg_type.dat); they are fixed there, and drivers
 in. A typmod is -1 for "none"; varchar(n), char(n): n + 4; numeric(p,s): ((p << 16) | s) + 4;
 times: n; intervals: a mask of their fields << 16 | n.
 
-Enums come to these lists as they become known (`sqlproxy.enums`), each with the type of its arrays.
+Enums come to these lists as they become known (`sqlproxy.values.enums`), each with the type of its
+arrays.
 
 Deliberately missing: ranges, network and geometric types, timetz, money, bit, xml, domains.
 The catalog's own types (regclass, int2vector, …) are here because its columns have them.
@@ -21,8 +23,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-from sqlproxy import enums
-from sqlproxy.interval import ALL_FIELDS, fields_named, fields_text
+from sqlproxy.values import enums
+from sqlproxy.values.interval import ALL_FIELDS, fields_named, fields_text
 
 BOOL: Final = 16
 BYTEA: Final = 17

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 
-from sqlproxy.errors import INVALID_TEXT, OUT_OF_RANGE, SqlError
+from sqlproxy.values.errors import INVALID_TEXT, OUT_OF_RANGE, SqlError
 
 SPACES: Final = " \t\n\r\v\f"  # what C's isspace takes
 

@@ -1,4 +1,5 @@
-"""Values in user form (sqlproxy.types) as PostgreSQL 15's text, and back: for every type and array.
+"""Values in user form (sqlproxy.values.types) as PostgreSQL 15's text, and back: for every type and
+array.
 
     writer(oid, style)  ─▶ value → str        also what a cast to text gives
     reader(oid, style)  ─▶ str → value        also what a literal of that type means
@@ -17,13 +18,13 @@ from functools import lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
 
-from sqlproxy import enums
-from sqlproxy.errors import INVALID_PARAMETER, SqlError, unsupported
 from sqlproxy.pg import datetimes, numbers, oids
 from sqlproxy.pg.arrays import array_reader, array_writer
 from sqlproxy.pg.intervals import read_interval, reader_of, write_interval
 from sqlproxy.pg.jsons import read_json, read_jsonb
 from sqlproxy.pg.style import DEFAULT, SPACES, Style, invalid_syntax
+from sqlproxy.values import enums
+from sqlproxy.values.errors import INVALID_PARAMETER, SqlError, unsupported
 
 Writer = Callable[[Any], str]
 Reader = Callable[[str], Any]

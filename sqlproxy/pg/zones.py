@@ -28,7 +28,7 @@ from io import BytesIO
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
-from sqlproxy.errors import INVALID_PARAMETER, SqlError
+from sqlproxy.values.errors import INVALID_PARAMETER, SqlError
 
 _HOUR: Final = 3600
 _DAY: Final = 24 * _HOUR

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlproxy.errors import UNDEFINED_FUNCTION, SqlError, unsupported
 from sqlproxy.pg import oids, zones
 from sqlproxy.pgcatalog import functions, kinds, rights
 from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.functions import FED
 from sqlproxy.pgcatalog.model import Expr
 from sqlproxy.pgcatalog.static import Function
+from sqlproxy.values.errors import UNDEFINED_FUNCTION, SqlError, unsupported
 
 _FACT: Final = re.compile(r"\$([a-z_]+)")
 FACTS: Final = {

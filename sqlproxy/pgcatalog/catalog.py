@@ -27,13 +27,7 @@ import pyarrow as pa
 from kv.base.limits import SQL_CATALOG_INTERRUPT_MS, SQL_CATALOG_ROWS_MAX, SQL_PLANS_MAX
 from sqlproxy import duckerrors
 from sqlproxy.answers import Field, Row
-from sqlproxy.errors import (
-    LIMIT_EXCEEDED,
-    UNDEFINED_OBJECT,
-    SqlError,
-)
 from sqlproxy.front.syntax import Node, find, strings
-from sqlproxy.interval import Interval
 from sqlproxy.pg import oids as types
 from sqlproxy.pg import zones
 from sqlproxy.pgcatalog import kinds, oids
@@ -45,6 +39,12 @@ from sqlproxy.pgcatalog.store import Store, arrow
 from sqlproxy.pgcatalog.translation import Translated, translate, uses
 from sqlproxy.pgcatalog.views import VIEWS, Provider, Told, rows
 from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.values.errors import (
+    LIMIT_EXCEEDED,
+    UNDEFINED_OBJECT,
+    SqlError,
+)
+from sqlproxy.values.interval import Interval
 
 _USED: Final = re.compile(r"\$([a-z_]+\d*)")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

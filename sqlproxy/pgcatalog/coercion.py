@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sqlproxy.errors import (
-    CANNOT_COERCE,
-    DATATYPE_MISMATCH,
-    UNDEFINED_OBJECT,
-    UNDEFINED_TABLE,
-    SqlError,
-)
 from sqlproxy.front.syntax import parse, strings
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import kinds
 from sqlproxy.pgcatalog.kinds import quoted
 from sqlproxy.pgcatalog.model import Expr, Needs
 from sqlproxy.pgcatalog.static import CATALOG, Static
+from sqlproxy.values.errors import (
+    CANNOT_COERCE,
+    DATATYPE_MISMATCH,
+    UNDEFINED_OBJECT,
+    UNDEFINED_TABLE,
+    SqlError,
+)
 
 FAILURE = "KVORUM"  # how an error that a statement raises itself begins: KVORUM|SQLSTATE|words
 VISIBLE = "CAST($visible AS BIGINT[])"

@@ -10,14 +10,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from sqlproxy import ducktext as d
-from sqlproxy.errors import (
-    DATATYPE_MISMATCH,
-    GROUPING_ERROR,
-    UNDEFINED_COLUMN,
-    UNDEFINED_FUNCTION,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front.syntax import Node, at, find, strings, unwrap
 from sqlproxy.front.typenames import check_collation
 from sqlproxy.pg import oids
@@ -26,6 +18,14 @@ from sqlproxy.pgcatalog.calls import AGGREGATES, WINDOWS
 from sqlproxy.pgcatalog.kinds import quoted
 from sqlproxy.pgcatalog.model import UNNAMED, Col, Expr, Item, Query, Scope, missing_table
 from sqlproxy.pgcatalog.special import Special
+from sqlproxy.values.errors import (
+    DATATYPE_MISMATCH,
+    GROUPING_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_FUNCTION,
+    SqlError,
+    unsupported,
+)
 
 COMPARISONS: Final = {"=", "<>", "!=", "<", ">", "<=", ">="}
 _REGEX: Final = {"~": "", "~*": ", 'i'", "!~": "", "!~*": ", 'i'"}

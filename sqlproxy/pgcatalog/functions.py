@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlproxy.interval import every_fields
 from sqlproxy.pgcatalog import rights
+from sqlproxy.values.interval import every_fields
 
 Spec = str | dict[int, str]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlproxy.errors import INVALID_TEXT, SqlError
 from sqlproxy.pg import oids
+from sqlproxy.values.errors import INVALID_TEXT, SqlError
 
 REG: Final = {
     oids.REGCLASS: "regclass",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlproxy.ducktext import Text, inner
-from sqlproxy.errors import AMBIGUOUS_COLUMN, UNDEFINED_COLUMN, UNDEFINED_TABLE, SqlError
 from sqlproxy.pg import oids
+from sqlproxy.values.errors import AMBIGUOUS_COLUMN, UNDEFINED_COLUMN, UNDEFINED_TABLE, SqlError
 
 UNNAMED: Final = "?column?"
 Struct = tuple[tuple[str, int], ...]  # the fields of a composite value

@@ -13,7 +13,7 @@ counter (tables, indexes, views, sequences) have it in their OID; what has only 
     7 << 28 | hash        a database, a role (name)
 
 Enums have OIDs among those of row types, above all ids, and their arrays' among those of row types'
-arrays (`sqlproxy.enums`).
+arrays (`sqlproxy.values.enums`).
 
 Below 16384 are PostgreSQL's own. Ids above 2^28 (no cluster has made so many tables) wrap around.
 """

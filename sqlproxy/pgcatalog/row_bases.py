@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlproxy import enums
 from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.definitions import quoted
 from sqlproxy.pgcatalog.static import CATALOG, Static
 from sqlproxy.schema import Table
+from sqlproxy.values import enums
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sqlproxy import enums
 from sqlproxy.pgcatalog import oids, rights
 from sqlproxy.pgcatalog.definitions import quoted
 from sqlproxy.pgcatalog.row_bases import ARRAY_TYPE, TYPE, Rows
 from sqlproxy.privileges import OWNER
 from sqlproxy.schema import EnumType
+from sqlproxy.values import enums
 
 
 def of_type(one: EnumType, rows: Rows) -> None:

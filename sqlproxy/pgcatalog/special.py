@@ -4,7 +4,6 @@ or on the rows that they return. A function `f` is the method `_call_f`.
 
 from __future__ import annotations
 
-from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.front.syntax import Node, at, strings
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import kinds
@@ -13,6 +12,7 @@ from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.functions import INTERVAL_FIELDS, SCALAR
 from sqlproxy.pgcatalog.kinds import quoted
 from sqlproxy.pgcatalog.model import SIGNAL_SQL, Expr, Scope, Struct
+from sqlproxy.values.errors import SqlError, unsupported
 
 _TIMES = (oids.TIME, oids.TIMESTAMP, oids.TIMESTAMPTZ)
 _ARRAYS = ", ".join(str(of.array_oid) for of in oids.TYPES.values() if of.array_oid)

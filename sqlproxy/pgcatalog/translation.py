@@ -15,11 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlproxy.answers import Field
-from sqlproxy.errors import (
-    UNDEFINED_TABLE,
-    SqlError,
-    unsupported,
-)
 from sqlproxy.front.syntax import Node, at, parse, strings, unwrap
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import kinds
@@ -40,6 +35,11 @@ from sqlproxy.pgcatalog.model import (
 )
 from sqlproxy.pgcatalog.relations import Relations
 from sqlproxy.pgcatalog.static import Static
+from sqlproxy.values.errors import (
+    UNDEFINED_TABLE,
+    SqlError,
+    unsupported,
+)
 
 _SETOPS: Final = {"SETOP_UNION": "UNION", "SETOP_INTERSECT": "INTERSECT", "SETOP_EXCEPT": "EXCEPT"}
 _JOINS: Final = {

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kv.base.errors import KvorumError
-from sqlproxy.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, SqlError, from_store
 from sqlproxy.front import definitions as d
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.compiling import compile
@@ -29,7 +28,8 @@ from sqlproxy.session.definitions import (
     run,
 )
 from sqlproxy.session.environment import environment
-from sqlproxy.types import resolve
+from sqlproxy.values.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, SqlError, from_store
+from sqlproxy.values.types import resolve
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from kv.base.limits import ADVISORY_LOCKS_MAX
 from sqlproxy.advisory import EXCLUSIVE, SHARE, Held, Key, resource_of
-from sqlproxy.errors import ADMIN_SHUTDOWN, SqlError, unsupported
+from sqlproxy.values.errors import ADMIN_SHUTDOWN, SqlError, unsupported
 from sqlproxy.wire.codec import Fatal
 
 if TYPE_CHECKING:

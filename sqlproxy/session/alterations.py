@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from sqlproxy.change.altering import same_form
-from sqlproxy.errors import SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.compiling import fold
@@ -31,7 +30,8 @@ from sqlproxy.session.definitions import (
     sequence_options,
     tell_cascaded,
 )
-from sqlproxy.types import resolve
+from sqlproxy.values.errors import SqlError
+from sqlproxy.values.types import resolve
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession

@@ -22,16 +22,16 @@ from kv.base.errors import KvorumError
 from kv.base.limits import SQL_SAVEPOINTS_MAX
 from sqlproxy.answers import Status
 from sqlproxy.change.fence import Fence
-from sqlproxy.errors import (
+from sqlproxy.fast.deferring import Deferred
+from sqlproxy.front import statements as s
+from sqlproxy.session.settings import Marked
+from sqlproxy.values.errors import (
     ACTIVE_TRANSACTION,
     LIMIT_EXCEEDED,
     NO_ACTIVE_TRANSACTION,
     UNDEFINED_SAVEPOINT,
     SqlError,
 )
-from sqlproxy.fast.deferring import Deferred
-from sqlproxy.front import statements as s
-from sqlproxy.session.settings import Marked
 from txn.client import TxnClient
 from txn.terms import USUAL, Terms
 from txn.transaction import Mark, Transaction, TxnState

@@ -6,7 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlproxy.answers import Row
-from sqlproxy.errors import (
+from sqlproxy.front import granting as g
+from sqlproxy.front import statements as s
+from sqlproxy.session import granting, roles
+from sqlproxy.session.block import Modes
+from sqlproxy.session.doing import do
+from sqlproxy.session.portals import Portal
+from sqlproxy.session.scrolling import scrolled
+from sqlproxy.values.errors import (
     ACTIVE_TRANSACTION,
     DUPLICATE_CURSOR,
     DUPLICATE_PREPARED,
@@ -17,13 +24,6 @@ from sqlproxy.errors import (
     SqlError,
     unsupported,
 )
-from sqlproxy.front import granting as g
-from sqlproxy.front import statements as s
-from sqlproxy.session import granting, roles
-from sqlproxy.session.block import Modes
-from sqlproxy.session.doing import do
-from sqlproxy.session.portals import Portal
-from sqlproxy.session.scrolling import scrolled
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession

@@ -15,13 +15,13 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlproxy.errors import UNSUPPORTED, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
 from sqlproxy.front.quoting import read_relation
 from sqlproxy.session import granting, renaming
 from sqlproxy.session.commands import check_outside, commit
-from sqlproxy.types import resolve
+from sqlproxy.values.errors import UNSUPPORTED, SqlError
+from sqlproxy.values.types import resolve
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from sqlproxy.answers import Field, Fit, Row
 from sqlproxy.answers import Portal as AnyPortal
 from sqlproxy.change.presence import Use
-from sqlproxy.errors import UNDEFINED_PREPARED, SqlError, unsupported
 from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.reading import Touched
 from sqlproxy.fast.selecting import ConstantPlan
@@ -29,6 +28,7 @@ from sqlproxy.session.portals import Batches, CopyIn, Portal, at_once
 from sqlproxy.session.prepared import Prepared, plan_of, prepare
 from sqlproxy.session.reserving import numbering
 from sqlproxy.session.sight import Sight
+from sqlproxy.values.errors import UNDEFINED_PREPARED, SqlError, unsupported
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession

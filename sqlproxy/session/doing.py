@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kv.base.limits import SQL_FETCH_ROWS
-from sqlproxy.errors import SqlError
 from sqlproxy.front import statements as s
+from sqlproxy.values.errors import SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,12 +13,12 @@ from uuid import UUID
 
 from kv.base.limits import SEQUENCE_RUN_MAX
 from sqlproxy.advisory import Key
-from sqlproxy.errors import NOT_IN_SEQUENCE, SqlError
 from sqlproxy.front.env import TOLD, Env, Wanting
 from sqlproxy.front.exprs import Once
 from sqlproxy.pg.style import Style
 from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.session.advising import Request
+from sqlproxy.values.errors import NOT_IN_SEQUENCE, SqlError
 
 if TYPE_CHECKING:
     from sqlproxy.session.services import Numbers as Pool

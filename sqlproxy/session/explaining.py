@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kv.base.keys import table_prefix, table_range
-from sqlproxy.errors import unsupported
 from sqlproxy.fast.access import Access
 from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.reading import Counted, Scanned, TableReader, Touched
@@ -36,6 +35,7 @@ from sqlproxy.session.plan_trees import as_json
 from sqlproxy.session.portals import Batches, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.standing import with_stands
+from sqlproxy.values.errors import unsupported
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sqlproxy import granting, roles
-from sqlproxy.errors import UNDEFINED_DATABASE, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
 from sqlproxy.privileges import ALL, OWNER, PUBLIC, with_granted, without
 from sqlproxy.schema import CONSTRAINT, INDEX, Acl
 from sqlproxy.session.names import Declared
 from sqlproxy.session.roles import called
+from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError
 from txn.transaction import Transaction
 
 if TYPE_CHECKING:

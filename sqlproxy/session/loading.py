@@ -30,7 +30,6 @@ from kv.base.limits import (
 from kv.base.ops import check
 from sqlproxy import catalog
 from sqlproxy.answers import Row
-from sqlproxy.errors import SqlError, unsupported
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.reading import Touched
 from sqlproxy.fast.writing import InsertPlan, Outcome
@@ -41,6 +40,7 @@ from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.prepared import Prepared
 from sqlproxy.session.reserving import reserve, supply
 from sqlproxy.session.running import Job
+from sqlproxy.values.errors import SqlError, unsupported
 from txn.loading import Load
 
 if TYPE_CHECKING:

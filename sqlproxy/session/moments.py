@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kv.base.timestamps import compose
-from sqlproxy.errors import INVALID_DATETIME, SqlError
+from sqlproxy.values.errors import INVALID_DATETIME, SqlError
 
 _AGO: Final = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)")
 _MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

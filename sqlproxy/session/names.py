@@ -22,8 +22,6 @@ from sqlproxy import catalog, relations
 from sqlproxy.catalog import Reader
 from sqlproxy.change.fence import NEVER
 from sqlproxy.change.presence import Presence, Use
-from sqlproxy.enums import Enum, learn
-from sqlproxy.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.ruling import rules_of
 from sqlproxy.front.regclass import Relations
@@ -37,6 +35,8 @@ from sqlproxy.roles import RoleBook
 from sqlproxy.schema import ROWID, EnumType, ForeignKey, Table, View
 from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.sequences import rowids
+from sqlproxy.values.enums import Enum, learn
+from sqlproxy.values.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError
 from txn.waiting import sleep
 
 PUBLIC: Final = "public"

@@ -15,13 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from kv.base.limits import SQL_COPY_BATCH_ROWS, SQL_NUMBERED_ROWS_MAX
 from sqlproxy.answers import Row
-from sqlproxy.errors import (
-    CARDINALITY_VIOLATION,
-    INVALID_LIMIT,
-    INVALID_OFFSET,
-    LIMIT_EXCEEDED,
-    SqlError,
-)
 from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.selecting import ConstantPlan
 from sqlproxy.front import numbered
@@ -37,6 +30,13 @@ from sqlproxy.session.portals import Batches
 from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.reserving import each, reserve
 from sqlproxy.session.sight import Sight
+from sqlproxy.values.errors import (
+    CARDINALITY_VIOLATION,
+    INVALID_LIMIT,
+    INVALID_OFFSET,
+    LIMIT_EXCEEDED,
+    SqlError,
+)
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlproxy.errors import INSUFFICIENT_PRIVILEGE, INVALID_PARAMETER, SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
 from sqlproxy.privileges import ALL, OWNER, Members, Rights, denied, not_owner
 from sqlproxy.schema import EnumType, Relation
+from sqlproxy.values.errors import INSUFFICIENT_PRIVILEGE, INVALID_PARAMETER, SqlError
 
 if TYPE_CHECKING:
     from sqlproxy.session.names import Declared

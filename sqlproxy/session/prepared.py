@@ -9,14 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kv.base.limits import SQL_PLAN_CHARS_MAX
 from sqlproxy.answers import Field
 from sqlproxy.aside import aside
-from sqlproxy.errors import (
-    INSUFFICIENT_PRIVILEGE,
-    INVALID_TEXT,
-    SYNTAX_ERROR,
-    UNDEFINED_PARAMETER,
-    UNDEFINED_SCHEMA,
-    SqlError,
-)
 from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.selecting import ConstantPlan, SelectPlan, select_plan
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
@@ -27,6 +19,14 @@ from sqlproxy.pg.style import Style
 from sqlproxy.privileges import Members, Need
 from sqlproxy.session.names import Declared
 from sqlproxy.session.settings import shown_name
+from sqlproxy.values.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    INVALID_TEXT,
+    SYNTAX_ERROR,
+    UNDEFINED_PARAMETER,
+    UNDEFINED_SCHEMA,
+    SqlError,
+)
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession

@@ -7,12 +7,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlproxy.errors import SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import renaming
 from sqlproxy.relations import Relations
 from sqlproxy.schema import Sequence, Table, View
 from sqlproxy.session.names import Declared
+from sqlproxy.values.errors import SqlError
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from kv.base.limits import SQL_LATER_KNOWN_MAX
-from sqlproxy.errors import SEQUENCE_LIMIT, SqlError
 from sqlproxy.front.env import Env, Wanting
 from sqlproxy.schema import Sequence as SequenceRow
 from sqlproxy.session.environment import Numbers
 from sqlproxy.session.names import Declared
 from sqlproxy.session.prepared import newer
+from sqlproxy.values.errors import SEQUENCE_LIMIT, SqlError
 
 if TYPE_CHECKING:
     from sqlproxy.session.session import SqlSession

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from weakref import WeakSet
 
 from kv.base.limits import SQL_ACTIVITY_CHARS
-from sqlproxy.errors import ADMIN_SHUTDOWN, INSUFFICIENT_PRIVILEGE, SqlError
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Cluster
+from sqlproxy.values.errors import ADMIN_SHUTDOWN, INSUFFICIENT_PRIVILEGE, SqlError
 from sqlproxy.wire.codec import Fatal
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kv.base.limits import SQL_COPY_BATCH_ROWS
 from kv.base.timestamps import physical_ms
 from sqlproxy.answers import Row
-from sqlproxy.errors import INVALID_PARAMETER, SqlError, unsupported
 from sqlproxy.fast.deferring import Deferred
 from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.reading import Reads, Touched
@@ -29,6 +28,7 @@ from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.reserving import each, reserve, supply
 from sqlproxy.session.sight import Sight
 from sqlproxy.session.standing import with_stands
+from sqlproxy.values.errors import INVALID_PARAMETER, SqlError, unsupported
 from txn.client import TxnClient
 from txn.results import ScanPage, Tally
 from txn.transaction import Transaction

@@ -32,14 +32,6 @@ from kv.base.limits import (
 from sqlproxy.answers import Channel, Done, Notice, Portal, Statement, Status
 from sqlproxy.aside import aside
 from sqlproxy.change.fence import Fence
-from sqlproxy.errors import (
-    QUERY_CANCELED,
-    READ_ONLY_TRANSACTION,
-    UNSUPPORTED,
-    SqlError,
-    from_store,
-    in_failed_transaction,
-)
 from sqlproxy.fast.reading import Touched
 from sqlproxy.fast.referring import check_deferred
 from sqlproxy.fast.writing import Outcome
@@ -62,6 +54,14 @@ from sqlproxy.session.prepared import Prepared, newer, plan_of, prepare, remembe
 from sqlproxy.session.services import Services
 from sqlproxy.session.settings import Settings, shown_name
 from sqlproxy.session.told import Statements, cursors
+from sqlproxy.values.errors import (
+    QUERY_CANCELED,
+    READ_ONLY_TRANSACTION,
+    UNSUPPORTED,
+    SqlError,
+    from_store,
+    in_failed_transaction,
+)
 from txn.terms import Terms
 from txn.transaction import Transaction
 

@@ -7,11 +7,16 @@ from typing import Final
 
 from kv.base.errors import KvorumError
 from sqlproxy import roles
-from sqlproxy.errors import INSUFFICIENT_PRIVILEGE, INVALID_AUTHORIZATION, SqlError, from_store
 from sqlproxy.privileges import Rights
 from sqlproxy.session import dispatch
 from sqlproxy.session.services import Services
 from sqlproxy.session.session import SqlSession
+from sqlproxy.values.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    INVALID_AUTHORIZATION,
+    SqlError,
+    from_store,
+)
 
 _CONNECTION: Final = frozenset({"user", "database", "replication", "options"})
 

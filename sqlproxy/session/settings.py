@@ -17,16 +17,16 @@ from functools import lru_cache
 from typing import Final
 
 from kv.base.limits import SQL_SETTING_CHARS_MAX
-from sqlproxy.errors import (
+from sqlproxy.pg import zones
+from sqlproxy.pg.style import is_utf8
+from sqlproxy.session import indifferent
+from sqlproxy.values.errors import (
     CANNOT_CHANGE_NOW,
     INVALID_PARAMETER,
     UNDEFINED_OBJECT,
     SqlError,
     unsupported,
 )
-from sqlproxy.pg import zones
-from sqlproxy.pg.style import is_utf8
-from sqlproxy.session import indifferent
 
 SERVER_VERSION: Final = "15.0"
 SERVER_VERSION_NUM: Final = "150000"

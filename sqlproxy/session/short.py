@@ -22,10 +22,10 @@ from kv.base.ops import Op, delete
 from kv.client.links import LinkExpired, LinkLost, Receiver
 from sqlproxy.answers import Answered, Done
 from sqlproxy.change.presence import Use
-from sqlproxy.errors import SqlError, from_store
 from sqlproxy.fast.short import ShortChange, ShortInsert, ShortSelect, short_of
 from sqlproxy.session.environment import Numbers, SessionEnv, moment
 from sqlproxy.session.names import Declared
+from sqlproxy.values.errors import SqlError, from_store
 
 if TYPE_CHECKING:
     from sqlproxy.session.prepared import Prepared

@@ -28,9 +28,9 @@ from kv.base.limits import (
     SQL_STARTUP_BYTES_MAX,
 )
 from sqlproxy.answers import Field, Notice, Status
-from sqlproxy.errors import PROTOCOL_VIOLATION, UNSUPPORTED, Detail, SqlError
 from sqlproxy.pg.oids import TYPES
 from sqlproxy.pg.style import DEFAULT, Style
+from sqlproxy.values.errors import PROTOCOL_VIOLATION, UNSUPPORTED, Detail, SqlError
 
 VERSION_3_0: Final = 3 << 16
 VERSION_3_2: Final = 3 << 16 | 2

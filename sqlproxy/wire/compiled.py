@@ -10,8 +10,8 @@ from typing import Final
 
 from kv.base.errors import KvorumError
 from sqlproxy.answers import Field
-from sqlproxy.errors import INTERNAL_ERROR, STATEMENT_TOO_COMPLEX, SqlError, from_store
 from sqlproxy.pg.style import Style
+from sqlproxy.values.errors import INTERNAL_ERROR, STATEMENT_TOO_COMPLEX, SqlError, from_store
 from sqlproxy.wire import codec
 from sqlproxy.wire.rows import Encode, Read, message_encoder, row_encoder
 

@@ -36,7 +36,7 @@ from kv.base.limits import (
     STALL_MS_MAX,
 )
 from sqlproxy.answers import Session
-from sqlproxy.errors import (
+from sqlproxy.values.errors import (
     ADMIN_SHUTDOWN,
     IDLE_IN_TRANSACTION,
     IDLE_SESSION,

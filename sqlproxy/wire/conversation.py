@@ -36,8 +36,10 @@ from kv.base.limits import (
     MiB,
 )
 from sqlproxy.answers import Answered, Field, Portal, Session, Statement
-from sqlproxy.enums import Unfit
-from sqlproxy.errors import (
+from sqlproxy.pg import zones
+from sqlproxy.pg.style import DEFAULT, Style
+from sqlproxy.values.enums import Unfit
+from sqlproxy.values.errors import (
     DUPLICATE_CURSOR,
     DUPLICATE_PREPARED,
     LIMIT_EXCEEDED,
@@ -48,8 +50,6 @@ from sqlproxy.errors import (
     in_failed_transaction,
     unsupported,
 )
-from sqlproxy.pg import zones
-from sqlproxy.pg.style import DEFAULT, Style
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import Fatal, ProtocolError, Skipped
 from sqlproxy.wire.compiled import VARIANTS_MAX, Bound, Compiled, Output, as_sql_error, output_of

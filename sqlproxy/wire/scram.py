@@ -21,7 +21,12 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
-from sqlproxy.errors import INVALID_AUTHORIZATION, INVALID_PASSWORD, PROTOCOL_VIOLATION, SqlError
+from sqlproxy.values.errors import (
+    INVALID_AUTHORIZATION,
+    INVALID_PASSWORD,
+    PROTOCOL_VIOLATION,
+    SqlError,
+)
 
 MECHANISM: Final = "SCRAM-SHA-256"
 PLUS: Final = "SCRAM-SHA-256-PLUS"

@@ -17,14 +17,14 @@ from typing import Final, Protocol
 from kv.base.errors import KvorumError
 from kv.base.ports import Rng
 from sqlproxy.answers import Session, Sessions
-from sqlproxy.errors import (
+from sqlproxy.pg.style import is_utf8
+from sqlproxy.values.errors import (
     INVALID_AUTHORIZATION,
     INVALID_PARAMETER,
     PROTOCOL_VIOLATION,
     SqlError,
     from_store,
 )
-from sqlproxy.pg.style import is_utf8
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import CancelRequest, EncryptionRequest, Fatal, ProtocolError, Startup
 from sqlproxy.wire.scram import NONCE_BYTES, Scram

@@ -24,12 +24,12 @@ from procedures.engine.client import ProcedureClient
 from sqlproxy.answers import Answered
 from sqlproxy.change.presence import Presence
 from sqlproxy.change.waiting import carried_out
-from sqlproxy.errors import SqlError
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.sequence_pool import SequencePool
 from sqlproxy.session.names import Catalogs
 from sqlproxy.session.services import Services
 from sqlproxy.session.sessions import SqlSessions
+from sqlproxy.values.errors import SqlError
 from sqlproxy.wire.compiled import as_sql_error
 
 _CANCELLED: Final = 0.03  # of the statements

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from kv.base import ops
 from kv.base.keys import table_prefix, table_range
-from sqlproxy import catalog, enums, relations, sequences
+from sqlproxy import catalog, relations, sequences
 from sqlproxy.entries import index_codec
 from sqlproxy.rows import codec
 from sqlproxy.schema import DROPPING, EnumType, Index, Table
+from sqlproxy.values import enums
 from tests.library.world import Place
 
 NS: Final = {"namespace": "default"}

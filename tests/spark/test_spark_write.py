@@ -14,7 +14,7 @@ import pytest
 
 import kvorum
 import kvorum.spark
-from sqlproxy import enums
+from sqlproxy.values import enums
 from tests.integration.processes import NodeProcess
 from tests.spark.conftest import NAMESPACE
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.limits import KEY_BYTES_MAX
-from sqlproxy import arrow_rows, enums, rows
-from sqlproxy.errors import SqlError
-from sqlproxy.interval import Interval
+from sqlproxy import arrow_rows, rows
 from sqlproxy.schema import Column, Table
+from sqlproxy.values import enums
+from sqlproxy.values.errors import SqlError
+from sqlproxy.values.interval import Interval
 
 MOODS = ("sad", "so-so", "ok", "é", "")
 ENUM = enums.text_of(enums.Enum(402_653_200, 1, 1, "mood", enums.first_labels(MOODS)))

@@ -8,7 +8,7 @@ import pytest
 from kv.base.errors import Unavailable
 from kv.base.room import DISK_FREE
 from sqlproxy import duckerrors
-from sqlproxy.errors import from_store
+from sqlproxy.values.errors import from_store
 
 _CASES = [
     ("SELECT 1 // 0", "22012", "division by zero"),

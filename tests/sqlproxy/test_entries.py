@@ -170,7 +170,7 @@ def test_entries_that_cannot_be_are_refused() -> None:
 
 def test_c3_what_has_no_order_says_why() -> None:
     """A type without an order must not silently get one."""
-    from sqlproxy.types import resolve
+    from sqlproxy.values.types import resolve
 
     assert keys.unordered(resolve("json")) == "json has no order"
     assert "not supported" in keys.unordered(resolve("jsonb"))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kv.base.errors import Corruption
-from sqlproxy import enums, records
+from sqlproxy import records
 from sqlproxy.relations import relation_key
 from sqlproxy.schema import EnumType
-from sqlproxy.types import resolve
+from sqlproxy.values import enums
+from sqlproxy.values.types import resolve
 
 MOOD = enums.Enum(402_653_203, 7, 3, "Mood", (("a", 1 << 32), ('"b"]', -5), ("", 3)), ("",))
 

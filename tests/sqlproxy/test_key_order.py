@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqlproxy import arrays, keys
-from sqlproxy.interval import Interval
-from sqlproxy.types import resolve
+from sqlproxy import keys
+from sqlproxy.values import arrays
+from sqlproxy.values.interval import Interval
+from sqlproxy.values.types import resolve
 
 ints = st.integers(-(1 << 63), (1 << 63) - 1)
 decimals = st.decimals(allow_nan=True, allow_infinity=True, places=None).filter(

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sqlproxy import sequences
-from sqlproxy.errors import SqlError
 from sqlproxy.schema import Sequence
 from sqlproxy.sequence_pool import STALE_S, SequencePool
+from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.test_catalog import Clock, Store, WriteConflict
 
 ONE = Sequence(7, "shop", "s", maximum=9)

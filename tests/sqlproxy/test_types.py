@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kv.base.errors import InvalidArgument
-from sqlproxy import arrays, jsonb
-from sqlproxy.interval import Interval
-from sqlproxy.types import DoesNotFit, assign, canonical, cast, resolve
+from sqlproxy.values import arrays, jsonb
+from sqlproxy.values.interval import Interval
+from sqlproxy.values.types import DoesNotFit, assign, canonical, cast, resolve
 
 RECORDED = json.loads((Path(__file__).parent / "data/types_pg15.json").read_text())
 

@@ -10,9 +10,10 @@ import pytest
 
 from kv.base.keys import table_prefix
 from kvorum.transfer import formats
-from sqlproxy import catalog, enums, relations
+from sqlproxy import catalog, relations
 from sqlproxy.rows import codec
 from sqlproxy.session.names import Declared
+from sqlproxy.values import enums
 from tests.backup.backups import backup, restore
 from tests.transfer.test_export_import import declare, node, refused, run, stored
 

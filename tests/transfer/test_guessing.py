@@ -20,8 +20,8 @@ from kv.base.errors import InvalidArgument
 from kvorum.transfer import formats, guessing
 from kvorum.transfer.creating import schema_of
 from kvorum.transfer.spools import Spools, Written
-from sqlproxy.interval import Interval
 from sqlproxy.schema import Column
+from sqlproxy.values.interval import Interval
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_parquet_types(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from sqlproxy.types import resolve
+    from sqlproxy.values.types import resolve
 
     columns = {
         "fixed": pa.array([b"ab"], pa.binary(2)),

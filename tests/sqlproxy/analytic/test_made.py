@@ -21,7 +21,6 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 from sqlproxy import ducktext
 from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.selects import Query, Selects
-from sqlproxy.errors import SqlError
 from sqlproxy.front import front
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
@@ -29,6 +28,7 @@ from sqlproxy.front.statements import Select, SelectItem
 from sqlproxy.front.syntax import parse
 from sqlproxy.pgcatalog.catalog import Ground, made_ground
 from sqlproxy.pgcatalog.translation import translate
+from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.analytic.made import ROWS, SEED, VALUES, made
 from tests.sqlproxy.front.names import FakeNames
 

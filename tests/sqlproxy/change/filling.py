@@ -31,12 +31,12 @@ from kv.base.keys import table_prefix, table_range
 from kv.base.methods import INGEST, REPEATABLE
 from sqlproxy.change import slices
 from sqlproxy.entries import index_codec
-from sqlproxy.errors import SqlError
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.reading import Stored
 from sqlproxy.fast.rules import Rules
 from sqlproxy.rows import codec
 from sqlproxy.schema import WRITE_ONLY, Column, Index, IndexColumn, Table
+from sqlproxy.values.errors import SqlError
 from tests.support.simloop import SimLoop, run
 from tests.txn.real_kv import RealCluster
 from tests.txn.world import Hooked, RealWorld, World, doomed_client

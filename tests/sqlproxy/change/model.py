@@ -30,12 +30,12 @@ from sqlproxy.change import slices
 from sqlproxy.change.fence import Fence
 from sqlproxy.change.presence import Presence
 from sqlproxy.entries import index_codec
-from sqlproxy.errors import SqlError
 from sqlproxy.fast.reading import Stored
 from sqlproxy.front.env import Env
 from sqlproxy.rows import codec
 from sqlproxy.schema import PUBLIC, Table
 from sqlproxy.session.names import Catalogs
+from sqlproxy.values.errors import SqlError
 from tests.library.world import Place
 from tests.support.simloop import SimLoop, run
 from txn.client import TxnClient
@@ -398,7 +398,9 @@ if __name__ == "__main__":
         try:
             world = play(seed)
         except BaseException:
-            print(f"seed {seed} FAILED: python -m tests.sqlproxy.change.model {seed} 1", flush=True)  # noqa: T201
+            print(  # noqa: T201
+                f"seed {seed} FAILED: python -m tests.sqlproxy.change.model {seed} 1", flush=True
+            )
             raise
         told = f"{world.committed} commits, {world.refused} refused, versions {world.versions}"
         told += f", {world.taken_back} taken back" if world.taken_back else ""

@@ -30,7 +30,6 @@ from sqlproxy.change.presence import Presence, Use
 from sqlproxy.change.settled import Settled
 from sqlproxy.change.states import ChangeServices
 from sqlproxy.entries import index_codec
-from sqlproxy.errors import SqlError
 from sqlproxy.fast.access import choose
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.records import sealed
@@ -38,7 +37,8 @@ from sqlproxy.rows import codec
 from sqlproxy.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Table
 from sqlproxy.session.names import Catalogs
 from sqlproxy.steps import DdlServices
-from sqlproxy.types import resolve
+from sqlproxy.values.errors import SqlError
+from sqlproxy.values.types import resolve
 from tests.procedures.lab import Lab
 from tests.procedures.test_procedures_ddl import FakeReplicas, Reader
 from tests.sqlproxy.change import model

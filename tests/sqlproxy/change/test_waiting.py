@@ -21,7 +21,7 @@ from kv.base.ids import ProcedureId
 from procedures.engine.registry import declaration
 from sqlproxy.change.parts import AddParts
 from sqlproxy.change.waiting import carried_out
-from sqlproxy.errors import from_store
+from sqlproxy.values.errors import from_store
 from tests.support.simloop import SimLoop, run
 
 ENDED = {"id": "7", "name": "CreateIndex", "state": "SUCCESS", "step": "done", "result": {"n": 1}}

@@ -18,12 +18,12 @@ from kv.base.keys import table_prefix
 from kv.base.methods import OP_DELETE, OP_TOMBSTONE
 from kv.base.ops import delete, put
 from sqlproxy.entries import index_codec
-from sqlproxy.errors import SqlError
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.reading import Stored
 from sqlproxy.fast.rules import Rules
 from sqlproxy.rows import codec
 from sqlproxy.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Column, Index, IndexColumn, Table
+from sqlproxy.values.errors import SqlError
 from txn.buffer import WriteBuffer
 
 

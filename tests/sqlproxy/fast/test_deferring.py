@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kv.base.ids import TableId
-from sqlproxy.errors import SqlError
 from sqlproxy.fast import referring
 from sqlproxy.fast.deferring import Deferred
 from sqlproxy.fast.referring import check_deferred
 from sqlproxy.schema import Column, ForeignKey, Table
+from sqlproxy.values.errors import SqlError
 
 PARENT = Table(
     id=TableId(1001), namespace="shop", name="parent", columns=(Column(1, "id", "int4"),),

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from kv.base.ids import TableId
-from sqlproxy.enums import Enum
 from sqlproxy.front.regclass import Relations
 from sqlproxy.schema import Check, Column, Index, IndexColumn, Sequence, Table, View
+from sqlproxy.values.enums import Enum
 
 
 class DifferentlyHere(Exception):

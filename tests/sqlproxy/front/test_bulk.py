@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from kv.base.ids import TableId
-from sqlproxy.errors import SqlError
 from sqlproxy.fast.writing import InsertPlan
 from sqlproxy.front import bulk_reading, front
 from sqlproxy.front.env import Env
 from sqlproxy.front.syntax import parse, split, whole
 from sqlproxy.schema import Column, Table
+from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames
 
 TYPES = (

@@ -12,12 +12,12 @@ import pytest
 
 from sqlproxy.analytic.selects import Selects
 from sqlproxy.aside import aside
-from sqlproxy.errors import SqlError
 from sqlproxy.front import bulk_lists, front, syntax
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.syntax import parse, whole
+from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames
 
 N = 3_000

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from sqlproxy.errors import SqlError
 from sqlproxy.front import compiling, front
 from sqlproxy.front.env import Env
 from sqlproxy.front.f_text import output
 from sqlproxy.pg.style import DEFAULT
+from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import DifferentlyHere, FakeNames, known_differences
 
 RECORDED = json.loads(Path(__file__).with_name("expressions.json").read_text(encoding="utf-8"))

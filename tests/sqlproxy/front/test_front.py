@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from sqlproxy.errors import SqlError
 from sqlproxy.front import compiling, front
 from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Call, Column, Param
 from sqlproxy.front.syntax import parse, split
+from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames
 
 

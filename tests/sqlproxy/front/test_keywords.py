@@ -9,11 +9,11 @@ from typing import Any, Final
 import postgast
 import pytest
 
-from sqlproxy.errors import SqlError
 from sqlproxy.front import definitions as d
 from sqlproxy.front import front
 from sqlproxy.front.syntax import parse
 from sqlproxy.pgcatalog.static import load
+from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames
 
 KINDS: Final = {row[0]: row[1] for row in load().feeds["pg_get_keywords"]["rows"]}

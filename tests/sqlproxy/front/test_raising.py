@@ -15,7 +15,7 @@ from sqlproxy.front.compiling import CannotCompile, compile
 from sqlproxy.front.exprs import Call, Column, conjuncts
 from sqlproxy.front.raising import TOTAL, raises, total
 from sqlproxy.front.statements import Select
-from sqlproxy.interval import Interval
+from sqlproxy.values.interval import Interval
 from tests.sqlproxy.front.names import FakeNames
 from tests.sqlproxy.front.test_expressions import ENV
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sqlproxy.errors import SqlError
 from sqlproxy.front import front
+from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames
 
 HERE = Path(__file__).parent

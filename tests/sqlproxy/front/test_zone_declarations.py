@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from sqlproxy.errors import SqlError
 from sqlproxy.front import front
 from sqlproxy.front import statements as s
 from sqlproxy.front.syntax import parse
 from sqlproxy.pg import zones
 from sqlproxy.pg.style import Style
+from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames
 
 STYLE = Style(zones.shown("America/New_York"))

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlproxy.answers import CopyFormat, Field
-from sqlproxy.errors import SqlError
 from sqlproxy.front.lengths import fitter
 from sqlproxy.pg import copying, copying_out, oids
 from sqlproxy.pg.copying_columns import Columns
 from sqlproxy.pg.style import DEFAULT
+from sqlproxy.values.errors import SqlError
 
 GOLDEN: dict[str, Any] = json.loads(pathlib.Path(__file__).with_name("golden.json").read_text())
 FIELDS = (Field("a", oids.INT4), Field("b", oids.TEXT))

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlproxy.answers import CopyFormat, Field
-from sqlproxy.errors import SqlError
 from sqlproxy.front.lengths import fitter
 from sqlproxy.pg import copying, copying_out, oids
 from sqlproxy.pg.copying_columns import Columns
 from sqlproxy.pg.style import DEFAULT
+from sqlproxy.values.errors import SqlError
 
 KINDS = {
     "a": oids.INT2, "b": oids.INT4, "c": oids.INT8, "d": oids.FLOAT8, "e": oids.BOOL,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sqlproxy.errors import SqlError
 from sqlproxy.pg import binary, oids, text, zones
 from sqlproxy.pg.style import Style
+from sqlproxy.values.errors import SqlError
 
 HERE = pathlib.Path(__file__).parent
 GOLDEN: dict[str, Any] = json.loads((HERE / "golden.json").read_text())

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqlproxy.errors import SqlError
-from sqlproxy.interval import Interval
 from sqlproxy.pg import binary, oids, text
 from sqlproxy.pg.arrays import shape_of
 from sqlproxy.pg.style import Style
+from sqlproxy.values.errors import SqlError
+from sqlproxy.values.interval import Interval
 
 STYLES = [Style(), Style(ZoneInfo("America/New_York")), Style(ZoneInfo("Asia/Kathmandu"))]
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=30)

@@ -15,9 +15,9 @@ import pytest
 
 from scripts.make_sql_zone_cases import FILE, lines
 from scripts.record_sql_zones import ask
-from sqlproxy.errors import SqlError
 from sqlproxy.pg import datetimes, zones
 from sqlproxy.pg.style import Style, is_utf8
+from sqlproxy.values.errors import SqlError
 
 RECORDED: list[list[Any]] = json.loads(
     (Path(__file__).parent / "zones.json").read_text(encoding="utf-8")

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pytest
 
-from sqlproxy.errors import SqlError
 from sqlproxy.front.syntax import parse
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Session
+from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.pgcatalog.asking import DATABASE, Ours, filled
 
 RECORDED: Final = json.loads(

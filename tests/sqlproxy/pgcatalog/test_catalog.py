@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from kv.base.ids import TableId
-from sqlproxy.errors import SqlError
 from sqlproxy.front.syntax import parse
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import oids as ours_oids
@@ -23,6 +22,7 @@ from sqlproxy.pgcatalog.contents import Contents, Role, Session
 from sqlproxy.pgcatalog.relations import FED
 from sqlproxy.pgcatalog.views import VIEWS, Told
 from sqlproxy.schema import PUBLIC, Column, Index, IndexColumn, Table
+from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.pgcatalog import sample
 from tests.sqlproxy.pgcatalog.asking import DATABASE
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sqlproxy.answers import Row
-from sqlproxy.errors import SqlError
 from sqlproxy.session import portals
 from sqlproxy.session.portals import Batches, Portal
+from sqlproxy.values.errors import SqlError
 
 pytestmark = pytest.mark.slow
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from sqlproxy.errors import SqlError
 from sqlproxy.session.plan_trees import as_json
 from sqlproxy.session.settings import Settings
+from sqlproxy.values.errors import SqlError
 
 
 @pytest.mark.parametrize(

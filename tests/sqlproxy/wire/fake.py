@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlproxy.answers import Answered, Channel, CopyFormat, Done, Field, Notice, Row, Status
-from sqlproxy.errors import SqlError
 from sqlproxy.pg import oids, text
 from sqlproxy.pg.copying_columns import Columns, Part
+from sqlproxy.values.errors import SqlError
 from sqlproxy.wire.scram import make_verifier
 
 _CAST = re.compile(

@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from sqlproxy.errors import SqlError
+from sqlproxy.values.errors import SqlError
 from sqlproxy.wire import scram
 from sqlproxy.wire.scram import Scram, make_verifier, prepared, read_verifier
 

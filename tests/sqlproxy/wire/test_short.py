@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from sqlproxy.errors import SqlError
+from sqlproxy.values.errors import SqlError
 from sqlproxy.wire.codec import Decoder
 from tests.sqlproxy.wire.conftest import Served
 from tests.sqlproxy.wire.test_hostile import OPEN, Raw, message

@@ -1,4 +1,5 @@
-"""Values on their way into a row and out of it, type by type: what `sqlproxy.types` is made of.
+"""Values on their way into a row and out of it, type by type: what `sqlproxy.values.types` is made
+of.
 
 Into a row: checked, and brought to the stored form; ValueError (or TypeError) says what would be
 right, `DoesNotFit` with PostgreSQL's SQLSTATE where it has one. Out of it: the user's form.
@@ -15,15 +16,15 @@ from uuid import UUID
 
 import msgspec
 
-from sqlproxy import arrays, jsonb
-from sqlproxy.errors import (
+from sqlproxy.values import arrays, jsonb
+from sqlproxy.values.errors import (
     DATETIME_OVERFLOW,
     INVALID_ENCODING,
     OUT_OF_RANGE,
     STRING_TOO_LONG,
     SqlError,
 )
-from sqlproxy.interval import ALL_FIELDS, Interval
+from sqlproxy.values.interval import ALL_FIELDS, Interval
 
 Convert = Callable[[Any], Any]
 

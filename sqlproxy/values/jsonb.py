@@ -16,7 +16,8 @@ import json
 from decimal import Decimal
 from typing import Any, Final
 
-EXPONENT_MAX: Final = 16_383  # of 10, either side of the point: as of numeric (sqlproxy.types)
+# of 10, either side of the point: as of numeric (sqlproxy.values.types)
+EXPONENT_MAX: Final = 16_383
 _SHORT: Final = {
     '"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t",
 }  # fmt: skip

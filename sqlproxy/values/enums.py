@@ -31,9 +31,9 @@ import msgspec
 
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.limits import ENUM_LABELS_MAX
-from sqlproxy.errors import INVALID_TEXT, LIMIT_EXCEEDED, SqlError, unsupported
+from sqlproxy.values.errors import INVALID_TEXT, LIMIT_EXCEEDED, SqlError, unsupported
 
-BASE: Final = "enum"  # the base of such types (`sqlproxy.types`)
+BASE: Final = "enum"  # the base of such types (`sqlproxy.values.types`)
 PREFIX: Final = "enum ["
 STEP: Final = 1 << 32
 LABEL_BYTES_MAX: Final = 63

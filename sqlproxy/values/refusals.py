@@ -1,5 +1,5 @@
 """Refusals of what SQL declares, in the words of both worlds: KvorumErrors that carry PostgreSQL's
-SQLSTATE, message, DETAIL and HINT through a procedure to the session (`sqlproxy.errors`).
+SQLSTATE, message, DETAIL and HINT through a procedure to the session (`sqlproxy.values.errors`).
 """
 
 from __future__ import annotations

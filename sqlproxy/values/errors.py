@@ -213,7 +213,7 @@ def from_store(error: KvorumError) -> SqlError:
     to do.
     """
     said = error.details
-    if isinstance(said.get("sqlstate"), str):  # who refused it knew (sqlproxy/refusals.py)
+    if isinstance(said.get("sqlstate"), str):  # who refused it knew (sqlproxy/values/refusals.py)
         return SqlError(
             said["sqlstate"],
             str(said.get("sql_message", error.message)),

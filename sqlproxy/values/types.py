@@ -38,7 +38,8 @@ What a column's length or precision does to a value: `assign` (INSERT, UPDATE: r
 and `cast` (`::varchar(3)`: cuts). Both raise `DoesNotFit`, an SqlError with PostgreSQL's SQLSTATE.
 
 Deliberately missing: infinite dates and times (0A000), times with a zone, money, bit strings,
-geometry, ranges and composite types. Of enums the name is all that they are (`sqlproxy.enums`).
+geometry, ranges and composite types. Of enums the name is all that they are
+(`sqlproxy.values.enums`).
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
-from sqlproxy import arrays, enums
-from sqlproxy.conversions import (
+from sqlproxy.values import arrays, enums
+from sqlproxy.values.conversions import (
     CONVERTERS,
     INTERVAL,
     NAME_BYTES_MAX,
@@ -66,7 +67,7 @@ from sqlproxy.conversions import (
     rounded_time,
     text_in,
 )
-from sqlproxy.interval import ALL_FIELDS, Interval, fields_named, fields_text, has_seconds
+from sqlproxy.values.interval import ALL_FIELDS, Interval, fields_named, fields_text, has_seconds
 
 __all__ = [
     "ALIASES",
@@ -137,7 +138,7 @@ class Type:
     scale: int = 0
     length: int = 0  # of varchar(n) and char(n), in characters; 0 = any
     digits: int | None = None  # of seconds, for times; None = all six
-    fields: int = ALL_FIELDS  # of an interval: sqlproxy.interval
+    fields: int = ALL_FIELDS  # of an interval: sqlproxy.values.interval
     element: Type | None = None  # of an array
 
 
