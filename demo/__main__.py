@@ -33,8 +33,8 @@ import kvorum
 from demo import flights
 from demo.driver import TABLE
 from demo.processes import Cluster, Node, Process, Servers, free_base_port
-from sqlproxy import rows as row_codec
-from sqlproxy.schema import Table
+from sqlproxy.rows import rows as row_codec
+from sqlproxy.rows.schema import Table
 
 NAMESPACE, NAME = TABLE.split(".")
 ROWS_PER_FILE = 10_000

@@ -21,7 +21,7 @@ from kv.base.errors import KvorumError
 from kv.base.methods import SINK_BEGIN
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 
 BEAT_S: Final = limits.SINK_LEASE_MS / 1000 / 3
 KEPT_BEAT_S: Final = limits.SINK_PLACED_TTL_MS / 1000 / 4

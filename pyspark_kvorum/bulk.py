@@ -27,7 +27,7 @@ from kv.base.limits import SPARK_SPLITS_MAX
 from pyspark_kvorum.encoding import key_table
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
-from sqlproxy import arrow_rows
+from sqlproxy.rows import arrow_rows
 
 Cut = tuple[int, bytes]
 """(partition, user key at which it is to be split)"""

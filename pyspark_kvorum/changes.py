@@ -47,7 +47,7 @@ from pyspark_kvorum.read_options import EARLIEST, LATEST, ReadOptions
 from pyspark_kvorum.reader import table_bounds
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.telling import OLD, OP, OWN, TIME, VERSION, Change, Changes, Teller
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from txn.results import ScanPage
 
 _DECODE_ROWS: Final = 1_000

@@ -24,10 +24,10 @@ from kv.base.errors import InvalidArgument
 from pyspark_kvorum.options import DELETE, Options
 from pyspark_kvorum.packing import Rows, merged
 from pyspark_kvorum.types import matched
-from sqlproxy import keys as key_codec
-from sqlproxy.arrow_rows import arrow_type, encode_columns
 from sqlproxy.pg.intervals import read_interval
-from sqlproxy.schema import Table
+from sqlproxy.rows import keys as key_codec
+from sqlproxy.rows.arrow_rows import arrow_type, encode_columns
+from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import SqlError
 
 _UPSERTS: Final = frozenset({"I", "U", "INSERT", "UPDATE", "UPSERT"})

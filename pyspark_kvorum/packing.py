@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from kv.base import limits
 from procedures.library.sink_records import check_fits
-from sqlproxy.arrow_msgpack import packed_list
+from sqlproxy.rows.arrow_msgpack import packed_list
 
 _OFFSET_BYTES = 4
 _GONE: Final = b"\xc1"  # stands for a deletion in a digest; no row is this

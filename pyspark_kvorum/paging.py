@@ -2,7 +2,7 @@
 
     sealed   the usual way. The store copies records, keys and all, as they lie (SCAN_SEALED); here
              they are checked and become columns without an object for any row
-             (sqlproxy.arrow_pages). It costs the store a third of what looking at each row did
+             (sqlproxy.rows.arrow_pages). It costs the store a third of what looking at each row did
     values   where a page is not so simple: rows that were changed or deleted since the version,
              rows that expire, intents, rows of an older definition. The store finds what this
              version has of them (SCAN_VALUES, or SCAN where keys are wanted), and as that is rarely
@@ -27,8 +27,8 @@ from kv.base.limits import SCAN_SEALED_ROWS_MAX
 from pyspark_kvorum.pins import Pin
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import as_spark, texts_of
-from sqlproxy import arrow_pages, arrow_rows
-from sqlproxy.schema import Table
+from sqlproxy.rows import arrow_pages, arrow_rows
+from sqlproxy.rows.schema import Table
 
 if TYPE_CHECKING:
     from pyspark_kvorum.where import Condition

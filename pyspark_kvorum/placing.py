@@ -21,7 +21,7 @@ from procedures.library.sink_placed import met_by
 from procedures.library.sink_records import pack_laid, task_key
 from pyspark_kvorum import packing
 from pyspark_kvorum.packing import Rows
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 
 if TYPE_CHECKING:
     from pyspark_kvorum.session import Session

@@ -45,7 +45,7 @@ from pyspark_kvorum.pins import Pin
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.reader import key_ranges
 from pyspark_kvorum.session import Session
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from txn.results import ScanPage
 
 Range = tuple[bytes, bytes]

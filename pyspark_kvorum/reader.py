@@ -33,8 +33,8 @@ from pyspark_kvorum.paging import Decode, Pages, in_batches
 from pyspark_kvorum.pins import Pin, too_old
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.session import Session
-from sqlproxy import arrow_rows
-from sqlproxy.schema import Table
+from sqlproxy.rows import arrow_rows
+from sqlproxy.rows.schema import Table
 
 
 @dataclass

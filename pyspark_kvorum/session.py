@@ -27,7 +27,7 @@ from kv.client.calls import NO_PARTITION, UNREACHABLE
 from kv.client.client import KvClient, connect
 from pyspark_kvorum.options import Options
 from sqlproxy import catalog
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from tso.client import remote_tso
 from txn.client import TxnClient
 

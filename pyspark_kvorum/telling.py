@@ -2,7 +2,7 @@
 
     sealed   the usual way: the store copies records of `cur` and of `hist` as they lie
              (kv/feed/slices.py); here they are checked, paired and become columns without an object
-             for any value (sqlproxy.arrow_pages)
+             for any value (sqlproxy.rows.arrow_pages)
     rows     where a page is not so simple (deletions, rows that expire, several changes of one key,
              changes above the batch): the store tells each change with what it replaced, and as
              that is rarely alone, the next _ROWS_PAGES are asked for in the same way
@@ -33,9 +33,9 @@ from kv.feed.pairs import ROWS, SEALED
 from pyspark_kvorum.paging import in_batches
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import texts_of
-from sqlproxy import arrow_pages, arrow_rows
-from sqlproxy.arrow_pages import Page
-from sqlproxy.schema import Table
+from sqlproxy.rows import arrow_pages, arrow_rows
+from sqlproxy.rows.arrow_pages import Page
+from sqlproxy.rows.schema import Table
 
 OP, OLD, VERSION, TIME = "_op", "_old", "_commit_version", "_commit_time"
 OWN: Final = (OP, OLD, VERSION, TIME)

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum.options import DELETE, UPSERT, Options
-from sqlproxy.schema import ALWAYS, Column, Table
+from sqlproxy.rows.schema import ALWAYS, Column, Table
 from sqlproxy.values.types import Type
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _spark_type(kind: Type) -> T.DataType | None:
     if kind.base == "numeric":
         import pyarrow as pa  # a fifth of a second: most processes need none
 
-        from sqlproxy.arrow_rows import arrow_type
+        from sqlproxy.rows.arrow_rows import arrow_type
 
         wanted = arrow_type(kind)
         if isinstance(wanted, pa.Decimal128Type):

@@ -28,7 +28,6 @@ import pyarrow.compute as pc
 
 from kv.base.errors import InvalidArgument
 from sqlproxy import conditions
-from sqlproxy.arrow_rows import arrow_type
 from sqlproxy.fast.access import Access, Limit, alike, choose
 from sqlproxy.fast.spans import Finder
 from sqlproxy.front.compiling import compile, fold
@@ -47,8 +46,9 @@ from sqlproxy.front.exprs import (
     conjuncts,
     walk,
 )
-from sqlproxy.rows import codec
-from sqlproxy.schema import Table
+from sqlproxy.rows.arrow_rows import arrow_type
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import SqlError
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {

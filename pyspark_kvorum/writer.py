@@ -64,7 +64,7 @@ from pyspark_kvorum.options import (
     Options,
 )
 from pyspark_kvorum.session import Session
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -233,7 +233,7 @@ class _Writer:
         if not self._bounded:
             return b"", b""
         assert self.table is not None
-        from sqlproxy.arrow_rows import key_prefix
+        from sqlproxy.rows.arrow_rows import key_prefix
 
         return (
             b"" if low is None else key_prefix(self.table, low),
@@ -481,7 +481,7 @@ class _Stage:
     def _duplicate(self, key: bytes) -> InvalidArgument:
         shown = repr(key)[1:]
         if not self.table.plain:
-            from sqlproxy.rows import decode_key
+            from sqlproxy.rows.rows import decode_key
 
             values = ", ".join(map(str, decode_key(self.table, key)))
             shown = f"({', '.join(self.table.primary_key)})=({values})"

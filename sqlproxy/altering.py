@@ -17,7 +17,7 @@ transaction commits that wrote to it. What was looked up may be remembered for C
 table's name is refused, at whatever node. A rollback before then opens the table again.
 
 ModifyTable is one transaction: all of it or nothing. Columns are added behind the others; rows
-without them have their defaults (sqlproxy/rows.py). Replicas and tags: see placing.py; so is
+without them have their defaults (sqlproxy/rows/rows.py). Replicas and tags: see placing.py; so is
 ModifyNamespace, with all tables that have something of their namespace.
 
 In a disabled namespace no table is made or enabled (NAMESPACE_DISABLED), until it is enabled with
@@ -42,7 +42,7 @@ from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy import catalog
 from sqlproxy.ddl import column_args
 from sqlproxy.placing import placed_anew
-from sqlproxy.schema import DISABLED, PUBLIC, USABLE, placement
+from sqlproxy.rows.schema import DISABLED, PUBLIC, USABLE, placement
 from sqlproxy.steps import (
     CatalogTxn,
     known_fields,

@@ -27,7 +27,8 @@ creates of one name conflict.
     await list_tables(t, ns)                        -> list[Table]   whatever their state
     await next_id(t, counter, count=1, first=1)     -> int           the first of `count` new ids
     CatalogCache(t, timers, ttl_s)                  .lookup(ns, name), .invalidate(ns, name)
-Stored behind the table prefixes of kv.base.system; the rows themselves are in `sqlproxy.records`.
+Stored behind the table prefixes of kv.base.system; the rows themselves are in
+`sqlproxy.rows.records`.
 
 Deliberately missing: DDL itself (procedures in `sqlproxy.ddl`: partitions must be made and
 removed), schema versions on commits (docs/decisions/1013).
@@ -46,10 +47,17 @@ from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import escape, from_u64, successor, table_prefix, u32, u64, unescape
 from kv.base.limits import NAMESPACES_MAX, SCAN_ROWS_MAX, TABLES_MAX
 from kv.base.ports import Timers
-from sqlproxy import records
-from sqlproxy.naming import check_name, check_partition_bytes, check_placement
-from sqlproxy.records import FORMAT, corrupt, decode_namespace, decode_table, encode_table, opened
-from sqlproxy.schema import (
+from sqlproxy.rows import records
+from sqlproxy.rows.naming import check_name, check_partition_bytes, check_placement
+from sqlproxy.rows.records import (
+    FORMAT,
+    corrupt,
+    decode_namespace,
+    decode_table,
+    encode_table,
+    opened,
+)
+from sqlproxy.rows.schema import (
     CREATING,
     DEFAULT_NAMESPACE,
     DISABLED,

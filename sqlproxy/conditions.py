@@ -24,9 +24,9 @@ from sqlproxy.front.exprs import Call, Cast, Column, Const, Expr, Named, SubQuer
 from sqlproxy.front.syntax import Node, parse_expression
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.predicates import Holds, OwnNames
-from sqlproxy.rows import PLAIN_COLUMNS
-from sqlproxy.schema import Column as TableColumn
-from sqlproxy.schema import Table
+from sqlproxy.rows.rows import PLAIN_COLUMNS
+from sqlproxy.rows.schema import Column as TableColumn
+from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import UNSUPPORTED, SqlError
 
 ASK_THE_TIME: Final = frozenset({"now", "statement_timestamp", "age(1184)", "age(1114)"})

@@ -56,9 +56,9 @@ from procedures.master.partitions import (
 from sqlproxy import catalog, relations, settling
 from sqlproxy.declaring import Draft, columns_in, hidden_key, with_parts
 from sqlproxy.dropping import plan_drop
-from sqlproxy.naming import check_sql_name
 from sqlproxy.privileges import made
-from sqlproxy.schema import (
+from sqlproxy.rows.naming import check_sql_name
+from sqlproxy.rows.schema import (
     DEFAULT_NAMESPACE,
     POSTGRES_NAMESPACE,
     ROWID,

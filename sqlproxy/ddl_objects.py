@@ -33,13 +33,14 @@ from kv.base.ids import TableId
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.registry import Registry, procedure, step
-from sqlproxy import catalog, records, relations
+from sqlproxy import catalog, relations
 from sqlproxy.altering import SETTLE_MS
 from sqlproxy.dropping import plan_drop, views_over
-from sqlproxy.naming import check_sql_name, nextval_of
 from sqlproxy.privileges import made
 from sqlproxy.relations import IndexName
-from sqlproxy.schema import (
+from sqlproxy.rows import records
+from sqlproxy.rows.naming import check_sql_name, nextval_of
+from sqlproxy.rows.schema import (
     CONSTRAINT,
     CREATING,
     DROPPING,

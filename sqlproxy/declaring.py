@@ -33,9 +33,9 @@ from typing import Any, Final, TypeAlias
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import CHECKS_MAX, FOREIGN_KEYS_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX
-from sqlproxy import keys
-from sqlproxy.naming import check_sql_name
-from sqlproxy.schema import (
+from sqlproxy.rows import keys
+from sqlproxy.rows.naming import check_sql_name
+from sqlproxy.rows.schema import (
     ACTIONS,
     ALWAYS,
     BY_DEFAULT,

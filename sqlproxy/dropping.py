@@ -19,7 +19,7 @@ from typing import Final
 
 from kv.base.errors import KvorumError
 from sqlproxy.relations import Relations
-from sqlproxy.schema import Relation, Sequence, Table, View
+from sqlproxy.rows.schema import Relation, Sequence, Table, View
 from sqlproxy.values.refusals import dependents, refusal
 
 _KINDS: Final = {"table": "table", "view": "view", "sequence": "sequence"}

@@ -45,7 +45,7 @@ from procedures.master.partitions import (
 from sqlproxy import catalog, relations
 from sqlproxy.dropping import referring, required
 from sqlproxy.relations import IndexName, Relations
-from sqlproxy.schema import PUBLIC, WRITE_ONLY, Index, Table, placement
+from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Index, Table, placement
 from sqlproxy.sequences import Stand, put_stand, sequence_key
 from sqlproxy.steps import (
     CatalogTxn,

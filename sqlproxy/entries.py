@@ -12,9 +12,9 @@ its own id, in partitions of its own (P6, P8).
 A partial index has entries only of rows of which its predicate is true (`IndexCodec.has`): whoever
 makes entries asks first.
 
-Components of keys are those of `sqlproxy.keys`, with the direction and the place of NULLs that the
-index has for each; the row's user key is its primary key, ascending. Values are msgpack arrays of
-stored forms; 1 is the format, another one is refused.
+Components of keys are those of `sqlproxy.rows.keys`, with the direction and the place of NULLs that
+the index has for each; the row's user key is its primary key, ascending. Values are msgpack arrays
+of stored forms; 1 is the format, another one is refused.
 
 A row whose indexed columns do not change keeps its entry; `IndexCodec.entry` is a function of the
 row alone, so that the entry to be removed is computed from the old row. A codec is made once for
@@ -34,8 +34,8 @@ import msgspec
 
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from sqlproxy import keys, rows
-from sqlproxy.schema import Column, Index, Table
+from sqlproxy.rows import keys, rows
+from sqlproxy.rows.schema import Column, Index, Table
 from sqlproxy.values.conversions import refusal
 
 ENTRY_FORMAT: Final = 1

@@ -25,7 +25,7 @@ from sqlproxy import catalog, relations, roles
 from sqlproxy.catalog import Writer
 from sqlproxy.privileges import OWNER, default, with_owner
 from sqlproxy.relations import IndexName
-from sqlproxy.schema import Acl, EnumType, Relation, Sequence, Table, View
+from sqlproxy.rows.schema import Acl, EnumType, Relation, Sequence, Table, View
 from sqlproxy.values.refusals import refusal
 
 Change = Callable[[str, Acl], Acl]  # (kind, list) → list

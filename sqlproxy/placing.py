@@ -25,7 +25,7 @@ from procedures.master.nodes import NodeState, all_nodes
 from procedures.master.partitions import busy_with, hold_new_ones, placed_of, put_row
 from procedures.master.placement import carries, no_node_with
 from sqlproxy import catalog
-from sqlproxy.schema import Namespace, Table, placement
+from sqlproxy.rows.schema import Namespace, Table, placement
 from sqlproxy.steps import CatalogTxn
 
 PLACE_TABLE: Final = "kvorum.place_table"

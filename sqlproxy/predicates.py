@@ -19,7 +19,7 @@ from sqlproxy.front.exprs import Expr
 from sqlproxy.front.regclass import Relations
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import DEFAULT
-from sqlproxy.schema import Index, Table
+from sqlproxy.rows.schema import Index, Table
 from sqlproxy.values import enums
 from sqlproxy.values.enums import Enum
 from sqlproxy.values.errors import SqlError

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sqlproxy.schema import Acl, EnumType, Relation, Sequence, Table
+from sqlproxy.rows.schema import Acl, EnumType, Relation, Sequence, Table
 from sqlproxy.values.errors import INSUFFICIENT_PRIVILEGE, SqlError
 
 OWNER: Final = "kvorum"  # the role that is always there, and owns what has no other owner

@@ -27,9 +27,19 @@ from kv.base import system
 from kv.base.errors import AlreadyExists
 from kv.base.ids import TableId
 from kv.base.keys import escape, table_prefix, u32
-from sqlproxy import catalog, records
+from sqlproxy import catalog
 from sqlproxy.catalog import Reader, Writer
-from sqlproxy.schema import CREATING, DROPPING, EnumType, Index, Relation, Sequence, Table, View
+from sqlproxy.rows import records
+from sqlproxy.rows.schema import (
+    CREATING,
+    DROPPING,
+    EnumType,
+    Index,
+    Relation,
+    Sequence,
+    Table,
+    View,
+)
 from sqlproxy.values.refusals import refusal
 
 TABLE: Final = "table"

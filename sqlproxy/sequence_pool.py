@@ -32,7 +32,7 @@ from kv.base.limits import SEQUENCE_POOLS_MAX, SEQUENCE_RUN_MAX
 from kv.base.ports import Timers
 from sqlproxy import sequences
 from sqlproxy.catalog import Writer
-from sqlproxy.schema import Sequence
+from sqlproxy.rows.schema import Sequence
 from sqlproxy.values.errors import SqlError
 from txn.waiting import Background
 

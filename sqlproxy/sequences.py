@@ -19,11 +19,11 @@ from typing import Any, Final, NamedTuple
 from kv.base import system
 from kv.base.errors import InvalidArgument
 from kv.base.keys import table_prefix, u32
-from sqlproxy import records
 from sqlproxy.catalog import Reader, Writer
 from sqlproxy.declaring import fields_in
-from sqlproxy.naming import check_sql_name
-from sqlproxy.schema import ROWID, Sequence, Table
+from sqlproxy.rows import records
+from sqlproxy.rows.naming import check_sql_name
+from sqlproxy.rows.schema import ROWID, Sequence, Table
 from sqlproxy.values.errors import OUT_OF_RANGE, SEQUENCE_LIMIT, SqlError
 from sqlproxy.values.refusals import refusal
 from sqlproxy.values.types import resolve

@@ -18,8 +18,8 @@ from kv.base.ids import TableId
 from sqlproxy import catalog, relations
 from sqlproxy.catalog import Writer
 from sqlproxy.declaring import Draft, WantedKey
-from sqlproxy.naming import check_sql_name, first_free, joined_columns, nextval_of
-from sqlproxy.schema import PUBLIC, Check, Column, ForeignKey, Index, Sequence, Table
+from sqlproxy.rows.naming import check_sql_name, first_free, joined_columns, nextval_of
+from sqlproxy.rows.schema import PUBLIC, Check, Column, ForeignKey, Index, Sequence, Table
 from sqlproxy.sequences import sequence_key, sequence_of
 from sqlproxy.values import enums
 from sqlproxy.values.refusals import refusal

@@ -32,8 +32,8 @@ from kv.base.ports import Clock
 from procedures.library.sink_careful import PlainTables, delete_range, put_rows
 from procedures.library.sink_parts import Facts, Get, Part, Pieces, SinkRefused
 from sqlproxy import catalog, relations
-from sqlproxy.rows import codec
-from sqlproxy.schema import DISABLED, PUBLIC, Column, Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import DISABLED, PUBLIC, Column, Table
 from sqlproxy.values import enums
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from kv.base.errors import KvorumError, Refused
 from kv.base.ids import TableId
 from kv.base.keys import show_user_key, table_prefix
 from sqlproxy.catalog import CatalogCache
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 
 PREFIX_BYTES: Final = 4
 _NAMES_REMEMBERED: Final = 10_000

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from kv.base import system
 from kv.base.errors import Refused
 from kv.base.keys import escape, table_prefix
-from sqlproxy.records import FORMAT, opened, sealed
+from sqlproxy.rows.records import FORMAT, opened, sealed
 
 EPOCH_CHANGED: Final = "EPOCH_CHANGED"
 

@@ -31,7 +31,7 @@ from procedures.master.audit import all_forced
 from procedures.master.nodes import NodeState, all_nodes
 from sqlproxy import catalog
 from sqlproxy.catalog import CatalogCache
-from sqlproxy.schema import USABLE, Table
+from sqlproxy.rows.schema import USABLE, Table
 from txn.client import TxnClient
 
 _ALTERING: Final = {"enable": "Enable", "disable": "Disable", "modify": "Modify"}

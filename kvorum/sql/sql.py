@@ -34,8 +34,8 @@ from sqlproxy.pgcatalog.contents import Role as CatalogRole
 from sqlproxy.pgcatalog.oids import database as database_oid
 from sqlproxy.pgcatalog.oids import relation as relation_oid
 from sqlproxy.privileges import Members, Place
-from sqlproxy.schema import Relation, Table
-from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.rows.schema import Relation, Table
+from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.sequence_pool import SequencePool
 from sqlproxy.session.names import Catalogs
 from sqlproxy.session.services import Services

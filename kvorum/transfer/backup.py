@@ -58,7 +58,7 @@ from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
 from sqlproxy import catalog
 from sqlproxy.catalog import Reader
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from txn.client import TxnClient
 
 BACKUP: Final = "kvorum.backup"

@@ -48,9 +48,9 @@ from procedures.master.nodes import NodeState, all_nodes
 from procedures.master.partitions import Placed, placed_of, placed_partitions
 from sqlproxy import catalog, relations, sequences
 from sqlproxy.entries import index_codec
-from sqlproxy.rows import codec
-from sqlproxy.schema import CREATING, DELETE_ONLY, DROPPING, Index, Table
-from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import CREATING, DELETE_ONLY, DROPPING, Index, Table
+from sqlproxy.rows.schema import Sequence as SequenceRow
 
 CHECK: Final = "kvorum.check"
 _WHAT: Final = "check"

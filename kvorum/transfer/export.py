@@ -50,7 +50,7 @@ from procedures.engine.procedure import Lock, Outcome, again, done, shared
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
 from sqlproxy import catalog
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 
 EXPORT: Final = "kvorum.export"
 EXPORT_HERE: Final = "kvorum.export_here"

@@ -31,7 +31,7 @@ from kv.base.limits import MiB
 from kvorum.local.extras import needed
 from kvorum.transfer.groups import Groups
 from kvorum.transfer.tables import Row, Shape
-from sqlproxy.schema import Column
+from sqlproxy.rows.schema import Column
 
 FORMATS: Final = ("parquet", "csv", "json")
 _SUFFIXES: Final = {
@@ -131,7 +131,7 @@ def _parquet(shapes: Sequence[Shape], plain: bool, rows: Sequence[Row]) -> bytes
     pa = needed("pyarrow")
     pq = needed("pyarrow.parquet")
 
-    from sqlproxy.arrow_rows import arrow_type
+    from sqlproxy.rows.arrow_rows import arrow_type
     from sqlproxy.values.types import resolve
 
     kinds = [pa.binary() if plain else arrow_type(resolve(shape.type)) for shape in shapes]

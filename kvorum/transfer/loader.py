@@ -21,8 +21,8 @@ from kvorum.transfer.formats import Cells, Piece
 from kvorum.transfer.tables import PLAIN, declared, environment, given, problem
 from procedures.engine.context import StepContext
 from sqlproxy import sequences
-from sqlproxy.rows import codec
-from sqlproxy.schema import Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import Table
 from sqlproxy.steps import CatalogTxn
 
 if TYPE_CHECKING:

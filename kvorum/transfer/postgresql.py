@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit, urlunspl
 from kv.base.errors import InvalidArgument, Unavailable
 from kvorum.local.extras import needed
 from kvorum.transfer.formats import Cells, Piece
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 
 _CONNECT_S: Final = 30
 _NOT_NULL: Final = (

@@ -53,8 +53,8 @@ from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
 from procedures.master.partitions import Placed, decode_placed
 from sqlproxy import catalog, relations
-from sqlproxy.records import decode_namespace, decode_table
-from sqlproxy.schema import DEFAULT_NAMESPACE, POSTGRES_NAMESPACE, Namespace, Table, placement
+from sqlproxy.rows.records import decode_namespace, decode_table
+from sqlproxy.rows.schema import DEFAULT_NAMESPACE, POSTGRES_NAMESPACE, Namespace, Table, placement
 from sqlproxy.steps import CatalogTxn
 
 RESTORE: Final = "kvorum.restore"

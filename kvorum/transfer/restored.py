@@ -32,7 +32,7 @@ from procedures.engine.lock_procedure import LOCK
 from procedures.engine.procedure import State
 from procedures.engine.records import GRANTED_HERE, Failure, Record
 from procedures.pools import rows as pools
-from sqlproxy.records import (
+from sqlproxy.rows.records import (
     FORMAT,
     RELATION_FORMATS,
     decode_table,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kv.base.errors import InvalidArgument, KvorumError
 from sqlproxy import catalog, relations
 from sqlproxy.catalog import Reader
-from sqlproxy.rows import codec
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import Column, Table
 
 if TYPE_CHECKING:
     from sqlproxy.front.env import Env

@@ -21,7 +21,7 @@ from sqlproxy.fast.access import Access
 from sqlproxy.fast.reading import Reads, Touched
 from sqlproxy.front.env import Env
 from sqlproxy.front.statements import Delete, Insert, Merge, Select, Update
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import INTERNAL_ERROR, SqlError, unsupported
 from txn.transaction import TxnReads
 

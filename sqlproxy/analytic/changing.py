@@ -31,8 +31,8 @@ from sqlproxy.front.statements import (
     Update,
     shown,
 )
-from sqlproxy.rows import codec
-from sqlproxy.schema import Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import CARDINALITY_VIOLATION, SqlError, unsupported
 
 Found = Sequence[Sequence[Any]]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sqlproxy import ducktext as d
-from sqlproxy import keys
 from sqlproxy.analytic import forms
 from sqlproxy.analytic.forms import TEXT, decimal_of, held, literal
 from sqlproxy.analytic.functions import Functions, Shape
@@ -49,6 +48,7 @@ from sqlproxy.front.exprs import (
 from sqlproxy.front.folding import of_subject, opaque, rebuilt, volatile
 from sqlproxy.front.gathering import gathered
 from sqlproxy.front.numbered import correlated
+from sqlproxy.rows import keys
 from sqlproxy.values import enums
 from sqlproxy.values.errors import SqlError, unsupported
 

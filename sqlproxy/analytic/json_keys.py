@@ -8,7 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from sqlproxy import keys
+from sqlproxy.rows import keys
 from sqlproxy.values.jsonb import parse
 
 

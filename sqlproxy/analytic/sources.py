@@ -3,8 +3,8 @@ them.
 
 A table is read by the narrowest way that its conditions give (`sqlproxy.fast.access`), only the
 columns that are used are decoded. Scans of the primary key are decoded column by column, where it
-can be from pages of records as they lie (`sqlproxy.arrow_pages`), while the next one is read; rows
-found by points or an index come from the reader of single tables. Small tables stay in memory,
+can be from pages of records as they lie (`sqlproxy.rows.arrow_pages`), while the next one is read;
+rows found by points or an index come from the reader of single tables. Small tables stay in memory,
 large ones go to a file in Arrow's format, which is mapped, so that the system may drop their pages.
 """
 
@@ -24,13 +24,13 @@ from kv.base.limits import (
     SQL_ANALYTIC_SCAN_ROWS,
     SQL_ANALYTIC_SOURCE_BYTES,
 )
-from sqlproxy import arrow_pages, arrow_rows
 from sqlproxy.analytic.forms import array_of, arrow
 from sqlproxy.analytic.selects import Rows, Source
 from sqlproxy.fast.access import Access, choose
 from sqlproxy.fast.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.front.env import Env
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows import arrow_pages, arrow_rows
+from sqlproxy.rows.schema import Column, Table
 
 Items = Sequence[tuple[bytes, bytes, int]]
 _LENGTHS_BYTES: Final = 8  # of a key's and a record's

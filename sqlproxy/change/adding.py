@@ -38,7 +38,7 @@ from sqlproxy.change.indexes import part_done, usable
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.declaring import Draft, columns_in
 from sqlproxy.dropping import views_over
-from sqlproxy.schema import PUBLIC, WRITE_ONLY, Table
+from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Table
 from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
 
 _FIELDS: Final = frozenset({"namespace", "name", "column", "initial_stored"})

@@ -35,8 +35,8 @@ from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.declaring import Draft, check_primary, columns_in
 from sqlproxy.dropping import views_over
-from sqlproxy.naming import check_sql_name
-from sqlproxy.schema import (
+from sqlproxy.rows.naming import check_sql_name
+from sqlproxy.rows.schema import (
     ALWAYS,
     BY_DEFAULT,
     CONSTRAINT,

@@ -31,15 +31,16 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from sqlproxy import catalog, relations, rows, settling
+from sqlproxy import catalog, relations, settling
 from sqlproxy.change.altering import column_of, no_constraint, with_column
 from sqlproxy.change.backfill import shown_values
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.declaring import with_parts
 from sqlproxy.entries import index_codec
-from sqlproxy.naming import first_free
-from sqlproxy.schema import PUBLIC, WRITE_ONLY, Check, ForeignKey, Table
+from sqlproxy.rows import rows
+from sqlproxy.rows.naming import first_free
+from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Check, ForeignKey, Table
 from sqlproxy.steps import CatalogTxn, known_fields, name_in
 from sqlproxy.values.refusals import refusal
 

@@ -45,9 +45,9 @@ from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy import catalog, relations
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.ddl_objects import rename_locks
-from sqlproxy.naming import check_sql_name
 from sqlproxy.relations import Relations
-from sqlproxy.schema import DROPPING, Column, EnumType, Table
+from sqlproxy.rows.naming import check_sql_name
+from sqlproxy.rows.schema import DROPPING, Column, EnumType, Table
 from sqlproxy.steps import (
     CatalogTxn,
     drop_locks,

@@ -20,8 +20,9 @@ from kv.base.errors import InvalidArgument
 from kv.base.keys import table_prefix
 from kv.base.ports import Rng
 from procedures.engine.context import StepContext
-from sqlproxy import relations, rows
-from sqlproxy.schema import Table
+from sqlproxy import relations
+from sqlproxy.rows import rows
+from sqlproxy.rows.schema import Table
 from sqlproxy.steps import CatalogTxn
 from sqlproxy.values.refusals import refusal
 

@@ -59,13 +59,14 @@ from procedures.master.partitions import (
     plan,
     put_rows,
 )
-from sqlproxy import catalog, records, relations, settling
+from sqlproxy import catalog, relations, settling
 from sqlproxy.change.backfill import fewer, fill_index
 from sqlproxy.change.slices import Pace, checked_in_slices, in_slices
 from sqlproxy.change.states import Change, ChangeServices, gone
 from sqlproxy.declaring import with_parts
-from sqlproxy.naming import first_free, joined_columns
-from sqlproxy.schema import (
+from sqlproxy.rows import records
+from sqlproxy.rows.naming import first_free, joined_columns
+from sqlproxy.rows.schema import (
     DELETE_ONLY,
     PUBLIC,
     USABLE,

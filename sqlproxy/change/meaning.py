@@ -18,7 +18,7 @@ from sqlproxy.front.exprs import Call, walk
 from sqlproxy.front.registry import Proc
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.predicates import OwnNames
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows.schema import Column, Table
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.refusals import refusal
 

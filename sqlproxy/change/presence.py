@@ -41,7 +41,8 @@ from kv.base.limits import (
     SQL_SOON_MS,
 )
 from kv.base.ports import Timers
-from sqlproxy import catalog, records
+from sqlproxy import catalog
+from sqlproxy.rows import records
 from txn.waiting import Background, sleep
 
 NO_FLOOR: Final = -1

@@ -37,7 +37,7 @@ from kv.base.limits import (
 )
 from kv.base.ports import Timers
 from sqlproxy.change.backfill import entries, entries_of, fewer, hold, lacking, put_entries
-from sqlproxy.schema import Index, Table
+from sqlproxy.rows.schema import Index, Table
 from txn.results import ScanPage
 from txn.transaction import Transaction
 from txn.waiting import others_use, sleep

@@ -19,7 +19,7 @@ from procedures.engine.context import StepContext
 from procedures.master.partitions import Maker
 from sqlproxy import catalog
 from sqlproxy.change.settled import Settled, Store
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from sqlproxy.steps import CatalogTxn, DdlServices
 from sqlproxy.values.refusals import refusal
 from txn.results import ScanPage

@@ -34,7 +34,7 @@ from sqlproxy.front.exprs import (
     walk,
 )
 from sqlproxy.front.registry import BPCHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, TEXT, VARCHAR
-from sqlproxy.schema import PUBLIC, Index, Table
+from sqlproxy.rows.schema import PUBLIC, Index, Table
 
 _FAMILIES: Final[Mapping[int, int]] = {
     INT2: INT8, INT4: INT8, INT8: INT8, FLOAT4: FLOAT8, FLOAT8: FLOAT8, VARCHAR: TEXT, TEXT: TEXT,

@@ -24,8 +24,8 @@ from kv.base.keys import table_prefix
 from sqlproxy.entries import IndexCodec, index_codec
 from sqlproxy.fast.reading import Stored, found_at
 from sqlproxy.fast.rules import Row, Rules
-from sqlproxy.rows import RowCodec, codec
-from sqlproxy.schema import DELETE_ONLY, PUBLIC, Table
+from sqlproxy.rows.rows import RowCodec, codec
+from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, Table
 from sqlproxy.values.errors import SERIALIZATION_FAILURE, UNIQUE_VIOLATION, SqlError
 from txn.transaction import Transaction
 

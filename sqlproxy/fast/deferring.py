@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kv.base.limits import SQL_CASCADES_MAX
-from sqlproxy.schema import ForeignKey, Table
+from sqlproxy.rows.schema import ForeignKey, Table
 from sqlproxy.values.errors import (
     STATEMENT_TOO_COMPLEX,
     UNDEFINED_OBJECT,

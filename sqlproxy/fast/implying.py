@@ -41,7 +41,7 @@ from sqlproxy.front.exprs import (
     walk,
 )
 from sqlproxy.front.registry import BOOL, INT2, INT4, INT8, TEXT, VARCHAR
-from sqlproxy.schema import Index, Table
+from sqlproxy.rows.schema import Index, Table
 from sqlproxy.values.errors import SqlError
 
 _EXACT: Final = frozenset((BOOL, INT2, INT4, INT8, TEXT, VARCHAR, 1082))

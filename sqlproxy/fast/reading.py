@@ -25,8 +25,8 @@ from sqlproxy.fast.access import Access
 from sqlproxy.fast.spans import Finder, Span, Spans, Value
 from sqlproxy.front.compiling import Fn, compile
 from sqlproxy.front.env import Env
-from sqlproxy.rows import RowCodec, codec
-from sqlproxy.schema import Table
+from sqlproxy.rows.rows import RowCodec, codec
+from sqlproxy.rows.schema import Table
 from txn.results import ScanPage, Tally
 
 
@@ -64,7 +64,7 @@ class Reads(Protocol):
         self, start: bytes, end: bytes, *, limit: int
     ) -> tuple[bytes, bytes, bytes | None] | None:
         """Lengths and bytes of the next records as they are stored, and the resume key, for
-        `sqlproxy.arrow_pages`; None: it has to be `scan_values`.
+        `sqlproxy.rows.arrow_pages`; None: it has to be `scan_values`.
         """
         ...
 

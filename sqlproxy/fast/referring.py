@@ -27,8 +27,8 @@ from sqlproxy.fast.reading import Stored, TableReader, Touched, found_at
 from sqlproxy.fast.rules import Row
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Const
-from sqlproxy.rows import codec
-from sqlproxy.schema import NO_ACTION, PUBLIC, ForeignKey, Index, Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import NO_ACTION, PUBLIC, ForeignKey, Index, Table
 from sqlproxy.values.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
 from txn.transaction import Transaction
 

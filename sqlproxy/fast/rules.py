@@ -13,7 +13,7 @@ from typing import Any
 from sqlproxy.front.compiling import Fn
 from sqlproxy.front.env import Env
 from sqlproxy.pg.style import Style
-from sqlproxy.schema import PUBLIC, Table
+from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.values.errors import CHECK_VIOLATION, NOT_NULL_VIOLATION, Detail, SqlError
 
 Row = tuple[Any, ...]

@@ -21,7 +21,7 @@ from sqlproxy.front.syntax import Node, parse_expression
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import Style
 from sqlproxy.pg.text import writer
-from sqlproxy.schema import ROWID, Column, Table
+from sqlproxy.rows.schema import ROWID, Column, Table
 
 
 def rules_of(

@@ -30,8 +30,8 @@ from sqlproxy.fast.rules import Row
 from sqlproxy.fast.selecting import SelectPlan
 from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.front.env import Env
-from sqlproxy.rows import codec
-from sqlproxy.schema import Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import Table
 from txn.cutting import rises
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.front.compiling import Compiled, Fn
 from sqlproxy.front.env import Env
-from sqlproxy.rows import ROW_FORMAT
+from sqlproxy.rows.rows import ROW_FORMAT
 
 
 class Single:

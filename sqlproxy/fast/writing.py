@@ -32,8 +32,8 @@ from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Default, Expr
 from sqlproxy.front.numbered import asks
 from sqlproxy.front.statements import Assignment, Conflict, Delete, Insert, Target, Update, shown
-from sqlproxy.rows import codec
-from sqlproxy.schema import PUBLIC, Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.values.errors import (
     CARDINALITY_VIOLATION,
     GENERATED_ALWAYS,

@@ -24,7 +24,7 @@ from sqlproxy.front.casting import MOMENTS, is_moment
 from sqlproxy.front.registry import BOOL, INT4, INT8, INTERVAL, NUMERIC, UNKNOWN
 from sqlproxy.pg.numbers import read_numeric
 from sqlproxy.pg.oids import by_name
-from sqlproxy.schema import Column
+from sqlproxy.rows.schema import Column
 
 _QUOTE: Final = "'"
 _DOLLAR: Final = "$"

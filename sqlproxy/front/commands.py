@@ -24,8 +24,8 @@ from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.front.typenames import type_of
 from sqlproxy.pg.intervals import reader_of, write_interval
 from sqlproxy.pg.oids import by_name
-from sqlproxy.schema import Column as TableColumn
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Column as TableColumn
+from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import (
     INVALID_PARAMETER,
     SYNTAX_ERROR,

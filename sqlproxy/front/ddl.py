@@ -39,8 +39,8 @@ from sqlproxy.front.statements import Ignored, ItemColumn, Select
 from sqlproxy.front.syntax import Node, at, find, parse_expression, strings, unwrap
 from sqlproxy.pg.oids import canonical
 from sqlproxy.pg.style import DEFAULT
-from sqlproxy.schema import Sequence as SequenceRow
-from sqlproxy.schema import Table, View
+from sqlproxy.rows.schema import Sequence as SequenceRow
+from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.errors import (
     LIMIT_EXCEEDED,
     SYNTAX_ERROR,

@@ -40,7 +40,7 @@ from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.front.typenames import check_collation, type_of
 from sqlproxy.pg import zones
 from sqlproxy.pg.oids import canonical
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import (
     DUPLICATE_COLUMN,
     INVALID_TABLE_DEFINITION,

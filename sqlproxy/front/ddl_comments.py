@@ -6,7 +6,7 @@ from sqlproxy.front import definitions as d
 from sqlproxy.front.fromitems import check_schema
 from sqlproxy.front.scope import Names
 from sqlproxy.front.syntax import Node, strings
-from sqlproxy.schema import CONSTRAINT, INDEX
+from sqlproxy.rows.schema import CONSTRAINT, INDEX
 from sqlproxy.values.errors import (
     UNDEFINED_OBJECT,
     UNDEFINED_SCHEMA,

@@ -15,7 +15,7 @@ from google.protobuf import json_format  # type: ignore[import-untyped]
 from sqlproxy.front.exprs import Column
 from sqlproxy.front.statements import Select, SelectItem, SequenceItem, SystemItem, TableItem
 from sqlproxy.front.syntax import TOO_DEEP, Node, find, strings, unwrap
-from sqlproxy.schema import Table, View
+from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.errors import STATEMENT_TOO_COMPLEX, SYNTAX_ERROR, SqlError, unsupported
 
 

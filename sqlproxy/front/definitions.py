@@ -1,6 +1,6 @@
 """Bound DDL: what is to be declared or changed, by name. Types are canonical names
 (`sqlproxy.values.types`), expressions are checked and kept as SQL. A name of None is PostgreSQL's
-to make (`sqlproxy.naming`) when the others are known.
+to make (`sqlproxy.rows.naming`) when the others are known.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlproxy.front.statements import Select
-from sqlproxy.schema import Sequence, Table
+from sqlproxy.rows.schema import Sequence, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,8 +36,8 @@ from sqlproxy.front.system_columns import without_row_number
 from sqlproxy.front.typenames import check_collation
 from sqlproxy.front.values import reader
 from sqlproxy.pg.oids import by_name
-from sqlproxy.schema import Column as TableColumn
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Column as TableColumn
+from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import (
     DUPLICATE_COLUMN,
     GENERATED_ALWAYS,

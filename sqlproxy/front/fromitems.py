@@ -48,9 +48,9 @@ from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.front.system_columns import of_rows, with_row_number
 from sqlproxy.front.typenames import type_of
 from sqlproxy.pg.oids import by_name
-from sqlproxy.schema import ROWID, Table, View
-from sqlproxy.schema import Column as TableColumn
-from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.rows.schema import ROWID, Table, View
+from sqlproxy.rows.schema import Column as TableColumn
+from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.values.errors import (
     AMBIGUOUS_COLUMN,
     INVALID_COLUMN_REFERENCE,

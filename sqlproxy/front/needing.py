@@ -15,8 +15,8 @@ from sqlproxy.front.scope import Names
 from sqlproxy.front.statements import TableItem, Target
 from sqlproxy.front.syntax import find, parse_expression, strings
 from sqlproxy.privileges import OWNER, Need
-from sqlproxy.schema import Column as TableColumn
-from sqlproxy.schema import Table, View
+from sqlproxy.rows.schema import Column as TableColumn
+from sqlproxy.rows.schema import Table, View
 
 _SEQUENCES = {"nextval_oid": "Uw", "currval_oid": "Ur", "setval_oid": "w", "setval3_oid": "w"}
 

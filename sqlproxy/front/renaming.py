@@ -22,7 +22,7 @@ from sqlproxy.front.scope import Names
 from sqlproxy.front.statements import Item, JoinItem, Select, SelectItem, TableItem
 from sqlproxy.front.syntax import Node, find, parse, parse_expression, strings
 from sqlproxy.front.typenames import column_name
-from sqlproxy.schema import Table, View
+from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.errors import SqlError, unsupported
 
 

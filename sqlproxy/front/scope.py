@@ -14,8 +14,8 @@ from sqlproxy.front.folding import rebuilt
 from sqlproxy.front.regclass import Relations
 from sqlproxy.front.registry import UNKNOWN, format_type
 from sqlproxy.front.statements import Cte, ItemColumn
-from sqlproxy.schema import Sequence as SequenceRow
-from sqlproxy.schema import Table, View
+from sqlproxy.rows.schema import Sequence as SequenceRow
+from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.enums import Enum
 from sqlproxy.values.errors import (
     AMBIGUOUS_COLUMN,

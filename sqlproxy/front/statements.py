@@ -23,8 +23,8 @@ from typing import Any
 from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.front.bulk_values import Columns
 from sqlproxy.front.exprs import Expr, Order, conjuncts
-from sqlproxy.schema import Column as TableColumn
-from sqlproxy.schema import Sequence, Table, View
+from sqlproxy.rows.schema import Column as TableColumn
+from sqlproxy.rows.schema import Sequence, Table, View
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from sqlproxy.front.quoting import quote_ident
 from sqlproxy.front.registry import ANY, CID, INT2, INT4, INT8, OID, REGCLASS, TID, XID, Proc
 from sqlproxy.front.values import writer
 from sqlproxy.pg.style import DEFAULT, Style
-from sqlproxy.schema import ROWID, Table
+from sqlproxy.rows.schema import ROWID, Table
 from sqlproxy.values.errors import DUPLICATE_COLUMN, SqlError
 
 _MENTIONED: Final = re.compile(r"\b(?:ctid|tableoid|xmin|xmax|cmin|cmax)\b", re.IGNORECASE)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
-from sqlproxy.schema import Sequence, Table, View
+from sqlproxy.rows.schema import Sequence, Table, View
 
 _TOLD: Final = ("fields", "tree")  # of statements: nothing of what they read
 

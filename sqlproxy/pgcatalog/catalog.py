@@ -38,7 +38,7 @@ from sqlproxy.pgcatalog.static import CATALOG, KVORUM, SCHEMAS, Static, load
 from sqlproxy.pgcatalog.store import Store, arrow
 from sqlproxy.pgcatalog.translation import Translated, translate, uses
 from sqlproxy.pgcatalog.views import VIEWS, Provider, Told, rows
-from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.values.errors import (
     LIMIT_EXCEEDED,
     UNDEFINED_OBJECT,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlproxy.privileges import Place
-from sqlproxy.schema import EnumType, Sequence, Table, View
+from sqlproxy.rows.schema import EnumType, Sequence, Table, View
 
 Named = Table | View | Sequence
 

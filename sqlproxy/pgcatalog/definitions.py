@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sqlproxy.pgcatalog.static import load
-from sqlproxy.schema import PUBLIC, ForeignKey, Index, Table
+from sqlproxy.rows.schema import PUBLIC, ForeignKey, Index, Table
 
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*")
 _ACTIONS: Final = {

@@ -14,8 +14,8 @@ from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Role
 from sqlproxy.privileges import ALL, OWNER, WORDS, Place, default, shown
-from sqlproxy.schema import Acl, Relation
-from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.rows.schema import Acl, Relation
+from sqlproxy.rows.schema import Sequence as SequenceRow
 
 _ARGUMENTS: Final = {  # how many without the user
     "has_table_privilege": 2,

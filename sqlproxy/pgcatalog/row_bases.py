@@ -10,7 +10,7 @@ from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.definitions import quoted
 from sqlproxy.pgcatalog.static import CATALOG, Static
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from sqlproxy.values import enums
 
 Row = dict[str, Any]

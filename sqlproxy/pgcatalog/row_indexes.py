@@ -19,7 +19,7 @@ from sqlproxy.pgcatalog.row_bases import (
     class_row,
     depends,
 )
-from sqlproxy.schema import PUBLIC, Column, Table
+from sqlproxy.rows.schema import PUBLIC, Column, Table
 
 
 def primary_key_name(table: Table) -> str:

@@ -6,7 +6,7 @@ from sqlproxy.pgcatalog import oids, rights
 from sqlproxy.pgcatalog.definitions import quoted
 from sqlproxy.pgcatalog.row_bases import ARRAY_TYPE, TYPE, Rows
 from sqlproxy.privileges import OWNER
-from sqlproxy.schema import EnumType
+from sqlproxy.rows.schema import EnumType
 from sqlproxy.values import enums
 
 

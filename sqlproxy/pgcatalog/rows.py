@@ -31,7 +31,7 @@ from sqlproxy.pgcatalog.row_bases import (
 )
 from sqlproxy.pgcatalog.row_indexes import index_entry, key_rows, reference_rows
 from sqlproxy.pgcatalog.row_types import of_type
-from sqlproxy.schema import (
+from sqlproxy.rows.schema import (
     BY_DEFAULT,
     INDEX,
     PUBLIC,

@@ -19,7 +19,7 @@ from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import Parameters, Scope
 from sqlproxy.front.syntax import parse_expression
 from sqlproxy.pg.oids import by_name
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from sqlproxy.session.definitions import (
     check_args,
     column_args,

@@ -21,7 +21,7 @@ from sqlproxy.front.resolve import ASSIGNMENT
 from sqlproxy.front.scope import Parameters, Scope
 from sqlproxy.front.syntax import parse_expression
 from sqlproxy.pg.oids import by_name
-from sqlproxy.schema import Column, Table, View
+from sqlproxy.rows.schema import Column, Table, View
 from sqlproxy.session.additions import add, is_addition
 from sqlproxy.session.definitions import (
     known_options,

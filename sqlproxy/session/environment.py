@@ -16,7 +16,7 @@ from sqlproxy.advisory import Key
 from sqlproxy.front.env import TOLD, Env, Wanting
 from sqlproxy.front.exprs import Once
 from sqlproxy.pg.style import Style
-from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.session.advising import Request
 from sqlproxy.values.errors import NOT_IN_SEQUENCE, SqlError
 

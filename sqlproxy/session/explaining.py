@@ -28,7 +28,7 @@ from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env
 from sqlproxy.front.numbered import inside, unnumbered
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from sqlproxy.session import running
 from sqlproxy.session.environment import environment
 from sqlproxy.session.plan_trees import as_json

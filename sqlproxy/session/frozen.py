@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kv.base.limits import SQL_EXPEL_MS, SQL_SETTLE_MS
 from sqlproxy.fast.changing import being_changed
 from sqlproxy.front import statements as s
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 
 if TYPE_CHECKING:
     from sqlproxy.session.prepared import Prepared

@@ -11,7 +11,7 @@ from sqlproxy import granting, roles
 from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
 from sqlproxy.privileges import ALL, OWNER, PUBLIC, with_granted, without
-from sqlproxy.schema import CONSTRAINT, INDEX, Acl
+from sqlproxy.rows.schema import CONSTRAINT, INDEX, Acl
 from sqlproxy.session.names import Declared
 from sqlproxy.session.roles import called
 from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError

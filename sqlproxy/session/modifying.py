@@ -28,7 +28,7 @@ from sqlproxy.front.statements import (
     Target,
     Update,
 )
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.values.errors import LIMIT_EXCEEDED, SqlError, unsupported
 

@@ -32,8 +32,8 @@ from sqlproxy.pgcatalog.contents import Contents
 from sqlproxy.pgcatalog.static import load
 from sqlproxy.privileges import Place
 from sqlproxy.roles import RoleBook
-from sqlproxy.schema import ROWID, EnumType, ForeignKey, Table, View
-from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.rows.schema import ROWID, EnumType, ForeignKey, Table, View
+from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.sequences import rowids
 from sqlproxy.values.enums import Enum, learn
 from sqlproxy.values.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError

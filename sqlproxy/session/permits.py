@@ -15,7 +15,7 @@ from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
 from sqlproxy.privileges import ALL, OWNER, Members, Rights, denied, not_owner
-from sqlproxy.schema import EnumType, Relation
+from sqlproxy.rows.schema import EnumType, Relation
 from sqlproxy.values.errors import INSUFFICIENT_PRIVILEGE, INVALID_PARAMETER, SqlError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlproxy.front import definitions as d
 from sqlproxy.front import renaming
 from sqlproxy.relations import Relations
-from sqlproxy.schema import Sequence, Table, View
+from sqlproxy.rows.schema import Sequence, Table, View
 from sqlproxy.session.names import Declared
 from sqlproxy.values.errors import SqlError
 

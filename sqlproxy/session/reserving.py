@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kv.base.limits import SQL_LATER_KNOWN_MAX
 from sqlproxy.front.env import Env, Wanting
-from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.session.environment import Numbers
 from sqlproxy.session.names import Declared
 from sqlproxy.session.prepared import newer

@@ -13,7 +13,7 @@ from kv.base.limits import SQL_PLANS_CHARS_MAX, SQL_PLANS_MAX
 from kv.base.ports import Clock
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
-from sqlproxy.schema import Sequence as SequenceRow
+from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.session.names import Catalogs
 from sqlproxy.session.roster import Roster
 from sqlproxy.turns import Turns
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlproxy.fast.reading import Reads, Touched
     from sqlproxy.fast.writing import Outcome
     from sqlproxy.front.env import Env
-    from sqlproxy.schema import Table
+    from sqlproxy.rows.schema import Table
     from sqlproxy.session.portals import Batches
     from sqlproxy.session.prepared import Prepared
     from sqlproxy.session.running import Job

@@ -24,7 +24,7 @@ from sqlproxy.front.statements import (
     Target,
 )
 from sqlproxy.front.trees import looked_into, parts, replaced
-from sqlproxy.schema import Sequence
+from sqlproxy.rows.schema import Sequence
 from sqlproxy.session.prepared import Prepared, plan_of
 
 if TYPE_CHECKING:

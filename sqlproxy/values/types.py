@@ -1,7 +1,7 @@
 """The column types: their names, what a user may put in, what is stored, and what comes out.
 
 Three forms of a value: what users hold (Python objects), what a row stores (plain msgpack), and the
-bytes inside a key (`sqlproxy.keys`). NULL is None in the first two.
+bytes inside a key (`sqlproxy.rows.keys`). NULL is None in the first two.
 
     type              user                    stored                      Arrow
     bool              bool                    bool                        bool

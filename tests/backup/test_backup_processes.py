@@ -25,7 +25,7 @@ from kv.base.errors import InvalidArgument
 from kvorum.transfer import postgresql
 from kvorum.transfer.places import place_of
 from kvorum.transfer.verify import verify
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows.schema import Column, Table
 from tests.integration.clusters import Nodes, cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -29,7 +29,7 @@ from procedures.library.sink_records import Marker, marker_key
 from procedures.master.partitions import placed_of, placed_partitions
 from sqlproxy import catalog, relations, roles, sequences
 from sqlproxy.entries import index_codec
-from sqlproxy.rows import codec
+from sqlproxy.rows.rows import codec
 from tests.backup.backups import backup, restore
 from tests.cluster.three import client, trio
 from tests.library.sql_scenarios import PEOPLE

@@ -13,8 +13,8 @@ from kv.base import ops
 from kv.base.keys import table_prefix, table_range
 from sqlproxy import catalog, relations, sequences
 from sqlproxy.entries import index_codec
-from sqlproxy.rows import codec
-from sqlproxy.schema import DROPPING, EnumType, Index, Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import DROPPING, EnumType, Index, Table
 from sqlproxy.values import enums
 from tests.library.world import Place
 

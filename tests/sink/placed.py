@@ -16,7 +16,7 @@ from procedures.library.sink_records import add_crc, pack_chunk
 from pyspark_kvorum import packing
 from pyspark_kvorum.placing import Placing
 from pyspark_kvorum.session import Session
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from tests.sink.world import Client, Life, Rows, World
 from txn.client import TxnClient
 

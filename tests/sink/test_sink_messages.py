@@ -17,7 +17,7 @@ from pyspark_kvorum import KvorumDataSource, writer
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.writer import KvorumBatchWriter, KvorumStreamWriter, Staged
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 
 OPTIONS = {"endpoint": "127.0.0.1:9", "table": "ns.t"}
 

@@ -37,7 +37,7 @@ from kv.base.errors import KvorumError
 from kv.client.client import connect
 from kvorum.spark.sinks import Sinks
 from sqlproxy import catalog
-from sqlproxy.rows import codec
+from sqlproxy.rows.rows import codec
 from tests.integration.cables import CABLES_HOST, Cables
 from tests.integration.clusters import Nodes
 from tests.machine import ROOT, java_home

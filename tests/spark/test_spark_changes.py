@@ -253,7 +253,7 @@ def test_f14_columns_of_declared_tables(
 
     from kv.base.keys import table_prefix
     from kv.base.ops import delete, put
-    from sqlproxy import arrow_rows
+    from sqlproxy.rows import arrow_rows
 
     reader = stream(options("people", startingVersion="latest"))
     start = reader.initialOffset()

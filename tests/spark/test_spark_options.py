@@ -20,9 +20,9 @@ from pyspark_kvorum.paging import Decode
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.types import PLAIN, check_writable, narrowed, spark_schema
 from pyspark_kvorum.where import Condition
-from sqlproxy import arrow_rows
-from sqlproxy.rows import codec
-from sqlproxy.schema import Table
+from sqlproxy.rows import arrow_rows
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import Table
 from sqlproxy.values import enums
 
 GOOD = {"endpoint": "h1:7600, [::1]:7601", "table": "ns.t"}

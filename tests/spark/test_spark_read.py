@@ -23,8 +23,8 @@ from pyspark_kvorum.reader import KvorumReader, estimate
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import narrowed, spark_schema
 from pyspark_kvorum.where import Condition
-from sqlproxy import arrow_rows
-from sqlproxy.schema import Table
+from sqlproxy.rows import arrow_rows
+from sqlproxy.rows.schema import Table
 from tests.spark.conftest import NAMESPACE
 
 pytestmark = pytest.mark.spark

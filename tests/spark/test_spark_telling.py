@@ -21,8 +21,8 @@ from pyspark_kvorum import telling
 from pyspark_kvorum.changes import changes_schema
 from pyspark_kvorum.telling import VERSION, Changes, by_version
 from pyspark_kvorum.types import PLAIN
-from sqlproxy.arrow_pages import plain_page
-from sqlproxy.schema import Table
+from sqlproxy.rows.arrow_pages import plain_page
+from sqlproxy.rows.schema import Table
 from tests.feed.test_feed_pairs import HIGH, LOW, Model, pairs
 from tests.partition.node import Node
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kv.base.errors import InvalidArgument
-from sqlproxy import arrow_msgpack, arrow_rows
-from sqlproxy.rows import encode_msgpack
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows import arrow_msgpack, arrow_rows
+from sqlproxy.rows.rows import encode_msgpack
+from sqlproxy.rows.schema import Column, Table
 
 EDGES = [n + d for n in (0, *(1 << b for b in (5, 7, 8, 15, 16, 31, 32, 62))) for d in (-1, 0, 1)]
 INTS = [sign * n for n in EDGES for sign in (1, -1)] + [-(1 << 63), (1 << 63) - 1]

@@ -17,8 +17,8 @@ from kv.base.checksum import seal
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix
 from kv.mvcc.records import cur_row
-from sqlproxy import arrow_pages, arrow_rows
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows import arrow_pages, arrow_rows
+from sqlproxy.rows.schema import Column, Table
 from tests.sqlproxy.test_arrow_rows import KEYABLE, VALUES, declare
 
 PREFIX = table_prefix(TableId(7))

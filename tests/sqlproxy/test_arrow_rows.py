@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.limits import KEY_BYTES_MAX
-from sqlproxy import arrow_rows, rows
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows import arrow_rows, rows
+from sqlproxy.rows.schema import Column, Table
 from sqlproxy.values import enums
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.interval import Interval

@@ -21,8 +21,9 @@ from kv.base.errors import (
 )
 from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import META_RANGE, table_range
-from sqlproxy import catalog, rows
-from sqlproxy.schema import Column, Table
+from sqlproxy import catalog
+from sqlproxy.rows import rows
+from sqlproxy.rows.schema import Column, Table
 
 
 @dataclass

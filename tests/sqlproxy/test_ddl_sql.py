@@ -16,7 +16,7 @@ from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of, placed_of
 from sqlproxy import altering, catalog, ddl, ddl_objects, emptying, relations, sequences
 from sqlproxy.change.settled import Settled
-from sqlproxy.schema import Column, Index, IndexColumn, Table
+from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
 from sqlproxy.steps import DdlServices
 from tests.procedures.lab import Lab
 from tests.procedures.test_procedures_ddl import FakeReplicas, Reader
@@ -500,7 +500,7 @@ def test_states_of_parts_are_kept(state: str) -> None:
         columns=(Column(1, "a", "int4"), Column(2, "b", "int4", state=state, initial=(5,))),
         indexes=(Index(TableId(101), "i", (IndexColumn(2),), state=state),),
     )  # fmt: skip
-    from sqlproxy.records import decode_table, encode_table, sealed
+    from sqlproxy.rows.records import decode_table, encode_table, sealed
 
     found = decode_table(b"k", sealed(b"k", encode_table(table)))
     assert (found.columns, found.indexes) == (table.columns, table.indexes)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kv.base.errors import Corruption
-from sqlproxy import records
 from sqlproxy.relations import relation_key
-from sqlproxy.schema import EnumType
+from sqlproxy.rows import records
+from sqlproxy.rows.schema import EnumType
 from sqlproxy.values import enums
 from sqlproxy.values.types import resolve
 

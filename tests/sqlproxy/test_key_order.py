@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqlproxy import keys
+from sqlproxy.rows import keys
 from sqlproxy.values import arrays
 from sqlproxy.values.interval import Interval
 from sqlproxy.values.types import resolve

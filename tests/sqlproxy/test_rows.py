@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.limits import COLUMNS_MAX, KEY_BYTES_MAX, NAME_CHARS_MAX, VALUE_BYTES_MAX
-from sqlproxy import rows
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows import rows
+from sqlproxy.rows.schema import Column, Table
 
 ALL = (
     "bool", "int2", "int4", "int8", "float4", "float8", "numeric", "numeric(10,2)", "text", "bytea",

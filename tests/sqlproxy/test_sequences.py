@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sqlproxy import sequences
-from sqlproxy.schema import Sequence
+from sqlproxy.rows.schema import Sequence
 from sqlproxy.sequence_pool import STALE_S, SequencePool
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.test_catalog import Clock, Store, WriteConflict

@@ -15,7 +15,7 @@ import kvorum
 from kv.base.ids import TableId
 from kvorum import Delete, Put
 from kvorum.api.names import Names
-from sqlproxy.schema import Table
+from sqlproxy.rows.schema import Table
 from tests.surfaces.conftest import Served, error_of
 
 NS = "default"

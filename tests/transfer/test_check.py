@@ -23,8 +23,8 @@ from kvorum.transfer.check import Check
 from procedures.master.partitions import Placed, placed_of, put_row
 from sqlproxy import catalog, relations, sequences
 from sqlproxy.entries import index_codec
-from sqlproxy.rows import codec
-from sqlproxy.schema import Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import Table
 from tests.cluster.three import Trio, client, trio
 from tests.library.sql_scenarios import PEOPLE
 

@@ -23,7 +23,7 @@ from kvorum.transfer import loader as loading
 from kvorum.transfer.places import Directory
 from sqlproxy import catalog
 from sqlproxy.entries import index_codec
-from sqlproxy.rows import codec
+from sqlproxy.rows.rows import codec
 from tests.cluster.three import client, trio
 from tests.library.sql_scenarios import PEOPLE
 

@@ -20,7 +20,7 @@ from kv.base.errors import InvalidArgument
 from kvorum.transfer import formats, guessing
 from kvorum.transfer.creating import schema_of
 from kvorum.transfer.spools import Spools, Written
-from sqlproxy.schema import Column
+from sqlproxy.rows.schema import Column
 from sqlproxy.values.interval import Interval
 
 

@@ -22,8 +22,8 @@ from sqlproxy.analytic.selects import Source
 from sqlproxy.analytic.sources import Loader
 from sqlproxy.front.fromitems import item_columns
 from sqlproxy.front.statements import TableItem
-from sqlproxy.rows import codec
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import Column, Table
 
 ATOMS = (
     "n > 4", "n = 7", "cid = 2", "cid is null", "id < 12", "id between 5 and 20",

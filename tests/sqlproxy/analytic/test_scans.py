@@ -25,8 +25,8 @@ from sqlproxy.fast.reading import Counted, Reads, Touched
 from sqlproxy.front.env import Env
 from sqlproxy.front.fromitems import item_columns
 from sqlproxy.front.statements import TableItem
-from sqlproxy.rows import codec
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import Column, Table
 from txn.results import Tally
 
 READ_TS = 100

@@ -32,8 +32,8 @@ from sqlproxy.change.presence import Presence
 from sqlproxy.entries import index_codec
 from sqlproxy.fast.reading import Stored
 from sqlproxy.front.env import Env
-from sqlproxy.rows import codec
-from sqlproxy.schema import PUBLIC, Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.session.names import Catalogs
 from sqlproxy.values.errors import SqlError
 from tests.library.world import Place

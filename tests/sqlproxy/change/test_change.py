@@ -32,9 +32,9 @@ from sqlproxy.change.states import ChangeServices
 from sqlproxy.entries import index_codec
 from sqlproxy.fast.access import choose
 from sqlproxy.fast.changing import TableWriter
-from sqlproxy.records import sealed
-from sqlproxy.rows import codec
-from sqlproxy.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Table
+from sqlproxy.rows.records import sealed
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Table
 from sqlproxy.session.names import Catalogs
 from sqlproxy.steps import DdlServices
 from sqlproxy.values.errors import SqlError

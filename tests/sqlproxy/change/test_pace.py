@@ -24,11 +24,11 @@ from kv.base.limits import (
     SQL_SLICE_ROWS_MAX,
     SQL_SLICES_IN_FLIGHT,
 )
-from sqlproxy import rows
 from sqlproxy.change.backfill import fewer
 from sqlproxy.change.slices import Pace, in_slices
 from sqlproxy.entries import index_codec
-from sqlproxy.schema import Column, Index, IndexColumn, Table
+from sqlproxy.rows import rows
+from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
 from tests.support import simloop
 from txn.results import ScanPage
 from txn.transaction import Transaction

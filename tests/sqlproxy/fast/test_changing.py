@@ -21,8 +21,8 @@ from sqlproxy.entries import index_codec
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.reading import Stored
 from sqlproxy.fast.rules import Rules
-from sqlproxy.rows import codec
-from sqlproxy.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Column, Index, IndexColumn, Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Column, Index, IndexColumn, Table
 from sqlproxy.values.errors import SqlError
 from txn.buffer import WriteBuffer
 

@@ -13,7 +13,7 @@ from kv.base.ids import TableId
 from sqlproxy.fast import referring
 from sqlproxy.fast.deferring import Deferred
 from sqlproxy.fast.referring import check_deferred
-from sqlproxy.schema import Column, ForeignKey, Table
+from sqlproxy.rows.schema import Column, ForeignKey, Table
 from sqlproxy.values.errors import SqlError
 
 PARENT = Table(

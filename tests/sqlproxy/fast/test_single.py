@@ -17,8 +17,8 @@ from sqlproxy.fast.rules import Rules
 from sqlproxy.fast.single import Single, single_of
 from sqlproxy.front.compiling import Compiled
 from sqlproxy.front.env import Env
-from sqlproxy.rows import codec
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows.rows import codec
+from sqlproxy.rows.schema import Column, Table
 
 
 def table(key: tuple[str, ...] = ("b", "a")) -> Table:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kv.base.ids import TableId
 from sqlproxy.front.regclass import Relations
-from sqlproxy.schema import Check, Column, Index, IndexColumn, Sequence, Table, View
+from sqlproxy.rows.schema import Check, Column, Index, IndexColumn, Sequence, Table, View
 from sqlproxy.values.enums import Enum
 
 

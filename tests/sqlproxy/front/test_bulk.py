@@ -16,7 +16,7 @@ from sqlproxy.fast.writing import InsertPlan
 from sqlproxy.front import bulk_reading, front
 from sqlproxy.front.env import Env
 from sqlproxy.front.syntax import parse, split, whole
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows.schema import Column, Table
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kv.base.ids import TableId
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Named, Role
-from sqlproxy.schema import (
+from sqlproxy.rows.schema import (
     ALWAYS,
     BY_DEFAULT,
     CASCADE,

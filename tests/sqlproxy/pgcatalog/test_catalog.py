@@ -21,7 +21,7 @@ from sqlproxy.pgcatalog.catalog import Answer, SystemCatalog
 from sqlproxy.pgcatalog.contents import Contents, Role, Session
 from sqlproxy.pgcatalog.relations import FED
 from sqlproxy.pgcatalog.views import VIEWS, Told
-from sqlproxy.schema import PUBLIC, Column, Index, IndexColumn, Table
+from sqlproxy.rows.schema import PUBLIC, Column, Index, IndexColumn, Table
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.pgcatalog import sample
 from tests.sqlproxy.pgcatalog.asking import DATABASE

@@ -11,7 +11,7 @@ from sqlproxy.front import front
 from sqlproxy.pg import oids
 from sqlproxy.pg.style import Style
 from sqlproxy.relations import Relations
-from sqlproxy.schema import PUBLIC, Column, Table
+from sqlproxy.rows.schema import PUBLIC, Column, Table
 from sqlproxy.session.names import Declared
 from sqlproxy.session.prepared import prepare
 from sqlproxy.session.services import Plans

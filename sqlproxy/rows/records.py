@@ -48,9 +48,9 @@ import msgspec
 from kv.base.checksum import CRC_BYTES, intact, seal
 from kv.base.errors import Corruption
 from kv.base.ids import TableId
-from sqlproxy.naming import made_name
-from sqlproxy.rows import stored_default
-from sqlproxy.schema import (
+from sqlproxy.rows.naming import made_name
+from sqlproxy.rows.rows import stored_default
+from sqlproxy.rows.schema import (
     PUBLIC,
     Acl,
     Check,

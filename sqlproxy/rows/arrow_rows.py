@@ -1,6 +1,6 @@
 """Rows of declared tables in bulk: Arrow batches to user keys and values, and back (Spark ships
-Arrow). The same bytes as `sqlproxy.rows`, made column by column: fixed-width key columns as one
-numpy matrix, the rest by Arrow's kernels (arrow_msgpack), and one join of the columns. Keys are
+Arrow). The same bytes as `sqlproxy.rows.rows`, made column by column: fixed-width key columns as
+one numpy matrix, the rest by Arrow's kernels (arrow_msgpack), and one join of the columns. Keys are
 user keys, without the table's prefix.
 Measured per core: encode 2.5M rows/s (text key of 16 B, text of 100 B), 0.4M (20 columns of ten
 types); decode 0.9M (19 columns, pages of 10,000 rows; much larger ones are slower per row). Needs
@@ -30,11 +30,11 @@ import pyarrow.compute as pc
 from kv.base.errors import InvalidArgument
 from kv.base.keys import TERMINATOR, u32
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from sqlproxy import arrow_msgpack, rows
-from sqlproxy import keys as key_codec
-from sqlproxy.arrow_msgpack import Parts, big_endian, joined
 from sqlproxy.pg.numbers import read_numeric, write_numeric
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows import arrow_msgpack, rows
+from sqlproxy.rows import keys as key_codec
+from sqlproxy.rows.arrow_msgpack import Parts, big_endian, joined
+from sqlproxy.rows.schema import Column, Table
 from sqlproxy.values import enums
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.interval import Interval
@@ -517,7 +517,7 @@ def _keys(columns: Sequence[_Given]) -> pa.Array:
 
 
 def _matrix(base: str, array: pa.Array) -> np.ndarray[Any, Any]:
-    """Tag and body of each row as bytes; the same as `sqlproxy.keys`."""
+    """Tag and body of each row as bytes; the same as `sqlproxy.rows.keys`."""
     tag = np.full((len(array), 1), key_codec.TAG[base], np.uint8)
     if base == "bool":
         body = array.cast(pa.uint8()).to_numpy().reshape(-1, 1)

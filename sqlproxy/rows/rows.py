@@ -1,7 +1,7 @@
 """Rows of declared tables as user keys and values, and back.
 
-Key: the primary key columns, encoded by `sqlproxy.keys`, in the order of the primary key. It is a
-*user* key: the storage key has the table's prefix in front (`kv.base.keys.table_prefix`).
+Key: the primary key columns, encoded by `sqlproxy.rows.keys`, in the order of the primary key. It
+is a *user* key: the storage key has the table's prefix in front (`kv.base.keys.table_prefix`).
  Value: the msgpack array `[row_format, c1, c2, …]`, where ci is the column with id i in its stored
 form (`sqlproxy.values.types`), nil for NULL and for ids that were dropped. Trailing columns may be
 missing: they were added later, and a row without them has their defaults. The columns of the
@@ -11,7 +11,7 @@ primary key are in the value too: reading a row needs one decoder, and keys lose
     row_format 1: this. Another number is refused, never guessed.
 
 A plain table (no columns) has the columns `key` and `value`, both bytes, and stores them as given.
-Measured, 7 columns: encode 2.9 µs, decode 1.3 µs; in bulk use `sqlproxy.arrow_rows`.
+Measured, 7 columns: encode 2.9 µs, decode 1.3 µs; in bulk use `sqlproxy.rows.arrow_rows`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import msgspec
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.keys import u32
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from sqlproxy import keys
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows import keys
+from sqlproxy.rows.schema import Column, Table
 from sqlproxy.values.conversions import refusal
 from sqlproxy.values.types import Convert
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlproxy.rows import encode_msgpack
+from sqlproxy.rows.rows import encode_msgpack
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 

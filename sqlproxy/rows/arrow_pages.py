@@ -12,7 +12,7 @@ Reading it is four walks over arrays of positions, one position per row:
               has one tag in all rows (nearly every column) costs a few operations of numpy
     columns   numbers are gathered; of texts Arrow copies every second piece of the page
 
-Whatever is not so simple is left to `sqlproxy.arrow_rows`, which takes rows one by one: `None`
+Whatever is not so simple is left to `sqlproxy.rows.arrow_rows`, which takes rows one by one: `None`
 says so. Nothing is guessed here: an unknown tag, another count of slots, a number in a text column.
 
 Needs the extra `spark` (pyarrow and numpy), as `arrow_rows` does.
@@ -31,9 +31,9 @@ import pyarrow as pa
 
 from kv.base.checksum import CRC_BYTES, CRC_OK
 from kv.base.errors import InvalidArgument
-from sqlproxy import rows
-from sqlproxy.arrow_rows import STORED_INT, arrow_schema, from_stored, of_column
-from sqlproxy.schema import Column, Table
+from sqlproxy.rows import rows
+from sqlproxy.rows.arrow_rows import STORED_INT, arrow_schema, from_stored, of_column
+from sqlproxy.rows.schema import Column, Table
 from sqlproxy.values.types import Type
 
 Places = np.ndarray[Any, np.dtype[np.int64]]

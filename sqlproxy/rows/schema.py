@@ -1,8 +1,9 @@
 """What a namespace, a table, an index, a view and a sequence are. Immutable; a change is a new
-descriptor. What SQL may declare is checked in `sqlproxy.declaring`, names in `sqlproxy.naming`.
+descriptor. What SQL may declare is checked in `sqlproxy.declaring`, names in
+`sqlproxy.rows.naming`.
 
 A table without columns is a plain key-value table: its user keys and values are bytes as given. A
-table with columns has a primary key; `sqlproxy.rows` says what its keys and values are, and
+table with columns has a primary key; `sqlproxy.rows.rows` says what its keys and values are, and
 `sqlproxy.entries` what those of its indexes are. One without a declared primary key has the hidden
 column `_rowid`, an int8 that the executor numbers.
 
@@ -26,8 +27,8 @@ from typing import Any, Final, Protocol
 from kv.base.errors import AlreadyExists, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import COLUMNS_MAX, PRIMARY_KEY_COLUMNS_MAX
-from sqlproxy.keys import unordered
-from sqlproxy.naming import (
+from sqlproxy.rows.keys import unordered
+from sqlproxy.rows.naming import (
     check_name,
     check_partition_bytes,
     check_placement,
