@@ -26,7 +26,7 @@ from kv.base.methods import PROC_CONTROL
 from kv.client.calls import NO_PARTITION, UNREACHABLE
 from kv.client.client import KvClient, connect
 from pyspark_kvorum.options import Options
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from sqlproxy.rows.schema import Table
 from tso.client import remote_tso
 from txn.client import TxnClient

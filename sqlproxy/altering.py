@@ -39,7 +39,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, children, done, suspend
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from sqlproxy.ddl import column_args
 from sqlproxy.placing import placed_anew
 from sqlproxy.rows.schema import DISABLED, PUBLIC, USABLE, placement

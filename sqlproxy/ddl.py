@@ -12,7 +12,8 @@
                      [what went along], missing: [name, …]}
 
 An index is made and dropped with its table: it has a key range and partitions of its own. So are
-the sequences that its columns own. What depends on a table that is dropped: sqlproxy/dropping.py.
+the sequences that its columns own. What depends on a table that is dropped:
+sqlproxy/catalog/dropping.py.
 
     CreateTable:  reserve ──→ partitions ──→ publish ─(wait)─▶ open ─(wait)─▶ opened
                      │undo       │undo          └ point of no return; the end of a table that
@@ -53,10 +54,11 @@ from procedures.master.partitions import (
     plan,
     put_rows,
 )
-from sqlproxy import catalog, relations, settling
+from sqlproxy import settling
+from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.dropping import plan_drop
+from sqlproxy.catalog.privileges import made
 from sqlproxy.declaring import Draft, columns_in, hidden_key, with_parts
-from sqlproxy.dropping import plan_drop
-from sqlproxy.privileges import made
 from sqlproxy.rows.naming import check_sql_name
 from sqlproxy.rows.schema import (
     DEFAULT_NAMESPACE,

@@ -33,11 +33,12 @@ from kv.base.ids import TableId
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.registry import Registry, procedure, step
-from sqlproxy import catalog, relations
 from sqlproxy.altering import SETTLE_MS
-from sqlproxy.dropping import plan_drop, views_over
-from sqlproxy.privileges import made
-from sqlproxy.relations import IndexName
+from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.dropping import plan_drop, views_over
+from sqlproxy.catalog.privileges import made
+from sqlproxy.catalog.relations import IndexName
+from sqlproxy.catalog.sequences import Stand, altered, put_stand, sequence_of
 from sqlproxy.rows import records
 from sqlproxy.rows.naming import check_sql_name, nextval_of
 from sqlproxy.rows.schema import (
@@ -52,7 +53,6 @@ from sqlproxy.rows.schema import (
     Table,
     View,
 )
-from sqlproxy.sequences import Stand, altered, put_stand, sequence_of
 from sqlproxy.steps import (
     CatalogTxn,
     drop_along,

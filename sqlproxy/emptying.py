@@ -42,11 +42,11 @@ from procedures.master.partitions import (
     plan,
     put_rows,
 )
-from sqlproxy import catalog, relations
-from sqlproxy.dropping import referring, required
-from sqlproxy.relations import IndexName, Relations
+from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.dropping import referring, required
+from sqlproxy.catalog.relations import IndexName, Relations
+from sqlproxy.catalog.sequences import Stand, put_stand, sequence_key
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Index, Table, placement
-from sqlproxy.sequences import Stand, put_stand, sequence_key
 from sqlproxy.steps import (
     CatalogTxn,
     DdlServices,

@@ -24,7 +24,7 @@ from procedures.master.moves import MasterTxn
 from procedures.master.nodes import NodeState, all_nodes
 from procedures.master.partitions import busy_with, hold_new_ones, placed_of, put_row
 from procedures.master.placement import carries, no_node_with
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from sqlproxy.rows.schema import Namespace, Table, placement
 from sqlproxy.steps import CatalogTxn
 

@@ -1,5 +1,5 @@
 """A declared table, brought into the catalog: names as PostgreSQL chooses them, ids, sequences, and
-what foreign keys refer to. Functions of a transaction `t`, as `sqlproxy.catalog`'s are.
+what foreign keys refer to. Functions of a transaction `t`, as `sqlproxy.catalog.catalog`'s are.
 
 A table that another one's foreign key refers to is told (`referenced_by`): nobody writes to it
 without SQL from then on. That alone keeps nobody out who looked before, nor does it tell SQL of the
@@ -15,12 +15,12 @@ from typing import Final
 
 from kv.base.errors import AlreadyExists, InvalidArgument, NotFound
 from kv.base.ids import TableId
-from sqlproxy import catalog, relations
-from sqlproxy.catalog import Writer
+from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.catalog import Writer
+from sqlproxy.catalog.sequences import sequence_key, sequence_of
 from sqlproxy.declaring import Draft, WantedKey
 from sqlproxy.rows.naming import check_sql_name, first_free, joined_columns, nextval_of
 from sqlproxy.rows.schema import PUBLIC, Check, Column, ForeignKey, Index, Sequence, Table
-from sqlproxy.sequences import sequence_key, sequence_of
 from sqlproxy.values import enums
 from sqlproxy.values.refusals import refusal
 

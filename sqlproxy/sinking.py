@@ -31,7 +31,7 @@ from kv.base.keys import table_prefix, table_range
 from kv.base.ports import Clock
 from procedures.library.sink_careful import PlainTables, delete_range, put_rows
 from procedures.library.sink_parts import Facts, Get, Part, Pieces, SinkRefused
-from sqlproxy import catalog, relations
+from sqlproxy.catalog import catalog, relations
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import DISABLED, PUBLIC, Column, Table
 from sqlproxy.values import enums

@@ -16,9 +16,10 @@ from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.procedure import Lock, Outcome, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.master.partitions import Maker, delete_rows, partitions_of
-from sqlproxy import catalog, relations, settling
+from sqlproxy import settling
+from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.dropping import Plan
 from sqlproxy.change.settled import Settled
-from sqlproxy.dropping import Plan
 from sqlproxy.values.refusals import refusal
 from txn.results import ScanPage
 
@@ -35,7 +36,7 @@ class DdlServices:
 
 
 class CatalogTxn:
-    """A step's transaction in the shape that sqlproxy.catalog wants (catalog.Writer)."""
+    """A step's transaction in the shape that sqlproxy.catalog.catalog wants (catalog.Writer)."""
 
     def __init__(self, txn: StepTxn, start_ts: int) -> None:
         self._txn = txn

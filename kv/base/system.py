@@ -14,7 +14,7 @@ PARTITIONS: Final = TableId(5)  # esc(start key) → partition descriptor
 RELATIONS: Final = TableId(6)  # esc(namespace) esc(name) → views, sequences, names of indexes
 SEQUENCES: Final = TableId(7)  # u32 sequence id → where it stands
 SCHEMAS: Final = TableId(8)  # esc(namespace) → how often anything in it was changed
-PROXIES: Final = TableId(9)  # esc(proxy) → what it uses (sqlproxy/change/presence.py)
+PROXIES: Final = TableId(9)  # esc(proxy) → what it uses (sqlproxy/catalog/presence.py)
 PROCEDURES: Final = TableId(10)  # u64 procedure id → record
 PROCEDURE_STEPS: Final = TableId(11)  # u64 procedure id, u32 sequence → step history
 NONCES: Final = TableId(12)  # esc(owner) esc(nonce) → u64 procedure id
@@ -27,7 +27,7 @@ SINK_ATTEMPTS: Final = TableId(20)  # esc(attempt) → state, lease, tasks
 SINK_CHUNKS: Final = TableId(21)  # esc(attempt) esc(task) u32 seq → staged rows
 SINK_MARKERS: Final = TableId(22)  # esc(application) u32 table → last version, query id
 SINK_PLACES: Final = TableId(24)  # u32 table → attempt that lays rows in it in place
-ROLES: Final = TableId(23)  # esc(name) → a role of SQL (sqlproxy/roles.py)
+ROLES: Final = TableId(23)  # esc(name) → a role of SQL (sqlproxy/catalog/roles.py)
 CLUSTER: Final = TableId(30)  # nodes, settings, that it was restored (kvorum/native/epoch.py)
 
 UNVERSIONED: Final = frozenset({SINK_CHUNKS.to_bytes(4, "big")})

@@ -6,8 +6,8 @@ and 64-bit numbers are decimal strings, as everywhere.
 Rows of a table with indexes, constraints or computed columns are written by SQL alone, which keeps
 the rest in step: who asks for its prefix in order to write is refused (TABLE_RULED). What was
 looked up may be remembered for CATALOG_TTL_S. Who asks for the prefix of a table with columns that
-has no rules yet leaves a claim first (`sqlproxy.catalog.claim`): an index that is made later waits
-for such writers, and only for such tables.
+has no rules yet leaves a claim first (`sqlproxy.catalog.catalog.claim`): an index that is made
+later waits for such writers, and only for such tables.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 from kv.base.errors import KvorumError, Refused
 from kv.base.ids import TableId
 from kv.base.keys import show_user_key, table_prefix
-from sqlproxy.catalog import CatalogCache
+from sqlproxy.catalog.catalog import CatalogCache
 from sqlproxy.rows.schema import Table
 
 PREFIX_BYTES: Final = 4

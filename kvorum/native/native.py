@@ -60,8 +60,8 @@ from kvorum.native.native_session import NativeSession, OwnTransactions
 from kvorum.native.native_watch import NativeWatcher
 from procedures.engine.grants import fence_ops, is_fence
 from procedures.master.nodes import NodeState, all_nodes
-from sqlproxy import catalog
-from sqlproxy.catalog import CatalogCache
+from sqlproxy.catalog import catalog
+from sqlproxy.catalog.catalog import CatalogCache
 from txn.client import TxnClient
 from txn.ended import BY_REQUEST
 from txn.terms import USUAL, Terms

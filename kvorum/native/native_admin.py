@@ -29,8 +29,8 @@ from procedures.bus import settings
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.master.audit import all_forced
 from procedures.master.nodes import NodeState, all_nodes
-from sqlproxy import catalog
-from sqlproxy.catalog import CatalogCache
+from sqlproxy.catalog import catalog
+from sqlproxy.catalog.catalog import CatalogCache
 from sqlproxy.rows.schema import USABLE, Table
 from txn.client import TxnClient
 

@@ -32,7 +32,7 @@ from kvorum.audit.stamps_native import NativeStamps
 from kvorum.local.ports import Server
 from kvorum.sql.sql_door import SqlDoor
 from kvorum.sql.sql_processes import NO_PROCESSES, SqlProcesses
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 
 if TYPE_CHECKING:
     from kvorum.node.node import Node

@@ -68,8 +68,8 @@ from procedures.master.groups import Groups
 from procedures.master.nodes import NodeState
 from procedures.master.replica_methods import ReplicaMethods, check_change, check_status
 from procedures.master.reshape_methods import ReshapeMethods
-from sqlproxy import catalog
-from sqlproxy.catalog import CatalogCache
+from sqlproxy.catalog import catalog
+from sqlproxy.catalog.catalog import CatalogCache
 
 log = logging.getLogger(__name__)
 

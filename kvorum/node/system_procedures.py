@@ -17,7 +17,7 @@ from procedures.master.groups import Groups
 from procedures.master.membership import MembershipServices
 from procedures.master.splitter import ExplainPartitions
 from sqlproxy import altering, ddl, ddl_objects, emptying
-from sqlproxy.catalog import CatalogCache
+from sqlproxy.catalog.catalog import CatalogCache
 from sqlproxy.change import registering as changes
 from sqlproxy.change.states import ChangeServices
 from sqlproxy.placing import PlaceTable

@@ -32,7 +32,7 @@ from kvorum.steps.step_processes import StepProcesses
 from procedures.bus.workers import WorkerBus, handlers_in
 from procedures.engine.kv_store import KvStore
 from procedures.pools.worker import Worker
-from sqlproxy.catalog import CatalogCache
+from sqlproxy.catalog.catalog import CatalogCache
 from tso.client import remote_tso
 from txn.client import TxnClient
 

@@ -40,7 +40,7 @@ from procedures.library.sink_records import (
     marker_key,
     task_of,
 )
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from txn.client import TxnClient
 
 T = TypeVar("T")

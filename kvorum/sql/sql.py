@@ -23,20 +23,21 @@ from kvorum.api.names import PREFIX_BYTES
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from procedures.engine.lock_procedure import LOCK
-from sqlproxy import advisory, catalog, relations, roles
+from sqlproxy import advisory
 from sqlproxy.analytic.analytic import DuckAnalytic
+from sqlproxy.catalog import catalog, relations, roles
+from sqlproxy.catalog.presence import Presence
+from sqlproxy.catalog.privileges import Members, Place
+from sqlproxy.catalog.sequence_pool import SequencePool
 from sqlproxy.change.jobs import jobs_of
-from sqlproxy.change.presence import Presence
 from sqlproxy.change.waiting import carried_out
 from sqlproxy.pgcatalog.catalog import Ground, SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
 from sqlproxy.pgcatalog.oids import database as database_oid
 from sqlproxy.pgcatalog.oids import relation as relation_oid
-from sqlproxy.privileges import Members, Place
 from sqlproxy.rows.schema import Relation, Table
 from sqlproxy.rows.schema import Sequence as SequenceRow
-from sqlproxy.sequence_pool import SequencePool
 from sqlproxy.session.names import Catalogs
 from sqlproxy.session.services import Services
 from sqlproxy.session.sessions import SqlSessions

@@ -11,7 +11,7 @@ from kvorum.api.cursor import table_id
 from kvorum.storage import waiting
 from procedures.engine.kv_store import waiter
 from procedures.master.nodes import all_nodes
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from txn.client import TxnClient
 
 

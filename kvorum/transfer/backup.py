@@ -56,8 +56,8 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive, shared
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
-from sqlproxy import catalog
-from sqlproxy.catalog import Reader
+from sqlproxy.catalog import catalog
+from sqlproxy.catalog.catalog import Reader
 from sqlproxy.rows.schema import Table
 from txn.client import TxnClient
 

@@ -46,7 +46,7 @@ from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
 from procedures.master.nodes import NodeState, all_nodes
 from procedures.master.partitions import Placed, placed_of, placed_partitions
-from sqlproxy import catalog, relations, sequences
+from sqlproxy.catalog import catalog, relations, sequences
 from sqlproxy.entries import index_codec
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import CREATING, DELETE_ONLY, DROPPING, Index, Table

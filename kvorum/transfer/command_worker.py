@@ -38,7 +38,7 @@ from procedures.engine.kv_store import KvStore
 from procedures.engine.records import Record, decode
 from procedures.engine.registry import ProcedureType, declaration
 from procedures.pools.worker import Worker
-from sqlproxy.catalog import CatalogCache
+from sqlproxy.catalog.catalog import CatalogCache
 
 Told = Callable[[ProcedureInfo], None]
 _LOOK_MS: Final = 500

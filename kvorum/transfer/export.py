@@ -49,7 +49,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, shared
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from sqlproxy.rows.schema import Table
 
 EXPORT: Final = "kvorum.export"

@@ -50,7 +50,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from sqlproxy.rows.schema import Table
 from sqlproxy.steps import CatalogTxn
 

@@ -20,7 +20,7 @@ from kvorum.transfer import formats
 from kvorum.transfer.formats import Cells, Piece
 from kvorum.transfer.tables import PLAIN, declared, environment, given, problem
 from procedures.engine.context import StepContext
-from sqlproxy import sequences
+from sqlproxy.catalog import sequences
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.steps import CatalogTxn

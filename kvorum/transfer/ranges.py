@@ -48,7 +48,7 @@ from procedures.master.partitions import (
     plan,
     put_rows,
 )
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from sqlproxy.steps import CatalogTxn, DdlServices, RangeProcedure
 
 RANGES: Final = "kvorum.restore_ranges"

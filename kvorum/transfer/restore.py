@@ -52,7 +52,7 @@ from procedures.engine.procedure import Lock, Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
 from procedures.master.partitions import Placed, decode_placed
-from sqlproxy import catalog, relations
+from sqlproxy.catalog import catalog, relations
 from sqlproxy.rows.records import decode_namespace, decode_table
 from sqlproxy.rows.schema import DEFAULT_NAMESPACE, POSTGRES_NAMESPACE, Namespace, Table, placement
 from sqlproxy.steps import CatalogTxn

@@ -95,7 +95,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Reads of the newest state as it was at one timestamp (sqlproxy.catalog.Reader)."""
+    """Reads of the newest state as it was at one timestamp (sqlproxy.catalog.catalog.Reader)."""
 
     txn: TxnClient
     at: int

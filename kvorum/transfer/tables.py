@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kv.base.errors import InvalidArgument, KvorumError
-from sqlproxy import catalog, relations
-from sqlproxy.catalog import Reader
+from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.catalog import Reader
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
 

@@ -30,14 +30,15 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from sqlproxy import catalog, relations, settling
+from sqlproxy import settling
+from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.dropping import views_over
 from sqlproxy.change.altering import added, stored_in, with_column
 from sqlproxy.change.backfill import fewer
 from sqlproxy.change.filling import fill
 from sqlproxy.change.indexes import part_done, usable
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.declaring import Draft, columns_in
-from sqlproxy.dropping import views_over
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Table
 from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
 

@@ -30,11 +30,12 @@ from kv.base.errors import AlreadyExists, InvalidArgument, KvorumError, NotFound
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.registry import Registry, procedure, step
-from sqlproxy import catalog, relations, settling
+from sqlproxy import settling
+from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.dropping import views_over
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.declaring import Draft, check_primary, columns_in
-from sqlproxy.dropping import views_over
 from sqlproxy.rows.naming import check_sql_name
 from sqlproxy.rows.schema import (
     ALWAYS,

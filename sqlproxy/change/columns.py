@@ -22,11 +22,12 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, children, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from sqlproxy import catalog, relations, settling
+from sqlproxy import settling
+from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.dropping import views_over
 from sqlproxy.change.altering import column_of, referring_lines
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
-from sqlproxy.dropping import views_over
 from sqlproxy.rows import records
 from sqlproxy.rows.schema import WRITE_ONLY, Column, Table
 from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks

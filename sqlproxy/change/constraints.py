@@ -31,7 +31,8 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from sqlproxy import catalog, relations, settling
+from sqlproxy import settling
+from sqlproxy.catalog import catalog, relations
 from sqlproxy.change.altering import column_of, no_constraint, with_column
 from sqlproxy.change.backfill import shown_values
 from sqlproxy.change.indexes import usable

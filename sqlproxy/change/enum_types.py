@@ -42,10 +42,10 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from sqlproxy import catalog, relations
+from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.relations import Relations
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.ddl_objects import rename_locks
-from sqlproxy.relations import Relations
 from sqlproxy.rows.naming import check_sql_name
 from sqlproxy.rows.schema import DROPPING, Column, EnumType, Table
 from sqlproxy.steps import (

@@ -20,7 +20,7 @@ from kv.base.errors import InvalidArgument
 from kv.base.keys import table_prefix
 from kv.base.ports import Rng
 from procedures.engine.context import StepContext
-from sqlproxy import relations
+from sqlproxy.catalog import relations
 from sqlproxy.rows import rows
 from sqlproxy.rows.schema import Table
 from sqlproxy.steps import CatalogTxn
@@ -108,8 +108,8 @@ async def _env(
     rng: Rng | None,
 ) -> Env:
     """What the expressions may ask; numbers are taken with the chunk."""
+    from sqlproxy.catalog.sequences import take
     from sqlproxy.front.env import Env
-    from sqlproxy.sequences import take
 
     left: dict[str, list[int]] = {}
     for name, each in sorted(sequences.items()):

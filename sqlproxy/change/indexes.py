@@ -59,7 +59,8 @@ from procedures.master.partitions import (
     plan,
     put_rows,
 )
-from sqlproxy import catalog, relations, settling
+from sqlproxy import settling
+from sqlproxy.catalog import catalog, relations
 from sqlproxy.change.backfill import fewer, fill_index
 from sqlproxy.change.slices import Pace, checked_in_slices, in_slices
 from sqlproxy.change.states import Change, ChangeServices, gone

@@ -24,7 +24,7 @@ from kv.base.limits import PROCEDURE_LOCKS_MAX, SQL_PARTS_MAX
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, children, done
 from procedures.engine.registry import Registry, procedure, step
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from sqlproxy.change import constraints, indexes
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices

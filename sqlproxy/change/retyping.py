@@ -39,7 +39,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, children, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from sqlproxy import catalog, relations
+from sqlproxy.catalog import catalog, relations
 from sqlproxy.change.adding import FillsColumn
 from sqlproxy.change.altering import check_type_readers, column_of, stored_in, with_column
 from sqlproxy.change.indexes import usable

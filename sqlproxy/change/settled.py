@@ -1,5 +1,5 @@
 """Waiting until nobody uses the version of a schema before the last one: the master's side of
-`sqlproxy.change.presence`.
+`sqlproxy.catalog.presence`.
 
     await_all   a proxy's row says that it uses the database and has not acknowledged  → look again
                 it is silent for SQL_EXPEL_MS                                          → expelled
@@ -33,9 +33,8 @@ from kv.base.limits import (
     SQL_SETTLE_NATIVE_MS,
 )
 from kv.base.ports import Timers
-from sqlproxy import catalog
-from sqlproxy.change import presence
-from sqlproxy.change.presence import Row
+from sqlproxy.catalog import catalog, presence
+from sqlproxy.catalog.presence import Row
 from txn.results import ScanPage
 from txn.waiting import sleep
 

@@ -17,7 +17,7 @@ from kv.base.ids import TableId
 from kv.base.ports import Rng, Timers
 from procedures.engine.context import StepContext
 from procedures.master.partitions import Maker
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from sqlproxy.change.settled import Settled, Store
 from sqlproxy.rows.schema import Table
 from sqlproxy.steps import CatalogTxn, DdlServices

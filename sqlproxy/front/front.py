@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from sqlproxy.answers import Field
+from sqlproxy.catalog.privileges import Need
 from sqlproxy.front import blocks, bulk, commands, ddl_extensions, ddl_types, granting
 from sqlproxy.front import statements as s
 from sqlproxy.front.binder import Binder
@@ -49,7 +50,6 @@ from sqlproxy.front.syntax import (
 from sqlproxy.front.system_columns import mentioned
 from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
 from sqlproxy.pg.style import Style
-from sqlproxy.privileges import Need
 from sqlproxy.values.errors import SqlError, unsupported
 
 Kind = Literal["query", "write", "define", "command", "system"]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sqlproxy.catalog.privileges import ALL, LETTERS, PUBLIC
 from sqlproxy.front.ddl_options import option_value
 from sqlproxy.front.fromitems import check_schema
 from sqlproxy.front.scope import Names
 from sqlproxy.front.statements import RoleOptions
 from sqlproxy.front.syntax import Node, at, strings
-from sqlproxy.privileges import ALL, LETTERS, PUBLIC
 from sqlproxy.values.errors import (
     SYNTAX_ERROR,
     UNDEFINED_SCHEMA,

@@ -1,4 +1,5 @@
-"""What a statement needs to be allowed, noted while it is bound (`sqlproxy.privileges.Need`).
+"""What a statement needs to be allowed, noted while it is bound
+(`sqlproxy.catalog.privileges.Need`).
 
 A view's query is bound inside the statement, as its owner. The target of UPDATE, DELETE and
 INSERT … ON CONFLICT needs SELECT only if a column of it is read.
@@ -9,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from sqlproxy.catalog.privileges import OWNER, Need
 from sqlproxy.front.exprs import Column, Const, Default, Expr, walk
 from sqlproxy.front.quoting import read_relation
 from sqlproxy.front.scope import Names
 from sqlproxy.front.statements import TableItem, Target
 from sqlproxy.front.syntax import find, parse_expression, strings
-from sqlproxy.privileges import OWNER, Need
 from sqlproxy.rows.schema import Column as TableColumn
 from sqlproxy.rows.schema import Table, View
 

@@ -539,8 +539,8 @@ class SetConstraints:
 
 @dataclass(frozen=True, slots=True)
 class RoleOptions:
-    """`given`: fields of `sqlproxy.roles.Role`. `no_password`: PASSWORD NULL. `groups`: IN ROLE,
-    `members`: ROLE.
+    """`given`: fields of `sqlproxy.catalog.roles.Role`. `no_password`: PASSWORD NULL. `groups`: IN
+    ROLE, `members`: ROLE.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)

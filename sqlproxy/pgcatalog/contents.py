@@ -9,7 +9,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlproxy.privileges import Place
+from sqlproxy.catalog.privileges import Place
 from sqlproxy.rows.schema import EnumType, Sequence, Table, View
 
 Named = Table | View | Sequence

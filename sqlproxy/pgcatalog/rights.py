@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from sqlproxy.catalog.privileges import ALL, OWNER, WORDS, Place, default, shown
 from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Role
-from sqlproxy.privileges import ALL, OWNER, WORDS, Place, default, shown
 from sqlproxy.rows.schema import Acl, Relation
 from sqlproxy.rows.schema import Sequence as SequenceRow
 

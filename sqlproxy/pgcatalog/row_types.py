@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from sqlproxy.catalog.privileges import OWNER
 from sqlproxy.pgcatalog import oids, rights
 from sqlproxy.pgcatalog.definitions import quoted
 from sqlproxy.pgcatalog.row_bases import ARRAY_TYPE, TYPE, Rows
-from sqlproxy.privileges import OWNER
 from sqlproxy.rows.schema import EnumType
 from sqlproxy.values import enums
 

@@ -22,6 +22,7 @@ from kv.base.limits import (
     SQL_CATALOG_DATABASES_MAX,
     SQL_CATALOG_STALE_MAX,
 )
+from sqlproxy.catalog.privileges import Place
 from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import definitions, kinds, oids, rights, rows
 from sqlproxy.pgcatalog.contents import Cluster, Contents
@@ -40,7 +41,6 @@ from sqlproxy.pgcatalog.row_bases import (
 )
 from sqlproxy.pgcatalog.static import CATALOG, INFORMATION, KVORUM, Static
 from sqlproxy.pgcatalog.views import VIEWS
-from sqlproxy.privileges import Place
 
 _ARROW: Final = {
     "BOOLEAN": pa.bool_(),

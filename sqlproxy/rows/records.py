@@ -24,17 +24,18 @@ key).
                                              an older program takes an unknown kind for a free name
                                              [1, "gone", free again at (ms)]   a name that is not to
                                              be used before everybody has forgotten it
-    SEQUENCES      u32 id                    [1, last value, called]; see `sqlproxy.sequences`
+    SEQUENCES      u32 id                    [1, last value, called]; see
+                                             `sqlproxy.catalog.sequences`
     SCHEMAS        esc(namespace)            [1, how often anything in it was changed, and when that
                                              was that a schema change waits for]; older rows end
                                              before the last
     NATIVE_WRITERS u32 id of a table         [1]  it is, or was, written without SQL
-    PROXIES        esc(proxy)                see `sqlproxy.change.presence`
+    PROXIES        esc(proxy)                see `sqlproxy.catalog.presence`
 
-An acl is [[role, letters], …] or nil (sqlproxy.privileges). `f` is 1 where there is no extra (then
-an older program can read the row) and 2 where there is. An extra is a map of those fields of the
-descriptor that are not as usual, under their names; of an index, a check and a foreign key as
-below. A field that this program does not know is refused.
+An acl is [[role, letters], …] or nil (sqlproxy.catalog.privileges). `f` is 1 where there is no
+extra (then an older program can read the row) and 2 where there is. An extra is a map of those
+fields of the descriptor that are not as usual, under their names; of an index, a check and a
+foreign key as below. A field that this program does not know is refused.
 """
 
 from __future__ import annotations

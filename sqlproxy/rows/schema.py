@@ -67,7 +67,8 @@ ACTIONS: Final = (NO_ACTION, RESTRICT, CASCADE, SET_NULL, SET_DEFAULT)
 ALWAYS: Final = "always"
 BY_DEFAULT: Final = "by default"
 
-Acl = tuple[tuple[str, str], ...]  # (role, letters), …; None: as made. See sqlproxy.privileges
+# (role, letters), …; None: as made. See sqlproxy.catalog.privileges
+Acl = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """`type` is int2, int4 or int8; where it stands is not in here (sqlproxy/sequences.py).
+    """`type` is int2, int4 or int8; where it stands is not in here (sqlproxy/catalog/sequences.py).
     `owned_by`: the ids of the table and of the column with which it is dropped.
     """
 
@@ -293,7 +294,7 @@ class ColumnLike(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """`version` rises with every change of what rows are: it is the table's schema version. Whose
-    it is, and who may do what with it (sqlproxy.privileges), does not count.
+    it is, and who may do what with it (sqlproxy.catalog.privileges), does not count.
     `next_column_id` is above every id ever used.
     """
 

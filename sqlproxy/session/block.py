@@ -21,7 +21,7 @@ from typing import Final
 from kv.base.errors import KvorumError
 from kv.base.limits import SQL_SAVEPOINTS_MAX
 from sqlproxy.answers import Status
-from sqlproxy.change.fence import Fence
+from sqlproxy.catalog.fence import Fence
 from sqlproxy.fast.deferring import Deferred
 from sqlproxy.front import statements as s
 from sqlproxy.session.settings import Marked

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlproxy.answers import Field, Fit, Row
 from sqlproxy.answers import Portal as AnyPortal
-from sqlproxy.change.presence import Use
+from sqlproxy.catalog.presence import Use
 from sqlproxy.fast.listing import ListingPlan
 from sqlproxy.fast.reading import Touched
 from sqlproxy.fast.selecting import ConstantPlan

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sqlproxy import granting, roles
+from sqlproxy.catalog import granting, roles
+from sqlproxy.catalog.privileges import ALL, OWNER, PUBLIC, with_granted, without
 from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
-from sqlproxy.privileges import ALL, OWNER, PUBLIC, with_granted, without
 from sqlproxy.rows.schema import CONSTRAINT, INDEX, Acl
 from sqlproxy.session.names import Declared
 from sqlproxy.session.roles import called

@@ -9,7 +9,7 @@ A load writes nothing that is read by others before its commit, and its rows are
 is absent is a condition of the partition, and that no key comes twice is seen here, by 64 bits of
 hash for each (`Twins`): a wrong 23505 has a chance of one in four million at four million rows.
 
-Its commit holds the schema's row, as every commit that comes late (sqlproxy.change.fence): what is
+Its commit holds the schema's row, as every commit that comes late (sqlproxy.catalog.fence): what is
 declared at the end is what it was bound to.
 """
 
@@ -28,8 +28,8 @@ from kv.base.limits import (
     SQL_LOAD_SLICE_ROWS,
 )
 from kv.base.ops import check
-from sqlproxy import catalog
 from sqlproxy.answers import Row
+from sqlproxy.catalog import catalog
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.reading import Touched
 from sqlproxy.fast.writing import InsertPlan, Outcome

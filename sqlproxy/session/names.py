@@ -18,10 +18,13 @@ from kv.base.errors import NotFound
 from kv.base.ids import TableId
 from kv.base.limits import SQL_POLL_MS, SQL_POLL_SOON_MS
 from kv.base.ports import Timers
-from sqlproxy import catalog, relations
-from sqlproxy.catalog import Reader
-from sqlproxy.change.fence import NEVER
-from sqlproxy.change.presence import Presence, Use
+from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.catalog import Reader
+from sqlproxy.catalog.fence import NEVER
+from sqlproxy.catalog.presence import Presence, Use
+from sqlproxy.catalog.privileges import Place
+from sqlproxy.catalog.roles import RoleBook
+from sqlproxy.catalog.sequences import rowids
 from sqlproxy.fast.changing import TableWriter
 from sqlproxy.fast.ruling import rules_of
 from sqlproxy.front.regclass import Relations
@@ -30,11 +33,8 @@ from sqlproxy.pg.style import Style
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Contents
 from sqlproxy.pgcatalog.static import load
-from sqlproxy.privileges import Place
-from sqlproxy.roles import RoleBook
 from sqlproxy.rows.schema import ROWID, EnumType, ForeignKey, Table, View
 from sqlproxy.rows.schema import Sequence as SequenceRow
-from sqlproxy.sequences import rowids
 from sqlproxy.values.enums import Enum, learn
 from sqlproxy.values.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError
 from txn.waiting import sleep

@@ -1,7 +1,7 @@
-"""Whether the session's user may run a statement (`sqlproxy.privileges`), asked where it is bound
-to its values; of a definition, which goes by names, also where it runs (sqlproxy.session.dispatch).
-What was allowed is remembered with the plan, for as long as the roles are the same; the plan itself
-belongs to one version of the declarations.
+"""Whether the session's user may run a statement (`sqlproxy.catalog.privileges`), asked where it is
+bound to its values; of a definition, which goes by names, also where it runs
+(sqlproxy.session.dispatch). What was allowed is remembered with the plan, for as long as the roles
+are the same; the plan itself belongs to one version of the declarations.
 
 A name that is no role does what it likes: it was let in while there was no password at all.
 """
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from sqlproxy.catalog.privileges import ALL, OWNER, Members, Rights, denied, not_owner
 from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
-from sqlproxy.privileges import ALL, OWNER, Members, Rights, denied, not_owner
 from sqlproxy.rows.schema import EnumType, Relation
 from sqlproxy.values.errors import INSUFFICIENT_PRIVILEGE, INVALID_PARAMETER, SqlError
 

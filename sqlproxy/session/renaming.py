@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sqlproxy.catalog.relations import Relations
 from sqlproxy.front import definitions as d
 from sqlproxy.front import renaming
-from sqlproxy.relations import Relations
 from sqlproxy.rows.schema import Sequence, Table, View
 from sqlproxy.session.names import Declared
 from sqlproxy.values.errors import SqlError

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sqlproxy import roles
+from sqlproxy.catalog import roles
+from sqlproxy.catalog.privileges import OWNER
+from sqlproxy.catalog.roles import Role
 from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
-from sqlproxy.privileges import OWNER
-from sqlproxy.roles import Role
 from sqlproxy.values.errors import SqlError, unsupported
 from sqlproxy.wire.scram import make_verifier
 from txn.transaction import Transaction

@@ -43,7 +43,8 @@ class Run(Protocol):
 
 
 class Numbers(Protocol):
-    """Values of sequences, given out from runs that were taken before (sqlproxy.sequence_pool)."""
+    """Values of sequences, given out from runs that were taken before
+    (sqlproxy.catalog.sequence_pool)."""
 
     async def reserve(self, sequence: SequenceRow, count: int) -> Sequence[int]:
         """So many values, in order. Raises SqlError (2200H)."""

@@ -31,7 +31,7 @@ from kv.base.limits import (
 )
 from sqlproxy.answers import Channel, Done, Notice, Portal, Statement, Status
 from sqlproxy.aside import aside
-from sqlproxy.change.fence import Fence
+from sqlproxy.catalog.fence import Fence
 from sqlproxy.fast.reading import Touched
 from sqlproxy.fast.referring import check_deferred
 from sqlproxy.fast.writing import Outcome

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from kv.base.errors import KvorumError
-from sqlproxy import roles
-from sqlproxy.privileges import Rights
+from sqlproxy.catalog import roles
+from sqlproxy.catalog.privileges import Rights
 from sqlproxy.session import dispatch
 from sqlproxy.session.services import Services
 from sqlproxy.session.session import SqlSession

@@ -6,7 +6,7 @@ call, so that a statement that is a transaction by itself costs no task and no t
                         └─▶ done(None): the usual way  (it was refused, and nothing was written)
 
 It promises what the usual way does. The fence of schema changes is looked at where the write is
-sent (sqlproxy.change.fence): what was not looked up just now is not sent from here.
+sent (sqlproxy.catalog.fence): what was not looked up just now is not sent from here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS
 from kv.base.ops import Op, delete
 from kv.client.links import LinkExpired, LinkLost, Receiver
 from sqlproxy.answers import Answered, Done
-from sqlproxy.change.presence import Use
+from sqlproxy.catalog.presence import Use
 from sqlproxy.fast.short import ShortChange, ShortInsert, ShortSelect, short_of
 from sqlproxy.session.environment import Numbers, SessionEnv, moment
 from sqlproxy.session.names import Declared

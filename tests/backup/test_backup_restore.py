@@ -27,7 +27,7 @@ from kvorum.transfer.services import scan_expiring
 from kvorum.transfer.verify import verify
 from procedures.library.sink_records import Marker, marker_key
 from procedures.master.partitions import placed_of, placed_partitions
-from sqlproxy import catalog, relations, roles, sequences
+from sqlproxy.catalog import catalog, relations, roles, sequences
 from sqlproxy.entries import index_codec
 from sqlproxy.rows.rows import codec
 from tests.backup.backups import backup, restore

@@ -22,10 +22,10 @@ from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload
 from procedures.engine.client import ProcedureClient
 from sqlproxy.answers import Answered
-from sqlproxy.change.presence import Presence
+from sqlproxy.catalog.presence import Presence
+from sqlproxy.catalog.sequence_pool import SequencePool
 from sqlproxy.change.waiting import carried_out
 from sqlproxy.pgcatalog.catalog import SystemCatalog
-from sqlproxy.sequence_pool import SequencePool
 from sqlproxy.session.names import Catalogs
 from sqlproxy.session.services import Services
 from sqlproxy.session.sessions import SqlSessions

@@ -21,8 +21,8 @@ from kv.base.keys import u32
 from procedures.bus.settings import read_setting
 from procedures.library.sink_records import attempt_key, marker_key
 from procedures.master.nodes import NodeState, all_nodes
-from sqlproxy import catalog
-from sqlproxy.catalog import CATALOG_TTL_S
+from sqlproxy.catalog import catalog
+from sqlproxy.catalog.catalog import CATALOG_TTL_S
 from tests.library.sql_scenarios import SQL_SCENARIOS
 from tests.library.transfer_scenarios import TRANSFER_SCENARIOS
 from tests.library.world import ROWS, TABLE, Place

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kv.base import ops
 from kv.base.keys import table_prefix, table_range
-from sqlproxy import catalog, relations, sequences
+from sqlproxy.catalog import catalog, relations, sequences
 from sqlproxy.entries import index_codec
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import DROPPING, EnumType, Index, Table

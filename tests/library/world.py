@@ -19,7 +19,7 @@ from kvorum.api.model import ProcedureInfo
 from kvorum.sdk.database import AsyncDatabase
 from procedures.engine.grants import REIGN
 from procedures.master.partitions import Placed, placed_partitions
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop
 

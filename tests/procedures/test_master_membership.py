@@ -20,7 +20,8 @@ from procedures.master.partitions import (
     Place,
     hold_new_ones,
 )
-from sqlproxy import catalog, ddl
+from sqlproxy import ddl
+from sqlproxy.catalog import catalog
 from sqlproxy.steps import DdlServices
 from tests.procedures.lab import LaggingStore
 from tests.procedures.nodes import World

@@ -19,7 +19,8 @@ from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of
-from sqlproxy import catalog, ddl
+from sqlproxy import ddl
+from sqlproxy.catalog import catalog
 from sqlproxy.steps import DdlServices
 from tests.procedures.lab import TABLE, Crash, Lab, crashed
 from tests.procedures.zoo import TYPES

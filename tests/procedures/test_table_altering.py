@@ -10,8 +10,8 @@ import pytest
 
 import kvorum
 from kv.base.errors import KvorumError
-from sqlproxy import catalog
 from sqlproxy.altering import SETTLE_MS
+from sqlproxy.catalog import catalog
 from tests.library.world import ROWS, TABLE, Place
 from tests.support.simloop import SimLoop, run
 

@@ -36,7 +36,7 @@ from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.errors import KvorumError
 from kv.client.client import connect
 from kvorum.spark.sinks import Sinks
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from sqlproxy.rows.rows import codec
 from tests.integration.cables import CABLES_HOST, Cables
 from tests.integration.clusters import Nodes

@@ -21,7 +21,7 @@ from kv.base.errors import (
 )
 from kv.base.ids import FIRST_USER_TABLE, TableId
 from kv.base.keys import META_RANGE, table_range
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from sqlproxy.rows import rows
 from sqlproxy.rows.schema import Column, Table
 

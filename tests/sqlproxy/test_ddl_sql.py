@@ -14,7 +14,8 @@ from kv.base.ids import NodeId, TableId
 from procedures.engine import plain
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of, placed_of
-from sqlproxy import altering, catalog, ddl, ddl_objects, emptying, relations, sequences
+from sqlproxy import altering, ddl, ddl_objects, emptying
+from sqlproxy.catalog import catalog, relations, sequences
 from sqlproxy.change.settled import Settled
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
 from sqlproxy.steps import DdlServices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kv.base.errors import Corruption
-from sqlproxy.relations import relation_key
+from sqlproxy.catalog.relations import relation_key
 from sqlproxy.rows import records
 from sqlproxy.rows.schema import EnumType
 from sqlproxy.values import enums

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sqlproxy import roles
-from sqlproxy.roles import Role, RoleBook
+from sqlproxy.catalog import roles
+from sqlproxy.catalog.roles import Role, RoleBook
 
 
 def test_p10_a_look_from_before_a_change_is_not_remembered(monkeypatch: Any) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sqlproxy import sequences
+from sqlproxy.catalog import sequences
+from sqlproxy.catalog.sequence_pool import STALE_S, SequencePool
 from sqlproxy.rows.schema import Sequence
-from sqlproxy.sequence_pool import STALE_S, SequencePool
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.test_catalog import Clock, Store, WriteConflict
 

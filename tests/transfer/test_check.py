@@ -21,7 +21,7 @@ from kvorum.transfer import check as checking
 from kvorum.transfer.backup import all_tables, lock_names
 from kvorum.transfer.check import Check
 from procedures.master.partitions import Placed, placed_of, put_row
-from sqlproxy import catalog, relations, sequences
+from sqlproxy.catalog import catalog, relations, sequences
 from sqlproxy.entries import index_codec
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table

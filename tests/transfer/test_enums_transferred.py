@@ -10,7 +10,7 @@ import pytest
 
 from kv.base.keys import table_prefix
 from kvorum.transfer import formats
-from sqlproxy import catalog, relations
+from sqlproxy.catalog import catalog, relations
 from sqlproxy.rows.rows import codec
 from sqlproxy.session.names import Declared
 from sqlproxy.values import enums

@@ -21,7 +21,7 @@ from kvorum.transfer import export as exporting
 from kvorum.transfer import import_ as importing
 from kvorum.transfer import loader as loading
 from kvorum.transfer.places import Directory
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from sqlproxy.entries import index_codec
 from sqlproxy.rows.rows import codec
 from tests.cluster.three import client, trio

@@ -25,10 +25,10 @@ from kv.base.adapters import LoopTimers
 from kv.base.errors import ConditionFailed, KvorumError, Unavailable
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_SCHEMA_TTL_MS, SQL_SETTLE_MS
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
+from sqlproxy.catalog.fence import Fence
+from sqlproxy.catalog.presence import Presence
 from sqlproxy.change import slices
-from sqlproxy.change.fence import Fence
-from sqlproxy.change.presence import Presence
 from sqlproxy.entries import index_codec
 from sqlproxy.fast.reading import Stored
 from sqlproxy.front.env import Env

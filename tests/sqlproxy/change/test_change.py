@@ -20,13 +20,14 @@ from procedures.engine import plain
 from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions
-from sqlproxy import catalog, ddl, emptying, relations
-from sqlproxy.change import indexes, presence, registering
+from sqlproxy import ddl, emptying
+from sqlproxy.catalog import catalog, presence, relations
+from sqlproxy.catalog.fence import NEVER, Fence
+from sqlproxy.catalog.presence import Presence, Use
+from sqlproxy.change import indexes, registering
 from sqlproxy.change.altering import same_form
 from sqlproxy.change.backfill import fill_index
-from sqlproxy.change.fence import NEVER, Fence
 from sqlproxy.change.jobs import jobs_of
-from sqlproxy.change.presence import Presence, Use
 from sqlproxy.change.settled import Settled
 from sqlproxy.change.states import ChangeServices
 from sqlproxy.entries import index_codec

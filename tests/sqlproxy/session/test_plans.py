@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from kv.base.ids import TableId
+from sqlproxy.catalog.relations import Relations
 from sqlproxy.front import front
 from sqlproxy.pg import oids
 from sqlproxy.pg.style import Style
-from sqlproxy.relations import Relations
 from sqlproxy.rows.schema import PUBLIC, Column, Table
 from sqlproxy.session.names import Declared
 from sqlproxy.session.prepared import prepare

@@ -1,5 +1,5 @@
 """What has a name in a namespace besides tables: views, sequences, indexes, types.
-Functions of a transaction, as `sqlproxy.catalog`'s are.
+Functions of a transaction, as `sqlproxy.catalog.catalog`'s are.
 
     await taken(t, ns)                  -> {name: what it is}    everything that has a name
     await find_relation(t, ns, name)    -> Table | View | Sequence | IndexName | None
@@ -27,8 +27,8 @@ from kv.base import system
 from kv.base.errors import AlreadyExists
 from kv.base.ids import TableId
 from kv.base.keys import escape, table_prefix, u32
-from sqlproxy import catalog
-from sqlproxy.catalog import Reader, Writer
+from sqlproxy.catalog import catalog
+from sqlproxy.catalog.catalog import Reader, Writer
 from sqlproxy.rows import records
 from sqlproxy.rows.schema import (
     CREATING,

@@ -41,7 +41,7 @@ from kv.base.limits import (
     SQL_SOON_MS,
 )
 from kv.base.ports import Timers
-from sqlproxy import catalog
+from sqlproxy.catalog import catalog
 from sqlproxy.rows import records
 from txn.waiting import Background, sleep
 
@@ -118,7 +118,7 @@ class Use:
 
 
 class Young(Protocol):
-    """A fence (sqlproxy.change.fence) with changes that are not committed yet."""
+    """A fence (sqlproxy.catalog.fence) with changes that are not committed yet."""
 
     database: str
 

@@ -19,8 +19,8 @@ from typing import Final
 from kv.base.errors import WriteConflict
 from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS
 from kv.base.ports import Timers
-from sqlproxy import catalog
-from sqlproxy.change.presence import Presence
+from sqlproxy.catalog import catalog
+from sqlproxy.catalog.presence import Presence
 from txn.transaction import Transaction
 
 NEVER: Final = float("-inf")  # looked at: it is not what is declared now

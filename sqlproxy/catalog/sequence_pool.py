@@ -16,7 +16,8 @@ gets a row now and then has no gaps. Where half of a run went within REFILL_S th
 while the rest is given out, so that nobody waits for it. What is left of a run is not given out
 after STALE_S: a setval by another process counts from then on at the latest (as with CACHE in
 PostgreSQL; there it counts never). What a crash, a rollback or age leave is a gap. A value is given
-out once (`sqlproxy.sequences`), and later ones of one process are further on, until a setval.
+out once (`sqlproxy.catalog.sequences`), and later ones of one process are further on, until a
+setval.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from typing import Any, Final, Protocol, TypeVar
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.limits import SEQUENCE_POOLS_MAX, SEQUENCE_RUN_MAX
 from kv.base.ports import Timers
-from sqlproxy import sequences
-from sqlproxy.catalog import Writer
+from sqlproxy.catalog import sequences
+from sqlproxy.catalog.catalog import Writer
 from sqlproxy.rows.schema import Sequence
 from sqlproxy.values.errors import SqlError
 from txn.waiting import Background

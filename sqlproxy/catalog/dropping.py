@@ -1,5 +1,5 @@
 """Who depends on whom, and what a DROP takes along. Pure: functions of what a namespace has
-(`sqlproxy.relations.Relations`).
+(`sqlproxy.catalog.relations.Relations`).
 
     a view        on what it reads                            CASCADE drops it
     a foreign key on the table that it refers to              CASCADE drops the constraint
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kv.base.errors import KvorumError
-from sqlproxy.relations import Relations
+from sqlproxy.catalog.relations import Relations
 from sqlproxy.rows.schema import Relation, Sequence, Table, View
 from sqlproxy.values.refusals import dependents, refusal
 

@@ -1,5 +1,5 @@
 """GRANT, REVOKE, OWNER TO and COMMENT ON in the catalog. Functions of a transaction `t`, as those
-of `sqlproxy.catalog` are; who may call them is `sqlproxy.privileges`'s matter.
+of `sqlproxy.catalog.catalog` are; who may call them is `sqlproxy.catalog.privileges`'s matter.
 
     await grant_relations(t, ns, names, change)     `change`: the list of one relation → the new one
     await grant_database(t, ns, change, schema=…)
@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from sqlproxy import catalog, relations, roles
-from sqlproxy.catalog import Writer
-from sqlproxy.privileges import OWNER, default, with_owner
-from sqlproxy.relations import IndexName
+from sqlproxy.catalog import catalog, relations, roles
+from sqlproxy.catalog.catalog import Writer
+from sqlproxy.catalog.privileges import OWNER, default, with_owner
+from sqlproxy.catalog.relations import IndexName
 from sqlproxy.rows.schema import Acl, EnumType, Relation, Sequence, Table, View
 from sqlproxy.values.refusals import refusal
 

@@ -1,5 +1,5 @@
 """Sequences: their options, where they stand, and what nextval and setval do (P13). Functions of a
-transaction `t`; `sqlproxy.sequence_pool` gives out values without one of their own each.
+transaction `t`; `sqlproxy.catalog.sequence_pool` gives out values without one of their own each.
 
     SEQUENCES   u32 id    sealed [1, last, called]    no row: [1, start, false]
 
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from kv.base import system
 from kv.base.errors import InvalidArgument
 from kv.base.keys import table_prefix, u32
-from sqlproxy.catalog import Reader, Writer
+from sqlproxy.catalog.catalog import Reader, Writer
 from sqlproxy.declaring import fields_in
 from sqlproxy.rows import records
 from sqlproxy.rows.naming import check_sql_name

@@ -22,9 +22,9 @@ from typing import Final
 from kv.base import system
 from kv.base.keys import escape, table_prefix
 from kv.base.limits import SQL_ROLES_MAX
-from sqlproxy import catalog, relations
-from sqlproxy.catalog import Reader, Writer, scan_all
-from sqlproxy.privileges import OWNER, Member, Members
+from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog.catalog import Reader, Writer, scan_all
+from sqlproxy.catalog.privileges import OWNER, Member, Members
 from sqlproxy.rows import records
 from sqlproxy.rows.schema import Acl
 from sqlproxy.values.errors import DUPLICATE_OBJECT, LIMIT_EXCEEDED, UNDEFINED_OBJECT, SqlError
