@@ -190,7 +190,7 @@ def check_writable(table: Table, given: T.StructType, options: Options) -> None:
 
 def _check_condition(table: Table, text: str) -> None:
     """The commit would refuse a wrong one, too, but behind all the work of the tasks."""
-    from sqlproxy import conditions
+    from sqlproxy.tables import conditions
     from sqlproxy.values.errors import SqlError
 
     try:

@@ -1,8 +1,9 @@
-"""The `where` option of a read: SQL's own condition (sqlproxy.conditions), evaluated at the source.
+"""The `where` option of a read: SQL's own condition (sqlproxy.tables.conditions), evaluated at the
+source.
 
     bound    as SQL binds it: what a literal is, and how two types are compared, is decided there.
              `replaceWhere` of an overwrite is the same, so both mean the same rows
-    keys     what it says of the primary key narrows what the store reads (sqlproxy.fast.access)
+    keys     what it says of the primary key narrows what the store reads (sqlproxy.tables.access)
     columns  where Arrow does exactly what SQL does (comparisons of a column with a constant of its
              family, IN, IS NULL, AND, OR, NOT), it is one expression over a page's columns
     rows     everything else is asked of each row by SQL's closures, for about ten times the cost
@@ -27,9 +28,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kv.base.errors import InvalidArgument
-from sqlproxy import conditions
-from sqlproxy.fast.access import Access, Limit, alike, choose
-from sqlproxy.fast.spans import Finder
 from sqlproxy.front.compiling import compile, fold
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import (
@@ -49,6 +47,9 @@ from sqlproxy.front.exprs import (
 from sqlproxy.rows.arrow_rows import arrow_type
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
+from sqlproxy.tables import conditions
+from sqlproxy.tables.access import Access, Limit, alike, choose
+from sqlproxy.tables.spans import Finder
 from sqlproxy.values.errors import SqlError
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {

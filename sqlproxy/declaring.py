@@ -235,7 +235,7 @@ def _check_predicate(table: Table, index: Index) -> None:
     """Raises InvalidArgument: it cannot be read, or names other columns."""
     from sqlproxy.front.exprs import Column as Reference
     from sqlproxy.front.exprs import walk
-    from sqlproxy.predicates import bound
+    from sqlproxy.tables.predicates import bound
 
     try:
         found = bound(table, index)

@@ -4,7 +4,7 @@ table's constraints. `procedures.library.sink_parts.Tables`, over the catalog.
     A  replacing: the rows of the range that the condition means go
     B  the rows that the batch's keys have now are read; those that change go, with their entries
     C  the batch's rows are inserted; generated columns are computed, NOT NULL, CHECK and what must
-       be unique are looked at (as INSERT does: sqlproxy/fast)
+       be unique are looked at (as INSERT does: sqlproxy/tables)
     D  rows that refer find what they refer to; what referred to rows that went is followed
 
 Going first and coming second lets values that must be unique change places among the rows of one
@@ -37,11 +37,11 @@ from sqlproxy.rows.schema import DISABLED, PUBLIC, Column, Table
 from sqlproxy.values import enums
 
 if TYPE_CHECKING:
-    from sqlproxy.fast.changing import TableWriter
-    from sqlproxy.fast.reading import Stored
     from sqlproxy.front.env import Env
-    from sqlproxy.predicates import Holds
     from sqlproxy.session.names import Declared
+    from sqlproxy.tables.changing import TableWriter
+    from sqlproxy.tables.predicates import Holds
+    from sqlproxy.tables.reading import Stored
     from txn.transaction import Transaction
 
 _REMEMBERED: Final = 1_000  # names of tables
@@ -221,7 +221,7 @@ async def _within(table: Table, replace: tuple[bytes, bytes, str], pieces: Piece
 
 async def _replace_plain(t: Transaction, table: Table, part: Part, pieces: Pieces) -> int:
     """The rows of a key-value table that a condition on key and value means. Raises SinkRefused."""
-    from sqlproxy import conditions
+    from sqlproxy.tables import conditions
     from sqlproxy.values.errors import SqlError
 
     assert part.replace is not None
@@ -298,7 +298,7 @@ class _Ruled:
         return count
 
     def _condition(self, sql: str) -> Holds | None:
-        from sqlproxy import conditions
+        from sqlproxy.tables import conditions
 
         return conditions.holds(conditions.bound(self.table, sql)) if sql else None
 
@@ -374,8 +374,8 @@ class _Ruled:
 
     async def _refer(self, pieces: Pieces) -> None:
         """D. Raises SqlError."""
-        from sqlproxy.fast.reading import Touched
-        from sqlproxy.fast.referring import Children, Gone, check_parents
+        from sqlproxy.tables.reading import Touched
+        from sqlproxy.tables.referring import Children, Gone, check_parents
 
         if self.table.foreign_keys:
             every = frozenset(column.id for column in self.table.columns)
@@ -393,6 +393,6 @@ class _Ruled:
             self.gone[row.key] = row
 
     def _stored(self, key: bytes, value: bytes, version: int) -> Stored:
-        from sqlproxy.fast.reading import Stored
+        from sqlproxy.tables.reading import Stored
 
         return Stored(key, self.codec.decode_row(key[len(self.prefix) :], value), version)

@@ -47,10 +47,10 @@ from procedures.engine.registry import procedure, step, undo
 from procedures.master.nodes import NodeState, all_nodes
 from procedures.master.partitions import Placed, placed_of, placed_partitions
 from sqlproxy.catalog import catalog, relations, sequences
-from sqlproxy.entries import index_codec
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import CREATING, DELETE_ONLY, DROPPING, Index, Table
 from sqlproxy.rows.schema import Sequence as SequenceRow
+from sqlproxy.tables.entries import index_codec
 
 CHECK: Final = "kvorum.check"
 _WHAT: Final = "check"

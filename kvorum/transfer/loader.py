@@ -26,7 +26,7 @@ from sqlproxy.rows.schema import Table
 from sqlproxy.steps import CatalogTxn
 
 if TYPE_CHECKING:
-    from sqlproxy.fast.rules import Rules
+    from sqlproxy.tables.rules import Rules
 
 _MESSAGE_CHARS_MAX: Final = 500
 _MISSING: Any = object()
@@ -172,7 +172,7 @@ class Loader:
         """
         if not self.table.foreign_keys:
             return []
-        from sqlproxy.fast.referring import parents_of
+        from sqlproxy.tables.referring import parents_of
 
         wanted = [(cells, parents_of(self._declared, self.table, row)) for cells, row in rows]
         keys = sorted({key for _, parents in wanted for key, _ in parents})
@@ -190,7 +190,7 @@ class Loader:
         """The row that this one replaces."""
         if there is None or not self._replace:
             return None
-        from sqlproxy.fast.reading import Stored
+        from sqlproxy.tables.reading import Stored
 
         assert self._writer is not None
         key = self._writer.key_of(row)
@@ -294,7 +294,7 @@ def checked_key(key: bytes) -> bytes:
 
 class _Overlay:
     """Writes of one step before they are its transaction's: to be read, and to be taken back.
-    `Reads` of sqlproxy.fast, `Writes` of its TableWriter, `Writer` of the catalog.
+    `Reads` of sqlproxy.tables, `Writes` of its TableWriter, `Writer` of the catalog.
     """
 
     def __init__(self, ctx: StepContext) -> None:

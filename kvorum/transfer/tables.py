@@ -95,8 +95,8 @@ async def condition(
         raise InvalidArgument(
             f"table {table.path} has no columns that a condition could name; use --prefix"
         )
-    from sqlproxy.fast.ruling import condition_of
     from sqlproxy.pg.style import Style
+    from sqlproxy.tables.ruling import condition_of
     from sqlproxy.values.errors import SqlError
 
     try:

@@ -17,19 +17,19 @@ from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.analytic.sources import Loader, load, table_of
 from sqlproxy.answers import Row
 from sqlproxy.aside import aside
-from sqlproxy.fast.access import Access
-from sqlproxy.fast.reading import Reads, Touched
 from sqlproxy.front.env import Env
 from sqlproxy.front.statements import Delete, Insert, Merge, Select, Update
 from sqlproxy.rows.schema import Table
+from sqlproxy.tables.access import Access
+from sqlproxy.tables.reading import Reads, Touched
 from sqlproxy.values.errors import INTERNAL_ERROR, SqlError, unsupported
 from txn.transaction import TxnReads
 
 if TYPE_CHECKING:
-    from sqlproxy.fast.writing import Outcome
     from sqlproxy.session.prepared import Prepared
     from sqlproxy.session.running import Job
     from sqlproxy.session.session import SqlSession
+    from sqlproxy.tables.writing import Outcome
 
 
 _OF_VALUES: Final = frozenset(("21", "22", "42"))  # classes of errors that a row may cause

@@ -1,5 +1,5 @@
 """UPDATE … FROM, DELETE … USING, MERGE, and changes with subqueries: DuckDB finds which rows are
-meant and what the other tables say; the plans of `sqlproxy.fast.writing` do the writing.
+meant and what the other tables say; the plans of `sqlproxy.tables.writing` do the writing.
 
 The row that expressions see is the target's columns, those of the other items, then one more column
 for each subquery in SET or a condition: `taken_out` puts them there. A target that several rows
@@ -15,8 +15,6 @@ from typing import Any
 
 from kv.base.limits import SQL_LOOKUP_ROWS
 from sqlproxy.analytic.selects import Query, Selects
-from sqlproxy.fast.reading import Stored
-from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan, Work
 from sqlproxy.front.compiling import Fn, compile
 from sqlproxy.front.exprs import Call, Case, Coalesce, Column, Default, Expr, Logic, SubQuery
 from sqlproxy.front.folding import rebuilt
@@ -33,6 +31,8 @@ from sqlproxy.front.statements import (
 )
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
+from sqlproxy.tables.reading import Stored
+from sqlproxy.tables.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan, Work
 from sqlproxy.values.errors import CARDINALITY_VIOLATION, SqlError, unsupported
 
 Found = Sequence[Sequence[Any]]

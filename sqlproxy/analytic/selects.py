@@ -30,7 +30,6 @@ from sqlproxy.analytic.late import Late, Places, waits, waits_with_where
 from sqlproxy.analytic.pieces import grouping_sets, only_of
 from sqlproxy.analytic.sets import LISTS, SERIES, column_of
 from sqlproxy.ducktext import Text
-from sqlproxy.fast.access import rejects_null
 from sqlproxy.front import registry as r
 from sqlproxy.front.compiling import Fn
 from sqlproxy.front.env import Env
@@ -62,6 +61,7 @@ from sqlproxy.front.statements import (
     SelectItem,
     TableItem,
 )
+from sqlproxy.tables.access import rejects_null
 from sqlproxy.values.errors import (
     GROUPING_ERROR,
     INVALID_LIMIT,

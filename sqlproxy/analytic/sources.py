@@ -1,7 +1,7 @@
 """The tables of a statement as Arrow: rows of the transaction's snapshot, its own writes among
 them.
 
-A table is read by the narrowest way that its conditions give (`sqlproxy.fast.access`), only the
+A table is read by the narrowest way that its conditions give (`sqlproxy.tables.access`), only the
 columns that are used are decoded. Scans of the primary key are decoded column by column, where it
 can be from pages of records as they lie (`sqlproxy.rows.arrow_pages`), while the next one is read;
 rows found by points or an index come from the reader of single tables. Small tables stay in memory,
@@ -26,11 +26,11 @@ from kv.base.limits import (
 )
 from sqlproxy.analytic.forms import array_of, arrow
 from sqlproxy.analytic.selects import Rows, Source
-from sqlproxy.fast.access import Access, choose
-from sqlproxy.fast.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.front.env import Env
 from sqlproxy.rows import arrow_pages, arrow_rows
 from sqlproxy.rows.schema import Column, Table
+from sqlproxy.tables.access import Access, choose
+from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
 
 Items = Sequence[tuple[bytes, bytes, int]]
 _LENGTHS_BYTES: Final = 8  # of a key's and a record's

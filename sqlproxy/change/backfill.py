@@ -30,12 +30,12 @@ from kv.base.keys import table_prefix
 from kv.base.limits import (
     SQL_BACKFILL_ROWS_MIN,
 )
-from sqlproxy.entries import IndexCodec, index_codec
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import Style
 from sqlproxy.pg.text import writer
 from sqlproxy.rows import rows
 from sqlproxy.rows.schema import Column, Index, Table
+from sqlproxy.tables.entries import IndexCodec, index_codec
 from sqlproxy.values.refusals import refusal
 
 _PREFIX: Final = 4  # bytes of a table's id in front of its user keys

@@ -38,11 +38,11 @@ from sqlproxy.change.backfill import shown_values
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.declaring import with_parts
-from sqlproxy.entries import index_codec
 from sqlproxy.rows import rows
 from sqlproxy.rows.naming import first_free
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Check, ForeignKey, Table
 from sqlproxy.steps import CatalogTxn, known_fields, name_in
+from sqlproxy.tables.entries import index_codec
 from sqlproxy.values.refusals import refusal
 
 _FIELDS: Final = frozenset(
@@ -234,10 +234,10 @@ def look_for_nulls(table: Table, name: str, found: Found) -> None:
 async def look_for_breaches(t: CatalogTxn, table: Table, check: Check, found: Found) -> None:
     """Raises InvalidArgument (23514, or what the expression itself fails with)."""
     # Reading SQL costs 60 MB and a moment, so a master that validates nothing never loads it.
-    from sqlproxy.fast.ruling import rules_of
     from sqlproxy.front.env import Env
     from sqlproxy.pg.style import Style
     from sqlproxy.session.names import Declared
+    from sqlproxy.tables.ruling import rules_of
     from sqlproxy.values.errors import SqlError
 
     there = await relations.list_relations(t, table.namespace)

@@ -13,12 +13,12 @@ from collections import Counter
 from typing import Final
 
 from kv.base.errors import InvalidArgument
-from sqlproxy.fast.ruling import bound_condition
 from sqlproxy.front.exprs import Call, walk
 from sqlproxy.front.registry import Proc
 from sqlproxy.pg.style import DEFAULT
-from sqlproxy.predicates import OwnNames
 from sqlproxy.rows.schema import Column, Table
+from sqlproxy.tables.predicates import OwnNames
+from sqlproxy.tables.ruling import bound_condition
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.refusals import refusal
 

@@ -14,5 +14,5 @@ store.
     compiling   bound expressions → closures; `functions` has what each function of PostgreSQL does
 
 The grammar is that of PostgreSQL 18 (libpg_query), a superset of 15's. Deliberately missing:
-planning (`sqlproxy.fast`), and everything that 0A000 names (docs/reference/sql.md).
+planning (`sqlproxy.tables`), and everything that 0A000 names (docs/reference/sql.md).
 """

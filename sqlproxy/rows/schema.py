@@ -4,8 +4,8 @@ descriptor. What SQL may declare is checked in `sqlproxy.declaring`, names in
 
 A table without columns is a plain key-value table: its user keys and values are bytes as given. A
 table with columns has a primary key; `sqlproxy.rows.rows` says what its keys and values are, and
-`sqlproxy.entries` what those of its indexes are. One without a declared primary key has the hidden
-column `_rowid`, an int8 that the executor numbers.
+`sqlproxy.tables.entries` what those of its indexes are. One without a declared primary key has the
+hidden column `_rowid`, an int8 that the executor numbers.
 
 Column ids are never used again within a table: they are positions in stored rows. Tables, indexes,
 views and sequences have ids from one counter; the id of a table or an index is the prefix of its

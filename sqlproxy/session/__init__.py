@@ -5,7 +5,7 @@ session       statements, portals, the transaction around them, cancellation
 prepared      bound statements and their plans, remembered for all sessions
 names         what a database declares, looked at again when it changed
 dispatch      which portal a statement gets
-running       queries and changes: fast (sqlproxy.fast) or through DuckDB (sqlproxy.analytic)
+running       queries and changes: fast (sqlproxy.tables) or through DuckDB (sqlproxy.analytic)
 commands      BEGIN … COMMIT, SET, PREPARE, cursors;  roles: CREATE ROLE and its like
 definitions   DDL as procedures;  alterations: ALTER TABLE
 block         the transaction block;  settings: SET and SHOW;  environment: what expressions ask

@@ -22,9 +22,9 @@ from kv.base.errors import KvorumError
 from kv.base.limits import SQL_SAVEPOINTS_MAX
 from sqlproxy.answers import Status
 from sqlproxy.catalog.fence import Fence
-from sqlproxy.fast.deferring import Deferred
 from sqlproxy.front import statements as s
 from sqlproxy.session.settings import Marked
+from sqlproxy.tables.deferring import Deferred
 from sqlproxy.values.errors import (
     ACTIVE_TRANSACTION,
     LIMIT_EXCEEDED,

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 from sqlproxy.answers import Field, Fit, Row
 from sqlproxy.answers import Portal as AnyPortal
 from sqlproxy.catalog.presence import Use
-from sqlproxy.fast.listing import ListingPlan
-from sqlproxy.fast.reading import Touched
-from sqlproxy.fast.selecting import ConstantPlan
 from sqlproxy.front import front
 from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
@@ -28,6 +25,9 @@ from sqlproxy.session.portals import Batches, CopyIn, Portal, at_once
 from sqlproxy.session.prepared import Prepared, plan_of, prepare
 from sqlproxy.session.reserving import numbering
 from sqlproxy.session.sight import Sight
+from sqlproxy.tables.listing import ListingPlan
+from sqlproxy.tables.reading import Touched
+from sqlproxy.tables.selecting import ConstantPlan
 from sqlproxy.values.errors import UNDEFINED_PREPARED, SqlError, unsupported
 
 if TYPE_CHECKING:

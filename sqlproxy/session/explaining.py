@@ -19,11 +19,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kv.base.keys import table_prefix, table_range
-from sqlproxy.fast.access import Access
-from sqlproxy.fast.listing import ListingPlan
-from sqlproxy.fast.reading import Counted, Scanned, TableReader, Touched
-from sqlproxy.fast.selecting import ConstantPlan, SelectPlan
-from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env
@@ -35,6 +30,11 @@ from sqlproxy.session.plan_trees import as_json
 from sqlproxy.session.portals import Batches, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.standing import with_stands
+from sqlproxy.tables.access import Access
+from sqlproxy.tables.listing import ListingPlan
+from sqlproxy.tables.reading import Counted, Scanned, TableReader, Touched
+from sqlproxy.tables.selecting import ConstantPlan, SelectPlan
+from sqlproxy.tables.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.values.errors import unsupported
 
 if TYPE_CHECKING:

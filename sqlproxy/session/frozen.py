@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.limits import SQL_EXPEL_MS, SQL_SETTLE_MS
-from sqlproxy.fast.changing import being_changed
 from sqlproxy.front import statements as s
 from sqlproxy.rows.schema import Table
+from sqlproxy.tables.changing import being_changed
 
 if TYPE_CHECKING:
     from sqlproxy.session.prepared import Prepared

@@ -1,6 +1,6 @@
 """COPY FROM STDIN: rows of a client into a table.
 
-    few rows                             an ordinary transaction (`sqlproxy.fast.writing`)
+    few rows                             an ordinary transaction (`sqlproxy.tables.writing`)
     many, and COPY is all that there is  a load (txn.loading): encoded column by column, sent while
                                          the client sends, nothing kept but where it is
     many, inside a block                 the transaction's buffer, which spills
@@ -30,9 +30,6 @@ from kv.base.limits import (
 from kv.base.ops import check
 from sqlproxy.answers import Row
 from sqlproxy.catalog import catalog
-from sqlproxy.fast.changing import TableWriter
-from sqlproxy.fast.reading import Touched
-from sqlproxy.fast.writing import InsertPlan, Outcome
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Wanting
 from sqlproxy.pg.copying_columns import Columns, Part
@@ -40,6 +37,9 @@ from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.prepared import Prepared
 from sqlproxy.session.reserving import reserve, supply
 from sqlproxy.session.running import Job
+from sqlproxy.tables.changing import TableWriter
+from sqlproxy.tables.reading import Touched
+from sqlproxy.tables.writing import InsertPlan, Outcome
 from sqlproxy.values.errors import SqlError, unsupported
 from txn.loading import Load
 

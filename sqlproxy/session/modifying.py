@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from kv.base.limits import SQL_WITH_ROWS_MAX
 from sqlproxy.answers import Row
-from sqlproxy.fast.writing import Outcome
 from sqlproxy.front.exprs import Column, Const
 from sqlproxy.front.registry import INT4
 from sqlproxy.front.statements import (
@@ -30,6 +29,7 @@ from sqlproxy.front.statements import (
 )
 from sqlproxy.rows.schema import Table
 from sqlproxy.session.prepared import Prepared, plan_of
+from sqlproxy.tables.writing import Outcome
 from sqlproxy.values.errors import LIMIT_EXCEEDED, SqlError, unsupported
 
 if TYPE_CHECKING:

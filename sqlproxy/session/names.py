@@ -25,8 +25,6 @@ from sqlproxy.catalog.presence import Presence, Use
 from sqlproxy.catalog.privileges import Place
 from sqlproxy.catalog.roles import RoleBook
 from sqlproxy.catalog.sequences import rowids
-from sqlproxy.fast.changing import TableWriter
-from sqlproxy.fast.ruling import rules_of
 from sqlproxy.front.regclass import Relations
 from sqlproxy.front.system_columns import without_row_number
 from sqlproxy.pg.style import Style
@@ -35,6 +33,8 @@ from sqlproxy.pgcatalog.contents import Contents
 from sqlproxy.pgcatalog.static import load
 from sqlproxy.rows.schema import ROWID, EnumType, ForeignKey, Table, View
 from sqlproxy.rows.schema import Sequence as SequenceRow
+from sqlproxy.tables.changing import TableWriter
+from sqlproxy.tables.ruling import rules_of
 from sqlproxy.values.enums import Enum, learn
 from sqlproxy.values.errors import UNDEFINED_DATABASE, UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError
 from txn.waiting import sleep
@@ -45,7 +45,7 @@ _SLOWER_S: Final = 0.5  # behind it, what is waited for is asked for less often
 
 
 class Declared:
-    """Lookups by name and id (`sqlproxy.front.scope.Names`, `sqlproxy.fast.referring.Tables`)."""
+    """Lookups by name and id (`sqlproxy.front.scope.Names`, `sqlproxy.tables.referring.Tables`)."""
 
     def __init__(
         self, found: relations.Relations, version: int, place: Place | None = None

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from kv.base.limits import SQL_COPY_BATCH_ROWS, SQL_NUMBERED_ROWS_MAX
 from sqlproxy.answers import Row
-from sqlproxy.fast.listing import ListingPlan
-from sqlproxy.fast.selecting import ConstantPlan
 from sqlproxy.front import numbered
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.exprs import Column, Const, Expr, Later, Once, SubQuery
@@ -30,6 +28,8 @@ from sqlproxy.session.portals import Batches
 from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.reserving import each, reserve
 from sqlproxy.session.sight import Sight
+from sqlproxy.tables.listing import ListingPlan
+from sqlproxy.tables.selecting import ConstantPlan
 from sqlproxy.values.errors import (
     CARDINALITY_VIOLATION,
     INVALID_LIMIT,

@@ -10,11 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kv.base.limits import SQL_COPY_BATCH_ROWS
 from kv.base.timestamps import physical_ms
 from sqlproxy.answers import Row
-from sqlproxy.fast.deferring import Deferred
-from sqlproxy.fast.listing import ListingPlan
-from sqlproxy.fast.reading import Reads, Touched
-from sqlproxy.fast.selecting import ConstantPlan, SelectPlan, TooManyRows
-from sqlproxy.fast.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env, Wanting
 from sqlproxy.session import numbered
@@ -28,6 +23,11 @@ from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.reserving import each, reserve, supply
 from sqlproxy.session.sight import Sight
 from sqlproxy.session.standing import with_stands
+from sqlproxy.tables.deferring import Deferred
+from sqlproxy.tables.listing import ListingPlan
+from sqlproxy.tables.reading import Reads, Touched
+from sqlproxy.tables.selecting import ConstantPlan, SelectPlan, TooManyRows
+from sqlproxy.tables.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError, unsupported
 from txn.client import TxnClient
 from txn.results import ScanPage, Tally
@@ -81,7 +81,7 @@ class ReadsAt:
 
 @dataclass(slots=True)
 class Job:
-    """One run of one change (`sqlproxy.fast.writing.Work`)."""
+    """One run of one change (`sqlproxy.tables.writing.Work`)."""
 
     session: SqlSession
     t: Transaction

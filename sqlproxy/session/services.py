@@ -21,15 +21,15 @@ from txn.client import TxnClient
 
 if TYPE_CHECKING:
     from sqlproxy.advisory import AdvisoryLocks
-    from sqlproxy.fast.access import Access
-    from sqlproxy.fast.reading import Reads, Touched
-    from sqlproxy.fast.writing import Outcome
     from sqlproxy.front.env import Env
     from sqlproxy.rows.schema import Table
     from sqlproxy.session.portals import Batches
     from sqlproxy.session.prepared import Prepared
     from sqlproxy.session.running import Job
     from sqlproxy.session.session import SqlSession
+    from sqlproxy.tables.access import Access
+    from sqlproxy.tables.reading import Reads, Touched
+    from sqlproxy.tables.writing import Outcome
 
 
 class Run(Protocol):

@@ -32,9 +32,6 @@ from kv.base.limits import (
 from sqlproxy.answers import Channel, Done, Notice, Portal, Statement, Status
 from sqlproxy.aside import aside
 from sqlproxy.catalog.fence import Fence
-from sqlproxy.fast.reading import Touched
-from sqlproxy.fast.referring import check_deferred
-from sqlproxy.fast.writing import Outcome
 from sqlproxy.front import front
 from sqlproxy.front import statements as s
 from sqlproxy.pg import zones
@@ -54,6 +51,9 @@ from sqlproxy.session.prepared import Prepared, newer, plan_of, prepare, remembe
 from sqlproxy.session.services import Services
 from sqlproxy.session.settings import Settings, shown_name
 from sqlproxy.session.told import Statements, cursors
+from sqlproxy.tables.reading import Touched
+from sqlproxy.tables.referring import check_deferred
+from sqlproxy.tables.writing import Outcome
 from sqlproxy.values.errors import (
     QUERY_CANCELED,
     READ_ONLY_TRANSACTION,

@@ -1,5 +1,6 @@
-"""Runs what `sqlproxy.fast.short` asks: one request, or two, each sent at once and answered by a
-call, so that a statement that is a transaction by itself costs no task and no transaction.
+"""Runs what `sqlproxy.tables.short_statements` asks: one request, or two, each sent at once and
+answered by a call, so that a statement that is a transaction by itself costs no task and no
+transaction.
 
     start ─▶ False: the usual way                     (the session is in something else, a lock
          └▶ request ─reply─▶ done(Answered | error)    timeout is set, the schema is not fresh, …)
@@ -22,9 +23,9 @@ from kv.base.ops import Op, delete
 from kv.client.links import LinkExpired, LinkLost, Receiver
 from sqlproxy.answers import Answered, Done
 from sqlproxy.catalog.presence import Use
-from sqlproxy.fast.short import ShortChange, ShortInsert, ShortSelect, short_of
 from sqlproxy.session.environment import Numbers, SessionEnv, moment
 from sqlproxy.session.names import Declared
+from sqlproxy.tables.short_statements import ShortChange, ShortInsert, ShortSelect, short_of
 from sqlproxy.values.errors import SqlError, from_store
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from kvorum.transfer.verify import verify
 from procedures.library.sink_records import Marker, marker_key
 from procedures.master.partitions import placed_of, placed_partitions
 from sqlproxy.catalog import catalog, relations, roles, sequences
-from sqlproxy.entries import index_codec
 from sqlproxy.rows.rows import codec
+from sqlproxy.tables.entries import index_codec
 from tests.backup.backups import backup, restore
 from tests.cluster.three import client, trio
 from tests.library.sql_scenarios import PEOPLE

@@ -12,9 +12,9 @@ from typing import Any, Final
 from kv.base import ops
 from kv.base.keys import table_prefix, table_range
 from sqlproxy.catalog import catalog, relations, sequences
-from sqlproxy.entries import index_codec
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import DROPPING, EnumType, Index, Table
+from sqlproxy.tables.entries import index_codec
 from sqlproxy.values import enums
 from tests.library.world import Place
 

@@ -20,7 +20,6 @@ from pyspark_kvorum.reader import KvorumReader
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import narrowed, spark_schema
 from pyspark_kvorum.where import Condition
-from sqlproxy import conditions
 from sqlproxy.front.functions import WITH_ENV
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import DEFAULT
@@ -28,6 +27,7 @@ from sqlproxy.pg.text import reader
 from sqlproxy.rows import arrow_rows
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
+from sqlproxy.tables import conditions
 from tests.integration.processes import NodeProcess
 from tests.sink.arrow_client import write
 from tests.spark.conftest import NAMESPACE

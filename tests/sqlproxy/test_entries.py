@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.ids import TableId
 from kv.base.limits import KEY_BYTES_MAX
-from sqlproxy.entries import index_codec
 from sqlproxy.rows import keys, rows
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
+from sqlproxy.tables.entries import index_codec
 from tests.sqlproxy.test_rows import ALL, VALUES
 
 ORDERED = tuple(kind for kind in ALL if kind != "json")

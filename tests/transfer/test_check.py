@@ -22,9 +22,9 @@ from kvorum.transfer.backup import all_tables, lock_names
 from kvorum.transfer.check import Check
 from procedures.master.partitions import Placed, placed_of, put_row
 from sqlproxy.catalog import catalog, relations, sequences
-from sqlproxy.entries import index_codec
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
+from sqlproxy.tables.entries import index_codec
 from tests.cluster.three import Trio, client, trio
 from tests.library.sql_scenarios import PEOPLE
 

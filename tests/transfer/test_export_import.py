@@ -22,8 +22,8 @@ from kvorum.transfer import import_ as importing
 from kvorum.transfer import loader as loading
 from kvorum.transfer.places import Directory
 from sqlproxy.catalog import catalog
-from sqlproxy.entries import index_codec
 from sqlproxy.rows.rows import codec
+from sqlproxy.tables.entries import index_codec
 from tests.cluster.three import client, trio
 from tests.library.sql_scenarios import PEOPLE
 

@@ -21,12 +21,12 @@ from kv.mvcc.records import cur_row
 from sqlproxy.analytic.forms import held
 from sqlproxy.analytic.selects import Source
 from sqlproxy.analytic.sources import Loader, load
-from sqlproxy.fast.reading import Counted, Reads, Touched
 from sqlproxy.front.env import Env
 from sqlproxy.front.fromitems import item_columns
 from sqlproxy.front.statements import TableItem
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
+from sqlproxy.tables.reading import Counted, Reads, Touched
 from txn.results import Tally
 
 READ_TS = 100

@@ -30,12 +30,12 @@ from kv.base.ids import TableId
 from kv.base.keys import table_prefix, table_range
 from kv.base.methods import INGEST, REPEATABLE
 from sqlproxy.change import slices
-from sqlproxy.entries import index_codec
-from sqlproxy.fast.changing import TableWriter
-from sqlproxy.fast.reading import Stored
-from sqlproxy.fast.rules import Rules
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import WRITE_ONLY, Column, Index, IndexColumn, Table
+from sqlproxy.tables.changing import TableWriter
+from sqlproxy.tables.entries import index_codec
+from sqlproxy.tables.reading import Stored
+from sqlproxy.tables.rules import Rules
 from sqlproxy.values.errors import SqlError
 from tests.support.simloop import SimLoop, run
 from tests.txn.real_kv import RealCluster

@@ -29,12 +29,12 @@ from sqlproxy.catalog import catalog
 from sqlproxy.catalog.fence import Fence
 from sqlproxy.catalog.presence import Presence
 from sqlproxy.change import slices
-from sqlproxy.entries import index_codec
-from sqlproxy.fast.reading import Stored
 from sqlproxy.front.env import Env
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.session.names import Catalogs
+from sqlproxy.tables.entries import index_codec
+from sqlproxy.tables.reading import Stored
 from sqlproxy.values.errors import SqlError
 from tests.library.world import Place
 from tests.support.simloop import SimLoop, run

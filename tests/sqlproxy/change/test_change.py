@@ -30,14 +30,14 @@ from sqlproxy.change.backfill import fill_index
 from sqlproxy.change.jobs import jobs_of
 from sqlproxy.change.settled import Settled
 from sqlproxy.change.states import ChangeServices
-from sqlproxy.entries import index_codec
-from sqlproxy.fast.access import choose
-from sqlproxy.fast.changing import TableWriter
 from sqlproxy.rows.records import sealed
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Table
 from sqlproxy.session.names import Catalogs
 from sqlproxy.steps import DdlServices
+from sqlproxy.tables.access import choose
+from sqlproxy.tables.changing import TableWriter
+from sqlproxy.tables.entries import index_codec
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.types import resolve
 from tests.procedures.lab import Lab

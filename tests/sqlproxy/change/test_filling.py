@@ -11,9 +11,9 @@ from kv.base.adapters import LoopTimers
 from kv.base.errors import InvalidArgument
 from kv.base.keys import table_prefix, table_range
 from sqlproxy.change import slices
-from sqlproxy.entries import index_codec
-from sqlproxy.fast.reading import Stored
 from sqlproxy.rows.rows import codec
+from sqlproxy.tables.entries import index_codec
+from sqlproxy.tables.reading import Stored
 from tests.sqlproxy.change import filling
 from tests.sqlproxy.change.broken import RULES, seeds_until_noticed
 from tests.support.simloop import SimLoop, run

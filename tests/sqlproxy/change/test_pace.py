@@ -26,9 +26,9 @@ from kv.base.limits import (
 )
 from sqlproxy.change.backfill import fewer
 from sqlproxy.change.slices import Pace, in_slices
-from sqlproxy.entries import index_codec
 from sqlproxy.rows import rows
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
+from sqlproxy.tables.entries import index_codec
 from tests.support import simloop
 from txn.results import ScanPage
 from txn.transaction import Transaction

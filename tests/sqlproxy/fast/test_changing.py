@@ -17,12 +17,12 @@ from kv.base.ids import TableId
 from kv.base.keys import table_prefix
 from kv.base.methods import OP_DELETE, OP_TOMBSTONE
 from kv.base.ops import delete, put
-from sqlproxy.entries import index_codec
-from sqlproxy.fast.changing import TableWriter
-from sqlproxy.fast.reading import Stored
-from sqlproxy.fast.rules import Rules
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Column, Index, IndexColumn, Table
+from sqlproxy.tables.changing import TableWriter
+from sqlproxy.tables.entries import index_codec
+from sqlproxy.tables.reading import Stored
+from sqlproxy.tables.rules import Rules
 from sqlproxy.values.errors import SqlError
 from txn.buffer import WriteBuffer
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kv.base.ids import TableId
-from sqlproxy.fast import referring
-from sqlproxy.fast.deferring import Deferred
-from sqlproxy.fast.referring import check_deferred
 from sqlproxy.rows.schema import Column, ForeignKey, Table
+from sqlproxy.tables import referring
+from sqlproxy.tables.deferring import Deferred
+from sqlproxy.tables.referring import check_deferred
 from sqlproxy.values.errors import SqlError
 
 PARENT = Table(

@@ -12,16 +12,16 @@ import pytest
 from kv.base.checksum import seal
 from kv.base.errors import Corruption
 from kv.base.ids import TableId
-from sqlproxy import predicates
-from sqlproxy.fast.access import Ordering, choose
-from sqlproxy.fast.implying import usable
-from sqlproxy.fast.ruling import bound_condition
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import conjuncts
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows import records
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
+from sqlproxy.tables import predicates
+from sqlproxy.tables.access import Ordering, choose
+from sqlproxy.tables.implying import usable
+from sqlproxy.tables.ruling import bound_condition
 
 T = Table(
     id=TableId(9),

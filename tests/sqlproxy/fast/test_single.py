@@ -12,13 +12,13 @@ from kv.base.errors import TooLarge
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix
 from kv.base.limits import KEY_BYTES_MAX
-from sqlproxy.fast.changing import TableWriter
-from sqlproxy.fast.rules import Rules
-from sqlproxy.fast.single import Single, single_of
 from sqlproxy.front.compiling import Compiled
 from sqlproxy.front.env import Env
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
+from sqlproxy.tables.changing import TableWriter
+from sqlproxy.tables.rules import Rules
+from sqlproxy.tables.single import Single, single_of
 
 
 def table(key: tuple[str, ...] = ("b", "a")) -> Table:

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kv.base.ids import TableId
-from sqlproxy.entries import index_codec
-from sqlproxy.fast.access import Access, Given, Limit, Ordering, choose, like_prefix
-from sqlproxy.fast.spans import Finder, Spans
 from sqlproxy.front.exprs import Const, Expr
 from sqlproxy.rows import rows as row_codec
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
+from sqlproxy.tables.access import Access, Given, Limit, Ordering, choose, like_prefix
+from sqlproxy.tables.entries import index_codec
+from sqlproxy.tables.spans import Finder, Spans
 
 ROWS = st.tuples(
     st.integers(-3, 3),

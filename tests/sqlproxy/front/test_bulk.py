@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from kv.base.ids import TableId
-from sqlproxy.fast.writing import InsertPlan
 from sqlproxy.front import bulk_reading, front
 from sqlproxy.front.env import Env
 from sqlproxy.front.syntax import parse, split, whole
 from sqlproxy.rows.schema import Column, Table
+from sqlproxy.tables.writing import InsertPlan
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames
 

@@ -7,7 +7,7 @@ All rows that a statement means are read before the first is written: it never m
 undoes it when it fails.
 
 `Work.alone`: the statement is a transaction by itself, so a plain INSERT asks nothing before it
-writes: that its keys were free is a condition of the commit (sqlproxy/fast/changing.py).
+writes: that its keys were free is a condition of the commit (sqlproxy/tables/changing.py).
 """
 
 from __future__ import annotations
@@ -18,14 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import ConditionFailed
-from sqlproxy.fast.access import choose
-from sqlproxy.fast.changing import TableWriter, Taken
-from sqlproxy.fast.deferring import Deferred
-from sqlproxy.fast.implying import usable
-from sqlproxy.fast.reading import Stored, TableReader, Touched, found_at
-from sqlproxy.fast.referring import Children, Gone, Tables, check_parents, places
-from sqlproxy.fast.rules import Row
-from sqlproxy.fast.single import Single, single_of
 from sqlproxy.front.compiling import Compiled, Fn, compile
 from sqlproxy.front.dml import no_arbiter
 from sqlproxy.front.env import Env
@@ -34,6 +26,14 @@ from sqlproxy.front.numbered import asks
 from sqlproxy.front.statements import Assignment, Conflict, Delete, Insert, Target, Update, shown
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import PUBLIC, Table
+from sqlproxy.tables.access import choose
+from sqlproxy.tables.changing import TableWriter, Taken
+from sqlproxy.tables.deferring import Deferred
+from sqlproxy.tables.implying import usable
+from sqlproxy.tables.reading import Stored, TableReader, Touched, found_at
+from sqlproxy.tables.referring import Children, Gone, Tables, check_parents, places
+from sqlproxy.tables.rules import Row
+from sqlproxy.tables.single import Single, single_of
 from sqlproxy.values.errors import (
     CARDINALITY_VIOLATION,
     GENERATED_ALWAYS,

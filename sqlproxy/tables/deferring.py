@@ -3,7 +3,7 @@
 A statement only notes which values have to be right in the end: what a row refers to, and what is
 gone and may be referred to. At the commit, or with SET CONSTRAINTS … IMMEDIATE, each is looked at
 once: there is a parent with these values, or no child has them. Both answers are held until the
-commit, as those of immediate checks are (`sqlproxy.fast.referring`).
+commit, as those of immediate checks are (`sqlproxy.tables.referring`).
 
 What a savepoint took back stays noted: it asks for more than is needed, which is true all the same.
 For the same reason SET CONSTRAINTS … IMMEDIATE forgets nothing while there is a savepoint: what

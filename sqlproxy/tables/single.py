@@ -4,7 +4,7 @@
                                             steps   a ← $1, id ← nextval    what each run computes
 
 For rows of which nothing is computed but defaults, and nothing checked but NOT NULL; whatever else
-a table demands (`sqlproxy.fast.rules`), and every error's words, are InsertPlan's.
+a table demands (`sqlproxy.tables.rules`), and every error's words, are InsertPlan's.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlproxy.fast.changing import TableWriter
 from sqlproxy.front.compiling import Compiled, Fn
 from sqlproxy.front.env import Env
 from sqlproxy.rows.rows import ROW_FORMAT
+from sqlproxy.tables.changing import TableWriter
 
 
 class Single:

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple, Protocol
 from kv.base.errors import Corruption
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_LOOKUP_ROWS, SQL_SCAN_ROWS
-from sqlproxy.entries import IndexCodec, index_codec
-from sqlproxy.fast.access import Access
-from sqlproxy.fast.spans import Finder, Span, Spans, Value
 from sqlproxy.front.compiling import Fn, compile
 from sqlproxy.front.env import Env
 from sqlproxy.rows.rows import RowCodec, codec
 from sqlproxy.rows.schema import Table
+from sqlproxy.tables.access import Access
+from sqlproxy.tables.entries import IndexCodec, index_codec
+from sqlproxy.tables.spans import Finder, Span, Spans, Value
 from txn.results import ScanPage, Tally
 
 

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from kv.base.keys import escape_open, successor
 from kv.base.limits import SQL_POINTS_MAX
-from sqlproxy.fast.access import Access, Limit, directions_of
 from sqlproxy.front.compiling import Fn
 from sqlproxy.front.exprs import Expr
 from sqlproxy.rows import keys
 from sqlproxy.rows.schema import Table
+from sqlproxy.tables.access import Access, Limit, directions_of
 from sqlproxy.values.enums import BASE
 from sqlproxy.values.types import ARRAY, Type, resolve
 

@@ -19,16 +19,16 @@ from typing import Any, Protocol
 
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_CASCADES_MAX
-from sqlproxy.entries import index_codec
-from sqlproxy.fast.access import Access, Given
-from sqlproxy.fast.changing import TableWriter
-from sqlproxy.fast.deferring import Deferred, Noting
-from sqlproxy.fast.reading import Stored, TableReader, Touched, found_at
-from sqlproxy.fast.rules import Row
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Const
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import NO_ACTION, PUBLIC, ForeignKey, Index, Table
+from sqlproxy.tables.access import Access, Given
+from sqlproxy.tables.changing import TableWriter
+from sqlproxy.tables.deferring import Deferred, Noting
+from sqlproxy.tables.entries import index_codec
+from sqlproxy.tables.reading import Stored, TableReader, Touched, found_at
+from sqlproxy.tables.rules import Row
 from sqlproxy.values.errors import FOREIGN_KEY_VIOLATION, STATEMENT_TOO_COMPLEX, SqlError
 from txn.transaction import Transaction
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kv.base.errors import Corruption
-from sqlproxy.fast.ruling import bound_condition
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Expr
@@ -20,6 +19,7 @@ from sqlproxy.front.regclass import Relations
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.schema import Index, Table
+from sqlproxy.tables.ruling import bound_condition
 from sqlproxy.values import enums
 from sqlproxy.values.enums import Enum
 from sqlproxy.values.errors import SqlError

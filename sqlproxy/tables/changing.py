@@ -21,11 +21,11 @@ from typing import Any, NamedTuple, Protocol
 
 from kv.base.errors import ConditionFailed
 from kv.base.keys import table_prefix
-from sqlproxy.entries import IndexCodec, index_codec
-from sqlproxy.fast.reading import Stored, found_at
-from sqlproxy.fast.rules import Row, Rules
 from sqlproxy.rows.rows import RowCodec, codec
 from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, Table
+from sqlproxy.tables.entries import IndexCodec, index_codec
+from sqlproxy.tables.reading import Stored, found_at
+from sqlproxy.tables.rules import Row, Rules
 from sqlproxy.values.errors import SERIALIZATION_FAILURE, UNIQUE_VIOLATION, SqlError
 from txn.transaction import Transaction
 

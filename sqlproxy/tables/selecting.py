@@ -14,15 +14,15 @@ from itertools import islice
 from operator import itemgetter
 
 from kv.base.limits import SQL_SCAN_ROWS, SQL_SORTED_ROWS_MAX
-from sqlproxy.fast.access import Access, Ordering, choose
-from sqlproxy.fast.listing import ListingPlan, listing_plan
-from sqlproxy.fast.reading import Reads, Stored, TableReader, Touched
-from sqlproxy.fast.rules import Row
-from sqlproxy.fast.sorting import sort_key, sortable
 from sqlproxy.front.compiling import Fn, compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Column, Order
 from sqlproxy.front.statements import Select, TableItem, shown
+from sqlproxy.tables.access import Access, Ordering, choose
+from sqlproxy.tables.listing import ListingPlan, listing_plan
+from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
+from sqlproxy.tables.rules import Row
+from sqlproxy.tables.sorting import sort_key, sortable
 from sqlproxy.values.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError, unsupported
 from txn.transaction import TxnReads
 

@@ -16,17 +16,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlproxy.fast.ruling import bound_condition
 from sqlproxy.front.casting import is_moment
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Call, Cast, Column, Const, Expr, Named, SubQuery, walk
 from sqlproxy.front.syntax import Node, parse_expression
 from sqlproxy.pg.style import DEFAULT
-from sqlproxy.predicates import Holds, OwnNames
 from sqlproxy.rows.rows import PLAIN_COLUMNS
 from sqlproxy.rows.schema import Column as TableColumn
 from sqlproxy.rows.schema import Table
+from sqlproxy.tables.predicates import Holds, OwnNames
+from sqlproxy.tables.ruling import bound_condition
 from sqlproxy.values.errors import UNSUPPORTED, SqlError
 
 ASK_THE_TIME: Final = frozenset({"now", "statement_timestamp", "age(1184)", "age(1114)"})

@@ -21,7 +21,6 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlproxy import predicates
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import (
@@ -42,6 +41,7 @@ from sqlproxy.front.exprs import (
 )
 from sqlproxy.front.registry import BOOL, INT2, INT4, INT8, TEXT, VARCHAR
 from sqlproxy.rows.schema import Index, Table
+from sqlproxy.tables import predicates
 from sqlproxy.values.errors import SqlError
 
 _EXACT: Final = frozenset((BOOL, INT2, INT4, INT8, TEXT, VARCHAR, 1082))

@@ -23,21 +23,21 @@ from typing import Any
 
 from kv.base.ops import Op, delete, put
 from sqlproxy.answers import Answered
-from sqlproxy.fast.changing import TableWriter
-from sqlproxy.fast.reading import TableReader
-from sqlproxy.fast.referring import Tables
-from sqlproxy.fast.rules import Row
-from sqlproxy.fast.selecting import SelectPlan
-from sqlproxy.fast.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.front.env import Env
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
+from sqlproxy.tables.changing import TableWriter
+from sqlproxy.tables.reading import TableReader
+from sqlproxy.tables.referring import Tables
+from sqlproxy.tables.rules import Row
+from sqlproxy.tables.selecting import SelectPlan
+from sqlproxy.tables.writing import DeletePlan, InsertPlan, UpdatePlan
 from txn.cutting import rises
 
 
 @dataclass(slots=True)
 class Gathered:
-    """Changes of rows as ops (`sqlproxy.fast.changing.Writes`)."""
+    """Changes of rows as ops (`sqlproxy.tables.changing.Writes`)."""
 
     ops: list[Op] = field(default_factory=list)
 

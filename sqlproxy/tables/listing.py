@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from sqlproxy.fast.rules import Row
-from sqlproxy.fast.sorting import sort_key, sortable
 from sqlproxy.front.compiling import Fn, compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.numbered import takes
 from sqlproxy.front.statements import Select, SelectItem
+from sqlproxy.tables.rules import Row
+from sqlproxy.tables.sorting import sort_key, sortable
 
 
 def listing_plan(select: Select) -> ListingPlan | None:

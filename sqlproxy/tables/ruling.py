@@ -1,4 +1,4 @@
-"""A table's declared expressions, compiled: `sqlproxy.fast.rules.Rules`.
+"""A table's declared expressions, compiled: `sqlproxy.tables.rules.Rules`.
 
 Declarations were checked when they were made, so an expression that cannot be bound now means that
 the catalog is damaged or of a newer program; the error says which column or constraint it is of.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlproxy.fast.rules import Rules, Text
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.compiling import Compiled, Fn, compile
 from sqlproxy.front.exprs import Const, Expr
@@ -22,6 +21,7 @@ from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import Style
 from sqlproxy.pg.text import writer
 from sqlproxy.rows.schema import ROWID, Column, Table
+from sqlproxy.tables.rules import Rules, Text
 
 
 def rules_of(

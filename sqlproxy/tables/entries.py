@@ -66,7 +66,9 @@ class IndexCodec:
         self.unique = index.unique
         self._holds: Callable[[Sequence[Any]], bool] | None = None
         if index.where:
-            from sqlproxy.predicates import holds  # reads SQL: not for tables without such indexes
+            from sqlproxy.tables.predicates import (
+                holds,  # reads SQL: not for tables without such indexes
+            )
 
             self._holds = holds(table, index)
         self._used = [(at[number], table.by_id(number)) for number in index.where_columns]

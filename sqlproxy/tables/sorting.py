@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sqlproxy.fast.rules import Row
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Order
 from sqlproxy.pg.oids import TID, canonical
 from sqlproxy.rows import keys
+from sqlproxy.tables.rules import Row
 from sqlproxy.values.types import Type, resolve
 
 

@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlproxy.fast.implying import selective, usable
 from sqlproxy.front.exprs import (
     AnyAll,
     Call,
@@ -35,6 +34,7 @@ from sqlproxy.front.exprs import (
 )
 from sqlproxy.front.registry import BPCHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, TEXT, VARCHAR
 from sqlproxy.rows.schema import PUBLIC, Index, Table
+from sqlproxy.tables.implying import selective, usable
 
 _FAMILIES: Final[Mapping[int, int]] = {
     INT2: INT8, INT4: INT8, INT8: INT8, FLOAT4: FLOAT8, FLOAT8: FLOAT8, VARCHAR: TEXT, TEXT: TEXT,
