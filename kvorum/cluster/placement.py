@@ -48,7 +48,7 @@ class Replicas(Protocol):
 
 
 class SpreadPartitions:
-    """What sqlproxy.ddl wants of procedures.master.partitions.Partitions, on several nodes."""
+    """What sqlproxy.ddl.ddl wants of procedures.master.partitions.Partitions, on several nodes."""
 
     def __init__(
         self,

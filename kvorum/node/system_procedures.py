@@ -16,11 +16,11 @@ from procedures.master import membership, merging, splitting
 from procedures.master.groups import Groups
 from procedures.master.membership import MembershipServices
 from procedures.master.splitter import ExplainPartitions
-from sqlproxy import altering, ddl, ddl_objects, emptying
 from sqlproxy.catalog.catalog import CatalogCache
 from sqlproxy.change import registering as changes
 from sqlproxy.change.states import ChangeServices
-from sqlproxy.placing import PlaceTable
+from sqlproxy.ddl import ddl, ddl_objects, emptying, switching
+from sqlproxy.ddl.placing import PlaceTable
 from sqlproxy.sinking import SinkTables
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling)
     ddl.register(registry, services)
     emptying.register(registry, services)
     ddl_objects.register(registry, cache.invalidate)
-    altering.register(registry, cache.invalidate)
+    switching.register(registry, cache.invalidate)
     changes.register(registry, change)
     registry.add(PlaceTable)
     node.bus.register(registry)

@@ -1,6 +1,6 @@
 """Namespaces and tables, for `AsyncDatabase` and `Database`: made, changed, switched off and
-dropped by procedures (sqlproxy/ddl.py, altering.py), each wholly or not at all; these calls wait
-for their end.
+dropped by procedures (sqlproxy/ddl/ddl.py, altering.py), each wholly or not at all; these calls
+wait for their end.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ from procedures.engine.procedure import Lock, Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step
 from sqlproxy.catalog import catalog
+from sqlproxy.ddl.steps import CatalogTxn
 from sqlproxy.rows.schema import Table
-from sqlproxy.steps import CatalogTxn
 
 IMPORT: Final = "kvorum.import"
 IMPORT_HERE: Final = "kvorum.import_here"

@@ -21,9 +21,9 @@ from kvorum.transfer.formats import Cells, Piece
 from kvorum.transfer.tables import PLAIN, declared, environment, given, problem
 from procedures.engine.context import StepContext
 from sqlproxy.catalog import sequences
+from sqlproxy.ddl.steps import CatalogTxn
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
-from sqlproxy.steps import CatalogTxn
 
 if TYPE_CHECKING:
     from sqlproxy.tables.rules import Rules

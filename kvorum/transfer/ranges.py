@@ -49,7 +49,7 @@ from procedures.master.partitions import (
     put_rows,
 )
 from sqlproxy.catalog import catalog
-from sqlproxy.steps import CatalogTxn, DdlServices, RangeProcedure
+from sqlproxy.ddl.steps import CatalogTxn, DdlServices, RangeProcedure
 
 RANGES: Final = "kvorum.restore_ranges"
 CLEAN: Final = "kvorum.restore_clean"

@@ -14,7 +14,7 @@ from kvorum.transfer.ranges import MasterPorts
 from kvorum.transfer.restore import Restore
 from kvorum.transfer.services import Services
 from procedures.engine.registry import Registry, declared_below
-from sqlproxy.steps import DdlServices
+from sqlproxy.ddl.steps import DdlServices
 
 if TYPE_CHECKING:
     from kvorum.node.node import Node

@@ -53,9 +53,9 @@ from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
 from procedures.master.partitions import Placed, decode_placed
 from sqlproxy.catalog import catalog, relations
+from sqlproxy.ddl.steps import CatalogTxn
 from sqlproxy.rows.records import decode_namespace, decode_table
 from sqlproxy.rows.schema import DEFAULT_NAMESPACE, POSTGRES_NAMESPACE, Namespace, Table, placement
-from sqlproxy.steps import CatalogTxn
 
 RESTORE: Final = "kvorum.restore"
 RESTORE_HERE: Final = "kvorum.restore_here"

@@ -30,7 +30,7 @@ creates of one name conflict.
 Stored behind the table prefixes of kv.base.system; the rows themselves are in
 `sqlproxy.rows.records`.
 
-Deliberately missing: DDL itself (procedures in `sqlproxy.ddl`: partitions must be made and
+Deliberately missing: DDL itself (procedures in `sqlproxy.ddl.ddl`: partitions must be made and
 removed), schema versions on commits (docs/decisions/1013).
 """
 

@@ -20,7 +20,7 @@ from kv.base import system
 from kv.base.errors import InvalidArgument
 from kv.base.keys import table_prefix, u32
 from sqlproxy.catalog.catalog import Reader, Writer
-from sqlproxy.declaring import fields_in
+from sqlproxy.ddl.declaring import fields_in
 from sqlproxy.rows import records
 from sqlproxy.rows.naming import check_sql_name
 from sqlproxy.rows.schema import ROWID, Sequence, Table

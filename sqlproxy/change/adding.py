@@ -30,7 +30,6 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from sqlproxy import settling
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import views_over
 from sqlproxy.change.altering import added, stored_in, with_column
@@ -38,9 +37,10 @@ from sqlproxy.change.backfill import fewer
 from sqlproxy.change.filling import fill
 from sqlproxy.change.indexes import part_done, usable
 from sqlproxy.change.states import Change, ChangeServices
-from sqlproxy.declaring import Draft, columns_in
+from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.declaring import Draft, columns_in
+from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, table_locks
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Table
-from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
 
 _FIELDS: Final = frozenset({"namespace", "name", "column", "initial_stored"})
 
@@ -128,7 +128,7 @@ class AddColumn(FillsColumn):
         _, wanted = columns_in([given])
         names = await relations.taken(t, table.namespace)
         draft = Draft(table, sequences=tuple(wanted))
-        table, sequences = await settling.with_sequences(t, table, draft, names)
+        table, sequences = await resolve_declaration.with_sequences(t, table, draft, names)
         for sequence in sequences:
             await catalog.hold_namespace(t, table.namespace)
             await relations.put_sequence(t, sequence)
@@ -150,7 +150,7 @@ class AddColumn(FillsColumn):
             there = await relations.list_relations(t, table.namespace)
             for sequence in there.sequences:
                 if sequence.name == name:
-                    await settling.drop_sequence(t, sequence)
+                    await resolve_declaration.drop_sequence(t, sequence)
 
     @step
     async def settled(self, ctx: StepContext) -> Outcome:

@@ -30,12 +30,13 @@ from kv.base.errors import AlreadyExists, InvalidArgument, KvorumError, NotFound
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.registry import Registry, procedure, step
-from sqlproxy import settling
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import views_over
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
-from sqlproxy.declaring import Draft, check_primary, columns_in
+from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.declaring import Draft, check_primary, columns_in
+from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, table_locks
 from sqlproxy.rows.naming import check_sql_name
 from sqlproxy.rows.schema import (
     ALWAYS,
@@ -47,7 +48,6 @@ from sqlproxy.rows.schema import (
     Table,
     with_columns,
 )
-from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
 from sqlproxy.values import enums
 from sqlproxy.values.interval import ALL_FIELDS
 from sqlproxy.values.refusals import dependents, refusal
@@ -97,7 +97,7 @@ class AlterTable(Change):
             check_meaning(table, altered, column_of(table, action))
         if kind == "set_default" and (name := action.get("sequence")):
             wanted = Draft(altered, sequences=((str(action["column"]), str(name)),))
-            altered, _ = await settling.with_sequences(t, altered, wanted, {})
+            altered, _ = await resolve_declaration.with_sequences(t, altered, wanted, {})
         return done(_told(await self.write(t, altered)))
 
     async def _drop_constraint(
@@ -112,7 +112,7 @@ class AlterTable(Change):
                 keys = tuple(other for other in table.foreign_keys if other.name != name)
                 changed = await self.write(t, table, foreign_keys=keys)
                 if not any(other.table == key.table for other in keys):
-                    await settling.unrefer(t, changed, key.table)
+                    await resolve_declaration.unrefer(t, changed, key.table)
                 return _told(changed)
         index = table.index(name)
         if index is not None and index.constraint:
@@ -151,7 +151,7 @@ class AlterTable(Change):
                 sequences=((column.name, dict(action.get("sequence") or {})),),
             )
             names = await relations.taken(t, table.namespace)
-            table, made = await settling.with_sequences(t, draft.table, draft, names)
+            table, made = await resolve_declaration.with_sequences(t, draft.table, draft, names)
             await catalog.hold_namespace(t, table.namespace)
             for sequence in made:
                 await relations.put_sequence(t, sequence)
@@ -159,7 +159,7 @@ class AlterTable(Change):
         if not identity:
             for sequence in there.sequences:
                 if sequence.owned_by == (int(table.id), column.id):
-                    await settling.drop_sequence(t, sequence)
+                    await resolve_declaration.drop_sequence(t, sequence)
             column = replace(column, sequence=0)
         return await self.write(t, with_column(table, replace(column, identity=identity)))
 
@@ -378,7 +378,7 @@ def _rename_constraint(table: Table, action: Mapping[str, Any]) -> Table:
     name, to = str(action.get("constraint")), str(action.get("to"))
     check_sql_name("constraint", to)
     if to in {c.name for c in table.checks} | {k.name for k in table.foreign_keys}:
-        raise settling.constraint_exists(table, to)
+        raise resolve_declaration.constraint_exists(table, to)
     checks = tuple(replace(c, name=to) if c.name == name else c for c in table.checks)
     keys = tuple(replace(k, name=to) if k.name == name else k for k in table.foreign_keys)
     if checks == table.checks and keys == table.foreign_keys:

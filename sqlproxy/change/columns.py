@@ -22,15 +22,15 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, children, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from sqlproxy import settling
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import views_over
 from sqlproxy.change.altering import column_of, referring_lines
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
+from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, table_locks
 from sqlproxy.rows import records
 from sqlproxy.rows.schema import WRITE_ONLY, Column, Table
-from sqlproxy.steps import CatalogTxn, known_fields, name_in, table_locks
 from sqlproxy.values.refusals import dependents, refusal
 
 _FIELDS: Final = frozenset({"namespace", "name", "column", "cascade", "if_exists"})
@@ -110,13 +110,13 @@ class DropColumn(Change):
         for sequence in there.sequences:
             owner = sequence.owned_by
             if owner is not None and owner[0] == table.id and owner[1] in gone:
-                await settling.drop_sequence(t, sequence)
+                await resolve_declaration.drop_sequence(t, sequence)
         left = tuple(c for c in table.columns if c.id not in gone)
         targets = {key.table for key in table.foreign_keys if gone & set(key.columns)}
         keys = tuple(key for key in table.foreign_keys if not gone & set(key.columns))
         changed = await self.write(t, table, columns=left, foreign_keys=keys)
         for target in targets - {key.table for key in keys}:
-            await settling.unrefer(t, changed, target)
+            await resolve_declaration.unrefer(t, changed, target)
         told: dict[str, Any] = {"table_id": table.id, "version": changed.version}
         return done({**told, "cascaded": ctx.state["cascaded"]})
 

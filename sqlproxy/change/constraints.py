@@ -31,17 +31,17 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from sqlproxy import settling
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.change.altering import column_of, no_constraint, with_column
 from sqlproxy.change.backfill import shown_values
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
-from sqlproxy.declaring import with_parts
+from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.declaring import with_parts
+from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in
 from sqlproxy.rows import rows
 from sqlproxy.rows.naming import first_free
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Check, ForeignKey, Table
-from sqlproxy.steps import CatalogTxn, known_fields, name_in
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.values.refusals import refusal
 
@@ -94,7 +94,7 @@ class AddConstraint(Change):
         names = [check.name for check in changed.checks[len(table.checks) :]]
         names += [key.name for key in changed.foreign_keys[len(table.foreign_keys) :]]
         if any(index.constraint and index.name == names[0] for index in table.indexes):
-            raise settling.constraint_exists(table, names[0])
+            raise resolve_declaration.constraint_exists(table, names[0])
         (ctx.state["constraint"],) = names
         ctx.state["parent"] = _parent_of(part_of(changed, names[0]))
         await self.write(t, with_state(changed, names[0], WRITE_ONLY))
@@ -108,13 +108,15 @@ class AddConstraint(Change):
                 raise InvalidArgument(f"{table.path}: more than {CHECKS_MAX} checks")
             (check,) = with_parts(bare, {"checks": [args["check"]]}).table.checks
             if any(check.name == key.name for key in table.foreign_keys):
-                raise settling.constraint_exists(table, check.name)
-            return settling.with_check_names(replace(table, checks=(*table.checks, check)))
+                raise resolve_declaration.constraint_exists(table, check.name)
+            return resolve_declaration.with_check_names(
+                replace(table, checks=(*table.checks, check))
+            )
         if args.get("foreign_key"):
             if len(table.foreign_keys) >= FOREIGN_KEYS_MAX:
                 raise InvalidArgument(f"{table.path}: more than {FOREIGN_KEYS_MAX} foreign keys")
             draft = with_parts(bare, {"foreign_keys": [args["foreign_key"]]})
-            return await settling.with_foreign_keys(t, table, draft.foreign_keys)
+            return await resolve_declaration.with_foreign_keys(t, table, draft.foreign_keys)
         raise InvalidArgument("give 'check', 'foreign_key', 'not_null' or 'validate'")
 
     @undo
@@ -130,7 +132,7 @@ class AddConstraint(Change):
         checks = tuple(check for check in table.checks if check.name != name)
         changed = await self.write(t, table, checks=checks, foreign_keys=left)
         if gone and not any(key.table == gone[0].table for key in left):
-            await settling.unrefer(t, changed, gone[0].table)
+            await resolve_declaration.unrefer(t, changed, gone[0].table)
 
     @step
     async def settled(self, ctx: StepContext) -> Outcome:

@@ -45,10 +45,8 @@ from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.relations import Relations
 from sqlproxy.change.states import Change, ChangeServices
-from sqlproxy.ddl_objects import rename_locks
-from sqlproxy.rows.naming import check_sql_name
-from sqlproxy.rows.schema import DROPPING, Column, EnumType, Table
-from sqlproxy.steps import (
+from sqlproxy.ddl.ddl_objects import rename_locks
+from sqlproxy.ddl.steps import (
     CatalogTxn,
     drop_locks,
     known_fields,
@@ -57,6 +55,8 @@ from sqlproxy.steps import (
     names_to_drop,
     table_locks,
 )
+from sqlproxy.rows.naming import check_sql_name
+from sqlproxy.rows.schema import DROPPING, Column, EnumType, Table
 from sqlproxy.values import enums
 from sqlproxy.values.enums import Enum
 from sqlproxy.values.errors import SqlError

@@ -21,9 +21,9 @@ from kv.base.keys import table_prefix
 from kv.base.ports import Rng
 from procedures.engine.context import StepContext
 from sqlproxy.catalog import relations
+from sqlproxy.ddl.steps import CatalogTxn
 from sqlproxy.rows import rows
 from sqlproxy.rows.schema import Table
-from sqlproxy.steps import CatalogTxn
 from sqlproxy.values.refusals import refusal
 
 if TYPE_CHECKING:

@@ -59,12 +59,13 @@ from procedures.master.partitions import (
     plan,
     put_rows,
 )
-from sqlproxy import settling
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.change.backfill import fewer, fill_index
 from sqlproxy.change.slices import Pace, checked_in_slices, in_slices
 from sqlproxy.change.states import Change, ChangeServices, gone
-from sqlproxy.declaring import with_parts
+from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.declaring import with_parts
+from sqlproxy.ddl.steps import CatalogTxn, RangeProcedure, known_fields, name_in, wrong_kind
 from sqlproxy.rows import records
 from sqlproxy.rows.naming import first_free, joined_columns
 from sqlproxy.rows.schema import (
@@ -77,7 +78,6 @@ from sqlproxy.rows.schema import (
     Table,
     placement,
 )
-from sqlproxy.steps import CatalogTxn, RangeProcedure, known_fields, name_in, wrong_kind
 from sqlproxy.values.refusals import refusal
 from txn.results import ScanPage
 
@@ -147,7 +147,7 @@ class CreateIndex(Change):
             raise relations.already(name, what=names[name], namespace=table.namespace)
         taken = {c.name for c in table.checks} | {k.name for k in table.foreign_keys}
         if index.constraint and name in taken:
-            raise settling.constraint_exists(table, name)
+            raise resolve_declaration.constraint_exists(table, name)
         return replace(index, id=await catalog.next_table_id(t), name=name)
 
     @step(undo="drop_partitions", undo_partial=True)

@@ -28,7 +28,7 @@ from sqlproxy.catalog import catalog
 from sqlproxy.change import constraints, indexes
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
-from sqlproxy.steps import CatalogTxn, known_fields, list_in, name_in, table_locks
+from sqlproxy.ddl.steps import CatalogTxn, known_fields, list_in, name_in, table_locks
 from sqlproxy.values.refusals import refusal
 
 _FIELDS: Final = frozenset({"namespace", "name", "parts"})

@@ -44,8 +44,8 @@ from sqlproxy.change.adding import FillsColumn
 from sqlproxy.change.altering import check_type_readers, column_of, stored_in, with_column
 from sqlproxy.change.indexes import usable
 from sqlproxy.change.states import Change, ChangeServices
+from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, names_in, table_locks
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Column, Index, Table, with_columns
-from sqlproxy.steps import CatalogTxn, known_fields, name_in, names_in, table_locks
 from sqlproxy.values.refusals import refusal
 from sqlproxy.values.types import resolve
 

@@ -19,8 +19,8 @@ from procedures.engine.context import StepContext
 from procedures.master.partitions import Maker
 from sqlproxy.catalog import catalog
 from sqlproxy.change.settled import Settled, Store
+from sqlproxy.ddl.steps import CatalogTxn, DdlServices
 from sqlproxy.rows.schema import Table
-from sqlproxy.steps import CatalogTxn, DdlServices
 from sqlproxy.values.refusals import refusal
 from txn.results import ScanPage
 from txn.transaction import Transaction

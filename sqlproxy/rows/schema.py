@@ -1,5 +1,5 @@
 """What a namespace, a table, an index, a view and a sequence are. Immutable; a change is a new
-descriptor. What SQL may declare is checked in `sqlproxy.declaring`, names in
+descriptor. What SQL may declare is checked in `sqlproxy.ddl.declaring`, names in
 `sqlproxy.rows.naming`.
 
 A table without columns is a plain key-value table: its user keys and values are bytes as given. A

@@ -20,9 +20,9 @@ from procedures.master.partitions import (
     Place,
     hold_new_ones,
 )
-from sqlproxy import ddl
 from sqlproxy.catalog import catalog
-from sqlproxy.steps import DdlServices
+from sqlproxy.ddl import ddl
+from sqlproxy.ddl.steps import DdlServices
 from tests.procedures.lab import LaggingStore
 from tests.procedures.nodes import World
 from tests.support import simloop

@@ -17,9 +17,9 @@ from procedures.engine.memory_store import Table
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of
-from sqlproxy import ddl
 from sqlproxy.catalog import catalog
-from sqlproxy.steps import DdlServices
+from sqlproxy.ddl import ddl
+from sqlproxy.ddl.steps import DdlServices
 from tests.procedures.lab import CrashingStore, Lab, LaggingStore, crashed
 from tests.support import simloop
 from txn.results import ScanPage

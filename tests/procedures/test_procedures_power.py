@@ -19,9 +19,9 @@ from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of
-from sqlproxy import ddl
 from sqlproxy.catalog import catalog
-from sqlproxy.steps import DdlServices
+from sqlproxy.ddl import ddl
+from sqlproxy.ddl.steps import DdlServices
 from tests.procedures.lab import TABLE, Crash, Lab, crashed
 from tests.procedures.zoo import TYPES
 from tests.support import simloop

@@ -10,8 +10,8 @@ import pytest
 
 import kvorum
 from kv.base.errors import KvorumError
-from sqlproxy.altering import SETTLE_MS
 from sqlproxy.catalog import catalog
+from sqlproxy.ddl.switching import SETTLE_MS
 from tests.library.world import ROWS, TABLE, Place
 from tests.support.simloop import SimLoop, run
 

@@ -14,11 +14,11 @@ from kv.base.ids import NodeId, TableId
 from procedures.engine import plain
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of, placed_of
-from sqlproxy import altering, ddl, ddl_objects, emptying
 from sqlproxy.catalog import catalog, relations, sequences
 from sqlproxy.change.settled import Settled
+from sqlproxy.ddl import ddl, ddl_objects, emptying, switching
+from sqlproxy.ddl.steps import DdlServices
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
-from sqlproxy.steps import DdlServices
 from tests.procedures.lab import Lab
 from tests.procedures.test_procedures_ddl import FakeReplicas, Reader
 from tests.support import simloop
@@ -72,7 +72,7 @@ class Shop:
         ddl.register(self.lab.types, services)
         emptying.register(self.lab.types, services)
         ddl_objects.register(self.lab.types, services.changed)
-        altering.register(self.lab.types, services.changed)
+        switching.register(self.lab.types, services.changed)
 
     async def call(self, name: str, args: Any) -> tuple[Any, dict[str, Any]]:
         """The result, or None and the error's details."""
@@ -303,7 +303,7 @@ def test_an_index_goes_by_way_of_not_being_read() -> None:
         before = world.lab.loop.time()
         told = await world.do("DropIndex", names)
         assert told["dropped"] == names["names"]
-        assert world.lab.loop.time() - before >= 2 * altering.SETTLE_MS / 1000
+        assert world.lab.loop.time() - before >= 2 * switching.SETTLE_MS / 1000
         table = await world.table("people")
         assert [index.name for index in table.indexes] == ["people_email_key"]
         assert table.version == 4

@@ -20,7 +20,6 @@ from procedures.engine import plain
 from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions
-from sqlproxy import ddl, emptying
 from sqlproxy.catalog import catalog, presence, relations
 from sqlproxy.catalog.fence import NEVER, Fence
 from sqlproxy.catalog.presence import Presence, Use
@@ -30,11 +29,12 @@ from sqlproxy.change.backfill import fill_index
 from sqlproxy.change.jobs import jobs_of
 from sqlproxy.change.settled import Settled
 from sqlproxy.change.states import ChangeServices
+from sqlproxy.ddl import ddl, emptying
+from sqlproxy.ddl.steps import DdlServices
 from sqlproxy.rows.records import sealed
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Table
 from sqlproxy.session.names import Catalogs
-from sqlproxy.steps import DdlServices
 from sqlproxy.tables.access import choose
 from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.entries import index_codec

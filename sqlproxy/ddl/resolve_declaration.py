@@ -18,7 +18,7 @@ from kv.base.ids import TableId
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.catalog import Writer
 from sqlproxy.catalog.sequences import sequence_key, sequence_of
-from sqlproxy.declaring import Draft, WantedKey
+from sqlproxy.ddl.declaring import Draft, WantedKey
 from sqlproxy.rows.naming import check_sql_name, first_free, joined_columns, nextval_of
 from sqlproxy.rows.schema import PUBLIC, Check, Column, ForeignKey, Index, Sequence, Table
 from sqlproxy.values import enums

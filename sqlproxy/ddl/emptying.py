@@ -46,8 +46,7 @@ from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import referring, required
 from sqlproxy.catalog.relations import IndexName, Relations
 from sqlproxy.catalog.sequences import Stand, put_stand, sequence_key
-from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Index, Table, placement
-from sqlproxy.steps import (
+from sqlproxy.ddl.steps import (
     CatalogTxn,
     DdlServices,
     RangeProcedure,
@@ -57,6 +56,7 @@ from sqlproxy.steps import (
     names_to_drop,
     wrong_kind,
 )
+from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Index, Table, placement
 from sqlproxy.values.refusals import dependents, refusal
 
 _TRUNCATE_FIELDS: Final = frozenset({"namespace", "name", "names", "cascade", "restart_identity"})

@@ -16,10 +16,10 @@ from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.procedure import Lock, Outcome, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.master.partitions import Maker, delete_rows, partitions_of
-from sqlproxy import settling
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import Plan
 from sqlproxy.change.settled import Settled
+from sqlproxy.ddl import resolve_declaration
 from sqlproxy.values.refusals import refusal
 from txn.results import ScanPage
 
@@ -132,7 +132,7 @@ async def drop_along(t: CatalogTxn, drop: Plan, changed: Callable[[str, str], No
     for view in drop.views:
         await relations.drop_name(t, view.namespace, view.name)
     for sequence in drop.sequences:
-        await settling.drop_sequence(t, sequence)
+        await resolve_declaration.drop_sequence(t, sequence)
     for table in drop.changed.values():
         stored = await catalog.find_by_id(t, table.id)
         assert stored is not None, "it was read in this transaction"

@@ -33,12 +33,22 @@ from kv.base.ids import TableId
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.registry import Registry, procedure, step
-from sqlproxy.altering import SETTLE_MS
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import plan_drop, views_over
 from sqlproxy.catalog.privileges import made
 from sqlproxy.catalog.relations import IndexName
 from sqlproxy.catalog.sequences import Stand, altered, put_stand, sequence_of
+from sqlproxy.ddl.steps import (
+    CatalogTxn,
+    drop_along,
+    drop_locks,
+    known_fields,
+    name_in,
+    names_to_drop,
+    table_locks,
+    wrong_kind,
+)
+from sqlproxy.ddl.switching import SETTLE_MS
 from sqlproxy.rows import records
 from sqlproxy.rows.naming import check_sql_name, nextval_of
 from sqlproxy.rows.schema import (
@@ -52,16 +62,6 @@ from sqlproxy.rows.schema import (
     Sequence,
     Table,
     View,
-)
-from sqlproxy.steps import (
-    CatalogTxn,
-    drop_along,
-    drop_locks,
-    known_fields,
-    name_in,
-    names_to_drop,
-    table_locks,
-    wrong_kind,
 )
 from sqlproxy.values.enums import same_type
 from sqlproxy.values.refusals import refusal

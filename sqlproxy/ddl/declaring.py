@@ -1,8 +1,8 @@
 """What SQL declares, as arguments of procedures: checked, and turned into descriptors without ids.
-`sqlproxy.settling` chooses names, gives ids and finds what foreign keys refer to.
+`sqlproxy.ddl.resolve_declaration` chooses names, gives ids and finds what foreign keys refer to.
 
-Arguments of CreateTable besides those of plain tables (`sqlproxy.ddl`); all but `name` and `type`
-of a column may be left out:
+Arguments of CreateTable besides those of plain tables (`sqlproxy.ddl.ddl`); all but `name` and
+`type` of a column may be left out:
 
     columns        [{name, type, nullable, default | default_stored, default_sql, identity,
                      generated, uses: [column, …], on_update, sequence}, …]

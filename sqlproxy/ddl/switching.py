@@ -40,10 +40,9 @@ from procedures.engine.procedure import Outcome, children, done, suspend
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy.catalog import catalog
-from sqlproxy.ddl import column_args
-from sqlproxy.placing import placed_anew
-from sqlproxy.rows.schema import DISABLED, PUBLIC, USABLE, placement
-from sqlproxy.steps import (
+from sqlproxy.ddl.ddl import column_args
+from sqlproxy.ddl.placing import placed_anew
+from sqlproxy.ddl.steps import (
     CatalogTxn,
     known_fields,
     name_in,
@@ -51,6 +50,7 @@ from sqlproxy.steps import (
     namespace_locks,
     table_locks,
 )
+from sqlproxy.rows.schema import DISABLED, PUBLIC, USABLE, placement
 
 DISABLE_TABLE: Final = "DisableTable"
 ENABLE_TABLE: Final = "EnableTable"

@@ -5,7 +5,7 @@
     DropNamespace    {namespace, cascade?, if_exists?}   refused while something is in it
     CreateTable      {namespace, name, split_keys?, columns?: [{name, type, nullable?, default?}],
                       primary_key?, replicas?, tags?, partition_bytes?, if_not_exists?, owner?, what
-                      SQL declares besides: sqlproxy/declaring.py; behind_changes?: the caller
+                      SQL declares besides: sqlproxy/ddl/declaring.py; behind_changes?: the caller
                       has changes that are not committed and would be waited for: nobody is}
                      → {table_id, namespace, name, partitions: [id, …]}; {exists} if it is there
     DropTable        {namespace, name | names, cascade?, if_exists?}    → the same, and {cascaded:
@@ -54,25 +54,12 @@ from procedures.master.partitions import (
     plan,
     put_rows,
 )
-from sqlproxy import settling
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import plan_drop
 from sqlproxy.catalog.privileges import made
-from sqlproxy.declaring import Draft, columns_in, hidden_key, with_parts
-from sqlproxy.rows.naming import check_sql_name
-from sqlproxy.rows.schema import (
-    DEFAULT_NAMESPACE,
-    POSTGRES_NAMESPACE,
-    ROWID,
-    Column,
-    EnumType,
-    Namespace,
-    Sequence,
-    Table,
-    View,
-    placement,
-)
-from sqlproxy.steps import (
+from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.declaring import Draft, columns_in, hidden_key, with_parts
+from sqlproxy.ddl.steps import (
     CatalogTxn,
     DdlServices,
     RangeProcedure,
@@ -86,6 +73,19 @@ from sqlproxy.steps import (
     namespace_locks,
     table_locks,
     wrong_kind,
+)
+from sqlproxy.rows.naming import check_sql_name
+from sqlproxy.rows.schema import (
+    DEFAULT_NAMESPACE,
+    POSTGRES_NAMESPACE,
+    ROWID,
+    Column,
+    EnumType,
+    Namespace,
+    Sequence,
+    Table,
+    View,
+    placement,
 )
 from sqlproxy.values.refusals import refusal
 
@@ -195,7 +195,7 @@ class CreateTable(TableProcedure):
         if wait_ms > 0:
             return again(delay_ms=wait_ms)
         table_id = await catalog.next_table_id(t)
-        settled, sequences = await settling.settled(t, draft, table_id)
+        settled, sequences = await resolve_declaration.settled(t, draft, table_id)
         settled = replace(settled, acl=made(namespace.defaults, settled.owner, "table"))
         table = await catalog.create_table_record(t, settled, table_id)
         await relations.put_index_names(t, table)
@@ -279,7 +279,7 @@ class CreateTable(TableProcedure):
         table = await self.table(t, ctx)
         delete_rows(t, self.stored(ctx))
         if table is not None:
-            await settling.forget_parts(t, table)
+            await resolve_declaration.forget_parts(t, table)
             await catalog.finish_drop(t, await catalog.start_drop(t, table.namespace, table.name))
 
 
@@ -303,7 +303,7 @@ class DropTable(TableProcedure):
         ids: list[TableId] = []
         for table in drop.tables:
             ids += table.storage_ids
-            await settling.forget_parts(t, table)
+            await resolve_declaration.forget_parts(t, table)
             await catalog.start_drop(t, namespace, table.name)
             self.changed(namespace, table.name)
         await drop_along(t, drop, self.changed)

@@ -25,8 +25,8 @@ from procedures.master.nodes import NodeState, all_nodes
 from procedures.master.partitions import busy_with, hold_new_ones, placed_of, put_row
 from procedures.master.placement import carries, no_node_with
 from sqlproxy.catalog import catalog
+from sqlproxy.ddl.steps import CatalogTxn
 from sqlproxy.rows.schema import Namespace, Table, placement
-from sqlproxy.steps import CatalogTxn
 
 PLACE_TABLE: Final = "kvorum.place_table"
 _FIELDS: Final = frozenset({"namespace", "name", "replicas", "tags"})

@@ -1,0 +1,1 @@
+"""Definitions as procedures: what creates, changes and drops what the catalog has."""
