@@ -197,7 +197,7 @@ def _same_form(staged: str, column: Column) -> bool:
     """Whether values of the type that they were staged with are stored the same way as the
     column's.
     """
-    from sqlproxy.change.altering import same_form
+    from sqlproxy.ddl.change.altering import same_form
     from sqlproxy.values.types import resolve
 
     return same_form(resolve(staged), column.resolved)

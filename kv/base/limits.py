@@ -552,7 +552,7 @@ TRANSFER_EXPORT_BYTES: Final = 64 * MiB  # … and their keys and values, about
 CHECK_FINDINGS_MAX: Final = 100  # that a check tells one by one; it counts them all
 CHECK_STEP_ROWS: Final = 1_000  # of a replica that a check looks at in one step of the loop
 
-# -- SQL, schema change (sqlproxy/change)
+# -- SQL, schema change (sqlproxy/ddl/change)
 SQL_SCHEMA_TTL_MS: Final = 1_000  # what a session knows of declarations is at most so old
 SQL_FENCE_MS: Final = 2_000  # a commit so long behind the oldest look holds the schema's row …
 SQL_COMMIT_MS_MAX: Final = 5_000  # … and an earlier one is sent within this, or not at all

@@ -2,7 +2,7 @@
 `at`, written as of `at`.
 
 The writers of the keys know of them already, and say what has become of a key since (an index in
-the state write-only, sqlproxy/change): with a version above `at`, which is newer and stays. So
+the state write-only, sqlproxy/ddl/change): with a version above `at`, which is newer and stays. So
 nothing has to hold what the snapshot showed until this is written:
 
     a writer that ended after `at`, before this      left its version, or its tombstone, also where

@@ -17,9 +17,9 @@ from procedures.master.groups import Groups
 from procedures.master.membership import MembershipServices
 from procedures.master.splitter import ExplainPartitions
 from sqlproxy.catalog.catalog import CatalogCache
-from sqlproxy.change import registering as changes
-from sqlproxy.change.states import ChangeServices
 from sqlproxy.ddl import ddl, ddl_objects, emptying, switching
+from sqlproxy.ddl.change import registering as changes
+from sqlproxy.ddl.change.states import ChangeServices
 from sqlproxy.ddl.placing import PlaceTable
 from sqlproxy.sinking import SinkTables
 

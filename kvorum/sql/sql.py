@@ -29,8 +29,8 @@ from sqlproxy.catalog import catalog, relations, roles
 from sqlproxy.catalog.presence import Presence
 from sqlproxy.catalog.privileges import Members, Place
 from sqlproxy.catalog.sequence_pool import SequencePool
-from sqlproxy.change.jobs import jobs_of
-from sqlproxy.change.waiting import carried_out
+from sqlproxy.ddl.change.jobs import jobs_of
+from sqlproxy.ddl.change.waiting import carried_out
 from sqlproxy.pgcatalog.catalog import Ground, SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole

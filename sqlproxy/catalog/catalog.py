@@ -255,8 +255,8 @@ async def schema_version(t: Reader, namespace: str) -> int:
 
 
 def schema_row(key: bytes, value: bytes | None) -> tuple[int, int]:
-    """The version, and the one that a schema change waits for everybody to use (sqlproxy.change).
-    Raises Corruption.
+    """The version, and the one that a schema change waits for everybody to use
+    (sqlproxy.ddl.change). Raises Corruption.
     """
     if value is None:
         return 0, 0
@@ -282,8 +282,8 @@ def claim_key(table: TableId) -> bytes:
 
 async def claim(t: Writer, namespace: str, name: str) -> Table:
     """Somebody is about to write rows of this table without SQL: a schema change that gives it
-    rules waits for such writers, and only then (`sqlproxy.change.settled`). The table; it is not
-    claimed if it has rules by now. Raises NotFound, Refused.
+    rules waits for such writers, and only then (`sqlproxy.ddl.change.settled`). The table; it is
+    not claimed if it has rules by now. Raises NotFound, Refused.
     """
     table = await lookup(t, namespace, name)
     if not table.plain and not table.ruled:

@@ -18,8 +18,8 @@ from procedures.engine.procedure import next as go_on
 from procedures.master.partitions import Maker, delete_rows, partitions_of
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import Plan
-from sqlproxy.change.settled import Settled
 from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.change.settled import Settled
 from sqlproxy.values.refusals import refusal
 from txn.results import ScanPage
 
@@ -173,12 +173,12 @@ class RangeProcedure:
         self._settled = services.settled
 
     async def settle(self, ctx: StepContext) -> None:
-        """See `sqlproxy.change.states.Change`."""
+        """See `sqlproxy.ddl.change.states.Change`."""
         assert self._settled is not None, "it was registered with a wait"
         await self._settled.proxies(ctx.args["namespace"], lambda text: ctx.progress(0, text))
 
     async def native_writers(self, table: TableId) -> None:
-        """Until nobody writes to it without SQL; see `sqlproxy.change.settled`."""
+        """Until nobody writes to it without SQL; see `sqlproxy.ddl.change.settled`."""
         assert self._settled is not None, "it was registered with a wait"
         await self._settled.native_writers(table)
 

@@ -315,7 +315,7 @@ class Table:
     foreign_keys: tuple[ForeignKey, ...] = ()
     referenced_by: tuple[TableId, ...] = ()  # tables whose foreign keys refer to this one
     primary_key_name: str = ""  # "": it has none that was declared
-    frozen: bool = False  # nobody writes it for a moment: change/retyping.py, CreateTable
+    frozen: bool = False  # nobody writes it for a moment: ddl/change/retyping.py, CreateTable
     kind: str = "table"
     owner: str = ""  # a role; "": the one that is always there
     acl: Acl | None = None

@@ -1,5 +1,5 @@
 """ALTER TABLE … ADD, of columns and constraints, and SET NOT NULL: parts that come together or not
-at all (sqlproxy.change.parts). One that is alone is the procedure of its own.
+at all (sqlproxy.ddl.change.parts). One that is alone is the procedure of its own.
 
 What a part needs goes before or behind it, as a part: NOT NULL of a new column, or of the columns
 of a new primary key.

@@ -1,4 +1,4 @@
-"""ALTER TABLE, one action after the other: each is a procedure of its own (sqlproxy.change).
+"""ALTER TABLE, one action after the other: each is a procedure of its own (sqlproxy.ddl.change).
 
 Additions next to each other are one of them (sqlproxy.session.additions). What another definition
 needs besides goes before or behind it, each by itself: NOT NULL of a primary key that is made of an
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sqlproxy.change.altering import same_form
+from sqlproxy.ddl.change.altering import same_form
 from sqlproxy.front import definitions as d
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.compiling import fold

@@ -9,7 +9,7 @@ two inserts that race have one winner. `seek` also asks now, so that a transacti
 duplicate at its statement and not at its commit; what asks nothing (one statement that is a
 transaction by itself) gets the same error from `violated` when the commit was refused.
 
-Indexes that are being made or dropped (F1; sqlproxy/change): a `delete_only` one gets no new
+Indexes that are being made or dropped (F1; sqlproxy/ddl/change): a `delete_only` one gets no new
 entries but loses old ones, a `write_only` one is maintained and not read.
 """
 
@@ -94,7 +94,7 @@ class Taken:
 
 
 def being_changed(table: Table) -> SqlError:
-    """A column is being replaced: nobody writes for a moment (sqlproxy/change/retyping.py)."""
+    """A column is being replaced: nobody writes for a moment (sqlproxy/ddl/change/retyping.py)."""
     return SqlError(
         SERIALIZATION_FAILURE,
         f'the type of a column of table "{table.name}" is being changed',

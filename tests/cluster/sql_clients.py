@@ -24,7 +24,7 @@ from procedures.engine.client import ProcedureClient
 from sqlproxy.answers import Answered
 from sqlproxy.catalog.presence import Presence
 from sqlproxy.catalog.sequence_pool import SequencePool
-from sqlproxy.change.waiting import carried_out
+from sqlproxy.ddl.change.waiting import carried_out
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.session.names import Catalogs
 from sqlproxy.session.services import Services

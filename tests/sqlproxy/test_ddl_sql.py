@@ -15,8 +15,8 @@ from procedures.engine import plain
 from procedures.engine.submission import Submission
 from procedures.master.partitions import Partitions, partitions_of, placed_of
 from sqlproxy.catalog import catalog, relations, sequences
-from sqlproxy.change.settled import Settled
 from sqlproxy.ddl import ddl, ddl_objects, emptying, switching
+from sqlproxy.ddl.change.settled import Settled
 from sqlproxy.ddl.steps import DdlServices
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
 from tests.procedures.lab import Lab

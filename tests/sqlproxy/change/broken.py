@@ -19,7 +19,7 @@ from kv.base import ops
 from kv.base.keys import from_u64
 from kv.mvcc.ingest import ingest
 from kv.partition import writes
-from sqlproxy.change import slices
+from sqlproxy.ddl.change import slices
 from tests.sqlproxy.change import filling
 from txn import transaction
 

@@ -29,7 +29,7 @@ from kv.base.errors import (
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix, table_range
 from kv.base.methods import INGEST, REPEATABLE
-from sqlproxy.change import slices
+from sqlproxy.ddl.change import slices
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import WRITE_ONLY, Column, Index, IndexColumn, Table
 from sqlproxy.tables.changing import TableWriter

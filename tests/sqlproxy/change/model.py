@@ -28,7 +28,7 @@ from kv.base.limits import SQL_SCHEMA_TTL_MS, SQL_SETTLE_MS
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.fence import Fence
 from sqlproxy.catalog.presence import Presence
-from sqlproxy.change import slices
+from sqlproxy.ddl.change import slices
 from sqlproxy.front.env import Env
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import PUBLIC, Table

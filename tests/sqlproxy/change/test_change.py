@@ -23,13 +23,13 @@ from procedures.master.partitions import Partitions
 from sqlproxy.catalog import catalog, presence, relations
 from sqlproxy.catalog.fence import NEVER, Fence
 from sqlproxy.catalog.presence import Presence, Use
-from sqlproxy.change import indexes, registering
-from sqlproxy.change.altering import same_form
-from sqlproxy.change.backfill import fill_index
-from sqlproxy.change.jobs import jobs_of
-from sqlproxy.change.settled import Settled
-from sqlproxy.change.states import ChangeServices
 from sqlproxy.ddl import ddl, emptying
+from sqlproxy.ddl.change import indexes, registering
+from sqlproxy.ddl.change.altering import same_form
+from sqlproxy.ddl.change.backfill import fill_index
+from sqlproxy.ddl.change.jobs import jobs_of
+from sqlproxy.ddl.change.settled import Settled
+from sqlproxy.ddl.change.states import ChangeServices
 from sqlproxy.ddl.steps import DdlServices
 from sqlproxy.rows.records import sealed
 from sqlproxy.rows.rows import codec

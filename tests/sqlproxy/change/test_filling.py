@@ -10,7 +10,7 @@ import pytest
 from kv.base.adapters import LoopTimers
 from kv.base.errors import InvalidArgument
 from kv.base.keys import table_prefix, table_range
-from sqlproxy.change import slices
+from sqlproxy.ddl.change import slices
 from sqlproxy.rows.rows import codec
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored

@@ -24,8 +24,8 @@ from kv.base.limits import (
     SQL_SLICE_ROWS_MAX,
     SQL_SLICES_IN_FLIGHT,
 )
-from sqlproxy.change.backfill import fewer
-from sqlproxy.change.slices import Pace, in_slices
+from sqlproxy.ddl.change.backfill import fewer
+from sqlproxy.ddl.change.slices import Pace, in_slices
 from sqlproxy.rows import rows
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
 from sqlproxy.tables.entries import index_codec

@@ -19,8 +19,8 @@ from kv.base.errors import (
 )
 from kv.base.ids import ProcedureId
 from procedures.engine.registry import declaration
-from sqlproxy.change.parts import AddParts
-from sqlproxy.change.waiting import carried_out
+from sqlproxy.ddl.change.parts import AddParts
+from sqlproxy.ddl.change.waiting import carried_out
 from sqlproxy.values.errors import from_store
 from tests.support.simloop import SimLoop, run
 

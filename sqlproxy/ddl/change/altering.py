@@ -32,9 +32,9 @@ from procedures.engine.procedure import Outcome, done
 from procedures.engine.registry import Registry, procedure, step
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import views_over
-from sqlproxy.change.indexes import usable
-from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.change.indexes import usable
+from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.declaring import Draft, check_primary, columns_in
 from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, table_locks
 from sqlproxy.rows.naming import check_sql_name
@@ -92,7 +92,9 @@ class AlterTable(Change):
             await check_type_readers(t, table, column_of(table, action))
         altered = _ACTIONS[kind](table, action)
         if kind == "set_type" and (table.checks or any(i.where for i in table.indexes)):
-            from sqlproxy.change.meaning import check_meaning  # reads SQL: most tables need none
+            from sqlproxy.ddl.change.meaning import (
+                check_meaning,  # reads SQL: most tables need none
+            )
 
             check_meaning(table, altered, column_of(table, action))
         if kind == "set_default" and (name := action.get("sequence")):

@@ -25,9 +25,9 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, children, done
 from procedures.engine.registry import Registry, procedure, step
 from sqlproxy.catalog import catalog
-from sqlproxy.change import constraints, indexes
-from sqlproxy.change.indexes import usable
-from sqlproxy.change.states import Change, ChangeServices
+from sqlproxy.ddl.change import constraints, indexes
+from sqlproxy.ddl.change.indexes import usable
+from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.steps import CatalogTxn, known_fields, list_in, name_in, table_locks
 from sqlproxy.values.refusals import refusal
 

@@ -23,7 +23,7 @@ from kv.base.limits import (
 )
 from kv.base.ports import Timers
 from procedures.engine.client import ENDED, ProcedureInfo, error_of
-from sqlproxy.change.jobs import told
+from sqlproxy.ddl.change.jobs import told
 
 Tell = Callable[[str], None]
 

@@ -40,10 +40,10 @@ from procedures.engine.procedure import Lock, Outcome, children, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy.catalog import catalog, relations
-from sqlproxy.change.adding import FillsColumn
-from sqlproxy.change.altering import check_type_readers, column_of, stored_in, with_column
-from sqlproxy.change.indexes import usable
-from sqlproxy.change.states import Change, ChangeServices
+from sqlproxy.ddl.change.adding import FillsColumn
+from sqlproxy.ddl.change.altering import check_type_readers, column_of, stored_in, with_column
+from sqlproxy.ddl.change.indexes import usable
+from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, names_in, table_locks
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Column, Index, Table, with_columns
 from sqlproxy.values.refusals import refusal

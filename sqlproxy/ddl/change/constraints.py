@@ -32,11 +32,11 @@ from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy.catalog import catalog, relations
-from sqlproxy.change.altering import column_of, no_constraint, with_column
-from sqlproxy.change.backfill import shown_values
-from sqlproxy.change.indexes import usable
-from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.change.altering import column_of, no_constraint, with_column
+from sqlproxy.ddl.change.backfill import shown_values
+from sqlproxy.ddl.change.indexes import usable
+from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.declaring import with_parts
 from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in
 from sqlproxy.rows import rows

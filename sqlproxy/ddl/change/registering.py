@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from procedures.engine.registry import Registry
-from sqlproxy.change import adding, altering, columns, enum_types, indexes, parts, retyping
-from sqlproxy.change import constraints as constraining
-from sqlproxy.change.states import ChangeServices
+from sqlproxy.ddl.change import adding, altering, columns, enum_types, indexes, parts, retyping
+from sqlproxy.ddl.change import constraints as constraining
+from sqlproxy.ddl.change.states import ChangeServices
 
 
 def register(registry: Registry, services: ChangeServices) -> None:

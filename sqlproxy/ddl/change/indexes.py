@@ -20,8 +20,8 @@ the other one's (docs/decisions/1072).
 The index has its own key range and partitions before the first writer hears of it. A failure (a
 duplicate, under a unique index) goes back the same way, with the same waits: entries stop being
 added, then nobody touches them, then the range goes. So does one that is there when the procedure
-that asked for it fails (`sqlproxy.change.parts`), once nobody reads it; but one that a foreign key
-needs by then stays.
+that asked for it fails (`sqlproxy.ddl.change.parts`), once nobody reads it; but one that a foreign
+key needs by then stays.
 
 ctx.state: table, index (ids), partitions (descriptor rows), at (the key from which on rows are
 still to be filled, or checked), rows (filled so far), as_of (the time of the check), lease (on its
@@ -60,10 +60,10 @@ from procedures.master.partitions import (
     put_rows,
 )
 from sqlproxy.catalog import catalog, relations
-from sqlproxy.change.backfill import fewer, fill_index
-from sqlproxy.change.slices import Pace, checked_in_slices, in_slices
-from sqlproxy.change.states import Change, ChangeServices, gone
 from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.change.backfill import fewer, fill_index
+from sqlproxy.ddl.change.slices import Pace, checked_in_slices, in_slices
+from sqlproxy.ddl.change.states import Change, ChangeServices, gone
 from sqlproxy.ddl.declaring import with_parts
 from sqlproxy.ddl.steps import CatalogTxn, RangeProcedure, known_fields, name_in, wrong_kind
 from sqlproxy.rows import records

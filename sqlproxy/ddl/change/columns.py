@@ -24,10 +24,10 @@ from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import views_over
-from sqlproxy.change.altering import column_of, referring_lines
-from sqlproxy.change.indexes import usable
-from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.change.altering import column_of, referring_lines
+from sqlproxy.ddl.change.indexes import usable
+from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, table_locks
 from sqlproxy.rows import records
 from sqlproxy.rows.schema import WRITE_ONLY, Column, Table

@@ -9,10 +9,10 @@
 
 `initial_stored`: what rows that are there have, of a default that is no constant and the same for
 all of them. From `declare` on writers give the column its value (`write_only`); users do not see
-it. When nobody is left who does not, the rows without get theirs (`sqlproxy.change.filling`). NOT
-NULL comes behind, as a change of its own (AddConstraint): until then a row may be without. If what
-comes with it fails (`sqlproxy.change.parts`) it goes the way of DROP COLUMN; one that a view reads
-by then, or a foreign key of another table refers to, stays.
+it. When nobody is left who does not, the rows without get theirs (`sqlproxy.ddl.change.filling`).
+NOT NULL comes behind, as a change of its own (AddConstraint): until then a row may be without. If
+what comes with it fails (`sqlproxy.ddl.change.parts`) it goes the way of DROP COLUMN; one that a
+view reads by then, or a foreign key of another table refers to, stays.
 
 ctx.state: table, column (ids), sequence (name of the one that was made), at (key), rows, hidden,
 kept (it stays).
@@ -32,12 +32,12 @@ from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import views_over
-from sqlproxy.change.altering import added, stored_in, with_column
-from sqlproxy.change.backfill import fewer
-from sqlproxy.change.filling import fill
-from sqlproxy.change.indexes import part_done, usable
-from sqlproxy.change.states import Change, ChangeServices
 from sqlproxy.ddl import resolve_declaration
+from sqlproxy.ddl.change.altering import added, stored_in, with_column
+from sqlproxy.ddl.change.backfill import fewer
+from sqlproxy.ddl.change.filling import fill
+from sqlproxy.ddl.change.indexes import part_done, usable
+from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.declaring import Draft, columns_in
 from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, table_locks
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Table

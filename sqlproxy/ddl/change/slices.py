@@ -1,8 +1,8 @@
 """A step's rows of a backfill, cut into slices.
 
-A slice (`sqlproxy.change.backfill`) reads rows, which says where the next one begins, and writes
-their entries as of that snapshot, or where that may not be in a transaction. A step is done when
-all of its slices are: its cursor never passes a row that has no entry.
+A slice (`sqlproxy.ddl.change.backfill`) reads rows, which says where the next one begins, and
+writes their entries as of that snapshot, or where that may not be in a transaction. A step is done
+when all of its slices are: its cursor never passes a row that has no entry.
 
 While nobody else uses the loop, several slices are under way at once, as each waits for the disk
 most of the time. Beside others there is one, and a rest, longer than a statement takes, between its
@@ -36,7 +36,7 @@ from kv.base.limits import (
     SQL_SLICES_IN_FLIGHT,
 )
 from kv.base.ports import Timers
-from sqlproxy.change.backfill import entries, entries_of, fewer, hold, lacking, put_entries
+from sqlproxy.ddl.change.backfill import entries, entries_of, fewer, hold, lacking, put_entries
 from sqlproxy.rows.schema import Index, Table
 from txn.results import ScanPage
 from txn.transaction import Transaction

@@ -44,7 +44,7 @@ from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.relations import Relations
-from sqlproxy.change.states import Change, ChangeServices
+from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.ddl_objects import rename_locks
 from sqlproxy.ddl.steps import (
     CatalogTxn,

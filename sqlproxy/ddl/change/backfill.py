@@ -15,9 +15,9 @@ Where a key says anything else than the entry, the slice is read and written in 
     an entry that is there already               is that of a row with the same key; another row's
                                                  is a duplicate
 
-Behind that a unique index is looked at as of one time (`sqlproxy.change.indexes`): `lacking`.
+Behind that a unique index is looked at as of one time (`sqlproxy.ddl.change.indexes`): `lacking`.
 
-How many rows a slice has, and how many slices are under way: `sqlproxy.change.slices`.
+How many rows a slice has, and how many slices are under way: `sqlproxy.ddl.change.slices`.
 """
 
 from __future__ import annotations
