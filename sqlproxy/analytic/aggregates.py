@@ -13,12 +13,12 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
-from sqlproxy import ducktext as d
 from sqlproxy.analytic import forms, statistics
 from sqlproxy.analytic.expressions import INTS, Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, decimal_of, held
 from sqlproxy.analytic.guarding import behind
-from sqlproxy.ducktext import Text
+from sqlproxy.duck import ducktext as d
+from sqlproxy.duck.ducktext import Text
 from sqlproxy.front import registry as r
 from sqlproxy.front.casting import as_json
 from sqlproxy.front.exprs import Aggregate, Column, Expr, Order, Window, WindowSpec

@@ -25,7 +25,7 @@ from kv.base.limits import (
     SQL_ANALYTIC_THREADS,
 )
 from sqlproxy.analytic.functions import Functions
-from sqlproxy.duckerrors import told
+from sqlproxy.duck.duckerrors import told
 from sqlproxy.values.errors import SqlError
 
 T = TypeVar("T")

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from sqlproxy import ducktext as d
 from sqlproxy.analytic import forms
 from sqlproxy.analytic.forms import TEXT, decimal_of, held, literal
 from sqlproxy.analytic.functions import Functions, Shape
 from sqlproxy.analytic.guarding import behind, logic
 from sqlproxy.analytic.json_keys import sort_key
-from sqlproxy.ducktext import Text
+from sqlproxy.duck import ducktext as d
+from sqlproxy.duck.ducktext import Text
 from sqlproxy.front import registry as r
 from sqlproxy.front import resolve
 from sqlproxy.front.compiling import Fn, compile, fold

@@ -21,8 +21,8 @@ from uuid import UUID as Uuid
 
 import pyarrow as pa
 
-from sqlproxy import ducktext as d
-from sqlproxy.ducktext import Text
+from sqlproxy.duck import ducktext as d
+from sqlproxy.duck.ducktext import Text
 from sqlproxy.front import registry as r
 from sqlproxy.values import enums
 from sqlproxy.values.errors import unsupported

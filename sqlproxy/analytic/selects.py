@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from sqlproxy import ducktext as d
 from sqlproxy.analytic.aggregates import Calls, direction, nested
 from sqlproxy.analytic.expressions import PARTS_MAX, Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, held
@@ -29,7 +28,8 @@ from sqlproxy.analytic.guarding import (
 from sqlproxy.analytic.late import Late, Places, waits, waits_with_where
 from sqlproxy.analytic.pieces import grouping_sets, only_of
 from sqlproxy.analytic.sets import LISTS, SERIES, column_of
-from sqlproxy.ducktext import Text
+from sqlproxy.duck import ducktext as d
+from sqlproxy.duck.ducktext import Text
 from sqlproxy.front import registry as r
 from sqlproxy.front.compiling import Fn
 from sqlproxy.front.env import Env

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlproxy import ducktext as d
+from sqlproxy.duck import ducktext as d
 from sqlproxy.front.syntax import Node, at, find, strings, unwrap
 from sqlproxy.front.typenames import check_collation
 from sqlproxy.pg import oids

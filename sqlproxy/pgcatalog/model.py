@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sqlproxy.ducktext import Text, inner
+from sqlproxy.duck.ducktext import Text, inner
 from sqlproxy.pg import oids
 from sqlproxy.values.errors import AMBIGUOUS_COLUMN, UNDEFINED_COLUMN, UNDEFINED_TABLE, SqlError
 

@@ -7,7 +7,7 @@ import pytest
 
 from kv.base.errors import Unavailable
 from kv.base.room import DISK_FREE
-from sqlproxy import duckerrors
+from sqlproxy.duck import duckerrors
 from sqlproxy.values.errors import from_store
 
 _CASES = [

@@ -18,9 +18,9 @@ import duckdb
 import pytest
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from sqlproxy import ducktext
 from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.selects import Query, Selects
+from sqlproxy.duck import ducktext
 from sqlproxy.front import front
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
