@@ -19,7 +19,7 @@ from random import Random
 from zoneinfo import ZoneInfo
 
 from sqlproxy.front import comparing
-from sqlproxy.front.functions import PURE, WITH_ENV, WITH_TYPES
+from sqlproxy.front.functions.functions import PURE, WITH_ENV, WITH_TYPES
 from sqlproxy.front.registry import CASTS, FUNCTIONS, OPERATORS, TIMESTAMPTZ, Proc, format_type
 
 FILE = Path(__file__).parent.parent / "tests" / "sqlproxy" / "compare" / "zones.sql"

@@ -22,10 +22,10 @@ from sqlproxy.duck.ducktext import Text
 from sqlproxy.front import registry as r
 from sqlproxy.front.casting import as_json
 from sqlproxy.front.exprs import Aggregate, Column, Expr, Order, Window, WindowSpec
-from sqlproxy.front.f_numbers import EXACT
-from sqlproxy.front.f_times import add_zoned
 from sqlproxy.front.functioncalls import is_row
-from sqlproxy.front.functions import PURE
+from sqlproxy.front.functions.f_numbers import EXACT
+from sqlproxy.front.functions.f_times import add_zoned
+from sqlproxy.front.functions.functions import PURE
 from sqlproxy.values.errors import SqlError, unsupported
 from sqlproxy.values.interval import Interval
 

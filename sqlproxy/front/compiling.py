@@ -56,7 +56,7 @@ from sqlproxy.front.exprs import (
     Subscript,
     walk,
 )
-from sqlproxy.front.functions import NON_STRICT, PURE, WITH_ENV, WITH_TYPES
+from sqlproxy.front.functions.functions import NON_STRICT, PURE, WITH_ENV, WITH_TYPES
 from sqlproxy.front.gathering import compared_by_key, gathered
 from sqlproxy.front.quantified import Answer, among, answering, no_answer
 from sqlproxy.front.quoting import read_relation

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from sqlproxy.front.env import Env
-from sqlproxy.front.f_numbers import quantized
+from sqlproxy.front.functions.f_numbers import quantized
 from sqlproxy.front.quoting import held_relation
 from sqlproxy.pg.datetimes import at_zone, aware_in
 from sqlproxy.values.errors import INVALID_DATETIME, SqlError, unsupported

@@ -30,7 +30,7 @@ from sqlproxy.front.exprs import (
     Param,
     walk,
 )
-from sqlproxy.front.functions import WITH_ENV, WITH_TYPES
+from sqlproxy.front.functions.functions import WITH_ENV, WITH_TYPES
 from sqlproxy.front.raising import raises
 from sqlproxy.front.registry import BOOL, array_of
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from sqlproxy.front.f_numbers import quantized
+from sqlproxy.front.functions.f_numbers import quantized
 from sqlproxy.front.registry import (
     BPCHAR,
     INTERVAL,

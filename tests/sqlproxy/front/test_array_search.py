@@ -1,4 +1,5 @@
-"""Searching long arrays (sqlproxy.front.f_arrays.Same): hashed when they are asked again."""
+"""Searching long arrays (sqlproxy.front.functions.f_arrays.Same): hashed when they are asked
+again."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from sqlproxy.front import comparing
-from sqlproxy.front.f_arrays import Same
+from sqlproxy.front.functions.f_arrays import Same
 from sqlproxy.front.registry import BPCHAR, FLOAT8, INT4, JSONB, NUMERIC, TEXT
 
 LISTS: list[tuple[int, list[Any], list[Any]]] = [

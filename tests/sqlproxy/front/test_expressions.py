@@ -12,7 +12,7 @@ import pytest
 
 from sqlproxy.front import compiling, front
 from sqlproxy.front.env import Env
-from sqlproxy.front.f_text import output
+from sqlproxy.front.functions.f_text import output
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import DifferentlyHere, FakeNames, known_differences

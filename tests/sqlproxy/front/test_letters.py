@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sqlproxy.front import letters
-from sqlproxy.front.f_patterns import FUNCTIONS, regex
+from sqlproxy.front.functions.f_patterns import FUNCTIONS, regex
 
 TOLD: dict[str, Any] = json.loads(Path(__file__).with_name("letters.json").read_text("utf-8"))
 EVERY = "".join(chr(at) for at in range(1, 0x110000) if not 0xD800 <= at < 0xE000)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlproxy.front.f_numbers import result
+from sqlproxy.front.functions.f_numbers import result
 from sqlproxy.front.registry import (
     BOOL,
     DATE,

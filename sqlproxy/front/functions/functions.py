@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlproxy.front import (
+from sqlproxy.front import formatting, regclass, system_columns
+from sqlproxy.front.env import TOLD, Env
+from sqlproxy.front.functions import (
     f_arrays,
     f_enums,
     f_json,
@@ -19,12 +21,8 @@ from sqlproxy.front import (
     f_patterns,
     f_text,
     f_times,
-    formatting,
-    regclass,
-    system_columns,
 )
-from sqlproxy.front.env import TOLD, Env
-from sqlproxy.front.f_advisory import FUNCTIONS as ADVISORY
+from sqlproxy.front.functions.f_advisory import FUNCTIONS as ADVISORY
 from sqlproxy.front.quoting import read_relation
 from sqlproxy.front.registry import format_type
 from sqlproxy.front.values import OfTypes

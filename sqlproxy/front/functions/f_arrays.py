@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sqlproxy.front import comparing
-from sqlproxy.front.f_text import output
+from sqlproxy.front.functions.f_text import output
 from sqlproxy.front.registry import element_of
 from sqlproxy.front.values import OfTypes
 from sqlproxy.pg.style import Style

@@ -12,8 +12,8 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Final
 
 from sqlproxy.front.env import Env
-from sqlproxy.front.f_numbers import EXACT, quantized
-from sqlproxy.front.f_numbers import FUNCTIONS as NUMBERS
+from sqlproxy.front.functions.f_numbers import EXACT, quantized
+from sqlproxy.front.functions.f_numbers import FUNCTIONS as NUMBERS
 from sqlproxy.pg import zones
 from sqlproxy.pg.datetimes import at_zone, aware_in, in_zone, zone_of_offset
 from sqlproxy.pg.intervals import write_interval
