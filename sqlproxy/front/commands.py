@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.front import statements as s
-from sqlproxy.front.ddl_options import option_value
+from sqlproxy.front.ddl.ddl_options import option_value
 from sqlproxy.front.dml import find_column
 from sqlproxy.front.exprs import Expr
 from sqlproxy.front.fromitems import table_columns

@@ -20,13 +20,14 @@ from typing import Any, Final, Literal
 
 from sqlproxy.answers import Field
 from sqlproxy.catalog.privileges import Need
-from sqlproxy.front import blocks, bulk, commands, ddl_extensions, ddl_types, granting
+from sqlproxy.front import blocks, bulk, commands, granting
 from sqlproxy.front import statements as s
 from sqlproxy.front.binder import Binder
 from sqlproxy.front.casting import Coercer
 from sqlproxy.front.commands import Commands
-from sqlproxy.front.ddl import Definitions
-from sqlproxy.front.ddl_altering import Alterations
+from sqlproxy.front.ddl import ddl_extensions, ddl_types
+from sqlproxy.front.ddl.ddl import Definitions
+from sqlproxy.front.ddl.ddl_altering import Alterations
 from sqlproxy.front.dml import Writes
 from sqlproxy.front.exprs import Expr
 from sqlproxy.front.query import Queries

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlproxy.catalog.privileges import ALL, LETTERS, PUBLIC
-from sqlproxy.front.ddl_options import option_value
+from sqlproxy.front.ddl.ddl_options import option_value
 from sqlproxy.front.fromitems import check_schema
 from sqlproxy.front.scope import Names
 from sqlproxy.front.statements import RoleOptions

@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from sqlproxy.front import front
-from sqlproxy.front.ddl_texts import query_text, text_of
+from sqlproxy.front.ddl.ddl_texts import query_text, text_of
 from sqlproxy.front.exprs import Column
 from sqlproxy.front.scope import Names
 from sqlproxy.front.statements import Item, JoinItem, Select, SelectItem, TableItem

@@ -15,10 +15,10 @@ from typing import Final
 
 from sqlproxy.front import definitions as d
 from sqlproxy.front import granting
-from sqlproxy.front.ddl import Definitions
-from sqlproxy.front.ddl_options import option_value, sequence_options, table_options
-from sqlproxy.front.ddl_tables import Draft
-from sqlproxy.front.ddl_texts import text_of
+from sqlproxy.front.ddl.ddl import Definitions
+from sqlproxy.front.ddl.ddl_options import option_value, sequence_options, table_options
+from sqlproxy.front.ddl.ddl_tables import Draft
+from sqlproxy.front.ddl.ddl_texts import text_of
 from sqlproxy.front.dialect import Extras
 from sqlproxy.front.exprs import Call, Column, Expr, Length
 from sqlproxy.front.fromitems import check_schema, item_columns

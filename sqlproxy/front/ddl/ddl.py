@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from kv.base.limits import SQL_COMMENT_CHARS_MAX
 from sqlproxy.front import binder as binding
-from sqlproxy.front import ddl_comments, ddl_extensions, ddl_types
 from sqlproxy.front import definitions as d
 from sqlproxy.front.compiling import fold
-from sqlproxy.front.ddl_options import index_part, option_value, sequence_options, table_options
-from sqlproxy.front.ddl_tables import Draft, twice
-from sqlproxy.front.ddl_texts import (
+from sqlproxy.front.ddl import ddl_comments, ddl_extensions, ddl_types
+from sqlproxy.front.ddl.ddl_options import index_part, option_value, sequence_options, table_options
+from sqlproxy.front.ddl.ddl_tables import Draft, twice
+from sqlproxy.front.ddl.ddl_texts import (
     query_text,
     text_of,
     unqualified,

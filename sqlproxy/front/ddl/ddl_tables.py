@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlproxy.front import definitions as d
-from sqlproxy.front.ddl_options import sequence_options
-from sqlproxy.front.ddl_texts import text_of, unqualified
+from sqlproxy.front.ddl.ddl_options import sequence_options
+from sqlproxy.front.ddl.ddl_texts import text_of, unqualified
 from sqlproxy.front.dialect import Extras
 from sqlproxy.front.immutability import immutable
 from sqlproxy.front.statements import ItemColumn
@@ -26,7 +26,7 @@ from sqlproxy.values.errors import (
 )
 
 if TYPE_CHECKING:
-    from sqlproxy.front.ddl import Definitions
+    from sqlproxy.front.ddl.ddl import Definitions
 
 
 class Draft:

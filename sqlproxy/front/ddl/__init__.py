@@ -1,0 +1,1 @@
+"""Statements that define, bound: CREATE, ALTER, DROP and COMMENT as definitions."""
