@@ -23,7 +23,6 @@ from kvorum.api.names import PREFIX_BYTES
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from procedures.engine.lock_procedure import LOCK
-from sqlproxy import advisory
 from sqlproxy.analytic.analytic import DuckAnalytic
 from sqlproxy.catalog import catalog, relations, roles
 from sqlproxy.catalog.presence import Presence
@@ -31,6 +30,7 @@ from sqlproxy.catalog.privileges import Members, Place
 from sqlproxy.catalog.sequence_pool import SequencePool
 from sqlproxy.ddl.change.jobs import jobs_of
 from sqlproxy.ddl.change.waiting import carried_out
+from sqlproxy.declared import Catalogs
 from sqlproxy.pgcatalog.catalog import Ground, SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
@@ -38,7 +38,7 @@ from sqlproxy.pgcatalog.oids import database as database_oid
 from sqlproxy.pgcatalog.oids import relation as relation_oid
 from sqlproxy.rows.schema import Relation, Table
 from sqlproxy.rows.schema import Sequence as SequenceRow
-from sqlproxy.session.names import Catalogs
+from sqlproxy.session import advisory
 from sqlproxy.session.services import Services
 from sqlproxy.session.sessions import SqlSessions
 from sqlproxy.session.settings import SERVER_VERSION

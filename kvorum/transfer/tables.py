@@ -17,8 +17,8 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
 
 if TYPE_CHECKING:
+    from sqlproxy.declared import Declared
     from sqlproxy.front.env import Env
-    from sqlproxy.session.names import Declared
 
 PLAIN: Final = ("key", "value")
 _PREFIX: Final = 4
@@ -67,7 +67,7 @@ def _place(table: Table, name: str) -> int:
 
 async def declared(t: Reader, table: Table) -> Declared:
     """What the table's namespace declares."""
-    from sqlproxy.session.names import Declared
+    from sqlproxy.declared import Declared
 
     found = await relations.list_relations(t, table.namespace)
     return Declared(found, await catalog.schema_version(t, table.namespace))

@@ -2,7 +2,8 @@
 
 PostgreSQL counts: a lock that is taken twice is given back twice; those of the session stay until
 it ends, those of the transaction (…_xact_…) until that ends or what took them is rolled back. Here
-the cluster holds a lock once for the session (sqlproxy.advisory), and the counts are this file's.
+the cluster holds a lock once for the session (sqlproxy.session.advisory), and the counts are this
+file's.
 
 Expressions never wait themselves. So a SELECT without FROM is evaluated until it asks for a lock
 whose answer is not there (`Unanswered`), the answer is got, and it is evaluated again with it.
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kv.base.limits import ADVISORY_LOCKS_MAX
-from sqlproxy.advisory import EXCLUSIVE, SHARE, Held, Key, resource_of
+from sqlproxy.session.advisory import EXCLUSIVE, SHARE, Held, Key, resource_of
 from sqlproxy.values.errors import ADMIN_SHUTDOWN, SqlError, unsupported
 from sqlproxy.wire.codec import Fatal
 

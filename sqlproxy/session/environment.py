@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kv.base.limits import SEQUENCE_RUN_MAX
-from sqlproxy.advisory import Key
 from sqlproxy.front.env import TOLD, Env, Wanting
 from sqlproxy.front.exprs import Once
 from sqlproxy.pg.style import Style
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.session.advising import Request
+from sqlproxy.session.advisory import Key
 from sqlproxy.values.errors import NOT_IN_SEQUENCE, SqlError
 
 if TYPE_CHECKING:

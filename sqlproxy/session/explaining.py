@@ -29,7 +29,7 @@ from sqlproxy.session.environment import environment
 from sqlproxy.session.plan_trees import as_json
 from sqlproxy.session.portals import Batches, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
-from sqlproxy.session.standing import with_stands
+from sqlproxy.session.sequence_row import with_stands
 from sqlproxy.tables.access import Access
 from sqlproxy.tables.listing import ListingPlan
 from sqlproxy.tables.reading import Counted, Scanned, TableReader, Touched

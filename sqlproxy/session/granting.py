@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from sqlproxy.catalog import granting, roles
 from sqlproxy.catalog.privileges import ALL, OWNER, PUBLIC, with_granted, without
+from sqlproxy.declared import Declared
 from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
 from sqlproxy.rows.schema import CONSTRAINT, INDEX, Acl
-from sqlproxy.session.names import Declared
 from sqlproxy.session.roles import called
 from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError
 from txn.transaction import Transaction

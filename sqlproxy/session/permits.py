@@ -19,7 +19,7 @@ from sqlproxy.rows.schema import EnumType, Relation
 from sqlproxy.values.errors import INSUFFICIENT_PRIVILEGE, INVALID_PARAMETER, SqlError
 
 if TYPE_CHECKING:
-    from sqlproxy.session.names import Declared
+    from sqlproxy.declared import Declared
     from sqlproxy.session.prepared import Prepared
     from sqlproxy.session.session import SqlSession
 

@@ -10,11 +10,11 @@ from kv.base.limits import SQL_PLAN_CHARS_MAX
 from sqlproxy.answers import Field
 from sqlproxy.aside import aside
 from sqlproxy.catalog.privileges import Members, Need
+from sqlproxy.declared import Declared
 from sqlproxy.front import front
 from sqlproxy.front import statements as s
 from sqlproxy.front.syntax import Parsed
 from sqlproxy.pg.style import Style
-from sqlproxy.session.names import Declared
 from sqlproxy.session.settings import shown_name
 from sqlproxy.tables.listing import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan, select_plan

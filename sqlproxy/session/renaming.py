@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlproxy.catalog.relations import Relations
+from sqlproxy.declared import Declared
 from sqlproxy.front import definitions as d
 from sqlproxy.front import renaming
 from sqlproxy.rows.schema import Sequence, Table, View
-from sqlproxy.session.names import Declared
 from sqlproxy.values.errors import SqlError
 
 if TYPE_CHECKING:

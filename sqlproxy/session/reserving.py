@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from kv.base.limits import SQL_LATER_KNOWN_MAX
+from sqlproxy.declared import Declared
 from sqlproxy.front.env import Env, Wanting
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.session.environment import Numbers
-from sqlproxy.session.names import Declared
 from sqlproxy.session.prepared import newer
 from sqlproxy.values.errors import SEQUENCE_LIMIT, SqlError
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kv.base.limits import SQL_COPY_BATCH_ROWS
 from kv.base.timestamps import physical_ms
 from sqlproxy.answers import Row
+from sqlproxy.declared import Declared
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env, Wanting
 from sqlproxy.session import numbered
@@ -17,12 +18,11 @@ from sqlproxy.session.advising import Unanswered
 from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.modifying import carried_out, changes_in
 from sqlproxy.session.moments import is_relative, timestamp_of
-from sqlproxy.session.names import Declared
 from sqlproxy.session.portals import Batches, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.reserving import each, reserve, supply
+from sqlproxy.session.sequence_row import with_stands
 from sqlproxy.session.sight import Sight
-from sqlproxy.session.standing import with_stands
 from sqlproxy.tables.deferring import Deferred
 from sqlproxy.tables.listing import ListingPlan
 from sqlproxy.tables.reading import Reads, Touched

@@ -11,18 +11,18 @@ from uuid import UUID
 
 from kv.base.limits import SQL_PLANS_CHARS_MAX, SQL_PLANS_MAX
 from kv.base.ports import Clock
+from sqlproxy.declared import Catalogs
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.rows.schema import Sequence as SequenceRow
-from sqlproxy.session.names import Catalogs
 from sqlproxy.session.roster import Roster
 from sqlproxy.turns import Turns
 from txn.client import TxnClient
 
 if TYPE_CHECKING:
-    from sqlproxy.advisory import AdvisoryLocks
     from sqlproxy.front.env import Env
     from sqlproxy.rows.schema import Table
+    from sqlproxy.session.advisory import AdvisoryLocks
     from sqlproxy.session.portals import Batches
     from sqlproxy.session.prepared import Prepared
     from sqlproxy.session.running import Job

@@ -32,6 +32,7 @@ from kv.base.limits import (
 from sqlproxy.answers import Channel, Done, Notice, Portal, Statement, Status
 from sqlproxy.aside import aside
 from sqlproxy.catalog.fence import Fence
+from sqlproxy.declared import Declared
 from sqlproxy.front import front
 from sqlproxy.front import statements as s
 from sqlproxy.pg import zones
@@ -39,18 +40,17 @@ from sqlproxy.pg.style import Style
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Session as CatalogSession
 from sqlproxy.pgcatalog.model import SIGNAL, Needs
-from sqlproxy.session import running, short
+from sqlproxy.session import running, short_requests
 from sqlproxy.session.advising import Advising
 from sqlproxy.session.block import Block, Modes, is_conflict
 from sqlproxy.session.environment import Told, environment, moment
 from sqlproxy.session.frozen import frozen, thawed
-from sqlproxy.session.names import Declared
 from sqlproxy.session.permits import Permits
 from sqlproxy.session.portals import Portal as CursorPortal
 from sqlproxy.session.prepared import Prepared, newer, plan_of, prepare, remembered
 from sqlproxy.session.services import Services
+from sqlproxy.session.session_relations import Statements, cursors
 from sqlproxy.session.settings import Settings, shown_name
-from sqlproxy.session.told import Statements, cursors
 from sqlproxy.tables.reading import Touched
 from sqlproxy.tables.referring import check_deferred
 from sqlproxy.tables.writing import Outcome
@@ -287,7 +287,7 @@ class SqlSession:
         if declared is None or self.advising.any or not self.permits.holds(statement):
             return False
         self.query, self._began_s = statement.text, self._moment()
-        return short.start(self, declared, statement, values, done)
+        return short_requests.start(self, declared, statement, values, done)
 
     async def failed(self, error: BaseException) -> None:
         self.sole = None

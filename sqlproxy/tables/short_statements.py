@@ -1,5 +1,5 @@
 """Statements by themselves that one partition can answer in one request, or two: what they ask of
-it, and what they make of its answer. Pure; who sends is `sqlproxy.session.short`.
+it, and what they make of its answer. Pure; who sends is `sqlproxy.session.short_requests`.
 
     SELECT by primary key             key ─ GET ─▶ rows
     INSERT of rows                    ops ─ PUT, or WRITE of several ─▶ outcome

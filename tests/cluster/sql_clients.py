@@ -1,7 +1,7 @@
 """SQL sessions over clients of the simulated cluster (tests/whole), used as the wire uses them: a
-statement that has a short way goes it and may be declined (sqlproxy/session/short.py), what runs
-may be cancelled, a client may go away in the middle. What an error says is taken at its word: only
-40003 may have been done.
+statement that has a short way goes it and may be declined (sqlproxy/session/short_requests.py),
+what runs may be cancelled, a client may go away in the middle. What an error says is taken at its
+word: only 40003 may have been done.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from sqlproxy.answers import Answered
 from sqlproxy.catalog.presence import Presence
 from sqlproxy.catalog.sequence_pool import SequencePool
 from sqlproxy.ddl.change.waiting import carried_out
+from sqlproxy.declared import Catalogs
 from sqlproxy.pgcatalog.catalog import SystemCatalog
-from sqlproxy.session.names import Catalogs
 from sqlproxy.session.services import Services
 from sqlproxy.session.sessions import SqlSessions
 from sqlproxy.values.errors import SqlError

@@ -11,8 +11,8 @@ import pytest
 from kv.base.keys import table_prefix
 from kvorum.transfer import formats
 from sqlproxy.catalog import catalog, relations
+from sqlproxy.declared import Declared
 from sqlproxy.rows.rows import codec
-from sqlproxy.session.names import Declared
 from sqlproxy.values import enums
 from tests.backup.backups import backup, restore
 from tests.transfer.test_export_import import declare, node, refused, run, stored

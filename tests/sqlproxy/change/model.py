@@ -29,10 +29,10 @@ from sqlproxy.catalog import catalog
 from sqlproxy.catalog.fence import Fence
 from sqlproxy.catalog.presence import Presence
 from sqlproxy.ddl.change import slices
+from sqlproxy.declared import Catalogs
 from sqlproxy.front.env import Env
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import PUBLIC, Table
-from sqlproxy.session.names import Catalogs
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored
 from sqlproxy.values.errors import SqlError

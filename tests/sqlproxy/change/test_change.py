@@ -31,10 +31,10 @@ from sqlproxy.ddl.change.jobs import jobs_of
 from sqlproxy.ddl.change.settled import Settled
 from sqlproxy.ddl.change.states import ChangeServices
 from sqlproxy.ddl.steps import DdlServices
+from sqlproxy.declared import Catalogs
 from sqlproxy.rows.records import sealed
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Table
-from sqlproxy.session.names import Catalogs
 from sqlproxy.tables.access import choose
 from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.entries import index_codec

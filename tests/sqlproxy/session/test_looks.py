@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kv.base.adapters import LoopTimers
-from sqlproxy.session.names import Catalogs, Declared, _Known
+from sqlproxy.declared import Catalogs, Declared, _Known
 
 
 class _Looked(Catalogs):

@@ -8,11 +8,11 @@ from typing import Any
 
 from kv.base.ids import TableId
 from sqlproxy.catalog.relations import Relations
+from sqlproxy.declared import Declared
 from sqlproxy.front import front
 from sqlproxy.pg import oids
 from sqlproxy.pg.style import Style
 from sqlproxy.rows.schema import PUBLIC, Column, Table
-from sqlproxy.session.names import Declared
 from sqlproxy.session.prepared import prepare
 from sqlproxy.session.services import Plans
 from sqlproxy.session.session import SqlSession

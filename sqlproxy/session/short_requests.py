@@ -23,8 +23,8 @@ from kv.base.ops import Op, delete
 from kv.client.links import LinkExpired, LinkLost, Receiver
 from sqlproxy.answers import Answered, Done
 from sqlproxy.catalog.presence import Use
+from sqlproxy.declared import Declared
 from sqlproxy.session.environment import Numbers, SessionEnv, moment
-from sqlproxy.session.names import Declared
 from sqlproxy.tables.short_statements import ShortChange, ShortInsert, ShortSelect, short_of
 from sqlproxy.values.errors import SqlError, from_store
 
