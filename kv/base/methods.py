@@ -265,7 +265,8 @@ BEAT_NOW: Final = 131
 # partition, how ("middle", "load", "end") → key | None. Where its leader would cut it
 # (kv/replica/cutting.py)
 SPLIT_POINT: Final = 132
-# → map: what the master knows of nodes and replicas from their beats (procedures/master/reports.py)
+# → map: what the master knows of nodes and replicas from their beats
+# (procedures/master/map/reports.py)
 REPORTS: Final = 133
 # partition, start, end, at, rows → digest, rows, resume | None, [key, …], [key, …].
 # What this node's replica has of a part of a partition (kvorum/transfer/digest.py)

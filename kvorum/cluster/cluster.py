@@ -26,7 +26,7 @@ from kvorum.cluster.links import NodeCalls, NodeChannels
 from kvorum.cluster.peers import KnownPeers
 from kvorum.local.identity import Identity, cluster_id
 from kvorum.local.ports import PeerNet, Ports
-from procedures.master.nodes import NodeRow, NodeState
+from procedures.master.map.nodes import NodeRow, NodeState
 from raft.api import RaftConfig
 from raft.errors import BadConfig
 from raft.handshake import WRONG_INCARNATION

@@ -20,7 +20,7 @@ one start of this node, so nothing that was overheard is of use later.
 
 The audit: kept in the state DB before anything is forced (meta "forced"), in this node's log, in
 the log of each partition, and, as soon as the meta partition takes writes, in the members table
-(procedures/master/audit.py), where `kvorum node history` finds it.
+(procedures/master/map/audit.py), where `kvorum node history` finds it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from kv.base.limits import NODES_MAX
 from kv.base.methods import PING, REPLICA_STATUS
 from kv.base.ports import Rng
 from kvorum.local.identity import Identity
-from procedures.master.audit import Forced
-from procedures.master.replica_methods import GroupView
+from procedures.master.map.audit import Forced
+from procedures.master.map.replica_methods import GroupView
 from raft.api import GroupStatus
 from raft.errors import RaftError
 from raft.host import RaftHost

@@ -1,6 +1,6 @@
 """What an operator forces at this node, from before it is done until the members table has it.
 
-    meta "forced"   sealed like a row of procedures/master/audit.py; absent when nothing waits
+    meta "forced"   sealed like a row of procedures/master/map/audit.py; absent when nothing waits
 
 Durable before the members are forced: that nobody knows afterwards who gave up which nodes, and
 why, must not happen, not over a crash either.
@@ -15,7 +15,7 @@ from typing import Final
 
 from kv.base.errors import KvorumError
 from kv.storage.engine import Engine
-from procedures.master.audit import Forced, put_forced
+from procedures.master.map.audit import Forced, put_forced
 from txn.client import TxnClient
 from txn.transaction import Transaction
 

@@ -23,8 +23,8 @@ none twice; a lost one is not repeated, `again` is called instead. Whoever wants
 
 Rules: one beat of a node is under way at a time; a section that raises, or tells more than
 BEAT_SECTION_BYTES_MAX, is left out and harms no other; a node that is no member is refused, so that
-the picture stays bounded. Whether a node lives: procedures/master/liveness.py; `Pulse.health` has
-it for all.
+the picture stays bounded. Whether a node lives: procedures/master/map/liveness.py; `Pulse.health`
+has it for all.
 
 Left out: a proof of who sends. Like the other orders between nodes (CREATE_PARTITION, …) beats
 trust the network in which the native port listens.
@@ -55,7 +55,7 @@ from kv.base.limits import (
 )
 from kv.base.methods import BEAT, BEAT_NOW
 from kv.base.ports import Timers
-from procedures.master.liveness import Health, Liveness
+from procedures.master.map.liveness import Health, Liveness
 
 log = logging.getLogger(__name__)
 

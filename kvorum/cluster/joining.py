@@ -32,8 +32,8 @@ from kvorum.local.identity import Identity
 from kvorum.local.ports import Ports
 from kvorum.version import VERSION
 from procedures.engine.submission import Submission
+from procedures.master.map.nodes import NodeRow, NodeState, all_nodes, take_in
 from procedures.master.membership import ADD_REPLICAS
-from procedures.master.nodes import NodeRow, NodeState, all_nodes, take_in
 from txn.client import TxnClient
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,8 @@
 """Who is in the cluster and which partitions there are, as the system tables have it.
 
-    CLUSTER     esc("node") [id u64]   procedures/master/nodes.py
-    PARTITIONS  esc(start key)         procedures/master/partitions.py; the meta partition, which
+    CLUSTER     esc("node") [id u64]   procedures/master/map/nodes.py
+    PARTITIONS  esc(start key)         procedures/master/map/partitions.py; the meta partition,
+                                       which
                                        holds the map, is not in it
 
 A node writes its row at every start; the founders' rows are there from the first start of the
@@ -17,8 +18,8 @@ from typing import Any
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE
-from procedures.master.nodes import NodeRow, all_nodes, enter, holders, put_node
-from procedures.master.partitions import Placed, placed_partitions
+from procedures.master.map.nodes import NodeRow, all_nodes, enter, holders, put_node
+from procedures.master.map.partitions import Placed, placed_partitions
 from txn.client import TxnClient
 from txn.transaction import Transaction
 

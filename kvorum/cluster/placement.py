@@ -1,5 +1,5 @@
 """Partitions on several nodes: on all voters of the meta partition, or on as many as a table wants
-(procedures/master/placement.py).
+(procedures/master/map/placement.py).
 
 The procedure that makes or drops a table runs at the master; it tells the nodes, by node methods
 that may be repeated. A majority of its voters must have made a replica before a partition counts as
@@ -20,9 +20,9 @@ from kv.base.limits import SPLIT_KEYS_MAX
 from kv.base.methods import CAMPAIGN, CREATE_PARTITION, DROP_PARTITION
 from kv.replica.replica import Replica
 from procedures.master.balancing.model import Level
-from procedures.master.nodes import all_nodes
-from procedures.master.partitions import Place, Reader, placed_partitions
-from procedures.master.placement import candidates, no_node_with, preferred, spread
+from procedures.master.map.nodes import all_nodes
+from procedures.master.map.partitions import Place, Reader, placed_partitions
+from procedures.master.map.placement import candidates, no_node_with, preferred, spread
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,8 @@ class Replicas(Protocol):
 
 
 class SpreadPartitions:
-    """What sqlproxy.ddl.ddl wants of procedures.master.partitions.Partitions, on several nodes."""
+    """What sqlproxy.ddl.ddl wants of procedures.master.map.partitions.Partitions, on several
+    nodes."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class SpreadPartitions:
         replicas: int | None,
         tags: Sequence[str] = (),
     ) -> list[Place]:
-        """See procedures.master.partitions.Maker. Raises Corruption; Unavailable: there is no
+        """See procedures.master.map.partitions.Maker. Raises Corruption; Unavailable: there is no
         member yet that keeps data; Refused (NO_NODE_WITH_TAGS).
         """
         if replicas is None and not tags:

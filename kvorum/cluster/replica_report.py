@@ -5,7 +5,7 @@ comparison of four numbers. What differs from the last that was told is told, in
 rounded, so that a tremor is no news; a partition that is idle is told of once. After `again` (a new
 master, a lost beat) everything is, REPORT_ROWS_MAX replicas with each beat, one behind the other.
 
-The format is in procedures/master/reports.py.
+The format is in procedures/master/map/reports.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kv.partition.statistics import Rates, Sums
 from kv.replica.replica import Replica
 from kv.replica.state import PartitionState
 from kv.storage.engine import Engine
-from procedures.master.reports import Hot, Report
+from procedures.master.map.reports import Hot, Report
 
 SECTION: Final = "replicas"
 _DIGITS: Final = 2  # of a rate that is told

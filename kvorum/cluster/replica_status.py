@@ -22,10 +22,10 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.methods import REPORTS, STANDING
 from kvorum.version import VERSION
-from procedures.master.audit import Forced
 from procedures.master.balancing.model import LEVELS
-from procedures.master.nodes import NodeRow, NodeState
-from procedures.master.reports import Report, hint
+from procedures.master.map.audit import Forced
+from procedures.master.map.nodes import NodeRow, NodeState
+from procedures.master.map.reports import Report, hint
 
 _ASK_MS: Final = 1_500  # a node that needs longer is taken for down
 

@@ -23,10 +23,10 @@ from kvorum.storage.store import Store
 from procedures.engine.registry import Registry
 from procedures.master import apart, crash, explaining, relocating
 from procedures.master.crash import CrashServices
-from procedures.master.groups import Groups
+from procedures.master.map.groups import Groups
+from procedures.master.map.nodes import NodeRow, all_nodes
+from procedures.master.map.partitions import Placed, placed_partitions
 from procedures.master.membership import MembershipServices
-from procedures.master.nodes import NodeRow, all_nodes
-from procedures.master.partitions import Placed, placed_partitions
 from procedures.master.schedule import Schedulers, Sources
 
 log = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from kvorum.master.bus import NodeBus
 from kvorum.master.roles import Master
 from kvorum.storage.store import Store
 from procedures.master.deciding import Policy
-from procedures.master.groups import Groups
-from procedures.master.liveness import Health
+from procedures.master.map.groups import Groups
+from procedures.master.map.liveness import Health
 from procedures.master.splitter import Splitter
 
 log = logging.getLogger(__name__)

@@ -59,7 +59,7 @@ from kvorum.native.native_admin import NativeAdmin
 from kvorum.native.native_session import NativeSession, OwnTransactions
 from kvorum.native.native_watch import NativeWatcher
 from procedures.engine.grants import fence_ops, is_fence
-from procedures.master.nodes import NodeState, all_nodes
+from procedures.master.map.nodes import NodeState, all_nodes
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
 from txn.client import TxnClient

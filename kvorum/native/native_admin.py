@@ -27,8 +27,8 @@ from kvorum.cluster.members import partition_map
 from kvorum.storage import waiting
 from procedures.bus import settings
 from procedures.engine.client import ENDED, ProcedureClient
-from procedures.master.audit import all_forced
-from procedures.master.nodes import NodeState, all_nodes
+from procedures.master.map.audit import all_forced
+from procedures.master.map.nodes import NodeState, all_nodes
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
 from sqlproxy.rows.schema import USABLE, Table

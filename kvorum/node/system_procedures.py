@@ -13,7 +13,7 @@ from procedures.engine.registry import Registry
 from procedures.library.sink import SinkClean, SinkCommit
 from procedures.library.sink_job import SparkJob
 from procedures.master import membership, merging, splitting
-from procedures.master.groups import Groups
+from procedures.master.map.groups import Groups
 from procedures.master.membership import MembershipServices
 from procedures.master.splitter import ExplainPartitions
 from sqlproxy.catalog.catalog import CatalogCache

@@ -38,9 +38,9 @@ from kvorum.storage.store import Store
 from kvorum.transfer.abandoned import Left
 from procedures.library.sink_service import SinkService
 from procedures.master.balance import Balancer
-from procedures.master.groups import Groups
-from procedures.master.nodes import NodeRow, NodeState
-from procedures.master.quiet import Quiet, led
+from procedures.master.map.groups import Groups
+from procedures.master.map.nodes import NodeRow, NodeState
+from procedures.master.map.quiet import Quiet, led
 from procedures.master.reconcile import Reconciler
 from txn.sweeper import Sweeper
 

@@ -8,7 +8,7 @@ The first store is to the cluster what a node without `--stores` would be: alone
 where `--join` lists addresses of founders, it is the one at BASE. The others join by themselves, at
 their first start, through the addresses in `--join`, or through the first store. All of them say
 that they are one machine, so that a table with several replicas has them elsewhere, too
-(procedures/master/placement.py).
+(procedures/master/map/placement.py).
 
 This process keeps no data. It starts the stores, passes their log lines on, and tells them to stop
 when it is told to, when one of them ends (with the reason that it gave), or when it is killed: each

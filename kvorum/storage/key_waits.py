@@ -10,7 +10,7 @@ from kv.client.client import KvClient
 from kvorum.api.cursor import table_id
 from kvorum.storage import waiting
 from procedures.engine.kv_store import waiter
-from procedures.master.nodes import all_nodes
+from procedures.master.map.nodes import all_nodes
 from sqlproxy.catalog import catalog
 from txn.client import TxnClient
 

@@ -61,8 +61,8 @@ from kvorum.local.ports import Ports, Syncer
 from kvorum.storage.health import Health
 from kvorum.storage.retention import RetentionMethods
 from kvorum.storage.waiting import Everywhere, WaitMethods
-from procedures.master.partitions import Place
-from procedures.master.reports import Picture
+from procedures.master.map.partitions import Place
+from procedures.master.map.reports import Picture
 from raft.host import RaftHost
 from tso.client import TsoClient
 from tso.detour import detour

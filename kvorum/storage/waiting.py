@@ -17,7 +17,7 @@ from kv.base.methods import REFUSE_WAIT, WAITS
 from kv.base.timestamps import physical_ms
 from kv.base.waits import PROCEDURE, Held, Wait, Waits
 from kvorum.cluster.replica_status import Nodes
-from procedures.master.nodes import NodeRow, NodeState
+from procedures.master.map.nodes import NodeRow, NodeState
 from sqlproxy.rows.schema import Table
 from txn.terms import NAMES
 from txn.waits import circling

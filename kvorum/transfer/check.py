@@ -44,8 +44,8 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
-from procedures.master.nodes import NodeState, all_nodes
-from procedures.master.partitions import Placed, placed_of, placed_partitions
+from procedures.master.map.nodes import NodeState, all_nodes
+from procedures.master.map.partitions import Placed, placed_of, placed_partitions
 from sqlproxy.catalog import catalog, relations, sequences
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import CREATING, DELETE_ONLY, DROPPING, Index, Table

@@ -40,7 +40,7 @@ from procedures.engine.grants import REIGN
 from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
-from procedures.master.partitions import (
+from procedures.master.map.partitions import (
     COUNTER_PARTITION,
     FIRST_PARTITION,
     delete_rows,

@@ -51,7 +51,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
-from procedures.master.partitions import Placed, decode_placed
+from procedures.master.map.partitions import Placed, decode_placed
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.ddl.steps import CatalogTxn
 from sqlproxy.rows.records import decode_namespace, decode_table

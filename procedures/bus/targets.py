@@ -23,9 +23,9 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import InvalidArgument, NotFound
 from kv.base.keys import unescape
 from procedures.engine.context import StepContext
+from procedures.master.map.nodes import NodeRow, NodeState, all_nodes
+from procedures.master.map.partitions import partitions_of, placed_partitions
 from procedures.master.moves import MasterTxn
-from procedures.master.nodes import NodeRow, NodeState, all_nodes
-from procedures.master.partitions import partitions_of, placed_partitions
 from procedures.pools import rows
 from procedures.pools.messages import Entry, entry
 

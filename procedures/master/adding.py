@@ -12,6 +12,10 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, again, children, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
+from procedures.master.map.nodes import NodeState, all_nodes, find_node, put_node
+from procedures.master.map.partitions import hold_new_ones
+from procedures.master.map.placement import lacks
+from procedures.master.map.replica_methods import LEARNER, PROMOTE, WITNESS
 from procedures.master.moves import (
     ADD_REPLICA,
     ADD_REPLICAS,
@@ -26,10 +30,6 @@ from procedures.master.moves import (
     with_learner,
     with_voter,
 )
-from procedures.master.nodes import NodeState, all_nodes, find_node, put_node
-from procedures.master.partitions import hold_new_ones
-from procedures.master.placement import lacks
-from procedures.master.replica_methods import LEARNER, PROMOTE, WITNESS
 
 
 @procedure(ADD_REPLICAS, locks=node_locks)

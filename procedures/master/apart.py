@@ -27,10 +27,10 @@ from procedures.engine.procedure import Outcome, again, children, done
 from procedures.engine.registry import Registry, procedure, step
 from procedures.master.balancing.cluster import ClusterState
 from procedures.master.balancing.placing import Placer, beside
+from procedures.master.map.nodes import all_nodes
+from procedures.master.map.partitions import Placed, placed_partitions
+from procedures.master.map.picture import Loads, picture, wanted_by
 from procedures.master.moves import MasterTxn, MembershipServices, ReplicaMove
-from procedures.master.nodes import all_nodes
-from procedures.master.partitions import Placed, placed_partitions
-from procedures.master.picture import Loads, picture, wanted_by
 from procedures.master.relocating import MOVE_REPLICA, REFUSED
 
 MOVE_APART: Final = "kvorum.move_apart"

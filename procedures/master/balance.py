@@ -2,13 +2,15 @@
 
 Each partition has a home among its voters: who its row of the map names, since the balancer or
 somebody moved it, else one that follows from its id, so that equally many lead at every node
-(placement.py: `home`). A node that is slow is nobody's home while another voter is there.
+(procedures/master/map/placement.py: `home`). A node that is slow is nobody's home while another
+voter is there.
 
 A failover moves leaderships away from a node; once that is back and has caught up in two looks in a
 row, they return one by one. Whoever leads the meta partition does this; when it hands that
 partition over itself, the next one goes on.
 
-While everybody leads what belongs to it, nobody is asked before something changes (quiet.py).
+While everybody leads what belongs to it, nobody is asked before something changes
+(procedures/master/map/quiet.py).
 
 Left out here: load. Which home a partition has by load decides procedures/master/balancing.
 """
@@ -23,10 +25,10 @@ from typing import Final, NamedTuple
 from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_LAG_MAX, BALANCE_PAUSE_S
-from procedures.master.groups import Groups
-from procedures.master.placement import home
-from procedures.master.quiet import Known, Quiet
-from procedures.master.replica_methods import TRANSFER, GroupView, MemberView
+from procedures.master.map.groups import Groups
+from procedures.master.map.placement import home
+from procedures.master.map.quiet import Known, Quiet
+from procedures.master.map.replica_methods import TRANSFER, GroupView, MemberView
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +110,7 @@ class Balancer:
         known: Callable[[Mapping[PartitionId, NodeId]], Known | None] = lambda _wanted: None,
     ) -> None:
         """`nodes`: those that may have replicas; `wanted`: homes that the map names. `quiet` with
-        `known` (quiet.py, of what is wanted): when nobody need be asked.
+        `known` (procedures/master/map/quiet.py, of what is wanted): when nobody need be asked.
         """
         self._quiet, self._known = quiet, known
         self.transfers = 0

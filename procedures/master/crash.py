@@ -30,6 +30,9 @@ from procedures.engine.procedure import Outcome, again, children, done
 from procedures.engine.registry import Registry, procedure, step
 from procedures.master.balancing.model import Fix
 from procedures.master.balancing.placing import Placer
+from procedures.master.map.nodes import all_nodes
+from procedures.master.map.partitions import Placed, placed_partitions
+from procedures.master.map.picture import Loads, picture, wanted_by
 from procedures.master.moves import (
     REMOVE_REPLICA,
     MasterTxn,
@@ -38,9 +41,6 @@ from procedures.master.moves import (
     living,
     node_locks,
 )
-from procedures.master.nodes import all_nodes
-from procedures.master.partitions import Placed, placed_partitions
-from procedures.master.picture import Loads, picture, wanted_by
 from procedures.master.relocating import MOVE_REPLICA
 
 SERVER_CRASH: Final = "kvorum.server_crash"

@@ -35,7 +35,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from kv.base.limits import PARTITION_BYTES_MAX_DEFAULT, PARTITION_LOAD_MIN_DEFAULT, MiB
-from procedures.master.reports import APPENDED_MIN, HOT_MIN
+from procedures.master.map.reports import APPENDED_MIN, HOT_MIN
 
 MIDDLE: Final = "middle"
 LOAD: Final = "load"

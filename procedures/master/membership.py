@@ -15,16 +15,17 @@ serve (Ongaro's thesis, 4.2.1); consensus refuses the promotion until then, and 
 Removing the leader of a group hands its leadership over first; that may be the leader that runs
 this very procedure, which then goes on at the next master.
 
-A table that wants a number of replicas (placement.py) has them at some nodes: one that joins gets a
-replica only where there are fewer, and before one leaves, another node gets what it has.
+A table that wants a number of replicas (procedures/master/map/placement.py) has them at some nodes:
+one that joins gets a replica only where there are fewer, and before one leaves, another node gets
+what it has.
 
 New partitions of other tables are placed where the meta partition has its voters, so a node enters
 that one last and leaves it first; a table that was made in between is found by looking again, in a
 transaction that conflicts with the making of tables (`hold_new_ones`).
 
-The map (partitions.py) names a node before it is a member of the group, and no longer after it was
-removed: so reconciling never drops a member's replica, and drops what a removed one left behind.
-Every step may run twice: orders to a group that are done already are done.
+The map (procedures/master/map/partitions.py) names a node before it is a member of the group, and
+no longer after it was removed: so reconciling never drops a member's replica, and drops what a
+removed one left behind. Every step may run twice: orders to a group that are done already are done.
 """
 
 from __future__ import annotations

@@ -16,11 +16,17 @@ from kv.base.methods import DROP_PARTITION
 from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.procedure import Lock, exclusive
 from procedures.master.balancing.model import Level
-from procedures.master.groups import Calls, Groups
-from procedures.master.nodes import NodeRow, NodeState, all_nodes, find_node, refuse_gone
-from procedures.master.partitions import Placed, decode_placed, map_key, placed_partitions, put_row
-from procedures.master.placement import candidates, carries, lacks, one_more
-from procedures.master.replica_methods import REMOVE, GroupView
+from procedures.master.map.groups import Calls, Groups
+from procedures.master.map.nodes import NodeRow, NodeState, all_nodes, find_node, refuse_gone
+from procedures.master.map.partitions import (
+    Placed,
+    decode_placed,
+    map_key,
+    placed_partitions,
+    put_row,
+)
+from procedures.master.map.placement import candidates, carries, lacks, one_more
+from procedures.master.map.replica_methods import REMOVE, GroupView
 from txn.results import ScanPage
 
 ADD_REPLICAS: Final = "AddReplicas"
@@ -41,7 +47,8 @@ class MembershipServices:
 
 
 class MasterTxn:
-    """A step's transaction in the shape that nodes.py and partitions.py want."""
+    """A step's transaction in the shape that procedures/master/map/nodes.py and
+    procedures/master/map/partitions.py want."""
 
     def __init__(self, txn: StepTxn) -> None:
         self._txn = txn

@@ -5,9 +5,9 @@
 
 Removing is for ever, so it needs proof. The own replicas are listed first, then the whole map is
 read at one later snapshot: a replica that is being made was in the map before it was made
-(partitions.py). A read that fails, or a row that cannot be read, proves nothing: nothing is
-removed, and the count begins anew. Only what RECONCILE_LOOKS_MIN reads in a row have missed goes.
-The meta partition holds the map and is never touched.
+(procedures/master/map/partitions.py). A read that fails, or a row that cannot be read, proves
+nothing: nothing is removed, and the count begins anew. Only what RECONCILE_LOOKS_MIN reads in a row
+have missed goes. The meta partition holds the map and is never touched.
 
 Of a partition that was split or merged a node may be behind the map: its replica of the old one
 still covers what the new one has. Then the new one is not made here: the old one's log, or a
@@ -28,7 +28,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import RECONCILE_AGAIN_S, RECONCILE_LOOKS_MIN, RECONCILE_S
-from procedures.master.partitions import Placed
+from procedures.master.map.partitions import Placed
 
 log = logging.getLogger(__name__)
 

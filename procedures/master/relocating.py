@@ -35,6 +35,10 @@ from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step
 from procedures.master.balancing.model import NodeView
 from procedures.master.balancing.rules import shared
+from procedures.master.map.nodes import NodeRow, NodeState, all_nodes
+from procedures.master.map.partitions import Placed, busy_with, placed_partitions, put_row
+from procedures.master.map.placement import carries
+from procedures.master.map.replica_methods import TRANSFER, GroupView
 from procedures.master.moves import (
     ADD_REPLICA,
     REMOVE_REPLICA,
@@ -42,10 +46,6 @@ from procedures.master.moves import (
     MembershipServices,
     ReplicaMove,
 )
-from procedures.master.nodes import NodeRow, NodeState, all_nodes
-from procedures.master.partitions import Placed, busy_with, placed_partitions, put_row
-from procedures.master.placement import carries
-from procedures.master.replica_methods import TRANSFER, GroupView
 
 MOVE_REPLICA: Final = "kvorum.move_replica"
 TRANSFER_LEADER: Final = "kvorum.transfer_leader"

@@ -10,6 +10,9 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, again, children, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step
+from procedures.master.map.nodes import NodeState, find_node, put_node
+from procedures.master.map.partitions import hold_new_ones
+from procedures.master.map.replica_methods import REMOVE
 from procedures.master.moves import (
     DECOMMISSION,
     REMOVE_REPLICA,
@@ -23,9 +26,6 @@ from procedures.master.moves import (
     partition_locks,
     removed,
 )
-from procedures.master.nodes import NodeState, find_node, put_node
-from procedures.master.partitions import hold_new_ones
-from procedures.master.replica_methods import REMOVE
 
 
 @procedure(REMOVE_REPLICAS, locks=node_locks)

@@ -19,7 +19,7 @@ from kv.base.limits import MEMBERSHIP_PAUSE_MS
 from kv.partition import shapes
 from kv.partition.shapes import Freeze, Merge, Settle, Shape, Thaw
 from kv.replica.replica import Replica
-from procedures.master.replica_methods import NO_REPLICA
+from procedures.master.map.replica_methods import NO_REPLICA
 
 CANNOT_MERGE: Final = "CANNOT_MERGE"
 

@@ -11,8 +11,8 @@ that a procedure holds a lock of, or that an operation of the bus is about, is l
 that was moved less than COOLDOWN_S ago, whose figures are still those of before.
 
 While nothing is worth a look, nobody is asked: a look that found nothing at all to do or to refuse
-is not repeated before something that the master knows by itself has changed (`quiet.py`), or
-SCHEDULE_QUIET_S have passed.
+is not repeated before something that the master knows by itself has changed
+(`procedures/master/map/quiet.py`), or SCHEDULE_QUIET_S have passed.
 
 The balancer waits until every node that answers has told everything it has, so a new master does
 not take silence for emptiness. What was decided, and what refused, with the reasons, is kept for
@@ -51,16 +51,16 @@ from procedures.master.balancing.model import (
 from procedures.master.balancing.placing import Placer
 from procedures.master.balancing.prediction import UnitCost
 from procedures.master.crash import SERVER_CRASH
-from procedures.master.groups import Groups
-from procedures.master.liveness import Health
+from procedures.master.map.groups import Groups
+from procedures.master.map.liveness import Health
+from procedures.master.map.nodes import NodeRow, NodeState
+from procedures.master.map.partitions import Placed
+from procedures.master.map.picture import Loads, loads_of, observed, picture, speaking, wanted_by
+from procedures.master.map.quiet import Quiet, known
+from procedures.master.map.replica_methods import GroupView
+from procedures.master.map.reports import Picture
 from procedures.master.moves import ADD_REPLICA, ADD_REPLICAS, REMOVE_REPLICA
-from procedures.master.nodes import NodeRow, NodeState
-from procedures.master.partitions import Placed
-from procedures.master.picture import Loads, loads_of, observed, picture, speaking, wanted_by
-from procedures.master.quiet import Quiet, known
 from procedures.master.relocating import MOVE_REPLICA, TRANSFER_LEADER
-from procedures.master.replica_methods import GroupView
-from procedures.master.reports import Picture
 from procedures.master.slowness import Slowness
 
 log = logging.getLogger(__name__)

@@ -34,9 +34,9 @@ from procedures.engine.registry import procedure, step
 from procedures.engine.submission import Submission
 from procedures.master.apart import MOVE_APART, MOVE_BESIDE
 from procedures.master.deciding import Decider, Merge, Part, Plan, Policy, Split
-from procedures.master.groups import Groups
-from procedures.master.partitions import Placed
-from procedures.master.reports import Picture
+from procedures.master.map.groups import Groups
+from procedures.master.map.partitions import Placed
+from procedures.master.map.reports import Picture
 
 log = logging.getLogger(__name__)
 

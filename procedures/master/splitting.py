@@ -40,15 +40,15 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from procedures.master.membership import MembershipServices
-from procedures.master.moves import MasterTxn
-from procedures.master.partitions import (
+from procedures.master.map.partitions import (
     Placed,
     busy_with,
     new_partition_id,
     placed_partitions,
     put_row,
 )
+from procedures.master.membership import MembershipServices
+from procedures.master.moves import MasterTxn
 
 SPLIT_NAME: Final = "kvorum.split_partition"
 CANNOT_SPLIT: Final = "CANNOT_SPLIT"

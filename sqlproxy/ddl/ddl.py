@@ -46,7 +46,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, again, children, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
-from procedures.master.partitions import (
+from procedures.master.map.partitions import (
     COUNTER_PARTITION,
     FIRST_PARTITION,
     checked_split_keys,

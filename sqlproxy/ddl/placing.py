@@ -20,10 +20,10 @@ from kv.base.ids import NodeId
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, done, exclusive
 from procedures.engine.registry import procedure, step
+from procedures.master.map.nodes import NodeState, all_nodes
+from procedures.master.map.partitions import busy_with, hold_new_ones, placed_of, put_row
+from procedures.master.map.placement import carries, no_node_with
 from procedures.master.moves import MasterTxn
-from procedures.master.nodes import NodeState, all_nodes
-from procedures.master.partitions import busy_with, hold_new_ones, placed_of, put_row
-from procedures.master.placement import carries, no_node_with
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl.steps import CatalogTxn
 from sqlproxy.rows.schema import Namespace, Table, placement

@@ -15,7 +15,7 @@ from kv.base.ids import TableId
 from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.procedure import Lock, Outcome, exclusive
 from procedures.engine.procedure import next as go_on
-from procedures.master.partitions import Maker, delete_rows, partitions_of
+from procedures.master.map.partitions import Maker, delete_rows, partitions_of
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import Plan
 from sqlproxy.ddl import resolve_declaration

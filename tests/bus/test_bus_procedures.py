@@ -15,7 +15,7 @@ from procedures.bus.hands import Hands
 from procedures.bus.messages import Report, Status, Verb
 from procedures.engine import plain
 from procedures.engine.submission import Submission
-from procedures.master.nodes import NodeState
+from procedures.master.map.nodes import NodeState
 from tests.bus.world import World, effects, leftovers, one_phase
 from tests.support import simloop
 

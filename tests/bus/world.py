@@ -24,8 +24,8 @@ from procedures.engine.executor import Executor
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
-from procedures.master.nodes import NodeRow, NodeState, encode_node, node_key
-from procedures.master.partitions import Place, Placed, plan, put_row, put_rows
+from procedures.master.map.nodes import NodeRow, NodeState, encode_node, node_key
+from procedures.master.map.partitions import Place, Placed, plan, put_row, put_rows
 from tests.procedures.lab import TABLE, CrashingStore, Lab, crashed
 from tests.support.simloop import SimLoop
 

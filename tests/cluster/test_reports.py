@@ -10,7 +10,7 @@ from kv.base.limits import BEAT_MS, DEAD_AFTER_MS_MIN
 from kvorum.api.model import TableSpec
 from kvorum.cluster import replica_status
 from kvorum.node.node import Node
-from procedures.master.liveness import Health
+from procedures.master.map.liveness import Health
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run
 

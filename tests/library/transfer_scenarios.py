@@ -16,7 +16,7 @@ from kvorum.transfer.backup import all_tables, lock_names
 from kvorum.transfer.places import place_of
 from kvorum.transfer.ranges import Range
 from kvorum.transfer.verify import verify
-from procedures.master.partitions import placed_of
+from procedures.master.map.partitions import placed_of
 from tests.library.world import ROWS, Place
 
 LOOSE: Final = 700  # an id that no table has

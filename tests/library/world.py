@@ -18,7 +18,7 @@ from kv.base.keys import table_range, u32
 from kvorum.api.model import ProcedureInfo
 from kvorum.sdk.database import AsyncDatabase
 from procedures.engine.grants import REIGN
-from procedures.master.partitions import Placed, placed_partitions
+from procedures.master.map.partitions import Placed, placed_partitions
 from sqlproxy.catalog import catalog
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop

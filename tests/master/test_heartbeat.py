@@ -20,7 +20,7 @@ from kv.base.limits import (
 )
 from kv.base.methods import BEAT, BEAT_NOW
 from kvorum.cluster.heartbeat import Heart, Pulse, check_beat
-from procedures.master.liveness import Health
+from procedures.master.map.liveness import Health
 from tests.support.simloop import SimLoop
 
 

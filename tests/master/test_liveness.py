@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from procedures.master.liveness import Health, Liveness
+from procedures.master.map.liveness import Health, Liveness
 
 SUSPECT, DEAD, STEP = 4_000.0, 10_000.0, 2_000.0
 BOOT, OTHER = b"process1", b"process2"

@@ -11,10 +11,10 @@ import pytest
 
 from kv.base.limits import SCHEDULE_PAUSE_S, SCHEDULE_QUIET_S, SCHEDULE_QUIET_UNITS
 from kvorum.sdk.database import AsyncDatabase
-from procedures.master.groups import Groups
-from procedures.master.liveness import Health
-from procedures.master.quiet import Quiet, known
-from procedures.master.reports import NodeReport, Picture, Report
+from procedures.master.map.groups import Groups
+from procedures.master.map.liveness import Health
+from procedures.master.map.quiet import Quiet, known
+from procedures.master.map.reports import NodeReport, Picture, Report
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, SimRng, run
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import NodeId, PartitionId
-from procedures.master.partitions import Placed
+from procedures.master.map.partitions import Placed
 from procedures.master.reconcile import differences
 
 ME = NodeId(1)

@@ -15,8 +15,8 @@ from kv.partition.sizes import SizeMap
 from kv.partition.statistics import Traffic
 from kvorum.cluster.heartbeat import _encode
 from kvorum.cluster.replica_report import ReplicaReport
-from procedures.master.liveness import Health
-from procedures.master.reports import Hot, Picture, Report, hint
+from procedures.master.map.liveness import Health
+from procedures.master.map.reports import Hot, Picture, Report, hint
 
 PLAIN = Report(7, 1, True, 3, 10, 1_000, 0, 3, 1.0, 10.0, 0.0, 0.0, 1.0, 0.0, True, ())
 

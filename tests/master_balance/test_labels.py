@@ -7,7 +7,7 @@ import pytest
 from kv.base.config import NodeConfig, load
 from kv.base.errors import InvalidArgument
 from kv.base.ids import NodeId
-from procedures.master.nodes import NodeRow, NodeState, decode_node, encode_node, node_key
+from procedures.master.map.nodes import NodeRow, NodeState, decode_node, encode_node, node_key
 
 
 def test_i12_labels_and_tags_are_settings() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kv.base.ids import NodeId
 from procedures.master.balance import moves
-from procedures.master.placement import home
+from procedures.master.map.placement import home
 from procedures.master.slowness import LOOKS, Slowness
 from tests.procedures.test_master_upkeep import view
 

@@ -24,10 +24,17 @@ from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine, TimedSyncer
 from procedures.engine.submission import Submission
 from procedures.master import membership
-from procedures.master.groups import Groups
-from procedures.master.nodes import NodeRow, NodeState, all_nodes, encode_node, node_key
-from procedures.master.partitions import Place, Placed, placed_partitions, plan, put_row, put_rows
-from procedures.master.replica_methods import ReplicaMethods
+from procedures.master.map.groups import Groups
+from procedures.master.map.nodes import NodeRow, NodeState, all_nodes, encode_node, node_key
+from procedures.master.map.partitions import (
+    Place,
+    Placed,
+    placed_partitions,
+    plan,
+    put_row,
+    put_rows,
+)
+from procedures.master.map.replica_methods import ReplicaMethods
 from raft.api import RaftConfig
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemoryNetwork, MemorySyncer
@@ -162,7 +169,7 @@ class World:
     # -- nodes
 
     async def call_at(self, node: int, method: int, *args: Any, budget_ms: int = 0) -> list[Any]:
-        """procedures.master.groups.Calls."""
+        """procedures.master.map.groups.Calls."""
         self.calls.append((node, method))
         there = self.nodes.get(node)
         if there is None or not there.up:

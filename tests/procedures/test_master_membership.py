@@ -13,8 +13,8 @@ from kv.base.errors import Unavailable
 from kv.base.ids import NodeId, PartitionId
 from procedures.engine.submission import Submission
 from procedures.master import moves
-from procedures.master.nodes import NodeState
-from procedures.master.partitions import (
+from procedures.master.map.nodes import NodeState
+from procedures.master.map.partitions import (
     COUNTER_PARTITION,
     FIRST_PARTITION,
     Place,

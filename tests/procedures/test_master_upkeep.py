@@ -15,8 +15,8 @@ from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.replica.manager import OLDEST
 from procedures.engine.memory_store import Table
 from procedures.master.balance import Balancer, moves
-from procedures.master.groups import Groups
-from procedures.master.nodes import (
+from procedures.master.map.groups import Groups
+from procedures.master.map.nodes import (
     NodeRow,
     NodeState,
     all_nodes,
@@ -27,10 +27,10 @@ from procedures.master.nodes import (
     put_node,
     take_in,
 )
-from procedures.master.partitions import Placed
-from procedures.master.placement import preferred
+from procedures.master.map.partitions import Placed
+from procedures.master.map.placement import preferred
+from procedures.master.map.replica_methods import GroupView, MemberView, check_change, check_status
 from procedures.master.reconcile import Reconciler, differences
-from procedures.master.replica_methods import GroupView, MemberView, check_change, check_status
 from tests.procedures.lab import CrashingStore, crashed
 from tests.procedures.nodes import World, Writer
 from tests.support import simloop
@@ -501,7 +501,7 @@ def test_f4_rows_of_the_first_release_are_members() -> None:
     import msgspec
 
     from kv.base.checksum import seal
-    from procedures.master.nodes import decode_node
+    from procedures.master.map.nodes import decode_node
 
     key = node_key(7)
     old = seal(key, msgspec.msgpack.encode((1, 7, "h:1", "0.1")))

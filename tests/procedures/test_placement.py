@@ -13,10 +13,10 @@ import pytest
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, Unavailable
 from kv.base.ids import NodeId, PartitionId
-from procedures.master.groups import Groups
-from procedures.master.nodes import NodeRow, NodeState, decode_node, encode_node, node_key
-from procedures.master.partitions import Placed, decode_placed, map_key, put_row
-from procedures.master.placement import (
+from procedures.master.map.groups import Groups
+from procedures.master.map.nodes import NodeRow, NodeState, decode_node, encode_node, node_key
+from procedures.master.map.partitions import Placed, decode_placed, map_key, put_row
+from procedures.master.map.placement import (
     Candidate,
     candidates,
     lacks,

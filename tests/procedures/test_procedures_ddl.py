@@ -16,7 +16,7 @@ from procedures.engine import plain
 from procedures.engine.memory_store import Table
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
-from procedures.master.partitions import Partitions, partitions_of
+from procedures.master.map.partitions import Partitions, partitions_of
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl import ddl
 from sqlproxy.ddl.steps import DdlServices

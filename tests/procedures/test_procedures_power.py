@@ -18,7 +18,7 @@ from procedures.engine import plain
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.submission import Submission
-from procedures.master.partitions import Partitions, partitions_of
+from procedures.master.map.partitions import Partitions, partitions_of
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl import ddl
 from sqlproxy.ddl.steps import DdlServices

@@ -402,7 +402,7 @@ def test_j9_crashes_over_real_transactions(case: Case, kind: str) -> None:
 def test_partition_voters() -> None:
     """The planned partitions of a table did not cover its keys exactly."""
     from kv.base.ids import TableId
-    from procedures.master.partitions import Place, decode_row, map_key, plan, put_rows
+    from procedures.master.map.partitions import Place, decode_row, map_key, plan, put_rows
 
     found = plan(TableId(7), [b"a", b"b"], 10, [Place((NodeId(3),))] * 3)
     assert found[0].start == table_prefix(7)

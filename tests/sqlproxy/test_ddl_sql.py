@@ -13,7 +13,7 @@ from kv.base.adapters import LoopTimers
 from kv.base.ids import NodeId, TableId
 from procedures.engine import plain
 from procedures.engine.submission import Submission
-from procedures.master.partitions import Partitions, partitions_of, placed_of
+from procedures.master.map.partitions import Partitions, partitions_of, placed_of
 from sqlproxy.catalog import catalog, relations, sequences
 from sqlproxy.ddl import ddl, ddl_objects, emptying, switching
 from sqlproxy.ddl.change.settled import Settled

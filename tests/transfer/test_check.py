@@ -20,7 +20,7 @@ from kvorum.node.node import Node
 from kvorum.transfer import check as checking
 from kvorum.transfer.backup import all_tables, lock_names
 from kvorum.transfer.check import Check
-from procedures.master.partitions import Placed, placed_of, put_row
+from procedures.master.map.partitions import Placed, placed_of, put_row
 from sqlproxy.catalog import catalog, relations, sequences
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table

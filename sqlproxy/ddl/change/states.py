@@ -17,7 +17,7 @@ from kv.base.errors import NotFound
 from kv.base.ids import TableId
 from kv.base.ports import Rng, Timers
 from procedures.engine.context import StepContext
-from procedures.master.partitions import Maker
+from procedures.master.map.partitions import Maker
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl.change.settled import Settled, Store
 from sqlproxy.ddl.steps import CatalogTxn, DdlServices

@@ -19,7 +19,7 @@ from kvorum.api.model import SnapshotInfo
 from procedures.engine import plain
 from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
-from procedures.master.partitions import Partitions
+from procedures.master.map.partitions import Partitions
 from sqlproxy.catalog import catalog, presence, relations
 from sqlproxy.catalog.fence import NEVER, Fence
 from sqlproxy.catalog.presence import Presence, Use

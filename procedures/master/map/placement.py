@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from kv.base.errors import Refused
 from kv.base.ids import NodeId, PartitionId
 from procedures.master.balancing.model import LEVELS, Level
-from procedures.master.nodes import NodeRow, NodeState
-from procedures.master.partitions import Placed
+from procedures.master.map.nodes import NodeRow, NodeState
+from procedures.master.map.partitions import Placed
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from kv.base.checksum import CRC_BYTES, intact, seal
 from kv.base.errors import Corruption
 from kv.base.keys import escape, successor, table_prefix, u64
 from kv.base.limits import NODES_MAX
-from procedures.master.nodes import Txn
-from procedures.master.partitions import Reader
+from procedures.master.map.nodes import Txn
+from procedures.master.map.partitions import Reader
 
 _FORMAT: Final = 1
 _FORCED: Final = table_prefix(system.CLUSTER) + escape(b"forced")

@@ -24,10 +24,10 @@ from procedures.master.balancing.cluster import ClusterState
 from procedures.master.balancing.model import DIMENSIONS, Dimension, NodeView, PartitionView
 from procedures.master.balancing.prediction import Machine as Measured
 from procedures.master.balancing.prediction import UnitCost, costs, weights
-from procedures.master.nodes import NodeRow, NodeState
-from procedures.master.partitions import Placed
-from procedures.master.replica_methods import GroupView
-from procedures.master.reports import Picture
+from procedures.master.map.nodes import NodeRow, NodeState
+from procedures.master.map.partitions import Placed
+from procedures.master.map.replica_methods import GroupView
+from procedures.master.map.reports import Picture
 
 _DISK_UNKNOWN = float(1 << 50)
 _LIMITS = (0.95, 0.90, float("inf"))

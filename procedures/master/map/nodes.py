@@ -29,7 +29,7 @@ from kv.base.errors import Corruption, NotFound, Refused, TooLarge
 from kv.base.ids import NodeId
 from kv.base.keys import escape, from_u64, successor, table_prefix, u64
 from kv.base.limits import NODES_MAX
-from procedures.master.partitions import Reader
+from procedures.master.map.partitions import Reader
 
 _FORMAT: Final = 1
 _NODES: Final = table_prefix(system.CLUSTER) + escape(b"node")
