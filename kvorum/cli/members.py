@@ -54,7 +54,7 @@ def decommission(
     """Take a node out: it hands over what it leads, then it has no replica and no vote. Its id is
     never given out again. Stop it afterwards.
     """
-    from procedures.master.membership import DECOMMISSION
+    from procedures.master.members.membership import DECOMMISSION
 
     with opened(connect, json) as db:
         procedure = db.submit(DECOMMISSION, {"node": node})

@@ -4,8 +4,8 @@
              ◀── id, cluster, members ─────────────────        └─▶ procedure AddReplicas
 
 It opens with an empty meta partition, reaches the members, and is made a learner and then a voter
-everywhere by the procedure (procedures/master/membership.py), which also ends its JOINING. Its id
-is kept with its data: at later starts it only tells again that it waits.
+everywhere by the procedure (procedures/master/members/membership.py), which also ends its JOINING.
+Its id is kept with its data: at later starts it only tells again that it waits.
 
 The proof is an HMAC of the cluster's secret: the native port is open to clients, and a stranger
 must neither get an id nor learn the members. The token makes it new at every start of the node.
@@ -33,7 +33,7 @@ from kvorum.local.ports import Ports
 from kvorum.version import VERSION
 from procedures.engine.submission import Submission
 from procedures.master.map.nodes import NodeRow, NodeState, all_nodes, take_in
-from procedures.master.membership import ADD_REPLICAS
+from procedures.master.members.membership import ADD_REPLICAS
 from txn.client import TxnClient
 
 log = logging.getLogger(__name__)

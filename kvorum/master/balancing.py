@@ -21,12 +21,13 @@ from kvorum.master.bus import NodeBus
 from kvorum.master.roles import Master
 from kvorum.storage.store import Store
 from procedures.engine.registry import Registry
-from procedures.master import apart, crash, explaining, relocating
-from procedures.master.crash import CrashServices
+from procedures.master import explaining
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, all_nodes
 from procedures.master.map.partitions import Placed, placed_partitions
-from procedures.master.membership import MembershipServices
+from procedures.master.members import crash, move_apart, relocating
+from procedures.master.members.crash import CrashServices
+from procedures.master.members.membership import MembershipServices
 from procedures.master.schedule import Schedulers, Sources
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Balancing:
         relocating.register(registry, services, self.schedulers.room)
         dead = self.schedulers.dead
         crash.register(registry, CrashServices(services, self.schedulers.loads, dead))
-        apart.register(registry, services, self.schedulers.loads)
+        move_apart.register(registry, services, self.schedulers.loads)
         explaining.register(registry, self.schedulers)
 
     def loops(self) -> list[Loop]:

@@ -2,7 +2,7 @@
 
 every node       garbage, sweeping: the partitions that it leads
                  files: of what was deleted (kvorum/storage/compaction.py)
-                 reconciling: its replicas against the map (procedures/master/reconcile.py)
+                 reconciling: its replicas against the map (procedures/master/members/reconcile.py)
                  cuts: leaderships to who hears the oracle, if this node does not (cutoff.py)
                  addresses: the members table; what an operator forced here
                    (kvorum/cluster/forced_members.py)
@@ -41,7 +41,7 @@ from procedures.master.balance import Balancer
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, NodeState
 from procedures.master.map.quiet import Quiet, led
-from procedures.master.reconcile import Reconciler
+from procedures.master.members.reconcile import Reconciler
 from txn.sweeper import Sweeper
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from procedures.bus.phases import OnePhase
 from procedures.engine.context import StepContext
 from procedures.engine.registry import procedure
 from procedures.master.map.partitions import placed_partitions
-from procedures.master.moves import MasterTxn
+from procedures.master.members.moves import MasterTxn
 
 CATCH_UP = "catch_up"
 RETENTION_MS = 3_600_000

@@ -39,7 +39,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step
-from procedures.master.moves import MasterTxn
+from procedures.master.members.moves import MasterTxn
 
 SETTING = "setting"
 SETTINGS_S: Final = 30.0

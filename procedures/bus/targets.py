@@ -25,7 +25,7 @@ from kv.base.keys import unescape
 from procedures.engine.context import StepContext
 from procedures.master.map.nodes import NodeRow, NodeState, all_nodes
 from procedures.master.map.partitions import partitions_of, placed_partitions
-from procedures.master.moves import MasterTxn
+from procedures.master.members.moves import MasterTxn
 from procedures.pools import rows
 from procedures.pools.messages import Entry, entry
 

@@ -47,8 +47,8 @@ from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.master.map.partitions import Placed, busy_with, delete_rows, put_row
-from procedures.master.membership import MembershipServices
-from procedures.master.moves import MasterTxn
+from procedures.master.members.membership import MembershipServices
+from procedures.master.members.moves import MasterTxn
 from procedures.master.reshape_methods import CANNOT_MERGE
 from procedures.master.splitting import id_of, row_of
 

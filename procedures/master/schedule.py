@@ -50,7 +50,6 @@ from procedures.master.balancing.model import (
 )
 from procedures.master.balancing.placing import Placer
 from procedures.master.balancing.prediction import UnitCost
-from procedures.master.crash import SERVER_CRASH
 from procedures.master.map.groups import Groups
 from procedures.master.map.liveness import Health
 from procedures.master.map.nodes import NodeRow, NodeState
@@ -59,8 +58,9 @@ from procedures.master.map.picture import Loads, loads_of, observed, picture, sp
 from procedures.master.map.quiet import Quiet, known
 from procedures.master.map.replica_methods import GroupView
 from procedures.master.map.reports import Picture
-from procedures.master.moves import ADD_REPLICA, ADD_REPLICAS, REMOVE_REPLICA
-from procedures.master.relocating import MOVE_REPLICA, TRANSFER_LEADER
+from procedures.master.members.crash import SERVER_CRASH
+from procedures.master.members.moves import ADD_REPLICA, ADD_REPLICAS, REMOVE_REPLICA
+from procedures.master.members.relocating import MOVE_REPLICA, TRANSFER_LEADER
 from procedures.master.slowness import Slowness
 
 log = logging.getLogger(__name__)

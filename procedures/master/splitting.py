@@ -47,8 +47,8 @@ from procedures.master.map.partitions import (
     placed_partitions,
     put_row,
 )
-from procedures.master.membership import MembershipServices
-from procedures.master.moves import MasterTxn
+from procedures.master.members.membership import MembershipServices
+from procedures.master.members.moves import MasterTxn
 
 SPLIT_NAME: Final = "kvorum.split_partition"
 CANNOT_SPLIT: Final = "CANNOT_SPLIT"

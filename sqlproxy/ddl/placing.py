@@ -23,7 +23,7 @@ from procedures.engine.registry import procedure, step
 from procedures.master.map.nodes import NodeState, all_nodes
 from procedures.master.map.partitions import busy_with, hold_new_ones, placed_of, put_row
 from procedures.master.map.placement import carries, no_node_with
-from procedures.master.moves import MasterTxn
+from procedures.master.members.moves import MasterTxn
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl.steps import CatalogTxn
 from sqlproxy.rows.schema import Namespace, Table, placement

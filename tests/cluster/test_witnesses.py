@@ -16,7 +16,7 @@ from kv.base.errors import InvalidArgument, Refused
 from kv.storage.engine import STATE_FAMILIES
 from kvorum.cluster import joining
 from kvorum.local.identity import check_kind, cluster_id
-from procedures.master.membership import DECOMMISSION
+from procedures.master.members.membership import DECOMMISSION
 from tests.cluster.three import READY_S, Trio, client, trio, until
 
 PARTITIONS = (1, 2, 3)

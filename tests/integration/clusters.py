@@ -12,7 +12,7 @@ from typing import Any
 import kvorum
 from kvorum.cli.cluster import links
 from kvorum.programs.localcluster import LocalCluster
-from procedures.master.membership import DECOMMISSION
+from procedures.master.members.membership import DECOMMISSION
 from tests.machine import free_port_base
 
 MODULES = ("--procedure-modules", "tests.integration.sample_procedures")

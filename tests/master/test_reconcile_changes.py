@@ -7,7 +7,7 @@ from dataclasses import replace
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import NodeId, PartitionId
 from procedures.master.map.partitions import Placed
-from procedures.master.reconcile import differences
+from procedures.master.members.reconcile import differences
 
 ME = NodeId(1)
 WHOLE = PartitionDescriptor(PartitionId(5), b"a", b"z", 1, (ME,))

@@ -13,13 +13,13 @@ import pytest
 
 from kv.base.ids import NodeId
 from procedures.engine.submission import Submission
-from procedures.master import crash, relocating
-from procedures.master.crash import SERVER_CRASH, CrashServices
 from procedures.master.map.nodes import NodeState
 from procedures.master.map.picture import Loads
 from procedures.master.map.replica_methods import GroupView
-from procedures.master.membership import MembershipServices
-from procedures.master.relocating import MOVE_REPLICA, TRANSFER_LEADER
+from procedures.master.members import crash, relocating
+from procedures.master.members.crash import SERVER_CRASH, CrashServices
+from procedures.master.members.membership import MembershipServices
+from procedures.master.members.relocating import MOVE_REPLICA, TRANSFER_LEADER
 from tests.procedures.lab import CrashingStore, crashed
 from tests.procedures.nodes import World
 from tests.support import simloop

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from procedures.engine import plain
-from procedures.master.apart import MOVE_APART
+from procedures.master.members.move_apart import MOVE_APART
 from procedures.master.splitter import SPLIT, _Work
 from tests.master.test_splitter import Lab
 

@@ -23,7 +23,6 @@ from kv.replica.replica import Replica
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine, TimedSyncer
 from procedures.engine.submission import Submission
-from procedures.master import membership
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, NodeState, all_nodes, encode_node, node_key
 from procedures.master.map.partitions import (
@@ -35,6 +34,7 @@ from procedures.master.map.partitions import (
     put_rows,
 )
 from procedures.master.map.replica_methods import ReplicaMethods
+from procedures.master.members import membership
 from raft.api import RaftConfig
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemoryNetwork, MemorySyncer

@@ -14,7 +14,7 @@ from procedures.engine.executor import Executor
 from procedures.engine.grants import fence_ops
 from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
-from procedures.master.moves import node_locks, partition_locks
+from procedures.master.members.moves import node_locks, partition_locks
 from tests.procedures.lab import Lab
 from tests.procedures.test_locks_engine import Work, args
 from tests.procedures.test_procedures_ddl import Ddl

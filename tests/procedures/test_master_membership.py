@@ -12,7 +12,6 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Unavailable
 from kv.base.ids import NodeId, PartitionId
 from procedures.engine.submission import Submission
-from procedures.master import moves
 from procedures.master.map.nodes import NodeState
 from procedures.master.map.partitions import (
     COUNTER_PARTITION,
@@ -20,6 +19,7 @@ from procedures.master.map.partitions import (
     Place,
     hold_new_ones,
 )
+from procedures.master.members import moves
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl import ddl
 from sqlproxy.ddl.steps import DdlServices

@@ -30,7 +30,7 @@ from procedures.master.map.nodes import (
 from procedures.master.map.partitions import Placed
 from procedures.master.map.placement import preferred
 from procedures.master.map.replica_methods import GroupView, MemberView, check_change, check_status
-from procedures.master.reconcile import Reconciler, differences
+from procedures.master.members.reconcile import Reconciler, differences
 from tests.procedures.lab import CrashingStore, crashed
 from tests.procedures.nodes import World, Writer
 from tests.support import simloop

@@ -13,7 +13,7 @@ from procedures.engine.registry import procedure, step
 from procedures.master.map.nodes import NodeState, find_node, put_node
 from procedures.master.map.partitions import hold_new_ones
 from procedures.master.map.replica_methods import REMOVE
-from procedures.master.moves import (
+from procedures.master.members.moves import (
     DECOMMISSION,
     REMOVE_REPLICA,
     REMOVE_REPLICAS,

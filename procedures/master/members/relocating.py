@@ -39,7 +39,7 @@ from procedures.master.map.nodes import NodeRow, NodeState, all_nodes
 from procedures.master.map.partitions import Placed, busy_with, placed_partitions, put_row
 from procedures.master.map.placement import carries
 from procedures.master.map.replica_methods import TRANSFER, GroupView
-from procedures.master.moves import (
+from procedures.master.members.moves import (
     ADD_REPLICA,
     REMOVE_REPLICA,
     MasterTxn,
@@ -230,7 +230,7 @@ class TransferLeader(Relocation):
     @step
     async def hand_over(self, ctx: StepContext) -> Outcome:
         """A target that has not caught up yet is waited for; one that is lost meanwhile is not: the
-        partition stays where it is, and goes there when it can (balance.py).
+        partition stays where it is, and goes there when it can (procedures/master/balance.py).
         """
         placed = await self.placed(ctx)
         target, d = NodeId(ctx.args["to"]), placed.descriptor

@@ -16,7 +16,7 @@ from procedures.master.map.nodes import NodeState, all_nodes, find_node, put_nod
 from procedures.master.map.partitions import hold_new_ones
 from procedures.master.map.placement import lacks
 from procedures.master.map.replica_methods import LEARNER, PROMOTE, WITNESS
-from procedures.master.moves import (
+from procedures.master.members.moves import (
     ADD_REPLICA,
     ADD_REPLICAS,
     MasterTxn,

@@ -33,8 +33,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from procedures.engine.registry import Registry
-from procedures.master.adding import AddReplica, AddReplicas
-from procedures.master.moves import (
+from procedures.master.members.adding import AddReplica, AddReplicas
+from procedures.master.members.moves import (
     ADD_REPLICA,
     ADD_REPLICAS,
     DECOMMISSION,
@@ -43,7 +43,7 @@ from procedures.master.moves import (
     MembershipServices,
     ReplicaMove,
 )
-from procedures.master.removing import Decommission, RemoveReplica, RemoveReplicas
+from procedures.master.members.removing import Decommission, RemoveReplica, RemoveReplicas
 
 __all__ = [
     "ADD_REPLICA",

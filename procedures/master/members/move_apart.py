@@ -9,9 +9,10 @@ as they were. So one half moves away entirely, to where load is least, as far as
 domains and room allow; what has no other node stays and is told in `left`. A table that is
 everywhere has no other nodes: nothing moves.
 
-Two neighbours are merged where their replicas are at the same nodes (merging.py). So a fragment
-moves next to its neighbour first. What does not fit there (tags, room, failure domains) is refused
-by the move, with the reason; replicas that have moved by then stay where they are.
+Two neighbours are merged where their replicas are at the same nodes (procedures/master/merging.py).
+So a fragment moves next to its neighbour first. What does not fit there (tags, room, failure
+domains) is refused by the move, with the reason; replicas that have moved by then stay where they
+are.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from procedures.master.balancing.placing import Placer, beside
 from procedures.master.map.nodes import all_nodes
 from procedures.master.map.partitions import Placed, placed_partitions
 from procedures.master.map.picture import Loads, picture, wanted_by
-from procedures.master.moves import MasterTxn, MembershipServices, ReplicaMove
-from procedures.master.relocating import MOVE_REPLICA, REFUSED
+from procedures.master.members.moves import MasterTxn, MembershipServices, ReplicaMove
+from procedures.master.members.relocating import MOVE_REPLICA, REFUSED
 
 MOVE_APART: Final = "kvorum.move_apart"
 MOVE_BESIDE: Final = "kvorum.move_beside"

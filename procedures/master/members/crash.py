@@ -33,7 +33,7 @@ from procedures.master.balancing.placing import Placer
 from procedures.master.map.nodes import all_nodes
 from procedures.master.map.partitions import Placed, placed_partitions
 from procedures.master.map.picture import Loads, picture, wanted_by
-from procedures.master.moves import (
+from procedures.master.members.moves import (
     REMOVE_REPLICA,
     MasterTxn,
     MembershipServices,
@@ -41,7 +41,7 @@ from procedures.master.moves import (
     living,
     node_locks,
 )
-from procedures.master.relocating import MOVE_REPLICA
+from procedures.master.members.relocating import MOVE_REPLICA
 
 SERVER_CRASH: Final = "kvorum.server_crash"
 _ROUNDS_MAX: Final = 10_000

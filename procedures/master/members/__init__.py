@@ -1,0 +1,1 @@
+"""Nodes and replicas come, go and are replaced, while their partitions serve."""
