@@ -30,7 +30,7 @@ def auto(
     """Print what the master splits and merges by itself, what it does not, and why; or switch it
     on or off.
     """
-    from procedures.master.splitter import EXPLAIN
+    from procedures.master.shape.splitter import EXPLAIN
 
     with opened(connect, json) as db:
         if switch is not None:

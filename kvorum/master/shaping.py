@@ -1,5 +1,5 @@
-"""Splitting and merging at a node, while it is the master: procedures/master/splitter.py with what
-it needs of the node, its switch and its limits.
+"""Splitting and merging at a node, while it is the master: procedures/master/shape/splitter.py with
+what it needs of the node, its switch and its limits.
 
     setting partition.auto        0: nothing is split or merged by itself
     setting partition.bytes_max   the size above which a partition is split
@@ -21,10 +21,10 @@ from kvorum.cluster.members import placed
 from kvorum.master.bus import NodeBus
 from kvorum.master.roles import Master
 from kvorum.storage.store import Store
-from procedures.master.deciding import Policy
 from procedures.master.map.groups import Groups
 from procedures.master.map.liveness import Health
-from procedures.master.splitter import Splitter
+from procedures.master.shape.deciding import Policy
+from procedures.master.shape.splitter import Splitter
 
 log = logging.getLogger(__name__)
 

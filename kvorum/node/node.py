@@ -67,7 +67,7 @@ from procedures.library.sink_service import SinkService
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeState
 from procedures.master.map.replica_methods import ReplicaMethods, check_change, check_status
-from procedures.master.reshape_methods import ReshapeMethods
+from procedures.master.shape.reshape_methods import ReshapeMethods
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
 

@@ -19,7 +19,7 @@ from kv.base.errors import Unavailable
 from kv.replica.manager import ReplicaManager
 from kv.replica.metakeys import ABSORBED, APPLIED, DESCRIPTOR, INSTALLING
 from kvorum.cluster.cluster import CONSENSUS
-from procedures.master.reshape_methods import ReshapeMethods
+from procedures.master.shape.reshape_methods import ReshapeMethods
 from tests.cluster.splits import Bank, everybody_follows, scene, submit
 from tests.cluster.test_merge_crashes import Counting, Point, leader
 from tests.replica.support import rows_of

@@ -12,8 +12,8 @@ from kv.base.errors import Refused, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.partition.shapes import Split
 from kv.replica.births import Births
-from procedures.master.reshape_methods import ReshapeMethods
-from procedures.master.splitting import _least
+from procedures.master.shape.reshape_methods import ReshapeMethods
+from procedures.master.shape.splitting import _least
 from tests.cluster.splits import Bank, scene, submit
 
 

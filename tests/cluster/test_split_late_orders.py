@@ -9,7 +9,7 @@ import pytest
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Refused
-from procedures.master.reshape_methods import ReshapeMethods
+from procedures.master.shape.reshape_methods import ReshapeMethods
 from tests.cluster.splits import Bank, scene, submit
 
 pytestmark = pytest.mark.slow

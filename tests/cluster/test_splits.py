@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from kv.base.ids import PartitionId
-from procedures.master import merging
-from procedures.master.merging import MergePartitions
+from procedures.master.shape import merging
+from procedures.master.shape.merging import MergePartitions
 from tests.cluster.simulated import SimCluster
 from tests.cluster.splits import Bank, scene, submit
 

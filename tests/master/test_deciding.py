@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kv.base.limits import MiB
-from procedures.master.deciding import (
+from procedures.master.shape.deciding import (
     END,
     LOAD,
     LOOKS,

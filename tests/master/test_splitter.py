@@ -12,11 +12,11 @@ from kv.base.errors import NotFound, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import MiB
 from procedures.engine.submission import Submission
-from procedures.master.deciding import Policy
 from procedures.master.map.partitions import Placed
 from procedures.master.map.reports import Picture, Report
 from procedures.master.members.move_apart import MOVE_BESIDE
-from procedures.master.splitter import BACKOFF_S, MERGE, SPLIT, Splitter
+from procedures.master.shape.deciding import Policy
+from procedures.master.shape.splitter import BACKOFF_S, MERGE, SPLIT, Splitter
 
 MAX = 64 * MiB
 PLAIN = Report(2, 1, True, 3, 10, 1_000, 0, 3, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, True, ())

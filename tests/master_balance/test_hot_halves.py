@@ -9,7 +9,7 @@ import pytest
 
 from procedures.engine import plain
 from procedures.master.members.move_apart import MOVE_APART
-from procedures.master.splitter import SPLIT, _Work
+from procedures.master.shape.splitter import SPLIT, _Work
 from tests.master.test_splitter import Lab
 
 

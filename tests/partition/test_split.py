@@ -13,7 +13,7 @@ from kv.base.ids import NodeId, PartitionId
 from kv.base.timestamps import compose
 from kv.partition import shapes
 from kv.storage.memory import MemoryEngine
-from procedures.master.reshape_methods import _Source
+from procedures.master.shape.reshape_methods import _Source
 from tests.partition.node import START_MS, Node
 
 NEW = 7

@@ -13,8 +13,8 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, State, again, children, done
 from procedures.engine.registry import Registry, declaration, procedure, step
 from procedures.engine.submission import Submission
-from procedures.master.merging import MergePartitions
-from procedures.master.splitting import SplitPartition
+from procedures.master.shape.merging import MergePartitions
+from procedures.master.shape.splitting import SplitPartition
 from procedures.pools.describe import described, remote_type
 from tests.procedures.lab import Lab, refusal
 from tests.procedures.test_surgery import WHO, Two, _locks

@@ -22,10 +22,10 @@ are none: see `moves.removed`.
 The epoch tells clients that a range changed. Members may change without it: who leads is found out
 by asking (NOT_LEADER says where), and no key moves.
 
-A change is in the row before any replica hears of it (procedures/master/splitting.py,
-procedures/master/merging.py): so a replica that a split has made is never taken for nobody's, and a
-table is not dropped meanwhile. A partition that was split off has no first voters: who has its
-state begins with it (kv/replica/reshape.py), and whoever else makes a replica of it begins with
+A change is in the row before any replica hears of it (procedures/master/shape/splitting.py,
+procedures/master/shape/merging.py): so a replica that a split has made is never taken for nobody's,
+and a table is not dropped meanwhile. A partition that was split off has no first voters: who has
+its state begins with it (kv/replica/reshape.py), and whoever else makes a replica of it begins with
 nothing and is told by its leader.
 """
 

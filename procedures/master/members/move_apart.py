@@ -9,10 +9,10 @@ as they were. So one half moves away entirely, to where load is least, as far as
 domains and room allow; what has no other node stays and is told in `left`. A table that is
 everywhere has no other nodes: nothing moves.
 
-Two neighbours are merged where their replicas are at the same nodes (procedures/master/merging.py).
-So a fragment moves next to its neighbour first. What does not fit there (tags, room, failure
-domains) is refused by the move, with the reason; replicas that have moved by then stay where they
-are.
+Two neighbours are merged where their replicas are at the same nodes
+(procedures/master/shape/merging.py). So a fragment moves next to its neighbour first. What does not
+fit there (tags, room, failure domains) is refused by the move, with the reason; replicas that have
+moved by then stay where they are.
 """
 
 from __future__ import annotations

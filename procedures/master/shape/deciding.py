@@ -1,5 +1,5 @@
 """What to split and what to merge, with a reason in words for each. Pure: the same picture at the
-same times gives the same plan. The loop around it is procedures/master/splitter.py.
+same times gives the same plan. The loop around it is procedures/master/shape/splitter.py.
 
 split   size     above bytes_max: in the middle; one that is appended to: at its end, a little
                  earlier, so that what is written from then on goes to a new partition (H7). What is

@@ -32,11 +32,11 @@ from procedures.engine.procedure import Outcome, done
 from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step
 from procedures.engine.submission import Submission
-from procedures.master.deciding import Decider, Merge, Part, Plan, Policy, Split
 from procedures.master.map.groups import Groups
 from procedures.master.map.partitions import Placed
 from procedures.master.map.reports import Picture
 from procedures.master.members.move_apart import MOVE_APART, MOVE_BESIDE
+from procedures.master.shape.deciding import Decider, Merge, Part, Plan, Policy, Split
 
 log = logging.getLogger(__name__)
 

@@ -49,8 +49,8 @@ from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.master.map.partitions import Placed, busy_with, delete_rows, put_row
 from procedures.master.members.membership import MembershipServices
 from procedures.master.members.moves import MasterTxn
-from procedures.master.reshape_methods import CANNOT_MERGE
-from procedures.master.splitting import id_of, row_of
+from procedures.master.shape.reshape_methods import CANNOT_MERGE
+from procedures.master.shape.splitting import id_of, row_of
 
 MERGE_NAME: Final = "kvorum.merge_partitions"
 _TABLE_BYTES: Final = 4

@@ -1,0 +1,1 @@
+"""Partitions are split and merged: when, where, and how."""
