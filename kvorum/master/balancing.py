@@ -1,5 +1,5 @@
-"""The schedulers of procedures/master/schedule.py at a node: their loops while it is the master,
-and what they need of the node.
+"""The schedulers of procedures/master/schedulers/schedule.py at a node: their loops while it is the
+master, and what they need of the node.
 
 Section "pace" of the beats tells the master how long this node's log syncs take.
 """
@@ -21,14 +21,14 @@ from kvorum.master.bus import NodeBus
 from kvorum.master.roles import Master
 from kvorum.storage.store import Store
 from procedures.engine.registry import Registry
-from procedures.master import explaining
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, all_nodes
 from procedures.master.map.partitions import Placed, placed_partitions
 from procedures.master.members import crash, move_apart, relocating
 from procedures.master.members.crash import CrashServices
 from procedures.master.members.membership import MembershipServices
-from procedures.master.schedule import Schedulers, Sources
+from procedures.master.schedulers import explaining
+from procedures.master.schedulers.schedule import Schedulers, Sources
 
 log = logging.getLogger(__name__)
 

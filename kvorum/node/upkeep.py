@@ -37,11 +37,11 @@ from kvorum.storage.oldest import OldestIntent
 from kvorum.storage.store import Store
 from kvorum.transfer.abandoned import Left
 from procedures.library.sink_service import SinkService
-from procedures.master.balance import Balancer
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, NodeState
 from procedures.master.map.quiet import Quiet, led
 from procedures.master.members.reconcile import Reconciler
+from procedures.master.schedulers.balance import Balancer
 from txn.sweeper import Sweeper
 
 log = logging.getLogger(__name__)

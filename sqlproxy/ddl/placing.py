@@ -3,9 +3,9 @@ on, and which tags a node must carry to have them (I14). And what all changes of
 
 One transaction changes the descriptor in the catalog and every row of the table in the partition
 map; the replicas follow: the placement scheduler of the master moves what is at the wrong nodes,
-adds what is missing and removes what is too much (procedures/master/schedule.py). What is left out
-stays as it is; `replicas` null means as many as its namespace says, else one at every node that
-carries the tags: the table's and its namespace's.
+adds what is missing and removes what is too much (procedures/master/schedulers/schedule.py). What
+is left out stays as it is; `replicas` null means as many as its namespace says, else one at every
+node that carries the tags: the table's and its namespace's.
 
 Refused (NO_NODE_WITH_TAGS) if no member carries the tags: then nothing is changed.
 """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kv.base.ids import NodeId
-from procedures.master.balance import moves
 from procedures.master.map.placement import home
-from procedures.master.slowness import LOOKS, Slowness
+from procedures.master.schedulers.balance import moves
+from procedures.master.schedulers.slowness import LOOKS, Slowness
 from tests.procedures.test_master_upkeep import view
 
 FAST = {NodeId(n): 2.0 for n in (1, 2, 3)}

@@ -14,7 +14,6 @@ from kv.base.errors import Corruption, KvorumError, Refused, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.replica.manager import OLDEST
 from procedures.engine.memory_store import Table
-from procedures.master.balance import Balancer, moves
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import (
     NodeRow,
@@ -31,6 +30,7 @@ from procedures.master.map.partitions import Placed
 from procedures.master.map.placement import preferred
 from procedures.master.map.replica_methods import GroupView, MemberView, check_change, check_status
 from procedures.master.members.reconcile import Reconciler, differences
+from procedures.master.schedulers.balance import Balancer, moves
 from tests.procedures.lab import CrashingStore, crashed
 from tests.procedures.nodes import World, Writer
 from tests.support import simloop

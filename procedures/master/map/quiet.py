@@ -4,7 +4,7 @@ What nodes would answer follows from what the master knows by itself as long as 
 traffic: members and map (its own tables), who is alive and who leads what (heartbeats), sizes and
 disks in steps of about a tenth, what procedures and operations have, settings. `known` is all of
 that, to be compared; it is None while there is traffic, because then loads change all the time and
-slow nodes matter (procedures/master/slowness.py).
+slow nodes matter (procedures/master/schedulers/slowness.py).
 
 A look is skipped only if the one before it found nothing to do and nothing to refuse: what was
 refused may become possible by something that only the leaders know, as a follower that catches up.
@@ -93,7 +93,8 @@ def led(
     wanted: Mapping[PartitionId, NodeId],
     slow: Collection[NodeId],
 ) -> Known:
-    """What says where leaderships are and belong (procedures/master/balance.py); no load."""
+    """What says where leaderships are and belong (procedures/master/schedulers/balance.py); no
+    load."""
     return (
         tuple(sorted((node, how) for node, (how, _) in health.items())),
         tuple((id_, node, one.epoch) for id_, (node, one) in sorted(reports.leaders().items())),

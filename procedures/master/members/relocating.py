@@ -230,7 +230,8 @@ class TransferLeader(Relocation):
     @step
     async def hand_over(self, ctx: StepContext) -> Outcome:
         """A target that has not caught up yet is waited for; one that is lost meanwhile is not: the
-        partition stays where it is, and goes there when it can (procedures/master/balance.py).
+        partition stays where it is, and goes there when it can
+        (procedures/master/schedulers/balance.py).
         """
         placed = await self.placed(ctx)
         target, d = NodeId(ctx.args["to"]), placed.descriptor

@@ -1,5 +1,5 @@
 """kvorum.explain_balance {rows?}: what the schedulers of the master see, would do next, refuse, and
-did last, each with its reason (procedures/master/schedule.py). Changes nothing.
+did last, each with its reason (procedures/master/schedulers/schedule.py). Changes nothing.
 
 A procedure, so that it is asked for through whatever surface procedures are.
 """
@@ -14,7 +14,7 @@ from kv.base.limits import EXPLAIN_MAX
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.registry import Registry, procedure, step
-from procedures.master.schedule import Schedulers
+from procedures.master.schedulers.schedule import Schedulers
 
 EXPLAIN_BALANCE: Final = "kvorum.explain_balance"
 ROWS_DEFAULT: Final = 50

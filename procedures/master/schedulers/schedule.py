@@ -61,7 +61,7 @@ from procedures.master.map.reports import Picture
 from procedures.master.members.crash import SERVER_CRASH
 from procedures.master.members.moves import ADD_REPLICA, ADD_REPLICAS, REMOVE_REPLICA
 from procedures.master.members.relocating import MOVE_REPLICA, TRANSFER_LEADER
-from procedures.master.slowness import Slowness
+from procedures.master.schedulers.slowness import Slowness
 
 log = logging.getLogger(__name__)
 

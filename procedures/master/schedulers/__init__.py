@@ -1,0 +1,2 @@
+"""The timed schedulers of the master: they move replicas and leaders as `balancing` decides, and
+explain it."""
