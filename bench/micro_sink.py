@@ -29,9 +29,9 @@ from kvorum.storage.store import Store
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry
-from procedures.library.sink import SinkClean, SinkCommit
-from procedures.library.sink_records import add_crc, pack_chunk
-from procedures.library.sink_service import SinkService
+from procedures.sink.sink import SinkClean, SinkCommit
+from procedures.sink.sink_records import add_crc, pack_chunk
+from procedures.sink.sink_service import SinkService
 
 TABLE = TableId(100)
 CHUNK_ROWS = 8_192

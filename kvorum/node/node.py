@@ -63,11 +63,11 @@ from procedures.engine.roster import Live
 from procedures.engine.runner import Runner
 from procedures.engine.service import ProcedureService
 from procedures.engine.waits import NUMBER, ProcedureWaits
-from procedures.library.sink_service import SinkService
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeState
 from procedures.master.map.replica_methods import ReplicaMethods, check_change, check_status
 from procedures.master.shape.reshape_methods import ReshapeMethods
+from procedures.sink.sink_service import SinkService
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
 

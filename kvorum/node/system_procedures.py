@@ -10,13 +10,13 @@ from kvorum.storage.drop_transactions import Settling
 from kvorum.transfer import registering as transfers
 from procedures.engine.lock_procedure import LockProcedure
 from procedures.engine.registry import Registry
-from procedures.library.sink import SinkClean, SinkCommit
-from procedures.library.sink_job import SparkJob
 from procedures.master.map.groups import Groups
 from procedures.master.members import membership
 from procedures.master.members.membership import MembershipServices
 from procedures.master.shape import merging, splitting
 from procedures.master.shape.splitter import ExplainPartitions
+from procedures.sink.sink import SinkClean, SinkCommit
+from procedures.sink.sink_job import SparkJob
 from sqlproxy.catalog.catalog import CatalogCache
 from sqlproxy.ddl import ddl, ddl_objects, emptying, switching
 from sqlproxy.ddl.change import registering as changes

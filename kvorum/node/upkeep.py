@@ -36,12 +36,12 @@ from kvorum.storage.compaction import Care
 from kvorum.storage.oldest import OldestIntent
 from kvorum.storage.store import Store
 from kvorum.transfer.abandoned import Left
-from procedures.library.sink_service import SinkService
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, NodeState
 from procedures.master.map.quiet import Quiet, led
 from procedures.master.members.reconcile import Reconciler
 from procedures.master.schedulers.balance import Balancer
+from procedures.sink.sink_service import SinkService
 from txn.sweeper import Sweeper
 
 log = logging.getLogger(__name__)

@@ -29,9 +29,9 @@ from kvorum.connecting import connect_backend, parse_url
 from kvorum.native.native import NativeBackend
 from kvorum.sdk.portal import Portal
 from procedures.engine.client import ENDED, ProcedureClient
-from procedures.library.sink_job import SPARK_JOB
-from procedures.library.sink_parts import JOB_SIGNAL
-from procedures.library.sink_records import (
+from procedures.sink.sink_job import SPARK_JOB
+from procedures.sink.sink_parts import JOB_SIGNAL
+from procedures.sink.sink_records import (
     Attempt,
     AttemptState,
     Marker,

@@ -19,8 +19,8 @@ from kv.base import limits
 from kv.base.errors import KvorumError, Refused
 from kv.base.keys import u32
 from procedures.bus.settings import read_setting
-from procedures.library.sink_records import attempt_key, marker_key
 from procedures.master.map.nodes import NodeState, all_nodes
+from procedures.sink.sink_records import attempt_key, marker_key
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CATALOG_TTL_S
 from tests.library.sql_scenarios import SQL_SCENARIOS

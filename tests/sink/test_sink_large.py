@@ -14,10 +14,10 @@ from kv.base.errors import KeyLocked, Refused
 from kv.base.keys import table_prefix
 from kv.base.ops import put
 from procedures.engine import plain
-from procedures.library import sink_bulk
-from procedures.library.sink_careful import PlainTables
-from procedures.library.sink_parts import Facts, Get
-from procedures.library.sink_records import add_crc, chunk_key
+from procedures.sink import sink_bulk
+from procedures.sink.sink_careful import PlainTables
+from procedures.sink.sink_parts import Facts, Get
+from procedures.sink.sink_records import add_crc, chunk_key
 from tests.sink.world import OTHER, TABLE, Client, Life, Task, World, opened, refusal, some_rows
 from tests.support import simloop
 

@@ -15,11 +15,11 @@ from kv.base.keys import table_prefix
 from kv.base.methods import COMMITTED, PREWRITE, PREWRITE_ROWS
 from kv.base.ops import put
 from procedures.engine.procedure import State
-from procedures.library import sink_bulk
-from procedures.library.sink import SINK_COMMIT
-from procedures.library.sink_careful import PlainTables
-from procedures.library.sink_parts import Facts, Get
-from procedures.library.sink_records import place_key, task_key
+from procedures.sink import sink_bulk
+from procedures.sink.sink import SINK_COMMIT
+from procedures.sink.sink_careful import PlainTables
+from procedures.sink.sink_parts import Facts, Get
+from procedures.sink.sink_records import place_key, task_key
 from tests.sink.placed import PlacedTask
 from tests.sink.world import TABLE, Client, Life, Rows, Task, World, play, refusal, some_rows
 

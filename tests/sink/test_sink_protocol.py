@@ -13,9 +13,9 @@ from kv.base.errors import InvalidArgument, Refused, TooLarge
 from kv.base.ops import delete, put
 from kv.server.validate import check_arguments
 from procedures.engine.procedure import State
-from procedures.library import sink
-from procedures.library.sink_bulk import SINK_CLEAN
-from procedures.library.sink_records import add_crc, pack_chunk, pack_plain, task_key, unpack_chunk
+from procedures.sink import sink
+from procedures.sink.sink_bulk import SINK_CLEAN
+from procedures.sink.sink_records import add_crc, pack_chunk, pack_plain, task_key, unpack_chunk
 from tests.sink.world import (
     OTHER,
     TABLE,

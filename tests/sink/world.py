@@ -28,10 +28,10 @@ from kvorum.storage.store import Store
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry
-from procedures.library.sink import SinkClean, SinkCommit
-from procedures.library.sink_job import SparkJob
-from procedures.library.sink_parts import Tables
-from procedures.library.sink_records import (
+from procedures.sink.sink import SinkClean, SinkCommit
+from procedures.sink.sink_job import SparkJob
+from procedures.sink.sink_parts import Tables
+from procedures.sink.sink_records import (
     Attempt,
     AttemptState,
     add_crc,
@@ -42,7 +42,7 @@ from procedures.library.sink_records import (
     pack_plain,
     task_of,
 )
-from procedures.library.sink_service import SinkService
+from procedures.sink.sink_service import SinkService
 from tests.procedures.lab import OneTable
 from tests.support import simloop
 from tests.support.simloop import SimClock, SimLoop, SimRng

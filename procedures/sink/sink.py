@@ -49,8 +49,8 @@ from kv.base.ops import Op, delete
 from procedures.engine.procedure import Outcome, again, done, fail
 from procedures.engine.procedure import next as next_step
 from procedures.engine.registry import procedure, step, undo
-from procedures.library import sink_placed, sink_rows
-from procedures.library.sink_bulk import (
+from procedures.sink import sink_placed, sink_rows
+from procedures.sink.sink_bulk import (
     SINK_CLEAN,
     Submit,
     flip,
@@ -60,8 +60,8 @@ from procedures.library.sink_bulk import (
     take_back,
     write,
 )
-from procedures.library.sink_careful import MarkerMoved, PlainTables, apply
-from procedures.library.sink_parts import (
+from procedures.sink.sink_careful import MarkerMoved, PlainTables, apply
+from procedures.sink.sink_parts import (
     REFUSE,
     Get,
     Part,
@@ -70,7 +70,7 @@ from procedures.library.sink_parts import (
     marker_of,
     parts_of,
 )
-from procedures.library.sink_records import (
+from procedures.sink.sink_records import (
     Attempt,
     AttemptState,
     Digest,
@@ -83,7 +83,7 @@ from procedures.library.sink_records import (
     chunks_range,
     task_key,
 )
-from procedures.library.sink_rows import intact, there
+from procedures.sink.sink_rows import intact, there
 
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext

@@ -33,16 +33,16 @@ from procedures.engine import plain
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
-from procedures.library import sink_placed
-from procedures.library.sink import (
+from procedures.sink import sink_placed
+from procedures.sink.sink import (
     COMMITTED_STILL,
     SINK_COMMIT,
     Transactions,
     already_committed,
     drop_range,
 )
-from procedures.library.sink_parts import checked_part, marker_of
-from procedures.library.sink_records import (
+from procedures.sink.sink_parts import checked_part, marker_of
+from procedures.sink.sink_records import (
     Attempt,
     AttemptState,
     Marker,

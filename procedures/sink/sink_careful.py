@@ -30,8 +30,8 @@ from kv.base.errors import (
     TooLarge,
 )
 from kv.base.keys import table_prefix, table_range
-from procedures.library import sink_rows
-from procedures.library.sink_parts import (
+from procedures.sink import sink_rows
+from procedures.sink.sink_parts import (
     Facts,
     Get,
     Part,
@@ -41,7 +41,7 @@ from procedures.library.sink_parts import (
     marker_of,
     parts_of,
 )
-from procedures.library.sink_records import Attempt, AttemptState, attempt_key
+from procedures.sink.sink_records import Attempt, AttemptState, attempt_key
 
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext

@@ -29,9 +29,9 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument
 from procedures.engine.procedure import Lock, Outcome, State, children, done, fail, shared
 from procedures.engine.registry import procedure, step, undo
-from procedures.library.sink import SINK_COMMIT
-from procedures.library.sink_parts import JOB_SIGNAL, checked_part
-from procedures.library.sink_records import (
+from procedures.sink.sink import SINK_COMMIT
+from procedures.sink.sink_parts import JOB_SIGNAL, checked_part
+from procedures.sink.sink_records import (
     Attempt,
     AttemptState,
     Marker,

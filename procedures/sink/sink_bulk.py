@@ -33,9 +33,9 @@ from kv.mvcc.packed import PackedKeys, opened
 from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as next_step
 from procedures.engine.submission import Submission
-from procedures.library import sink_placed, sink_rows
-from procedures.library.sink_parts import REFUSE, Part, SinkRefused, Tables, marker_of, parts_of
-from procedures.library.sink_records import bulk_key, packed_rows, place_key, trusted
+from procedures.sink import sink_placed, sink_rows
+from procedures.sink.sink_parts import REFUSE, Part, SinkRefused, Tables, marker_of, parts_of
+from procedures.sink.sink_records import bulk_key, packed_rows, place_key, trusted
 from txn.bulk import Rows
 from txn.cutting import row_runs
 

@@ -33,7 +33,7 @@ from typing import Any, Final, Protocol
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, TooLarge
-from procedures.library.sink_records import (
+from procedures.sink.sink_records import (
     add_crc,
     checked_int,
     checked_text,

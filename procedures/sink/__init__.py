@@ -1,0 +1,1 @@
+"""The server side of the Spark sink: batches are staged, and become visible once."""
