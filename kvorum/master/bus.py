@@ -27,7 +27,7 @@ from kvorum.storage.store import Store
 from procedures.bus import phases
 from procedures.bus.core import partitions_of
 from procedures.bus.courier import Courier, Push
-from procedures.bus.hands import Handler, Hands
+from procedures.bus.handlers import Handler, Hands
 from procedures.bus.messages import Order, Report, read_orders, read_reports
 from procedures.bus.points import (
     CHECKPOINT,

@@ -27,7 +27,7 @@ from kv.replica.replica import Replica
 from kv.storage.engine import Engine
 from kvorum.cluster.catchup import caught_up
 from kvorum.local.settings import Settings
-from procedures.bus.hands import Handler, Job
+from procedures.bus.handlers import Handler, Job
 from procedures.bus.settings import known_name
 
 InThread = Callable[[Callable[[], None]], Awaitable[None]]

@@ -5,7 +5,7 @@ each of them.
       └─ core.py (pure)                         answers in; done, failed or still waiting out
       └─ courier.py ── outbox.py (pure)         at the master: what is sent to whom, and when again
             ║  BUS_ORDERS pushed, or in the answer of a heartbeat, or asked for by BUS_REPORTS
-      └─ hands.py ──── receiver.py (pure)       at each target: what it works on, what it answers
+      └─ handlers.py ──── receiver.py (pure)       at each target: what it works on, what it answers
 
 What may be relied on:
 - only the procedure's record is durable. A target keeps nothing over a restart: it is sent the

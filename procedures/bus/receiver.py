@@ -15,7 +15,7 @@ because it was lost with a restart or a lease, stages it first: it was decided.
 A lease that ends is not a decision: what was begun is taken back here, and may be asked for again.
 What was carried out, or taken back, is remembered for several leases and then forgotten.
 
-Left out here: running anything (hands.py).
+Left out here: running anything (handlers.py).
 """
 
 from __future__ import annotations

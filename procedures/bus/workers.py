@@ -29,7 +29,7 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.methods import BUS_REPORTS
 from kv.base.ports import Timers
-from procedures.bus.hands import Handler, Hands
+from procedures.bus.handlers import Handler, Hands
 from procedures.bus.messages import Order, Report, read_orders
 from procedures.bus.targets import worker_target
 from procedures.engine.submission import checked_text

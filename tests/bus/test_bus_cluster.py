@@ -14,7 +14,7 @@ from kv.base.ids import META_PARTITION
 from kvorum.api.model import ProcedureInfo, TableSpec
 from kvorum.master.bus import NodeBus
 from kvorum.node.node import Node
-from procedures.bus.hands import Handler, Job
+from procedures.bus.handlers import Handler, Job
 from tests.cluster.simulated import SimCluster
 from tests.support.simloop import SimLoop, run
 

@@ -11,7 +11,7 @@ import pytest
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.limits import BUS_LEASE_MS, BUS_UNDO_WAIT_MS
 from procedures.bus import core, phases
-from procedures.bus.hands import Hands
+from procedures.bus.handlers import Hands
 from procedures.bus.messages import Report, Status, Verb
 from procedures.engine import plain
 from procedures.engine.submission import Submission

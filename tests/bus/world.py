@@ -18,7 +18,7 @@ from kv.base.ids import NodeId
 from kv.base.keys import table_range
 from procedures.bus import phases
 from procedures.bus.courier import Courier
-from procedures.bus.hands import Handler, Hands, Job
+from procedures.bus.handlers import Handler, Hands, Job
 from procedures.bus.messages import Order, Report
 from procedures.engine.executor import Executor
 from procedures.engine.records import Record
