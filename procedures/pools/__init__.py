@@ -4,6 +4,6 @@ The master's executor stays the one scheduler (limits, locks, order); workers ru
 commit them themselves (docs/decisions/0413).
 
 master   crew.py (who is there, who holds what), lanes.py and gate.py (who is next), service.py
-worker   hands.py (turns without a roster), worker.py (the life of one)
+worker   worker_turns.py (turns without a roster), worker.py (the life of one)
 both     messages.py, describe.py (declarations as plain data), rows.py (what is durable)
 """

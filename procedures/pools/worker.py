@@ -7,7 +7,7 @@ the master then answers the first. So what is said under load goes together, and
 
 A worker that the master does not know (a new master, or this one was silent too long) enters again
 and says what it holds; what the master has given to others meanwhile it drops: steps under way are
-cancelled if they are async, and none of them can commit (hands.py).
+cancelled if they are async, and none of them can commit (worker_turns.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from procedures.engine.runner import Runner
 from procedures.engine.store import ProcedureStore, Stored
 from procedures.pools import messages
 from procedures.pools.describe import described, remote_type
-from procedures.pools.hands import Desk, HandTurns
 from procedures.pools.messages import (
     Drop,
     Entry,
@@ -43,6 +42,7 @@ from procedures.pools.messages import (
     Turned,
     Types,
 )
+from procedures.pools.worker_turns import Desk, HandTurns
 
 log = logging.getLogger(__name__)
 
