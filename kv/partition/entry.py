@@ -32,7 +32,7 @@ from kv.mvcc.guards import At, Guard
 from kv.mvcc.packed import PackedKeys
 from kv.mvcc.records import Lock, Row, TxnRecord
 from kv.mvcc.view import Mutations
-from kv.partition.apart import Apart
+from kv.partition.chunk_spans import Apart
 
 FORMAT: Final = 1
 FORMAT_PACKED: Final = 3  # 2 is that of kv/partition/shapes.py

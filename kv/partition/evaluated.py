@@ -24,7 +24,7 @@ from kv.base.limits import (
 from kv.mvcc.guards import At, Guard, GuardTable
 from kv.mvcc.packed import PackedKeys
 from kv.mvcc.records import Lock, TxnRecord, corrupt, decode_chunk, decode_lock
-from kv.partition.apart import between
+from kv.partition.chunk_spans import between
 from kv.partition.entry import FORGOTTEN, Entry
 from kv.partition.ports import AppliedState
 from kv.partition.recorded import Recorded

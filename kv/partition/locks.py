@@ -4,7 +4,7 @@ Reads ask it instead of the `lock` family, whose deleted rows make seeks slow (t
 measured, with the GIL held). Bounded by the transactions in flight: a lock is about 200 bytes plus
 LOCK_INLINE_BYTES_MAX of its value; longer values stay on disk until they are resolved. A chunk
 intent is one object for all its keys. While it overlaps no other chunk it is known by its first and
-last key (kv/partition/apart.py); else by each of its keys, as single intents are.
+last key (kv/partition/chunk_spans.py); else by each of its keys, as single intents are.
 
 The order of keys is a sorted list with lazy deletion: changes are collected and sorted in when
 somebody asks for a range. Timsort merges a short tail into a long run in linear time, so no tree is
@@ -23,7 +23,7 @@ from typing import Final
 from kv.base.limits import LOCK_INLINE_BYTES_MAX
 from kv.mvcc.packed import PackedKeys
 from kv.mvcc.records import Lock, decode_chunk_lock, decode_lock, is_chunk
-from kv.partition.apart import Apart
+from kv.partition.chunk_spans import Apart
 
 _DEAD_MAX: Final = 64  # deleted keys that may stay in the list for ever
 _MANY: Final = 64  # keys from which on it pays to look at all of them together

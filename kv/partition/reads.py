@@ -36,7 +36,7 @@ from kv.mvcc.looked import Looked
 from kv.mvcc.scan import scan, scan_sealed, scan_values
 from kv.mvcc.through import through_chunks
 from kv.mvcc.view import ReadView
-from kv.partition.apart import has
+from kv.partition.chunk_spans import has
 from kv.partition.entry import Entry
 from kv.partition.evaluated import Evaluated
 from kv.partition.parts import parts
