@@ -1,5 +1,5 @@
 """Shared by all tests: hypothesis profiles, the rule for Spark tests, free ports, and who runs what
-(tests/support/turns.py).
+(tests/kit/turns.py).
 
 A Spark test without Java fails with the remedy; it is never skipped, because a suite that quietly
 loses its Spark tests says "all passed" about a promise that nobody checked.
@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
-from tests.machine import free_port, free_port_base, java_home
-from tests.support import turns
+from tests.kit import turns
+from tests.kit.machine import free_port, free_port_base, java_home
 
 settings.register_profile(
     "default", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]

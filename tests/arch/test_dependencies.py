@@ -13,7 +13,7 @@ import pytest
 
 from kvorum.local import extras
 from tests.arch.test_modules import PACKAGES
-from tests.machine import ROOT
+from tests.kit.machine import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_IMPORTED = {"tzdata"}  # data

@@ -11,7 +11,7 @@ import re
 import pytest
 
 from tests.arch.test_modules import PACKAGES
-from tests.machine import ROOT
+from tests.kit.machine import ROOT
 
 LOADERS = {
     "pysyncobj": {"raft/group.py", "raft/pinned.py"},

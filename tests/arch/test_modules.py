@@ -9,7 +9,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from tests.machine import ROOT
+from tests.kit.machine import ROOT
 
 PACKAGES = ("raft", "kv", "tso", "txn", "procedures", "sqlproxy", "kvorum", "pyspark_kvorum")
 

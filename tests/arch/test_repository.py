@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
 
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import ROOT
+from tests.kit.machine import ROOT
 
 ADVICE = "Java 17 is needed for Spark: apt-get install openjdk-17-jre-headless, then run again\n"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import ROOT
+from tests.kit.machine import ROOT
 
 FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 

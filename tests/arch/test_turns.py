@@ -1,4 +1,4 @@
-"""Who runs which test file next (tests/support/turns.py)."""
+"""Who runs which test file next (tests/kit/turns.py)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import ROOT
-from tests.support import turns
-from tests.support.turns import Durations, best, recorded
+from tests.kit import turns
+from tests.kit.machine import ROOT
+from tests.kit.turns import Durations, best, recorded
 
 TOOK_S = {
     "tests/spark/a.py": 100.0,
@@ -53,7 +53,9 @@ def test_files_that_start_processes_are_told_by_their_marks() -> None:
 
 def test_there_are_ports_for_every_test_process() -> None:
     """Two processes that share ports meet each other's clusters."""
-    shares = re.search(r"^_SHARES = (\d+)$", (ROOT / "tests" / "machine.py").read_text(), re.M)
+    shares = re.search(
+        r"^_SHARES = (\d+)$", (ROOT / "tests" / "kit" / "machine.py").read_text(), re.M
+    )
     assert shares is not None
     assert 1 < turns.processes() <= int(shares[1])
 

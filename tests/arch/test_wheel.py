@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -26,7 +26,7 @@ from kvorum.transfer import postgresql
 from kvorum.transfer.places import place_of
 from kvorum.transfer.verify import verify
 from sqlproxy.rows.schema import Column, Table
-from tests.integration.clusters import Nodes, cluster
+from tests.kit.clusters import Nodes, cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -16,7 +16,7 @@ from kvorum.master.bus import NodeBus
 from kvorum.node.node import Node
 from procedures.bus.handlers import Handler, Job
 from tests.cluster.simulated import SimCluster
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 ONE, TWO = "kvorum.bus_one_phase", "kvorum.bus_two_phase"
 ARGS = {"kind": "test", "targets": {"nodes": "all"}}

@@ -17,7 +17,7 @@ from kv.base.errors import InvalidArgument
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
 from tests.bus.world import World, effects, leftovers, one_phase
-from tests.support import simloop
+from tests.kit import simloop
 
 ONE, TWO = "kvorum.bus_one_phase", "kvorum.bus_two_phase"
 Event = tuple[int, str, int]

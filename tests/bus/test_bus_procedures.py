@@ -17,7 +17,7 @@ from procedures.engine import plain
 from procedures.engine.submission import Submission
 from procedures.master.map.nodes import NodeState
 from tests.bus.world import World, effects, leftovers, one_phase
-from tests.support import simloop
+from tests.kit import simloop
 
 ONE, TWO = "kvorum.bus_one_phase", "kvorum.bus_two_phase"
 BOTH = pytest.mark.parametrize("name", [ONE, TWO])

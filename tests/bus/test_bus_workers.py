@@ -17,7 +17,7 @@ import kvorum
 from kv.base import limits
 from kvorum.programs.worker import serve
 from tests.bus import worker_operations as told
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
 
 MODULE = "tests.bus.worker_operations"
 ONE, TWO = "kvorum.bus_one_phase", "kvorum.bus_two_phase"

@@ -26,8 +26,8 @@ from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
 from procedures.master.map.nodes import NodeRow, NodeState, encode_node, node_key
 from procedures.master.map.partitions import Place, Placed, plan, put_row, put_rows
+from tests.kit.simloop import SimLoop
 from tests.procedures.lab import TABLE, CrashingStore, Lab, crashed
-from tests.support.simloop import SimLoop
 
 ALL = {"nodes": "all"}
 

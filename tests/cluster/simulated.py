@@ -32,7 +32,7 @@ from raft import wire
 from raft.counters import PeerFigures
 from raft.limits import TransportLimits
 from raft.peers import Address, Peers
-from tests.support.simloop import SimClock, SimLoop, SimRng
+from tests.kit.simloop import SimClock, SimLoop, SimRng
 
 LATENCY_S = 0.001
 SYNC_S = 0.002

@@ -15,7 +15,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, UnknownOutcome
 from kvorum.sdk.database import AsyncDatabase
 from tests.cluster.simulated import SimCluster
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 ACCOUNTS = 24
 START = 100

@@ -33,9 +33,9 @@ import psycopg
 
 from tests.cluster.sql_loads import Bank, Client, Counters, Load, Register, Unique
 from tests.cluster.sql_table_loads import Batches, Changing, Duty, Family, Numbers
-from tests.integration.cables import CABLES_HOST, Cables
-from tests.integration.clusters import Nodes
-from tests.machine import ROOT, free_port_base
+from tests.kit.cables import CABLES_HOST, Cables
+from tests.kit.clusters import Nodes
+from tests.kit.machine import ROOT, free_port_base
 
 LOADS: Final[dict[str, type[Load]]] = {
     load.name: load

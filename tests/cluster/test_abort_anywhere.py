@@ -11,7 +11,7 @@ from kv.base.keys import table_prefix
 from kvorum.api.model import TableSpec
 from tests.cluster.simulated import SimCluster
 from tests.cluster.test_dropped_anchors import prewrite
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 
 async def table(cluster: SimCluster) -> bytes:

@@ -15,7 +15,7 @@ import kvorum
 from kv.base.config import NodeConfig
 from kvorum.sdk.database import AsyncDatabase
 from tests.cluster.simulated import SimCluster
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 DEAD_AFTER_MS = 10_000
 KEYS = [chr(letter) + "1" for letter in range(ord("a"), ord("s"))]

@@ -15,7 +15,7 @@ from kv.base.errors import KvorumError
 from kvorum.sdk.database import AsyncDatabase
 from tests.cluster.simulated import SimCluster
 from tests.cluster.splits import Bank, submit
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from kv.client.channels import SocketChannels
 from kv.client.client import KvClient
 from kvorum.api.model import TableSpec
 from tests.cluster.simulated import PORT, SimCluster
-from tests.support.simloop import SimClock, SimLoop, SimRng, run
+from tests.kit.simloop import SimClock, SimLoop, SimRng, run
 from tso.client import TsoClient
 from tso.detour import detour
 from txn.client import TxnClient

@@ -14,7 +14,7 @@ from kv.base.ops import put
 from kvorum.api.model import TableSpec
 from kvorum.node.node import Node
 from tests.cluster.simulated import SimCluster
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 TTL_MS = 2_000
 

@@ -24,9 +24,9 @@ from kvorum.cluster.members import partition_map
 from kvorum.node.node import Node
 from kvorum.storage.drop_transactions import Settling
 from tests.cluster.simulated import SimCluster
+from tests.kit.simloop import SimLoop, run
 from tests.replica.support import Follower
 from tests.replica.test_snapshots import leader, replica
-from tests.support.simloop import SimLoop, run
 
 
 def crash_between(

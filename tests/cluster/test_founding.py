@@ -10,7 +10,7 @@ import pytest
 from kv.base.config import NodeConfig
 from kvorum.local.ports import system_ports
 from kvorum.node.node import build
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
 
 
 async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, words: bytes) -> None:

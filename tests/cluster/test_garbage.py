@@ -21,7 +21,7 @@ from kvorum.node.node import Node
 from kvorum.storage.garbage import ROUNDS_MAX, SHARE, Garbage
 from kvorum.storage.oldest import OldestIntent
 from tests.cluster.simulated import SimCluster
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 RETENTION_MS = 5_000
 T = ("default", "k")

@@ -26,7 +26,7 @@ from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine
 from tests.cluster.simulated import SimCluster
 from tests.cluster.splits import Bank, everybody_follows, scene, submit
-from tests.support.simloop import SimLoop
+from tests.kit.simloop import SimLoop
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from kvorum.cluster import replica_status
 from kvorum.node.node import Node
 from procedures.master.map.liveness import Health
 from tests.cluster.simulated import SimCluster
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from kv.partition.machine import PartitionMachine
 from kvorum.sdk.database import AsyncDatabase
 from tests.cluster.simulated import SimCluster
 from tests.cluster.splits import Bank, submit
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 TABLE = ("default", "bank")
 KEYS = ("a", "f", "k", "p", "u", "z")

@@ -20,7 +20,7 @@ from kvorum.native.native import NativeBackend
 from kvorum.node.node import Node
 from procedures.bus.settings import KNOWN, SETTINGS_S
 from tests.cluster.simulated import SimCluster
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import kvorum
 from kv.base.errors import KvorumError
 from kvorum.api.model import TableSpec
 from tests.cluster.simulated import SimCluster
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import txn.core
 from kv.partition import shapes
 from tests.cluster.simulated import SimCluster
 from tests.cluster.splits import Bank, submit
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 from txn.sending import Sending
 
 KEYS = ("b", "d", "p", "r")

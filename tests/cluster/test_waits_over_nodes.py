@@ -18,7 +18,7 @@ from kv.replica.replica import Replica
 from kvorum.api.model import Put, TableSpec
 from kvorum.node.node import Node
 from tests.cluster.simulated import SimCluster
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 KEYS = (b"a", b"m", b"z")  # one per partition …
 SPLITS = (b"h", b"s")

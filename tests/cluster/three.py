@@ -27,7 +27,7 @@ from kvorum.node.node import Node, build
 from kvorum.sdk.database import AsyncDatabase
 from raft.listener import stop_listening
 from raft.transport import MuxTransport
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
 
 READY_S = 20.0
 _LOOK_S = 0.01

@@ -25,7 +25,7 @@ from kvorum.api.model import TableSpec
 from kvorum.api.watching import Event, Watcher, WatchSpec
 from tests.cluster.simulated import SimCluster
 from tests.cluster.test_simulated import fault
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 KEYS = [f"{c}{i}" for c in "agmsz" for i in range(40)]
 History = dict[int, dict[bytes, bytes | None]]

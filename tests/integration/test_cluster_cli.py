@@ -17,7 +17,7 @@ import pytest
 
 from kvorum.cli.cluster import links
 from kvorum.programs.localcluster import LocalCluster
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
 
 pytestmark = pytest.mark.cluster
 

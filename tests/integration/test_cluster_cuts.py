@@ -1,7 +1,7 @@
 """Three and four real processes whose cables are cut, one way and both: nothing that was
 acknowledged is lost, no read is stale, and whoever can go on does.
 
-The cuts are made outside of the nodes (tests/integration/cables.py).
+The cuts are made outside of the nodes (tests/kit/cables.py).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.methods import STANDING
 from kv.client.client import connect
 from kvorum.cluster.replica_status import Standing
-from tests.integration.cables import CABLES_HOST, Cables
-from tests.integration.clusters import READY_S, Nodes
 from tests.integration.registers import History, Op, use, violations
 from tests.integration.workload import Seen, check, load, prepare
+from tests.kit.cables import CABLES_HOST, Cables
+from tests.kit.clusters import READY_S, Nodes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
 

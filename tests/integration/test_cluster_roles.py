@@ -15,7 +15,7 @@ from kv.base.errors import KvorumError, NotLeader
 from kv.base.methods import TSO
 from kv.client.client import connect
 from tests.cluster.cluster_procedures import STEPS
-from tests.integration.clusters import Nodes, cluster
+from tests.kit.clusters import Nodes, cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kvorum.local import logs
-from tests.integration.processes import NodeProcess
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
+from tests.kit.processes import NodeProcess
 
 CPU_SHARE_MAX = 0.02
 MEMORY_BYTES_MAX = 150 << 20

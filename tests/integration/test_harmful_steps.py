@@ -17,8 +17,8 @@ import pytest
 
 import kvorum
 from kv.base import limits
-from tests.integration.processes import NodeProcess
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
+from tests.kit.processes import NodeProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 MODULE = "tests.procedures.harmful"

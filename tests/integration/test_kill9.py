@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import kvorum
-from tests.integration.processes import NodeProcess
 from tests.integration.workload import Seen, check, load, prepare
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
+from tests.kit.processes import NodeProcess
 
 KILLS = int(os.environ.get("KVORUM_KILLS", "5"))
 

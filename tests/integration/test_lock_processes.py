@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import kvorum
-from tests.integration.clusters import cluster
-from tests.machine import ROOT
+from tests.kit.clusters import cluster
+from tests.kit.machine import ROOT
 
 pytestmark = pytest.mark.cluster
 

@@ -22,8 +22,8 @@ from kv.storage.memory import MemoryEngine
 from kvorum.local.ports import system_ports
 from kvorum.node.node import build
 from kvorum.sdk.database import AsyncDatabase
-from tests.integration.processes import NodeProcess
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
+from tests.kit.processes import NodeProcess
 
 pytestmark = pytest.mark.cluster
 

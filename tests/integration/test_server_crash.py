@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kvorum
-from tests.integration.clusters import Nodes, cluster
+from tests.kit.clusters import Nodes, cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -14,8 +14,8 @@ import pytest
 
 import kvorum
 from kv.base.limits import MiB
-from tests.integration.clusters import Nodes, cluster
-from tests.machine import ROOT
+from tests.kit.clusters import Nodes, cluster
+from tests.kit.machine import ROOT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180), pytest.mark.slow]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kvorum
-from tests.integration.clusters import Nodes, cluster
+from tests.kit.clusters import Nodes, cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180), pytest.mark.slow]
 

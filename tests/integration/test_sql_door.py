@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from kvorum.sql import sql_door
-from tests.integration.processes import NodeProcess
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
+from tests.kit.processes import NodeProcess
 
 
 async def _asked(port: int) -> bytes:

@@ -16,9 +16,9 @@ import psutil
 import psycopg
 import pytest
 
-from tests.integration.processes import NodeProcess
 from tests.integration.test_stores import gone
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
+from tests.kit.processes import NodeProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 COUNT = 2

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 import kvorum
-from tests.integration.processes import READY_S, NodeProcess
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
+from tests.kit.processes import READY_S, NodeProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 

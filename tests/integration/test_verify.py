@@ -23,8 +23,8 @@ import kvorum
 from kv.base.config import HTTP_OFFSET
 from kvorum.programs.localcluster import LocalCluster
 from kvorum.verify.nemesis import set_links
-from tests.integration.clusters import Nodes, cluster
-from tests.machine import ROOT, free_port_base
+from tests.kit.clusters import Nodes, cluster
+from tests.kit.machine import ROOT, free_port_base
 
 SECONDS = float(os.environ.get("VERIFY_SECONDS", "10"))
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180 + SECONDS * 4)]

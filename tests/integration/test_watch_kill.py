@@ -13,7 +13,7 @@ import pytest
 import kvorum
 from kvorum import Put
 from kvorum.sdk.database import AsyncDatabase
-from tests.integration.clusters import Nodes, cluster
+from tests.kit.clusters import Nodes, cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 KEYS = [f"{c}{i}" for c in "agmsz" for i in range(20)]

@@ -15,8 +15,8 @@ from typing import IO
 import pytest
 
 import kvorum
-from tests.integration.processes import NodeProcess
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
+from tests.kit.processes import NodeProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 

@@ -21,7 +21,7 @@ from procedures.engine.grants import REIGN
 from procedures.master.map.partitions import Placed, placed_partitions
 from sqlproxy.catalog import catalog
 from tests.cluster.simulated import SimCluster
-from tests.support.simloop import SimLoop
+from tests.kit.simloop import SimLoop
 
 ROWS = {f"{letter}{i}": f"{letter}-{i}" for letter in "ahmt" for i in range(3)}
 TABLE = ("default", "t")

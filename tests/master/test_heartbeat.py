@@ -21,7 +21,7 @@ from kv.base.limits import (
 from kv.base.methods import BEAT, BEAT_NOW
 from kvorum.cluster.heartbeat import Heart, Pulse, check_beat
 from procedures.master.map.liveness import Health
-from tests.support.simloop import SimLoop
+from tests.kit.simloop import SimLoop
 
 
 class World:

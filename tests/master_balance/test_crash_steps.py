@@ -20,9 +20,9 @@ from procedures.master.members import crash, relocating
 from procedures.master.members.crash import SERVER_CRASH, CrashServices
 from procedures.master.members.membership import MembershipServices
 from procedures.master.members.relocating import MOVE_REPLICA, TRANSFER_LEADER
+from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, crashed
 from tests.procedures.nodes import World
-from tests.support import simloop
 
 PARTITION = 2
 

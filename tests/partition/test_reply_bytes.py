@@ -22,7 +22,7 @@ from kv.base.methods import GET, LOOKUP, MGET
 from kv.base.rpc import FrameDecoder, FrameEncoder, Hello
 from kvorum.local.ports import system_ports
 from kvorum.node.node import build
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
 from tests.partition.node import Conn, Node
 
 KEY = b"tab.large"

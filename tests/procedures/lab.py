@@ -16,7 +16,7 @@ from procedures.engine.records import Record
 from procedures.engine.registry import Registry
 from procedures.engine.store import ProcedureStore
 from procedures.engine.submission import Submission
-from tests.support.simloop import SimClock, SimLoop, SimRng
+from tests.kit.simloop import SimClock, SimLoop, SimRng
 
 TABLE = TableId(100)
 

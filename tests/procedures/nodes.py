@@ -38,9 +38,9 @@ from procedures.master.members import membership
 from raft.api import RaftConfig
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemoryNetwork, MemorySyncer
+from tests.kit.simloop import SimClock, SimLoop
 from tests.partition.node import Conn
 from tests.procedures.lab import Lab
-from tests.support.simloop import SimClock, SimLoop
 
 TABLE = TableId(100)
 

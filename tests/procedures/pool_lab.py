@@ -16,8 +16,8 @@ from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.service import Handler
 from procedures.pools import service
 from procedures.pools.worker import Worker
+from tests.kit.simloop import SimLoop
 from tests.procedures.lab import Lab, OneTable
-from tests.support.simloop import SimLoop
 from txn.results import ScanPage
 
 

@@ -16,8 +16,8 @@ from kv.base.keys import table_range
 from procedures.engine.kv_store import KvStore
 from procedures.engine.memory_store import MemoryStore
 from procedures.wal.store import WalStore
+from tests.kit import simloop
 from tests.procedures.wal_lab import CrashDisk, wal
-from tests.support import simloop
 from tests.txn.world import RealWorld, World
 
 KINDS = ("memory", "wal", "model", "real")

@@ -14,8 +14,8 @@ import pytest
 import kvorum
 from kvorum.http import console
 from kvorum.http.routes import ROUTES
-from tests.machine import free_port_base
-from tests.support.browser import Browser, browser
+from tests.kit.browser import Browser, browser
+from tests.kit.machine import free_port_base
 
 _FILES = Path(console.__file__).parent
 _SCRIPTS = ("console.js", "pages.js")

@@ -26,12 +26,12 @@ from procedures.engine.registry import Registry, procedure, step
 from procedures.engine.runner import Died, Runner
 from procedures.engine.store import Fenced
 from procedures.engine.submission import Submission, check, create
-from tests.machine import free_port_base
+from tests.kit import simloop
+from tests.kit.machine import free_port_base
 from tests.procedures.lab import Lab, refusal, run
 from tests.procedures.stores import STORES, Looks
 from tests.procedures.test_procedures_store import KEY, over
 from tests.procedures.zoo import TYPES, Zoo, bump, wants
-from tests.support import simloop
 
 
 class Counting:

@@ -19,12 +19,12 @@ from procedures.engine.registry import procedure, step
 from procedures.engine.scheduler import Entry, FairScheduler
 from procedures.engine.submission import Options
 from procedures.pools.gate import Gate, Limit
+from tests.kit import simloop
+from tests.kit.simloop import SimLoop
 from tests.procedures.lab import Lab
 from tests.procedures.pool_lab import Office
 from tests.procedures.test_pools import in_office, submission
 from tests.procedures.zoo import Zoo
-from tests.support import simloop
-from tests.support.simloop import SimLoop
 
 _LANES = ("p\x1fa\x1f1", "p\x1fb\x1f1", "p\x1fc\x1f1")
 _LOADS = st.lists(

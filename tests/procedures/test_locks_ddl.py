@@ -15,10 +15,10 @@ from procedures.engine.grants import fence_ops
 from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
 from procedures.master.members.moves import node_locks, partition_locks
+from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.test_locks_engine import Work, args
 from tests.procedures.test_procedures_ddl import Ddl
-from tests.support import simloop
 
 SECS = 1.0
 

@@ -18,11 +18,11 @@ from procedures.engine.procedure import Outcome, State
 from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step, undo
 from procedures.engine.submission import Submission
+from tests.kit import simloop
+from tests.kit.simloop import SimRng
 from tests.procedures.lab import CrashingStore, Lab, LaggingStore, crashed, run
 from tests.procedures.stores import STORES, opened
 from tests.procedures.zoo import Zoo
-from tests.support import simloop
-from tests.support.simloop import SimRng
 
 
 def wanted(args: Any) -> list[p.Lock]:

@@ -13,8 +13,8 @@ from kv.base.errors import InvalidArgument, Refused, TxnAborted
 from procedures.engine.lock_procedure import LOCK, Keeper, LockProcedure, LockService
 from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
+from tests.kit import simloop
 from tests.procedures.lab import Lab, run
-from tests.support import simloop
 
 TTL_MS = 2_000
 

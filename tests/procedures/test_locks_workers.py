@@ -7,9 +7,9 @@ from typing import Any
 
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import State
+from tests.kit import simloop
 from tests.procedures.pool_lab import Office
 from tests.procedures.test_locks_engine import TYPES, args, end, overlaps, rows, submit
-from tests.support import simloop
 
 
 def in_office(test: Any) -> None:

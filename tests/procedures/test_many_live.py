@@ -17,11 +17,11 @@ from procedures.engine.procedure import Outcome
 from procedures.engine.registry import Registry, procedure, step
 from procedures.engine.roster import Live
 from procedures.engine.submission import Submission, check, create
+from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.stores import STORES, Looks
 from tests.procedures.test_procedures_store import over
 from tests.procedures.zoo import TYPES, Zoo
-from tests.support import simloop
 
 
 @procedure("many.waits")

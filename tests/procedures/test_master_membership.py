@@ -23,9 +23,9 @@ from procedures.master.members import moves
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl import ddl
 from sqlproxy.ddl.steps import DdlServices
+from tests.kit import simloop
 from tests.procedures.lab import LaggingStore
 from tests.procedures.nodes import World
-from tests.support import simloop
 from txn.results import ScanPage
 
 

@@ -31,9 +31,9 @@ from procedures.master.map.placement import preferred
 from procedures.master.map.replica_methods import GroupView, MemberView, check_change, check_status
 from procedures.master.members.reconcile import Reconciler, differences
 from procedures.master.schedulers.balance import Balancer, moves
+from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, crashed
 from tests.procedures.nodes import World, Writer
-from tests.support import simloop
 
 ME = NodeId(3)
 

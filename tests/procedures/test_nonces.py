@@ -17,10 +17,10 @@ from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome
 from procedures.engine.registry import Registry, declaration, procedure, step
 from procedures.engine.submission import Submission
+from tests.kit import simloop
 from tests.procedures.lab import Lab, refusal
 from tests.procedures.pool_lab import Office
 from tests.procedures.zoo import TYPES, Zoo
-from tests.support import simloop
 
 
 def in_lab(test: Any, types: list[type] = TYPES) -> None:

@@ -24,8 +24,8 @@ from procedures.master.map.placement import (
     preferred,
     spread,
 )
+from tests.kit import simloop
 from tests.procedures.nodes import World
-from tests.support import simloop
 
 SLACK = 6  # of 36 partitions: whether leaders are spread counts first
 

@@ -13,11 +13,11 @@ from procedures.engine.executor import Executor
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.registry import procedure, step, undo
 from procedures.engine.submission import Submission
+from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, crashed, refusal, run
 from tests.procedures.pool_lab import LEASE_S, Office
 from tests.procedures.test_procedures_crash import Looks, check_end
 from tests.procedures.zoo import CASES, TYPES, Case, Zoo, bump
-from tests.support import simloop
 
 
 @procedure("pool.slow")

@@ -21,11 +21,11 @@ from procedures.engine.submission import Options
 from procedures.pools import inbox
 from procedures.pools.gate import Gate, Limit
 from procedures.pools.schedules import Schedules, next_time
+from tests.kit import simloop
 from tests.procedures.lab import run
 from tests.procedures.pool_lab import Office, TableRows
 from tests.procedures.test_pools import Waits, in_office, submission
 from tests.procedures.zoo import Zoo
-from tests.support import simloop
 
 
 @procedure("grown", version=1)

@@ -21,11 +21,11 @@ from procedures.engine.executor import Executor
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.registry import ProcedureType, Registry, procedure, step, undo
 from procedures.pools.describe import described, remote_type
+from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.pool_lab import Office
 from tests.procedures.test_pools import in_office, submission
 from tests.procedures.zoo import Zoo
-from tests.support import simloop
 
 
 @procedure("parked.job", locks=lambda a: [p.exclusive("it")], timeout_ms=600_000)

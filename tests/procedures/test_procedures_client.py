@@ -16,10 +16,10 @@ from procedures.engine import plain
 from procedures.engine.client import ProcedureClient
 from procedures.engine.executor import Executor
 from procedures.engine.service import ProcedureService
+from tests.kit import simloop
 from tests.procedures.lab import Lab, refusal
 from tests.procedures.test_procedures_lifecycle import ALL
 from tests.procedures.zoo import Three
-from tests.support import simloop
 
 
 class Caller:

@@ -17,10 +17,10 @@ from kv.base.keys import table_prefix
 from procedures.engine import plain
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
+from tests.kit import simloop
 from tests.procedures.lab import TABLE, CrashingStore, Lab, crashed
 from tests.procedures.stores import Looks
 from tests.procedures.zoo import CASES, TYPES, Case
-from tests.support import simloop
 
 
 async def _life(lab: Lab, case: Case, store: CrashingStore) -> Record | None:

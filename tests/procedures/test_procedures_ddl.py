@@ -20,8 +20,8 @@ from procedures.master.map.partitions import Partitions, partitions_of
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl import ddl
 from sqlproxy.ddl.steps import DdlServices
+from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, Lab, LaggingStore, crashed
-from tests.support import simloop
 from txn.results import ScanPage
 
 

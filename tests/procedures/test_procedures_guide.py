@@ -13,9 +13,9 @@ import pytest
 import kvorum
 from procedures.engine import plain
 from procedures.engine.submission import Submission
+from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.pool_lab import TableRows
-from tests.support import simloop
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "procedures.md"
 

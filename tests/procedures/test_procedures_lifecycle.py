@@ -21,9 +21,9 @@ from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.engine.scheduler import Entry, FairScheduler
 from procedures.engine.submission import Submission, check, create
 from procedures.engine.view import info, shown_state
+from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, Lab, LaggingStore, crashed, refusal, run
 from tests.procedures.zoo import TYPES, Zoo, bump
-from tests.support import simloop
 
 
 @procedure("gate")

@@ -22,9 +22,9 @@ from procedures.master.map.partitions import Partitions, partitions_of
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl import ddl
 from sqlproxy.ddl.steps import DdlServices
+from tests.kit import simloop
 from tests.procedures.lab import TABLE, Crash, Lab, crashed
 from tests.procedures.zoo import TYPES
-from tests.support import simloop
 from tests.txn.fake_kv import FakeTso
 from tests.txn.real_kv import RealCluster
 from txn.client import TxnClient

@@ -22,11 +22,11 @@ from procedures.engine.records import Entry, Record
 from procedures.engine.registry import Registry
 from procedures.engine.store import Fenced, Stored
 from procedures.engine.submission import Submission, check, create
+from tests.kit import simloop
 from tests.procedures.lab import TABLE, CrashingStore, Lab, crashed, refusal
 from tests.procedures.stores import STORES, Looks, opened
 from tests.procedures.test_procedures_crash import check_end
 from tests.procedures.zoo import CASES, TYPES, Case
-from tests.support import simloop
 
 KEY = table_prefix(TABLE) + b"a"
 FAR = table_prefix(TABLE) + b"z"  # in another partition

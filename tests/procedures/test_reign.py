@@ -21,9 +21,9 @@ from procedures.engine.records import Record
 from procedures.engine.registry import Registry
 from procedures.engine.store import Stored
 from procedures.engine.submission import Submission, check, create
+from tests.kit import simloop
 from tests.procedures.lab import TABLE
 from tests.procedures.zoo import TYPES
-from tests.support import simloop
 from tests.txn.wire import Gate, PausedTimers, Wire
 from tests.txn.world import FarWorld, RealWorld, World
 

@@ -19,9 +19,9 @@ from procedures.engine.registry import procedure, step
 from procedures.engine.resources import EXCLUSIVE, SHARED, Kind
 from procedures.engine.scheduler import Entry, FairScheduler
 from procedures.engine.submission import Options, Submission
+from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.zoo import Zoo
-from tests.support import simloop
 
 X, S = EXCLUSIVE, SHARED
 

@@ -14,9 +14,9 @@ from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.memory_store import MemoryStore
 from procedures.engine.procedure import Outcome, State
 from procedures.engine.registry import procedure, step
+from tests.kit import simloop
 from tests.procedures.lab import TABLE, Lab, run
 from tests.procedures.zoo import Zoo
-from tests.support import simloop
 
 
 @procedure("writes.swallow")

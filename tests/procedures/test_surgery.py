@@ -24,8 +24,8 @@ from procedures.engine.procedure import (
 )
 from procedures.engine.registry import procedure, step, undo
 from procedures.engine.submission import Submission
+from tests.kit import simloop
 from tests.procedures.lab import TABLE, Lab, refusal
-from tests.support import simloop
 
 
 def row(ctx: StepContext, step: str) -> bytes:

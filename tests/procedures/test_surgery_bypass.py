@@ -16,9 +16,9 @@ from procedures.engine.submission import Submission
 from procedures.master.shape.merging import MergePartitions
 from procedures.master.shape.splitting import SplitPartition
 from procedures.pools.describe import described, remote_type
+from tests.kit import simloop
 from tests.procedures.lab import Lab, refusal
 from tests.procedures.test_surgery import WHO, Two, _locks
-from tests.support import simloop
 
 WHY = "it has marked a row; abort it"
 

@@ -9,10 +9,10 @@ from procedures.engine.procedure import State
 from procedures.engine.registry import Registry
 from procedures.engine.service import ProcedureService
 from procedures.engine.submission import Submission
+from tests.kit import simloop
 from tests.procedures.lab import Lab, refusal
 from tests.procedures.pool_lab import Office
 from tests.procedures.test_surgery import TYPES, WHO, begun, in_lab
-from tests.support import simloop
 
 
 async def _kinds(executor: Any, id: int) -> list[str]:

@@ -13,10 +13,10 @@ from kv.base.errors import Rejected
 from procedures.engine.executor import Executor
 from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
+from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, Lab, crashed, refusal
 from tests.procedures.pool_lab import Office
 from tests.procedures.test_surgery import TYPES, WHO, begun, in_lab, left
-from tests.support import simloop
 
 Action = Callable[[Executor, int], Awaitable[Any]]
 

@@ -10,9 +10,9 @@ from procedures.engine.procedure import State
 from procedures.engine.registry import Registry
 from procedures.engine.store import Fenced, Stored
 from procedures.engine.submission import Submission, check, create
+from tests.kit import simloop
 from tests.procedures.stores import STORES, opened
 from tests.procedures.test_surgery import TYPES
-from tests.support import simloop
 
 
 @STORES

@@ -16,12 +16,12 @@ from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.store import Stored
 from procedures.engine.submission import Submission
+from tests.kit import simloop
 from tests.library.world import Place
 from tests.procedures.lab import CrashingStore, Lab, crashed
 from tests.procedures.stores import KINDS, opened
 from tests.procedures.test_procedures_store import end, fresh
 from tests.procedures.zoo import TYPES
-from tests.support import simloop
 
 TREE = {"depth": 2, "key": "r", "do": ["fail"]}
 UNDONE = "ryy ryx rxy rxx"

@@ -20,11 +20,11 @@ from procedures.engine.procedure import Outcome, State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.engine.submission import Options
+from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, Lab, crashed, refusal
 from tests.procedures.pool_lab import Office, TableRows
 from tests.procedures.test_pools import in_office, submission
 from tests.procedures.zoo import Zoo
-from tests.support import simloop
 
 STEP_S = 0.4  # a step of these takes so long
 SENT = ["one", "two", "three"]

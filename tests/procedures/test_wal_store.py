@@ -24,12 +24,12 @@ from procedures.engine.store import Stored
 from procedures.engine.submission import Submission, check, create
 from procedures.wal.format import HEAD_BYTES, LogRecord, encode_frame, encode_record
 from procedures.wal.store import WalStore
+from tests.kit import simloop
 from tests.procedures.lab import TABLE, CrashingStore, Lab
 from tests.procedures.test_procedures_crash import check_end
 from tests.procedures.test_procedures_store import _life as life
 from tests.procedures.wal_lab import VARIANTS, CrashDisk, PowerLoss, wal
 from tests.procedures.zoo import CASES, TYPES, Case
-from tests.support import simloop
 
 REGISTRY = Registry(TYPES)
 SMALL = {"roll_bytes": 1_200, "logs_max": 2}  # some records a log: everything happens soon

@@ -9,7 +9,7 @@ from kv.base.adapters import LoopTimers
 from kv.base.ports import Timers
 from procedures.wal.journal import Terms
 from procedures.wal.store import WalStore
-from tests.support.simloop import SimClock, SimLoop, SimRng
+from tests.kit.simloop import SimClock, SimLoop, SimRng
 
 VARIANTS = ("lost", "half", "holes", "whole")
 

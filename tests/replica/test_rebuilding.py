@@ -11,10 +11,10 @@ import pytest
 from kv.base import limits, methods
 from kv.base.ids import PartitionId
 from raft.errors import RaftError
+from tests.kit import simloop
 from tests.partition.node import Conn
 from tests.procedures.nodes import OneNode, World
 from tests.replica.support import rows_of
-from tests.support import simloop
 
 
 async def far_behind(world: World, rng: random.Random) -> OneNode:

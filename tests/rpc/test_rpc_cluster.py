@@ -24,9 +24,9 @@ from kv.base.limits import CONNECT_MS_MAX
 from kv.base.methods import CHANGE_REPLICAS, COMMIT, FIND_TXN, GET, LOOKUP, PING, PUT, TSO
 from kv.client.calls import Call
 from kv.client.client import KvClient
+from tests.kit.simloop import SimLoop, SimRng, run
 from tests.rpc.fakes import KEY
 from tests.rpc.several import Cluster, address_of
-from tests.support.simloop import SimLoop, SimRng, run
 
 A, M, Z = KEY + b"a", KEY + b"m", KEY + b"z"
 

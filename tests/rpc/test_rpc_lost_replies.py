@@ -39,7 +39,7 @@ from kv.client.client import KvClient, connect
 from kv.client.connection import open_connection
 from kv.client.links import LinkExpired
 from kv.server.dispatcher import Context
-from tests.machine import free_port
+from tests.kit.machine import free_port
 from tests.rpc.fakes import (
     CLUSTER,
     KEY,

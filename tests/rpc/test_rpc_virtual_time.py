@@ -14,8 +14,8 @@ from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.base.methods import GET, PROC_GET, PUT
 from kv.client.client import KvClient, local_client
 from kv.server.dispatcher import Context, Dispatcher
+from tests.kit.simloop import SimLoop, SimRng, run
 from tests.rpc.fakes import KEY, FakeMachine, FakePartitions
-from tests.support.simloop import SimLoop, SimRng, run
 from tests.tso.timers import SimTimers
 
 

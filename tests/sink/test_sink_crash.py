@@ -17,9 +17,9 @@ import pytest
 from kv.base import limits
 from kv.base.keys import table_prefix
 from kv.base.ops import put
+from tests.kit import simloop
 from tests.sink.placed import PlacedTask
 from tests.sink.world import TABLE, Client, Life, Task, World, opened, some_rows
-from tests.support import simloop
 
 ROWS = 120
 

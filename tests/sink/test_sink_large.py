@@ -18,8 +18,8 @@ from procedures.sink import sink_bulk
 from procedures.sink.sink_careful import PlainTables
 from procedures.sink.sink_parts import Facts, Get
 from procedures.sink.sink_records import add_crc, chunk_key
+from tests.kit import simloop
 from tests.sink.world import OTHER, TABLE, Client, Life, Task, World, opened, refusal, some_rows
-from tests.support import simloop
 
 Work = Callable[[World, Life], Awaitable[None]]
 PREFIX = table_prefix(TABLE)

@@ -21,8 +21,8 @@ from kvorum.spark.sinks import Sinks
 from procedures.sink.sink_job import SPARK_JOB
 from pyspark_kvorum import writer
 from pyspark_kvorum.session import Session
-from tests.integration.processes import NodeProcess
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
+from tests.kit.processes import NodeProcess
 from tests.sink.arrow_client import Write, rows, write
 
 _numbers = itertools.count(1)

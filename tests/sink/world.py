@@ -43,9 +43,9 @@ from procedures.sink.sink_records import (
     task_of,
 )
 from procedures.sink.sink_service import SinkService
+from tests.kit import simloop
+from tests.kit.simloop import SimClock, SimLoop, SimRng
 from tests.procedures.lab import OneTable
-from tests.support import simloop
-from tests.support.simloop import SimClock, SimLoop, SimRng
 from txn.client import TxnClient
 
 TABLE = 100

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import kvorum
-from tests.integration.processes import NodeProcess
-from tests.machine import ROOT, free_port_base, java_home
+from tests.kit.machine import ROOT, free_port_base, java_home
+from tests.kit.processes import NodeProcess
 
 NAMESPACE = "spark"
 

@@ -38,9 +38,9 @@ from kv.client.client import connect
 from kvorum.spark.sinks import Sinks
 from sqlproxy.catalog import catalog
 from sqlproxy.rows.rows import codec
-from tests.integration.cables import CABLES_HOST, Cables
-from tests.integration.clusters import Nodes
-from tests.machine import ROOT, java_home
+from tests.kit.cables import CABLES_HOST, Cables
+from tests.kit.clusters import Nodes
+from tests.kit.machine import ROOT, java_home
 from tests.spark.matrix_lease import LEASE_MS
 
 NAMESPACE, TABLE = "spark", "matrix"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import kvorum
-from tests.integration.processes import NodeProcess
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
+from tests.kit.processes import NodeProcess
 from tests.spark.conftest import NAMESPACE
 
 pytestmark = pytest.mark.spark

@@ -23,7 +23,7 @@ from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import spark_schema
 from pyspark_kvorum.writer import KvorumBatchWriter, _Stage
-from tests.integration.processes import NodeProcess
+from tests.kit.processes import NodeProcess
 from tests.spark.conftest import NAMESPACE
 
 pytestmark = pytest.mark.spark

@@ -26,8 +26,8 @@ from pyspark_kvorum.options import Options
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import narrowed, spark_schema
-from tests.integration.processes import NodeProcess
-from tests.machine import ROOT, free_port_base, java_home
+from tests.kit.machine import ROOT, free_port_base, java_home
+from tests.kit.processes import NodeProcess
 from tests.spark.conftest import NAMESPACE
 
 pytestmark = pytest.mark.spark

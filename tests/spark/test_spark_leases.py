@@ -14,7 +14,7 @@ from procedures.sink.sink_job import SPARK_JOB
 from pyspark_kvorum.alive import Alive
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
-from tests.integration.processes import NodeProcess
+from tests.kit.processes import NodeProcess
 from tests.spark.conftest import NAMESPACE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

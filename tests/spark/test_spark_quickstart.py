@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from scripts import notebook
-from tests.integration.processes import NodeProcess
-from tests.machine import java_home
+from tests.kit.machine import java_home
+from tests.kit.processes import NodeProcess
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,8 @@ import pytest
 
 import kvorum
 import kvorum.spark
-from tests.integration.processes import NodeProcess
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
+from tests.kit.processes import NodeProcess
 from tests.spark.conftest import NAMESPACE
 
 pytestmark = pytest.mark.spark

@@ -28,7 +28,7 @@ from sqlproxy.rows import arrow_rows
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables import conditions
-from tests.integration.processes import NodeProcess
+from tests.kit.processes import NodeProcess
 from tests.sink.arrow_client import write
 from tests.spark.conftest import NAMESPACE
 

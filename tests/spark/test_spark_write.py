@@ -15,7 +15,7 @@ import pytest
 import kvorum
 import kvorum.spark
 from sqlproxy.values import enums
-from tests.integration.processes import NodeProcess
+from tests.kit.processes import NodeProcess
 from tests.spark.conftest import NAMESPACE
 
 pytestmark = pytest.mark.spark

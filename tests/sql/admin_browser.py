@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psycopg
 
-from tests.integration.processes import NodeProcess
-from tests.machine import free_port_base
+from tests.kit.browser import Browser, browser
+from tests.kit.machine import free_port_base
+from tests.kit.processes import NodeProcess
 from tests.sql.test_django import SITE
-from tests.support.browser import Browser, browser
 
 
 def play(page: Browser, url: str, db: psycopg.Connection, shots: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.integration.processes import NodeProcess
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
+from tests.kit.processes import NodeProcess
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import ROOT
+from tests.kit.machine import ROOT
 from tests.sql.conftest import Sql
 
 pytestmark = [pytest.mark.clients, pytest.mark.cluster, pytest.mark.slow]

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 import kvorum
-from tests.integration.processes import NodeProcess
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
+from tests.kit.processes import NodeProcess
 from tests.sql.conftest import Sql
 
 pytestmark = pytest.mark.cluster

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from sqlproxy.pgcatalog.definitions import operand
-from tests.integration.processes import NodeProcess
+from tests.kit.processes import NodeProcess
 from tests.sql.conftest import node
 
 __all__ = ["node"]

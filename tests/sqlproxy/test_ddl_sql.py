@@ -19,9 +19,9 @@ from sqlproxy.ddl import ddl, ddl_objects, emptying, switching
 from sqlproxy.ddl.change.settled import Settled
 from sqlproxy.ddl.steps import DdlServices
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
+from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.test_procedures_ddl import FakeReplicas, Reader
-from tests.support import simloop
 
 PEOPLE: dict[str, Any] = {
     "namespace": "shop",

@@ -11,8 +11,8 @@ import pytest
 
 import kvorum
 from kv.base.limits import DISK_FREE_BYTES_MIN, MiB
-from tests.integration.processes import NodeProcess
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
+from tests.kit.processes import NodeProcess
 
 pytestmark = pytest.mark.slow
 

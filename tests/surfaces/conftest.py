@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 import kvorum
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
 
 PROCEDURES = "tests.surfaces.sample_procedures"
 SURFACES = ("embedded", "sdk", "http")

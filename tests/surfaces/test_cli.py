@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
 from tests.surfaces.conftest import Served
 
 

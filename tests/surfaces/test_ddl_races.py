@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import kvorum
-from tests.machine import ROOT
+from tests.kit.machine import ROOT
 
 WRITERS = {
     "create_namespace",

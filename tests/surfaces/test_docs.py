@@ -9,7 +9,7 @@ import pytest
 from kv.base import limits
 from kvorum.version import VERSION
 from scripts import http_reference, limits_reference
-from tests.machine import ROOT
+from tests.kit.machine import ROOT
 
 
 @pytest.mark.parametrize("page", [http_reference, limits_reference], ids=lambda p: p.__name__)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kvorum
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

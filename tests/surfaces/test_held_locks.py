@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import kvorum
-from tests.machine import ROOT
+from tests.kit.machine import ROOT
 from tests.surfaces.conftest import Served, error_of
 
 _names = itertools.count(1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kvorum
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
 
 PLACES = (Path("/dev/shm"), Path(tempfile.gettempdir()), Path.home(), ROOT)
 

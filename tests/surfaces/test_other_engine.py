@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import kvorum
-from tests.integration.processes import NodeProcess
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
+from tests.kit.processes import NodeProcess
 from tests.surfaces import test_suite as suite
 
 pytestmark = pytest.mark.cluster

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import kvorum
 from kvorum.cli.main import app
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
 from tests.surfaces.conftest import SURFACES, Served
 
 MODULE = "tests.surfaces.message_procedures"

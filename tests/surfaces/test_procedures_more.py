@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kvorum
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
 from tests.surfaces.conftest import SURFACES, Served
 from tests.surfaces.pool_procedures import Order, Typed
 

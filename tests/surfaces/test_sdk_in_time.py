@@ -15,8 +15,8 @@ import pytest
 import kvorum
 from kvorum.sdk.sync import Database
 from kvorum.sdk.sync_tables import Snapshot, SnapshotTable, Table, Transaction, TransactionTable
-from tests.integration.processes import NodeProcess
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
+from tests.kit.processes import NodeProcess
 
 TIMEOUT_MS = 1_000
 LONGEST_S = 5.0  # a few requests one after the other, on a busy machine

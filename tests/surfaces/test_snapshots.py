@@ -16,7 +16,7 @@ from kv.base.config import NodeConfig
 from kvorum.api.model import TableSpec
 from kvorum.local.ports import system_ports
 from kvorum.node.node import Node, build
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
 from tests.surfaces.conftest import SURFACES, Served
 
 RETENTION_MS = 300

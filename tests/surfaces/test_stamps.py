@@ -22,7 +22,7 @@ from kvorum.local.ports import system_ports
 from kvorum.node.node import build
 from kvorum.sdk.portal import Portal
 from kvorum.sdk.sync import Database
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
 from tests.surfaces.conftest import PROCEDURES
 
 Row = dict[str, Any]

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 import kvorum
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
 
 pytestmark = pytest.mark.slow
 

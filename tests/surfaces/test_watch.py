@@ -22,7 +22,7 @@ import kvorum
 from kv.base.limits import FEED_PART_ROWS_MAX
 from kvorum import Delete, Put
 from kvorum.http import server, sse
-from tests.machine import ROOT, free_port_base
+from tests.kit.machine import ROOT, free_port_base
 from tests.surfaces.conftest import SURFACES, Served, error_of
 
 Told = list[tuple[int, dict[bytes, bytes | None]]]

@@ -20,7 +20,7 @@ from kv.base.errors import (
 )
 from kv.base.limits import LEASE_LIFETIME_MS_MAX, LEASES_MAX
 from kv.base.timestamps import compose, physical_ms
-from tests.support.simloop import SimClock, SimLoop, run
+from tests.kit.simloop import SimClock, SimLoop, run
 from tests.tso.timers import SimTimers
 from tso.leases import Horizon, Lease, Leases, decode
 from tso.oracle import Oracle

@@ -11,8 +11,8 @@ from kv.base.adapters import LoopTimers, SystemClock
 from kv.base.errors import InvalidArgument, KvorumError, NotLeader, Unavailable
 from kv.base.limits import TSO_COUNT_MAX
 from kv.base.methods import GET, TSO
+from tests.kit.simloop import SimLoop, SimRng, run
 from tests.rpc.fakes import KEY, SeededRng, running_node
-from tests.support.simloop import SimLoop, SimRng, run
 from tests.tso.timers import SimTimers
 from tso.client import LocalTso, TsoClient, remote_tso
 from tso.service import Done, TsoService

@@ -9,7 +9,7 @@ import pytest
 from kv.base.errors import DeadlineExceeded, NotLeader, Refused
 from kv.base.limits import TSO_CUT_OFF_MS, TSO_DIRECT_MS, TSO_RELAYS_MAX
 from kv.client.router import Address
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 from tests.tso.timers import SimTimers
 from tso.detour import Detour, Route
 

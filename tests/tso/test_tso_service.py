@@ -11,7 +11,7 @@ import pytest
 from kv.base import timestamps
 from kv.base.errors import Corruption, NotLeader, Unavailable
 from kv.base.limits import TSO_AHEAD_MS
-from tests.support.simloop import SimClock, SimLoop, run
+from tests.kit.simloop import SimClock, SimLoop, run
 from tests.tso.timers import SimTimers
 from tso.service import Done, TsoService, bound_of, bound_record
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.simloop import SimLoop
+from tests.kit.simloop import SimLoop
 
 
 class SimTimers:

@@ -26,7 +26,7 @@ from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemorySyncer
-from tests.support.simloop import SimClock, SimLoop, SimRng
+from tests.kit.simloop import SimClock, SimLoop, SimRng
 from txn.resolver import Resolver
 from txn.waiting import Background
 from txn.waits import Alone, WaitCare

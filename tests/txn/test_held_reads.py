@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kv.base.errors import TooLarge, WriteConflict
 from kv.base.ops import put
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 from tests.txn.test_serializable import both, failed, in_world
 from tests.txn.world import FarWorld, RealWorld, World, k
 from txn.buffer import WriteBuffer

@@ -38,7 +38,7 @@ from kv.base.methods import (
     WRITE,
 )
 from kv.base.ops import put
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 from tests.txn.fake_kv import FakeKv, Sent
 from tests.txn.world import WORLDS, World, failure, k
 from txn.resolver import Outcome

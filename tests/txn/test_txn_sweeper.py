@@ -12,7 +12,7 @@ from kv.base.adapters import LoopTimers
 from kv.base.limits import SWEEP_INTERVAL_MS, TXN_TTL_MS_DEFAULT
 from kv.base.methods import CHECK, COMMIT, RESOLVE
 from kv.base.ops import put
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 from tests.txn.world import Hooked, RealWorld, doomed_client, k
 from txn.sweeper import Sweeper
 

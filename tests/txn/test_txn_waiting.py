@@ -11,7 +11,7 @@ import pytest
 from kv.base.adapters import LoopTimers
 from kv.base.errors import DeadlineExceeded
 from kv.base.ops import put
-from tests.support.simloop import SimLoop, SimRng, run
+from tests.kit.simloop import SimLoop, SimRng, run
 from tests.txn.world import Hooked, World, failure, k
 from txn.sending import Request
 from txn.waiting import Backoff, Deadline

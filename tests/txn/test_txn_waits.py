@@ -19,7 +19,7 @@ from kv.base.limits import (
 from kv.base.methods import BLIND, CHECK, HEARTBEAT, OP_PUT, PREWRITE, RESOLVE, ROLLBACK
 from kv.base.ops import put
 from kv.base.waits import Wait
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 from tests.txn.world import Hooked, RealWorld, doomed_client, failure, k
 from txn.deadlock import cycles, refusal, still, victim
 from txn.terms import Terms

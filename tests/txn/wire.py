@@ -9,7 +9,7 @@ from typing import Any
 from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.methods import REPEATABLE
-from tests.support.simloop import SimLoop
+from tests.kit.simloop import SimLoop
 from tests.txn.fake_kv import Sent
 from tests.txn.world import Hooked
 from txn.ports import Kv

@@ -16,7 +16,7 @@ from kv.base.keys import u32
 from kv.base.limits import TXN_SPILL_BYTES
 from kv.base.methods import PENDING, REPEATABLE
 from kv.base.ports import Timers
-from tests.support.simloop import SimLoop, SimRng
+from tests.kit.simloop import SimLoop, SimRng
 from tests.txn.fake_kv import Cluster, FakeKv, FakeTso
 from tests.txn.real_kv import RealCluster
 from txn.client import TxnClient

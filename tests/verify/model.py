@@ -43,7 +43,7 @@ from kvorum.verify.catalog import workload
 from kvorum.verify.counting import STEPS
 from kvorum.verify.drive import Run, Settings
 from kvorum.verify.history import History
-from tests.support import simloop
+from tests.kit import simloop
 
 Write = tuple[str, str | None]
 TABLE = "t"

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from kvorum.cli.main import app
 from kvorum.verify.catalog import WORKLOADS
-from tests.machine import ROOT
+from tests.kit.machine import ROOT
 from tests.verify.model import history_of
 
 

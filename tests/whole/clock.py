@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.simloop import _START
+from tests.kit.simloop import _START
 
 
 class Clock:

@@ -28,7 +28,7 @@ from kvorum.local.ports import Ports
 from kvorum.native.native import NativeBackend
 from kvorum.node.node import Node, build
 from kvorum.sdk.database import AsyncDatabase
-from tests.support.simloop import SimRng
+from tests.kit.simloop import SimRng
 from tests.whole.clock import Clock, Timers
 from tests.whole.life import Life, LivesLoop, State
 from tests.whole.network import Network

@@ -25,7 +25,7 @@ from contextvars import Context, ContextVar, copy_context
 from enum import Enum
 from typing import Any
 
-from tests.support.simloop import SimLoop, _Shuffled
+from tests.kit.simloop import SimLoop, _Shuffled
 
 
 class State(Enum):

@@ -13,7 +13,7 @@ from kv.base.ids import META_PARTITION
 from kv.replica.replica import Replica
 from kvorum.sdk.database import AsyncDatabase
 from raft import RaftError
-from tests.support.simloop import SimRng
+from tests.kit.simloop import SimRng
 from tests.whole.cluster import Cluster, NodeProcess, outcome_of
 from tests.whole.life import Life, State
 from tests.whole.probes import probes

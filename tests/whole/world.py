@@ -22,7 +22,7 @@ from kvorum.verify.chance import Chance
 from kvorum.verify.client import Client
 from kvorum.verify.history import Header, Recorder
 from kvorum.verify.workloads.base import Workload
-from tests.support.simloop import Deadlock, Livelock
+from tests.kit.simloop import Deadlock, Livelock
 from tests.whole.cluster import CLIENTS_FROM, ClientProcess, Cluster
 from tests.whole.life import LivesLoop, run
 from tests.whole.limits import randomised

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.integration.processes import NodeProcess
+from tests.kit.processes import NodeProcess
 from tests.sql.conftest import node
 
 __all__ = ["filled", "node"]

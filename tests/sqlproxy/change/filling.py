@@ -37,7 +37,7 @@ from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored
 from sqlproxy.tables.rules import Rules
 from sqlproxy.values.errors import SqlError
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 from tests.txn.real_kv import RealCluster
 from tests.txn.world import Hooked, RealWorld, World, doomed_client
 from txn.client import TxnClient

@@ -40,10 +40,10 @@ from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.types import resolve
+from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.test_procedures_ddl import FakeReplicas, Reader
 from tests.sqlproxy.change import model
-from tests.support import simloop
 
 NAME = {"namespace": "shop", "name": "t"}
 SPEC: dict[str, Any] = {

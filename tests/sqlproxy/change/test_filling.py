@@ -14,9 +14,9 @@ from sqlproxy.ddl.change import slices
 from sqlproxy.rows.rows import codec
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored
+from tests.kit.simloop import SimLoop, run
 from tests.sqlproxy.change import filling
 from tests.sqlproxy.change.broken import RULES, seeds_until_noticed
-from tests.support.simloop import SimLoop, run
 
 
 @pytest.mark.few(2)

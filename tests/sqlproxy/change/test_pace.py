@@ -29,7 +29,7 @@ from sqlproxy.ddl.change.slices import Pace, in_slices
 from sqlproxy.rows import rows
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
 from sqlproxy.tables.entries import index_codec
-from tests.support import simloop
+from tests.kit import simloop
 from txn.results import ScanPage
 from txn.transaction import Transaction
 

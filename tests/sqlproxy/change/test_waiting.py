@@ -22,7 +22,7 @@ from procedures.engine.registry import declaration
 from sqlproxy.ddl.change.parts import AddParts
 from sqlproxy.ddl.change.waiting import carried_out
 from sqlproxy.values.errors import from_store
-from tests.support.simloop import SimLoop, run
+from tests.kit.simloop import SimLoop, run
 
 ENDED = {"id": "7", "name": "CreateIndex", "state": "SUCCESS", "step": "done", "result": {"n": 1}}
 RUNNING = {**ENDED, "state": "WAITING", "progress": [0.5, "500 rows"], "result": None}

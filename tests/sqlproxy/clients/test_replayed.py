@@ -13,7 +13,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from tests.integration.processes import NodeProcess
+from tests.kit.processes import NodeProcess
 from tests.sql.conftest import node
 from tests.sqlproxy.clients.record import FILE, answer
 

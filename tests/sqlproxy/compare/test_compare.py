@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from scripts.record_sql_compare import HERE, asked, cases, files, fill
-from tests.integration.processes import NodeProcess
+from tests.kit.processes import NodeProcess
 from tests.sql.conftest import node
 
 __all__ = ["node"]

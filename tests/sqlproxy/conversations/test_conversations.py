@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scripts.record_sql_conversations import GENERATED, HERE, Server, cases, files, generated
-from tests.integration.processes import NodeProcess
+from tests.kit.processes import NodeProcess
 from tests.sql.conftest import node
 
 __all__ = ["node"]

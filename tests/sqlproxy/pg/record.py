@@ -21,7 +21,7 @@ from typing import Any
 import psycopg
 
 from sqlproxy.pg import oids
-from tests.machine import free_port
+from tests.kit.machine import free_port
 
 INPUTS = pathlib.Path(__file__).with_name("inputs.json")
 GOLDEN = pathlib.Path(__file__).with_name("golden.json")

@@ -13,7 +13,7 @@ import kvorum
 from kvorum.cli.cluster import links
 from kvorum.programs.localcluster import LocalCluster
 from procedures.master.members.membership import DECOMMISSION
-from tests.machine import free_port_base
+from tests.kit.machine import free_port_base
 
 MODULES = ("--procedure-modules", "tests.integration.sample_procedures")
 READY_S = 60.0

@@ -26,10 +26,10 @@ from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-from tests.machine import ROOT
+from tests.kit.machine import ROOT
 
 RECORD = Path(__file__).with_name("durations.json")
-_PROCESSES_MAX = 4  # tests/machine.py has ports for so many
+_PROCESSES_MAX = 4  # tests/kit/machine.py has ports for so many
 _WORTH_NOTING_S = 3.0
 _STARTS_SPARK = "tests/spark/"
 _MARKED = re.compile(r"^(?:@|pytestmark\b.*)pytest\.mark\.(?:cluster|spark)\b", re.MULTILINE)

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 # Below the ephemeral range of Linux (32768..60999), so that no outgoing connection takes them. Each
 # of several test processes has a share of its own: what one has just found free, another may take.

@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tests.machine import ROOT
+from tests.kit.machine import ROOT
 
 READY_S = 30.0
 
