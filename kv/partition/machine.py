@@ -8,7 +8,7 @@ synchronous.
 The machine owns the order of everything, and whoever waits: for a drain, for room, for the oracle,
 for a lease, for the partition to become another one.
 
-Rules (each has a directed test in tests/partition; more of them where they are kept, see above)
+Rules (each has a directed test in tests/kv/partition; more of them where they are kept, see above)
   * evaluation order = log order; a drain serves its reads before its writes;
   * commit timestamps are asked for once per drain, after its commands arrived and after every read
     served so far. The answer may come later, while a sync runs (kv/partition/timestamps.py); until

@@ -1,7 +1,7 @@
 """RocksDB through rocksdict: the only importer, with its options in `tuning`, and the owner of its
 traps.
 
-tests/storage/test_traps.py shows each trap on the bare library and that it cannot be met here:
+tests/kv/storage/test_traps.py shows each trap on the bare library and that it cannot be met here:
 
     set_iterate_lower_bound sets the upper bound     never called; a reverse scan finds its end by a
     forward seek

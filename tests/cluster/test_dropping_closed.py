@@ -25,8 +25,8 @@ from kvorum.node.node import Node
 from kvorum.storage.drop_transactions import Settling
 from tests.cluster.simulated import SimCluster
 from tests.kit.simloop import SimLoop, run
-from tests.replica.support import Follower
-from tests.replica.test_snapshots import leader, replica
+from tests.kv.replica.support import Follower
+from tests.kv.replica.test_snapshots import leader, replica
 
 
 def crash_between(

@@ -13,7 +13,7 @@ from kv.base.ids import META_PARTITION
 from kvorum.cluster.cluster import CONSENSUS
 from raft.errors import RaftError
 from tests.cluster.three import Trio, client, trio, until
-from tests.replica.support import rows_of
+from tests.kv.replica.support import rows_of
 
 pytestmark = pytest.mark.slow
 

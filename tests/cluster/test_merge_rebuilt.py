@@ -22,7 +22,7 @@ from kvorum.cluster.cluster import CONSENSUS
 from procedures.master.shape.reshape_methods import ReshapeMethods
 from tests.cluster.splits import Bank, everybody_follows, scene, submit
 from tests.cluster.test_merge_crashes import Counting, Point, leader
-from tests.replica.support import rows_of
+from tests.kv.replica.support import rows_of
 
 SLEEPER = 3
 BORDER = "a12"

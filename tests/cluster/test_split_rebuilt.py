@@ -10,7 +10,7 @@ from kvorum.cluster.cluster import CONSENSUS
 from tests.cluster.test_joining import SECRET
 from tests.cluster.test_members_change import tables_of
 from tests.cluster.three import Trio, client, trio, until
-from tests.replica.support import rows_of
+from tests.kv.replica.support import rows_of
 
 pytestmark = pytest.mark.slow
 

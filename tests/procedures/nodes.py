@@ -39,7 +39,7 @@ from raft.api import RaftConfig
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemoryNetwork, MemorySyncer
 from tests.kit.simloop import SimClock, SimLoop
-from tests.partition.node import Conn
+from tests.kv.partition.node import Conn
 from tests.procedures.lab import Lab
 
 TABLE = TableId(100)

@@ -23,8 +23,8 @@ from pyspark_kvorum.telling import VERSION, Changes, by_version
 from pyspark_kvorum.types import PLAIN
 from sqlproxy.rows.arrow_pages import plain_page
 from sqlproxy.rows.schema import Table
-from tests.feed.test_feed_pairs import HIGH, LOW, Model, pairs
-from tests.partition.node import Node
+from tests.kv.feed.test_feed_pairs import HIGH, LOW, Model, pairs
+from tests.kv.partition.node import Node
 
 TABLE = Table.declare("default", "t")
 

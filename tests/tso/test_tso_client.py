@@ -12,7 +12,7 @@ from kv.base.errors import InvalidArgument, KvorumError, NotLeader, Unavailable
 from kv.base.limits import TSO_COUNT_MAX
 from kv.base.methods import GET, TSO
 from tests.kit.simloop import SimLoop, SimRng, run
-from tests.rpc.fakes import KEY, SeededRng, running_node
+from tests.kv.rpc.fakes import KEY, SeededRng, running_node
 from tests.tso.timers import SimTimers
 from tso.client import LocalTso, TsoClient, remote_tso
 from tso.service import Done, TsoService

@@ -12,7 +12,7 @@ import pytest
 
 from kv.base.errors import InvalidArgument, Moved, TxnAborted
 from kv.mvcc.packed import PackedKeys, unpack_values
-from tests.mvcc.store import packed
+from tests.kv.mvcc.store import packed
 from txn.bulk import BulkTransaction, Rows
 
 PIECES = 6

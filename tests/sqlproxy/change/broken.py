@@ -3,7 +3,7 @@ switched off in turn, and seeds are played until one fails.
 
     python -m tests.sqlproxy.change.broken [FIRST [COUNT]]
 
-Two more rules of unique indexes need rarer histories: those of tests/mvcc/test_ingest.py.
+Two more rules of unique indexes need rarer histories: those of tests/kv/mvcc/test_ingest.py.
 """
 
 from __future__ import annotations
