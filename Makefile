@@ -54,8 +54,8 @@ bench: setup ## the benchmarks; bench/PEERS.md tells how to put other stores bes
 	@$(JAVA) $(PY) -m bench
 
 sim: setup ## thousands of simulated clusters, then every rule of consensus switched off (SEEDS=1..5000)
-	@$(PY) -m tests.sim --seeds $(SEEDS) --jobs $$(nproc)
-	@$(PY) -m tests.sim --proof
+	@$(PY) -m tests.sim.raft --seeds $(SEEDS) --jobs $$(nproc)
+	@$(PY) -m tests.sim.raft --proof
 
 harness: setup ## every built-in procedure, crashed and failed at every point (TYPES="CreateTable …")
 	@$(PY) -m tests.library $(TYPES)
@@ -66,9 +66,9 @@ verify: setup ## ten minutes of every workload on three nodes that are killed, p
 	  --seconds $$(( $(VERIFY_S) / 5 + 1 )) --nemesis kill,pause,cut,restart
 
 sim-txn: setup ## thousands of whole clusters with transactions, then builds broken on purpose (SEEDS=1..5000)
-	@$(PY) -m tests.whole --seeds $(SEEDS) --jobs $$(nproc)
-	@$(PY) -m tests.whole --proof
-	@$(PY) -m tests.whole --crash-points
+	@$(PY) -m tests.sim.cluster --seeds $(SEEDS) --jobs $$(nproc)
+	@$(PY) -m tests.sim.cluster --proof
+	@$(PY) -m tests.sim.cluster --crash-points
 
 attack-sql: setup ## SQL with everything killed, simulated and on real processes (ATTACK=1..400, ATTACK_S=300)
 	@$(PY) -m tests.cluster.sql_simulated --seeds $(ATTACK)

@@ -1,7 +1,7 @@
-"""SQL sessions over clients of the simulated cluster (tests/whole), used as the wire uses them: a
-statement that has a short way goes it and may be declined (sqlproxy/session/short_requests.py),
-what runs may be cancelled, a client may go away in the middle. What an error says is taken at its
-word: only 40003 may have been done.
+"""SQL sessions over clients of the simulated cluster (tests/sim/cluster), used as the wire uses
+them: a statement that has a short way goes it and may be declined
+(sqlproxy/session/short_requests.py), what runs may be cancelled, a client may go away in the
+middle. What an error says is taken at its word: only 40003 may have been done.
 """
 
 from __future__ import annotations

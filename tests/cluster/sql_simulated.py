@@ -1,5 +1,6 @@
-"""SQL in the simulation of whole clusters (tests/whole): messages are lost, come twice or late,
-nodes and clients die, partitions are split and moved, statements are cancelled, clients hang up.
+"""SQL in the simulation of whole clusters (tests/sim/cluster): messages are lost, come twice or
+late, nodes and clients die, partitions are split and moved, statements are cancelled, clients hang
+up.
 
     python -m tests.cluster.sql_simulated --seeds 1..200 [--only sql-register,…] [--trace]
 """
@@ -34,8 +35,8 @@ from tests.cluster.sql_workloads import (
     linearizable_by_name,
     no_orphans,
 )
-from tests.whole.plan import Plan, draw
-from tests.whole.world import Outcome, run_plan
+from tests.sim.cluster.plan import Plan, draw
+from tests.sim.cluster.world import Outcome, run_plan
 
 SQL: Final[dict[str, tuple[type[Workload], Sequence[Callable[[History], list[Anomaly]]]]]] = {
     "sql-register": (Register, (linearizable.check,)),

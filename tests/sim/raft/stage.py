@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from raft import RaftConfig
 from raft.replica import Replica
-from tests.sim.network import DROP, HOLD, PASS, Message
-from tests.sim.node import SimNode
-from tests.sim.plan import Plan
-from tests.sim.truth import DONE, Proposal
-from tests.sim.world import Trace, World
+from tests.sim.raft.network import DROP, HOLD, PASS, Message
+from tests.sim.raft.node import SimNode
+from tests.sim.raft.plan import Plan
+from tests.sim.raft.truth import DONE, Proposal
+from tests.sim.raft.world import Trace, World
 
 CONFIG = RaftConfig(
     heartbeat_ms=100,

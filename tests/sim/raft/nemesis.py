@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from raft import RaftError
 from raft.replica import Replica
-from tests.sim.probes import probes
+from tests.sim.raft.probes import probes
 
 if TYPE_CHECKING:
-    from tests.sim.node import SimNode
-    from tests.sim.world import World
+    from tests.sim.raft.node import SimNode
+    from tests.sim.raft.world import World
 
 MOMENTS = ("votes", "campaigns", "leads", "replicates", "acknowledges", "installs", "has installed")
 

@@ -12,8 +12,8 @@ import pytest
 from kv.partition.shapes import Shape
 from kv.replica.births import Births
 from kv.replica.replica import Replica
-from tests.whole.plan import Plan
-from tests.whole.world import run_plan
+from tests.sim.cluster.plan import Plan
+from tests.sim.cluster.world import run_plan
 
 pytestmark = pytest.mark.slow
 

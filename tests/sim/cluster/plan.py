@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, field
 
 from kvorum.verify.catalog import WORKLOADS
-from tests.sim.plan import CLOCK_RATE_SPREAD
-from tests.whole.network import Chances
+from tests.sim.cluster.network import Chances
+from tests.sim.raft.plan import CLOCK_RATE_SPREAD
 
 MOSTLY = ("list-append", "list-append", "list-append", "bank")
 """The workloads that see most."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.directed import SCENARIOS, play
-from tests.sim.proof import scenario_catches, seeds_until_caught
-from tests.sim.rules import RULES
-from tests.sim.run import replay_command, run_seed
+from tests.sim.raft.directed import SCENARIOS, play
+from tests.sim.raft.proof import scenario_catches, seeds_until_caught
+from tests.sim.raft.rules import RULES
+from tests.sim.raft.run import replay_command, run_seed
 
 SEEDS = 200
 CHUNK = 50

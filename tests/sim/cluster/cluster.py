@@ -29,12 +29,12 @@ from kvorum.native.native import NativeBackend
 from kvorum.node.node import Node, build
 from kvorum.sdk.database import AsyncDatabase
 from tests.kit.simloop import SimRng
-from tests.whole.clock import Clock, Timers
-from tests.whole.life import Life, LivesLoop, State
-from tests.whole.network import Network
-from tests.whole.plan import Plan
-from tests.whole.probes import probes
-from tests.whole.trace import Trace
+from tests.sim.cluster.clock import Clock, Timers
+from tests.sim.cluster.life import Life, LivesLoop, State
+from tests.sim.cluster.network import Network
+from tests.sim.cluster.plan import Plan
+from tests.sim.cluster.probes import probes
+from tests.sim.cluster.trace import Trace
 from tso.client import remote_tso
 from txn.client import TxnClient
 

@@ -1,10 +1,11 @@
-"""`python -m tests.whole`: many seeds, or one seed with its trace.
+"""`python -m tests.sim.cluster`: many seeds, or one seed with its trace.
 
-python -m tests.whole --seeds 1..5000 --jobs 2       the long run: clean, and every probe hit
-python -m tests.whole --seeds 17 --trace             one seed, line by line
-python -m tests.whole --seeds 1..100 --mutation X    a broken build, until it is noticed
-python -m tests.whole --proof                        every broken build: each must be noticed
-python -m tests.whole --crash-points                 one commit, killed at every message and sync
+python -m tests.sim.cluster --seeds 1..5000 --jobs 2       the long run: clean, and every probe hit
+python -m tests.sim.cluster --seeds 17 --trace             one seed, line by line
+python -m tests.sim.cluster --seeds 1..100 --mutation X    a broken build, until it is noticed
+python -m tests.sim.cluster --proof                        every broken build: each must be noticed
+python -m tests.sim.cluster --crash-points                 one commit, killed at every message and
+                                                           sync
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
-from tests.whole.crashpoints import enumerate_all
-from tests.whole.mutations import MUTATIONS
-from tests.whole.probes import RARE, probes
-from tests.whole.proof import prove_all
-from tests.whole.world import Outcome, run_seed
+from tests.sim.cluster.crashpoints import enumerate_all
+from tests.sim.cluster.mutations import MUTATIONS
+from tests.sim.cluster.probes import RARE, probes
+from tests.sim.cluster.proof import prove_all
+from tests.sim.cluster.world import Outcome, run_seed
 
 CHUNK = 10
 """Seeds per job."""
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.whole",
+        prog="python -m tests.sim.cluster",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -91,7 +92,7 @@ def _print(line: str) -> None:
 def replay_command(seed: int, mutation: str = "") -> str:
     """What to type to see this seed again, line by line."""
     of = f" --mutation {mutation}" if mutation else ""
-    return f"python -m tests.whole --seeds {seed}{of} --trace"
+    return f"python -m tests.sim.cluster --seeds {seed}{of} --trace"
 
 
 Chunk = tuple[list[tuple[int, Outcome]], Counter[str]]

@@ -3,7 +3,7 @@
 Nothing in production knows of this: a rule is replaced by what the code would do without it, by
 patching the small modules that hold the rules. `RULES` says where a violation is then found: by
 random seeds of a mode (within `seeds_max`, about three times what the prototype or this simulator
-needed), or, where random schedules do not reach it, by a scenario of `tests/sim/directed.py`.
+needed), or, where random schedules do not reach it, by a scenario of `tests/sim/raft/directed.py`.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.sim import plan
-from tests.sim.modes import deaf, flap, forced
-from tests.sim.rules import switched_off
-from tests.sim.world import Outcome, Trace, World
+from tests.sim.raft import plan
+from tests.sim.raft.modes import deaf, flap, forced
+from tests.sim.raft.rules import switched_off
+from tests.sim.raft.world import Outcome, Trace, World
 
 MODES: dict[str, Callable[[int, Trace | None], Outcome]] = {
     "chaos": lambda seed, trace: World(seed, plan.draw, trace).chaos(),
@@ -32,7 +32,7 @@ def run_seed(
 def replay_command(seed: int, mode: str, rules_off: tuple[str, ...] = ()) -> str:
     """What to type to see this seed again, line by line."""
     off = "".join(f" --rule-off {rule}" for rule in rules_off)
-    return f"python -m tests.sim --seeds {seed} --mode {mode}{off} --trace"
+    return f"python -m tests.sim.raft --seeds {seed} --mode {mode}{off} --trace"
 
 
 def show_line(line: str) -> None:

@@ -1,8 +1,8 @@
-"""Rare situations of whole clusters say that they arose; see tests/sim/probes.py."""
+"""Rare situations of whole clusters say that they arose; see tests/sim/raft/probes.py."""
 
 from __future__ import annotations
 
-from tests.sim.probes import Probes
+from tests.sim.raft.probes import Probes
 
 RARE: tuple[str, ...] = (
     "a client stands still",

@@ -17,16 +17,16 @@ from typing import Any
 
 from raft import RaftError, SnapshotUnavailable
 from raft.replica import Replica
-from tests.sim import plan as plans
-from tests.sim.disk import LogView
-from tests.sim.events import Events
-from tests.sim.machine import encode_command
-from tests.sim.nemesis import Nemesis
-from tests.sim.network import Message, Network
-from tests.sim.node import SimNode
-from tests.sim.plan import Plan
-from tests.sim.probes import probes
-from tests.sim.truth import OPEN, Proposal, Truth
+from tests.sim.raft import plan as plans
+from tests.sim.raft.disk import LogView
+from tests.sim.raft.events import Events
+from tests.sim.raft.machine import encode_command
+from tests.sim.raft.nemesis import Nemesis
+from tests.sim.raft.network import Message, Network
+from tests.sim.raft.node import SimNode
+from tests.sim.raft.plan import Plan
+from tests.sim.raft.probes import probes
+from tests.sim.raft.truth import OPEN, Proposal, Truth
 
 Trace = Callable[[str], None]
 

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.sim.disk import UNKNOWN_PAYLOAD, LogView, Stamp
-from tests.sim.probes import probes
+from tests.sim.raft.disk import UNKNOWN_PAYLOAD, LogView, Stamp
+from tests.sim.raft.probes import probes
 
 Leaders = list[tuple[int, int, LogView]]
 OPEN, DONE, REFUSED, UNKNOWN = "open", "acknowledged", "refused", "unknown"

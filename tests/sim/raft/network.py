@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from raft import wire
 from raft.lanes import bare
-from tests.sim.probes import probes
+from tests.sim.raft.probes import probes
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from tests.sim.raft.world import World
 
 Message = dict[str, Any]
 PASS, DROP, HOLD = "pass", "drop", "hold"

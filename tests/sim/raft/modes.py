@@ -5,10 +5,10 @@ recovers: who is disturbed, and who does not give way.
 from __future__ import annotations
 
 from raft import BadConfig, RaftConfig
-from tests.sim import plan as plans
-from tests.sim.node import SimNode
-from tests.sim.plan import Plan
-from tests.sim.world import Outcome, Trace, World
+from tests.sim.raft import plan as plans
+from tests.sim.raft.node import SimNode
+from tests.sim.raft.plan import Plan
+from tests.sim.raft.world import Outcome, Trace, World
 
 _CONFIG = RaftConfig(heartbeat_ms=100, election_min_ms=400, election_max_ms=800, lease_ms=300)
 

@@ -2,16 +2,16 @@
 its rule is switched off, and goes on quietly if not.
 
 They are the counter-examples that justify the rules, step by step; run one with its trace to read
-it: `python -m tests.sim --scenario P3 --rule-off P3 --trace`.
+it: `python -m tests.sim.raft --scenario P3 --rule-off P3 --trace`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.sim.network import Message
-from tests.sim.stage import GROUP, Stage
-from tests.sim.world import Outcome, Trace
+from tests.sim.raft.network import Message
+from tests.sim.raft.stage import GROUP, Stage
+from tests.sim.raft.world import Outcome, Trace
 
 
 def kind(name: str) -> Callable[[int, int, Message], bool]:

@@ -23,11 +23,11 @@ from kv.base.errors import KvorumError
 from kv.replica.replica import Replica
 from kvorum.sdk.database import AsyncDatabase
 from raft import RaftError
-from tests.whole.cluster import CLIENTS_FROM, Cluster, NodeProcess
-from tests.whole.life import LivesLoop, run
-from tests.whole.limits import changed
-from tests.whole.plan import Plan
-from tests.whole.trace import Trace
+from tests.sim.cluster.cluster import CLIENTS_FROM, Cluster, NodeProcess
+from tests.sim.cluster.life import LivesLoop, run
+from tests.sim.cluster.limits import changed
+from tests.sim.cluster.plan import Plan
+from tests.sim.cluster.trace import Trace
 
 KINDS: Final = ("parallel", "two-phase", "serializable", "serializable two-phase")
 KEYS: Final = ("a", "m", "t")

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raft import SnapshotId, SnapshotUnavailable
-from tests.sim.probes import probes
-from tests.sim.truth import Proposal, Truth
+from tests.sim.raft.probes import probes
+from tests.sim.raft.truth import Proposal, Truth
 
 if TYPE_CHECKING:
-    from tests.sim.node import SimNode
+    from tests.sim.raft.node import SimNode
 
 State = tuple[int, int, int]
 """(index, term, hash)."""

@@ -1,9 +1,10 @@
-"""`python -m tests.sim`: many seeds, one seed with its trace, or the proof of power.
+"""`python -m tests.sim.raft`: many seeds, one seed with its trace, or the proof of power.
 
-python -m tests.sim --seeds 1..5000 --jobs 2         the long run: clean, and every probe hit
-python -m tests.sim --seeds 17 --trace               one seed, line by line
-python -m tests.sim --seeds 1..300 --rule-off P2     until the first violation (exit code 1)
-python -m tests.sim --proof                          every rule off in turn: each must be caught
+python -m tests.sim.raft --seeds 1..5000 --jobs 2         the long run: clean, and every probe hit
+python -m tests.sim.raft --seeds 17 --trace               one seed, line by line
+python -m tests.sim.raft --seeds 1..300 --rule-off P2     until the first violation (exit code 1)
+python -m tests.sim.raft --proof                          every rule off in turn: each must be
+                                                          caught
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from tests.sim.directed import SCENARIOS, play
-from tests.sim.probes import RARE, probes
-from tests.sim.proof import prove
-from tests.sim.rules import RULES, switched_off
-from tests.sim.run import MODES, replay_command, run_seed, show_line
-from tests.sim.world import Outcome
+from tests.sim.raft.directed import SCENARIOS, play
+from tests.sim.raft.probes import RARE, probes
+from tests.sim.raft.proof import prove
+from tests.sim.raft.rules import RULES, switched_off
+from tests.sim.raft.run import MODES, replay_command, run_seed, show_line
+from tests.sim.raft.world import Outcome
 
 CHUNK = 50
 """Seeds per job."""
@@ -48,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.sim",
+        prog="python -m tests.sim.raft",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

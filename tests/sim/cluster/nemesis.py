@@ -2,7 +2,7 @@
 against a node that leads something, and ambushes at the n-th message or sync of somebody.
 
 Limits of what is fair: all may stop, nothing may be lost that was synced. (Bits that flip and
-majorities that are lost for good: tests/sim.)
+majorities that are lost for good: tests/sim/raft.)
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from kv.replica.replica import Replica
 from kvorum.sdk.database import AsyncDatabase
 from raft import RaftError
 from tests.kit.simloop import SimRng
-from tests.whole.cluster import Cluster, NodeProcess, outcome_of
-from tests.whole.life import Life, State
-from tests.whole.probes import probes
+from tests.sim.cluster.cluster import Cluster, NodeProcess, outcome_of
+from tests.sim.cluster.life import Life, State
+from tests.sim.cluster.probes import probes
 
 WEIGHTS = {
     "kill": 3,

@@ -32,7 +32,7 @@ from kv.partition.flight import Flight
 from kv.partition.reader import Reader
 from kv.replica.replica import Replica
 from kv.storage.memory import TimedSyncer
-from tests.whole.plan import Plan
+from tests.sim.cluster.plan import Plan
 from tso.node import NodeTso
 from tso.oracle import Oracle
 from txn.core import CommitCore

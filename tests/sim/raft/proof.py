@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tests.sim.directed import SCENARIOS, play
-from tests.sim.rules import RULES, switched_off
-from tests.sim.run import run_seed
+from tests.sim.raft.directed import SCENARIOS, play
+from tests.sim.raft.rules import RULES, switched_off
+from tests.sim.raft.run import run_seed
 
 
 def seeds_until_caught(name: str) -> int | None:

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from raft import records
 from raft.api import SyncDone
 from raft.memory import MemoryBatch, MemoryLogDB
-from tests.sim.events import Events
-from tests.sim.probes import probes
+from tests.sim.raft.events import Events
+from tests.sim.raft.probes import probes
 
 UNKNOWN_PAYLOAD = bytes(4)
 """Stands for the checksum in the log of a witness, which has no payloads."""

@@ -23,14 +23,14 @@ from kvorum.verify.client import Client
 from kvorum.verify.history import Header, Recorder
 from kvorum.verify.workloads.base import Workload
 from tests.kit.simloop import Deadlock, Livelock
-from tests.whole.cluster import CLIENTS_FROM, ClientProcess, Cluster
-from tests.whole.life import LivesLoop, run
-from tests.whole.limits import randomised
-from tests.whole.mutations import MUTATIONS, broken
-from tests.whole.nemesis import Nemesis
-from tests.whole.plan import Plan, draw
-from tests.whole.probes import probes
-from tests.whole.trace import Trace
+from tests.sim.cluster.cluster import CLIENTS_FROM, ClientProcess, Cluster
+from tests.sim.cluster.life import LivesLoop, run
+from tests.sim.cluster.limits import randomised
+from tests.sim.cluster.mutations import MUTATIONS, broken
+from tests.sim.cluster.nemesis import Nemesis
+from tests.sim.cluster.plan import Plan, draw
+from tests.sim.cluster.probes import probes
+from tests.sim.cluster.trace import Trace
 
 HEALED_S = 30.0
 PEACE_S = 0.3

@@ -29,9 +29,9 @@ from raft import wire
 from raft.counters import PeerFigures
 from raft.limits import TransportLimits
 from raft.peers import Address, Peers
-from tests.whole.life import Life, LivesLoop, State, living
-from tests.whole.probes import probes
-from tests.whole.trace import Trace
+from tests.sim.cluster.life import Life, LivesLoop, State, living
+from tests.sim.cluster.probes import probes
+from tests.sim.cluster.trace import Trace
 
 Factory = Callable[[], asyncio.Protocol]
 _AGAIN_S = 0.05

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from raft import Fenced, LogCorrupt, RaftHost, SyncFailed
 from raft.replica import Replica
-from tests.sim.disk import LogView, SimDisk
-from tests.sim.events import Clock, NodeTimers
-from tests.sim.machine import Machine, StateDB
-from tests.sim.network import Message
-from tests.sim.probes import probes
+from tests.sim.raft.disk import LogView, SimDisk
+from tests.sim.raft.events import Clock, NodeTimers
+from tests.sim.raft.machine import Machine, StateDB
+from tests.sim.raft.network import Message
+from tests.sim.raft.probes import probes
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from tests.sim.raft.world import World
 
 
 class _Transport:

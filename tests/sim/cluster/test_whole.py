@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.whole.cli import Chunk, replay_command, run_chunk
-from tests.whole.cluster import CLIENTS_FROM
-from tests.whole.crashpoints import KINDS, points, violations
-from tests.whole.mutations import MUTATIONS, SEEDS_MAX, broken
-from tests.whole.proof import prove
+from tests.sim.cluster.cli import Chunk, replay_command, run_chunk
+from tests.sim.cluster.cluster import CLIENTS_FROM
+from tests.sim.cluster.crashpoints import KINDS, points, violations
+from tests.sim.cluster.mutations import MUTATIONS, SEEDS_MAX, broken
+from tests.sim.cluster.proof import prove
 
 SEEDS = 100
 CHUNK = 10
@@ -69,9 +69,9 @@ def test_a_seed_is_the_same_behind_others() -> None:
 def _printed(line: str) -> str:
     quiet = "import logging; logging.disable(logging.CRITICAL)"
     done = subprocess.run(
-        [sys.executable, "-c", f"{quiet}\nfrom tests.whole.world import run_seed\n{line}"],
+        [sys.executable, "-c", f"{quiet}\nfrom tests.sim.cluster.world import run_seed\n{line}"],
         env={**os.environ, "PYTHONHASHSEED": "0"},
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         check=True,
@@ -81,9 +81,9 @@ def _printed(line: str) -> str:
 
 def _digest(seeds: str, hash_seed: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.whole", "--seeds", seeds, "--digests"],
+        [sys.executable, "-m", "tests.sim.cluster", "--seeds", seeds, "--digests"],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         check=True,

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.whole.mutations import MUTATIONS, SEEDS_MAX
-from tests.whole.world import run_seed
+from tests.sim.cluster.mutations import MUTATIONS, SEEDS_MAX
+from tests.sim.cluster.world import run_seed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,0 @@
-"""`python -m tests.sim`, see cli.py."""
-
-from tests.sim.cli import main
-
-raise SystemExit(main())
