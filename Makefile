@@ -58,7 +58,7 @@ sim: setup ## thousands of simulated clusters, then every rule of consensus swit
 	@$(PY) -m tests.sim.raft --proof
 
 harness: setup ## every built-in procedure, crashed and failed at every point (TYPES="CreateTable …")
-	@$(PY) -m tests.library $(TYPES)
+	@$(PY) -m tests.harness $(TYPES)
 
 verify: setup ## ten minutes of every workload on three nodes that are killed, paused and cut (VERIFY_S=600)
 	@$(PY) -m kvorum verify --workload all --clients 3 --seconds $(VERIFY_S) --nemesis kill,pause,cut,restart

@@ -32,7 +32,7 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.tables.entries import index_codec
 from tests.backup.backups import backup, restore
 from tests.cluster.three import client, trio
-from tests.library.sql_scenarios import PEOPLE
+from tests.harness.sql_scenarios import PEOPLE
 from tests.sink.world import Client, Task
 
 MODULES = ("tests.backup.backups",)

@@ -12,8 +12,8 @@ import kvorum
 from kv.base.errors import KvorumError
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl.switching import SETTLE_MS
+from tests.harness.world import ROWS, TABLE, Place
 from tests.kit.simloop import SimLoop, run
-from tests.library.world import ROWS, TABLE, Place
 
 NAME = {"namespace": "default", "name": "t"}
 SQL: dict[str, Any] = {

@@ -16,8 +16,8 @@ from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.store import Stored
 from procedures.engine.submission import Submission
+from tests.harness.world import Place
 from tests.kit import simloop
-from tests.library.world import Place
 from tests.procedures.lab import CrashingStore, Lab, crashed
 from tests.procedures.stores import KINDS, opened
 from tests.procedures.test_procedures_store import end, fresh

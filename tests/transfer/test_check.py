@@ -26,7 +26,7 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.entries import index_codec
 from tests.cluster.three import Trio, client, trio
-from tests.library.sql_scenarios import PEOPLE
+from tests.harness.sql_scenarios import PEOPLE
 
 KEY = b"k3"
 

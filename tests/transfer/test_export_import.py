@@ -25,7 +25,7 @@ from sqlproxy.catalog import catalog
 from sqlproxy.rows.rows import codec
 from sqlproxy.tables.entries import index_codec
 from tests.cluster.three import client, trio
-from tests.library.sql_scenarios import PEOPLE
+from tests.harness.sql_scenarios import PEOPLE
 
 TYPES = {
     "id": ("int4", 7), "b": ("bool", True), "i2": ("int2", -3), "i8": ("int8", 1 << 60),

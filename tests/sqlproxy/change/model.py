@@ -36,8 +36,8 @@ from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored
 from sqlproxy.values.errors import SqlError
+from tests.harness.world import Place
 from tests.kit.simloop import SimLoop, run
-from tests.library.world import Place
 from txn.client import TxnClient
 from txn.transaction import TxnState
 

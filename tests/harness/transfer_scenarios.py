@@ -17,7 +17,7 @@ from kvorum.transfer.places import place_of
 from kvorum.transfer.ranges import Range
 from kvorum.transfer.verify import verify
 from procedures.master.map.partitions import placed_of
-from tests.library.world import ROWS, Place
+from tests.harness.world import ROWS, Place
 
 LOOSE: Final = 700  # an id that no table has
 AHEAD_MS: Final = 30_000

@@ -16,7 +16,7 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import DROPPING, EnumType, Index, Table
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.values import enums
-from tests.library.world import Place
+from tests.harness.world import Place
 
 NS: Final = {"namespace": "default"}
 PEOPLE: Final[dict[str, Any]] = {

@@ -27,7 +27,7 @@ from procedures.engine.registry import StepDef
 from procedures.engine.runner import Failed, Runner, TryAgain
 
 if TYPE_CHECKING:
-    from tests.library.world import Place
+    from tests.harness.world import Place
 
 BACK_S = 1.0
 

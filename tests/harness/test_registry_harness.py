@@ -1,6 +1,6 @@
 """Every built-in procedure, crashed and failed wherever it can be (J19, J12, J13).
 
-`tests/library` has the machinery and one scenario for each type. Here each type is hurt at a few
+`tests/harness` has the machinery and one scenario for each type. Here each type is hurt at a few
 points, chosen by its name; `make harness` does it at every one.
 """
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.library import harness
-from tests.library.saboteur import Case, Hurt
-from tests.library.scenarios import SCENARIOS
+from tests.harness import harness
+from tests.harness.saboteur import Case, Hurt
+from tests.harness.scenarios import SCENARIOS
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def _files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_j19_every_registered_type_has_a_scenario() -> None:
-    """A built-in that nobody crashes: give it a scenario in tests/library/scenarios.py."""
+    """A built-in that nobody crashes: give it a scenario in tests/harness/scenarios.py."""
     assert harness.registered() == set(SCENARIOS)
 
 
@@ -58,5 +58,5 @@ def test_j19_j12_j13_wholly_or_not_at_all(
         try:
             harness.play(name, case)
         except BaseException as error:
-            error.add_note(f'again: python -m tests.library {name} --case "{case}"')
+            error.add_note(f'again: python -m tests.harness {name} --case "{case}"')
             raise

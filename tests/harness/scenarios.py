@@ -23,9 +23,9 @@ from procedures.master.map.nodes import NodeState, all_nodes
 from procedures.sink.sink_records import attempt_key, marker_key
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CATALOG_TTL_S
-from tests.library.sql_scenarios import SQL_SCENARIOS
-from tests.library.transfer_scenarios import TRANSFER_SCENARIOS
-from tests.library.world import ROWS, TABLE, Place
+from tests.harness.sql_scenarios import SQL_SCENARIOS
+from tests.harness.transfer_scenarios import TRANSFER_SCENARIOS
+from tests.harness.world import ROWS, TABLE, Place
 from tests.sink.world import Client, Task
 
 SUCCESS = "SUCCESS"

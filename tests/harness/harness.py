@@ -19,10 +19,10 @@ from kv.base import limits
 from kv.base.config import NodeConfig
 from kv.storage.memory import MemoryEngine
 from kvorum.master.bus import NodeBus
+from tests.harness.saboteur import Case, Hurt, Saboteur, sabotaged
+from tests.harness.scenarios import LIMITS, SCENARIOS, SUCCESS, Scenario, eventually
+from tests.harness.world import Place
 from tests.kit.simloop import SimLoop, run
-from tests.library.saboteur import Case, Hurt, Saboteur, sabotaged
-from tests.library.scenarios import LIMITS, SCENARIOS, SUCCESS, Scenario, eventually
-from tests.library.world import Place
 
 UNDONE = ("FAILED", "ROLLED_BACK")
 CRASHES = (Hurt.MASTER_BEFORE, Hurt.MASTER_AFTER, Hurt.OTHER_BEFORE, Hurt.OTHER_AFTER)

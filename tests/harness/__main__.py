@@ -1,7 +1,7 @@
 """make harness: every built-in procedure (or those named), hurt at every point.
 
-    python -m tests.library [TYPE …]                          every point of every type (named)
-    python -m tests.library TYPE --case "the master dies before write 3"     one point, again
+    python -m tests.harness [TYPE …]                          every point of every type (named)
+    python -m tests.harness TYPE --case "the master dies before write 3"     one point, again
 
 The last line of a type is its row of docs/testing-procedures.md: points, seconds, failures.
 """
@@ -18,9 +18,9 @@ from time import monotonic
 
 import pytest
 
-from tests.library import harness
-from tests.library.saboteur import Case
-from tests.library.scenarios import SCENARIOS
+from tests.harness import harness
+from tests.harness.saboteur import Case
+from tests.harness.scenarios import SCENARIOS
 
 
 def main(names: list[str], only: str = "") -> int:
@@ -47,7 +47,7 @@ def _hurt(name: str, only: str) -> list[Case]:
             except Exception:  # noqa: BLE001 - the others are to be seen, too
                 failed.append(case)
                 traceback.print_exc()
-                _say(f'{name} FAILED; again: python -m tests.library {name} --case "{case}"')
+                _say(f'{name} FAILED; again: python -m tests.harness {name} --case "{case}"')
     seconds = monotonic() - began
     _say(f"{name}: {len(cases)} ways to hurt it, {seconds:.0f} s, {len(failed)} failures")
     return failed
@@ -58,7 +58,7 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m tests.library")
+    parser = argparse.ArgumentParser(prog="python -m tests.harness")
     parser.add_argument("types", nargs="*", metavar="TYPE")
     parser.add_argument("--case", default="", help="one point, as a failure names it")
     given = parser.parse_args()
