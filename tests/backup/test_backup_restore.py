@@ -33,7 +33,7 @@ from sqlproxy.tables.entries import index_codec
 from tests.backup.backups import backup, restore
 from tests.cluster.three import client, trio
 from tests.harness.sql_scenarios import PEOPLE
-from tests.sink.world import Client, Task
+from tests.procedures.sink.world import Client, Task
 
 MODULES = ("tests.backup.backups",)
 LOCK = "account/7"

@@ -26,7 +26,7 @@ from sqlproxy.catalog.catalog import CATALOG_TTL_S
 from tests.harness.sql_scenarios import SQL_SCENARIOS
 from tests.harness.transfer_scenarios import TRANSFER_SCENARIOS
 from tests.harness.world import ROWS, TABLE, Place
-from tests.sink.world import Client, Task
+from tests.procedures.sink.world import Client, Task
 
 SUCCESS = "SUCCESS"
 Prepare = Callable[[Place], Awaitable[Any]]

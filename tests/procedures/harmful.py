@@ -1,5 +1,6 @@
 """Procedures whose steps end their process, hold Python's lock, block their loop; and some others
-that do all that a step may. Imported by the processes of test_step_processes.py, too.
+that do all that a step may. Imported by the processes of
+tests/procedures/engine/test_step_processes.py, too.
 """
 
 from __future__ import annotations

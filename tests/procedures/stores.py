@@ -17,7 +17,7 @@ from procedures.engine.kv_store import KvStore
 from procedures.engine.memory_store import MemoryStore
 from procedures.wal.store import WalStore
 from tests.kit import simloop
-from tests.procedures.wal_lab import CrashDisk, wal
+from tests.procedures.wal.wal_lab import CrashDisk, wal
 from tests.txn.world import RealWorld, World
 
 KINDS = ("memory", "wal", "model", "real")

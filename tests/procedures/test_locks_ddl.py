@@ -16,8 +16,8 @@ from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
 from procedures.master.members.moves import node_locks, partition_locks
 from tests.kit import simloop
+from tests.procedures.engine.test_locks_engine import Work, args
 from tests.procedures.lab import Lab
-from tests.procedures.test_locks_engine import Work, args
 from tests.procedures.test_procedures_ddl import Ddl
 
 SECS = 1.0

@@ -22,8 +22,8 @@ from procedures.engine.records import Record
 from procedures.engine.registry import Registry, procedure, step, undo
 from tests.kit import simloop
 from tests.procedures.lab import TABLE, run
-from tests.procedures.pool_lab import Office
-from tests.procedures.test_pools import submission
+from tests.procedures.pools.pool_lab import Office
+from tests.procedures.pools.test_pools import submission
 from tests.procedures.zoo import Zoo, bump
 from tests.txn.test_txn_waits import begin
 from tests.txn.world import RealWorld

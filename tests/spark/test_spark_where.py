@@ -29,7 +29,7 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables import conditions
 from tests.kit.processes import NodeProcess
-from tests.sink.arrow_client import write
+from tests.procedures.sink.arrow_client import write
 from tests.spark.conftest import NAMESPACE
 
 VALUES: dict[str, list[str]] = {

@@ -1,0 +1,131 @@
+"""Workers that cannot enter: stopped meanwhile, or refused for their name. Virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+
+from kv.base.errors import Refused
+from procedures.engine.executor import Executor
+from procedures.engine.procedure import State
+from procedures.engine.registry import declaration
+from procedures.pools.worker import Worker
+from tests.procedures.pools.pool_lab import LEASE_S, Office
+from tests.procedures.pools.test_pools import Slow, in_office, submission
+
+
+def twin(office: Office) -> tuple[Worker, asyncio.Task[None]]:
+    """Another process with the name of w1."""
+    first = office.running.pop("w1")
+    second = office.hire("w1")
+    second._pid = 99
+    office.running["first"], office.ways["first"] = first, office.ways["w1"]
+    return second, office.running.pop("w1")
+
+
+def test_u1_a_name_that_another_worker_has(caplog: pytest.LogCaptureFixture) -> None:
+    """Its user is told at once, and after a lease it ends with the refusal; the first one works."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        office.hire("w1")
+        await office.entered("w1")
+        began = office.loop.time()
+        with caplog.at_level(logging.WARNING):
+            second, running = twin(office)
+            await asyncio.sleep(0.1)
+            assert "the name w1 belongs to process 0" in caplog.text
+        with pytest.raises(Refused, match="take another name") as refused:
+            await running
+        assert refused.value.code == "NAME_TAKEN"
+        assert LEASE_S < office.loop.time() - began < 3 * LEASE_S
+        assert not second.entered.is_set()
+        id = await executor.submit(submission("pool.slow"))
+        office.lab.opened.set()
+        assert (await executor.wait(id, 5_000)).state is State.SUCCESS
+
+    in_office(test, [Slow])
+
+
+def test_u1_a_killed_workers_name_is_free_after_its_lease() -> None:
+    """Started again at once under its old name it waits for the lease of the dead one."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        office.hire("w1")
+        await office.entered("w1")
+        await office.kill("w1")
+        office.hire("w1")._pid = 99
+        await office.entered("w1")
+
+    in_office(test, [Slow])
+
+
+def test_u1_sigterm_ends_a_worker_that_has_not_entered() -> None:
+    """Stopped while another one has its name, it ends at once; so it does while nobody is there."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        office.hire("w1")
+        await office.entered("w1")
+        second, running = twin(office)
+        await asyncio.sleep(0.3)
+        second.stop()
+        async with asyncio.timeout(0.05):
+            await running
+        assert [w["worker"] for w in executor.crew.workers()] == ["w1"]  # type: ignore[union-attr]
+        alone = office.hire("w2")
+        office.ways["w2"].cut = True
+        await asyncio.sleep(1)
+        alone.stop()
+        async with asyncio.timeout(0.05):
+            await office.running.pop("w2")
+
+    in_office(test, [Slow])
+
+
+def test_u1_sigterm_ends_a_worker_whose_master_is_away() -> None:
+    """It lets its step end, waits for nobody to hear of it, and the next master reads the store."""
+
+    async def test(office: Office, executor: Executor) -> None:
+        worker = office.hire("w1")
+        await office.entered("w1")
+        id = await executor.submit(submission("pool.slow"))
+        await office.until(lambda: len(worker._jobs) == 1)
+        await asyncio.sleep(0.1)
+        office.ways["w1"].cut = True
+        await asyncio.sleep(1)
+        worker.stop()
+        await asyncio.sleep(0.5)
+        assert not office.running["w1"].done()  # a step is under way
+        office.lab.opened.set()
+        async with asyncio.timeout(0.5):
+            await office.running.pop("w1")
+        office.hire("w2")
+        assert (await executor.wait(id, 10_000)).state is State.SUCCESS
+        assert office.lab.number(f"slow {id}") == 1
+
+    in_office(test, [Slow])
+
+
+@pytest.mark.parametrize(
+    ("origin", "advice"),
+    [
+        ("", "start the nodes without that module"),
+        ("app.orders.Slow", "give the worker's procedure another name"),
+    ],
+)
+def test_u1_a_type_that_the_nodes_run_themselves(origin: str, advice: str) -> None:
+    """Whose class only happens to have a built-in's name was told to take it out of options that
+    nobody had given.
+    """
+
+    async def test(office: Office, executor: Executor) -> None:
+        mine = declaration(Slow)
+        executor.types.put(replace(mine, origin=origin or mine.origin))
+        office.hire("w1")
+        with pytest.raises(Refused, match=advice) as refused:
+            await office.running.pop("w1")
+        assert refused.value.code == "ALREADY_SERVED"
+
+    in_office(test, [Slow])
