@@ -71,8 +71,8 @@ sim-txn: setup ## thousands of whole clusters with transactions, then builds bro
 	@$(PY) -m tests.sim.cluster --crash-points
 
 attack-sql: setup ## SQL with everything killed, simulated and on real processes (ATTACK=1..400, ATTACK_S=300)
-	@$(PY) -m tests.cluster.sql_simulated --seeds $(ATTACK)
-	@$(PY) -m tests.cluster.sql_attack --seconds $(ATTACK_S)
+	@$(PY) -m tests.kvorum.cluster.sql_simulated --seeds $(ATTACK)
+	@$(PY) -m tests.kvorum.cluster.sql_attack --seconds $(ATTACK_S)
 
 clients: setup ## Knex, TypeORM, Sequelize, node-pg-migrate, peewee and pgjdbc against a node (needs Node 20, Java 17)
 	@scripts/clients.sh

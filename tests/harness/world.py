@@ -20,8 +20,8 @@ from kvorum.sdk.database import AsyncDatabase
 from procedures.engine.grants import REIGN
 from procedures.master.map.partitions import Placed, placed_partitions
 from sqlproxy.catalog import catalog
-from tests.cluster.simulated import SimCluster
 from tests.kit.simloop import SimLoop
+from tests.kvorum.cluster.simulated import SimCluster
 
 ROWS = {f"{letter}{i}": f"{letter}-{i}" for letter in "ahmt" for i in range(3)}
 TABLE = ("default", "t")

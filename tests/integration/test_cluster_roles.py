@@ -14,8 +14,8 @@ from kv.base.config import split_address
 from kv.base.errors import KvorumError, NotLeader
 from kv.base.methods import TSO
 from kv.client.client import connect
-from tests.cluster.cluster_procedures import STEPS
 from tests.kit.clusters import Nodes, cluster
+from tests.kvorum.cluster.cluster_procedures import STEPS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -58,7 +58,7 @@ def test_e2_a_master_that_slept_hands_out_nothing_old(tmp_path: Path) -> None:
 
 def test_j18_a_killed_master_is_followed_within_two_seconds(tmp_path: Path) -> None:
     """The client that waits notices nothing but the time, and no step is run twice."""
-    modules = ("--procedure-modules", "tests.cluster.cluster_procedures")
+    modules = ("--procedure-modules", "tests.kvorum.cluster.cluster_procedures")
     with cluster(tmp_path / "c", 3, *modules) as nodes:
         with kvorum.connect(nodes.url) as db:
             db.create_table("default", "k")

@@ -1,4 +1,5 @@
-"""Procedures of test_console.py, and of tests/procedures/engine/test_early.py at a node."""
+"""Procedures of tests/kvorum/http/test_console.py, and of tests/procedures/engine/test_early.py at
+a node."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ from kv.mvcc.records import hist_range, payload_at
 from kvorum import Delete, Put
 from kvorum.api.model import TableSpec
 from kvorum.api.watching import Event, Watcher, WatchSpec
-from tests.cluster.simulated import SimCluster
-from tests.cluster.test_simulated import fault
 from tests.kit.simloop import SimLoop, run
+from tests.kvorum.cluster.simulated import SimCluster
+from tests.kvorum.cluster.test_simulated import fault
 
 KEYS = [f"{c}{i}" for c in "agmsz" for i in range(40)]
 History = dict[int, dict[bytes, bytes | None]]

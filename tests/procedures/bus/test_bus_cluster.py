@@ -15,8 +15,8 @@ from kvorum.api.model import ProcedureInfo, TableSpec
 from kvorum.master.bus import NodeBus
 from kvorum.node.node import Node
 from procedures.bus.handlers import Handler, Job
-from tests.cluster.simulated import SimCluster
 from tests.kit.simloop import SimLoop, run
+from tests.kvorum.cluster.simulated import SimCluster
 
 ONE, TWO = "kvorum.bus_one_phase", "kvorum.bus_two_phase"
 ARGS = {"kind": "test", "targets": {"nodes": "all"}}

@@ -15,8 +15,8 @@ from procedures.master.map.groups import Groups
 from procedures.master.map.liveness import Health
 from procedures.master.map.quiet import Quiet, known
 from procedures.master.map.reports import NodeReport, Picture, Report
-from tests.cluster.simulated import SimCluster
 from tests.kit.simloop import SimLoop, SimRng, run
+from tests.kvorum.cluster.simulated import SimCluster
 
 MiB = 1 << 20
 ONE = Report(7, 3, True, 2, 9, 50 * MiB, 0, 3, 1.0, 1.0, 1.0, 1.0, 4.0, 0.0, True, ())

@@ -1,0 +1,184 @@
+"""Typed arguments, signals, completions, delays, limits and schedules through each surface."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvorum
+from tests.kit.machine import free_port_base
+from tests.kvorum.surfaces.conftest import SURFACES, Served
+from tests.kvorum.surfaces.pool_procedures import Order, Typed
+
+MODULE = "tests.kvorum.surfaces.pool_procedures"
+_names = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    base = free_port_base()
+    data: Path = tmp_path_factory.mktemp("more") / "data"
+    with (
+        kvorum.open(data, port=base, procedure_modules=[MODULE]) as embedded,
+        kvorum.connect(f"kvorum://127.0.0.1:{base}") as sdk,
+        kvorum.connect(f"http://127.0.0.1:{base + 2}") as http,
+    ):
+        yield Served(base, {"embedded": embedded, "sdk": sdk, "http": http})
+
+
+@pytest.fixture(params=SURFACES)
+def db(own: Served, request: pytest.FixtureRequest) -> kvorum.Database:
+    return own.by_name[request.param]
+
+
+def until(look: Any, seconds: float = 10.0) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)
+    return found
+
+
+def test_j3_arguments_are_typed(db: kvorum.Database) -> None:
+    """What does not fit is refused with the field's name, and nothing is stored."""
+    assert db.wait(db.submit(Typed, Order("nail", 3))) == ["nail", 3]
+    assert db.wait(db.submit("more.order", {"item": "nail"})) == ["nail", 1]
+    before = len(db.procedures(name="more.order"))
+    for bad, field in (
+        ({"item": 7}, "field item"),
+        ({}, "`item`"),
+        ({"item": "nail", "count": "x"}, "field count"),
+    ):
+        with pytest.raises(kvorum.InvalidArgument) as told:
+            db.submit("more.order", bad)
+        assert told.value.code == "BAD_ARGUMENTS"
+        assert field in told.value.message
+    assert len(db.procedures(name="more.order")) == before
+
+
+def test_j3_a_result_of_another_type_fails(db: kvorum.Database) -> None:
+    """A result that is not what was declared fails the procedure, with the place."""
+    assert db.wait(db.submit("more.number", 5)) == 5
+    with pytest.raises(kvorum.KvorumError, match=r"result of more\.number"):
+        db.wait(db.submit("more.number", "five"))
+
+
+def test_u1_signals_are_taken_once_and_in_order(db: kvorum.Database) -> None:
+    """A signal is kept until a step takes it; the same key is one signal."""
+    id = db.submit("more.approval")
+    assert db.signal(id, "approval", {"by": "ada"}, key="1")
+    assert not db.signal(id, "approval", {"by": "ada"}, key="1")
+    until(lambda: db.procedure(id).state == "WAITING")
+    assert db.signal(id, "other", 1)
+    assert db.signal(id, "approval", "stop")
+    assert db.wait(id) == [{"by": "ada"}, "stop"]
+    with pytest.raises(kvorum.Refused) as told:
+        db.signal(id, "approval", "late")
+    assert told.value.code == "ENDED"
+
+
+def test_u1_signals_that_came_first_are_all_there(db: kvorum.Database) -> None:
+    """A plain step sees the first of three, and then waits for ever beside the others."""
+    id = db.submit("more.drain", 3, delay_ms=300)
+    for payload in (1, 2, 3):
+        db.signal(id, "m", payload)
+    assert db.wait(id, timeout_ms=60_000) == [1, 2, 3]
+
+
+def test_j4_a_nonce_is_for_its_arguments(db: kvorum.Database) -> None:
+    """Who pays 3 with the nonce of a payment of 30 would be told that it is paid."""
+    nonce = f"nonce {next(_names)}"
+    id = db.submit("more.order", {"item": "nail", "count": 2}, nonce=nonce)
+    assert db.submit(Typed, Order("nail", 2), nonce=nonce) == id
+    for name, args in (("more.order", {"item": "nail", "count": 3}), ("more.drain", 3)):
+        with pytest.raises(kvorum.Refused) as told:
+            db.submit(name, args, nonce=nonce)
+        assert told.value.code == "NONCE_REUSED"
+        assert told.value.details["procedure"] == str(id)
+
+
+def test_u1_progress_is_shown(db: kvorum.Database) -> None:
+    """What a step says of itself is in its description while it lives."""
+    id = db.submit("more.approval")
+    shown = until(lambda: db.procedure(id).extra.get("progress"))
+    assert shown == {"part": 0.5, "text": "waits for approvals"}
+    db.signal(id, "approval", "stop")
+    db.wait(id)
+    assert "progress" not in db.procedure(id).extra
+
+
+def test_u1_an_outside_system_completes_by_token(db: kvorum.Database) -> None:
+    """Once, with a result or an error; another end is refused."""
+    name = f"pay{next(_names)}"
+    db.create_table("default", name)
+    table = db.table("default", name)
+    for given in ({"result": {"paid": 7}}, {"error": "no funds"}):
+        table.delete("token")
+        id = db.submit("more.payment", name)
+        token = until(lambda: table.get("token")).value.decode()
+        assert db.complete(token, **given)
+        if "error" in given:
+            with pytest.raises(kvorum.KvorumError, match="no funds"):
+                db.wait(id)
+        else:
+            assert db.wait(id) == {"paid": 7}
+    with pytest.raises(kvorum.InvalidArgument):
+        db.complete("nonsense", 1)
+
+
+def test_u1_delayed_starts(db: kvorum.Database) -> None:
+    """Nothing begins before its time, given as a delay or as a time."""
+    before = int(time.time() * 1000)  # the store's clock has whole milliseconds
+    ids = [
+        db.submit("more.quick", delay_ms=700),
+        db.submit("more.quick", at=datetime.now(UTC) + timedelta(milliseconds=700)),
+    ]
+    assert db.procedure(ids[0]).extra["due_ms"] >= before + 700
+    for id in ids:
+        assert db.wait(id) >= before + 690
+    with pytest.raises(kvorum.InvalidArgument):
+        db.submit("more.quick", delay_ms=-1)
+
+
+def test_u1_limits_of_queues(db: kvorum.Database) -> None:
+    """No more begin than a queue may have under way; the higher priority goes first."""
+    queue = f"q{next(_names)}"
+    db.set_limit(queue, max_concurrent=2)
+    ids = [db.submit("more.held", queue=queue) for _ in range(3)]
+    urgent = db.submit("more.held", queue=queue, priority=5)
+    until(lambda: db.procedure(ids[1]).state == "WAITING")
+    told = next(q for q in db.queues() if q["name"] == queue)
+    assert (told["running"], told["waiting"], told["max_concurrent"]) == (2, 2, 2)
+    assert "limits" in db.procedure(ids[2]).extra["waits"]
+    db.signal(ids[0], "go")
+    db.wait(ids[0])
+    until(lambda: db.procedure(urgent).state == "WAITING")
+    assert db.procedure(ids[2]).state == "RUNNABLE"
+    db.set_limit(queue)  # none any more
+    until(lambda: db.procedure(ids[2]).state == "WAITING")
+    for id in (ids[1], ids[2], urgent):
+        db.signal(id, "go")
+        db.wait(id)
+
+
+@pytest.mark.few(2)
+def test_u1_schedules(db: kvorum.Database) -> None:
+    """Set, listed with its next time, removed; bad ones are refused with the reason."""
+    name = f"s{next(_names)}"
+    made = db.set_schedule(name, "30 2 * * *", "more.quick", {"a": 1}, zone="Europe/Berlin")
+    assert made["next_ms"] > time.time() * 1000
+    assert [s["args"] for s in db.schedules() if s["name"] == name] == [{"a": 1}]
+    for cron, zone, what in (("99 * * * *", "UTC", "cron"), ("* * * * *", "Nowhere", "time zone")):
+        with pytest.raises(kvorum.InvalidArgument, match=what):
+            db.set_schedule(name, cron, "more.quick", zone=zone)
+    with pytest.raises(kvorum.NotFound):
+        db.set_schedule(name, "* * * * *", "no.such")
+    db.remove_schedule(name)
+    with pytest.raises(kvorum.NotFound):
+        db.remove_schedule(name)
