@@ -45,7 +45,7 @@ def test_waiting_files_run_beside_those_that_compute(monkeypatch: pytest.MonkeyP
 
 def test_files_that_start_processes_are_told_by_their_marks() -> None:
     """A file that is taken for one that computes keeps a core idle."""
-    assert turns.waits("tests/integration/test_verify.py")
+    assert turns.waits("tests/processes/test_verify.py")
     assert turns.waits("tests/spark/test_spark_write.py")
     assert not turns.waits("tests/kv/mvcc/test_records.py")
     assert not turns.waits("tests/arch/test_tests.py"), "it only tells of marks"

@@ -15,7 +15,7 @@ from kvorum.programs.localcluster import LocalCluster
 from procedures.master.members.membership import DECOMMISSION
 from tests.kit.machine import free_port_base
 
-MODULES = ("--procedure-modules", "tests.integration.sample_procedures")
+MODULES = ("--procedure-modules", "tests.processes.sample_procedures")
 READY_S = 60.0
 
 

@@ -21,7 +21,7 @@ DISK_BYTES = 512 * MiB
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own. The test in tests/integration does the same without one."""
+    """A disk of its own. The test in tests/processes does the same without one."""
     path = tmp_path / "disk"
     path.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)]

@@ -16,9 +16,9 @@ import psutil
 import psycopg
 import pytest
 
-from tests.integration.test_stores import gone
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
+from tests.processes.test_stores import gone
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 COUNT = 2

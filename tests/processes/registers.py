@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import kvorum
-from tests.integration.workload import MAYBE, PARTS, Seen
+from tests.processes.workload import MAYBE, PARTS, Seen
 
 READERS = 6
 WRITERS = 3

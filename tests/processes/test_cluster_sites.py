@@ -16,9 +16,9 @@ import pytest
 
 import kvorum
 from kvorum.programs.localcluster import LocalCluster
-from tests.integration.workload import Seen, check, load, prepare
 from tests.kit.clusters import MODULES, Nodes
 from tests.kit.machine import ROOT, free_port_base
+from tests.processes.workload import Seen, check, load, prepare
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
 

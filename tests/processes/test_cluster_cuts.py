@@ -19,10 +19,10 @@ from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.methods import STANDING
 from kv.client.client import connect
 from kvorum.cluster.replica_status import Standing
-from tests.integration.registers import History, Op, use, violations
-from tests.integration.workload import Seen, check, load, prepare
 from tests.kit.cables import CABLES_HOST, Cables
 from tests.kit.clusters import READY_S, Nodes
+from tests.processes.registers import History, Op, use, violations
+from tests.processes.workload import Seen, check, load, prepare
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
 

@@ -29,7 +29,7 @@ class WorkerProcess:
         env["PYTHONPATH"] = str(ROOT)
         self.child = subprocess.Popen(
             [
-                *(sys.executable, "-m", "kvorum", "worker", "tests.integration.sample_pool"),
+                *(sys.executable, "-m", "kvorum", "worker", "tests.processes.sample_pool"),
                 *("--pool", "sample", "--name", name, "--json"),
                 *("--connect", f"127.0.0.1:{node.base}"),
             ],

@@ -23,10 +23,10 @@ from bench.dataset import Caller
 from kv.base.keys import table_prefix
 from kv.base.methods import GET
 from kv.base.rpc import OK
-from tests.integration.workload import Seen, check, load, prepare
 from tests.kit.clusters import Nodes, cluster
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
+from tests.processes.workload import Seen, check, load, prepare
 
 # Measured: 0.03 to 0.06 s when nodes leave in order, below 1 s when a leader is killed. This is no
 # measurement, but who waits for a time-out (10 s) instead of a new leader is found out.

@@ -130,10 +130,10 @@ def test_bad_settings(tmp_path: Path) -> None:
     assert "stores" in line
     missing = ("--procedure-modules", "no.such.module")
     assert "no.such.module" in refused(NodeProcess(tmp_path / "data", free_port_base(), *missing))
-    broken = ("--procedure-modules", "tests.integration.broken_procedures")
+    broken = ("--procedure-modules", "tests.processes.broken_procedures")
     line = refused(NodeProcess(tmp_path / "data", free_port_base(), *broken))
     assert "ZeroDivisionError" in line
-    leaving = ("--procedure-modules", "tests.integration.leaving_procedures")
+    leaving = ("--procedure-modules", "tests.processes.leaving_procedures")
     line = refused(NodeProcess(tmp_path / "data", free_port_base(), *leaving))
     assert "sys.exit(0)" in line
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import kvorum
-from tests.integration.workload import Seen, check, load, prepare
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
+from tests.processes.workload import Seen, check, load, prepare
 
 KILLS = int(os.environ.get("KVORUM_KILLS", "5"))
 
@@ -34,7 +34,7 @@ async def load_and_kill(node: NodeProcess, seen: Seen) -> None:
 def test_c14_killed_at_random_loses_nothing(tmp_path: Path) -> None:
     """An acknowledgement that a crash takes back is a lie told to every user at once."""
     seen = Seen()
-    modules = ("--procedure-modules", "tests.integration.sample_procedures")
+    modules = ("--procedure-modules", "tests.processes.sample_procedures")
     with NodeProcess(tmp_path / "data", free_port_base(), *modules) as node:
         node.start()
         prepare(node.url)

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import kvorum
-from tests.integration.sample_procedures import STEPS
+from tests.processes.sample_procedures import STEPS
 
 WRITERS, BATCHERS = 8, 4
 PARTS = ("a", "m", "z")  # one in each partition
