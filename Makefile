@@ -76,10 +76,10 @@ attack-sql: setup ## SQL with everything killed, simulated and on real processes
 
 clients: setup ## Knex, TypeORM, Sequelize, node-pg-migrate, peewee and pgjdbc against a node (needs Node 20, Java 17)
 	@scripts/clients.sh
-	@$(PY) -m pytest -n 0 -m clients tests/sql/test_foreign_clients.py
+	@$(PY) -m pytest -n 0 -m clients tests/clients/sql/test_foreign_clients.py
 
 admin: setup ## Django's admin over Kvorum in a headless Chromium (needs chromium)
-	@$(PY) -m tests.sql.admin_browser
+	@$(PY) -m tests.clients.sql.admin_browser
 
 dist: setup ## a wheel and a source archive in dist/
 	@$(PY) -m build --outdir dist .

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .clients ready: what tests/sql/foreign needs of npm, PyPI and pgjdbc, at exact versions. Needs
+# Makes .clients ready: what tests/clients/sql/foreign needs of npm, PyPI and pgjdbc, at exact versions. Needs
 # node 20, npm, and Java 17 with its compiler; JDBC_JAR names a pgjdbc that is there already.
 set -euo pipefail
 
@@ -14,7 +14,7 @@ die() { printf 'clients: %s\n' "$*" >&2; exit 1; }
 command -v npm >/dev/null 2>&1 || die "npm is not there: install Node.js 20 or newer"
 command -v java >/dev/null 2>&1 || die "java is not there: install a JDK 17"
 mkdir -p "$there"
-cp tests/sql/foreign/package.json tests/sql/foreign/package-lock.json "$there"
+cp tests/clients/sql/foreign/package.json tests/clients/sql/foreign/package-lock.json "$there"
 (cd "$there" && npm ci --no-audit --no-fund --silent)
 [ -d "$there/python/playhouse" ] ||
   .venv/bin/python -m pip install --quiet --no-deps --target "$there/python" "peewee==$peewee"

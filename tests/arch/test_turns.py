@@ -12,13 +12,13 @@ from tests.kit.machine import ROOT
 from tests.kit.turns import Durations, best, recorded
 
 TOOK_S = {
-    "tests/spark/a.py": 100.0,
+    "tests/clients/spark/a.py": 100.0,
     "tests/long_wait.py": 200.0,
     "tests/wait.py": 30.0,
     "tests/busy.py": 50.0,
     "tests/busy_too.py": 60.0,
 }
-WAITING = {"tests/spark/a.py", "tests/long_wait.py", "tests/wait.py"}
+WAITING = {"tests/clients/spark/a.py", "tests/long_wait.py", "tests/wait.py"}
 
 
 def order(worker: int, workers: int) -> list[str]:
@@ -37,16 +37,16 @@ def test_waiting_files_run_beside_those_that_compute(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(turns, "waits", WAITING.__contains__)
     waits = ["tests/long_wait.py", "tests/wait.py"]
     busy = ["tests/busy_too.py", "tests/busy.py", "tests/unknown.py"]
-    assert order(0, 3) == ["tests/spark/a.py", *waits, *busy]
-    assert order(1, 3) == [*waits, "tests/spark/a.py", *busy]
-    assert order(2, 3) == [*busy, *waits, "tests/spark/a.py"]
+    assert order(0, 3) == ["tests/clients/spark/a.py", *waits, *busy]
+    assert order(1, 3) == [*waits, "tests/clients/spark/a.py", *busy]
+    assert order(2, 3) == [*busy, *waits, "tests/clients/spark/a.py"]
     assert order(0, 1) == order(0, 3), "one process alone leaves nothing out"
 
 
 def test_files_that_start_processes_are_told_by_their_marks() -> None:
     """A file that is taken for one that computes keeps a core idle."""
     assert turns.waits("tests/processes/test_verify.py")
-    assert turns.waits("tests/spark/test_spark_write.py")
+    assert turns.waits("tests/clients/spark/test_spark_write.py")
     assert not turns.waits("tests/kv/mvcc/test_records.py")
     assert not turns.waits("tests/arch/test_tests.py"), "it only tells of marks"
 

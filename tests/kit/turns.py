@@ -4,8 +4,8 @@ Half of the suite's time is waiting: for elections, leases, processes that start
 processes (marked so) leave a core idle, others keep one busy, so the two kinds are run beside each
 other: there is one process more than cores, the last of them takes the files that compute, the
 others those that wait, each the longest that is left; whoever has none of its kind left takes what
-there is. Files of tests/spark go to the first process while it has any: a session of Spark starts
-in ten seconds.
+there is. Files of tests/clients/spark go to the first process while it has any: a session of Spark
+starts in ten seconds.
 
 Files are not torn apart (pytest-xdist's `loadfile`): their fixtures are made once. Seconds that
 files took are in durations.json; one that is not there is short. Nothing but the order comes from
@@ -31,7 +31,7 @@ from tests.kit.machine import ROOT
 RECORD = Path(__file__).with_name("durations.json")
 _PROCESSES_MAX = 4  # tests/kit/machine.py has ports for so many
 _WORTH_NOTING_S = 3.0
-_STARTS_SPARK = "tests/spark/"
+_STARTS_SPARK = "tests/clients/spark/"
 _MARKED = re.compile(r"^(?:@|pytestmark\b.*)pytest\.mark\.(?:cluster|spark)\b", re.MULTILINE)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.clients.sql.conftest import node
 from tests.kit.processes import NodeProcess
-from tests.sql.conftest import node
 
 __all__ = ["filled", "node"]
 

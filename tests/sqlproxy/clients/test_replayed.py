@@ -2,7 +2,7 @@
 tests/sqlproxy/clients/record.py) and dbmate (as its source says) send, in order: each is done, or
 fails, as in PostgreSQL 15.
 
-`make clients` runs the programs themselves (tests/sql/foreign).
+`make clients` runs the programs themselves (tests/clients/sql/foreign).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final
 import psycopg
 import pytest
 
+from tests.clients.sql.conftest import node
 from tests.kit.processes import NodeProcess
-from tests.sql.conftest import node
 from tests.sqlproxy.clients.record import FILE, answer
 
 pytestmark = pytest.mark.slow

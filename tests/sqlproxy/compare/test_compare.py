@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from scripts.record_sql_compare import HERE, asked, cases, files, fill
+from tests.clients.sql.conftest import node
 from tests.kit.processes import NodeProcess
-from tests.sql.conftest import node
 
 __all__ = ["node"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from scripts.record_sql_conversations import GENERATED, HERE, Server, cases, files, generated
+from tests.clients.sql.conftest import node
 from tests.kit.processes import NodeProcess
-from tests.sql.conftest import node
 
 __all__ = ["node"]
 
