@@ -1,4 +1,5 @@
-"""Record what a PostgreSQL 15 answers for the types of SQL: tests/sqlproxy/data/types_pg15.json.
+"""Record what a PostgreSQL 15 answers for the types of SQL:
+tests/sqlproxy/values/data/types_pg15.json.
 
 python scripts/record_sql_types.py "host=127.0.0.1 port=5432 user=postgres dbname=postgres"
 """
@@ -12,7 +13,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
-TARGET = Path(__file__).parents[1] / "tests/sqlproxy/data/types_pg15.json"
+TARGET = Path(__file__).parents[1] / "tests/sqlproxy/values/data/types_pg15.json"
 JSON = [
     '{"bb":1e2, "a":[1.50,"é"],"a":2}', '{"b":1,"aa":2,"c":3,"":4,"é":5}', "[ ]", "{}",
     '[1,[2,{"x":null}]]', "-0", "-0.0", "0e5", "1.5e3", "1.20e-3", "12.30E+2",

@@ -2,7 +2,7 @@
 virtual time, but no cluster, no schema that changes, and so many histories in little time. At the
 end the index is the table.
 
-    python -m tests.sqlproxy.change.filling FIRST COUNT      seeds; says which one failed
+    python -m tests.sqlproxy.ddl.change.filling FIRST COUNT      seeds; says which one failed
 
 Rows and entries lie in four partitions, so most changes are commits of several; some clients die
 within theirs. Messages take their time, some are lost, and entries come late, or twice. Rows change

@@ -14,7 +14,7 @@ from sqlproxy.catalog import sequences
 from sqlproxy.catalog.sequence_pool import STALE_S, SequencePool
 from sqlproxy.rows.schema import Sequence
 from sqlproxy.values.errors import SqlError
-from tests.sqlproxy.test_catalog import Clock, Store, WriteConflict
+from tests.sqlproxy.catalog.test_catalog import Clock, Store, WriteConflict
 
 ONE = Sequence(7, "shop", "s", maximum=9)
 

@@ -19,7 +19,7 @@ from kv.base.keys import table_prefix
 from kv.mvcc.records import cur_row
 from sqlproxy.rows import arrow_pages, arrow_rows
 from sqlproxy.rows.schema import Column, Table
-from tests.sqlproxy.test_arrow_rows import KEYABLE, VALUES, declare
+from tests.sqlproxy.rows.test_arrow_rows import KEYABLE, VALUES, declare
 
 PREFIX = table_prefix(TableId(7))
 READ_TS = 1 << 60

@@ -210,7 +210,7 @@ def _value(kind: str, text: str) -> Any:
 
 def test_p6_the_page_s_examples_are_true() -> None:
     """Who writes a reader from docs/reference/sql-storage.md must read what is there."""
-    page = (Path(__file__).parents[2] / "docs/reference/sql-storage.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/reference/sql-storage.md").read_text()
     block = page.split("### Examples")[1].split("```")[1]
     lines = [re.split(r" {2,}", line.strip()) for line in block.strip().splitlines()]
     assert {resolve(kind).base for kind, *_ in lines} >= set(keys.TAG) - {"int2", "float4"}

@@ -15,8 +15,8 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored
 from tests.kit.simloop import SimLoop, run
-from tests.sqlproxy.change import filling
-from tests.sqlproxy.change.broken import RULES, seeds_until_noticed
+from tests.sqlproxy.ddl.change import filling
+from tests.sqlproxy.ddl.change.broken import RULES, seeds_until_noticed
 
 
 @pytest.mark.few(2)

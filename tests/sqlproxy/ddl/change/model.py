@@ -2,7 +2,7 @@
 on it, dropped, built again, columns are added and filled, one gets another type, and nodes die: at
 the end the indexes are the table, and every row has what its columns say (Q2, Q4, Q6).
 
-    python -m tests.sqlproxy.change.model FIRST COUNT      seeds; says which one failed
+    python -m tests.sqlproxy.ddl.change.model FIRST COUNT      seeds; says which one failed
 
 Each session is a process with a catalog of its own, so two of them stand on adjacent versions most
 of the time; some stop between a change and its commit for longer than any wait, alone or with all
@@ -399,7 +399,8 @@ if __name__ == "__main__":
             world = play(seed)
         except BaseException:
             print(  # noqa: T201
-                f"seed {seed} FAILED: python -m tests.sqlproxy.change.model {seed} 1", flush=True
+                f"seed {seed} FAILED: python -m tests.sqlproxy.ddl.change.model {seed} 1",
+                flush=True,
             )
             raise
         told = f"{world.committed} commits, {world.refused} refused, versions {world.versions}"

@@ -1,7 +1,7 @@
 """Whether the histories of filling.py notice what would be wrong: each rule of the backfill is
 switched off in turn, and seeds are played until one fails.
 
-    python -m tests.sqlproxy.change.broken [FIRST [COUNT]]
+    python -m tests.sqlproxy.ddl.change.broken [FIRST [COUNT]]
 
 Two more rules of unique indexes need rarer histories: those of tests/kv/mvcc/test_ingest.py.
 """
@@ -20,7 +20,7 @@ from kv.base.keys import from_u64
 from kv.mvcc.ingest import ingest
 from kv.partition import writes
 from sqlproxy.ddl.change import slices
-from tests.sqlproxy.change import filling
+from tests.sqlproxy.ddl.change import filling
 from txn import transaction
 
 

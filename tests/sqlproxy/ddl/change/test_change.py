@@ -43,7 +43,7 @@ from sqlproxy.values.types import resolve
 from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.test_procedures_ddl import FakeReplicas, Reader
-from tests.sqlproxy.change import model
+from tests.sqlproxy.ddl.change import model
 
 NAME = {"namespace": "shop", "name": "t"}
 SPEC: dict[str, Any] = {

@@ -17,7 +17,7 @@ from kv.base.limits import KEY_BYTES_MAX
 from sqlproxy.rows import keys, rows
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
 from sqlproxy.tables.entries import index_codec
-from tests.sqlproxy.test_rows import ALL, VALUES
+from tests.sqlproxy.rows.test_rows import ALL, VALUES
 
 ORDERED = tuple(kind for kind in ALL if kind != "json")
 
