@@ -55,13 +55,14 @@ if TYPE_CHECKING:
         TableInfo,
         TxnState,
     )
-    from kvorum.api.watching import AsyncWatch, Change, Event, Watch
+    from kvorum.api.watching import AsyncWatch, Change, Event
     from kvorum.connecting import aconnect, aopen, connect, open
     from kvorum.sdk.database import AsyncDatabase
     from kvorum.sdk.progress import follow
     from kvorum.sdk.snapshots import AsyncSnapshot
     from kvorum.sdk.sync import Database
     from kvorum.sdk.sync_tables import Snapshot, Table, Transaction
+    from kvorum.sdk.sync_watch import Watch
     from kvorum.sdk.tables import AsyncTable, AsyncTransaction
     from procedures.bus.workers import operation
     from procedures.engine.procedure import (
@@ -93,7 +94,8 @@ _HOMES = {
     "kvorum.sdk.tables": "AsyncTable AsyncTransaction",
     "kvorum.sdk.sync": "Database",
     "kvorum.sdk.sync_tables": "Snapshot Table Transaction",
-    "kvorum.api.watching": "AsyncWatch Change Event Watch",
+    "kvorum.sdk.sync_watch": "Watch",
+    "kvorum.api.watching": "AsyncWatch Change Event",
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.bus.workers": "operation",
     "procedures.engine.registry": "procedure step undo",

@@ -25,7 +25,6 @@ from typing import Literal, NamedTuple, Protocol, Self
 from kv.base import timestamps
 from kv.base.errors import InvalidArgument, Unavailable
 from kvorum.api.model import Bytes, as_bytes
-from kvorum.sdk.portal import Portal
 
 Kind = Literal["changes", "snapshot", "resolved"]
 
@@ -171,46 +170,3 @@ class AsyncWatch:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-class Watch:
-    """`AsyncWatch` without `await`: an iterator without an end, and a context manager."""
-
-    def __init__(self, portal: Portal, watch: AsyncWatch) -> None:
-        self._portal, self._watch = portal, watch
-        self._closed = False
-
-    @property
-    def position(self) -> int:
-        """Every transaction at or below was told: where another watch goes on."""
-        return self._watch.position
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Event:
-        if self._closed:
-            raise StopIteration
-        return self._portal.call(self._watch.next())
-
-    def poll(self, timeout_ms: int) -> Event | None:
-        """The next event or part, or None if there is none within `timeout_ms`."""
-        return self._portal.call(self._watch.poll(timeout_ms))
-
-    def close(self) -> None:
-        """End the watch. A second time it does nothing."""
-        self._closed = True
-        if self._portal.usable:
-            self._portal.call(self._watch.close())
-
-    def __enter__(self) -> Self:
-        self._portal.call(self._watch.begin())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

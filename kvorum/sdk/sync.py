@@ -23,7 +23,6 @@ from kvorum.api.model import (
     TxnState,
 )
 from kvorum.api.outcome import Retries, committed_version
-from kvorum.api.watching import Watch
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.sdk.defining import Defining
 from kvorum.sdk.held_locks import AsyncLock
@@ -33,6 +32,7 @@ from kvorum.sdk.running import Running
 from kvorum.sdk.snapshots import AsyncSnapshot
 from kvorum.sdk.sync_locks import Lock
 from kvorum.sdk.sync_tables import Snapshot, Table, Transaction
+from kvorum.sdk.sync_watch import Watch
 from kvorum.sdk.tables import AsyncTransaction
 
 T = TypeVar("T")
