@@ -15,13 +15,13 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from kv.base.adapters import LoopTimers, SystemClock, SystemRng
-from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
+from kv.base.adapters import SystemRng
 from kv.base.errors import InvalidArgument
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX
+from kvorum.api.addresses import Address, parse_url
 from kvorum.api.backend import Backend
+from kvorum.native.remote import connect_backend
 from kvorum.sdk.bounded import bounded
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.sdk.portal import Portal
@@ -29,8 +29,6 @@ from kvorum.sdk.sync import Database
 
 if TYPE_CHECKING:
     from kvorum.native.native import NativeBackend
-
-Address = tuple[str, int]
 
 
 def connect(url: str, *, timeout_ms: int | None = None, session: str | int = "") -> Database:
@@ -127,39 +125,11 @@ def _in_time(backend: NativeBackend, timeout_ms: int | None) -> Backend:
     return bounded(backend, DEADLINE_MS_DEFAULT, procedures=DEADLINE_MS_MAX)
 
 
-def parse_url(url: str) -> tuple[str, list[Address]]:
-    """Scheme and addresses. A bare HOST:PORT[,…] is native. Raises InvalidArgument."""
-    scheme, sep, rest = url.partition("://")
-    if not sep:
-        scheme, rest = "kvorum", url
-    rest = rest.rstrip("/")
-    default = {"kvorum": PORT_DEFAULT, "http": PORT_DEFAULT + HTTP_OFFSET}.get(scheme)
-    if default is None or not rest or "/" in rest:
-        raise InvalidArgument(
-            f"{url!r} is no address: use kvorum://HOST:PORT[,HOST:PORT…] or http://HOST:PORT"
-        )
-    addresses = [_address(part, default) for part in rest.split(",")]
-    if scheme == "http" and len(addresses) != 1:
-        raise InvalidArgument(f"{url!r}: an http:// address names one node")
-    return scheme, addresses
-
-
 def _check_timeout(timeout_ms: int | None) -> None:
     if timeout_ms is None:
         return
     if type(timeout_ms) is not int or not 0 < timeout_ms <= DEADLINE_MS_MAX:
         raise InvalidArgument(f"timeout_ms must be 1 to {DEADLINE_MS_MAX}, got {timeout_ms!r}")
-
-
-def _address(text: str, default_port: int) -> Address:
-    try:
-        parts = urlsplit(f"//{text}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if not host:
-        raise InvalidArgument(f"{text!r} is no HOST:PORT")
-    return host, default_port if port is None else port
 
 
 def _http(address: Address, timeout_ms: int, *, whole: bool) -> Backend:
@@ -168,26 +138,3 @@ def _http(address: Address, timeout_ms: int, *, whole: bool) -> Backend:
 
     transport = HttpTransport(*address, asyncio.get_running_loop())
     return HttpBackend(transport, timeout_ms, whole=whole)
-
-
-async def connect_backend(addresses: Sequence[Address], timeout_ms: int) -> NativeBackend:
-    """A backend over the native protocol. Raises what `kv.client.client.connect` raises."""
-    from kv.client.client import connect as connect_kv
-    from kvorum.native.native import NativeBackend
-    from tso.client import remote_tso
-    from txn.client import TxnClient
-
-    loop = asyncio.get_running_loop()
-    timers, rng = LoopTimers(loop), SystemRng()
-    kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms)
-    # The oracle has a connection of its own, so that bulk data does not delay timestamps.
-    tso_kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms)
-    oracle = remote_tso(tso_kv, timers, rng, budget_ms=min(timeout_ms, DEADLINE_MS_DEFAULT))
-    txn = TxnClient(kv, oracle, SystemClock(), rng, timers, budget_ms=timeout_ms)
-
-    async def close() -> None:
-        await txn.close()
-        tso_kv.close()
-        kv.close()
-
-    return NativeBackend(kv, txn, oracle.take, timers, close=close)

@@ -98,7 +98,7 @@ def run(
 
 async def _undone(connect: str, undo: Callable[[NativeBackend], Awaitable[None]]) -> None:
     from kv.base.limits import DEADLINE_MS_DEFAULT
-    from kvorum.connecting import connect_backend
+    from kvorum.native.remote import connect_backend
     from kvorum.transfer.command_worker import addresses_of
 
     backend = await connect_backend(addresses_of(connect), DEADLINE_MS_DEFAULT)

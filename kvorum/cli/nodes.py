@@ -169,7 +169,7 @@ def proxy(
     """Serve HTTP and SQL of a cluster from a process that keeps nothing."""
     import uvloop
 
-    from kvorum.connecting import parse_url
+    from kvorum.api.addresses import parse_url
     from kvorum.local import logs
     from kvorum.programs.proxy import Proxy, serve
 

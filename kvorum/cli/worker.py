@@ -36,7 +36,7 @@ def worker(
     """Run procedures for a pool until SIGTERM or Ctrl-C. What it runs survives it."""
     import uvloop
 
-    from kvorum.connecting import parse_url
+    from kvorum.api.addresses import parse_url
     from kvorum.local import logs
     from kvorum.programs.worker import serve
     from kvorum.steps.modules import load_types

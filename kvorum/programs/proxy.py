@@ -22,9 +22,9 @@ from kv.base.config import HTTP_OFFSET, SQL_OFFSET
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kvorum.api.backend import Backend
-from kvorum.connecting import connect_backend
 from kvorum.local import cycles
 from kvorum.native.native import NativeBackend
+from kvorum.native.remote import connect_backend
 from kvorum.node.doors import bound_socket
 from kvorum.sql.sql_door import SqlDoor
 

@@ -25,8 +25,9 @@ from kv.base.keys import table_range, unescape
 from kv.base.limits import SCAN_ROWS_MAX, SINK_JOB_SILENT_MS, SINK_PREPARED_WARN_MS
 from kv.base.methods import SINK_ABORT
 from kv.base.timestamps import physical_ms
-from kvorum.connecting import connect_backend, parse_url
+from kvorum.api.addresses import parse_url
 from kvorum.native.native import NativeBackend
+from kvorum.native.remote import connect_backend
 from kvorum.sdk.portal import Portal
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.sink.sink_job import SPARK_JOB

@@ -25,9 +25,9 @@ import uvloop
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
-from kvorum.connecting import connect_backend
 from kvorum.local import cycles, logs
 from kvorum.native.native import NativeBackend
+from kvorum.native.remote import connect_backend
 from kvorum.sql.sql import Front
 from kvorum.sql.sql_channel import (
     CANCEL,

@@ -22,11 +22,12 @@ from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.client.client import connect as connect_kv
+from kvorum.api.addresses import parse_url
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.names import TableIds
 from kvorum.api.outcome import result_of
-from kvorum.connecting import connect_backend, parse_url
 from kvorum.native.native import CATALOG_TTL_S, NativeBackend
+from kvorum.native.remote import connect_backend
 from kvorum.transfer.backup import BACKUP_HERE, BackupHere
 from kvorum.transfer.export import EXPORT_HERE, ExportHere
 from kvorum.transfer.import_ import IMPORT_HERE, ImportHere

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import kvorum
-from kvorum.connecting import parse_url
+from kvorum.api.addresses import parse_url
 from kvorum.sdk.snapshots import AsyncSnapshotTable
 from kvorum.sdk.sync_tables import SnapshotTable, TransactionTable
 from kvorum.sdk.tables import AsyncTransactionTable

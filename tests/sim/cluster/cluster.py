@@ -251,7 +251,7 @@ class ClientProcess:
         self.life = self._new_life()
 
     def database(self) -> AsyncDatabase:
-        """To be called, and used, in its life. As kvorum.connecting.connect_backend."""
+        """To be called, and used, in its life. As kvorum.native.remote.connect_backend."""
         cluster = self.cluster
         rng: Rng = SimRng(cluster.rng.getrandbits(64))
         timers = Timers(cluster.loop, self.clock)

@@ -1,0 +1,37 @@
+"""A native backend in a process that is no node: over connections to the nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.limits import DEADLINE_MS_DEFAULT
+from kvorum.api.addresses import Address
+
+if TYPE_CHECKING:
+    from kvorum.native.native import NativeBackend
+
+
+async def connect_backend(addresses: Sequence[Address], timeout_ms: int) -> NativeBackend:
+    """A backend over the native protocol. Raises what `kv.client.client.connect` raises."""
+    from kv.client.client import connect as connect_kv
+    from kvorum.native.native import NativeBackend
+    from tso.client import remote_tso
+    from txn.client import TxnClient
+
+    loop = asyncio.get_running_loop()
+    timers, rng = LoopTimers(loop), SystemRng()
+    kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms)
+    # The oracle has a connection of its own, so that bulk data does not delay timestamps.
+    tso_kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms)
+    oracle = remote_tso(tso_kv, timers, rng, budget_ms=min(timeout_ms, DEADLINE_MS_DEFAULT))
+    txn = TxnClient(kv, oracle, SystemClock(), rng, timers, budget_ms=timeout_ms)
+
+    async def close() -> None:
+        await txn.close()
+        tso_kv.close()
+        kv.close()
+
+    return NativeBackend(kv, txn, oracle.take, timers, close=close)
