@@ -29,7 +29,6 @@ from kvorum.api.model import (
 )
 from kvorum.api.watching import Watcher, WatchSpec
 from kvorum.audit.stamps import Key, Stamp, StampLog
-from kvorum.http.request import Asgi, Receive, Scope, Send
 from txn.terms import USUAL, Terms
 from txn.trace import CommitTrace
 
@@ -39,12 +38,14 @@ _CANCELLED = "CANCELLED"
 
 
 @dataclass(slots=True)
-class _Caller:
+class Caller:
+    """Who asks over HTTP."""
+
     client: str
     told: bool = False  # its request reached the database
 
 
-_caller: ContextVar[_Caller | None] = ContextVar("caller", default=None)
+caller_of_request: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 
 class _Stamper:
@@ -62,7 +63,7 @@ class _Stamper:
         **known: Any,
     ) -> T:
         """`work`, and its stamp: what is `known` before, and what `then` reads off the result."""
-        caller = _caller.get()
+        caller = caller_of_request.get()
         if caller is not None:
             caller.told = True
         began = self._monotonic()
@@ -85,7 +86,7 @@ class _Stamper:
 
     def told(self, method: str, **known: Any) -> None:
         """One stamp."""
-        caller = _caller.get()
+        caller = caller_of_request.get()
         client = "" if caller is None else caller.client
         self._log.add(Stamp(self._surface, client, method, **known))
 
@@ -359,39 +360,6 @@ class StampedBackend:
 
     async def close(self) -> None:
         await self._backend.close()
-
-
-class StampedHttp:
-    """The ASGI application of an audited node: says whose request it is; one that is refused before
-    it reached the database is told here.
-    """
-
-    def __init__(self, app: Asgi, log: StampLog, monotonic: Callable[[], float]) -> None:
-        self._app, self._log, self._monotonic = app, log, monotonic
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        host, port = scope.get("client") or ("", 0)
-        caller = _Caller(f"{host}:{port}")
-        token = _caller.set(caller)
-        began, status = self._monotonic(), 0
-
-        async def watched(message: Any) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, watched)
-        finally:
-            _caller.reset(token)
-            if not caller.told and status >= 400:
-                method, code = f"{scope['method']} {scope['path'][:200]}", f"HTTP_{status}"
-                took_s = self._monotonic() - began
-                self._log.add(Stamp("http", caller.client, method, code=code, took_s=took_s))
 
 
 def _key(ns: str, table: str, key: bytes) -> Key:

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from kv.base import methods as m
 from kv.base.errors import InvalidArgument
+from kvorum.api.method_names import METHOD_NAMES
 from kvorum.api.names import PREFIX_BYTES
 from kvorum.audit.stamps import OK, Key, Stamp, StampLog
-from kvorum.http.figures import METHOD_NAMES
 from procedures.engine import plain
 
 _ARGS: Final = 5  # of a partition method, behind rid, method, deadline, partition and epoch

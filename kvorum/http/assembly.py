@@ -1,32 +1,25 @@
-"""The HTTP side of a node: applications, sessions and metrics put together. Importing
-this imports FastAPI.
+"""The HTTP API over one backend: applications, sessions and metrics put together. Importing this
+imports FastAPI.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import asdict
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kv.base.methods import HOLDS_TXN
 from kv.base.ports import Timers
 from kvorum.api.backend import Backend
-from kvorum.audit.stamped import StampedHttp
 from kvorum.audit.stamps import NO_FIGURES, StampLog
 from kvorum.http.cold import ColdApi, Health
-from kvorum.http.holders import Holders
 from kvorum.http.hosts import HostGuard
 from kvorum.http.hot import HotApi
 from kvorum.http.metrics import Metrics
 from kvorum.http.server import HttpServer
 from kvorum.http.sessions import Sessions
+from kvorum.http.stamped_requests import StampedHttp
 from kvorum.http.watch import Watches
 from kvorum.version import VERSION
-
-if TYPE_CHECKING:
-    from kvorum.node.node import Node
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -74,53 +67,3 @@ class HttpApi:
         self._watches.close()
         await self._server.stop()
         await self.sessions.close()
-
-
-def http_server(node: Node, sock: socket.socket, spawn: Spawn) -> HttpApi:
-    """The HTTP side of a node, on a socket that listens already."""
-    store, port = node.store, sock.getsockname()[1]
-    holders = Holders(
-        store.kv,
-        store.cluster.peers.others,
-        own=(node.config.reachable_at, port),
-        holds=lambda txn: api.sessions.holds(txn),
-    )
-    api = HttpApi(
-        node.surface("http"),
-        sock,
-        spawn,
-        timers=node.ports.timers,
-        now=node.ports.clock.monotonic,
-        not_ready=node.not_ready,
-        hosts=node.config.known_as,
-        holder=holders.find,
-        stamps=node.stamps,
-    )
-    store.dispatcher.register(HOLDS_TXN, holders.answer)
-    add_figures(api.metrics, node)
-    return api
-
-
-def add_figures(metrics: Metrics, node: Node) -> None:
-    """Every layer's plain numbers. Bound methods only: a stopped node must not be held by them."""
-    store = node.store
-    metrics.add("rpc", store.dispatcher.figures)
-    metrics.add("raft", partial(asdict, store.host.counters))
-    metrics.add_histogram(
-        "raft_sync_seconds",
-        "Time until a sync of the log is known to be done; every write waits for one.",
-        store.sync_taken,
-    )
-    metrics.add("partition", partial(asdict, store.manager.partition_counters))
-    metrics.add("replica", partial(asdict, store.manager.counters))
-    metrics.add("partition", store.replica_figures)
-    metrics.add("tso", store.tso_figures)
-    # not the bound method: a closed node must not be held with its databases
-    metrics.add("gc", lambda: node.upkeep.gc_figures())
-    metrics.add("bus", lambda: node.bus.stats())
-    metrics.add("waits", store.wait_figures)
-    metrics.add("heartbeat", store.beat_figures)
-    metrics.add("client", store.kv.figures)
-    metrics.add("storage", node.storage_figures)
-    metrics.add("procedure", node.procedure_figures)
-    metrics.add("sql", node.doors.sql_figures)

@@ -18,7 +18,8 @@ from prometheus_client.core import (
     Metric,
 )
 
-from kvorum.http.figures import FIGURES, METHOD_NAMES, Figure
+from kvorum.api.method_names import METHOD_NAMES
+from kvorum.http.figures import FIGURES, Figure
 from kvorum.local.measure import Histogram
 
 log = logging.getLogger(__name__)

@@ -130,7 +130,7 @@ class Doors:
 
     async def _serve_http(self, stack: contextlib.AsyncExitStack, port: int) -> None:
         # FastAPI costs 0.4 s and 30 MB: only a node that serves HTTP imports it.
-        from kvorum.http.assembly import http_server
+        from kvorum.node.http_door import http_server
 
         sock = bound_socket(self._node.config.listen, port)
         server = http_server(self._node, sock, self._in_background)

@@ -1,6 +1,6 @@
 """Nothing that a client sends over the native protocol breaks a node, or hurts another client.
 
-Derived from the table of methods (kvorum/http/figures.py: METHOD_NAMES, which is compared with
+Derived from the table of methods (kvorum/api/method_names.py: METHOD_NAMES, which is compared with
 kv/base/methods.py below): one that is new needs an example here, or the first test fails.
 """
 
@@ -22,7 +22,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import from_wire
 from kv.base.ids import NodeId, PartitionId
 from kv.base.rpc import decode, requests_of
-from kvorum.http.figures import METHOD_NAMES
+from kvorum.api.method_names import METHOD_NAMES
 from kvorum.local.ports import system_ports
 from kvorum.node.node import Node, build
 

@@ -6,7 +6,8 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from kv.base import methods
-from kvorum.http.figures import FIGURES, METHOD_NAMES
+from kvorum.api.method_names import METHOD_NAMES
+from kvorum.http.figures import FIGURES
 from kvorum.local.measure import POINTS_S, Histogram
 from tests.kvorum.surfaces.conftest import Served
 
