@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kv.base.methods import RAISE_SAFEPOINT
 from kvorum.cluster.placement import SpreadPartitions
 from kvorum.steps.modules import declared
 from kvorum.storage.drop_transactions import Settling
 from kvorum.transfer import registering as transfers
+from kvorum.transfer.ranges import MasterPorts
+from kvorum.transfer.services import Services
 from procedures.engine.lock_procedure import LockProcedure
 from procedures.engine.registry import Registry
 from procedures.master.map.groups import Groups
@@ -22,6 +25,7 @@ from sqlproxy.ddl import ddl, ddl_objects, emptying, switching
 from sqlproxy.ddl.change import registering as changes
 from sqlproxy.ddl.change.states import ChangeServices
 from sqlproxy.ddl.placing import PlaceTable
+from sqlproxy.ddl.steps import DdlServices
 from sqlproxy.sinking import SinkTables
 
 if TYPE_CHECKING:
@@ -63,9 +67,30 @@ def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling)
     registry.add(ExplainPartitions, make=lambda: ExplainPartitions(lambda: node.shaping.shown()))
     registry.add(SinkClean, make=lambda: SinkClean(node.store.txn))
     registry.add(LockProcedure, make=lambda: LockProcedure(node.keeper))
-    transfers.register(registry, services, node)
+    _register_transfers(registry, services, node)
     registry.users_follow()
     if modules := node.config.procedure_modules:
         for cls in declared(modules):
             registry.add(cls)
     return registry
+
+
+def _register_transfers(registry: Registry, ddl: DdlServices, node: Node) -> None:
+    services = Services(
+        txn=lambda: node.store.txn,
+        backend=lambda: node.backend,
+        in_thread=node.ports.in_thread,
+        timers=node.ports.timers,
+        own=transfers.own_names,
+        # Without ports, only this process submits anything.
+        places=None if node.config.port is None else node.config.transfer_places,
+    )
+    ports = MasterPorts(
+        skip=lambda at: node.store.tso.skip(at),
+        now=lambda: node.store.txn.now(),
+        raise_at=lambda node_id, partitions, at: node.store.cluster.calls.call_at(
+            node_id, RAISE_SAFEPOINT, partitions, at
+        ),
+        renew=lambda: node.master.renew(),
+    )
+    transfers.register(registry, ddl, services, ports, lambda: node.store.cluster.calls)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-from kv.base.methods import RAISE_SAFEPOINT
 from kvorum.transfer import ranges
 from kvorum.transfer.backup import Backup
-from kvorum.transfer.check import Check
+from kvorum.transfer.check import Calls, Check
 from kvorum.transfer.export import Export
 from kvorum.transfer.import_ import Import
 from kvorum.transfer.ranges import MasterPorts
@@ -15,9 +15,6 @@ from kvorum.transfer.restore import Restore
 from kvorum.transfer.services import Services
 from procedures.engine.registry import Registry, declared_below
 from sqlproxy.ddl.steps import DdlServices
-
-if TYPE_CHECKING:
-    from kvorum.node.node import Node
 
 PRODUCT: Final = ("kvorum", "procedures", "sqlproxy")
 
@@ -27,28 +24,17 @@ def own_names() -> frozenset[str]:
     return declared_below(PRODUCT)
 
 
-def register(registry: Registry, ddl: DdlServices, node: Node) -> None:
+def register(
+    registry: Registry,
+    ddl: DdlServices,
+    services: Services,
+    ports: MasterPorts,
+    calls: Callable[[], Calls],
+) -> None:
     """Serve them."""
-    services = Services(
-        txn=lambda: node.store.txn,
-        backend=lambda: node.backend,
-        in_thread=node.ports.in_thread,
-        timers=node.ports.timers,
-        own=own_names,
-        # Without ports, only this process submits anything.
-        places=None if node.config.port is None else node.config.transfer_places,
-    )
     registry.add(Backup, make=lambda: Backup(services))
     registry.add(Restore, make=lambda: Restore(services))
     registry.add(Export, make=lambda: Export(services))
     registry.add(Import, make=lambda: Import(services))
-    registry.add(Check, make=lambda: Check(services, lambda: node.store.cluster.calls))
-    ports = MasterPorts(
-        skip=lambda at: node.store.tso.skip(at),
-        now=lambda: node.store.txn.now(),
-        raise_at=lambda node_id, partitions, at: node.store.cluster.calls.call_at(
-            node_id, RAISE_SAFEPOINT, partitions, at
-        ),
-        renew=lambda: node.master.renew(),
-    )
+    registry.add(Check, make=lambda: Check(services, calls))
     ranges.register(registry, ddl, ports)
