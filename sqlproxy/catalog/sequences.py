@@ -20,12 +20,11 @@ from kv.base import system
 from kv.base.errors import InvalidArgument
 from kv.base.keys import table_prefix, u32
 from sqlproxy.catalog.catalog import Reader, Writer
-from sqlproxy.ddl.declaring import fields_in
 from sqlproxy.rows import records
 from sqlproxy.rows.naming import check_sql_name
 from sqlproxy.rows.schema import ROWID, Sequence, Table
 from sqlproxy.values.errors import OUT_OF_RANGE, SEQUENCE_LIMIT, SqlError
-from sqlproxy.values.refusals import refusal
+from sqlproxy.values.refusals import fields_in, refusal
 from sqlproxy.values.types import resolve
 
 SEQUENCE_FIELDS: Final = frozenset(

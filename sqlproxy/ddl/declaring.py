@@ -47,7 +47,7 @@ from sqlproxy.rows.schema import (
     IndexColumn,
     Table,
 )
-from sqlproxy.values.refusals import refusal
+from sqlproxy.values.refusals import fields_in, refusal
 from sqlproxy.values.types import resolve
 
 COLUMN_FIELDS: Final = frozenset(
@@ -316,17 +316,6 @@ def _known(table: Table, name: Any) -> Column:
         "42703", f'column "{name!s:.100}" named in key does not exist', kind=InvalidArgument,
         column=str(name)[:100],
     )  # fmt: skip
-
-
-def fields_in(raw: Any, what: str, known: frozenset[str]) -> Mapping[str, Any]:
-    """A map that has no other fields. Raises InvalidArgument."""
-    if not isinstance(raw, Mapping):
-        raise InvalidArgument(f"{what} must be a map, got {raw!r:.80}")
-    if unknown := sorted(map(str, set(raw) - known)):
-        raise InvalidArgument(
-            f"{what}: unknown field {unknown[0]!r:.60}; there are {', '.join(sorted(known))}"
-        )
-    return raw
 
 
 def _optional_text(fields: Mapping[str, Any], field: str, what: str) -> str | None:

@@ -4,7 +4,10 @@ SQLSTATE, message, DETAIL and HINT through a procedure to the session (`sqlproxy
 
 from __future__ import annotations
 
-from kv.base.errors import KvorumError, Refused
+from collections.abc import Mapping
+from typing import Any
+
+from kv.base.errors import InvalidArgument, KvorumError, Refused
 
 
 def refusal(
@@ -36,3 +39,14 @@ def dependents(what: str, found: list[str]) -> KvorumError:
         hint="Use DROP ... CASCADE to drop the dependent objects too.",
         code="HAS_DEPENDENTS",
     )
+
+
+def fields_in(raw: Any, what: str, known: frozenset[str]) -> Mapping[str, Any]:
+    """A map that has no other fields. Raises InvalidArgument."""
+    if not isinstance(raw, Mapping):
+        raise InvalidArgument(f"{what} must be a map, got {raw!r:.80}")
+    if unknown := sorted(map(str, set(raw) - known)):
+        raise InvalidArgument(
+            f"{what}: unknown field {unknown[0]!r:.60}; there are {', '.join(sorted(known))}"
+        )
+    return raw
