@@ -19,12 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from sqlproxy.values.errors import SqlError
-
-if TYPE_CHECKING:
-    from sqlproxy.pg.copying_columns import Part
 
 Row = Sequence[Any]
 Status = Literal["I", "T", "E"]  # idle, in a transaction, in a failed transaction
@@ -65,6 +62,22 @@ class CopyFormat:
     encoding: str = "UTF8"
     table: str = ""
     fits: tuple[Fit | None, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """`count` rows, column by column, in user form."""
+
+    columns: list[Sequence[Any]]
+    count: int
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The same row by row."""
+        return list(zip(*self.columns, strict=True))
+
+
+Part = Columns | Sequence[Sequence[Any]]
+"""Some rows of a COPY, column by column or row by row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from sqlproxy.answers import CopyFormat, Field
+from sqlproxy.answers import Columns, CopyFormat, Field
 from sqlproxy.pg import binary, text
 from sqlproxy.pg.copying_binary import fitting, quick_rows
-from sqlproxy.pg.copying_columns import Columns, columns_of, converters
+from sqlproxy.pg.copying_columns import columns_of, converters
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import BAD_COPY_FORMAT, LIMIT_EXCEEDED, SqlError
 

@@ -13,31 +13,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
+from sqlproxy.answers import Columns
 from sqlproxy.pg import oids
 from sqlproxy.values.errors import SqlError
 
 Convert = Callable[[list[str]], list[Any]]  # raises ValueError: not plain
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """`count` rows, column by column, in user form."""
-
-    columns: list[Sequence[Any]]
-    count: int
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        """The same row by row."""
-        return list(zip(*self.columns, strict=True))
-
-
-Part = Columns | Sequence[Sequence[Any]]
-"""Some rows of a COPY, column by column or row by row."""
 
 _INTEGERS: Final = re.compile(r"[-+0-9\n]*")
 _FLOATS: Final = re.compile(r"[-+.0-9\n]*")

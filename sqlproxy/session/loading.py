@@ -28,11 +28,10 @@ from kv.base.limits import (
     SQL_LOAD_SLICE_ROWS,
 )
 from kv.base.ops import check
-from sqlproxy.answers import Row
+from sqlproxy.answers import Columns, Part, Row
 from sqlproxy.catalog import catalog
 from sqlproxy.front import statements as s
 from sqlproxy.front.env import Wanting
-from sqlproxy.pg.copying_columns import Columns, Part
 from sqlproxy.session.environment import Numbers, environment
 from sqlproxy.session.prepared import Prepared
 from sqlproxy.session.reserving import reserve, supply

@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from kv.base.limits import SQL_FETCH_ROWS, SQL_HELD_ROWS_MAX
-from sqlproxy.answers import CopyFormat, Field, Row
+from sqlproxy.answers import CopyFormat, Field, Part, Row
 from sqlproxy.catalog.presence import Use
-from sqlproxy.pg.copying_columns import Part
 from sqlproxy.session.sight import Sight
 from sqlproxy.values.errors import LIMIT_EXCEEDED, SqlError
 

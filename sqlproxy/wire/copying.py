@@ -20,9 +20,8 @@ from kv.base.limits import (
     SQL_FETCH_ROWS,
     SQL_MESSAGE_BYTES_MAX,
 )
-from sqlproxy.answers import CopyFormat, Portal
+from sqlproxy.answers import CopyFormat, Part, Portal
 from sqlproxy.pg.copying import reader
-from sqlproxy.pg.copying_columns import Part
 from sqlproxy.pg.copying_out import TRAILER, batch_writer, header
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import LIMIT_EXCEEDED, QUERY_CANCELED, SqlError

@@ -6,7 +6,7 @@ import random
 from itertools import pairwise
 
 from kv.base.limits import SQL_LOAD_SLICE_ROWS
-from sqlproxy.pg.copying_columns import Columns, Part
+from sqlproxy.answers import Columns, Part
 from sqlproxy.session.loading import Twins, _slices
 
 

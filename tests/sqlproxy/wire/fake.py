@@ -19,9 +19,19 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlproxy.answers import Answered, Channel, CopyFormat, Done, Field, Notice, Row, Status
+from sqlproxy.answers import (
+    Answered,
+    Channel,
+    Columns,
+    CopyFormat,
+    Done,
+    Field,
+    Notice,
+    Part,
+    Row,
+    Status,
+)
 from sqlproxy.pg import oids, text
-from sqlproxy.pg.copying_columns import Columns, Part
 from sqlproxy.values.errors import SqlError
 from sqlproxy.wire.scram import make_verifier
 
