@@ -1,10 +1,8 @@
 """The master's work on partitions and nodes.
 
-partitions       the map, and making a table's partitions
-nodes            the members table: ids, addresses, states
-membership       the procedures that move replicas: adding, removing; moves is what they share
-replica_methods  what a node shows of its replicas, and the orders it takes for groups it leads
-groups           orders to leaders, and their views, wherever they are
-reconcile        each node's replicas against the map
-balance          leaderships to where they belong
+balancing    where replicas and leaderships should be: pure decisions
+map          the map, the members, what the master knows of them, and orders to leaders
+members      nodes and replicas come, go and are replaced
+shape        partitions are split and merged
+schedulers   the timers that move replicas and leaderships
 """

@@ -3,7 +3,6 @@
 sessions      opens them: databases, roles (`sqlproxy.answers.Sessions`)
 session       statements, portals, the transaction around them, cancellation
 prepared      bound statements and their plans, remembered for all sessions
-names         what a database declares, looked at again when it changed
 dispatch      which portal a statement gets
 running       queries and changes: fast (sqlproxy.tables) or through DuckDB (sqlproxy.analytic)
 commands      BEGIN … COMMIT, SET, PREPARE, cursors;  roles: CREATE ROLE and its like
