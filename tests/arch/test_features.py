@@ -1,4 +1,9 @@
-"""docs/features.md is true: made from its parts, and every test that it names exists."""
+"""docs/features.md is a table that people read, and it is true: each line names tests that exist.
+
+    | id | one sentence for a user | one to three links: [test_function](../tests/file.py) |
+
+Lines are grouped under one heading per letter and sorted by id.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +13,53 @@ from pathlib import Path
 
 import pytest
 
-from scripts import features
-
 ROOT = Path(__file__).resolve().parents[2]
-NAMED = re.compile(r"(?:(tests/[\w/]+\.py))?::(test_\w+)")
+PAGE = (ROOT / "docs" / "features.md").read_text()
+SENTENCE_CHARACTERS_MAX = 200
+LINK = r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)"
+ROW = re.compile(rf"\| ([A-Z]\d{{1,2}}) \| ([^|]+) \| ({LINK}(?:, {LINK}){{0,2}}) \|")
+HEAD = ["| id | what works | tests |", "|---|---|---|"]
+
+LINES = [line for line in PAGE.splitlines() if line.startswith("|") and line not in HEAD]
+ROWS = [match for line in LINES if (match := ROW.fullmatch(line))]
+IDS = [row[1] for row in ROWS]
 
 
-def _named() -> list[tuple[str, str]]:
-    pairs = []
-    for parts in features.rows().values():
-        for _, tests in parts:
-            path = ""
-            for match in NAMED.finditer(tests):
-                path = match[1] or path
-                pairs.append((path, match[2]))
-    return sorted(set(pairs))
+def test_every_row_has_the_form() -> None:
+    """A row that is no line of the table would be checked by nothing below."""
+    assert [line for line in LINES if not ROW.fullmatch(line)] == []
 
 
-def test_features_page_is_made_from_its_parts() -> None:
-    """A row that was changed in one place only would tell two stories."""
-    assert features.TARGET.read_text() == features.page(), "run: python scripts/features.py"
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1])
+def test_every_row_is_a_short_text(row: re.Match[str]) -> None:
+    """Rows grew to 8,000 characters, which nobody read."""
+    assert len(row[2]) <= SENTENCE_CHARACTERS_MAX
+    assert row[2].endswith(".")
 
 
-def test_every_feature_names_a_test() -> None:
-    """A feature without a test is a claim."""
-    silent = [name for name, parts in features.rows().items() if "::test_" not in str(parts)]
-    assert not silent
+def test_ids_are_sorted_and_occur_once_under_their_letter() -> None:
+    """A feature in two rows has two descriptions, and one out of order is not found."""
+    order = [(name[0], int(name[1:])) for name in IDS]
+    assert order == sorted(set(order))
+    headings = re.findall(r"^## ([A-Z])\. .+\n\n(?:\|.*\n){2}((?:\|.*\n)+)", PAGE, re.M)
+    grouped = [
+        (letter, name) for letter, rows in headings for name in re.findall(r"^\| (\w+)", rows, re.M)
+    ]
+    assert grouped == [(name[0], name) for name in IDS]
 
 
-@pytest.mark.parametrize(("path", "name"), _named())
-def test_named_tests_exist(path: str, name: str) -> None:
+def test_named_tests_exist() -> None:
     """A renamed test would leave a feature without its proof."""
-    assert f"def {name}" in (ROOT / path).read_text(), f"{path} has no {name}"
+    named = sorted({(path, name) for row in ROWS for name, path in re.findall(LINK, row[3])})
+    texts = {path: _text(path) for path, _ in named}
+    assert [
+        f"{path} has no {name}" for path, name in named if f"def {name}(" not in texts[path]
+    ] == []
+
+
+def _text(path: str) -> str:
+    file = ROOT / path
+    return file.read_text() if file.exists() else ""
 
 
 def _of_every_run() -> set[str]:
@@ -65,4 +85,4 @@ def _slow(node: ast.AST) -> bool:
 
 def test_every_feature_is_tested_in_every_run() -> None:
     """A feature breaks, and `make test` says that all is well."""
-    assert set(features.rows()) <= _of_every_run()
+    assert set(IDS) <= _of_every_run()
