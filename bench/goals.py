@@ -234,7 +234,7 @@ def judge(goal: Goal, records: list[Record]) -> Verdict:
 
 
 def judge_all(records: list[Record]) -> list[Verdict]:
-    """A verdict per goal, in the order of the issue."""
+    """A verdict per goal, in the order of `GOALS`."""
     return [judge(goal, records) for goal in GOALS]
 
 

@@ -1,5 +1,5 @@
-"""What to do about an intent of another transaction (DESIGN 6; Percolator section 2.2, pushing
-after CockroachDB).
+"""What to do about an intent of another transaction (Percolator section 2.2, pushing after
+CockroachDB).
 
 A reader never waits for a living writer. It asks the status record at the anchor and, in the same
 message, pushes the writer's commit timestamp above its own: whatever comes of the writer, it is not

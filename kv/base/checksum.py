@@ -3,8 +3,8 @@ by crc32 of the key.
 
 The seed binds a value to its key: a record that turns up under another key is found out, not only a
 flipped bit. crc32 over body + its own little-endian crc is one constant, whatever the seed: a check
-needs one call and no slice. zlib's crc32 is the fastest checksum in reach of Python (DESIGN 4;
-crc32c and xxhash packages cost a foreign call more).
+needs one call and no slice. zlib's crc32 is the fastest checksum in reach of Python (crc32c
+and xxhash packages cost a foreign call more).
 """
 
 from __future__ import annotations

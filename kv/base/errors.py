@@ -220,7 +220,7 @@ def from_wire(row: list[Any] | tuple[Any, ...]) -> KvorumError:
 
 
 def to_json(error: KvorumError) -> dict[str, Any]:
-    """The body of an HTTP error (DESIGN 12)."""
+    """The body of an HTTP error (docs/reference/http.md)."""
     return {
         "error": {
             "code": error.code,

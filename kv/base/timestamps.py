@@ -1,5 +1,4 @@
-"""64-bit timestamps: milliseconds since the epoch << 18 | logical counter (DESIGN 7, after TiDB's
-oracle).
+"""64-bit timestamps: milliseconds since the epoch << 18 | logical counter (after TiDB's oracle).
 
 0 means "none / latest". MAX is the version of a write intent (infinity) in comparisons only.
 """

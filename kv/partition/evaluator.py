@@ -8,8 +8,7 @@ Rules
   * a write that meets another transaction's intent waits in the key's queue (waits.py);
   * what does not fit the open entry is handed back, with nothing done.
 
-The verbs are kv.mvcc's, by way of writes.py. Source: DESIGN 5; facts on the hot path are in
-docs/performance.md.
+The verbs are kv.mvcc's, by way of writes.py. Facts on the hot path are in docs/performance.md.
 """
 
 from __future__ import annotations

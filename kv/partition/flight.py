@@ -7,7 +7,7 @@ Invariants
     on top of it was never proposed, so it is refused as if it had not come;
   * the read point advances in the step in which the entry is applied.
 
-Source: HBase's MultiVersionConcurrencyControl and group commit (DESIGN 5).
+Source: HBase's MultiVersionConcurrencyControl and group commit.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ Rules (each has a directed test in tests/kv/partition; more of them where they a
   * a request whose time is up before it was evaluated is not executed;
   * whoever waits when the leadership ends, or when his keys move, is told so.
 
-Sources: HBase's MultiVersionConcurrencyControl and group commit (DESIGN 5); facts on the hot path
-are in docs/performance.md. Left out: follower reads.
+Sources: HBase's MultiVersionConcurrencyControl and group commit; facts on the hot path are in
+docs/performance.md. Left out: follower reads.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Invariants
   * a drain answers at most so many rows and bytes; what is left waits in `behind` for a later one,
     until its connection can take the reply.
 
-What a read must wait for, and how it looks: reads.py. Sources: DESIGN 5, docs/decisions/0503.
+What a read must wait for, and how it looks: reads.py. Source: docs/decisions/0503.
 """
 
 from __future__ import annotations

@@ -208,8 +208,8 @@ class ScanSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProcedureInfo:
-    """A procedure as users see it (DESIGN 12). `error` is the plain data of the error that ended
-    it. `steps` is None in a list: ask for the procedure.
+    """A procedure as users see it (docs/reference/procedures.md). `error` is the plain data of the
+    error that ended it. `steps` is None in a list: ask for the procedure.
     """
 
     id: int

@@ -1,3 +1,3 @@
-"""The HTTP API of DESIGN 12: bare-ASGI hot routes in front of FastAPI, metrics, and the
-client that speaks it.
+"""The HTTP API (docs/reference/http.md): bare-ASGI hot routes in front of FastAPI, metrics, and
+the client that speaks it.
 """

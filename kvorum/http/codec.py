@@ -124,7 +124,7 @@ def plain(data: Any, packed: bool) -> Any:
 
 
 def refusal(error: KvorumError, packed: bool) -> Reply:
-    """The response of an error: its status, the body of DESIGN 12, Retry-After where
+    """The response of an error: its status, its body (docs/reference/http.md), Retry-After where
     waiting helps.
     """
     body = plain(to_json(error), packed)

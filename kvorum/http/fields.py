@@ -209,7 +209,7 @@ def _numbers(value: Any, where: str) -> dict[str, int]:
 
 NUMBERS = Kind(_numbers, {"type": "object", "additionalProperties": {"type": "integer"}})
 
-# -- the bodies of DESIGN 12
+# -- the fields of bodies (docs/reference/http.md)
 _NS = Field("ns", TEXT, "Namespace.")
 _TABLE = Field("table", TEXT, "Table.")
 _KEY = Field("key", DATA, f"Key, 1 to {limits.KEY_BYTES_MAX} bytes.")

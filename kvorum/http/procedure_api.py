@@ -160,7 +160,7 @@ class ProcedureApi:
 
 
 def show_procedure(info: ProcedureInfo, packed: bool) -> dict[str, Any]:
-    """A procedure as DESIGN 12 has it: `result` and `error` only when there is one."""
+    """A procedure as docs/reference/http.md has it: `result` and `error` only when there is one."""
     shown: dict[str, Any] = {
         **plain(info.extra, packed),
         "id": str(info.id),

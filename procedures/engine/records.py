@@ -7,7 +7,7 @@ default, so that older records stay readable.
 Invariants: `undo` holds, oldest first, every finished execution that a failure would undo; an entry
 without a method is a round of children. `error` is set from the moment the failure is decided. A
 record with `final` never rolls back. The engine compares the *version* of the row (not a field
-here) on every update: that is the fence of DESIGN 9.
+here) on every update: of two runs of one step only one commits.
 """
 
 from __future__ import annotations

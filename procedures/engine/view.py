@@ -1,4 +1,4 @@
-"""How a procedure looks from outside: the map that PROC_GET and PROC_LIST answer (DESIGN 12).
+"""How a procedure looks from outside: the map that PROC_GET and PROC_LIST answer.
 
 id (decimal string), name, state, step, locks, owner, parent (None or decimal string), created_ms,
 updated_ms, age_ms, attempt, and, when there is one: result, error, retrying, scheduled_ms. Only in

@@ -6,8 +6,8 @@ a transaction `t`.
                           behind the limit
 
 `verifier` is SCRAM-SHA-256's, as PostgreSQL stores it; no password is kept. While no role has one,
-everybody on the loopback is let in under any name, and nobody else (DESIGN 12); a name that is no
-role may then do everything.
+everybody on the loopback is let in under any name, and nobody else; a name that is no role may then
+do everything.
 The role `kvorum` exists without a row; it owns everything that has no other owner.
 
 `RoleBook` is what a process remembers of them: at most `ttl_s` old when declarations are looked up.

@@ -378,7 +378,7 @@ def test_c16_ordered_iteration_while_inserting() -> None:
     assert found == sorted(set(found))
 
 
-# ------------------------------------------------------------------ timestamps (DESIGN 6)
+# ------------------------------------------------------------------ timestamps
 
 
 @pytest.mark.parametrize("batch", [False, True])

@@ -1,4 +1,4 @@
-"""The HTTP contract, route by route: status, body, headers; and what bad input gets (DESIGN 12)."""
+"""The HTTP contract, route by route: status, body, headers; and what bad input gets."""
 
 from __future__ import annotations
 
