@@ -11,8 +11,8 @@ replicas rests on them. Others are added to COLLECTORS.
                after the one before. A point has a hundredth of them or so: the share that has
                expired by a moment is right to 5 % (G4)
 
-Source: FEATURES G1, G3, G4 (table properties collectors of ByteKV). Different here: RocksDB would
-call a collector for each file that it writes, and has the values per file; its Python binding lets
+Source: the table properties collectors of ByteKV (G1, G3, G4). Different here: RocksDB would call a
+collector for each file that it writes, and has the values per file; its Python binding lets
 nobody in, and a partition is what is decided about. Left out: old versions' expiry.
 """
 

@@ -14,7 +14,7 @@ the batches that change it (record `meta_key(partition, SIZES)`), now and then o
 one lacks is a sixteenth of the partition at most, and shifts the middle by less. A snapshot of
 another node fills it anew (kv/replica/state.py).
 
-Source: FEATURES G2 (table properties collectors, which the binding of the engine does not have).
+Source: table properties collectors (G2), which the binding of the engine does not have.
 Left out: old versions, which a split does not divide by choice.
 """
 

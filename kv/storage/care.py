@@ -21,7 +21,7 @@ Bounds: a piece reads PIECE_BYTES_MAX of files, as far as it can be cut: a singl
 lies under it always goes as one. What a piece left as it was (somebody reads there, and needs the
 files of his moment) is left alone for a while: that is the caller's `spared`.
 
-Source: FEATURES G5, G6, G9 (ByteKV). Left out: when (kvorum/storage/compaction.py).
+Source: ByteKV (G5, G6, G9). Left out: when (kvorum/storage/compaction.py).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     BUS_REPORTS, and section "bus" of the heartbeats       both ways at once
 
 Whoever wants to move a partition asks `busy` first: what operations are about is not moved
-meanwhile (FEATURES N10); what moved in between is followed (procedures/bus/phases.py).
+meanwhile (N10); what moved in between is followed (procedures/bus/phases.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Points: a copy of every node's data, all or none, as a two-phase operation (FEATURES N9).
+"""Points: a copy of every node's data, all or none, as a two-phase operation (N9).
 
     kvorum.checkpoint        {name, timeout_ms?}   → {name, targets}
     kvorum.drop_checkpoint   {name}                → {targets: {node: whether it was there}}

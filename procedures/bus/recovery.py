@@ -1,5 +1,5 @@
 """What a node that has restarted must do before it counts as whole, as a one-phase operation to
-that node alone (FEATURES N11).
+that node alone (N11).
 
     kvorum.recover_node   {node, timeout_ms?} → {node, partitions, took_ms}
 

@@ -1,4 +1,4 @@
-"""Upkeep of a table's files on all its hosts at once, as one-phase operations (FEATURES N9).
+"""Upkeep of a table's files on all its hosts at once, as one-phase operations (N9).
 
     kvorum.flush_table    {namespace, table} or {partitions}, timeout_ms?   memory into files
     kvorum.compact_table  the same                                          rewrite the files

@@ -1,5 +1,4 @@
-"""ProcedureClient: procedures from the outside, over the native protocol's PROC_* methods (FEATURES
-M).
+"""ProcedureClient: procedures from the outside, over the native protocol's PROC_* methods.
 
 A submission survives its client: the id is durable before it is answered, a nonce makes it safe to
 ask again, and the result is kept until it is acknowledged. `wait` is a long poll: the node answers

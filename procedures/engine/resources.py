@@ -11,7 +11,7 @@
                              (T may have slashes; NS and ID have none)
     anything else            a resource of the user's: what it stands for is his business
 
-A procedure's class, for the order in which procedures run (FEATURES K1), follows from the most
+A procedure's class, for the order in which procedures run (K1), follows from the most
 important of its locks. Its rank within class Table (K2) is meta for the meta partition, system for
 what makes or removes namespaces, else user.
 

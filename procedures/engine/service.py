@@ -1,4 +1,4 @@
-"""The node methods PROC_*: what clients may ask the executor of this node (FEATURES M).
+"""The node methods PROC_*: what clients may ask the executor of this node.
 
     PROC_SUBMIT  name, args (packed), owner, nonce|None  → id; and what PROC_GET would answer, if it
                                                      is small and has succeeded already (early.py)

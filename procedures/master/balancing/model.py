@@ -9,7 +9,7 @@ A *dimension* is a kind of load. They are listed by priority, the first one coun
                  one)
 
 A node's *utilisation* in a dimension is its load by its capacity, so machines of unequal size can
-be compared. Source: the balancing chapter of the ByteKV article (FEATURES I1-I14); that memory,
+be compared. Source: the balancing chapter of the ByteKV article (I1-I14); that memory,
 disk and network are seen through the CPU is theirs, too.
 """
 

@@ -1,4 +1,4 @@
-"""What follows a split by load (FEATURES H5)."""
+"""What follows a split by load (H5)."""
 
 from __future__ import annotations
 

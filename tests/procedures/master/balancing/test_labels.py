@@ -1,4 +1,4 @@
-"""Labels and tags of a node, from the flag to the members table (FEATURES I12, I14)."""
+"""Labels and tags of a node, from the flag to the members table (I12, I14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The placement, rule by rule (FEATURES F6, H5, H6, I12, I14)."""
+"""The placement, rule by rule (F6, H5, H6, I12, I14)."""
 
 from __future__ import annotations
 

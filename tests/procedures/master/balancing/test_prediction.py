@@ -1,4 +1,4 @@
-"""What a replica costs where (FEATURES I8-I10)."""
+"""What a replica costs where (I8-I10)."""
 
 from __future__ import annotations
 

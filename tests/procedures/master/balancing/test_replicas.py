@@ -1,4 +1,4 @@
-"""The balancer of replicas, rule by rule (FEATURES I1-I8): tables from the article's chapter."""
+"""The balancer of replicas, rule by rule (I1-I8): tables from the article's chapter."""
 
 from __future__ import annotations
 

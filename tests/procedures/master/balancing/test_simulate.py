@@ -1,4 +1,4 @@
-"""The balancer on made-up clusters: it ends, in the middle, and breaks no rule (FEATURES I1)."""
+"""The balancer on made-up clusters: it ends, in the middle, and breaks no rule (I1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes are slow (FEATURES I13)."""
+"""Which nodes are slow (I13)."""
 
 from __future__ import annotations
 
