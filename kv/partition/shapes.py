@@ -19,7 +19,7 @@ Bytes of an entry: [crc32 of the rest, little-endian 4][msgpack of the list]
 Split: the partition ends at `key` from now on, and the new one has the rest. No row moves: rows lie
 by their keys, without a partition. An intent of many rows on both sides becomes two intents, a
 guard of a range two guards.
-Freeze, thaw, merge, settle: kv/partition/merging.py.
+Freeze, thaw, merge, settle: docs/decisions/0510, 0511. All are applied by kv/replica/reshape.py.
 
 Left out: several cuts in one entry.
 """

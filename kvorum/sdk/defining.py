@@ -1,5 +1,5 @@
 """Namespaces and tables, for `AsyncDatabase` and `Database`: made, changed, switched off and
-dropped by procedures (sqlproxy/ddl/ddl.py, altering.py), each wholly or not at all; these calls
+dropped by procedures (sqlproxy/ddl: ddl.py, switching.py), each wholly or not at all; these calls
 wait for their end.
 """
 

@@ -1,7 +1,7 @@
 """The notification bus: the master sends an operation to a set of nodes or workers and waits for
 each of them.
 
-    procedure (one_phase.py, two_phase.py)      what is wanted and what is known, durable
+    procedure (phases.py: one phase, two)       what is wanted and what is known, durable
       └─ core.py (pure)                         answers in; done, failed or still waiting out
       └─ courier.py ── outbox.py (pure)         at the master: what is sent to whom, and when again
             ║  BUS_ORDERS pushed, or in the answer of a heartbeat, or asked for by BUS_REPORTS

@@ -24,8 +24,8 @@ In a disabled namespace no table is made or enabled (NAMESPACE_DISABLED), until 
 all that are in it.
 
 Left out here: a request that was under way by then ends as it would have; sessions that work on
-storage keys (the Spark sink's tasks, open watches) look a table up when they begin, and go on;
-other columns cannot be dropped or changed (they come with SQL's online schema change).
+storage keys (the Spark sink's tasks, open watches) look a table up when they begin, and go on.
+Columns are dropped and changed by `sqlproxy.ddl.change`.
 """
 
 from __future__ import annotations
