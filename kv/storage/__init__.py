@@ -2,7 +2,7 @@
 
     engine     the protocol, and what its callers may rely on
     rocks      RocksDB; tuning: its options; directory, tail, cursor, incoming, files: its parts
-    memory     the same in memory, with what a crash leaves: for tests
+    memory     the same in memory, with what a crash leaves: tests, `--engine memory`
     log        raft's log and sync over an engine
     care       which files are worth rewriting (pure)
 
