@@ -7,7 +7,8 @@
                                  ├─ commit      the shell of core (pure), over sending
                                  └─ large, bulk, loading     what does not fit in memory
 
-    resolver recovery sweeper     intents that are met, or met by nobody; waits deadlock: who waits
+    resolver recovery sweeper     intents of others: found on the way, or found by nobody
+    waits deadlock                who waits for whom
     feed                          the transactions of a range, in commit order
 
 A transaction's id is its start_ts. Its status record lies at the *anchor*, the key of its first

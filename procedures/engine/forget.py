@@ -1,5 +1,4 @@
-"""Forgetting procedures that ended: on acknowledgement, or when their retention is over (M4, M5,
-M7).
+"""Forgetting procedures that ended: on acknowledgement, or when their retention is over (M4, M7).
 
 Whole trees go, leaves first and the root with its nonce last: a crash in between leaves a smaller
 tree, which the retention of the root finds again.

@@ -1,4 +1,4 @@
-"""The client's view (M1 to M5, M7): ids, results, lists, acknowledgement, over PROC_*."""
+"""The client's view (M1 to M4, M7): ids, results, lists, acknowledgement, over PROC_*."""
 
 from __future__ import annotations
 
