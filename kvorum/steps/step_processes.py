@@ -177,6 +177,10 @@ class _Process:
         self.send([CANCEL, number])
 
     @property
+    def why_over(self) -> str:
+        return self._broken or "the process for its steps ended before it had begun"
+
+    @property
     def silent(self) -> bool:
         """Held up by one of its steps."""
         silent_s = self._timers.monotonic() - self.heard
@@ -486,6 +490,8 @@ class StepProcesses(Runner):
         while True:
             process = self._shared(timed=True)
             await process.settled.wait()
+            if process.over:
+                raise Unavailable(f"{what} cannot be called now: {process.why_over}")
             match await self._exchange(process, _Call(None), asked, limits.PROCEDURE_LOOK_MS, what):
                 case Looked(None, locks, canonical):
                     return Seen(locks, canonical)

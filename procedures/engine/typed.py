@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 import msgspec
 import msgspec.inspect
@@ -68,16 +68,15 @@ class Shape:
 _DEFAULTS: Final = (list, dict, set, frozenset, tuple, bytearray)
 
 
-def _runs_code(info: Any, met: set[type]) -> bool:
+def _runs_code(info: Any, met: set[Any]) -> bool:
     """Of what msgspec.inspect tells of a type: a method of its author's, a default that is made by
     a function, or a pattern, which may take long on the right text.
     """
-    cls = getattr(info, "cls", None)
-    if isinstance(cls, type):
+    if (cls := getattr(info, "cls", None)) is not None:
         if cls in met:
             return False
         met.add(cls)
-        if hasattr(cls, "__post_init__") or "_missing_" in cls.__dict__:
+        if _has_code(get_origin(cls) or cls):  # of Box[int] it is Box that has the methods
             return True
     if getattr(info, "pattern", None) is not None or isinstance(info, msgspec.inspect.CustomType):
         return True
@@ -89,6 +88,13 @@ def _runs_code(info: Any, met: set[type]) -> bool:
         inside.append(one.type)
     inside += [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
     return any(_runs_code(one, met) for one in inside if isinstance(one, msgspec.inspect.Type))
+
+
+def _has_code(cls: type) -> bool:
+    """Whether a class has methods that msgspec calls, its own or those of a class above it."""
+    if hasattr(cls, "__post_init__") or hasattr(cls, "__attrs_attrs__"):
+        return True
+    return any("_missing_" in vars(one) for one in cls.__mro__ if one.__module__ != "enum")
 
 
 def _whole(value: Any) -> Any:

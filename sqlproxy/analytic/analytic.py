@@ -98,19 +98,16 @@ class DuckAnalytic:
             try:
                 convert = _converter(query)
                 while batch := await running.next(convert):
-                    if query.late is not None:
-                        made, failed = query.late.rows(batch, env)
-                        if made:
-                            yield made
-                        if failed is not None:
-                            raise failed
-                        if query.late.done:
-                            return
-                        continue
+                    made, failed = query.late.rows(batch, env) if query.late else (batch, None)
                     if env.slept:  # pg_sleep: expressions never wait themselves
                         slept, env.slept = env.slept, 0.0
                         await asyncio.sleep(slept)
-                    yield batch
+                    if made:
+                        yield made
+                    if failed is not None:
+                        raise failed
+                    if query.late and query.late.done:
+                        return
             finally:
                 await running.close()
         finally:

@@ -56,7 +56,8 @@ def _may_read(prepared: Prepared) -> bool:
     """
     if not prepared.needs or prepared.declared is None:
         return True
-    if any(word in prepared.text for word in _SYSTEM):
+    text = prepared.text.lower()  # names may be written in any case
+    if any(word in text for word in _SYSTEM):
         return True
     there = prepared.declared.contents.relations
     return any(isinstance(there.get(need.relation), Sequence) for need in prepared.needs)

@@ -7,8 +7,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from typing import Any
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,10 +35,66 @@ from procedures.engine.registry import (
     undo,
 )
 from procedures.engine.submission import Submission
+from procedures.engine.typed import shape
+
+T = TypeVar("T")
 
 
 def fine(self: Any, ctx: Any) -> Outcome:
     return p.done()
+
+
+class Lenient(Enum):
+    """Has no values, so others may inherit its method."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Any:
+        return next(iter(cls))
+
+
+class Color(Lenient):
+    RED = "red"
+
+
+class Plain(Enum):
+    RED = "red"
+
+
+@dataclass
+class Box(Generic[T]):
+    content: T
+
+
+@dataclass
+class Checked(Generic[T]):
+    content: T
+
+    def __post_init__(self) -> None:
+        pass
+
+
+class Tree(msgspec.Struct, Generic[T]):
+    content: T
+    below: list[Tree[T]] = []
+
+
+@pytest.mark.parametrize(
+    ("kind", "runs"),
+    [
+        (Box[int], False),
+        (Tree[int], False),
+        (dict[str, Plain], False),
+        (Checked[int], True),
+        (list[Checked[int]], True),
+        (tuple[Box[int], Box[Checked[int]]], True),
+        (Tree[Checked[int]], True),
+        (Color, True),
+        (Box[Color], True),
+    ],
+)
+def test_j1_arguments_that_call_code_of_their_author_are_known(kind: Any, runs: bool) -> None:
+    """A method that is inherited, or that of a generic class, ran on the node's loop."""
+    assert shape(kind, "arguments").runs_code is runs
 
 
 def _class(**methods: Any) -> type:

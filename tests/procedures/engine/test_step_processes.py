@@ -16,7 +16,7 @@ import pytest
 
 from kv.base import limits
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
-from kv.base.errors import InvalidArgument, KvorumError, Refused
+from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kvorum.steps.step_processes import StepProcesses
 from procedures.engine import core, plain
 from procedures.engine.executor import Executor
@@ -637,6 +637,19 @@ def test_an_early_step_is_not_slow_for_those_before_it(
         assert executor.counters()["early_dropped"] == 1
         await ended(executor, "harmful.early", 0)
         assert executor.counters()["early"] == 5, "its type rests"
+
+    served(test)
+
+
+def test_a_rule_that_cannot_be_asked_is_asked_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine had no room for one more process: who submitted was told of an internal error."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+
+    async def test(executor: Executor) -> None:
+        with pytest.raises(Unavailable, match="it cannot be started: No such file"):
+            await submitted(executor, "harmful.rule", {"how": "", "n": 1})
+        monkeypatch.undo()
+        assert (await ended(executor, "harmful.rule", {"how": "", "n": 1})).error is None
 
     served(test)
 

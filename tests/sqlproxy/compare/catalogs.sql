@@ -1,5 +1,6 @@
 -- tables beside relations of the system
 select c.relname from dept d join pg_class c on c.oid = d.tableoid where d.id = 1
+SELECT c.relname FROM dept d JOIN PG_CLASS c ON c.oid = d.tableoid WHERE d.id = 1
 select (select relname from pg_class where oid = d.tableoid) from dept d where id = 1
 select d.id, c.relname from dept d, pg_class c where c.oid = d.tableoid order by d.id
 select n.nspname, c.relname, d.id from dept d join pg_class c on d.tableoid = c.oid join pg_namespace n on n.oid = c.relnamespace where d.id < 3 order by 3
