@@ -88,7 +88,7 @@ from procedures.engine.registry import (
     declared_in,
     entrusted,
 )
-from procedures.engine.runner import Died, Ended, Failed, Returned, Runner, TryAgain
+from procedures.engine.runner import Died, Ended, Failed, Places, Returned, Runner, TryAgain
 from procedures.engine.submission import Seen
 
 log = logging.getLogger(__name__)
@@ -377,6 +377,7 @@ class StepProcesses(Runner):
         self._all: dict[_Process, asyncio.Task[None]] = {}
         self._alone = asyncio.Semaphore(limits.STEP_PROCESSES_ALONE_MAX)
         self._new = asyncio.Semaphore(limits.STEP_PROCESSES_ALONE_NEW_MAX)
+        self._timed = Places(threads)  # for plain steps with deadlines
         self._closed = False
         self._watching: asyncio.Task[None] | None = None
 
@@ -399,9 +400,18 @@ class StepProcesses(Runner):
                         if process.silent:
                             process.let_go()
 
-    async def prepared(self, name: str) -> None:
-        if name in self._names:
-            await self._shared(timed=True).settled.wait()
+    async def prepared(self, method: StepDef, name: str, id: int) -> None:
+        if name not in self._names:
+            await super().prepared(method, name, id)
+            return
+        if not method.is_async:
+            await self._timed.keep(id)
+        await self._shared(timed=True).settled.wait()
+
+    def unprepared(self, id: int) -> None:
+        super().unprepared(id)
+        if self._timed.claim(id):
+            self._timed.leave()
 
     def runs_apart(self, name: str) -> bool:
         return name in self._names
@@ -415,6 +425,7 @@ class StepProcesses(Runner):
     def hire(self, stuck: int) -> None:
         changed = min(stuck, limits.PROCEDURE_STUCK_HIRED_MAX) != self.extra
         super().hire(stuck)
+        self._timed.more(self.extra)
         for process in self._all if changed else ():
             process.send([HIRE, self.extra])
 
@@ -437,6 +448,33 @@ class StepProcesses(Runner):
     ) -> Ended:
         if ctx.name not in self._names:
             return await super().run(method, make, ctx)
+        if not ctx.left_ms or method.is_async:
+            return await self._run(method, ctx)
+        if not self._timed.claim(ctx.id) and not await self._turn(ctx):
+            assert isinstance(method, StepDef)
+            return Failed(core.outlasted(ctx.name, method))
+        try:
+            return await self._run(method, ctx)
+        finally:
+            self._timed.leave()
+
+    async def _turn(self, ctx: StepContext) -> bool:
+        """Of a plain step that runs again, whose time counts already: whether there is a place for
+        it before its time is over. (Past the point of no return each run has its own.)
+        """
+        if ctx.record.final:
+            await self._timed.take()
+            return True
+        began = self._timers.monotonic()
+        try:
+            async with asyncio.timeout(ctx.left_ms / 1000):
+                await self._timed.take()
+        except TimeoutError:
+            return False
+        ctx.left_ms = max(1, ctx.left_ms - int(1000 * (self._timers.monotonic() - began)))
+        return True
+
+    async def _run(self, method: StepDef | UndoDef, ctx: StepContext) -> Ended:
         until = self._timers.monotonic() + ctx.left_ms / 1000 if ctx.left_ms else 0.0
         if not ctx.record.deaths:
             while True:

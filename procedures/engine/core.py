@@ -222,7 +222,8 @@ def advance(
         case Next(step):
             after = _finish(record, declared, ran)
             after = replace(after, state=State.RUNNABLE, step=_known_step(declared, step))
-            after = begun(after, declared.steps[step], ran.now_ms)
+            if declared.steps[step].is_async:  # a plain one may have to wait for a thread
+                after = begun(after, declared.steps[step], ran.now_ms)
             return _logged(after, record.step, "next", ran, Flow.MORE)
         case Suspend(then, event, timeout_ms):
             return _suspend(record, declared, ran, then, event, _duration("timeout_ms", timeout_ms))

@@ -62,6 +62,55 @@ class _OutlastedError(Exception):
 Ended: TypeAlias = Returned | TryAgain | Failed | Died
 
 
+class Places:
+    """For so many plain steps at once; those that come first have them."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self._extra, self._taken = count, 0, 0
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._kept: set[int] = set()
+
+    async def take(self) -> None:
+        while self._taken >= self._count + self._extra:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._queue.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                self._next()  # it may have been this one's turn
+                raise
+        self._taken += 1
+
+    def leave(self) -> None:
+        self._taken -= 1
+        self._next()
+
+    def more(self, extra: int) -> None:
+        """As many more, because so many are stuck."""
+        self._extra = extra
+        self._next()
+
+    async def keep(self, id: int) -> None:
+        """Take one for a procedure before its step runs."""
+        if id not in self._kept:
+            await self.take()
+            self._kept.add(id)
+
+    def claim(self, id: int) -> bool:
+        """Whether one was kept for it. Whoever asks has it now, and leaves it."""
+        kept = id in self._kept
+        self._kept.discard(id)
+        return kept
+
+    def _next(self) -> None:
+        free = self._count + self._extra - self._taken
+        while self._queue and free > 0:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                free -= 1
+
+
 class Runner:
     """Async methods run on the loop, plain ones in a bounded pool of threads. (Beside a node or a
     worker users' code runs in processes of its own: kvorum/steps/step_processes.py.)
@@ -70,9 +119,7 @@ class Runner:
     def __init__(self, threads: int) -> None:
         most = threads + PROCEDURE_STUCK_HIRED_MAX
         self._pool = ThreadPoolExecutor(most, thread_name_prefix="procedure")
-        self._threads = threads
-        self._busy = 0
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._places = Places(threads)
         self.extra = 0  # more may run, because so many are stuck
 
     def begin(self) -> None:
@@ -86,8 +133,17 @@ class Runner:
         """What the type's code says of arguments. Raises what is wrong with them."""
         return seen(declared, args)
 
-    async def prepared(self, name: str) -> None:
-        """Until a step of this type that has a deadline would be called at once."""
+    async def prepared(self, method: StepDef, name: str, id: int) -> None:
+        """Until a step that has a deadline would be called at once: its time counts from then on.
+        What is kept for it is given back when it has run, or by `unprepared`.
+        """
+        if not method.is_async:
+            await self._places.keep(id)
+
+    def unprepared(self, id: int) -> None:
+        """This procedure's turn is over, whether a step of it ran or not."""
+        if self._places.claim(id):
+            self._places.leave()
 
     def at_once(self, name: str) -> bool:
         """Whether a step of this type would be called now, not after a process has started."""
@@ -96,27 +152,15 @@ class Runner:
     def hire(self, stuck: int) -> None:
         """So many steps are stuck: as many more may run."""
         self.extra = min(stuck, PROCEDURE_STUCK_HIRED_MAX)
-        self._next()
+        self._places.more(self.extra)
 
-    def _next(self) -> None:
-        free = self._threads + self.extra - self._busy
-        while self._queue and free > 0:
-            turn = self._queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                free -= 1
-
-    async def _in_thread(self, call: Callable[[], Any]) -> Any:
-        while self._busy >= self._threads + self.extra:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._queue.append(turn)
-            await turn
-        self._busy += 1
+    async def _in_thread(self, id: int, call: Callable[[], Any]) -> Any:
+        if not self._places.claim(id):
+            await self._places.take()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, call)
         finally:
-            self._busy -= 1
-            self._next()
+            self._places.leave()
 
     async def run(
         self, method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext
@@ -126,7 +170,7 @@ class Runner:
             if method.is_async:
                 value = await self._in_time(method, make, ctx)
             else:
-                value = await self._in_thread(lambda: self._plain(method, make, ctx))
+                value = await self._in_thread(ctx.id, lambda: self._plain(method, make, ctx))
             if isinstance(method, UndoDef):
                 return Returned(None, ctx.state_bytes())
             if not isinstance(value, OUTCOMES):

@@ -65,17 +65,28 @@ class Turns:
 
     async def turn(self, live: Live, go_on: Callable[[Live], bool]) -> None:
         """Run it until it waits or ends, or `go_on` says no, or its share is used up (J10)."""
+        try:
+            flow = await self._several(live, go_on)
+        finally:
+            self._runner.unprepared(live.id)
+        if flow is None:
+            return
+        live.step_began = (0, 0, "")
+        self.follow(live, flow)
+
+    async def _several(self, live: Live, go_on: Callable[[Live], bool]) -> Flow | None:
+        """Decisions, one behind the other; None: it is not here any more."""
+        flow = Flow.MORE
         for _ in range(limits.PROCEDURE_STEPS_PER_TURN_MAX):
             if self._roster.get(live.id) is not live:
-                return
+                return None
             try:
                 flow = await self._once(live)
             except KvorumError as error:  # the store does not answer: nothing was decided
                 flow = self._retry(live, core.error_failure(error))
             if flow is not Flow.MORE or not go_on(live):
                 break
-        live.step_began = (0, 0, "")
-        self.follow(live, flow)
+        return flow
 
     def follow(self, live: Live, flow: Flow) -> None:
         match flow:
@@ -296,9 +307,10 @@ class Turns:
 
     async def _begin(self, live: Live, record: Record, definition: StepDef) -> Flow:
         """The first run of a step with a deadline: this is written before it, so that the time
-        counts over retries and restarts. (One that follows another step at once has it already.)
+        counts over retries and restarts. (An async one that follows another step at once has it
+        already.)
         """
-        await self._runner.prepared(record.name)
+        await self._runner.prepared(definition, record.name, record.id)
         now_ms = self._clock.now_ms()
         after = core.begun(replace(record, updated_ms=now_ms), definition, now_ms)
         return await self._unheard(live, Change(after, Flow.MORE))

@@ -246,6 +246,20 @@ class Family:
         return kvorum.done([child.result for child in ctx.children])
 
 
+@kvorum.procedure("harmful.queued")
+class Queued:
+    @kvorum.step(first=True)
+    async def begin(self, ctx: Any) -> Any:
+        return kvorum.next("work")
+
+    @kvorum.step(deadline_ms=60_000)
+    def work(self, ctx: Any) -> Any:
+        note(ctx)
+        while not Path(ctx.args["until"]).exists():
+            time.sleep(0.01)
+        return kvorum.done()
+
+
 @kvorum.procedure("harmful.early")
 class EarlyOne:
     @kvorum.step(first=True, early=True)

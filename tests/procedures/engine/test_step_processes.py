@@ -41,6 +41,7 @@ def served(
     apart: bool = True,
     store: MemoryStore | None = None,
     modules: Sequence[str] = MODULES,
+    threads: int = limits.PROCEDURE_THREADS_DEFAULT,
 ) -> Any:
     """Run `test` with an executor whose users' steps run apart, or here."""
 
@@ -51,11 +52,12 @@ def served(
         registry.users_follow()
         for cls in declared_in(modules):
             registry.add(cls)
-        runner = StepProcesses(modules, timers) if apart else None
+        runner = StepProcesses(modules, timers, threads=threads) if apart else None
         executor = Executor(
             *(own, registry, OneTable(), SystemClock(), timers, SystemRng()),
             rows=TableRows(own.table),
             runner=runner,
+            threads=threads,
         )
         try:
             async with executor:
@@ -498,6 +500,28 @@ def test_who_shares_a_process_with_one_that_is_ended_runs_again(tmp_path: Path) 
     assert (plain.decode(short.result), plain.decode(long.result)) == (1, 2)
     assert long.deaths == 0
     assert not any("died" in one.outcome for one in long.history)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_waiting_for_a_thread_is_not_the_steps_time(apart: bool, tmp_path: Path) -> None:
+    """Of 40 plain steps of half a second with a deadline of a second 24 failed, most of them never
+    having run: 16 have threads, and the others' time went by meanwhile.
+    """
+    log, go = tmp_path / "log", tmp_path / "go"
+
+    async def test(executor: Executor) -> None:
+        args = {"until": str(go), "log": str(log)}
+        ids = [await submitted(executor, "harmful.queued", args) for _ in range(3)]
+        await until(log.exists)
+        places = [vars(executor._runner).get(name) for name in ("_places", "_timed")]
+        await until(lambda: sum(len(one._queue) for one in places if one is not None) == 2)
+        due = [(await executor.store.load(id)).record.step_due_ms > 0 for id in ids]  # type: ignore[union-attr]
+        assert sum(due) == 1, "of the one that runs"
+        go.touch()
+        for id in ids:
+            assert (await executor.wait(id, _WAIT_MS)).state is State.SUCCESS
+
+    served(test, apart=apart, threads=1)
 
 
 def test_a_late_step_in_the_programs_own_process_is_dropped(tmp_path: Path) -> None:
