@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 from kv.base.errors import DeadlineExceeded, KvorumError, UnknownOutcome
+from kv.base.methods import PROC_CONTROL, asks
 from kvorum.api.backend import Backend, Session
 
 READS: Final = frozenset(
@@ -68,7 +69,9 @@ class _Bounded:
                 async with asyncio.timeout((timeout_ms + MARGIN_MS) / 1000):
                     found = await work(*args, **named)
             except TimeoutError:
-                raise late(_said(name, timeout_ms, late), details=self._details()) from None
+                question = name == "control" and asks(PROC_CONTROL, args)
+                kind = DeadlineExceeded if question else late
+                raise kind(_said(name, timeout_ms, kind), details=self._details()) from None
             if name == "begin":
                 session = _Bounded(found, timeout_ms, SESSION_READS, SESSION_WRITES)
                 return cast(Session, session)

@@ -4,6 +4,7 @@ or a procedure, is cut short as a whole, and what is told says how to look.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import kvorum
+from kvorum.sdk.bounded import bounded
 from kvorum.sdk.defining import Defining
 from tests.kvorum.surfaces.conftest import Served
 
@@ -41,6 +43,31 @@ def hurried(served: Served, request: pytest.FixtureRequest) -> Iterator[kvorum.D
     patient.create_table("cut", "t", exists_ok=True)
     with kvorum.connect(url, timeout_ms=TIMEOUT_MS) as db:
         yield db
+
+
+class Silent:
+    """Answers nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def wait(*args: Any) -> None:
+            await asyncio.Event().wait()
+
+        return wait
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("schedule.list", kvorum.DeadlineExceeded),
+        ("explain", kvorum.DeadlineExceeded),
+        ("schedule.remove", kvorum.UnknownOutcome),
+        ("signal", kvorum.UnknownOutcome),
+    ],
+)
+async def test_a_question_is_not_in_doubt(what: str, told: type[kvorum.KvorumError]) -> None:
+    """Who listed schedules was told that it may have been executed; or a signal was called lost."""
+    with pytest.raises(told):
+        await bounded(Silent(), 1).control(what, {})  # type: ignore[arg-type]
 
 
 def test_every_schema_change_is_looked_at() -> None:
