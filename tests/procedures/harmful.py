@@ -16,6 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import kvorum
+from kv.base import limits
+
+EARLY_MS = "KVORUM_TEST_EARLY_MS"
+if patience := os.environ.get(EARLY_MS):  # of a process for steps, on a loaded machine
+    vars(limits)["PROCEDURE_EARLY_MS"] = int(patience)
 
 
 def note(ctx: Any) -> None:

@@ -644,6 +644,7 @@ def test_an_early_step_is_not_slow_for_those_before_it(
     cost twice as much for minutes. One that is slow itself would hold up its submission.
     """
     monkeypatch.setattr(limits, "PROCEDURE_EARLY_APART_MS", _WAIT_MS)  # a loaded machine
+    monkeypatch.setenv(harmful.EARLY_MS, "3000")
     log, go = tmp_path / "log", tmp_path / "go"
 
     async def test(executor: Executor) -> None:
