@@ -14,7 +14,7 @@ from typing import Any, Final, get_origin
 import msgspec
 import msgspec.inspect
 
-from kv.base.errors import InvalidArgument
+from kv.base.errors import InvalidArgument, KvorumError
 
 _KEPT: Final = (bytes,)  # plain data have them; msgspec would ask for base64
 
@@ -35,6 +35,14 @@ class Shape:
             raise InvalidArgument(
                 f"{what}: {_told(str(error))}", code="BAD_ARGUMENTS", details={"what": what}
             ) from None
+        except KvorumError:
+            raise
+        except Exception as error:  # the type's own check may raise anything
+            raise InvalidArgument(
+                f"{what}: the check of its type raised {type(error).__name__}: {error}",
+                code="BAD_ARGUMENTS",
+                details={"what": what},
+            ) from error
 
     def plain(self, value: Any, what: str) -> Any:
         """The plain data of a value of the type, checked; a field that the type does not have is

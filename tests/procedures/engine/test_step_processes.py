@@ -613,6 +613,22 @@ def test_a_rule_of_users_cannot_stop_its_engine(
     served(test)
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_check_that_raises_refuses_its_arguments(apart: bool) -> None:
+    """In a program's own process a check that raised KeyError was an internal error, and a parent
+    that wanted such a child was left alone for ever.
+    """
+
+    async def test(executor: Executor) -> None:
+        with pytest.raises(InvalidArgument, match="KeyError: 'amount'"):
+            await submitted(executor, "harmful.checked", {"how": "raise"})
+        record = await ended(executor, "harmful.family", [("harmful.checked", {"how": "raise"})])
+        assert record.error is not None
+        assert "KeyError: 'amount'" in record.error.message
+
+    served(test, apart=apart)
+
+
 def test_what_rules_of_users_say_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks that a rule in another process tells are not taken, or arguments are not compared as
     their type reads them.
