@@ -207,7 +207,10 @@ class StepProcess:
                 pass  # of a run that has ended
 
     def _look(self, number: int, data: bytes) -> None:
-        """Here on the loop: it is to be quick, and whoever asked ends this process if it is not."""
+        """Here on the loop: it is to be quick, and whoever asked ends this process if it is not.
+        What others did is told before, else it would be lost with it.
+        """
+        self._mouth.flush()
         if self._marks[number % MARKS] == WITHDRAWN:
             return
         self._marks[number % MARKS] = BEGUN
@@ -220,6 +223,7 @@ class StepProcess:
             why = f"its lock rule or check of arguments raised {type(error).__name__}: {error}"
             told = Looked(to_wire(InvalidArgument(f"procedure {look.name}: {core.storable(why)}")))
         self.send(LOOKED, number, told)
+        self._mouth.flush()
 
     async def _execute(self, number: int, data: bytes, asking: _Asking) -> None:
         if self._marks[number % MARKS] == WITHDRAWN:

@@ -220,6 +220,9 @@ class Checked:
 
 
 def _locks(args: Any) -> list[Any]:
+    if "once" in args and not Path(args["once"]).exists():
+        Path(args["once"]).touch()
+        time.sleep(600)
     _rule(args["how"])
     return [kvorum.exclusive(f"rule/{args['n']}")]
 

@@ -695,6 +695,24 @@ def test_a_rule_that_cannot_be_asked_is_asked_later(monkeypatch: pytest.MonkeyPa
     served(test)
 
 
+def test_a_rule_that_was_late_once_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that stood still for two seconds had good arguments refused, and a child that had
+    them failed, for good.
+    """
+    once = tmp_path / "once"
+
+    async def test(executor: Executor) -> None:
+        args = {"how": "", "n": 1, "once": str(once)}
+        asked = asyncio.ensure_future(submitted(executor, "harmful.rule", args))
+        await until(once.exists)
+        monkeypatch.setattr(limits, "PROCEDURE_LOOK_MS", _WAIT_MS)  # a loaded machine
+        assert (await executor.wait(await asked, _WAIT_MS)).state is State.SUCCESS
+
+    served(test)
+
+
 def test_a_rule_that_hangs_is_not_another_ones_fault(tmp_path: Path) -> None:
     """Who asked a moment later waited behind it in the same process, and was refused with it."""
 
