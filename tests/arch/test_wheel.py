@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
+from tests.arch.test_modules import PACKAGES
 from tests.kit.machine import ROOT, free_port_base
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -48,6 +50,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert source.stat().st_size < 8 << 20, "the source archive has what does not belong there"
     (found,) = out.glob("kvorum-*.whl")
     return found
+
+
+def test_all_files_of_the_packages_are_in_the_wheel(wheel: Path) -> None:
+    """A file of data that the clone has is missing where the product is installed."""
+    with ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+    tracked = run("git", "ls-files", *PACKAGES, cwd=ROOT).split()
+    assert not [path for path in tracked if path not in packed and not path.endswith(".md")]
 
 
 @pytest.fixture

@@ -356,7 +356,7 @@ def test_an_overwrite_replaces_what_was_read(
     """replaceWhere deletes rows that a read under the same condition did not show, or leaves some:
     read, change, overwrite loses data.
     """
-    fill(sql, "replaced")
+    fill(sql, "replaced_where")
     every = [row[0] for row in sql.execute("SELECT id FROM replaced ORDER BY 1")]
     make = Conditions(3, EVERY, {kind: name_of(kind) for kind in EVERY})
     texts = ["c_float8 > 0", "NOT (c_float8 >= 0)", "c_bytea = '\\x00'", "c_bytea = X'00'",
@@ -365,15 +365,15 @@ def test_an_overwrite_replaces_what_was_read(
     compared = 0
     for text in texts:
         try:
-            found = read(options("replaced", where=text, columns="id"))
+            found = read(options("replaced_where", where=text, columns="id"))
         except InvalidArgument:
             continue
         empty = pa.record_batch({"id": pa.array([], pa.int64())})
-        write(empty, overwrite=True, **options("replaced", replaceWhere=text))
+        write(empty, overwrite=True, **options("replaced_where", replaceWhere=text))
         left = [row[0] for row in sql.execute("SELECT id FROM replaced ORDER BY 1")]
         assert left == [one for one in every if one not in found], text
         sql.execute("DELETE FROM replaced")
-        insert(sql, "replaced")
+        insert(sql, "replaced_where")
         compared += bool(found)
     assert compared >= 5
 
