@@ -357,7 +357,7 @@ def test_an_overwrite_replaces_what_was_read(
     read, change, overwrite loses data.
     """
     fill(sql, "replaced_where")
-    every = [row[0] for row in sql.execute("SELECT id FROM replaced ORDER BY 1")]
+    every = [row[0] for row in sql.execute("SELECT id FROM replaced_where ORDER BY 1")]
     make = Conditions(3, EVERY, {kind: name_of(kind) for kind in EVERY})
     texts = ["c_float8 > 0", "NOT (c_float8 >= 0)", "c_bytea = '\\x00'", "c_bytea = X'00'",
              "C_INT4 < 3000000000", "c_int4 IN (1, NULL)", "c_numeric_10_2 = 1.2345"]  # fmt: skip
@@ -370,9 +370,9 @@ def test_an_overwrite_replaces_what_was_read(
             continue
         empty = pa.record_batch({"id": pa.array([], pa.int64())})
         write(empty, overwrite=True, **options("replaced_where", replaceWhere=text))
-        left = [row[0] for row in sql.execute("SELECT id FROM replaced ORDER BY 1")]
+        left = [row[0] for row in sql.execute("SELECT id FROM replaced_where ORDER BY 1")]
         assert left == [one for one in every if one not in found], text
-        sql.execute("DELETE FROM replaced")
+        sql.execute("DELETE FROM replaced_where")
         insert(sql, "replaced_where")
         compared += bool(found)
     assert compared >= 5
