@@ -236,7 +236,7 @@ def test_u3_what_fsspec_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         check_place("memory://x", here=True)
     monkeypatch.setitem(sys.modules, "fsspec", None)
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(InvalidArgument, match="pip install fsspec"):
+    with pytest.raises(InvalidArgument, match=r"pip install 'kvorum\[files\]'"):
         place_of("sftp://host/x")
 
 
