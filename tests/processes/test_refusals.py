@@ -97,6 +97,7 @@ def test_damaged_data(tmp_path: Path) -> None:
     assert "state" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["state", "log", "state/CURRENT"])
 def test_half_of_the_data_is_not_started_anew(tmp_path: Path, lost: str) -> None:
     """A node that begins anew beside the rest of its data tells its users that all is gone."""

@@ -128,6 +128,7 @@ def test_f8_stores_do_not_outlive_who_started_them(tmp_path: Path) -> None:
         assert gone(pids), "they went on alone"
 
 
+@pytest.mark.slow
 def test_f8_a_store_that_cannot_start_says_why(tmp_path: Path) -> None:
     """A port that is in use must not leave half a machine running."""
     base = free_port_base(2)

@@ -169,6 +169,7 @@ def test_update_mode_by_batches(
     assert found == {"v0": 3, "v1": 3, "v2": 2}
 
 
+@pytest.mark.slow
 def test_o9_failed_batch_is_replayed(
     spark: Any, db: kvorum.Database, options: Options, folder: Path
 ) -> None:

@@ -45,6 +45,7 @@ def test_q1_an_idle_cluster_changes_tables_at_once(db: psycopg.Connection) -> No
     assert max(took) < 2 * SOON_S, took
 
 
+@pytest.mark.slow
 def test_q1_rows_that_come_while_an_index_is_built_are_in_it(
     sql: Sql, db: psycopg.Connection
 ) -> None:

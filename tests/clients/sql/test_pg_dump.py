@@ -184,6 +184,7 @@ def test_columns_are_numbered_without_gaps(node: NodeProcess) -> None:
     assert [name for name, dropped in numbered if not dropped] == ["b", "c", "d"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not BIN.exists(), reason="there is no PostgreSQL 15")
 @pytest.mark.parametrize("tables", ["pg_dump.sql", "pg_dump_odd.sql"])
 def test_c14_a_dump_comes_back_the_same(node: NodeProcess, tables: str) -> None:

@@ -89,6 +89,7 @@ def _joined(query: str) -> str:
     return query.replace("FROM t", "FROM t CROSS JOIN (SELECT 1) AS one")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_p2_where_keeps_the_rows_for_which_it_is_true(
     filled: tuple[psycopg.Connection, list[Row]], seed: int

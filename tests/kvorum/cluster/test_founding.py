@@ -19,6 +19,7 @@ async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, word
     writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     "words",

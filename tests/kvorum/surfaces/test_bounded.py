@@ -76,6 +76,7 @@ def test_every_schema_change_is_looked_at() -> None:
     assert {name for name in named if not name.startswith("_")} - ASKS == set(CHANGES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_schema_change_is_bounded_as_a_whole(
     name: str, hurried: kvorum.Database, served: Served

@@ -62,6 +62,7 @@ def test_cli_records(served: Served) -> None:
     assert missing.stderr.startswith(b"kvorum: KEY_NOT_FOUND")
 
 
+@pytest.mark.slow
 def test_cli_records_of_a_table_with_slashes(served: Served) -> None:
     """A table whose name has a slash is taken for another one and a key, so nobody reads it."""
     port, table = served.base, ("--table", "default/cli/odd.name")

@@ -203,6 +203,7 @@ def test_o9_crash_at_every_change(path: str, after: bool, app: str) -> None:
         lives(path, app, [(at, after)], seed=at)
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("seed", range(12))
 def test_o9_crash_again_and_again(path: str, seed: int) -> None:
     """Several deaths in a row lead somewhere that one does not."""
@@ -215,7 +216,7 @@ def test_o9_crash_at_every_first_change(path: str) -> None:
     lives(path, "app", [(1, True)] * 40)
 
 
-@pytest.mark.few(53)
+@pytest.mark.few(8)
 @pytest.mark.parametrize("seed", range(20))
 def test_o9_power_loss(path: str, seed: int) -> None:
     """After a power loss an acknowledged message is forgotten, or half a batch is there."""

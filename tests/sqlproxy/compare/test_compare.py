@@ -33,6 +33,7 @@ def filled(node: NodeProcess) -> Iterator[psycopg.Connection]:
         yield connection
 
 
+@pytest.mark.few(1200)
 @pytest.mark.parametrize("recorded", RECORDED, ids=[row[0] for row in RECORDED])
 def test_p1_statement_answers_as_postgresql(
     filled: psycopg.Connection, recorded: list[Any]
