@@ -114,6 +114,7 @@ def test_o14_every_type_there_and_back(spark: Any, db: kvorum.Database, options:
     assert local == want
 
 
+@pytest.mark.slow
 def test_o14_plain_table(spark: Any, db: kvorum.Database, options: Options) -> None:
     """A table without columns is not readable and writable as key and value."""
     db.create_table(NAMESPACE, "plain")

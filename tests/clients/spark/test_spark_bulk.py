@@ -86,6 +86,7 @@ def test_g8_cuts_give_partitions_the_same_share(db: kvorum.Database, options: Op
         cuts(raw, sample, 0)
 
 
+@pytest.mark.slow
 def test_g8_a_bulk_load_is_one_transaction(
     spark: Any, db: kvorum.Database, node: NodeProcess, options: OptionsOf
 ) -> None:
