@@ -28,19 +28,20 @@ from sqlproxy.front.functions.f_times import add_zoned
 from sqlproxy.front.functions.functions import PURE
 from sqlproxy.values.errors import SqlError, unsupported
 from sqlproxy.values.interval import Interval
+from sqlproxy.values.words import words
 
 _FLOATS: Final = frozenset((r.FLOAT4, r.FLOAT8))
 _FRAME_DEFAULT: Final = 1058  # RANGE UNBOUNDED PRECEDING
 # PostgreSQL's FRAMEOPTION bits (parsenodes.h)
 _UNITS: Final = {0x2: "RANGE", 0x4: "ROWS", 0x8: "GROUPS"}
 _STARTS: Final = {
-    0x20: "UNBOUNDED PRECEDING", 0x80: "UNBOUNDED FOLLOWING", 0x200: "CURRENT ROW",
-    0x800: "PRECEDING", 0x2000: "FOLLOWING",
-}  # fmt: skip
-_ENDS: Final = {
-    0x40: "UNBOUNDED PRECEDING", 0x100: "UNBOUNDED FOLLOWING", 0x400: "CURRENT ROW",
-    0x1000: "PRECEDING", 0x4000: "FOLLOWING",
-}  # fmt: skip
+    0x20: "UNBOUNDED PRECEDING",
+    0x80: "UNBOUNDED FOLLOWING",
+    0x200: "CURRENT ROW",
+    0x800: "PRECEDING",
+    0x2000: "FOLLOWING",
+}
+_ENDS: Final = {bit << 1: word for bit, word in _STARTS.items()}
 _RANGE: Final = 0x2
 _MICROSECOND: Final = timedelta(microseconds=1)
 _RANGE_SCALE: Final = 12  # digits behind the point of numerics that RANGE adds to
@@ -48,10 +49,7 @@ _WIDER: Final = {r.INT2: "BIGINT", r.INT4: "BIGINT", r.INT8: "HUGEINT"}
 _RANGE_STEP: Final = Decimal((0, (1,), -_RANGE_SCALE))
 _EXCLUDED: Final = {0x8000: "CURRENT ROW", 0x10000: "GROUP", 0x20000: "TIES"}
 _TEXTS: Final = frozenset((r.TEXT, r.VARCHAR))
-_NUMBERED: Final = {
-    "row_number": "row_number", "rank": "rank", "dense_rank": "dense_rank",
-    "percent_rank": "percent_rank", "cume_dist": "cume_dist",
-}  # fmt: skip
+_NUMBERED: Final = words("row_number rank dense_rank percent_rank cume_dist")
 _VALUED: Final = frozenset(("first_value", "last_value"))
 _SHIFTED: Final = frozenset(("lag", "lead"))
 
@@ -100,9 +98,13 @@ class Calls:
         return f"{unit} BETWEEN {start} AND {end}{without}"
 
     def _end(
-        self, bits: int, words: Mapping[int, str], offset: Expr | None,
-        shown: Callable[[Any, int, str], str], which: str,
-    ) -> str:  # fmt: skip
+        self,
+        bits: int,
+        words: Mapping[int, str],
+        offset: Expr | None,
+        shown: Callable[[Any, int, str], str],
+        which: str,
+    ) -> str:
         word = next(word for bit, word in words.items() if bits & bit)
         if offset is None:
             return word
@@ -182,7 +184,7 @@ class Calls:
         args = [self._sql.sql(arg) for arg in expr.args]
         kind = held(expr.oid)
         if name in _NUMBERED:
-            return Sql(d.primary(f"{_NUMBERED[name]}(){over}"), expr.oid, kind)
+            return Sql(d.primary(f"{name}(){over}"), expr.oid, kind)
         if name == "ntile":
             return Sql(d.cast(f"ntile({args[0].text}){over}", kind), expr.oid, kind)
         if name in _VALUED:
@@ -320,8 +322,10 @@ class _Made:
         return self.sql.function(
             ("json values", value.oid),
             lambda values: [None if v is None else one(v) for v in values],
-            [self.listed(at)], r.array_of(r.TEXT), TEXT + "[]",
-        )  # fmt: skip
+            [self.listed(at)],
+            r.array_of(r.TEXT),
+            TEXT + "[]",
+        )
 
     def over_list(self, name: str, fn: Callable[[list[Any]], Any]) -> Sql:
         """What a function makes of all values that are not NULL."""
@@ -378,9 +382,12 @@ def _avg(made: _Made) -> Sql:
         count = Sql(made.call("count", value.text), r.INT8, "BIGINT")
         total = _sum(_with_type(made, r.NUMERIC if value.oid == r.INT8 else value.oid))
         return made.sql.function(
-            "avg", lambda total, count: divide(Decimal(total), Decimal(count)), [total, count],
-            r.NUMERIC, TEXT,
-        )  # fmt: skip
+            "avg",
+            lambda total, count: divide(Decimal(total), Decimal(count)),
+            [total, count],
+            r.NUMERIC,
+            TEXT,
+        )
     if value.oid == r.INTERVAL:
         divide, add = PURE["interval_div"], statistics.folded("interval_pl")
         return made.over_list("avg of interval", lambda v: divide(add(v), float(len(v))))

@@ -175,13 +175,14 @@ async def _merged(work: Work, bound: Merge, whens: Sequence[_When]) -> Outcome:
         olds = [(old, seen) for old, seen in one.rows if old is not None]
         match one.when.action:
             case "delete":
-                delete = Delete(text="", tree={}, target=bound.target, items=bound.items)
+                delete = Delete(target=bound.target, items=bound.items)
                 part = await DeletePlan(delete, finds=False).run(work, olds)
             case "update":
                 update = Update(
-                    text="", tree={}, target=bound.target, items=bound.items,
+                    target=bound.target,
+                    items=bound.items,
                     assignments=one.when.assignments,
-                )  # fmt: skip
+                )
                 part = await UpdatePlan(update, finds=False).run(work, olds)
             case _:
                 part = await _inserted(work, bound, one)
@@ -194,11 +195,11 @@ async def _merged(work: Work, bound: Merge, whens: Sequence[_When]) -> Outcome:
 async def _inserted(work: Work, bound: Merge, one: _When) -> Outcome:
     given = [a for a in one.when.assignments if not isinstance(a.value, Default)]
     insert = Insert(
-        text="", tree={}, target=bound.target,
+        target=bound.target,
         columns=tuple(a.column for a in given),
         conversions=tuple(a.value for a in given),
         overriding=one.when.overriding,
-    )  # fmt: skip
+    )
     return await InsertPlan(insert).run(work, [seen for _, seen in one.rows])
 
 

@@ -134,9 +134,14 @@ class Running:
             self._cursor.register(name, table)
         for one in self._functions.made.values():
             self._cursor.create_function(
-                one.name, one.call, list(one.parameters), one.result, type=PythonUDFType.ARROW,
-                null_handling=FunctionNullHandling.SPECIAL, side_effects=one.volatile,
-            )  # fmt: skip
+                one.name,
+                one.call,
+                list(one.parameters),
+                one.result,
+                type=PythonUDFType.ARROW,
+                null_handling=FunctionNullHandling.SPECIAL,
+                side_effects=one.volatile,
+            )
             self._made.append(one.name)
         relation: Any = self._cursor.sql(text)
         self._reader = relation.to_arrow_reader(SQL_ANALYTIC_FETCH_ROWS)

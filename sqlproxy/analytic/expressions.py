@@ -243,10 +243,11 @@ class Expressions:
     def _is_subject(part: CaseValue, whole: Expr) -> bool:
         """Whether the value around comes from outside of `whole`."""
         return not any(
-            isinstance(one, AnyAll) or (isinstance(one, Case) and one.arg is not None)
+            isinstance(one, AnyAll)
+            or (isinstance(one, Case) and one.arg is not None)
             or (isinstance(one, Cast) and one.how == "array")
             for one in walk(whole)
-        )  # fmt: skip
+        )
 
     def function(
         self,
@@ -329,8 +330,9 @@ class Expressions:
     def _guarded(self, *guards: Expr) -> Iterator[None]:
         """Where these are true."""
         kept = len(self.guards)
-        self.guards += [behind(self.guards, one, self.raises) if self.raises(one)
-                        else one for one in guards]  # fmt: skip
+        self.guards += [
+            behind(self.guards, one, self.raises) if self.raises(one) else one for one in guards
+        ]
         try:
             yield
         finally:
@@ -430,10 +432,13 @@ class Expressions:
             ):
                 return self._around.subquery(
                     SubQuery(
-                        oid=r.BOOL, kind=word, select=select, left=(expr.left,),
+                        oid=r.BOOL,
+                        kind=word,
+                        select=select,
+                        left=(expr.left,),
                         operator=test.operator,
                     )
-                )  # fmt: skip
+                )
         if self.is_constant(array):
             return self._listed(expr)
         return self._elements(expr)

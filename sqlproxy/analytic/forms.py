@@ -29,21 +29,36 @@ from sqlproxy.values.errors import unsupported
 from sqlproxy.values.interval import Interval
 
 TEXT: Final = "VARCHAR"
-_HELD: Final = {
-    r.BOOL: "BOOLEAN", r.INT2: "SMALLINT", r.INT4: "INTEGER", r.INT8: "BIGINT", r.OID: "BIGINT",
-    r.FLOAT4: "FLOAT", r.FLOAT8: "DOUBLE", r.TEXT: TEXT, r.VARCHAR: TEXT, r.BPCHAR: TEXT,
-    r.NAME: TEXT, r.CHAR: TEXT, r.UNKNOWN: TEXT, r.JSON: TEXT, r.JSONB: TEXT, r.NUMERIC: TEXT,
-    r.BYTEA: "BLOB", r.UUID: TEXT, r.DATE: "DATE", r.TIME: "TIME", r.TIMESTAMP: "TIMESTAMP",
-    r.TIMESTAMPTZ: "TIMESTAMP", r.INTERVAL: "INTERVAL", r.JSONPATH: TEXT, r.REGTYPE: TEXT,
-    r.VOID: TEXT, r.TID: "BIGINT", r.XID: "BIGINT", r.CID: "BIGINT",
-    r.REGCLASS: TEXT,
-}  # fmt: skip
+_TEXTS: Final = (r.TEXT, r.VARCHAR, r.BPCHAR, r.NAME, r.CHAR, r.UNKNOWN)
+_HELD_AS: Final = {
+    "BOOLEAN": (r.BOOL,),
+    "SMALLINT": (r.INT2,),
+    "INTEGER": (r.INT4,),
+    "BIGINT": (r.INT8, r.OID, r.TID, r.XID, r.CID),
+    "FLOAT": (r.FLOAT4,),
+    "DOUBLE": (r.FLOAT8,),
+    TEXT: (*_TEXTS, r.JSON, r.JSONB, r.JSONPATH, r.NUMERIC, r.UUID, r.REGTYPE, r.REGCLASS, r.VOID),
+    "BLOB": (r.BYTEA,),
+    "DATE": (r.DATE,),
+    "TIME": (r.TIME,),
+    "TIMESTAMP": (r.TIMESTAMP, r.TIMESTAMPTZ),
+    "INTERVAL": (r.INTERVAL,),
+}
+_HELD: Final = {oid: held for held, oids in _HELD_AS.items() for oid in oids}
 _ARROW: Final = {
-    "BOOLEAN": pa.bool_(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(), "DOUBLE": pa.float64(), TEXT: pa.string(), "BLOB": pa.binary(),
-    "DATE": pa.date32(), "TIME": pa.time64("us"),
-    "TIMESTAMP": pa.timestamp("us"), "INTERVAL": pa.month_day_nano_interval(),
-}  # fmt: skip
+    "BOOLEAN": pa.bool_(),
+    "SMALLINT": pa.int16(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    TEXT: pa.string(),
+    "BLOB": pa.binary(),
+    "DATE": pa.date32(),
+    "TIME": pa.time64("us"),
+    "TIMESTAMP": pa.timestamp("us"),
+    "INTERVAL": pa.month_day_nano_interval(),
+}
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 DIGITS_MAX: Final = 38  # of DuckDB's DECIMAL
 

@@ -226,10 +226,17 @@ def plain(select: Select) -> bool:
     around at any place in it.
     """
     return not (
-        select.aggregates or select.windows or select.sets or select.distinct or select.distinct_on
-        or select.order or select.limit is not None or select.offset is not None
-        or select.operation is not None or select.values is not None
-    )  # fmt: skip
+        select.aggregates
+        or select.windows
+        or select.sets
+        or select.distinct
+        or select.distinct_on
+        or select.order
+        or select.limit is not None
+        or select.offset is not None
+        or select.operation is not None
+        or select.values is not None
+    )
 
 
 def beside(select: Select) -> list[Expr]:

@@ -32,10 +32,15 @@ def patient(select: Select) -> bool:
 def waits(select: Select) -> bool:
     """Whether the list of a query may be computed behind its rows."""
     return bool(select.items) and not (
-        select.aggregates or select.sets or select.distinct or select.distinct_on
-        or select.operation is not None or select.values is not None or select.with_ties
+        select.aggregates
+        or select.sets
+        or select.distinct
+        or select.distinct_on
+        or select.operation is not None
+        or select.values is not None
+        or select.with_ties
         or select.locking
-    )  # fmt: skip
+    )
 
 
 def waits_with_where(select: Select) -> bool:

@@ -408,9 +408,10 @@ class Selects:
         return frozenset(
             leaf.offset
             for leaf in leaves
-            if any(at == -1 - leaf.offset or 0 <= at - leaf.offset < len(leaf.columns)
-                   for at in places)
-        )  # fmt: skip
+            if any(
+                at == -1 - leaf.offset or 0 <= at - leaf.offset < len(leaf.columns) for at in places
+            )
+        )
 
     def _on(self, condition: Expr, items: Sequence[Item], frame: Frame) -> Text:
         """A condition on the rows of items of which their own joins are true."""
@@ -691,8 +692,9 @@ class Selects:
             raise unsupported("WITH TIES of a set operation or VALUES")
         own = made.under(name)
         frame.columns = dict(enumerate(own))
-        targets = [Sql(sql.text, t.expr.oid, sql.held)
-                   for sql, t in zip(own, select.targets, strict=True)]  # fmt: skip
+        targets = [
+            Sql(sql.text, t.expr.oid, sql.held) for sql, t in zip(own, select.targets, strict=True)
+        ]
         listed = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(targets))
         keys = ", ".join(self._order(one, targets, distinct=False) for one in select.order)
         return Query(
@@ -907,10 +909,14 @@ class Selects:
         on = conjuncts(item.on)
         strict = tuple(one for one in conditions if rejects_null(one))
         inner = item.kind in ("inner", "cross")
-        left_only = (*(conditions if inner or item.kind == "left" else strict),
-                     *(on if inner or item.kind == "right" else ()))  # fmt: skip
-        right_only = (*(conditions if inner or item.kind == "right" else strict),
-                      *(on if inner or item.kind == "left" else ()))  # fmt: skip
+        left_only = (
+            *(conditions if inner or item.kind == "left" else strict),
+            *(on if inner or item.kind == "right" else ()),
+        )
+        right_only = (
+            *(conditions if inner or item.kind == "right" else strict),
+            *(on if inner or item.kind == "left" else ()),
+        )
         left = self._item(item.left, frame, left_only)
         right = self._item(item.right, frame, right_only)
         if item.on is None:
@@ -1064,6 +1070,8 @@ def _hashed(expr: SubQuery, operator: str) -> bool:
         (operator, expr.kind) in (("=", "any"), ("<>", "all"))
         and not correlated(expr.select)
         and len(expr.left) <= PARTS_MAX
-        and not any(isinstance(one, Call) and one.proc.volatile == "v"
-                    for one in (*inside(expr.select), *inside(expr.left)))
-    )  # fmt: skip
+        and not any(
+            isinstance(one, Call) and one.proc.volatile == "v"
+            for one in (*inside(expr.select), *inside(expr.left))
+        )
+    )

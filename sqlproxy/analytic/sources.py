@@ -213,8 +213,9 @@ async def _loaded(
             async for found in reader.batches(reads, env, touched):
                 await in_thread(loader.rows, found)
             return await in_thread(loader.done)
-        ranges = [(prefix + one.start, prefix + one.end if one.end else last)
-                  for one in spans.ranges]  # fmt: skip
+        ranges = [
+            (prefix + one.start, prefix + one.end if one.end else last) for one in spans.ranges
+        ]
     for start, end in ranges:
         if loader.bare:
             await _Pages(loader, reads, touched, in_thread).read(start, end)

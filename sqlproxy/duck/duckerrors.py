@@ -20,14 +20,26 @@ from sqlproxy.values.errors import (
     QUERY_CANCELED,
     SqlError,
 )
+from sqlproxy.values.words import by_word
 
-_TYPES: Final = {
-    "INT8": "smallint", "INT16": "smallint", "INT32": "integer", "INT64": "bigint",
-    "INT128": "numeric", "UINT8": "smallint", "UINT16": "integer", "UINT32": "oid",
-    "UINT64": "numeric", "FLOAT": "real", "DOUBLE": "double precision", "BOOL": "boolean",
-    "DECIMAL": "numeric", "DATE": "date", "TIME": "time", "TIMESTAMP": "timestamp",
-    "INTERVAL": "interval", "UUID": "uuid", "BLOB": "bytea",
-}  # fmt: skip
+_TYPES: Final = by_word(
+    {
+        "smallint": "INT8 INT16 UINT8",
+        "integer": "INT32 UINT16",
+        "bigint": "INT64",
+        "oid": "UINT32",
+        "numeric": "INT128 UINT64 DECIMAL",
+        "real": "FLOAT",
+        "double precision": "DOUBLE",
+        "boolean": "BOOL",
+        "date": "DATE",
+        "time": "TIME",
+        "timestamp": "TIMESTAMP",
+        "interval": "INTERVAL",
+        "uuid": "UUID",
+        "bytea": "BLOB",
+    }
+)
 
 
 def _named(duck: str) -> str:
@@ -45,23 +57,44 @@ _TABLE: Final[tuple[tuple[re.Pattern[str], str, Words], ...]] = tuple(
     for pattern, state, words in (
         (r"KV:(\w{5}):([^\n]*)", "", lambda m: m[2].rstrip("!")),  # raised by our own texts
         (r"KVORUM\|(\w{5})\|([^\n]*)", "", lambda m: m[2]),
-        (r"Could not convert string '(.*?)' to (\w+)", INVALID_TEXT,
-         lambda m: f'invalid input syntax for type {_named(m[2])}: "{m[1]}"'),
+        (
+            r"Could not convert string '(.*?)' to (\w+)",
+            INVALID_TEXT,
+            lambda m: f'invalid input syntax for type {_named(m[2])}: "{m[1]}"',
+        ),
         (r"[Dd]ivision by zero", DIVISION_BY_ZERO, lambda m: "division by zero"),
-        (r"Argument for ntile must be greater than zero", "22014",
-         lambda m: "argument of ntile must be greater than zero"),
-        (r"More than one row returned by a subquery", "21000",
-         lambda m: "more than one row returned by a subquery used as an expression"),
-        (r"(?:missing|invalid|unexpected|no argument for|bad|trailing)[^\n]*: [^\n]*\Z", "2201B",
-         lambda m: f"invalid regular expression: {m[0]}"),
-        (r"invalid (?:date|timestamp|time|interval) field format: \"(.*?)\"", INVALID_TEXT,
-         lambda m: f'invalid input syntax: "{m[1]}"'),
-        (r"(?:date|timestamp|interval|time)[^\n]*out of range", "22008",
-         lambda m: "timestamp out of range"),
-        (r".*(?:Overflow|[Oo]ut of [Rr]ange|out of range).*", OUT_OF_RANGE,
-         lambda m: _out_of_range(m[0])),
+        (
+            r"Argument for ntile must be greater than zero",
+            "22014",
+            lambda m: "argument of ntile must be greater than zero",
+        ),
+        (
+            r"More than one row returned by a subquery",
+            "21000",
+            lambda m: "more than one row returned by a subquery used as an expression",
+        ),
+        (
+            r"(?:missing|invalid|unexpected|no argument for|bad|trailing)[^\n]*: [^\n]*\Z",
+            "2201B",
+            lambda m: f"invalid regular expression: {m[0]}",
+        ),
+        (
+            r"invalid (?:date|timestamp|time|interval) field format: \"(.*?)\"",
+            INVALID_TEXT,
+            lambda m: f'invalid input syntax: "{m[1]}"',
+        ),
+        (
+            r"(?:date|timestamp|interval|time)[^\n]*out of range",
+            "22008",
+            lambda m: "timestamp out of range",
+        ),
+        (
+            r".*(?:Overflow|[Oo]ut of [Rr]ange|out of range).*",
+            OUT_OF_RANGE,
+            lambda m: _out_of_range(m[0]),
+        ),
     )
-)  # fmt: skip
+)
 """What is found in the words, the SQLSTATE ("": in the words themselves), PostgreSQL's words."""
 
 

@@ -441,10 +441,11 @@ class Binder:
             if not array_of(element) or not compared_by_key(test):
                 raise Unfit
             made = [
-                one if one is None or (type(one) is int and element in _INTS)
+                one
+                if one is None or (type(one) is int and element in _INTS)
                 else self._read_as(one, element)
                 for one in values
-            ]  # fmt: skip
+            ]
             parts.append(part)
             columns.append(Const(oid=array_of(element), value=made))
         return Among(left=tuple(parts), columns=tuple(columns), negated=negated, pos=pos - 1)
@@ -454,9 +455,9 @@ class Binder:
         if type(value) is Decimal:
             return Const(oid=NUMERIC, value=read_numeric(str(value)))
         if type(value) is int:
-            return _number(str(value), -1) if value.bit_length() > 31 else Const(
-                oid=INT4, value=value
-            )  # fmt: skip
+            return (
+                _number(str(value), -1) if value.bit_length() > 31 else Const(oid=INT4, value=value)
+            )
         return Const(oid=UNKNOWN, value=value)
 
     def _array_of_literals(self, values: Sequence[int | str | Decimal | None], left: int) -> Const:

@@ -18,20 +18,34 @@ import postgast
 from sqlproxy.front.statements import Do, DoIf
 from sqlproxy.front.syntax import Node, split
 from sqlproxy.values.errors import SYNTAX_ERROR, SqlError, unsupported
+from sqlproxy.values.words import words
 
 _CONDITIONS: Final = {
-    "duplicate_object": "42710", "duplicate_table": "42P07", "duplicate_column": "42701",
-    "duplicate_schema": "42P06", "duplicate_database": "42P04", "duplicate_function": "42723",
-    "duplicate_alias": "42712", "undefined_table": "42P01", "undefined_column": "42703",
-    "undefined_object": "42704", "undefined_function": "42883", "unique_violation": "23505",
-    "foreign_key_violation": "23503", "check_violation": "23514", "not_null_violation": "23502",
-    "invalid_table_definition": "42P16", "insufficient_privilege": "42501",
-    "feature_not_supported": "0A000", "others": "",
-}  # fmt: skip
-_OTHER: Final = frozenset((
-    "declare", "for", "while", "loop", "foreach", "raise", "perform", "return", "exit", "continue",
-    "case", "elsif", "elseif", "get", "assert",
-))  # fmt: skip
+    "duplicate_object": "42710",
+    "duplicate_table": "42P07",
+    "duplicate_column": "42701",
+    "duplicate_schema": "42P06",
+    "duplicate_database": "42P04",
+    "duplicate_function": "42723",
+    "duplicate_alias": "42712",
+    "undefined_table": "42P01",
+    "undefined_column": "42703",
+    "undefined_object": "42704",
+    "undefined_function": "42883",
+    "unique_violation": "23505",
+    "foreign_key_violation": "23503",
+    "check_violation": "23514",
+    "not_null_violation": "23502",
+    "invalid_table_definition": "42P16",
+    "insufficient_privilege": "42501",
+    "feature_not_supported": "0A000",
+    "others": "",
+}
+_OTHER: Final = words(
+    """
+    declare for while loop foreach raise perform return exit continue case elsif elseif get assert
+    """
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,10 @@ _QUOTE: Final = "'"
 _DOLLAR: Final = "$"
 _NUMBERS: Final = frozenset("-0123456789")
 _WORDS: Final[dict[str, tuple[int, Any]]] = {
-    "null": (UNKNOWN, None), "true": (BOOL, True), "false": (BOOL, False),
-}  # fmt: skip
+    "null": (UNKNOWN, None),
+    "true": (BOOL, True),
+    "false": (BOOL, False),
+}
 _first_character = itemgetter(0)
 
 

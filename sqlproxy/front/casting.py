@@ -207,9 +207,12 @@ class Coercer:
     def to(self, expr: Expr, target: int, typmod: int, context: str, pos: int = 0) -> Expr | None:
         """With its modifier: what `CAST` and assignment to a column do."""
         if (
-            isinstance(expr, Const) and expr.oid == UNKNOWN and expr.value is not None
-            and target == INTERVAL and typmod >= 0
-        ):  # fmt: skip
+            isinstance(expr, Const)
+            and expr.oid == UNKNOWN
+            and expr.value is not None
+            and target == INTERVAL
+            and typmod >= 0
+        ):
             return self.fit(self._literal(expr, target, pos, typmod), typmod, context == EXPLICIT)
         found = self.coerce(expr, target, context, pos)
         return None if found is None else self.fit(found, typmod, context == EXPLICIT)

@@ -33,11 +33,19 @@ from sqlproxy.values.errors import (
     unsupported,
 )
 from sqlproxy.values.interval import Interval
+from sqlproxy.values.words import words
 
 _LOCK_MODES: Final = (
-    "", "access share", "row share", "row exclusive", "share update exclusive", "share",
-    "share row exclusive", "exclusive", "access exclusive",
-)  # fmt: skip
+    "",
+    "access share",
+    "row share",
+    "row exclusive",
+    "share update exclusive",
+    "share",
+    "share row exclusive",
+    "exclusive",
+    "access exclusive",
+)
 _ALL: Final = 0x7FFF_FFFF_FFFF_FFFF  # FETCH ALL's count in PostgreSQL's tree
 
 
@@ -409,11 +417,11 @@ def copy_format(given: Mapping[str, Any], columns: Sequence[str], source: bool) 
     )
 
 
-_COPY_OPTIONS: Final = frozenset((
-    "format", "freeze", "delimiter", "null", "header", "quote", "escape", "force_quote",
-    "force_not_null",
-    "force_null", "encoding",
-))  # fmt: skip
+_COPY_OPTIONS: Final = words(
+    """
+    format freeze delimiter null header quote escape force_quote force_not_null force_null encoding
+    """
+)
 
 
 def _one_byte(delimiter: str, what: str, csv: bool) -> None:

@@ -311,9 +311,18 @@ class SetOptions:
 
 
 Action = (
-    AddColumn | DropColumn | SetDefault | SetNullable | SetType | AddConstraint | DropConstraint
-    | ValidateConstraint | SetIdentity | DropExpression | SetOptions
-)  # fmt: skip
+    AddColumn
+    | DropColumn
+    | SetDefault
+    | SetNullable
+    | SetType
+    | AddConstraint
+    | DropConstraint
+    | ValidateConstraint
+    | SetIdentity
+    | DropExpression
+    | SetOptions
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,10 @@ def expanded(select: Select) -> Select:
         return select
     sorted_by = (*select.distinct_on, *(one.expr for one in select.order))
     if select.aggregates:
-        raise unsupported("a set-returning function in a window definition, or beside DISTINCT ON, "
-                          "of a query that groups")  # fmt: skip
+        raise unsupported(
+            "a set-returning function in a window definition, or beside DISTINCT ON, "
+            "of a query that groups"
+        )
     if not windows:
         if select.order and not any(map(_sets, sorted_by)):
             raise unsupported("a set-returning function behind DISTINCT ON and ORDER BY")
@@ -125,19 +127,9 @@ def _over(select: Select, moved: Callable[[Expr, Change], Expr]) -> Select:
         locking=(),
     )
     outer = replace(outer, sets=any(_sets(one.expr) for one in outer.targets))
-    given = [
-        Column(
-            oid=one.oid, typmod=one.typmod, index=i, name=one.name, table=one.table,
-            attribute=one.attribute,
-        )
-        for i, one in enumerate(columns)
-    ]  # fmt: skip
-    inner = replace(
-        select,
-        targets=tuple(Target(one, "c") for one in (*given, *calls)),
-        fields=(), order=(), distinct_on=(), distinct=False, limit=None, offset=None,
-        with_ties=False, windows=False, ctes=(),
-    )  # fmt: skip
+    given = [one.at(i) for i, one in enumerate(columns)]
+    targets = tuple(Target(one, "c") for one in (*given, *calls))
+    inner = replace(select.unordered(targets), windows=False, ctes=())
     shown = (*columns, *(ItemColumn("set", one.oid, one.typmod) for one in calls))
     item = SelectItem(alias="rows", columns=shown, offset=0, select=inner)
     return replace(outer, items=(item,), ctes=select.ctes)

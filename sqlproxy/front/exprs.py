@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlproxy.front.registry import BOOL, TEXT, UNKNOWN, Proc
 from sqlproxy.values.interval import Interval
+from sqlproxy.values.words import words
 
 if TYPE_CHECKING:
     from sqlproxy.front.statements import Select
@@ -342,12 +343,11 @@ def children(expr: Expr) -> Iterator[Expr]:
         yield from _inside(getattr(expr, name))
 
 
-_PLAIN = frozenset(
-    (
-        "oid", "typmod", "pos", "value", "once", "number", "proc", "operator", "variadic", "cast",
-        "how", "op", "name",
-    )
-)  # fmt: skip
+_PLAIN = words(
+    """
+    oid typmod pos value once number proc operator variadic cast how op name
+    """
+)
 
 
 _parts: dict[type, tuple[str, ...]] = {}  # one entry a class of this module

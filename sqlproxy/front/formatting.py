@@ -6,6 +6,7 @@ Deliberately missing: Roman numerals, TM, localized names, V, EEEE; they are 0A0
 
 from __future__ import annotations
 
+import calendar
 import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
@@ -18,12 +19,9 @@ from sqlproxy.front.quoting import held_relation
 from sqlproxy.pg.datetimes import at_zone, aware_in
 from sqlproxy.values.errors import INVALID_DATETIME, SqlError, unsupported
 from sqlproxy.values.interval import Interval
+from sqlproxy.values.words import by_word
 
-_MONTHS: Final = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November",
-    "December",
-)  # fmt: skip
+_MONTHS: Final = tuple(calendar.month_name[1:])
 _DAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _TOKEN: Final = re.compile(
     r'"(?:[^"\\]|\\.)*"|(FM|fm)?(HH24|hh24|HH12|hh12|HH|hh|MI|mi|SSSSS|SSSS|SS|ss|MS|ms|US|us|FF[1-6]|Y,YYY|YYYY|yyyy'
@@ -74,23 +72,37 @@ def _field(value: datetime, token: str) -> tuple[str, int]:  # noqa: C901 - a ta
     us = value.microsecond
     hour12 = str(value.hour % 12 or 12)
     numbers: dict[str, tuple[str, int]] = {
-        "HH24": (str(value.hour), 2), "HH12": (hour12, 2), "HH": (hour12, 2),
+        "HH24": (str(value.hour), 2),
+        "HH12": (hour12, 2),
+        "HH": (hour12, 2),
         "MI": (str(value.minute), 2),
-        "SS": (str(value.second), 2), "MS": (str(us // 1000), 3), "US": (str(us), 6),
+        "SS": (str(value.second), 2),
+        "MS": (str(us // 1000), 3),
+        "US": (str(us), 6),
         "SSSS": (str(value.hour * 3600 + value.minute * 60 + value.second), 0),
         "SSSSS": (str(value.hour * 3600 + value.minute * 60 + value.second), 0),
-        "Y,YYY": (f"{value.year // 1000},{value.year % 1000:03d}", 0), "YYYY": (str(value.year), 4),
-        "YYY": (str(value.year % 1000), 3), "YY": (str(value.year % 100), 2),
+        "Y,YYY": (f"{value.year // 1000},{value.year % 1000:03d}", 0),
+        "YYYY": (str(value.year), 4),
+        "YYY": (str(value.year % 1000), 3),
+        "YY": (str(value.year % 100), 2),
         "Y": (str(value.year % 10), 1),
-        "IYYY": (str(iso[0]), 4), "IYY": (str(iso[0] % 1000), 3), "IY": (str(iso[0] % 100), 2),
-        "I": (str(iso[0] % 10), 1), "IW": (str(iso[1]), 2), "ID": (str(iso[2]), 1),
-        "IDDD": (str((iso[1] - 1) * 7 + iso[2]), 3), "MM": (str(value.month), 2),
-        "DDD": (str(value.timetuple().tm_yday), 3), "DD": (str(value.day), 2),
+        "IYYY": (str(iso[0]), 4),
+        "IYY": (str(iso[0] % 1000), 3),
+        "IY": (str(iso[0] % 100), 2),
+        "I": (str(iso[0] % 10), 1),
+        "IW": (str(iso[1]), 2),
+        "ID": (str(iso[2]), 1),
+        "IDDD": (str((iso[1] - 1) * 7 + iso[2]), 3),
+        "MM": (str(value.month), 2),
+        "DDD": (str(value.timetuple().tm_yday), 3),
+        "DD": (str(value.day), 2),
         "D": (str(value.isoweekday() % 7 + 1), 1),
         "WW": (str((value.timetuple().tm_yday - 1) // 7 + 1), 2),
-        "W": (str((value.day - 1) // 7 + 1), 1), "CC": (str((value.year + 99) // 100), 2),
-        "J": (str(value.toordinal() + 1_721_425), 0), "Q": (str((value.month + 2) // 3), 0),
-    }  # fmt: skip
+        "W": (str((value.day - 1) // 7 + 1), 1),
+        "CC": (str((value.year + 99) // 100), 2),
+        "J": (str(value.toordinal() + 1_721_425), 0),
+        "Q": (str((value.month + 2) // 3), 0),
+    }
     if upper in numbers:
         return numbers[upper]
     if upper.startswith("FF"):
@@ -131,12 +143,20 @@ def _interval_text(value: Interval, pattern: str) -> str | None:
     sign = -1 if value.us < 0 else 1
     hours = sign * (us // 3_600_000_000)
     values = {
-        "HH24": (hours, 2), "HH12": (abs(hours) % 12 or 12, 2), "HH": (abs(hours) % 12 or 12, 2),
-        "MI": (sign * (us // 60_000_000 % 60), 2), "SS": (sign * (us // 1_000_000 % 60), 2),
-        "MS": (us // 1000 % 1000, 3), "US": (us % 1_000_000, 6), "YYYY": (years, 4),
+        "HH24": (hours, 2),
+        "HH12": (abs(hours) % 12 or 12, 2),
+        "HH": (abs(hours) % 12 or 12, 2),
+        "MI": (sign * (us // 60_000_000 % 60), 2),
+        "SS": (sign * (us // 1_000_000 % 60), 2),
+        "MS": (us // 1000 % 1000, 3),
+        "US": (us % 1_000_000, 6),
+        "YYYY": (years, 4),
         "YY": (years % 100, 2),
-        "MM": (months, 2), "DD": (value.days, 2), "DDD": (value.days, 3), "Y": (years % 10, 1),
-    }  # fmt: skip
+        "MM": (months, 2),
+        "DD": (value.days, 2),
+        "DDD": (value.days, 3),
+        "Y": (years % 10, 1),
+    }
 
     def one(found: re.Match[str]) -> str:
         if found[0].startswith('"'):
@@ -208,9 +228,17 @@ def _without_digits(tokens: list[str], value: Decimal) -> str:
     fill = " " * ("FM" not in {token.upper() for token in tokens})
     negative = value.is_signed() and bool(quantized(value.copy_abs(), 0))
     marks = {
-        "MI": "-" if negative else fill, "PL": fill if negative else "+", ",": fill, "G": fill,
-        "SG": "-" if negative else "+", "L": " ", "S": "", "PR": "", "FM": "", "TH": "",
-    }  # fmt: skip
+        "MI": "-" if negative else fill,
+        "PL": fill if negative else "+",
+        ",": fill,
+        "G": fill,
+        "SG": "-" if negative else "+",
+        "L": " ",
+        "S": "",
+        "PR": "",
+        "FM": "",
+        "TH": "",
+    }
     return "".join(marks.get(t.upper(), t.strip('"') if t.startswith('"') else t) for t in tokens)
 
 
@@ -219,10 +247,16 @@ def _nth(digits: list[int], point: int, k: int) -> int:
 
 
 def _digits_out(  # noqa: C901 - one pass over the pattern
-    names: list[str], tokens: list[str], point: int, head: str, tail: str, places: int,
+    names: list[str],
+    tokens: list[str],
+    point: int,
+    head: str,
+    tail: str,
+    places: int,
     zero_from: int | None,
-    overflow: bool, fill: bool,
-) -> list[str]:  # fmt: skip
+    overflow: bool,
+    fill: bool,
+) -> list[str]:
     out: list[str] = []
     seen = 0  # places before the point so far
     behind = 0
@@ -306,9 +340,13 @@ def _signed(
     if not whole:
         closing = ""
     marks = {
-        "\0SG": sign, "\0MI": "-" if negative else " " * fill,
-        "\0PL": " " * fill if negative else "+", "\0PR": "", "\0FM": "", "\0S": "",
-    }  # fmt: skip
+        "\0SG": sign,
+        "\0MI": "-" if negative else " " * fill,
+        "\0PL": " " * fill if negative else "+",
+        "\0PR": "",
+        "\0FM": "",
+        "\0S": "",
+    }
     for mark, shown in marks.items():
         text = text.replace(mark, shown)
     before, found, rest = text.partition(_BEGIN)
@@ -335,13 +373,17 @@ def _to_number(text: str, pattern: str) -> Decimal:
 
 # -- to_date, to_timestamp
 
-_DIGITS: Final = {
-    "YYYY": 4, "YYY": 3, "YY": 2, "Y": 1, "MM": 2, "DD": 2, "DDD": 3, "HH24": 2, "HH12": 2,
-    "HH": 2, "MI": 2, "SS": 2,
-    "MS": 3, "US": 6, "FF1": 1, "FF2": 2, "FF3": 3, "FF4": 4, "FF5": 5, "FF6": 6, "J": 7,
-    "SSSS": 5, "SSSSS": 5, "Q": 1,
-    "D": 1, "ID": 1,
-}  # fmt: skip
+_DIGITS: Final = by_word(
+    {
+        1: "Y Q D ID FF1",
+        2: "YY MM DD HH24 HH12 HH MI SS FF2",
+        3: "YYY DDD MS FF3",
+        4: "YYYY FF4",
+        5: "SSSS SSSSS FF5",
+        6: "US FF6",
+        7: "J",
+    }
+)
 
 
 def _read(text: str, pattern: str) -> dict[str, Any]:

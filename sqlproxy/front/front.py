@@ -52,76 +52,101 @@ from sqlproxy.front.system_columns import mentioned
 from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import SqlError, unsupported
+from sqlproxy.values.words import words
 
 Kind = Literal["query", "write", "define", "command", "system"]
 _SHOW_JOBS: Final = "SELECT * FROM kvorum.jobs ORDER BY id DESC"
 SYSTEM_SCHEMAS: Final = frozenset(("pg_catalog", "information_schema", "kvorum"))
 _QUERIES: Final = frozenset(("SelectStmt",))
 _WRITES: Final = frozenset(("InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"))
-_DEFINES: Final = frozenset((
-    "CreateStmt", "CreateTableAsStmt", "IndexStmt", "ViewStmt", "CreateSeqStmt", "AlterSeqStmt",
-    "AlterTableStmt", "CommentStmt",
-    "DropStmt", "RenameStmt", "CreatedbStmt", "DropdbStmt", "CreateSchemaStmt",
-    "CreateEnumStmt", "AlterEnumStmt",
-))  # fmt: skip
+_DEFINES: Final = words(
+    """
+    CreateStmt CreateTableAsStmt IndexStmt ViewStmt CreateSeqStmt AlterSeqStmt AlterTableStmt
+    CommentStmt DropStmt RenameStmt CreatedbStmt DropdbStmt CreateSchemaStmt CreateEnumStmt
+    AlterEnumStmt
+    """
+)
 # Functions that only the catalog can answer.
-_CATALOG_FUNCTIONS: Final = frozenset((
-    "pg_get_expr", "pg_get_indexdef", "pg_get_constraintdef", "pg_get_viewdef", "format_type",
-    "pg_table_is_visible",
-    "to_regclass", "to_regtype", "pg_get_userbyid", "obj_description", "col_description",
-    "pg_relation_size",
-    "pg_total_relation_size", "pg_table_size", "pg_database_size", "has_table_privilege",
-    "has_schema_privilege",
-    "has_database_privilege", "has_sequence_privilege", "has_column_privilege",
-    "has_any_column_privilege", "pg_has_role", "current_schemas", "pg_encoding_to_char", "version",
-    "pg_is_in_recovery",
-    "pg_get_serial_sequence", "current_setting", "set_config", "pg_backend_pid", "inet_server_addr",
-    "pg_cancel_backend", "pg_terminate_backend", "current_query", "txid_current_if_assigned",
-    "pg_current_xact_id", "pg_current_xact_id_if_assigned",
-    "pg_size_pretty", "txid_current", "pg_get_keywords", "pg_my_temp_schema",
-    "pg_postmaster_start_time",
-))  # fmt: skip
+_CATALOG_FUNCTIONS: Final = words(
+    """
+    pg_get_expr pg_get_indexdef pg_get_constraintdef pg_get_viewdef format_type pg_table_is_visible
+    to_regclass to_regtype pg_get_userbyid obj_description col_description pg_relation_size
+    pg_total_relation_size pg_table_size pg_database_size has_table_privilege has_schema_privilege
+    has_database_privilege has_sequence_privilege has_column_privilege has_any_column_privilege
+    pg_has_role current_schemas pg_encoding_to_char version pg_is_in_recovery pg_get_serial_sequence
+    current_setting set_config pg_backend_pid inet_server_addr pg_cancel_backend
+    pg_terminate_backend current_query txid_current_if_assigned pg_current_xact_id
+    pg_current_xact_id_if_assigned pg_size_pretty txid_current pg_get_keywords pg_my_temp_schema
+    pg_postmaster_start_time
+    """
+)
 _SEQUENCE_FUNCTIONS: Final = frozenset(("nextval", "currval", "setval"))
 _REFUSED: Final = {
-    "ListenStmt": "LISTEN", "NotifyStmt": "NOTIFY",
+    "ListenStmt": "LISTEN",
+    "NotifyStmt": "NOTIFY",
     "CreateFunctionStmt": "CREATE FUNCTION",
-    "CreateTrigStmt": "CREATE TRIGGER", "CallStmt": "CALL",
+    "CreateTrigStmt": "CREATE TRIGGER",
+    "CallStmt": "CALL",
     "CompositeTypeStmt": "CREATE TYPE",
     "CreateRangeStmt": "CREATE TYPE",
-    "CreateDomainStmt": "CREATE DOMAIN", "RuleStmt": "CREATE RULE",
-    "CreatePolicyStmt": "CREATE POLICY", "RefreshMatViewStmt": "REFRESH MATERIALIZED VIEW",
+    "CreateDomainStmt": "CREATE DOMAIN",
+    "RuleStmt": "CREATE RULE",
+    "CreatePolicyStmt": "CREATE POLICY",
+    "RefreshMatViewStmt": "REFRESH MATERIALIZED VIEW",
     "ClusterStmt": "CLUSTER",
-    "ReindexStmt": "REINDEX", "CheckPointStmt": "CHECKPOINT", "LoadStmt": "LOAD",
-    "AlterDatabaseSetStmt": "ALTER DATABASE … SET", "AlterRoleSetStmt": "ALTER ROLE … SET",
+    "ReindexStmt": "REINDEX",
+    "CheckPointStmt": "CHECKPOINT",
+    "LoadStmt": "LOAD",
+    "AlterDatabaseSetStmt": "ALTER DATABASE … SET",
+    "AlterRoleSetStmt": "ALTER ROLE … SET",
     "AlterObjectSchemaStmt": "ALTER … SET SCHEMA",
-    "AlterSystemStmt": "ALTER SYSTEM", "SecLabelStmt": "SECURITY LABEL",
+    "AlterSystemStmt": "ALTER SYSTEM",
+    "SecLabelStmt": "SECURITY LABEL",
     "AlterDatabaseStmt": "ALTER DATABASE",
     "CreatePublicationStmt": "CREATE PUBLICATION",
-    "CreateSubscriptionStmt": "CREATE SUBSCRIPTION", "CreateStatsStmt": "CREATE STATISTICS",
-    "CreateForeignTableStmt": "CREATE FOREIGN TABLE", "CreateTableSpaceStmt": "CREATE TABLESPACE",
-    "DropOwnedStmt": "DROP OWNED", "CreateCastStmt": "CREATE CAST",
-    "CreateEventTrigStmt": "CREATE EVENT TRIGGER", "AlterEventTrigStmt": "ALTER EVENT TRIGGER",
-    "CreateForeignServerStmt": "CREATE SERVER", "AlterForeignServerStmt": "ALTER SERVER",
-    "CreateFdwStmt": "CREATE FOREIGN DATA WRAPPER", "AlterFdwStmt": "ALTER FOREIGN DATA WRAPPER",
-    "CreateUserMappingStmt": "CREATE USER MAPPING", "AlterUserMappingStmt": "ALTER USER MAPPING",
-    "DropUserMappingStmt": "DROP USER MAPPING", "ImportForeignSchemaStmt": "IMPORT FOREIGN SCHEMA",
-    "CreateAmStmt": "CREATE ACCESS METHOD", "CreateTransformStmt": "CREATE TRANSFORM",
-    "CreatePLangStmt": "CREATE LANGUAGE", "CreateConversionStmt": "CREATE CONVERSION",
-    "CreateOpClassStmt": "CREATE OPERATOR CLASS", "CreateOpFamilyStmt": "CREATE OPERATOR FAMILY",
-    "AlterOpFamilyStmt": "ALTER OPERATOR FAMILY", "AlterOperatorStmt": "ALTER OPERATOR",
-    "AlterTypeStmt": "ALTER TYPE … SET", "AlterDomainStmt": "ALTER DOMAIN",
-    "AlterExtensionStmt": "ALTER EXTENSION", "AlterFunctionStmt": "ALTER FUNCTION",
-    "AlterExtensionContentsStmt": "ALTER EXTENSION", "AlterPolicyStmt": "ALTER POLICY",
-    "AlterCollationStmt": "ALTER COLLATION", "AlterStatsStmt": "ALTER STATISTICS",
-    "AlterPublicationStmt": "ALTER PUBLICATION", "AlterSubscriptionStmt": "ALTER SUBSCRIPTION",
-    "DropSubscriptionStmt": "DROP SUBSCRIPTION", "DropTableSpaceStmt": "DROP TABLESPACE",
+    "CreateSubscriptionStmt": "CREATE SUBSCRIPTION",
+    "CreateStatsStmt": "CREATE STATISTICS",
+    "CreateForeignTableStmt": "CREATE FOREIGN TABLE",
+    "CreateTableSpaceStmt": "CREATE TABLESPACE",
+    "DropOwnedStmt": "DROP OWNED",
+    "CreateCastStmt": "CREATE CAST",
+    "CreateEventTrigStmt": "CREATE EVENT TRIGGER",
+    "AlterEventTrigStmt": "ALTER EVENT TRIGGER",
+    "CreateForeignServerStmt": "CREATE SERVER",
+    "AlterForeignServerStmt": "ALTER SERVER",
+    "CreateFdwStmt": "CREATE FOREIGN DATA WRAPPER",
+    "AlterFdwStmt": "ALTER FOREIGN DATA WRAPPER",
+    "CreateUserMappingStmt": "CREATE USER MAPPING",
+    "AlterUserMappingStmt": "ALTER USER MAPPING",
+    "DropUserMappingStmt": "DROP USER MAPPING",
+    "ImportForeignSchemaStmt": "IMPORT FOREIGN SCHEMA",
+    "CreateAmStmt": "CREATE ACCESS METHOD",
+    "CreateTransformStmt": "CREATE TRANSFORM",
+    "CreatePLangStmt": "CREATE LANGUAGE",
+    "CreateConversionStmt": "CREATE CONVERSION",
+    "CreateOpClassStmt": "CREATE OPERATOR CLASS",
+    "CreateOpFamilyStmt": "CREATE OPERATOR FAMILY",
+    "AlterOpFamilyStmt": "ALTER OPERATOR FAMILY",
+    "AlterOperatorStmt": "ALTER OPERATOR",
+    "AlterTypeStmt": "ALTER TYPE … SET",
+    "AlterDomainStmt": "ALTER DOMAIN",
+    "AlterExtensionStmt": "ALTER EXTENSION",
+    "AlterFunctionStmt": "ALTER FUNCTION",
+    "AlterExtensionContentsStmt": "ALTER EXTENSION",
+    "AlterPolicyStmt": "ALTER POLICY",
+    "AlterCollationStmt": "ALTER COLLATION",
+    "AlterStatsStmt": "ALTER STATISTICS",
+    "AlterPublicationStmt": "ALTER PUBLICATION",
+    "AlterSubscriptionStmt": "ALTER SUBSCRIPTION",
+    "DropSubscriptionStmt": "DROP SUBSCRIPTION",
+    "DropTableSpaceStmt": "DROP TABLESPACE",
     "AlterTableSpaceOptionsStmt": "ALTER TABLESPACE",
     "AlterTableMoveAllStmt": "ALTER … ALL IN TABLESPACE",
     "AlterTSDictionaryStmt": "ALTER TEXT SEARCH DICTIONARY",
     "AlterTSConfigurationStmt": "ALTER TEXT SEARCH CONFIGURATION",
     "AlterObjectDependsStmt": "ALTER … DEPENDS ON EXTENSION",
     "AlterDatabaseRefreshCollStmt": "ALTER DATABASE … REFRESH COLLATION VERSION",
-}  # fmt: skip
+}
 
 
 def kind_of(parsed: Parsed, user_relation: Callable[[str], bool] = lambda name: False) -> Kind:

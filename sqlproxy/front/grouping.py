@@ -5,6 +5,7 @@ parse_agg.c).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sqlproxy.front.exprs import Aggregate, Column, Expr, Grouping, Order, SubQuery, children, walk
 from sqlproxy.front.statements import Item, JoinItem, TableItem, Target
@@ -63,16 +64,7 @@ def _outer(expr: SubQuery) -> Iterator[Column]:
     for part in parts:
         for one in walk(part):
             if isinstance(one, Column) and one.level == 1:
-                yield Column(
-                    oid=one.oid,
-                    typmod=one.typmod,
-                    pos=one.pos,
-                    index=one.index,
-                    name=one.name,
-                    relation=one.relation,
-                    table=one.table,
-                    attribute=one.attribute,
-                )
+                yield replace(one, level=0)
 
 
 def _determined(items: Sequence[Item], group: Sequence[Expr]) -> set[str]:

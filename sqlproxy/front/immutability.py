@@ -27,10 +27,9 @@ from sqlproxy.front.registry import (
     element_of,
 )
 
-_FREE: Final = frozenset((
-    BOOL, BPCHAR, BYTEA, CHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, JSON, JSONB, NAME, NUMERIC, OID,
-    TEXT, UUID, VARCHAR,
-))  # fmt: skip
+_NUMBERS: Final = frozenset((INT2, INT4, INT8, FLOAT4, FLOAT8, NUMERIC, OID))
+_TEXTS: Final = frozenset((TEXT, VARCHAR, BPCHAR, CHAR, NAME, JSON, JSONB))
+_FREE: Final = _NUMBERS | _TEXTS | {BOOL, BYTEA, UUID}
 """Types whose text depends on no setting, and on nothing that may be changed (labels)."""
 
 

@@ -120,9 +120,11 @@ def answering(query: SubQuery, values: Sequence[Any]) -> Select:
         return select
     whole = replace(query, select=replace(select, ctes=()), left=left)
     return Select(
-        text="", tree={}, targets=(Target(whole, "answer"),), fields=(), ctes=select.ctes,
-        subqueries=True, numbers=select.numbers,
-    )  # fmt: skip
+        targets=(Target(whole, "answer"),),
+        ctes=select.ctes,
+        subqueries=True,
+        numbers=select.numbers,
+    )
 
 
 def _constant(of: Expr, value: Any) -> Const:

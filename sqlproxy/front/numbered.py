@@ -171,18 +171,22 @@ def before_grouping(select: Select) -> Staged | None:
         return None
     columns = _row_of(select.items)
     width = len(columns)
-    targets = [_column(one, i) for i, one in enumerate(columns)] + computed
+    targets = [one.at(i) for i, one in enumerate(columns)] + computed
     first = Select(
-        text="", tree={}, fields=(), items=select.items, where=select.where, ctes=select.ctes,
+        items=select.items,
+        where=select.where,
+        ctes=select.ctes,
         targets=tuple(Target(expr, f"c{i}") for i, expr in enumerate(targets)),
-        locking=select.locking, as_of=select.as_of, numbers=True,
+        locking=select.locking,
+        as_of=select.as_of,
+        numbers=True,
         subqueries=select.subqueries,
-    )  # fmt: skip
+    )
 
     def put(part: Expr) -> Expr | None:
         for i, one in enumerate(found):
             if one is part or (one in select.group and one == part):
-                return _column(_item_column(part), width + i)
+                return _item_column(part).at(width + i)
         return None
 
     def rest(rows: Rows) -> Select:
@@ -222,41 +226,42 @@ def before_sorting(select: Select) -> Staged | None:
 
     def below(part: Expr) -> Expr | None:
         if asks(part) and part in sorts:  # what was computed for the sort is not computed anew
-            return _column(_item_column(part), sorts.index(part))
+            return _item_column(part).at(sorts.index(part))
         if not opaque(part) and part not in select.group:
             return None
         if part not in parts:
             parts.append(part)
-        return _column(_item_column(part), width + len(keys) + parts.index(part))
+        return _item_column(part).at(width + len(keys) + parts.index(part))
 
-    columns = [_column(_item_column(t.expr), i) for i, t in enumerate(select.targets)]
+    columns = [_item_column(t.expr).at(i) for i, t in enumerate(select.targets)]
     targets = [
         Target(columns[i] if early[i] else rebuilt(target.expr, below), target.name)
         for i, target in enumerate(select.targets)
     ]
     lower = [t.expr if early[i] else _nothing(t.expr) for i, t in enumerate(select.targets)]
     lower += [*keys, *parts]
-    first = replace(
-        select, targets=tuple(Target(expr, f"c{i}") for i, expr in enumerate(lower)), fields=(),
-        order=(), distinct=False, distinct_on=(), limit=None, offset=None, with_ties=False,
-    )  # fmt: skip
+    first = select.unordered(tuple(Target(expr, f"c{i}") for i, expr in enumerate(lower)))
 
     def place(expr: Expr, target: int = -1) -> Expr:
         for i, one in enumerate(select.targets):
             if i == target or (target < 0 and one.expr == expr):
                 return columns[i]
         at = width + next(i for i, one in enumerate(keys) if one == expr)
-        return _column(_item_column(expr), at)
+        return _item_column(expr).at(at)
 
     def rest(rows: Rows) -> Select:
         order = tuple(replace(one, expr=place(one.expr, one.target)) for one in select.order)
         return Select(
-            text="", tree={}, targets=tuple(targets), fields=(),
+            targets=tuple(targets),
             items=(_known("rows", tuple(map(_item_column, lower)), 0, rows),),
-            distinct=select.distinct, distinct_on=tuple(map(place, select.distinct_on)),
-            order=order, limit=select.limit, offset=select.offset, with_ties=select.with_ties,
+            distinct=select.distinct,
+            distinct_on=tuple(map(place, select.distinct_on)),
+            order=order,
+            limit=select.limit,
+            offset=select.offset,
+            with_ties=select.with_ties,
             numbers=not all(early),
-        )  # fmt: skip
+        )
 
     return Staged(first, rest)
 
@@ -277,13 +282,6 @@ def _in(expr: Expr, found: Sequence[Expr]) -> bool:
 
 def _row_of(items: Sequence[Item]) -> tuple[ItemColumn, ...]:
     return tuple(column for item in items for column in item.columns)
-
-
-def _column(of: ItemColumn, index: int) -> Column:
-    return Column(
-        oid=of.oid, typmod=of.typmod, index=index, name=of.name, table=of.table,
-        attribute=of.attribute,
-    )  # fmt: skip
 
 
 def _item_column(expr: Expr) -> ItemColumn:
@@ -481,10 +479,8 @@ def _known(alias: str, columns: tuple[ItemColumn, ...], offset: int, rows: Rows)
 
 
 def _select(columns: tuple[ItemColumn, ...], rows: Rows) -> Select:
-    targets = tuple(Target(_column(one, i), one.name) for i, one in enumerate(columns))
-    return Select(
-        text="", tree={}, targets=targets, fields=(), items=(_known("rows", columns, 0, rows),)
-    )
+    targets = tuple(Target(one.at(i), one.name) for i, one in enumerate(columns))
+    return Select(targets=targets, items=(_known("rows", columns, 0, rows),))
 
 
 def with_later(select: Select, made: Callable[[SubQuery], Later]) -> Select:

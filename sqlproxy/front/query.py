@@ -100,9 +100,12 @@ class Queries:
             else:
                 bound = self._simple(body, scope, decide)
             return replace(
-                bound, text=text, tree=tree or {"SelectStmt": body}, ctes=ctes,
+                bound,
+                text=text,
+                tree=tree or {"SelectStmt": body},
+                ctes=ctes,
                 numbers=calls.numbered > numbered,
-            )  # fmt: skip
+            )
 
     @contextmanager
     def _level(self) -> Iterator[None]:
@@ -177,8 +180,6 @@ class Queries:
             grouping.check(items, targets[:shown_count], group, having, order)
         self._check_locking(locking, grouped, distinct or bool(distinct_on))
         return Select(
-            text="",
-            tree={},
             targets=tuple(targets),
             fields=self.fields(targets),
             items=items,
@@ -488,8 +489,6 @@ class Queries:
         if "lockingClause" in body:
             raise unsupported("FOR UPDATE of VALUES")
         return Select(
-            text="",
-            tree={},
             targets=tuple(targets),
             fields=self.fields(targets),
             values=tuple(zip(*columns, strict=True)),
@@ -562,8 +561,6 @@ class Queries:
         order = self._output_order(body.get("sortClause", ()), targets)
         limit, offset = self._limits(body, scope)
         return Select(
-            text="",
-            tree={},
             targets=tuple(targets),
             fields=self.fields(targets),
             operation=SetOperation(kind, every, left, right),
@@ -695,9 +692,11 @@ class Queries:
         with self._level():
             whole = self.combined(body, "union", left, right, inner, True)
         whole = replace(
-            whole, tree={"SelectStmt": body}, ctes=inner_ctes,
+            whole,
+            tree={"SelectStmt": body},
+            ctes=inner_ctes,
             numbers=left.numbers or right.numbers,
-        )  # fmt: skip
+        )
         return Cte(name, whole, columns, recursive=True)
 
 

@@ -26,37 +26,32 @@ from sqlproxy.front.exprs import (
 from sqlproxy.front.registry import BOOL, BPCHAR, NAME, TEXT, VARCHAR, Proc
 from sqlproxy.front.statements import Select
 from sqlproxy.front.trees import looked_into, parts
+from sqlproxy.values.words import words
 
-TOTAL: Final = frozenset(
-    (
-        "lower", "upper", "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "textcat",
-        "textlen", "bpcharlen", "textoctetlen", "bpcharoctetlen", "text_left", "text_right",
-        "text_reverse", "text_starts_with", "textpos", "replace_text", "initcap", "md5_text",
-        "ascii", "quote_ident", "quote_literal", "quote_nullable", "text_name", "name_text",
-        "bpchar_name", "name_bpchar", "char_text", "byteacat", "byteaoctetlen", "md5_bytea",
-        "i2toi4", "int28", "int48", "i2tod", "i4tod", "i8tod", "i2tof", "i4tof", "i8tof", "ftod",
-        "oidtoi8", "int2_numeric", "int4_numeric", "int8_numeric", "float4_numeric",
-        "float8_numeric", "int4_bool", "bool_int4", "booltext", "numeric_uminus", "numeric_abs",
-        "numeric_sign", "numeric_scale", "float8um", "float8abs", "float4um", "float4abs",
-        "json_object_field", "json_object_field_text", "json_array_element",
-        "json_array_element_text", "json_extract_path", "json_extract_path_text", "json_typeof",
-        "jsonb_object_field", "jsonb_object_field_text", "jsonb_array_element",
-        "jsonb_array_element_text", "jsonb_extract_path", "jsonb_extract_path_text",
-        "jsonb_typeof", "jsonb_contains", "jsonb_contained", "jsonb_exists", "jsonb_exists_any",
-        "jsonb_exists_all", "arraycontains", "arraycontained", "arrayoverlap", "array_length",
-        "array_cardinality", "array_ndims", "array_lower", "array_upper", "date_timestamp",
-        "date_mi", "date_finite", "timestamp_finite", "interval_finite", "now",
-        "statement_timestamp", "clock_timestamp", "current_database", "current_schema",
-        "current_user", "session_user", "pg_typeof",
-    )
-)  # fmt: skip
+TOTAL: Final = words(
+    """
+    lower upper btrim btrim1 ltrim ltrim1 rtrim rtrim1 textcat textlen bpcharlen textoctetlen
+    bpcharoctetlen text_left text_right text_reverse text_starts_with textpos replace_text initcap
+    md5_text ascii quote_ident quote_literal quote_nullable text_name name_text bpchar_name
+    name_bpchar char_text byteacat byteaoctetlen md5_bytea i2toi4 int28 int48 i2tod i4tod i8tod
+    i2tof i4tof i8tof ftod oidtoi8 int2_numeric int4_numeric int8_numeric float4_numeric
+    float8_numeric int4_bool bool_int4 booltext numeric_uminus numeric_abs numeric_sign
+    numeric_scale float8um float8abs float4um float4abs json_object_field json_object_field_text
+    json_array_element json_array_element_text json_extract_path json_extract_path_text json_typeof
+    jsonb_object_field jsonb_object_field_text jsonb_array_element jsonb_array_element_text
+    jsonb_extract_path jsonb_extract_path_text jsonb_typeof jsonb_contains jsonb_contained
+    jsonb_exists jsonb_exists_any jsonb_exists_all arraycontains arraycontained arrayoverlap
+    array_length array_cardinality array_ndims array_lower array_upper date_timestamp date_mi
+    date_finite timestamp_finite interval_finite now statement_timestamp clock_timestamp
+    current_database current_schema current_user session_user pg_typeof
+    """
+)
 """Functions (`Proc.source`) that answer whatever their arguments are, besides comparisons."""
-_PATTERNS: Final = frozenset(
-    (
-        "textlike", "textnlike", "texticlike", "texticnlike", "namelike", "namenlike",
-        "nameiclike", "nameicnlike",
-    )
-)  # fmt: skip
+_PATTERNS: Final = words(
+    """
+    textlike textnlike texticlike texticnlike namelike namenlike nameiclike nameicnlike
+    """
+)
 """Those whose second argument can be wrong, but not from row to row where it is a constant."""
 _TEXTS: Final = frozenset((TEXT, VARCHAR, BPCHAR, NAME))
 

@@ -54,9 +54,10 @@ def in_order(ctes: Sequence[Node]) -> list[Node]:
         free = (cte for cte in left if wanted[cte["ctename"]] & waiting <= {cte["ctename"]})
         if (ready := next(free, None)) is None:
             raise SqlError(
-                "0A000", "mutual recursion between WITH items is not implemented",
+                "0A000",
+                "mutual recursion between WITH items is not implemented",
                 position=at(left[0]),
-            )  # fmt: skip
+            )
         found.append(ready)
         left.remove(ready)
     return found

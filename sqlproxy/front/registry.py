@@ -192,10 +192,17 @@ def _of_enums() -> tuple[list[Proc], list[Proc]]:
     negated = {"=": "<>", "<>": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
     words = {"=": "eq", "<>": "ne", "<": "lt", ">": "gt", "<=": "le", ">=": "ge"}
     operators = [
-        Proc(name, two, BOOL, f"enum_{words[name]}", "o", commutator=turned[name],
-             negator=negated[name])
+        Proc(
+            name,
+            two,
+            BOOL,
+            f"enum_{words[name]}",
+            "o",
+            commutator=turned[name],
+            negator=negated[name],
+        )
         for name in words
-    ]  # fmt: skip
+    ]
     functions = [
         Proc("enum_first", (ANYENUM,), ANYENUM, "enum_first", strict=False, volatile="s"),
         Proc("enum_last", (ANYENUM,), ANYENUM, "enum_last", strict=False, volatile="s"),

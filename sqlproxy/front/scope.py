@@ -5,7 +5,7 @@ parameters' types.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kv.base.limits import SQL_PARAMETERS_MAX
@@ -247,17 +247,7 @@ class Scope:
 
 def _seen_from(expr: Expr, level: int, pos: int) -> Expr:
     if isinstance(expr, Column):
-        return Column(
-            oid=expr.oid,
-            typmod=expr.typmod,
-            pos=pos - 1,
-            index=expr.index,
-            name=expr.name,
-            relation=expr.relation,
-            table=expr.table,
-            attribute=expr.attribute,
-            level=expr.level + level,
-        )
+        return replace(expr, pos=pos - 1, level=expr.level + level)
     if level and not isinstance(expr, Const):
         return rebuilt(
             expr, lambda one: _seen_from(one, level, pos) if isinstance(one, Column) else None
@@ -267,15 +257,4 @@ def _seen_from(expr: Expr, level: int, pos: int) -> Expr:
 
 def columns_of(alias: str, columns: Sequence[ItemColumn], offset: int) -> tuple[Column, ...]:
     """The columns of a FROM item as expressions."""
-    return tuple(
-        Column(
-            oid=c.oid,
-            typmod=c.typmod,
-            index=offset + i,
-            name=c.name,
-            relation=alias,
-            table=c.table,
-            attribute=c.attribute,
-        )
-        for i, c in enumerate(columns)
-    )
+    return tuple(c.at(offset + i, alias) for i, c in enumerate(columns))

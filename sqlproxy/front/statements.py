@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Sequence_
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.front.bulk_values import Columns
-from sqlproxy.front.exprs import Expr, Order, conjuncts
+from sqlproxy.front.exprs import Column, Expr, Order, conjuncts
 from sqlproxy.rows.schema import Column as TableColumn
 from sqlproxy.rows.schema import Sequence, Table, View
 
@@ -44,6 +44,18 @@ class ItemColumn:
     typmod: int = -1
     table: int = 0
     attribute: int = 0
+
+    def at(self, index: int, relation: str = "") -> Column:
+        """As an expression over a row in which it has this place."""
+        return Column(
+            oid=self.oid,
+            typmod=self.typmod,
+            index=index,
+            name=self.name,
+            relation=relation,
+            table=self.table,
+            attribute=self.attribute,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,15 +165,22 @@ class Locking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Select:
+class Statement:
     """`text` and `tree` are the statement's as given: of the whole statement for the outermost one,
-    else "".
+    else empty. `subqueries`: somewhere in its expressions.
     """
 
-    text: str
-    tree: Mapping[str, Any]
+    text: str = ""
+    tree: Mapping[str, Any] = field(default_factory=dict)
+    ctes: tuple[Cte, ...] = ()
+    subqueries: bool = False
+    parameters: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select(Statement):
     targets: tuple[Target, ...]
-    fields: tuple[Field, ...]
+    fields: tuple[Field, ...] = ()
     items: tuple[Item, ...] = ()
     where: Expr | None = None
     group: tuple[Expr, ...] = ()
@@ -174,17 +193,28 @@ class Select:
     offset: Expr | None = None
     with_ties: bool = False
     operation: SetOperation | None = None
-    ctes: tuple[Cte, ...] = ()
     locking: tuple[Locking, ...] = ()
     values: tuple[tuple[Expr, ...], ...] | None = None
     aggregates: bool = False  # it groups, or has aggregates
     windows: bool = False
     sets: bool = False  # a function in its list returns rows
-    subqueries: bool = False  # somewhere in its expressions
     volatile: bool = False
     numbers: bool = False  # somewhere in it nextval() or setval() is called
     as_of: str | None = None  # the token after AS OF SYSTEM TIME
-    parameters: tuple[int, ...] = ()
+
+    def unordered(self, targets: tuple[Target, ...]) -> Select:
+        """Its rows as they come, all of them: another list, which is neither sorted nor cut."""
+        return replace(
+            self,
+            targets=targets,
+            fields=(),
+            order=(),
+            distinct=False,
+            distinct_on=(),
+            limit=None,
+            offset=None,
+            with_ties=False,
+        )
 
     @property
     def conjuncts(self) -> tuple[Expr, ...]:
@@ -238,14 +268,12 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Insert:
+class Insert(Statement):
     """`columns` are those named, in the order of the values; each value is an expression without
     columns of the column's type, or Default. With `select`: its rows, converted by `conversions`,
     whose columns index its row.
     """
 
-    text: str
-    tree: Mapping[str, Any]
     target: TableItem
     columns: tuple[TableColumn, ...]
     rows: tuple[tuple[Expr, ...], ...] | None = None
@@ -257,17 +285,12 @@ class Insert:
     conflict: Conflict | None = None
     returning: tuple[Target, ...] = ()
     fields: tuple[Field, ...] | None = None
-    ctes: tuple[Cte, ...] = ()
-    subqueries: bool = False  # in what is computed with its rows
-    parameters: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class Update(Statement):
     """`items`: the target first, then FROM's."""
 
-    text: str
-    tree: Mapping[str, Any]
     target: TableItem
     assignments: tuple[Assignment, ...]
     items: tuple[Item, ...]
@@ -275,9 +298,6 @@ class Update:
     current_of: str = ""
     returning: tuple[Target, ...] = ()
     fields: tuple[Field, ...] | None = None
-    ctes: tuple[Cte, ...] = ()
-    subqueries: bool = False
-    parameters: tuple[int, ...] = ()
 
     @property
     def conjuncts(self) -> tuple[Expr, ...]:
@@ -285,20 +305,15 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
+class Delete(Statement):
     """`items`: the target first, then USING's."""
 
-    text: str
-    tree: Mapping[str, Any]
     target: TableItem
     items: tuple[Item, ...]
     where: Expr | None = None
     current_of: str = ""
     returning: tuple[Target, ...] = ()
     fields: tuple[Field, ...] | None = None
-    ctes: tuple[Cte, ...] = ()
-    subqueries: bool = False
-    parameters: tuple[int, ...] = ()
 
     @property
     def conjuncts(self) -> tuple[Expr, ...]:
@@ -319,19 +334,14 @@ class MergeWhen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merge:
+class Merge(Statement):
     """`items`: the target, then the source."""
 
-    text: str
-    tree: Mapping[str, Any]
     target: TableItem
     items: tuple[Item, ...]
     on: Expr
     whens: tuple[MergeWhen, ...]
-    ctes: tuple[Cte, ...] = ()
-    subqueries: bool = False
     fields: tuple[Field, ...] | None = None
-    parameters: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,14 @@ from sqlproxy.values.errors import (
     SqlError,
     unsupported,
 )
+from sqlproxy.values.words import by_word
 
 if TYPE_CHECKING:
     from sqlproxy.front.scope import Names
 
-SERIALS: Final = {
-    "serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8",
-    "smallserial": "int2", "serial2": "int2",
-}  # fmt: skip
+SERIALS: Final = by_word(
+    {"int2": "smallserial serial2", "int4": "serial serial4", "int8": "bigserial serial8"}
+)
 COLLATIONS: Final = frozenset(("C", "POSIX", "C.UTF-8", "C.utf8", "default", "ucs_basic"))
 """All are the same order."""
 _LENGTH_MAX: Final = 10_485_760
@@ -176,10 +176,14 @@ _FUNCTION_LIKE: Final = {
 }
 NO_NAME: Final = "?column?"
 _FIXED: Final = {
-    "GroupingFunc": "grouping", "A_ArrayExpr": "array", "RowExpr": "row",
+    "GroupingFunc": "grouping",
+    "A_ArrayExpr": "array",
+    "RowExpr": "row",
     "CoalesceExpr": "coalesce",
-    "XmlExpr": "xml", "XmlSerialize": "xmlserialize", "JsonObjectConstructor": "json_object",
-}  # fmt: skip
+    "XmlExpr": "xml",
+    "XmlSerialize": "xmlserialize",
+    "JsonObjectConstructor": "json_object",
+}
 
 
 def function_name(op: str) -> str:

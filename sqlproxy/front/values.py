@@ -57,7 +57,7 @@ _BOOLS: Final = {
     word[:n]: value
     for word, value in (("true", True), ("false", False), ("yes", True), ("no", False))
     for n in range(1, len(word) + 1)
-} | {"on": True, "of": False, "off": False, "1": True, "0": False}  # fmt: skip
+} | {"on": True, "of": False, "off": False, "1": True, "0": False}
 
 
 def read_bool(text: str) -> bool:

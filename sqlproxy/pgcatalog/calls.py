@@ -14,6 +14,7 @@ from sqlproxy.pgcatalog.functions import FED
 from sqlproxy.pgcatalog.model import Expr
 from sqlproxy.pgcatalog.static import Function
 from sqlproxy.values.errors import UNDEFINED_FUNCTION, SqlError, unsupported
+from sqlproxy.values.words import words
 
 _FACT: Final = re.compile(r"\$([a-z_]+)")
 FACTS: Final = {
@@ -34,36 +35,15 @@ FACTS: Final = {
 }
 _ANY_ELEMENT: Final = (2283, 2776, 5077)  # anyelement, anynonarray, anycompatible
 _ANY_ARRAY: Final = (2277, 5078)  # anyarray, anycompatiblearray
-AGGREGATES: Final = frozenset(
-    [
-        "count",
-        "sum",
-        "min",
-        "max",
-        "avg",
-        "bool_and",
-        "bool_or",
-        "every",
-        "string_agg",
-        "array_agg",
-        "json_agg",
-        "jsonb_agg",
-        "any_value",
-    ]
+AGGREGATES: Final = words(
+    """
+    count sum min max avg bool_and bool_or every string_agg array_agg json_agg jsonb_agg any_value
+    """
 )
-WINDOWS: Final = frozenset(
-    [
-        "row_number",
-        "rank",
-        "dense_rank",
-        "percent_rank",
-        "cume_dist",
-        "ntile",
-        "lag",
-        "lead",
-        "first_value",
-        "last_value",
-    ]
+WINDOWS: Final = words(
+    """
+    row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value last_value
+    """
 )
 _SUM: Final = {oids.INT2: oids.INT8, oids.INT4: oids.INT8, oids.INT8: oids.NUMERIC}
 

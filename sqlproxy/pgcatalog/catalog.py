@@ -45,76 +45,20 @@ from sqlproxy.values.errors import (
     SqlError,
 )
 from sqlproxy.values.interval import Interval
+from sqlproxy.values.words import words
 
 _USED: Final = re.compile(r"\$([a-z_]+\d*)")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_PLAIN: Final = frozenset(  # functions that the usual executor has as well: nobody's business here
-    [
-        "lower",
-        "upper",
-        "length",
-        "replace",
-        "left",
-        "right",
-        "md5",
-        "ascii",
-        "chr",
-        "reverse",
-        "repeat",
-        "starts_with",
-        "translate",
-        "strpos",
-        "abs",
-        "ceil",
-        "ceiling",
-        "floor",
-        "sqrt",
-        "power",
-        "mod",
-        "sign",
-        "split_part",
-        "lpad",
-        "rpad",
-        "char_length",
-        "character_length",
-        "octet_length",
-        "btrim",
-        "ltrim",
-        "rtrim",
-        "position",
-        "substr",
-        "regexp_replace",
-        "regexp_split_to_array",
-        "regexp_match",
-        "string_to_array",
-        "like_escape",
-        "text",
-        "array_length",
-        "array_lower",
-        "array_upper",
-        "array_ndims",
-        "cardinality",
-        "array_position",
-        "array_append",
-        "array_prepend",
-        "array_cat",
-        "array_remove",
-        "date_trunc",
-        "timezone",
-        "extract",
-        "date_part",
-        "age",
-        "now",
-        "statement_timestamp",
-        "clock_timestamp",
-        "transaction_timestamp",
-        "quote_literal",
-        "quote_nullable",
-        "quote_ident",
-        "pg_typeof",
-        "current_setting",
-        "pg_backend_pid",
-    ]
+_PLAIN: Final = words(
+    """
+    lower upper length replace left right md5 ascii chr reverse repeat starts_with translate strpos
+    abs ceil ceiling floor sqrt power mod sign split_part lpad rpad char_length character_length
+    octet_length btrim ltrim rtrim position substr regexp_replace regexp_split_to_array regexp_match
+    string_to_array like_escape text array_length array_lower array_upper array_ndims cardinality
+    array_position array_append array_prepend array_cat array_remove date_trunc timezone extract
+    date_part age now statement_timestamp clock_timestamp transaction_timestamp quote_literal
+    quote_nullable quote_ident pg_typeof current_setting pg_backend_pid
+    """
 )
 _OURS: Final = (
     frozenset(

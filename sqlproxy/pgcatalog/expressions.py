@@ -379,8 +379,9 @@ class Expressions(Special):
         if "RowExpr" in body["lexpr"]:
             each = [{**body, "rexpr": one} for one in items]
             same = [self._rows(one, "=", scope).sql for one in each]
-            return Expr(d.negation(d.disjunction(same)) if negated else d.disjunction(same),
-                        oids.BOOL)  # fmt: skip
+            return Expr(
+                d.negation(d.disjunction(same)) if negated else d.disjunction(same), oids.BOOL
+            )
         left = self.expr(body["lexpr"], scope)
         values = [self.expr(i, scope) for i in items]
         if left.unknown:

@@ -234,9 +234,10 @@ class Special:
         """
         if body is not self.listed:
             raise unsupported(
-                f"{name}() within an expression or a condition", position=at(body),
+                f"{name}() within an expression or a condition",
+                position=at(body),
                 hint=f"Write SELECT {name}(pid) FROM pg_stat_activity WHERE ….",
-            )  # fmt: skip
+            )
         given = self._arguments(body, scope)
         self.calls.resolve(name, given, at(body))
         process = self.types.to(given[0], oids.INT4).sql

@@ -41,6 +41,7 @@ from sqlproxy.pgcatalog.row_bases import (
 )
 from sqlproxy.pgcatalog.static import CATALOG, INFORMATION, KVORUM, Static
 from sqlproxy.pgcatalog.views import VIEWS
+from sqlproxy.values.words import words
 
 _ARROW: Final = {
     "BOOLEAN": pa.bool_(),
@@ -62,22 +63,11 @@ _SETTINGS: Final = (
     "SET GLOBAL TimeZone = 'UTC'",
 )
 # Tables are small and statements are long: most of the time is planning. These are worth theirs.
-_OPTIMIZERS: Final = frozenset(
-    {
-        "filter_pushdown",
-        "filter_pullup",
-        "deliminator",
-        "unnest_rewriter",
-        "unused_columns",
-        "in_clause",
-        "cte_inlining",
-        "join_order",
-        "build_side_probe_side",
-        "expression_rewriter",
-        "column_lifetime",
-        "limit_pushdown",
-        "top_n",
-    }
+_OPTIMIZERS: Final = words(
+    """
+    filter_pushdown filter_pullup deliminator unnest_rewriter unused_columns in_clause cte_inlining
+    join_order build_side_probe_side expression_rewriter column_lifetime limit_pushdown top_n
+    """
 )
 _WHOLE: Final = ("SMALLINT", "INTEGER", "BIGINT")
 _SHARED: Final = ("pg_database", "pg_authid", "pg_auth_members", "pg_shdescription")

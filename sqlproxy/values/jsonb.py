@@ -18,9 +18,7 @@ from typing import Any, Final
 
 # of 10, either side of the point: as of numeric (sqlproxy.values.types)
 EXPONENT_MAX: Final = 16_383
-_SHORT: Final = {
-    '"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t",
-}  # fmt: skip
+_SHORT: Final = {c: json.dumps(c)[1:-1] for c in '"\\\b\f\n\r\t'}
 _ESCAPES: Final = str.maketrans({chr(i): f"\\u{i:04x}" for i in range(32)} | _SHORT)
 
 

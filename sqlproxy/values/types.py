@@ -180,9 +180,12 @@ def array_of(element: Type) -> Type:
     """The type of arrays, of any number of dimensions, as in PostgreSQL."""
     convert = element.from_stored
     return Type(
-        f"{element.name}[]", ARRAY, listed(element.to_stored),
-        None if convert is None else lambda value: arrays.mapped(convert, value), element=element,
-    )  # fmt: skip
+        f"{element.name}[]",
+        ARRAY,
+        listed(element.to_stored),
+        None if convert is None else lambda value: arrays.mapped(convert, value),
+        element=element,
+    )
 
 
 def assign(kind: Type, value: Any) -> Any:

@@ -245,9 +245,13 @@ class Definitions:
         if "whereClause" in body:
             where, used = self.predicate(body["whereClause"], table)
         key = d.KeyDef(
-            name=body.get("idxname"), parts=parts, unique=bool(body.get("unique")), include=include,
-            where=where, where_columns=used,
-        )  # fmt: skip
+            name=body.get("idxname"),
+            parts=parts,
+            unique=bool(body.get("unique")),
+            include=include,
+            where=where,
+            where_columns=used,
+        )
         return d.CreateIndex(table, key, bool(body.get("if_not_exists")))
 
     def predicate(self, node: Node, table: Table) -> tuple[str, tuple[str, ...]]:

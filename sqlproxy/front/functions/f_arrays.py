@@ -11,6 +11,7 @@ from sqlproxy.front.registry import element_of
 from sqlproxy.front.values import OfTypes
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import SqlError, unsupported
+from sqlproxy.values.words import words
 
 
 def shape(value: Any) -> list[int]:
@@ -261,9 +262,9 @@ OF_TYPES: Final[dict[str, OfTypes]] = {
     "array_to_text_null": _to_text,
     "width_bucket_array": _bucket,
 }
-NON_STRICT: Final = frozenset((
-    "array_append", "array_prepend", "array_cat", "array_position", "array_position_start",
-    "array_positions",
-    "array_remove", "array_replace", "array_to_text_null", "text_to_array", "text_to_array_null",
-    "array_fill",
-))  # fmt: skip
+NON_STRICT: Final = words(
+    """
+    array_append array_prepend array_cat array_position array_position_start array_positions
+    array_remove array_replace array_to_text_null text_to_array text_to_array_null array_fill
+    """
+)

@@ -27,6 +27,7 @@ from sqlproxy.front.values import OfTypes, writer
 from sqlproxy.pg.style import Style
 from sqlproxy.values import jsonb
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError
+from sqlproxy.values.words import words
 
 _MISSING: Final = object()
 
@@ -320,9 +321,13 @@ def _changed_list(
 
 
 _TYPES: Final[tuple[tuple[type, str], ...]] = (
-    (bool, "boolean"), (str, "string"), (Decimal, "number"), (list, "array"), (dict, "object"),
+    (bool, "boolean"),
+    (str, "string"),
+    (Decimal, "number"),
+    (list, "array"),
+    (dict, "object"),
     (type(None), "null"),
-)  # fmt: skip
+)
 
 
 def _typeof(text: str) -> str:
@@ -586,7 +591,9 @@ OF_TYPES: Final[dict[str, OfTypes]] = {
     "jsonb_build_object": _build_object(True),
     "jsonb_build_object_noargs": _build_object(True),
 }
-NON_STRICT: Final = frozenset((
-    "json_build_array", "jsonb_build_array", "json_build_object", "jsonb_build_object",
-    "kvorum_row_json", "kvorum_row_jsonb",
-))  # fmt: skip
+NON_STRICT: Final = words(
+    """
+    json_build_array jsonb_build_array json_build_object jsonb_build_object kvorum_row_json
+    kvorum_row_jsonb
+    """
+)

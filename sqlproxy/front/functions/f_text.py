@@ -483,11 +483,18 @@ OF_TYPES: Final[dict[str, OfTypes]] = {
     "pg_num_nulls": _nulls(True),
     "pg_num_nonnulls": _nulls(False),
 }
-NON_STRICT: Final = frozenset((
-    "text_concat", "text_concat_ws", "text_format", "text_format_nv", "quote_nullable",
-    "pg_num_nulls",
-    "pg_num_nonnulls", "select pg_catalog.quote_nullable($1::pg_catalog.text)",
-))  # fmt: skip
+NON_STRICT: Final = frozenset(
+    (
+        "text_concat",
+        "text_concat_ws",
+        "text_format",
+        "text_format_nv",
+        "quote_nullable",
+        "pg_num_nulls",
+        "pg_num_nonnulls",
+        "select pg_catalog.quote_nullable($1::pg_catalog.text)",
+    )
+)
 
 
 def _byte(value: bytes, n: int) -> int:

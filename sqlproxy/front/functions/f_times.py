@@ -20,6 +20,7 @@ from sqlproxy.pg.intervals import write_interval
 from sqlproxy.pg.numbers import write_float8
 from sqlproxy.values.errors import DATETIME_OVERFLOW, INVALID_PARAMETER, SqlError
 from sqlproxy.values.interval import Interval
+from sqlproxy.values.words import by_word, words
 
 DAY_US: Final = 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without zone is meant
@@ -211,30 +212,29 @@ def _make_interval(
 
 # -- extract
 
-_ALIASES: Final = {
-    "years": "year", "y": "year", "yr": "year", "yrs": "year", "months": "month", "mon": "month",
-    "mons": "month",
-    "days": "day", "d": "day", "hours": "hour", "h": "hour", "hr": "hour", "hrs": "hour",
-    "minutes": "minute",
-    "min": "minute", "mins": "minute", "m": "minute", "seconds": "second", "sec": "second",
-    "secs": "second",
-    "s": "second", "milliseconds": "milliseconds", "millisecond": "milliseconds",
-    "ms": "milliseconds",
-    "msec": "milliseconds", "msecs": "milliseconds", "microseconds": "microseconds",
-    "us": "microseconds",
-    "microsecond": "microseconds", "usec": "microseconds", "usecs": "microseconds",
-    "decades": "decade", "dec": "decade",
-    "centuries": "century", "c": "century", "cent": "century", "millennia": "millennium",
-    "mil": "millennium",
-    "mils": "millennium", "weeks": "week", "w": "week", "qtr": "quarter",
-}  # fmt: skip
-_UNITS: Final = frozenset((
-    "microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter",
-    "year", "decade",
-    "century", "millennium", "dow", "isodow", "doy", "isoyear", "epoch", "julian", "timezone",
-    "timezone_hour",
-    "timezone_minute",
-))  # fmt: skip
+_ALIASES: Final = by_word(
+    {
+        "year": "years y yr yrs",
+        "month": "months mon mons",
+        "day": "days d",
+        "hour": "hours h hr hrs",
+        "minute": "minutes min mins m",
+        "second": "seconds sec secs s",
+        "milliseconds": "milliseconds millisecond ms msec msecs",
+        "microseconds": "microseconds us microsecond usec usecs",
+        "decade": "decades dec",
+        "century": "centuries c cent",
+        "millennium": "millennia mil mils",
+        "week": "weeks w",
+        "quarter": "qtr",
+    }
+)
+_UNITS: Final = words(
+    """
+    microseconds milliseconds second minute hour day week month quarter year decade century
+    millennium dow isodow doy isoyear epoch julian timezone timezone_hour timezone_minute
+    """
+)
 
 
 def _unit(text: str, type_name: str) -> str:
