@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types imports format bench sim verify harness attack-sql admin clients dist lock setup clean distclean
+.PHONY: help demo test test-all lint types imports format sync bench sim verify harness attack-sql admin clients dist lock setup clean distclean
 
 PY := .venv/bin/python
 SEEDS ?= 1..5000
@@ -49,6 +49,9 @@ imports: setup
 format: setup ## lay the code out, and fix what ruff can fix
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
+
+sync: setup ## kvorum/sdk/sync.py from the asynchronous SDK
+	@$(PY) -m scripts.generate_sync
 
 bench: setup ## the benchmarks; bench/PEERS.md tells how to put other stores beside them
 	@$(JAVA) $(PY) -m bench

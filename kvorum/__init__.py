@@ -60,9 +60,7 @@ if TYPE_CHECKING:
     from kvorum.sdk.database import AsyncDatabase
     from kvorum.sdk.progress import follow
     from kvorum.sdk.snapshots import AsyncSnapshot
-    from kvorum.sdk.sync import Database
-    from kvorum.sdk.sync_tables import Snapshot, Table, Transaction
-    from kvorum.sdk.sync_watch import Watch
+    from kvorum.sdk.sync import Database, Snapshot, Table, Transaction, Watch
     from kvorum.sdk.tables import AsyncTable, AsyncTransaction
     from procedures.bus.workers import operation
     from procedures.engine.procedure import (
@@ -92,9 +90,7 @@ _HOMES = {
     "kvorum.connecting": "aconnect aopen connect open",
     "kvorum.sdk.snapshots": "AsyncSnapshot",
     "kvorum.sdk.tables": "AsyncTable AsyncTransaction",
-    "kvorum.sdk.sync": "Database",
-    "kvorum.sdk.sync_tables": "Snapshot Table Transaction",
-    "kvorum.sdk.sync_watch": "Watch",
+    "kvorum.sdk.sync": "Database Snapshot Table Transaction Watch",
     "kvorum.api.watching": "AsyncWatch Change Event",
     "procedures.engine.procedure": "again children done exclusive fail next shared suspend",
     "procedures.bus.workers": "operation",

@@ -41,7 +41,7 @@ def connect(url: str, *, timeout_ms: int | None = None, session: str | int = "")
     portal = Portal("kvorum-sdk")
     try:
         db = portal.call(aconnect(url, timeout_ms=timeout_ms, session=session))
-        return Database(portal, db, SystemRng())
+        return Database(portal, db)
     except BaseException:
         portal.close()
         raise
@@ -88,7 +88,7 @@ def open(
         database = portal.call(
             aopen(directory, port=port, procedure_modules=procedure_modules, timeout_ms=timeout_ms)
         )
-        return Database(portal, database, SystemRng())
+        return Database(portal, database)
     except BaseException:
         portal.close()
         raise

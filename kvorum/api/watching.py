@@ -100,7 +100,7 @@ def _timeout_s(timeout_ms: object) -> float:
 
 
 class AsyncWatch:
-    """The events of a table. An async iterator without an end, and an async context manager."""
+    """The events of a table: an iterator without an end. `async with` begins it and ends it."""
 
     def __init__(self, begin: Callable[[], Awaitable[Watcher]], *, heartbeats: bool) -> None:
         self._begin, self._heartbeats = begin, heartbeats

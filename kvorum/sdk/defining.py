@@ -1,20 +1,15 @@
-"""Namespaces and tables, for `AsyncDatabase` and `Database`: made, changed, switched off and
-dropped by procedures (sqlproxy/ddl: ddl.py, switching.py), each wholly or not at all; these calls
-wait for their end.
+"""Namespaces and tables: made, changed, switched off and dropped by procedures (sqlproxy/ddl), each
+wholly or not at all; these calls wait for their end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kv.base.errors import AlreadyExists, NotFound
 from kvorum.api.backend import Backend
 from kvorum.api.model import Bytes, Column, NamespaceInfo, TableInfo, TableSpec, as_bytes
-from kvorum.sdk.portal import Call
-
-if TYPE_CHECKING:  # which has this for a base
-    from kvorum.sdk.database import AsyncDatabase
 
 
 class AsyncDefining:
@@ -157,119 +152,3 @@ def _placed(replicas: int | None, tags: Sequence[str] | None) -> dict[str, Any]:
     if tags is not None:
         change["tags"] = list(tags)
     return change
-
-
-class Defining:
-    """A part of `Database`: the same without `await`."""
-
-    _db: AsyncDatabase
-    _call: Call
-
-    def namespaces(self) -> list[str]:
-        return self._call(self._db.namespaces())
-
-    def namespace(self, name: str) -> NamespaceInfo:
-        """What a namespace is. Raises NotFound."""
-        return self._call(self._db.namespace(name))
-
-    def create_namespace(
-        self,
-        name: str,
-        *,
-        replicas: int | None = None,
-        tags: Sequence[str] = (),
-        exists_ok: bool = False,
-    ) -> None:
-        """Make a namespace, with what its tables have that do not say otherwise. `exists_ok`: one
-        that is there stays as it is.
-        """
-        self._call(
-            self._db.create_namespace(name, replicas=replicas, tags=tags, exists_ok=exists_ok)
-        )
-
-    def modify_namespace(
-        self, name: str, *, replicas: int | None = None, tags: Sequence[str] | None = None
-    ) -> NamespaceInfo:
-        """Change what its tables have that do not say otherwise (replicas 0: everywhere)."""
-        return self._call(self._db.modify_namespace(name, replicas=replicas, tags=tags))
-
-    def disable_namespace(self, name: str) -> NamespaceInfo:
-        """Disable all its tables; none is made in it until it is enabled."""
-        return self._call(self._db.disable_namespace(name))
-
-    def enable_namespace(self, name: str) -> NamespaceInfo:
-        """It may be used again, with all its tables."""
-        return self._call(self._db.enable_namespace(name))
-
-    def drop_namespace(self, name: str) -> None:
-        """Remove an empty namespace. Raises Refused while it has tables."""
-        self._call(self._db.drop_namespace(name))
-
-    def tables(self, ns: str) -> list[TableInfo]:
-        return self._call(self._db.tables(ns))
-
-    def create_table(
-        self,
-        ns: str,
-        name: str,
-        *,
-        replicas: int | None = None,
-        tags: Sequence[str] = (),
-        split_keys: Sequence[Bytes] = (),
-        columns: Sequence[Column] = (),
-        primary_key: Sequence[str] = (),
-        partition_bytes: int | None = None,
-        exists_ok: bool = False,
-    ) -> TableInfo:
-        """Make a table; `split_keys` cut it into partitions from the start, and one that grows
-        above `partition_bytes` is split. Raises AlreadyExists; with `exists_ok` one that is there
-        stays as it is.
-        """
-        return self._call(
-            self._db.create_table(
-                ns,
-                name,
-                replicas=replicas,
-                tags=tags,
-                split_keys=split_keys,
-                columns=columns,
-                primary_key=primary_key,
-                partition_bytes=partition_bytes,
-                exists_ok=exists_ok,
-            )
-        )
-
-    def disable_table(self, ns: str, name: str) -> TableInfo:
-        """Keep its rows, and let nobody read or write it (Refused, TABLE_DISABLED)."""
-        return self._call(self._db.disable_table(ns, name))
-
-    def enable_table(self, ns: str, name: str) -> TableInfo:
-        """It may be used again."""
-        return self._call(self._db.enable_table(ns, name))
-
-    def modify_table(
-        self,
-        ns: str,
-        name: str,
-        *,
-        replicas: int | None = None,
-        tags: Sequence[str] | None = None,
-        add_columns: Sequence[Column] = (),
-        partition_bytes: int | None = None,
-    ) -> TableInfo:
-        """Change its replicas (0: as its namespace says), its tags, the size of its partitions (0:
-        the cluster's), add columns; all or nothing.
-        """
-        return self._call(
-            self._db.modify_table(
-                *(ns, name),
-                replicas=replicas,
-                tags=tags,
-                add_columns=add_columns,
-                partition_bytes=partition_bytes,
-            )
-        )
-
-    def drop_table(self, ns: str, name: str) -> None:
-        """Remove a table and all its records."""
-        self._call(self._db.drop_table(ns, name))

@@ -1,5 +1,5 @@
-"""What operators do to procedures, for `AsyncDatabase` and `Database`: abort, bypass, retry, steal,
-explain, and the book of what was done (docs/guides/operations.md).
+"""What operators do to procedures: abort, bypass, retry, steal, explain, and the audit of what was
+done (docs/guides/operations.md).
 
 Each action wants a reason, and keeps it, with who did it (`actor`; user and machine if left out).
 `dry_run` changes nothing and answers what would change:
@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import getpass
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kv.base.ports import Rng
 from kvorum.api.backend import Backend
-from kvorum.sdk.portal import Call
-
-if TYPE_CHECKING:  # which has this for a base
-    from kvorum.sdk.database import AsyncDatabase
 
 Told = dict[str, Any]
 
@@ -106,76 +102,6 @@ class AsyncOperating:
         if not told["dry_run"]:
             told["key"] = self._rng.token(12).hex()  # asked again, it is not done again
         return dict(await self._backend.control(what, told))
-
-
-class Operating:
-    """A part of `Database`: the same without `await`."""
-
-    _db: AsyncDatabase
-    _call: Call
-
-    def abort_procedure(
-        self, procedure: int, reason: str, *, dry_run: bool = False, actor: str = ""
-    ) -> Told:
-        """Make a procedure fail and roll back."""
-        work = self._db.abort_procedure(procedure, reason, dry_run=dry_run, actor=actor)
-        return self._call(work)
-
-    def bypass_procedure(
-        self,
-        procedure: int,
-        reason: str,
-        *,
-        override: bool = False,
-        recursive: bool = False,
-        dry_run: bool = False,
-        actor: str = "",
-    ) -> Told:
-        """End a procedure where it stands; nothing is undone."""
-        work = self._db.bypass_procedure(
-            *(procedure, reason),
-            override=override,
-            recursive=recursive,
-            dry_run=dry_run,
-            actor=actor,
-        )
-        return self._call(work)
-
-    def retry_procedure(
-        self,
-        procedure: int,
-        reason: str,
-        *,
-        step: str = "",
-        dry_run: bool = False,
-        actor: str = "",
-    ) -> Told:
-        """Let a procedure go on at once, from `step` if one is given."""
-        work = self._db.retry_procedure(procedure, reason, step=step, dry_run=dry_run, actor=actor)
-        return self._call(work)
-
-    def steal_lock(
-        self,
-        resource: str,
-        reason: str,
-        *,
-        holder: int = 0,
-        dry_run: bool = False,
-        actor: str = "",
-    ) -> Told:
-        """Take a lock from those who hold it."""
-        work = self._db.steal_lock(resource, reason, holder=holder, dry_run=dry_run, actor=actor)
-        return self._call(work)
-
-    def explain_procedure(self, procedure: int) -> Told:
-        """What it waits for, since when, and who has it."""
-        return self._call(self._db.explain_procedure(procedure))
-
-    def audit(
-        self, procedure: int = 0, *, limit: int = 100, before: int = 0
-    ) -> list[dict[str, Any]]:
-        """What was done to procedures, the newest first."""
-        return self._call(self._db.audit(procedure, limit=limit, before=before))
 
 
 def myself() -> str:

@@ -1,12 +1,12 @@
-"""Procedures, for `AsyncDatabase` and `Database`: started, told things, limited, looked at and
-waited for (docs/guides/procedures.md). What operators do to them: operating.py.
+"""Procedures: started, sent signals, limited, looked at and waited for (docs/guides/procedures.md).
+What operators do to them: operating.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kv.base.errors import DeadlineExceeded
 from kv.base.limits import WAIT_MS_MAX
@@ -16,13 +16,9 @@ from kvorum.api.model import ProcedureInfo
 from kvorum.api.outcome import result_of
 from kvorum.api.starting import start_options, submitted
 from kvorum.sdk.bounded import MARGIN_MS
-from kvorum.sdk.portal import Call
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.records import decode as decode_record
-
-if TYPE_CHECKING:  # which has this for a base
-    from kvorum.sdk.database import AsyncDatabase
 
 
 def _whole_s(timeout_ms: int) -> float:
@@ -172,119 +168,3 @@ class AsyncRunning:
     async def workers(self) -> list[dict[str, Any]]:
         """The worker processes that are here: pool, slots, what each runs."""
         return await self._backend.workers()
-
-
-class Running:
-    """A part of `Database`: the same without `await`."""
-
-    _db: AsyncDatabase
-    _call: Call
-
-    def submit(
-        self,
-        name: str | type,
-        args: Any = None,
-        *,
-        nonce: str | None = None,
-        queue: str = "",
-        priority: int | None = None,
-        delay_ms: int = 0,
-        at: datetime | int | None = None,
-        pool: str = "",
-    ) -> int:
-        """Start a procedure, by name or by its class; its id. The same nonce gives the same id as
-        long as the procedure is kept (AsyncDatabase.submit has the rest).
-        """
-        work = self._db.submit(
-            *(name, args),
-            nonce=nonce,
-            queue=queue,
-            priority=priority,
-            delay_ms=delay_ms,
-            at=at,
-            pool=pool,
-        )
-        return self._call(work)
-
-    def signal(
-        self, procedure: int, name: str, payload: Any = None, *, key: str | None = None
-    ) -> bool:
-        """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`."""
-        return self._call(self._db.signal(procedure, name, payload, key=key))
-
-    def complete(self, token: str, result: Any = None, *, error: Any = None) -> bool:
-        """End what a procedure asked of an outside system, with a result or an error."""
-        return self._call(self._db.complete(token, result, error=error))
-
-    def set_schedule(
-        self,
-        name: str,
-        cron: str,
-        procedure: str | type,
-        args: Any = None,
-        *,
-        zone: str = "UTC",
-        missed: str = "one",
-        queue: str = "",
-        priority: int | None = None,
-    ) -> dict[str, Any]:
-        """Start a procedure at the times of a cron expression, once for each."""
-        work = self._db.set_schedule(
-            *(name, cron, procedure, args),
-            zone=zone,
-            missed=missed,
-            queue=queue,
-            priority=priority,
-        )
-        return self._call(work)
-
-    def remove_schedule(self, name: str) -> None:
-        """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
-        self._call(self._db.remove_schedule(name))
-
-    def schedules(self) -> list[dict[str, Any]]:
-        """All of them, by name, with the next time and the last run of each."""
-        return self._call(self._db.schedules())
-
-    def set_limit(
-        self,
-        name: str,
-        *,
-        kind: str = "queue",
-        max_concurrent: int = 0,
-        rate_per_s: float = 0,
-    ) -> dict[str, Any]:
-        """Limit how many procedures of a queue (or "type", or "pool") run, or begin per second."""
-        work = self._db.set_limit(
-            name, kind=kind, max_concurrent=max_concurrent, rate_per_s=rate_per_s
-        )
-        return self._call(work)
-
-    def queues(self) -> list[dict[str, Any]]:
-        """Everything that has a limit, or waits for one: how many run, how many wait."""
-        return self._call(self._db.queues())
-
-    def procedure(self, procedure: int, *, wait_ms: int = 0) -> ProcedureInfo:
-        """What a procedure is doing; waits up to `wait_ms` for its end."""
-        return self._call(self._db.procedure(procedure, wait_ms=wait_ms))
-
-    def wait(self, procedure: int, *, timeout_ms: int | None = None) -> Any:
-        """The result of a procedure, once it has one. Raises the error that ended it."""
-        return self._call(self._db.wait(procedure, timeout_ms=timeout_ms))
-
-    def acknowledge(self, procedure: int) -> None:
-        """Tell that the result was fetched: the procedure may be forgotten."""
-        self._call(self._db.acknowledge(procedure))
-
-    def procedures(
-        self, *, state: str | None = None, owner: str | None = None, name: str | None = None
-    ) -> list[ProcedureInfo]:
-        return self._call(self._db.procedures(state=state, owner=owner, name=name))
-
-    def live_records(self) -> list[ProcedureRecord]:
-        """The durable records of everything that has not ended. Not over HTTP."""
-        return self._call(self._db.live_records())
-
-    def workers(self) -> list[dict[str, Any]]:
-        """The worker processes that are here: pool, slots, what each runs."""
-        return self._call(self._db.workers())

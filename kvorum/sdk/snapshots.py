@@ -21,7 +21,7 @@ from kv.base.errors import InvalidArgument, KvorumError, NotFound
 from kv.base.limits import LEASE_TTL_MS_MAX, OWNER_CHARS_MAX
 from kvorum.api.backend import Backend
 from kvorum.api.model import Bytes, Item, Page, Record, SnapshotInfo, TableKey, user_key
-from kvorum.sdk.tables import AsyncTable
+from kvorum.sdk.tables import AsyncTable, all_rows
 
 _RENEWALS_PER_TTL: Final = 3  # so that one that fails can be tried again in time
 
@@ -84,6 +84,9 @@ class AsyncSnapshot:
         self._backend = backend
         self._holder = holder
         self.info = info
+
+    def __repr__(self) -> str:
+        return f"<kvorum snapshot at {self.at}>"
 
     @property
     def id(self) -> int:
@@ -183,4 +186,5 @@ class AsyncSnapshotTable:
         end: Bytes | None = None,
         reverse: bool = False,
     ) -> AsyncIterator[Item]:
-        return self._table.rows(prefix=prefix, start=start, end=end, reverse=reverse, at=self._at)
+        """All records of the range, page by page."""
+        return all_rows(self.scan, prefix, start, end, reverse=reverse)

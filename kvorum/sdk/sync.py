@@ -1,5 +1,5 @@
-"""The synchronous facade: `kvorum.sdk.database.AsyncDatabase` without `await`, for any number of
-threads, each call through a portal (portal.py) to the loop.
+"""The SDK without `await`, for any number of threads: calls go through a portal to the loop.
+Made by `make sync`: change the asynchronous classes instead.
 
 Ctrl-C while a call waits cancels that call and raises KeyboardInterrupt in the caller; a write that
 was under way then has an unknown outcome, as always when nobody waits for the answer.
@@ -8,81 +8,493 @@ was under way then has an unknown outcome, as always when nobody waits for the a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from kv.base.errors import KvorumError, UnknownOutcome
-from kv.base.limits import LEASE_TTL_MS_DEFAULT, LOCK_TTL_MS_DEFAULT, TXN_TTL_MS_DEFAULT
-from kv.base.ports import Rng
+from kv.base.errors import KeyLocked, KvorumError
+from kv.base.limits import (
+    LEASE_TTL_MS_DEFAULT,
+    LOCK_TTL_MS_DEFAULT,
+    SCAN_ATTEMPTS_MAX,
+    TXN_TTL_MS_DEFAULT,
+)
 from kvorum.api.model import (
     BatchOp,
     Bytes,
+    Column,
+    Item,
+    NamespaceInfo,
+    Page,
+    ProcedureInfo,
     Record,
     SnapshotInfo,
+    TableInfo,
     TxnState,
 )
-from kvorum.api.outcome import Retries, committed_version
-from kvorum.sdk.database import AsyncDatabase
-from kvorum.sdk.defining import Defining
+from kvorum.api.outcome import Retries
+from kvorum.api.watching import AsyncWatch, Event
+from kvorum.sdk.database import AsyncDatabase, T
+from kvorum.sdk.facade import Facade
 from kvorum.sdk.held_locks import AsyncLock
-from kvorum.sdk.operating import Operating
-from kvorum.sdk.portal import Portal
-from kvorum.sdk.running import Running
-from kvorum.sdk.snapshots import AsyncSnapshot
-from kvorum.sdk.sync_locks import Lock
-from kvorum.sdk.sync_tables import Snapshot, Table, Transaction
-from kvorum.sdk.sync_watch import Watch
-from kvorum.sdk.tables import AsyncTransaction
-
-T = TypeVar("T")
+from kvorum.sdk.operating import Told
+from kvorum.sdk.snapshots import AsyncSnapshot, AsyncSnapshotTable
+from kvorum.sdk.tables import AsyncTable, AsyncTransaction, AsyncTransactionTable
+from procedures.engine.records import Record as ProcedureRecord
+from txn.trace import CommitTrace
 
 
-class Database(Defining, Running, Operating):
-    """A whole Kvorum database, for any number of threads. Close it, or use it in `with`."""
+def all_rows(
+    scan: Callable[..., Page],
+    prefix: Bytes | None,
+    start: Bytes | None,
+    end: Bytes | None,
+    *,
+    reverse: bool,
+) -> Iterator[Item]:
+    """All records of a scan, page by page; its cursors keep it at one snapshot. A page that is
+    full of what dead transactions left is asked for again: every time less of it is there.
+    """
+    cursor, attempts = (None, 0)
+    while True:
+        try:
+            page = scan(prefix=prefix, start=start, end=end, reverse=reverse, cursor=cursor)
+        except KeyLocked:
+            attempts += 1
+            if attempts == SCAN_ATTEMPTS_MAX:
+                raise
+            continue
+        yield from page.items
+        cursor, attempts = (page.cursor, 0)
+        if cursor is None:
+            return
 
-    def __init__(self, portal: Portal, database: AsyncDatabase, rng: Rng) -> None:
-        self._portal = portal
-        self._call = portal.call
-        self._db = database
-        self._rng = rng
 
-    def __repr__(self) -> str:
-        return repr(self._db)
+class Table(Facade[AsyncTable]):
+    """The records of one table."""
 
-    # ------------------------------------------------------------------------------------ data
+    __slots__ = ()
+
+    @property
+    def ns(self) -> str:
+        return self._async.ns
+
+    @property
+    def name(self) -> str:
+        return self._async.name
+
+    def get(self, key: Bytes, *, at: int | None = None) -> Record | None:
+        """The record, or None if there is none. `at` reads the snapshot of that timestamp."""
+        return self._call(self._async.get(key, at=at))
+
+    def put(
+        self,
+        key: Bytes,
+        value: Bytes,
+        *,
+        if_absent: bool = False,
+        if_version: int | None = None,
+        ttl_ms: int | None = None,
+    ) -> int:
+        """Write a record; its version. Raises ConditionFailed with `details["version"]` of what is
+        there.
+        """
+        return self._call(
+            self._async.put(key, value, if_absent=if_absent, if_version=if_version, ttl_ms=ttl_ms)
+        )
+
+    def delete(self, key: Bytes, *, if_version: int | None = None) -> int:
+        """Remove a record, also one that is not there; the version of the removal."""
+        return self._call(self._async.delete(key, if_version=if_version))
+
+    def scan(
+        self,
+        *,
+        prefix: Bytes | None = None,
+        start: Bytes | None = None,
+        end: Bytes | None = None,
+        reverse: bool = False,
+        limit: int = 0,
+        cursor: str | None = None,
+        at: int | None = None,
+    ) -> Page:
+        """One page in key order, `[start, end)`; the next one with `cursor=page.cursor`, at the
+        same snapshot.
+        """
+        return self._call(
+            self._async.scan(
+                prefix=prefix,
+                start=start,
+                end=end,
+                reverse=reverse,
+                limit=limit,
+                cursor=cursor,
+                at=at,
+            )
+        )
+
+    def rows(
+        self,
+        *,
+        prefix: Bytes | None = None,
+        start: Bytes | None = None,
+        end: Bytes | None = None,
+        reverse: bool = False,
+        at: int | None = None,
+    ) -> Iterator[Item]:
+        """All records of the range, page by page, at one snapshot."""
+        return all_rows(partial(self.scan, at=at), prefix, start, end, reverse=reverse)
+
+    def multi_get(self, keys: Sequence[Bytes], *, at: int | None = None) -> list[Record | None]:
+        """The records of many keys at one snapshot, in the order of `keys`."""
+        return self._call(self._async.multi_get(keys, at=at))
+
+
+class TransactionTable(Facade[AsyncTransactionTable]):
+    """One table as a transaction sees and changes it."""
+
+    __slots__ = ()
+
+    @property
+    def ns(self) -> str:
+        return self._async.ns
+
+    @property
+    def name(self) -> str:
+        return self._async.name
+
+    def get(self, key: Bytes) -> Record | None:
+        """The record at the transaction's snapshot, or its own write (version 0 until
+        it commits).
+        """
+        return self._call(self._async.get(key))
+
+    def multi_get(self, keys: Sequence[Bytes]) -> list[Record | None]:
+        """`get` of many keys at once, in their order."""
+        return self._call(self._async.multi_get(keys))
+
+    def put(
+        self,
+        key: Bytes,
+        value: Bytes,
+        *,
+        if_absent: bool = False,
+        if_version: int | None = None,
+        ttl_ms: int | None = None,
+    ) -> None:
+        """Write a record with the commit. A condition is about the store before the transaction,
+        and is checked at the commit, which raises ConditionFailed naming the key; this does when it
+        cannot hold, because the transaction itself wrote the key. `ttl_ms` counts from the commit.
+        """
+        self._call(
+            self._async.put(key, value, if_absent=if_absent, if_version=if_version, ttl_ms=ttl_ms)
+        )
+
+    def delete(self, key: Bytes, *, if_version: int | None = None) -> None:
+        """Remove a record with the commit, also one that is not there."""
+        self._call(self._async.delete(key, if_version=if_version))
+
+    def scan(
+        self,
+        *,
+        prefix: Bytes | None = None,
+        start: Bytes | None = None,
+        end: Bytes | None = None,
+        reverse: bool = False,
+        limit: int = 0,
+        cursor: str | None = None,
+    ) -> Page:
+        return self._call(
+            self._async.scan(
+                prefix=prefix, start=start, end=end, reverse=reverse, limit=limit, cursor=cursor
+            )
+        )
+
+
+class Transaction(Facade[AsyncTransaction]):
+    """An open transaction. `with` commits it at the end of the block and aborts it when the
+    block raises. It is for one task, or thread, at a time.
+    """
+
+    __slots__ = ()
+
+    @property
+    def version(self) -> int | None:
+        """The commit version, once committed."""
+        return self._async.version
+
+    @property
+    def id(self) -> int:
+        """The transaction id: `db.status(id)` answers for it whatever happened."""
+        return self._async.id
+
+    @property
+    def start_ts(self) -> int:
+        return self._async.start_ts
+
+    def table(self, ns: str, name: str) -> TransactionTable:
+        return TransactionTable(self._portal, self._async.table(ns, name))
+
+    def commit(self) -> int:
+        """Make all writes visible at once; the commit version."""
+        return self._call(self._async.commit())
+
+    def abort(self) -> None:
+        """Forget all writes. A second time, or after a commit, it does nothing."""
+        self._call(self._async.abort())
+
+    def heartbeat(self) -> None:
+        """Keep a long transaction alive: one that is silent for its ttl_ms is rolled back by
+        whoever meets it.
+        """
+        self._call(self._async.heartbeat())
+
+    def trace(self) -> CommitTrace | None:
+        """What its commit cost: messages, round trips and syncs (`print` it). None before the
+        commit, over HTTP, and of one that was spilled.
+        """
+        return self._async.trace()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._async._ended:
+            return
+        if error is None:
+            self.commit()
+            return
+        try:
+            self.abort()
+        except KvorumError as e:
+            error.add_note(f"(the transaction could not be aborted, it will expire: {e})")
+
+
+class Snapshot(Facade[AsyncSnapshot]):
+    """The database as it was at `at`. Close it, or use it in `with`."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> int:
+        """What lists and `kvorum snapshot release` call it."""
+        return self._async.id
+
+    @property
+    def at(self) -> int:
+        return self._async.at
+
+    def table(self, ns: str, name: str) -> SnapshotTable:
+        return SnapshotTable(self._portal, self._async.table(ns, name))
+
+    def multi_get(self, keys: Sequence[tuple[str, str, Bytes]]) -> list[Record | None]:
+        """The records of many `(namespace, table, key)`."""
+        return self._call(self._async.multi_get(keys))
+
+    def close(self) -> None:
+        """Let go of it: what only it needed may be collected. A second time it does nothing."""
+        self._close(self._async.close(), portal=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except KvorumError as e:
+            if error is None:
+                raise
+            error.add_note(f"(the snapshot could not be released, it will expire: {e})")
+
+
+class SnapshotTable(Facade[AsyncSnapshotTable]):
+    """One table of a snapshot."""
+
+    __slots__ = ()
+
+    def get(self, key: Bytes) -> Record | None:
+        return self._call(self._async.get(key))
+
+    def multi_get(self, keys: Sequence[Bytes]) -> list[Record | None]:
+        return self._call(self._async.multi_get(keys))
+
+    def scan(
+        self,
+        *,
+        prefix: Bytes | None = None,
+        start: Bytes | None = None,
+        end: Bytes | None = None,
+        reverse: bool = False,
+        limit: int = 0,
+        cursor: str | None = None,
+    ) -> Page:
+        return self._call(
+            self._async.scan(
+                prefix=prefix, start=start, end=end, reverse=reverse, limit=limit, cursor=cursor
+            )
+        )
+
+    def rows(
+        self,
+        *,
+        prefix: Bytes | None = None,
+        start: Bytes | None = None,
+        end: Bytes | None = None,
+        reverse: bool = False,
+    ) -> Iterator[Item]:
+        """All records of the range, page by page."""
+        return all_rows(self.scan, prefix, start, end, reverse=reverse)
+
+
+class Lock(Facade[AsyncLock]):
+    """A lock that is held. Release it, or use it in `with`."""
+
+    __slots__ = ()
+
+    @property
+    def id(self) -> int:
+        """The procedure that holds it."""
+        return self._async.id
+
+    @property
+    def resource(self) -> str:
+        return self._async.resource
+
+    @property
+    def token(self) -> int:
+        """The fencing token: larger than that of every earlier holder."""
+        return self._async.token
+
+    @property
+    def fence(self) -> tuple[str, int]:
+        """For `Put` and `Delete`: the batch is refused (FENCED_OFF) once the lock has ended."""
+        return self._async.fence
+
+    @property
+    def held(self) -> bool:
+        """Whether it is held, as far as this process can know."""
+        return self._at_loop(lambda: self._async.held)
+
+    def check(self) -> None:
+        """Raises Refused (LOCK_LOST) unless it is held."""
+        self._at_loop(lambda: self._async.check())
+
+    def release(self) -> None:
+        """Give it back; others have it or may have it when this returns. A second time it does
+        nothing. What cannot be told expires.
+        """
+        self._call(self._async.release())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.release()
+        except KvorumError as e:
+            if error is None:
+                raise
+            error.add_note(f"(the lock could not be released, it will expire: {e})")
+
+
+class Watch(Facade[AsyncWatch]):
+    """The events of a table: an iterator without an end. `with` begins it and ends it."""
+
+    __slots__ = ()
+
+    @property
+    def position(self) -> int:
+        """Every transaction at or below was told: where another watch goes on. 0 = not begun."""
+        return self._async.position
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        if self._async._closed:
+            raise StopIteration
+        return self._call(self._async.next())
+
+    def poll(self, timeout_ms: int) -> Event | None:
+        """The next event or part, or None if there is none within `timeout_ms`; nothing is lost by
+        that. The first one begins the watch.
+        """
+        return self._call(self._async.poll(timeout_ms))
+
+    def close(self) -> None:
+        """End the watch. A second time it does nothing."""
+        self._close(self._async.close(), portal=False)
+
+    def __enter__(self) -> Self:
+        self._call(self._async.begin())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Database(Facade[AsyncDatabase]):
+    """A whole Kvorum database. Close it, or use it in `with`."""
+
+    __slots__ = ()
 
     def table(self, ns: str, name: str) -> Table:
-        """A table by name. Nothing is asked yet: an unknown name is told by the first operation."""
-        return Table(self._portal, self._db.table(ns, name))
+        """A table by name. Nothing is asked yet: an unknown name is told by the first
+        operation.
+        """
+        return Table(self._portal, self._async.table(ns, name))
 
     def batch(self, ops: Sequence[BatchOp]) -> int:
-        """Apply `Put`s and `Delete`s all at once or not at all, in any tables; their
-        common version.
+        """Apply `Put`s and `Delete`s all at once or not at all, in any tables; their common
+        version.
         """
-        return self._call(self._db.batch(ops))
+        return self._call(self._async.batch(ops))
 
     def multi_write(self, ops: Sequence[BatchOp]) -> list[int | KvorumError]:
         """Apply each op on its own: its version, or the error that refused it, in order."""
-        return self._call(self._db.multi_write(ops))
+        return self._call(self._async.multi_write(ops))
 
     def multi_get(
         self, keys: Sequence[tuple[str, str, Bytes]], *, at: int | None = None
     ) -> list[Record | None]:
         """The records of many `(namespace, table, key)` at one snapshot."""
-        return self._call(self._db.multi_get(keys, at=at))
+        return self._call(self._async.multi_get(keys, at=at))
 
     def snapshot(
         self, at: int | None = None, *, owner: str = "", ttl_ms: int = LEASE_TTL_MS_DEFAULT
     ) -> Snapshot:
-        """Everything as it is now, or was at the timestamp `at`, held until it is closed: use it in
-        `with`. See `kvorum.sdk.database.AsyncDatabase.snapshot`.
+        """Everything as it is now, or was at the timestamp `at`, held until it is closed: `with
+        db.snapshot() as s`, or `s = db.snapshot()`.
+
+        Nothing that it sees is collected meanwhile; it is renewed by itself, and ends when this
+        process is silent for `ttl_ms`. `owner` is shown to whoever lists the snapshots. Raises
+        SnapshotTooOld, InvalidArgument for an `at` in the future.
         """
-
-        async def open() -> AsyncSnapshot:
-            return await self._db.snapshot(at, owner=owner, ttl_ms=ttl_ms)
-
-        return Snapshot(self._portal, self._call(open()))
+        return Snapshot(
+            self._portal, self._begun(self._async.snapshot(at, owner=owner, ttl_ms=ttl_ms))
+        )
 
     def lock(
         self,
@@ -93,24 +505,29 @@ class Database(Defining, Running, Operating):
         wait_ms: int | None = None,
         owner: str = "",
     ) -> Lock:
-        """Hold a resource until it is released: use it in `with`. See
-        `kvorum.sdk.database.AsyncDatabase.lock`.
+        """Hold a resource, as procedures do that declare it, until it is released: `with
+        db.lock("table/shop/orders") as lock`, or `lock = db.lock(…)`.
+
+        It is kept by heartbeats, and ends when this process is silent for `ttl_ms`; see Lock for
+        who writes under it. Waits as long as it takes, or `wait_ms`, then Busy (LOCK_HELD). `owner`
+        is for people.
         """
-
-        async def take() -> AsyncLock:
-            return await self._db.lock(
-                resource, exclusive=exclusive, ttl_ms=ttl_ms, wait_ms=wait_ms, owner=owner
-            )
-
-        return Lock(self._portal, self._call(take()))
+        return Lock(
+            self._portal,
+            self._begun(
+                self._async.lock(
+                    resource, exclusive=exclusive, ttl_ms=ttl_ms, wait_ms=wait_ms, owner=owner
+                )
+            ),
+        )
 
     def snapshots(self) -> list[SnapshotInfo]:
         """Who holds which snapshots, oldest first."""
-        return self._call(self._db.snapshots())
+        return self._call(self._async.snapshots())
 
     def release_snapshot(self, id: int) -> bool:
         """End a snapshot, whoever holds it; whether it was held."""
-        return self._call(self._db.release_snapshot(id))
+        return self._call(self._async.release_snapshot(id))
 
     def watch(
         self,
@@ -121,27 +538,38 @@ class Database(Defining, Running, Operating):
         prefix: Bytes | None = None,
         heartbeats: bool = False,
     ) -> Watch:
-        """The committed transactions that change a table, whole and in commit order: `for event
-        in db.watch(…)`, or `with` to end it. See AsyncDatabase.watch.
+        """The committed transactions that change a table, whole and in commit order: `for event in
+        db.watch(…)`, or `with` to end it.
+
+        With versions above `from_version`; 0 sends all rows first; None begins now, at the first
+        event that is asked for. `heartbeats`: also events of kind "resolved", every few seconds.
         """
-        watch = self._db.watch(
-            ns, table, from_version=from_version, prefix=prefix, heartbeats=heartbeats
+        return Watch(
+            self._portal,
+            self._async.watch(
+                ns, table, from_version=from_version, prefix=prefix, heartbeats=heartbeats
+            ),
         )
-        return Watch(self._portal, watch)
 
     def timestamp(self) -> int:
-        """A fresh timestamp of the oracle."""
-        return self._call(self._db.timestamp())
+        """A fresh timestamp of the oracle: above every version acknowledged before."""
+        return self._call(self._async.timestamp())
 
     def session_token(self) -> str:
-        """Hand it to another process, so that it sees all that was acknowledged until now."""
-        return self._call(self._db.session_token())
+        """What to hand to another process so that it sees everything that was acknowledged to
+        anybody until now: `connect(url, session=token)` there. The version of one write will do,
+        too, for what was written until then.
+        """
+        return self._call(self._async.session_token())
 
     def resume_session(self, token: str | int) -> None:
-        """Make sure that reads are at or above a token. Raises InvalidArgument."""
-        self._call(self._db.resume_session(token))
+        """Make sure that everything read from here on is at or above a session token.
 
-    # ---------------------------------------------------------------------------- transactions
+        Reads are linearizable, so one comparison with the oracle is all it takes. Raises
+        InvalidArgument for what is no token, and for one that this cluster has not come to: it is
+        another cluster's, or was restored from before the token.
+        """
+        self._call(self._async.resume_session(token))
 
     def transaction(
         self,
@@ -152,18 +580,26 @@ class Database(Defining, Running, Operating):
         priority: str = "normal",
         lock_wait_ms: int | None = None,
     ) -> Transaction:
-        """Begin a transaction; the arguments are those of `AsyncDatabase.transaction`."""
+        """Begin a transaction: `with db.transaction() as t`, or `t = db.transaction()`.
+        `isolation`: "snapshot", or "serializable".
 
-        async def begin() -> AsyncTransaction:
-            return await self._db.transaction(
-                ttl_ms=ttl_ms,
-                isolation=isolation,
-                owner=owner,
-                priority=priority,
-                lock_wait_ms=lock_wait_ms,
-            )
-
-        return Transaction(self._portal, self._call(begin()))
+        `owner`: shown to those who wait for it. `priority`: "low", "normal" or "high", its place
+        where several wait for a key; of transactions that wait for each other the lowest, then the
+        youngest, is given up (TxnAborted, DEADLOCK). `lock_wait_ms`: how long its commit waits for
+        others' intents: 0 = not at all (KeyLocked), None = nearly until its deadline.
+        """
+        return Transaction(
+            self._portal,
+            self._begun(
+                self._async.transaction(
+                    ttl_ms=ttl_ms,
+                    isolation=isolation,
+                    owner=owner,
+                    priority=priority,
+                    lock_wait_ms=lock_wait_ms,
+                )
+            ),
+        )
 
     def run(
         self,
@@ -176,11 +612,13 @@ class Database(Defining, Running, Operating):
         priority: str = "normal",
         lock_wait_ms: int | None = None,
     ) -> T:
-        """Run `fn` in a transaction and commit it; on a conflict run it again on a new snapshot.
+        """Run `fn` in a transaction and commit it; on a conflict run it again on a new snapshot,
+        after a pause. The other arguments are those of `transaction`.
 
-        `fn` runs in the calling thread, several times if need be: effects outside belong behind it.
+        `fn` may run several times: effects outside the transaction belong behind it. `attempts` 0 =
+        the default.
         """
-        retries = Retries(self._rng, attempts)
+        retries = Retries(self._async._rng, attempts)
         while True:
             try:
                 t = self.transaction(
@@ -202,57 +640,65 @@ class Database(Defining, Running, Operating):
                 return result
 
     def _commit(self, t: Transaction) -> None:
-        try:
-            t.commit()
-        except UnknownOutcome as e:
-            try:
-                state = self.status(t.id)
-            except KvorumError:
-                raise e from None  # nobody can say now: it stays unknown
-            committed_version(t.id, state, e)
+        """Commit, and ask for the outcome when the answer was lost. Raises TxnAborted when it is
+        certain.
+        """
+        self._call(self._async._commit(t._async))
 
     def status(self, txn: int | str) -> TxnState:
-        """What became of a transaction. Always answers."""
-        return self._call(self._db.status(txn))
+        """What became of a transaction. Always answers, also when its participants were restarted.
+        An id may be a decimal string, as errors and HTTP give it.
+        """
+        return self._call(self._async.status(txn))
 
     def abort_transaction(self, txn: int | str) -> None:
-        """Roll a transaction back, whoever began it. See AsyncDatabase.abort_transaction."""
-        self._call(self._db.abort_transaction(txn))
-
-    # --------------------------------------------------------------------------------- cluster
+        """Roll a transaction back, whoever began it and wherever it is open; fine if it was aborted
+        already. Raises Refused (TXN_COMMITTED) when it has committed, NotFound (TXN_NOT_FOUND) when
+        nothing is known of it: then it holds nothing.
+        """
+        self._call(self._async.abort_transaction(txn))
 
     def cluster(self) -> dict[str, Any]:
-        """Its id, master, size and settings."""
-        return self._call(self._db.cluster())
+        """Its id, its `master` (a node's id, None while there is none), how many `nodes` and
+        `partitions` there are, and its `settings` (docs/guides/bus.md).
+        """
+        return self._call(self._async.cluster())
 
     def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
-        """Change settings of the running cluster. See AsyncDatabase.set_settings."""
-        return self._call(self._db.set_settings(values))
+        """Change settings of the running cluster; for each its version, who applies it (`applied`)
+        and who has not said so in time (`missing`). Raises InvalidArgument: none was changed.
+        """
+        return self._call(self._async.set_settings(values))
 
     def nodes(self) -> list[dict[str, Any]]:
-        return self._call(self._db.nodes())
+        return self._call(self._async.nodes())
 
     def partitions(self) -> list[dict[str, Any]]:
-        return self._call(self._db.partitions())
+        return self._call(self._async.partitions())
 
     def split(self, partition: int, *, at: Bytes | None = None) -> dict[str, Any]:
-        return self._call(self._db.split(partition, at=at))
+        """Split a partition in place at a key of its table, or in the middle: `{"partition",
+        "new"}`. Raises Refused (CANNOT_SPLIT), NotFound.
+        """
+        return self._call(self._async.split(partition, at=at))
 
     def merge(self, left: int, right: int) -> dict[str, Any]:
-        return self._call(self._db.merge(left, right))
+        """Merge two neighbours in place into the lower one: `{"partition", "gone"}`. Raises Refused
+        (CANNOT_MERGE), NotFound.
+        """
+        return self._call(self._async.merge(left, right))
 
     def locks(self, *, every: bool = False) -> dict[str, Any]:
-        """See AsyncDatabase.locks."""
-        return self._call(self._db.locks(every=every))
+        """Who holds which keys and who waits for them, in the whole cluster: `locks` (those that
+        are waited for first, then the oldest), `waits`, `missing` (ids of nodes that did not
+        answer), `more` (lists were cut). A transaction's keys of one table that nobody waits for
+        are one row, whose `keys` counts them; with `every` each has its own.
+        """
+        return self._call(self._async.locks(every=every))
 
     def close(self) -> None:
-        """Close the connection, or stop the embedded node. A second time it does nothing."""
-        if not self._portal.usable:
-            return  # closed already, or inherited over fork(): nothing of it is ours
-        try:
-            self._call(self._db.close())
-        finally:
-            self._portal.close()
+        """Close the connection, or stop the embedded node. Snapshots are released."""
+        self._close(self._async.close(), portal=True)
 
     def __enter__(self) -> Self:
         return self
@@ -264,3 +710,311 @@ class Database(Defining, Running, Operating):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def namespaces(self) -> list[str]:
+        return self._call(self._async.namespaces())
+
+    def namespace(self, name: str) -> NamespaceInfo:
+        """What a namespace is. Raises NotFound (NAMESPACE_NOT_FOUND)."""
+        return self._call(self._async.namespace(name))
+
+    def create_namespace(
+        self,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] = (),
+        exists_ok: bool = False,
+    ) -> None:
+        """Make a namespace. Its tables have `replicas`, if they do not say otherwise, and need
+        nodes with its `tags` besides their own. Raises AlreadyExists; with `exists_ok` one that is
+        there stays as it is.
+        """
+        self._call(
+            self._async.create_namespace(name, replicas=replicas, tags=tags, exists_ok=exists_ok)
+        )
+
+    def modify_namespace(
+        self, name: str, *, replicas: int | None = None, tags: Sequence[str] | None = None
+    ) -> NamespaceInfo:
+        """Change how many replicas (0: everywhere) its tables have that do not say otherwise, and
+        which tags nodes must carry to have them; what is left out stays. In one transaction with
+        what it means for every table, or, if it is refused, not at all.
+        """
+        return self._call(self._async.modify_namespace(name, replicas=replicas, tags=tags))
+
+    def disable_namespace(self, name: str) -> NamespaceInfo:
+        """Disable all its tables; none is made in it until it is enabled."""
+        return self._call(self._async.disable_namespace(name))
+
+    def enable_namespace(self, name: str) -> NamespaceInfo:
+        """It may be used again, with all its tables."""
+        return self._call(self._async.enable_namespace(name))
+
+    def drop_namespace(self, name: str) -> None:
+        """Remove an empty namespace. Raises Refused while it has tables."""
+        self._call(self._async.drop_namespace(name))
+
+    def tables(self, ns: str) -> list[TableInfo]:
+        return self._call(self._async.tables(ns))
+
+    def create_table(
+        self,
+        ns: str,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] = (),
+        split_keys: Sequence[Bytes] = (),
+        columns: Sequence[Column] = (),
+        primary_key: Sequence[str] = (),
+        partition_bytes: int | None = None,
+        exists_ok: bool = False,
+    ) -> TableInfo:
+        """Make a table; `split_keys` cut it into partitions from the start, and one that grows
+        above `partition_bytes` is split (left out: as the cluster's setting says). Raises
+        AlreadyExists; with `exists_ok` one that is there stays as it is, whatever its columns are.
+        """
+        return self._call(
+            self._async.create_table(
+                ns,
+                name,
+                replicas=replicas,
+                tags=tags,
+                split_keys=split_keys,
+                columns=columns,
+                primary_key=primary_key,
+                partition_bytes=partition_bytes,
+                exists_ok=exists_ok,
+            )
+        )
+
+    def disable_table(self, ns: str, name: str) -> TableInfo:
+        """Nobody reads or writes it any more (Refused, TABLE_DISABLED), once this returns; its rows
+        are kept. Takes some seconds. A table that is disabled already is no error.
+        """
+        return self._call(self._async.disable_table(ns, name))
+
+    def enable_table(self, ns: str, name: str) -> TableInfo:
+        """It may be used again."""
+        return self._call(self._async.enable_table(ns, name))
+
+    def modify_table(
+        self,
+        ns: str,
+        name: str,
+        *,
+        replicas: int | None = None,
+        tags: Sequence[str] | None = None,
+        add_columns: Sequence[Column] = (),
+        partition_bytes: int | None = None,
+    ) -> TableInfo:
+        """Change how many replicas it has (0: as its namespace says, else everywhere), which tags
+        nodes must carry to have them, the size above which its partitions are split (0: the
+        cluster's), and add columns; what is left out stays. All of it or, if it is refused,
+        nothing.
+        """
+        return self._call(
+            self._async.modify_table(
+                ns,
+                name,
+                replicas=replicas,
+                tags=tags,
+                add_columns=add_columns,
+                partition_bytes=partition_bytes,
+            )
+        )
+
+    def drop_table(self, ns: str, name: str) -> None:
+        """Remove a table and all its records."""
+        self._call(self._async.drop_table(ns, name))
+
+    def submit(
+        self,
+        name: str | type,
+        args: Any = None,
+        *,
+        nonce: str | None = None,
+        queue: str = "",
+        priority: int | None = None,
+        delay_ms: int = 0,
+        at: datetime | int | None = None,
+        pool: str = "",
+    ) -> int:
+        """Start a procedure, by name or by its class; its id. The same nonce gives the same id as
+        long as the procedure is kept: until it has ended and its result was acknowledged, or
+        `retention_ms` after its end (over HTTP nothing is acknowledged). Then the nonce is free,
+        and starts another one. Raises Refused (NONCE_REUSED) if the nonce is that of another
+        procedure, or of other arguments.
+        """
+        return self._call(
+            self._async.submit(
+                name,
+                args,
+                nonce=nonce,
+                queue=queue,
+                priority=priority,
+                delay_ms=delay_ms,
+                at=at,
+                pool=pool,
+            )
+        )
+
+    def signal(
+        self, procedure: int, name: str, payload: Any = None, *, key: str | None = None
+    ) -> bool:
+        """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`. The
+        same `key` is sent once (False: it was there already). Raises NotFound, Refused (ENDED).
+        """
+        return self._call(self._async.signal(procedure, name, payload, key=key))
+
+    def complete(self, token: str, result: Any = None, *, error: Any = None) -> bool:
+        """End what a procedure asked of an outside system (`ctx.external()` gave the token), with a
+        result or an error. Raises Refused (ALREADY_COMPLETED: otherwise; ENDED).
+        """
+        return self._call(self._async.complete(token, result, error=error))
+
+    def set_schedule(
+        self,
+        name: str,
+        cron: str,
+        procedure: str | type,
+        args: Any = None,
+        *,
+        zone: str = "UTC",
+        missed: str = "one",
+        queue: str = "",
+        priority: int | None = None,
+    ) -> dict[str, Any]:
+        """Start a procedure at the times of a cron expression, once for each; by its name an
+        existing schedule is changed. `missed`: "one", "all" or "skip".
+        """
+        return self._call(
+            self._async.set_schedule(
+                name,
+                cron,
+                procedure,
+                args,
+                zone=zone,
+                missed=missed,
+                queue=queue,
+                priority=priority,
+            )
+        )
+
+    def remove_schedule(self, name: str) -> None:
+        """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
+        self._call(self._async.remove_schedule(name))
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """All of them, by name, with the next time and the last run of each."""
+        return self._call(self._async.schedules())
+
+    def set_limit(
+        self, name: str, *, kind: str = "queue", max_concurrent: int = 0, rate_per_s: float = 0
+    ) -> dict[str, Any]:
+        """Limit how many procedures of a queue (or "type", or "pool") may have begun and not ended,
+        and how many begin per second; 0 = no limit.
+        """
+        return self._call(
+            self._async.set_limit(
+                name, kind=kind, max_concurrent=max_concurrent, rate_per_s=rate_per_s
+            )
+        )
+
+    def queues(self) -> list[dict[str, Any]]:
+        """Everything that has a limit, or waits for one: how many run, how many wait."""
+        return self._call(self._async.queues())
+
+    def procedure(self, procedure: int, *, wait_ms: int = 0) -> ProcedureInfo:
+        """What a procedure is doing; waits up to `wait_ms` for its end."""
+        return self._call(self._async.procedure(procedure, wait_ms=wait_ms))
+
+    def wait(self, procedure: int, *, timeout_ms: int | None = None) -> Any:
+        """The result of a procedure, once it has one. `timeout_ms` left out: that of `connect`, if
+        one was given there, else for ever. Raises the error that ended it, DeadlineExceeded in
+        time: then it goes on.
+        """
+        return self._call(self._async.wait(procedure, timeout_ms=timeout_ms))
+
+    def acknowledge(self, procedure: int) -> None:
+        """Tell that the result was fetched: the procedure may be forgotten."""
+        self._call(self._async.acknowledge(procedure))
+
+    def procedures(
+        self, *, state: str | None = None, owner: str | None = None, name: str | None = None
+    ) -> list[ProcedureInfo]:
+        return self._call(self._async.procedures(state=state, owner=owner, name=name))
+
+    def live_records(self) -> list[ProcedureRecord]:
+        """The durable records of everything that has not ended. Not over HTTP."""
+        return self._call(self._async.live_records())
+
+    def workers(self) -> list[dict[str, Any]]:
+        """The worker processes that are here: pool, slots, what each runs."""
+        return self._call(self._async.workers())
+
+    def abort_procedure(
+        self, procedure: int, reason: str, *, dry_run: bool = False, actor: str = ""
+    ) -> Told:
+        """Make a procedure fail and roll back. A step under way gets a moment to end; then it is
+        not waited for, and what it still writes is refused. Raises Refused (NOT_ABORTABLE).
+        """
+        return self._call(
+            self._async.abort_procedure(procedure, reason, dry_run=dry_run, actor=actor)
+        )
+
+    def bypass_procedure(
+        self,
+        procedure: int,
+        reason: str,
+        *,
+        override: bool = False,
+        recursive: bool = False,
+        dry_run: bool = False,
+        actor: str = "",
+    ) -> Told:
+        """End a procedure where it stands: nothing more of it runs, nothing is undone, its locks
+        end. `override`: also while a step is under way; `recursive`: with all below it. Raises
+        Refused (UNDER_WAY, HAS_CHILDREN, NOT_BYPASSABLE).
+        """
+        return self._call(
+            self._async.bypass_procedure(
+                procedure,
+                reason,
+                override=override,
+                recursive=recursive,
+                dry_run=dry_run,
+                actor=actor,
+            )
+        )
+
+    def retry_procedure(
+        self, procedure: int, reason: str, *, step: str = "", dry_run: bool = False, actor: str = ""
+    ) -> Told:
+        """Let a procedure go on at once, from `step` if one is given. Raises Refused
+        (NOT_RETRYABLE), InvalidArgument (STEP_UNKNOWN).
+        """
+        return self._call(
+            self._async.retry_procedure(procedure, reason, step=step, dry_run=dry_run, actor=actor)
+        )
+
+    def steal_lock(
+        self, resource: str, reason: str, *, holder: int = 0, dry_run: bool = False, actor: str = ""
+    ) -> Told:
+        """Take a lock from all who hold it, or from one: the next one in the queue gets it, and
+        late writes of the old holder are refused. Raises NotFound (LOCK_NOT_HELD).
+        """
+        return self._call(
+            self._async.steal_lock(resource, reason, holder=holder, dry_run=dry_run, actor=actor)
+        )
+
+    def explain_procedure(self, procedure: int) -> Told:
+        """What it waits for, since when, and who has it: `sentence`, and `waits` as data."""
+        return self._call(self._async.explain_procedure(procedure))
+
+    def audit(
+        self, procedure: int = 0, *, limit: int = 100, before: int = 0
+    ) -> list[dict[str, Any]]:
+        """What was done to procedures (or to one), the newest first; `before`: a number."""
+        return self._call(self._async.audit(procedure, limit=limit, before=before))

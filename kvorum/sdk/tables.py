@@ -4,7 +4,8 @@ every backend.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -57,6 +58,33 @@ def snapshot_at(at: int | None) -> int:
     if type(at) is not int or not 0 < at <= timestamps.MAX:
         raise InvalidArgument(f"at must be a timestamp or a version, got {at!r}")
     return at
+
+
+async def all_rows(
+    scan: Callable[..., Awaitable[Page]],
+    prefix: Bytes | None,
+    start: Bytes | None,
+    end: Bytes | None,
+    *,
+    reverse: bool,
+) -> AsyncIterator[Item]:
+    """All records of a scan, page by page; its cursors keep it at one snapshot. A page that is full
+    of what dead transactions left is asked for again: every time less of it is there.
+    """
+    cursor, attempts = None, 0
+    while True:
+        try:
+            page = await scan(prefix=prefix, start=start, end=end, reverse=reverse, cursor=cursor)
+        except KeyLocked:
+            attempts += 1
+            if attempts == SCAN_ATTEMPTS_MAX:
+                raise
+            continue
+        for item in page.items:
+            yield item
+        cursor, attempts = page.cursor, 0
+        if cursor is None:
+            return
 
 
 class AsyncTable:
@@ -119,7 +147,7 @@ class AsyncTable:
         spec = scan_spec(prefix, start, end, reverse=reverse, limit=limit, cursor=cursor, at=at)
         return await self._backend.scan(self.ns, self.name, spec)
 
-    async def rows(
+    def rows(
         self,
         *,
         prefix: Bytes | None = None,
@@ -128,25 +156,8 @@ class AsyncTable:
         reverse: bool = False,
         at: int | None = None,
     ) -> AsyncIterator[Item]:
-        """All records of the range, page by page, at one snapshot. A page that is full of what dead
-        transactions left is asked for again: every time less of it is there.
-        """
-        cursor, attempts = None, 0
-        while True:
-            try:
-                page = await self.scan(
-                    prefix=prefix, start=start, end=end, reverse=reverse, cursor=cursor, at=at
-                )
-            except KeyLocked:
-                attempts += 1
-                if attempts == SCAN_ATTEMPTS_MAX:
-                    raise
-                continue
-            for item in page.items:
-                yield item
-            cursor, attempts = page.cursor, 0
-            if cursor is None:
-                return
+        """All records of the range, page by page, at one snapshot."""
+        return all_rows(partial(self.scan, at=at), prefix, start, end, reverse=reverse)
 
     async def multi_get(
         self, keys: Sequence[Bytes], *, at: int | None = None
@@ -215,7 +226,7 @@ class AsyncTransactionTable:
 
 class AsyncTransaction:
     """An open transaction. `async with` commits it at the end of the block and aborts it when the
-    block raises.
+    block raises. It is for one task, or thread, at a time.
     """
 
     def __init__(self, session: Session) -> None:
@@ -223,6 +234,9 @@ class AsyncTransaction:
         self.version: int | None = None
         """The commit version, once committed."""
         self._ended = False
+
+    def __repr__(self) -> str:
+        return f"<kvorum transaction {self.id}>"
 
     @property
     def id(self) -> int:

@@ -27,8 +27,7 @@ from kvorum.connecting import connect
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kvorum.sdk.sync import Database
-    from kvorum.sdk.sync_tables import Snapshot
+    from kvorum.sdk.sync import Database, Snapshot
 
 ENDPOINT = "spark.kvorum.endpoint"
 

@@ -14,7 +14,7 @@ import pytest
 
 import kvorum
 from kvorum.sdk.bounded import bounded
-from kvorum.sdk.defining import Defining
+from kvorum.sdk.defining import AsyncDefining
 from tests.kvorum.surfaces.conftest import Served
 
 TIMEOUT_MS = 700
@@ -72,7 +72,7 @@ async def test_a_question_is_not_in_doubt(what: str, told: type[kvorum.KvorumErr
 
 def test_every_schema_change_is_looked_at() -> None:
     """A new one would not be bounded, and nobody would notice."""
-    named = {name for name, _ in inspect.getmembers(Defining, inspect.isfunction)}
+    named = {name for name, _ in inspect.getmembers(AsyncDefining, inspect.isfunction)}
     assert {name for name in named if not name.startswith("_")} - ASKS == set(CHANGES)
 
 

@@ -18,7 +18,7 @@ import pytest
 import kvorum
 from kvorum.api.addresses import parse_url
 from kvorum.sdk.snapshots import AsyncSnapshotTable
-from kvorum.sdk.sync_tables import SnapshotTable, TransactionTable
+from kvorum.sdk.sync import SnapshotTable, TransactionTable
 from kvorum.sdk.tables import AsyncTransactionTable
 from tests.kvorum.surfaces.conftest import Served
 
@@ -74,7 +74,7 @@ def test_nobody_there(scheme: str) -> None:
 def test_both_facades_offer_the_same(sync: type, other: type) -> None:
     """A method that one of them lacks, or names otherwise, is found by users in production."""
     ours, theirs = (
-        {n: m for n, m in vars(c).items() if not n.startswith("_") and callable(m)}
+        {n: m for n, m in inspect.getmembers(c, callable) if not n.startswith("_")}
         for c in (sync, other)
     )
     assert set(ours) == set(theirs)
@@ -87,7 +87,7 @@ def test_both_facades_offer_the_same(sync: type, other: type) -> None:
 
 def test_what_a_notebook_shows(db: kvorum.Database, table: kvorum.Table) -> None:
     """A handle shows as an address in memory; or with what was in its URL besides the address."""
-    where = db._db.where
+    where = db._async.where
     assert repr(db) == (f"<kvorum database {where}>" if where else "<kvorum database>")
     assert repr(table) == f"<kvorum table {table.ns}.{table.name}>"
     with db.snapshot() as snapshot:

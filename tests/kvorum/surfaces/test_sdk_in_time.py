@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 import kvorum
-from kvorum.sdk.sync import Database
-from kvorum.sdk.sync_tables import Snapshot, SnapshotTable, Table, Transaction, TransactionTable
+from kvorum.sdk.sync import Database, Snapshot, SnapshotTable, Table, Transaction, TransactionTable
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
 

@@ -46,7 +46,7 @@ def audited(directory: Path, **more: Any) -> Iterator[tuple[Database, int, Path]
         await node.start()
         return kvorum.AsyncDatabase(node.surface("embedded"), SystemRng())
 
-    with Database(portal, portal.call(start()), SystemRng()) as db:
+    with Database(portal, portal.call(start())) as db:
         yield db, base, file
 
 
