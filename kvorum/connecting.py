@@ -133,8 +133,8 @@ def _check_timeout(timeout_ms: int | None) -> None:
 
 
 def _http(address: Address, timeout_ms: int, *, whole: bool) -> Backend:
-    from kvorum.http.client import HttpBackend
-    from kvorum.http.transport import HttpTransport
+    from kvorum.http.client.http_backend import HttpBackend
+    from kvorum.http.client.transport import HttpTransport
 
     transport = HttpTransport(*address, asyncio.get_running_loop())
     return HttpBackend(transport, timeout_ms, whole=whole)

@@ -1,12 +1,12 @@
-"""Makes docs/reference/http.md from kvorum.http.routes: `python -m scripts.http_reference`."""
+"""Makes docs/reference/http.md from kvorum/http/routes: `python -m scripts.http_reference`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from kvorum.http.fields import Fields
-from kvorum.http.routes import ERROR_MEANINGS, ROUTES, TAGS, Route, openapi
+from kvorum.http.routes.openapi import ERROR_MEANINGS, ROUTES, TAGS, Route, openapi
+from kvorum.http.wire.fields import Fields
 
 TARGET = Path(__file__).parent.parent / "docs" / "reference" / "http.md"
 

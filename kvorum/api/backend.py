@@ -2,7 +2,7 @@
 share.
 
 `NativeBackend` (kvorum/native/native.py) speaks to the transaction client: embedded in a node, or
-through the native SDK connection. `HttpBackend` (kvorum/http/client.py) speaks HTTP.
+through the native SDK connection. `HttpBackend` (kvorum/http/client/http_backend.py) speaks HTTP.
 `AsyncDatabase` and the synchronous facade sit on either, and the HTTP server itself sits on the
 native one, so that one test-suite holds for all of them (A5, U8).
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from kv.base.errors import KvorumError, to_json
-from kvorum.http.codec import plain
-from kvorum.http.codec import show as show_as
+from kvorum.http.wire.codec import plain
+from kvorum.http.wire.codec import show as show_as
 
 DONE, FAILED, USAGE = 0, 1, 2
 

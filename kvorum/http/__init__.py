@@ -1,3 +1,1 @@
-"""The HTTP API (docs/reference/http.md): bare-ASGI hot routes in front of FastAPI, metrics, and
-the client that speaks it.
-"""
+"""The HTTP API (docs/reference/http.md): what serves it, and the client that speaks it."""

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kv.base.methods import HOLDS_TXN
-from kvorum.http.assembly import HttpApi, Spawn
-from kvorum.http.holders import Holders
-from kvorum.http.metrics import Metrics
+from kvorum.http.metrics.metrics import Metrics
+from kvorum.http.server.holders import Holders
+from kvorum.http.server.http_api import HttpApi, Spawn
 
 if TYPE_CHECKING:
     from kvorum.node.node import Node

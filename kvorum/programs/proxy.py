@@ -70,7 +70,7 @@ class Proxy:
         Raises InvalidArgument (CANNOT_LISTEN), or Refused by a cluster of another version.
         """
         # FastAPI costs 0.4 s and 30 MB: only who serves HTTP imports it.
-        from kvorum.http.assembly import HttpApi
+        from kvorum.http.server.http_api import HttpApi
 
         sock = bound_socket(self._host, self._base + HTTP_OFFSET)
         self._stack.callback(sock.close)

@@ -394,7 +394,7 @@ class Store:
     # --------------------------------------------------------------------------------- figures
 
     def replica_figures(self) -> Mapping[str, int]:
-        """For metrics: how each partition stands, by names of kvorum/http/figures.py."""
+        """For metrics: how each partition stands, by names of kvorum/http/metrics/figures.py."""
         figures: dict[str, int] = {}
         for replica in self.manager.replicas():
             id_, state = replica.descriptor.id, replica.state

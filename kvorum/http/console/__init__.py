@@ -16,9 +16,9 @@ from typing import Final
 
 from fastapi import Request
 
-from kvorum.http import request as http
-from kvorum.http.codec import Reply
-from kvorum.http.handlers import Handler, Handlers
+from kvorum.http.routes.handlers import Handler, Handlers
+from kvorum.http.wire import request as http
+from kvorum.http.wire.codec import Reply
 
 _FILES: Final = {
     "/console": ("console.html", b"text/html; charset=utf-8"),

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Unavailable
 from kv.base.limits import FRAME_BYTES_MAX
 from kvorum.api.watching import Change, Event, WatchSpec
-from kvorum.http import sse
-from kvorum.http.watch_client import HttpWatcher
+from kvorum.http.client.watch_client import HttpWatcher
+from kvorum.http.wire import sse
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 keys = st.binary(min_size=1, max_size=5)

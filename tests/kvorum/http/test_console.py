@@ -13,7 +13,7 @@ import pytest
 
 import kvorum
 from kvorum.http import console
-from kvorum.http.routes import ROUTES
+from kvorum.http.routes.openapi import ROUTES
 from tests.kit.browser import Browser, browser
 from tests.kit.machine import free_port_base
 

@@ -14,7 +14,7 @@ import pytest
 
 import kvorum
 from kv.base import limits
-from kvorum.http.routes import ROUTES
+from kvorum.http.routes.openapi import ROUTES
 from tests.kvorum.surfaces.conftest import Served, error_of
 
 PACKED = {"content-type": "application/msgpack", "accept": "application/msgpack"}

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from kv.base.limits import BATCH_OPS_MAX, HTTP_HEAD_BYTES_MAX, VALUE_BYTES_MAX
-from kvorum.http.hosts import HostGuard
-from kvorum.http.request import Receive, Scope, Send
+from kvorum.http.server.hosts import HostGuard
+from kvorum.http.wire.request import Receive, Scope, Send
 from tests.kvorum.surfaces.conftest import Served, error_of
 
 WEB = {"ns": "default", "table": "web"}

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kv.base import methods
 from kvorum.api.method_names import METHOD_NAMES
-from kvorum.http.figures import FIGURES
+from kvorum.http.metrics.figures import FIGURES
 from kvorum.local.measure import POINTS_S, Histogram
 from tests.kvorum.surfaces.conftest import Served
 

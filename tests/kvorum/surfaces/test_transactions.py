@@ -15,8 +15,8 @@ import pytest
 
 import kvorum
 from kv.base.adapters import SystemRng
-from kvorum.http.client import HttpBackend
-from kvorum.http.transport import HttpTransport, Lost
+from kvorum.http.client.http_backend import HttpBackend
+from kvorum.http.client.transport import HttpTransport, Lost
 from tests.kvorum.surfaces.conftest import Served, error_of
 from tests.kvorum.surfaces.test_cli import kvorum as command
 from tests.kvorum.surfaces.test_cli import told

@@ -21,7 +21,8 @@ import pytest
 import kvorum
 from kv.base.limits import FEED_PART_ROWS_MAX
 from kvorum import Delete, Put
-from kvorum.http import server, sse
+from kvorum.http.server import http_server as server
+from kvorum.http.wire import sse
 from tests.kit.machine import ROOT, free_port_base
 from tests.kvorum.surfaces.conftest import SURFACES, Served, error_of
 

@@ -20,7 +20,7 @@ from kv.base.errors import (
     from_json,
 )
 from kvorum.api.model import Item
-from kvorum.http.transport import Answer, HttpTransport, Lost
+from kvorum.http.client.transport import Answer, HttpTransport, Lost
 
 _MSGPACK: Final = "application/msgpack"
 HEADERS: Final = (("content-type", _MSGPACK), ("accept", _MSGPACK))

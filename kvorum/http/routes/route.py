@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kvorum.http.fields import DATA, VERSION, Fields, Schema
+from kvorum.http.wire.fields import DATA, VERSION, Fields, Schema
 
 OBJECT: Final[Schema] = {"type": "object"}
 

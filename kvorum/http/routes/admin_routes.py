@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from kv.base import limits
-from kvorum.http import fields
-from kvorum.http.fields import BOOL, TEXT, Field, Schema, integer
-from kvorum.http.route import OBJECT, TS, D, Route, items_of, object_of
+from kvorum.http.routes.route import OBJECT, TS, D, Route, items_of, object_of
+from kvorum.http.wire import fields
+from kvorum.http.wire.fields import BOOL, TEXT, Field, Schema, integer
 
 _ID: Final[Schema] = object_of(id={"type": "string"})
 _STATUS: Final[Schema] = object_of(status={"type": "string"})

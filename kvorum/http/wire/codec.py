@@ -18,7 +18,7 @@ import msgspec
 from kv.base import timestamps
 from kv.base.errors import InvalidArgument, KvorumError, to_json
 from kvorum.api.model import Record
-from kvorum.http.fields import from_b64, wrong
+from kvorum.http.wire.fields import from_b64, wrong
 
 JSON = b"application/json"
 MSGPACK = b"application/msgpack"

@@ -1,4 +1,4 @@
-"""A watch over HTTP: reads the stream of a node (kvorum/http/watch.py), and connects again from
+"""A watch over HTTP: reads the stream of a node (server/watch_streams.py), and connects again from
 where it was when the connection breaks or falls silent.
 
 Nothing is lost: the new stream begins behind the last whole event. Nothing is repeated: of an event
@@ -20,7 +20,7 @@ import msgspec
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable, from_json
 from kv.base.limits import FEED_HEARTBEAT_MS
 from kvorum.api.watching import Event, WatchSpec
-from kvorum.http import sse
+from kvorum.http.wire import sse
 
 _decode = msgspec.json.Decoder().decode
 _SILENT_S: Final = 3 * FEED_HEARTBEAT_MS / 1000

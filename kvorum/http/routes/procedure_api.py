@@ -16,10 +16,10 @@ from kv.base.limits import (
 )
 from kvorum.api.backend import Backend
 from kvorum.api.model import ProcedureInfo
-from kvorum.http import fields
-from kvorum.http import request as http
-from kvorum.http.codec import Query, Reply, decode, plain, reply
-from kvorum.http.handlers import Handlers, number
+from kvorum.http.routes.handlers import Handlers, number
+from kvorum.http.wire import fields
+from kvorum.http.wire import request as http
+from kvorum.http.wire.codec import Query, Reply, decode, plain, reply
 
 
 class ProcedureApi:

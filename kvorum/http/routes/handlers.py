@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import Request
 
-from kvorum.http import fields
-from kvorum.http import request as http
-from kvorum.http.codec import Reply
+from kvorum.http.wire import fields
+from kvorum.http.wire import request as http
+from kvorum.http.wire.codec import Reply
 
 Handler = Callable[[http.Request, Request], Awaitable[Reply]]
 Handlers = tuple[tuple[str, str, Handler], ...]

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvorum.audit.stamped import Caller, caller_of_request
 from kvorum.audit.stamps import Stamp, StampLog
-from kvorum.http.request import Asgi, Receive, Scope, Send
+from kvorum.http.wire.request import Asgi, Receive, Scope, Send
 
 
 class StampedHttp:

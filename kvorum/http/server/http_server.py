@@ -13,8 +13,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import HTTP_HEAD_BYTES_MAX
-from kvorum.http.codec import refusal
-from kvorum.http.request import Asgi
+from kvorum.http.wire.codec import refusal
+from kvorum.http.wire.request import Asgi
 
 KEEP_ALIVE_S = 75
 _DRAIN_S = 5

@@ -18,8 +18,8 @@ from typing import Final
 
 from kv.base.config_values import ANY_HOST
 from kv.base.errors import Rejected
-from kvorum.http.codec import refusal
-from kvorum.http.request import Asgi, Receive, Request, Scope, Send, send_reply
+from kvorum.http.wire.codec import refusal
+from kvorum.http.wire.request import Asgi, Receive, Request, Scope, Send, send_reply
 
 _LOCAL: Final = "localhost"
 _KNOWN_MAX: Final = 1_000

@@ -19,7 +19,7 @@ from prometheus_client.core import (
 )
 
 from kvorum.api.method_names import METHOD_NAMES
-from kvorum.http.figures import FIGURES, Figure
+from kvorum.http.metrics.figures import FIGURES, Figure
 from kvorum.local.measure import Histogram
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@
 `changes` and `snapshot`: {"version", "part", "last", "changes": [{"key", "value" | null,
 "expires_ms"?}]}; `resolved`: {"version"}; `error`: the body of an error reply, with the `status`
 that it would have; then the stream ends. Keys and values are those of JSON bodies
-(kvorum.http.codec).
+(kvorum.http.wire.codec).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import msgspec
 from kv.base.errors import InvalidArgument, KvorumError, to_json
 from kv.base.limits import FRAME_BYTES_MAX
 from kvorum.api.watching import Change, Event
-from kvorum.http import fields
-from kvorum.http.codec import plain, show
+from kvorum.http.wire import fields
+from kvorum.http.wire.codec import plain, show
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kvorum.http import fields
-from kvorum.http.admin_routes import ADMIN_ROUTES
-from kvorum.http.data_routes import DATA_ROUTES
-from kvorum.http.fields import Schema
-from kvorum.http.route import ERROR, RAW, Route
+from kvorum.http.routes.admin_routes import ADMIN_ROUTES
+from kvorum.http.routes.data_routes import DATA_ROUTES
+from kvorum.http.routes.route import ERROR, RAW, Route
+from kvorum.http.wire import fields
+from kvorum.http.wire.fields import Schema
 
 ROUTES: Final = (*DATA_ROUTES, *ADMIN_ROUTES)
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 from kv.base.errors import KvorumError, NotFound, Rejected
 from kv.base.limits import HTTP_BODY_BYTES_MAX
 from kvorum.api.model import too_large
-from kvorum.http import fields
-from kvorum.http.codec import JSON, MSGPACK_NAMES, Formats, Query, Reply, decode, formats
+from kvorum.http.wire import fields
+from kvorum.http.wire.codec import JSON, MSGPACK_NAMES, Formats, Query, Reply, decode, formats
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

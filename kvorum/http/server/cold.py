@@ -3,7 +3,7 @@
 metrics, /docs and /console.
 
 Bodies are read by the same codec and field tables as the hot routes', so that JSON, msgpack and
-errors are alike everywhere; FastAPI routes, and its schema is the one of kvorum.http.routes.
+errors are alike everywhere; FastAPI routes, and its schema is routes/openapi.py's.
 Imported only when HTTP is switched on.
 """
 
@@ -22,16 +22,17 @@ from kv.base.limits import (
     LEASE_TTL_MS_DEFAULT,
 )
 from kvorum.api.backend import Backend
-from kvorum.http import console, fields
-from kvorum.http import request as http
-from kvorum.http.cluster_api import ClusterApi
-from kvorum.http.codec import Query, Reply, path_text, refusal, reply
-from kvorum.http.handlers import Handler, number
-from kvorum.http.metrics import CONTENT_TYPE, Metrics
-from kvorum.http.page import docs_page
-from kvorum.http.procedure_api import ProcedureApi
-from kvorum.http.routes import openapi
-from kvorum.http.table_api import TableApi
+from kvorum.http import console
+from kvorum.http.metrics.metrics import CONTENT_TYPE, Metrics
+from kvorum.http.routes.cluster_api import ClusterApi
+from kvorum.http.routes.docs_page import docs_page
+from kvorum.http.routes.handlers import Handler, number
+from kvorum.http.routes.openapi import openapi
+from kvorum.http.routes.procedure_api import ProcedureApi
+from kvorum.http.routes.table_api import TableApi
+from kvorum.http.wire import fields
+from kvorum.http.wire import request as http
+from kvorum.http.wire.codec import Query, Reply, path_text, refusal, reply
 from kvorum.local import logs
 from kvorum.sdk.snapshots import checked_owner
 

@@ -10,10 +10,10 @@ from kv.base.errors import NotFound
 from kv.base.limits import NAME_CHARS_MAX
 from kvorum.api.backend import Backend
 from kvorum.api.model import Column, TableInfo, TableSpec
-from kvorum.http import fields
-from kvorum.http import request as http
-from kvorum.http.codec import Query, Reply, reply
-from kvorum.http.handlers import Handlers
+from kvorum.http.routes.handlers import Handlers
+from kvorum.http.wire import fields
+from kvorum.http.wire import request as http
+from kvorum.http.wire.codec import Query, Reply, reply
 
 
 class TableApi:

@@ -11,14 +11,14 @@ from typing import Any
 from kv.base.ports import Timers
 from kvorum.api.backend import Backend
 from kvorum.audit.stamps import NO_FIGURES, StampLog
-from kvorum.http.cold import ColdApi, Health
-from kvorum.http.hosts import HostGuard
-from kvorum.http.hot import HotApi
-from kvorum.http.metrics import Metrics
-from kvorum.http.server import HttpServer
-from kvorum.http.sessions import Sessions
-from kvorum.http.stamped_requests import StampedHttp
-from kvorum.http.watch import Watches
+from kvorum.http.metrics.metrics import Metrics
+from kvorum.http.server.cold import ColdApi, Health
+from kvorum.http.server.hosts import HostGuard
+from kvorum.http.server.hot import HotApi
+from kvorum.http.server.http_server import HttpServer
+from kvorum.http.server.http_sessions import Sessions
+from kvorum.http.server.stamped_requests import StampedHttp
+from kvorum.http.server.watch_streams import Watches
 from kvorum.version import VERSION
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from kv.base import limits
-from kvorum.http import fields
-from kvorum.http.fields import AT, BOOL, TEXT, VERSION, Field, integer
-from kvorum.http.route import ERROR, TS, D, Route, items_of, object_of
+from kvorum.http.routes.route import ERROR, TS, D, Route, items_of, object_of
+from kvorum.http.wire import fields
+from kvorum.http.wire.fields import AT, BOOL, TEXT, VERSION, Field, integer
 
 _VERSIONED = object_of(version=TS)
 _ROW = object_of(key=D, value=D, version=TS)

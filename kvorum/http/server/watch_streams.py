@@ -1,5 +1,5 @@
 """GET /v1/watch/{ns}/{table}: a table's committed transactions as server-sent events
-(kvorum/http/sse.py), until the client goes away or the node stops.
+(kvorum/http/wire/sse.py), until the client goes away or the node stops.
 
 A bare ASGI route, because it streams. What is wrong with the request is an ordinary error reply:
 the first event is there before the headers are sent. Later errors are an event `error`, the last
@@ -18,9 +18,9 @@ from kv.base.errors import Busy, KvorumError, Unavailable
 from kv.base.limits import FEED_HEARTBEAT_MS, WATCHERS_MAX
 from kvorum.api.backend import Backend
 from kvorum.api.watching import Event, Watcher, WatchSpec
-from kvorum.http import fields, sse
-from kvorum.http.codec import Query, Reply, path_text, refusal
-from kvorum.http.request import (
+from kvorum.http.wire import fields, sse
+from kvorum.http.wire.codec import Query, Reply, path_text, refusal
+from kvorum.http.wire.request import (
     READING,
     Receive,
     Request,
@@ -44,7 +44,7 @@ _HEADERS: Final = [
 
 
 class Observer(Protocol):
-    """Who counts requests (kvorum.http.metrics)."""
+    """Who counts requests (kvorum.http.metrics.metrics)."""
 
     def observe(self, route: str, status: int, seconds: float) -> None: ...
 

@@ -7,10 +7,10 @@ from typing import Any
 from fastapi import Request
 
 from kvorum.api.backend import Backend
-from kvorum.http import fields
-from kvorum.http import request as http
-from kvorum.http.codec import Query, Reply, plain, reply
-from kvorum.http.handlers import Handlers, number
+from kvorum.http.routes.handlers import Handlers, number
+from kvorum.http.wire import fields
+from kvorum.http.wire import request as http
+from kvorum.http.wire.codec import Query, Reply, plain, reply
 
 
 class ClusterApi:

@@ -36,10 +36,10 @@ from kvorum.api.model import (
 )
 from kvorum.api.starting import control_request
 from kvorum.api.watching import WatchSpec
-from kvorum.http.calls import HEADERS, RAW, Calls, Effect, rows_of, version_of
-from kvorum.http.client_session import HttpSession
-from kvorum.http.transport import HttpTransport
-from kvorum.http.watch_client import HttpWatcher
+from kvorum.http.client.calls import HEADERS, RAW, Calls, Effect, rows_of, version_of
+from kvorum.http.client.http_session import HttpSession
+from kvorum.http.client.transport import HttpTransport
+from kvorum.http.client.watch_client import HttpWatcher
 from txn.terms import NAMES, USUAL, Terms
 
 _SETTINGS_MS = 35_000  # more than kvorum.set_setting waits for nodes that do not answer

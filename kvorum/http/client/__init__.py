@@ -1,0 +1,1 @@
+"""The backend that asks a node over HTTP."""

@@ -1,0 +1,1 @@
+"""/metrics: what a node counts, as Prometheus reads it."""

@@ -1,0 +1,1 @@
+"""What serves the routes at a node or a proxy: sockets, applications, transactions, watches."""

@@ -1,0 +1,1 @@
+"""Bytes of HTTP requests and answers as plain data, for servers and clients."""
