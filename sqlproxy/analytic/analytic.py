@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -22,15 +22,9 @@ from sqlproxy.front.statements import Delete, Insert, Merge, Select, Update
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.access import Access
 from sqlproxy.tables.reading import Reads, Touched
+from sqlproxy.tables.writing import Outcome, Work
 from sqlproxy.values.errors import INTERNAL_ERROR, SqlError, unsupported
 from txn.transaction import TxnReads
-
-if TYPE_CHECKING:
-    from sqlproxy.session.prepared import Prepared
-    from sqlproxy.session.running import Job
-    from sqlproxy.session.session import SqlSession
-    from sqlproxy.tables.writing import Outcome
-
 
 _OF_VALUES: Final = frozenset(("21", "22", "42"))  # classes of errors that a row may cause
 
@@ -47,22 +41,10 @@ class DuckAnalytic:
         """No query is under way any more."""
         self._engine.close()
 
-    async def query(
-        self,
-        session: SqlSession,
-        prepared: Prepared,
-        values: Sequence[Any],
-        reads: Reads,
-        env: Env,
-        touched: Touched,
-    ) -> AsyncIterator[Sequence[Row]]:
-        """The rows of a SELECT, as DuckDB makes them. Raises SqlError."""
-        return self.rows(prepared.bound, reads, env, touched, prepared.text)
-
     async def rows(
         self, select: Select, reads: Reads, env: Env, touched: Touched, text: str
     ) -> AsyncIterator[Sequence[Row]]:
-        """The same of a bound query, whose statement is `text`."""
+        """The rows of a SELECT, as DuckDB makes them. Raises SqlError."""
         given = False
         failed: SqlError | None = None
         while True:
@@ -129,16 +111,14 @@ class DuckAnalytic:
         loaders = [Loader(source, directory) for source in selects.sources]
         return [(loader.table, loader.access) for loader in loaders]
 
-    async def change(self, job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
+    async def change(self, job: Work, bound: Any, text: str) -> Outcome:
         """A change whose rows have to be found by a join. Raises SqlError."""
 
         async def run(selects: Selects, make: Callable[[], Query]) -> list[Row]:
-            query = await aside(prepared.text, make)
+            query = await aside(text, make)
             found = self._batches(selects, query, job.t, job.env, job.touched)
             return [row async for batch in found for row in batch]
 
-        bound = prepared.bound
-        job.alone = False
         if isinstance(bound, Insert):
             if bound.select is None:
                 raise unsupported("INSERT … VALUES with WITH")

@@ -8,7 +8,7 @@ of a new primary key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kv.base.errors import KvorumError
 from sqlproxy.front import definitions as d
@@ -20,19 +20,17 @@ from sqlproxy.front.scope import Parameters, Scope
 from sqlproxy.front.syntax import parse_expression
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import Table
-from sqlproxy.session.definitions import (
+from sqlproxy.session.definition_arguments import (
     check_args,
     column_args,
     foreign_key_args,
     index_args,
-    run,
 )
+from sqlproxy.session.definition_jobs import run, table_now
 from sqlproxy.session.environment import environment
+from sqlproxy.session.state import State
 from sqlproxy.values.errors import DUPLICATE_COLUMN, INVALID_TABLE_DEFINITION, SqlError, from_store
 from sqlproxy.values.types import resolve
-
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
 
 _TRIES: Final = 3  # of ADD COLUMN IF NOT EXISTS, beside others who do the same
 Part: TypeAlias = tuple[str, Mapping[str, Any]]
@@ -46,7 +44,7 @@ def is_addition(action: d.Action) -> bool:
             return False
 
 
-async def add(session: SqlSession, table: str, actions: Sequence[d.Action]) -> None:
+async def add(session: State, table: str, actions: Sequence[d.Action]) -> None:
     """All of these additions, or none. Raises SqlError, KvorumError."""
     lenient = any(isinstance(one, d.AddColumn) and one.if_not_exists for one in actions)
     for _ in range(_TRIES if lenient else 0):
@@ -59,7 +57,7 @@ async def add(session: SqlSession, table: str, actions: Sequence[d.Action]) -> N
     await _add(session, table, actions)
 
 
-async def _add(session: SqlSession, table: str, actions: Sequence[d.Action]) -> None:
+async def _add(session: State, table: str, actions: Sequence[d.Action]) -> None:
     parts = await Additions.of(session, table, actions)
     match parts:
         case []:
@@ -74,7 +72,7 @@ async def _add(session: SqlSession, table: str, actions: Sequence[d.Action]) -> 
 class Additions:
     """The parts of some actions, in their order."""
 
-    def __init__(self, session: SqlSession, table: Table) -> None:
+    def __init__(self, session: State, table: Table) -> None:
         self.session, self.table = session, table
         self.nullable = {c.name: c.nullable for c in table.columns}  # as they will be
         self.parts: list[Part] = []
@@ -82,11 +80,8 @@ class Additions:
         self.skipped: set[str] = set()  # columns that are there already
 
     @staticmethod
-    async def of(session: SqlSession, name: str, actions: Sequence[d.Action]) -> list[Part]:
-        found = (await session.declared()).table(name)
-        if found is None:
-            raise SqlError("42P01", f'relation "{name}" does not exist')
-        made = Additions(session, found)
+    async def of(session: State, name: str, actions: Sequence[d.Action]) -> list[Part]:
+        made = Additions(session, await table_now(session, name))
         for action in actions:
             match action:
                 case d.AddColumn(column, if_not_exists):

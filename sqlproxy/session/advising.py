@@ -15,16 +15,16 @@ locks (SELECT pg_try_advisory_lock(id) FROM t). Both say so (0A000).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kv.base.limits import ADVISORY_LOCKS_MAX
-from sqlproxy.session.advisory import EXCLUSIVE, SHARE, Held, Key, resource_of
+from sqlproxy.session.advisory import EXCLUSIVE, SHARE, AdvisoryLocks, Held, Key, resource_of
+from sqlproxy.session.block import Block
+from sqlproxy.session.settings import Settings
 from sqlproxy.values.errors import ADMIN_SHUTDOWN, SqlError, unsupported
 from sqlproxy.wire.codec import Fatal
-
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
 
 _SESSION: Final = -1  # instead of a depth of savepoints: not the transaction's
 _TOKEN_BYTES: Final = 4
@@ -61,10 +61,37 @@ class _Lock:
 class Advising:
     """See the module. Of one session."""
 
-    __slots__ = ("_answers", "_at", "_locks", "_name", "_session")
+    __slots__ = (
+        "_advisory",
+        "_answers",
+        "_at",
+        "_block",
+        "_database",
+        "_locks",
+        "_name",
+        "_owner",
+        "_settings",
+        "_token",
+        "_warn",
+    )
 
-    def __init__(self, session: SqlSession) -> None:
-        self._session = session
+    def __init__(
+        self,
+        advisory: AdvisoryLocks | None,
+        token: Callable[[int], bytes],
+        database: str,
+        block: Block,
+        settings: Settings,
+        *,
+        owner: Callable[[], str],
+        warn: Callable[[str], None],
+    ) -> None:
+        """`advisory`: the process's; None: it has none. `token`: so many random bytes. `owner`: who
+        this is, for people. `warn`: tells the client.
+        """
+        self._advisory, self._token, self._database = advisory, token, database
+        self._block, self._settings = block, settings
+        self._owner, self._warn = owner, warn
         self._locks: dict[Key, _Lock] = {}
         self._name = ""
         self._answers: list[bool] | None = None  # None: locks cannot be asked for
@@ -102,7 +129,7 @@ class Advising:
 
     async def _take(self, request: Request, key: Key) -> bool:
         self.check()
-        depth = self._session.block.depth if request.transaction else _SESSION
+        depth = self._block.depth if request.transaction else _SESSION
         lock = self._locks.get(key)
         if lock is None:
             if len(self._locks) >= ADVISORY_LOCKS_MAX:
@@ -125,7 +152,7 @@ class Advising:
 
     async def _in_time(self, request: Request, key: Key) -> Held | None:
         wait = request.verb == "lock"
-        ms = self._session.settings.ms("lock_timeout") if wait else 0
+        ms = self._settings.ms("lock_timeout") if wait else 0
         try:
             async with asyncio.timeout(ms / 1000 if ms else None) as limit:
                 return await self._hold(key, exclusive=request.exclusive, wait=wait)
@@ -135,17 +162,16 @@ class Advising:
             raise
 
     async def _hold(self, key: Key, *, exclusive: bool, wait: bool) -> Held | None:
-        session, services = self._session, self._session.services
-        if services.advisory is None:
+        if self._advisory is None:
             raise unsupported("advisory locks", are=True)
-        self._name = self._name or services.token(_TOKEN_BYTES).hex()
+        self._name = self._name or self._token(_TOKEN_BYTES).hex()
         while True:
-            held = await services.advisory.take(
-                resource_of(session.database, key),
+            held = await self._advisory.take(
+                resource_of(self._database, key),
                 exclusive=exclusive,
                 session=self._name,
-                owner=session.owner,
-                nonce=services.token(_NONCE_BYTES).hex(),
+                owner=self._owner(),
+                nonce=self._token(_NONCE_BYTES).hex(),
                 wait=wait,
             )
             if held is not None or not wait:
@@ -157,7 +183,7 @@ class Advising:
         lock = self._locks.get(key)
         if lock is None or (exclusive, _SESSION) not in lock.taken:
             mode = EXCLUSIVE if exclusive else SHARE
-            self._session.notice(f"you don't own a lock of type {mode}", "WARNING", "01000")
+            self._warn(f"you don't own a lock of type {mode}")
             return False
         lock.taken.remove((exclusive, _SESSION))
         await self._end_unused()
@@ -180,24 +206,22 @@ class Advising:
         await self._end_unused()
 
     def released(self, depth: int) -> None:
-        """Only so many savepoints are left; what was taken behind others belongs to the last."""
+        """Only so many savepoints are left; what was taken after others belongs to the last."""
         for lock in self._locks.values():
             lock.taken = [(how, min(at, depth)) for how, at in lock.taken]
 
     async def _end_unused(self) -> None:
-        advisory = self._session.services.advisory
         for key in [key for key, lock in self._locks.items() if not lock.taken]:
             held = self._locks.pop(key).held
-            if advisory is not None:
-                await advisory.give_back(held)
+            if self._advisory is not None:
+                await self._advisory.give_back(held)
 
     def close(self) -> None:
         """The session is over."""
-        advisory = self._session.services.advisory
         locks, self._locks = self._locks, {}
         for lock in locks.values():
-            if advisory is not None:
-                advisory.give_back_soon(lock.held)
+            if self._advisory is not None:
+                self._advisory.give_back_soon(lock.held)
 
     # -- what may have been lost
 

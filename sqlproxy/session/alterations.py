@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlproxy.ddl.change.altering import same_form
 from sqlproxy.front import definitions as d
@@ -23,21 +23,15 @@ from sqlproxy.front.syntax import parse_expression
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import Column, Table, View
 from sqlproxy.session.additions import add, is_addition
-from sqlproxy.session.definitions import (
-    known_options,
-    numbering_of,
-    run,
-    sequence_options,
-    tell_cascaded,
-)
+from sqlproxy.session.definition_arguments import numbering_of, sequence_options
+from sqlproxy.session.definition_jobs import known_options, run, table_now, tell_cascaded
+from sqlproxy.session.sequence_definitions import alter_sequence
+from sqlproxy.session.state import State
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.types import resolve
 
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
 
-
-async def apply(session: SqlSession, table: str, actions: Sequence[d.Action]) -> None:
+async def apply(session: State, table: str, actions: Sequence[d.Action]) -> None:
     """Those next to each other that add something are one addition: all of it or nothing. Raises
     SqlError, KvorumError.
     """
@@ -49,7 +43,7 @@ async def apply(session: SqlSession, table: str, actions: Sequence[d.Action]) ->
             await _apply(session, table, action)
 
 
-async def _apply(session: SqlSession, table: str, action: d.Action) -> None:
+async def _apply(session: State, table: str, action: d.Action) -> None:
     match action:
         case d.DropColumn(name, missing_ok, cascade):
             await _drop_column(session, table, name, cascade, missing_ok)
@@ -67,7 +61,7 @@ async def _apply(session: SqlSession, table: str, action: d.Action) -> None:
             await _alter_column(session, table, action)
 
 
-async def _alter_column(session: SqlSession, table: str, action: Any) -> None:
+async def _alter_column(session: State, table: str, action: Any) -> None:
     """ALTER COLUMN."""
     match action:
         case d.SetDefault(column, default, sql):
@@ -97,7 +91,7 @@ async def _alter_column(session: SqlSession, table: str, action: Any) -> None:
             raise AssertionError(action)
 
 
-async def _set_identity(session: SqlSession, table: str, action: d.SetIdentity) -> None:
+async def _set_identity(session: State, table: str, action: d.SetIdentity) -> None:
     """ADD, SET and DROP of an identity, and options of its sequence. Raises SqlError."""
     there = await table_now(session, table)
     column = there.column(action.column)
@@ -126,12 +120,10 @@ async def _set_identity(session: SqlSession, table: str, action: d.SetIdentity) 
     if action.options:
         sequences = (await session.declared()).sequences_owned_by(there.id)
         own = next(s for s in sequences if s.owned_by == (int(there.id), column.id))
-        from sqlproxy.session.definitions import alter_sequence
-
         await alter_sequence(session, d.AlterSequence(own, action.options))
 
 
-async def _set_type(session: SqlSession, table: str, action: d.SetType) -> None:
+async def _set_type(session: State, table: str, action: d.SetType) -> None:
     """At once if values stay as they are stored; else by a column that takes its place, and plain
     indexes with it are made again.
     """
@@ -154,7 +146,7 @@ async def _set_type(session: SqlSession, table: str, action: d.SetType) -> None:
     await run(session, "AlterType" if plain else "ChangeType", {"name": table, **changes})
 
 
-async def _default_as(session: SqlSession, column: Column, kind: str) -> Any:
+async def _default_as(session: State, column: Column, kind: str) -> Any:
     """A column's default under another type, in stored form; None if it is no constant. Raises
     SqlError (42804).
     """
@@ -175,19 +167,11 @@ async def _default_as(session: SqlSession, column: Column, kind: str) -> Any:
     return resolve(kind).to_stored(folded.value)
 
 
-async def table_now(session: SqlSession, name: str) -> Table:
-    """As it is now: an action before may have changed it."""
-    found: Table | None = (await session.declared()).table(name)
-    if found is None:
-        raise SqlError("42P01", f'relation "{name}" does not exist')
-    return found
-
-
-async def _alter(session: SqlSession, table: str, kind: str, **more: Any) -> Any:
+async def _alter(session: State, table: str, kind: str, **more: Any) -> Any:
     return await run(session, "AlterTable", {"name": table, "action": {"kind": kind, **more}})
 
 
-async def _use_index(session: SqlSession, table: str, key: d.KeyDef, index: str) -> None:
+async def _use_index(session: State, table: str, key: d.KeyDef, index: str) -> None:
     there = await table_now(session, table)
     found = there.index(index)
     if key.primary and found is not None:
@@ -203,7 +187,7 @@ async def _use_index(session: SqlSession, table: str, key: d.KeyDef, index: str)
 
 
 async def _drop_constraint(
-    session: SqlSession, table: str, name: str, missing_ok: bool, cascade: bool
+    session: State, table: str, name: str, missing_ok: bool, cascade: bool
 ) -> None:
     if cascade:
         there = await table_now(session, table)
@@ -219,7 +203,7 @@ async def _drop_constraint(
 
 
 async def _drop_references(
-    session: SqlSession, table: Table, columns: set[int], *, exactly: bool
+    session: State, table: Table, columns: set[int], *, exactly: bool
 ) -> list[str]:
     """Foreign keys that refer to these columns; a definition of its own for each. In words."""
     gone = []
@@ -231,7 +215,7 @@ async def _drop_references(
 
 
 async def _drop_column(
-    session: SqlSession, table: str, name: str, cascade: bool, missing_ok: bool
+    session: State, table: str, name: str, cascade: bool, missing_ok: bool
 ) -> None:
     """With CASCADE, views over it and foreign keys to it go first, each by itself."""
     there = await table_now(session, table)

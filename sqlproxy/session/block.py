@@ -15,6 +15,7 @@ has a savepoint to go back to; else it is aborted at once.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,6 +26,7 @@ from sqlproxy.catalog.fence import Fence
 from sqlproxy.front import statements as s
 from sqlproxy.session.settings import Marked
 from sqlproxy.tables.deferring import Deferred
+from sqlproxy.tables.writing import Outcome
 from sqlproxy.values.errors import (
     ACTIVE_TRANSACTION,
     LIMIT_EXCEEDED,
@@ -37,13 +39,10 @@ from txn.terms import USUAL, Terms
 from txn.transaction import Mark, Transaction, TxnState
 
 SERIALIZABLE: Final = "serializable"
-_CONTROL: Final = frozenset(
-    {s.Begin, s.Commit, s.Rollback, s.Savepoint, s.Release, s.RollbackTo}
-)  # fmt: skip
-_BLIND: Final = _CONTROL | {
-    s.SetTransaction, s.SetVariable, s.Reset, s.Show, s.LockTable, s.SetConstraints, s.Fetch,
-    s.Empty, s.Ignored,
-}  # fmt: skip
+_CONTROL: Final = frozenset({s.Begin, s.Commit, s.Rollback, s.Savepoint, s.Release, s.RollbackTo})
+_SETTINGS: Final = frozenset({s.SetTransaction, s.SetVariable, s.Reset, s.Show})
+_OTHERS: Final = frozenset({s.LockTable, s.SetConstraints, s.Fetch, s.Empty, s.Ignored})
+_BLIND: Final = _CONTROL | _SETTINGS | _OTHERS
 """What sees nothing of the database, so that it may come before SET TRANSACTION."""
 
 
@@ -68,6 +67,14 @@ class _Savepoint:
     modes: Modes
 
 
+@dataclass(slots=True)
+class Sole:
+    """The one statement of an implicit transaction, in case that it has to run again."""
+
+    again: Callable[[], Awaitable[Outcome]]
+    outcome: Outcome
+
+
 class Block:
     """See the module. `status` is what the client is told."""
 
@@ -77,7 +84,7 @@ class Block:
         self.status: Status = "I"
         self.implicit = False  # several statements came in one message
         self.queried = False  # some statement has seen the database: it has a snapshot
-        self.behind = False  # another statement came before the one under way, …
+        self.after_another = False  # another statement came before the one under way, …
         self._came = False  # … or will have come before the next
         self._modes: Modes | None = None  # None: nothing depends on them yet
         self._t: Transaction | None = None
@@ -85,6 +92,9 @@ class Block:
         self.deferred = Deferred()  # constraints that are checked at the commit
         self.statements = 0  # run in the store's transaction
         self.wrote = False
+        self.outcomes: list[Outcome] = []  # of its changes: what a refused condition may mean
+        self.sole: Sole | None = None
+        self.lone = False  # a Sync follows the statement: see `sqlproxy.answers.Session`
 
     @property
     def transaction(self) -> Transaction | None:
@@ -126,8 +136,8 @@ class Block:
         return len(self._savepoints)
 
     def comes(self, kind: type) -> None:
-        """A statement of the transaction, which those behind it cannot do without."""
-        self.behind = self._came
+        """A statement of the transaction, which those after it cannot do without."""
+        self.after_another = self._came
         self._came = self._came or kind not in _CONTROL
         self.queried = self.queried or kind not in _BLIND
 

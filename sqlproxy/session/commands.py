@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sqlproxy.answers import Row
 from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
-from sqlproxy.session import granting, roles
+from sqlproxy.session import granting, roles, transactions
 from sqlproxy.session.block import Modes
-from sqlproxy.session.doing import do
 from sqlproxy.session.portals import Portal
+from sqlproxy.session.preparing import parse
 from sqlproxy.session.scrolling import scrolled
+from sqlproxy.session.state import State
 from sqlproxy.values.errors import (
     ACTIVE_TRANSACTION,
     DUPLICATE_CURSOR,
@@ -25,13 +26,10 @@ from sqlproxy.values.errors import (
     unsupported,
 )
 
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
-
-Command = Callable[["SqlSession", Any], Awaitable[str]]  # → the command tag
+Command = Callable[[State, Any], Awaitable[str]]  # → the command tag
 
 
-async def begin(session: SqlSession, bound: s.Begin) -> str:
+async def begin(session: State, bound: s.Begin) -> str:
     block = session.block
     if block.explicit:
         session.notice("there is already a transaction in progress", "WARNING", ACTIVE_TRANSACTION)
@@ -42,36 +40,36 @@ async def begin(session: SqlSession, bound: s.Begin) -> str:
     return "START TRANSACTION" if bound.start else "BEGIN"
 
 
-async def commit(session: SqlSession, bound: s.Commit) -> str:
+async def commit(session: State, bound: s.Commit) -> str:
     if session.block.status == "E":
         return await rollback(session, s.Rollback(bound.chain))
     _check_end(session, bound.chain, "COMMIT AND CHAIN")
     modes = session.block.modes
     try:
-        await session.hold_cursors()
-        await session.commit()
+        await session.cursors.hold()
+        await transactions.commit(session)
     except SqlError:
         await session.block.roll_back()
-        await session.ended(committed=False)
+        await transactions.ended(session, committed=False)
         raise
-    await session.ended(committed=True)
+    await transactions.ended(session, committed=True)
     if bound.chain:
         _begin_again(session, modes)
     return "COMMIT"
 
 
-async def rollback(session: SqlSession, bound: s.Rollback) -> str:
+async def rollback(session: State, bound: s.Rollback) -> str:
     _check_end(session, bound.chain, "ROLLBACK AND CHAIN")
     # a failure has ended what the transaction was said to be, also in PostgreSQL
     modes = session.modes() if session.block.status == "E" else session.block.modes
     await session.block.roll_back()
-    await session.ended(committed=False)
+    await transactions.ended(session, committed=False)
     if bound.chain:
         _begin_again(session, modes)
     return "ROLLBACK"
 
 
-def _check_end(session: SqlSession, chain: bool, what: str) -> None:
+def _check_end(session: State, chain: bool, what: str) -> None:
     """What was not begun can be ended all the same: whatever this message changed before. Raises
     SqlError (25P01).
     """
@@ -82,31 +80,31 @@ def _check_end(session: SqlSession, chain: bool, what: str) -> None:
     session.notice("there is no transaction in progress", "WARNING", NO_ACTIVE_TRANSACTION)
 
 
-def _begin_again(session: SqlSession, modes: Modes) -> None:
+def _begin_again(session: State, modes: Modes) -> None:
     session.block.settle(modes)
     session.block.begin()
 
 
-def _check_block(session: SqlSession, what: str) -> None:
+def _check_block(session: State, what: str) -> None:
     if not session.block.explicit:
         raise SqlError(NO_ACTIVE_TRANSACTION, f"{what} can only be used in transaction blocks")
 
 
-def check_outside(session: SqlSession, what: str) -> None:
+def check_outside(session: State, what: str) -> None:
     """That it is a transaction by itself. Raises SqlError (25001)."""
     if session.block.open:
         raise SqlError(ACTIVE_TRANSACTION, f"{what} cannot run inside a transaction block")
-    if session.block.behind:
+    if session.block.after_another:
         raise SqlError(ACTIVE_TRANSACTION, f"{what} cannot be executed within a pipeline")
-    session.block.rest()  # what comes behind it is another transaction
+    session.block.rest()  # what comes after it is another transaction
 
 
-def _check_open(session: SqlSession, what: str) -> None:
+def _check_open(session: State, what: str) -> None:
     if not session.block.open:
         raise SqlError(NO_ACTIVE_TRANSACTION, f"{what} can only be used in transaction blocks")
 
 
-def _warn_unless_open(session: SqlSession, what: str) -> None:
+def _warn_unless_open(session: State, what: str) -> None:
     """Outside of a block it means the transaction under way, which is nearly over."""
     if not session.block.open:
         session.notice(
@@ -114,36 +112,36 @@ def _warn_unless_open(session: SqlSession, what: str) -> None:
         )
 
 
-async def savepoint(session: SqlSession, bound: s.Savepoint) -> str:
+async def savepoint(session: State, bound: s.Savepoint) -> str:
     _check_block(session, "SAVEPOINT")
     session.block.savepoint(bound.name, session.settings.mark())
     return "SAVEPOINT"
 
 
-async def release(session: SqlSession, bound: s.Release) -> str:
+async def release(session: State, bound: s.Release) -> str:
     _check_block(session, "RELEASE SAVEPOINT")
     session.block.release(bound.name)
-    session.lift_cursors()
+    session.cursors.lift()
     session.advising.released(session.block.depth)
     return "RELEASE"
 
 
-async def roll_back_to(session: SqlSession, bound: s.RollbackTo) -> str:
+async def roll_back_to(session: State, bound: s.RollbackTo) -> str:
     _check_block(session, "ROLLBACK TO SAVEPOINT")
     marked = await session.block.roll_back_to(bound.name)
-    session.tell_settings(session.settings.go_back(marked))
-    await session.drop_deeper()
+    session.variables.report(session.settings.go_back(marked))
+    await session.cursors.drop_deeper()
     await session.advising.end_deeper(session.block.depth)
     return "ROLLBACK"
 
 
-async def set_transaction(session: SqlSession, bound: s.SetTransaction) -> str:
+async def set_transaction(session: State, bound: s.SetTransaction) -> str:
     modes = bound.modes
     if bound.session:
         for name in ("isolation", "read_only", "deferrable"):
             if (value := getattr(modes, name)) is not None:
                 told = value if isinstance(value, str) else "on" if value else "off"
-                session.assign(f"default_transaction_{name}", told)
+                session.variables.assign(f"default_transaction_{name}", told)
         return "SET"
     _warn_unless_open(session, "SET TRANSACTION")
     session.block.settle(session.modes())
@@ -151,39 +149,39 @@ async def set_transaction(session: SqlSession, bound: s.SetTransaction) -> str:
     return "SET"
 
 
-async def set_variable(session: SqlSession, bound: s.SetVariable) -> str:
+async def set_variable(session: State, bound: s.SetVariable) -> str:
     if bound.local:
         _warn_unless_open(session, "SET LOCAL")
     value = None if bound.values is None else ", ".join(bound.values)
-    session.assign(bound.name, value, local=bound.local)
+    session.variables.assign(bound.name, value, local=bound.local)
     return "SET"
 
 
-async def reset(session: SqlSession, bound: s.Reset) -> str:
+async def reset(session: State, bound: s.Reset) -> str:
     if bound.name == "all":
         session.block.settle(session.modes())  # its defaults were those until now
-        session.tell_settings(session.settings.reset_all())
+        session.variables.reset_all()
     else:
-        session.assign(bound.name, None)
+        session.variables.assign(bound.name, None)
     return "RESET"
 
 
-def show_rows(session: SqlSession, bound: s.Show) -> list[Row]:
+def show_rows(session: State, bound: s.Show) -> list[Row]:
     """The rows of SHOW."""
     if bound.name == "all":
-        told = session.shown()
+        told = session.variables.shown()
         return [(name, told[name], what) for name, _, what in session.settings.all()]
-    return [(session.setting(bound.name),)]
+    return [(session.variables.get(bound.name),)]
 
 
-async def discard(session: SqlSession, bound: s.Discard) -> str:
+async def discard(session: State, bound: s.Discard) -> str:
     if bound.what == "all":
         check_outside(session, "DISCARD ALL")
-        await session.close_cursors()
+        await session.cursors.close_all()
         await session.advising.unlock_all()
         session.statements.clear()
         session.currvals.clear()
-        session.tell_settings(session.settings.reset_all())
+        session.variables.reset_all()
         session.settings.set("role", None)
     elif bound.what == "sequences":
         session.currvals.clear()
@@ -192,15 +190,17 @@ async def discard(session: SqlSession, bound: s.Discard) -> str:
     return f"DISCARD {bound.what.upper()}"
 
 
-async def prepare_statement(session: SqlSession, bound: s.Prepare) -> str:
+async def prepare_statement(session: State, bound: s.Prepare) -> str:
     if bound.name in session.statements:
         raise SqlError(DUPLICATE_PREPARED, f'prepared statement "{bound.name}" already exists')
-    statement = await session.parse(bound.text, bound.oids)
-    session.statements.prepared(bound.name, statement, session.message or session.query)
+    statement = await parse(session, bound.text, bound.oids)
+    session.statements.prepared(
+        bound.name, statement, session.activity.message or session.activity.query
+    )
     return "PREPARE"
 
 
-async def deallocate(session: SqlSession, bound: s.Deallocate) -> str:
+async def deallocate(session: State, bound: s.Deallocate) -> str:
     if bound.name is None:
         session.statements.clear()
         return "DEALLOCATE ALL"
@@ -209,23 +209,23 @@ async def deallocate(session: SqlSession, bound: s.Deallocate) -> str:
     return "DEALLOCATE"
 
 
-def check_cursor(session: SqlSession, bound: s.DeclareCursor) -> None:
+def check_cursor(session: State, bound: s.DeclareCursor) -> None:
     """Whether it may be declared. Raises SqlError."""
     if not bound.hold:
         _check_open(session, "DECLARE CURSOR")
-    if bound.name in session.portals:
+    if bound.name in session.cursors.portals:
         raise SqlError(DUPLICATE_CURSOR, f'cursor "{bound.name}" already exists')
 
 
-def cursor(session: SqlSession, name: str) -> Portal:
+def cursor(session: State, name: str) -> Portal:
     """Raises SqlError (34000)."""
-    found = session.portals.get(name)
+    found = session.cursors.portals.get(name)
     if not isinstance(found, Portal):
         raise SqlError(UNDEFINED_CURSOR, f'cursor "{name}" does not exist')
     return found
 
 
-async def fetched(session: SqlSession, bound: s.Fetch) -> list[Row]:
+async def fetched(session: State, bound: s.Fetch) -> list[Row]:
     """The rows of FETCH, or those that MOVE passes over."""
     portal = cursor(session, bound.cursor)
     if portal.scrolls:
@@ -265,16 +265,16 @@ async def _take(portal: Portal, count: int | None) -> list[Row]:
     return rows
 
 
-async def close_portal(session: SqlSession, bound: s.ClosePortal) -> str:
+async def close_portal(session: State, bound: s.ClosePortal) -> str:
     if bound.cursor is None:
-        await session.close_cursors()
+        await session.cursors.close_all()
         return "CLOSE CURSOR ALL"
     cursor(session, bound.cursor)
-    await session.drop_cursor(bound.cursor)
+    await session.cursors.drop(bound.cursor)
     return "CLOSE CURSOR"
 
 
-async def lock_table(session: SqlSession, bound: s.LockTable) -> str:
+async def lock_table(session: State, bound: s.LockTable) -> str:
     _check_open(session, "LOCK TABLE")
     if bound.mode not in ("access share", "row share", "row exclusive"):
         raise unsupported(
@@ -284,16 +284,16 @@ async def lock_table(session: SqlSession, bound: s.LockTable) -> str:
     return "LOCK TABLE"
 
 
-async def set_constraints(session: SqlSession, bound: s.SetConstraints) -> str:
+async def set_constraints(session: State, bound: s.SetConstraints) -> str:
     _warn_unless_open(session, "SET CONSTRAINTS")
     deferred = session.block.deferred
     deferred.say((await session.declared()).tables, bound.names, deferred=bound.deferred)
     if not bound.deferred:
-        await session.check_constraints(every=False)
+        await transactions.check_constraints(session, every=False)
     return "SET CONSTRAINTS"
 
 
-async def ignored(session: SqlSession, bound: s.Ignored) -> str:
+async def ignored(session: State, bound: s.Ignored) -> str:
     if bound.notice:
         for notice in (bound.notice, *bound.more):
             session.notice(notice, sqlstate=bound.sqlstate)
@@ -301,7 +301,6 @@ async def ignored(session: SqlSession, bound: s.Ignored) -> str:
 
 
 COMMANDS: Final[dict[type, Command]] = {
-    s.Do: do,
     s.Begin: begin,
     s.Commit: commit,
     s.Rollback: rollback,

@@ -1,184 +1,27 @@
-"""DDL: bound definitions → procedures of the master, waited for.
-
-Each is a job of its own, beside the client's transaction. Behind it the transaction goes on with a
-new snapshot, which sees what was declared; once it has written it keeps its snapshot, so that only
-what makes something new and empty is allowed then (`_FRESH`), the rest is refused (0A000). It is
-not undone by a ROLLBACK, nor are the changes before it where kvorum.autocommit_before_ddl committed
-them; clients that put DDL into BEGIN … COMMIT (migrations) get what they expect
-as long as nothing fails between.
-"""
+"""DDL: which definitions there are, and what each does."""
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
 
 from sqlproxy.front import definitions as d
 from sqlproxy.front import statements as s
-from sqlproxy.front.quoting import read_relation
-from sqlproxy.session import granting, renaming
-from sqlproxy.session.commands import check_outside, commit
-from sqlproxy.values.errors import UNSUPPORTED, SqlError
-from sqlproxy.values.types import resolve
+from sqlproxy.session import granting, renaming, running
+from sqlproxy.session.alterations import apply
+from sqlproxy.session.commands import check_outside
+from sqlproxy.session.definition_arguments import index_args, table_args
+from sqlproxy.session.definition_jobs import known_options, run, table_now, tell_cascaded
+from sqlproxy.session.prepared import Prepared, plan_of
+from sqlproxy.session.sequence_definitions import alter_sequence, create_sequence
+from sqlproxy.session.state import State
+from sqlproxy.tables.reading import Touched
+from sqlproxy.values.errors import SqlError
 
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
-
-_FRESH: Final = frozenset({"CreateTable", "CreateSequence", "CreateView", "CreateEnum"})
-"""What they make is empty in every snapshot: a transaction may have written before."""
-
-_OWNED: Final = _FRESH | {"CreateNamespace"}  # what they make is who asked's
-
-Define = Callable[["SqlSession", Any], Awaitable[str]]  # → the command tag
+Define = Callable[[State, Any], Awaitable[str]]  # → the command tag
 
 
-async def run(session: SqlSession, procedure: str, args: Mapping[str, Any]) -> Any:
-    """A definition's procedure, to its end. Raises SqlError, KvorumError."""
-    fresh = procedure in _FRESH
-    if session.block.wrote and not fresh:
-        await _commit_changes(session)
-    session.check_writable(procedure)
-    try:
-        whole = {"namespace": session.database, **args}
-        if procedure in _OWNED and (owner := session.permits.role):
-            whole.setdefault("owner", owner)
-        return await session.services.run(procedure, whole, session.tell_progress)
-    except asyncio.CancelledError:
-        session.explain(
-            f"{procedure} is a job of its own: if it was begun it goes on, SHOW JOBS tells."
-        )
-        raise
-    finally:
-        session.services.catalogs.forget(session.database)
-        if not session.block.wrote:
-            await session.block.renew()
-
-
-async def _commit_changes(session: SqlSession) -> None:
-    """If the client asked for that (kvorum.autocommit_before_ddl); the block goes on. Raises
-    SqlError: of the commit, or 0A000.
-    """
-    asked = session.settings.get("kvorum.autocommit_before_ddl") == "on"
-    if not asked or not session.block.explicit or session.block.has_savepoints:
-        raise SqlError(
-            UNSUPPORTED,
-            "definitions behind changes in one transaction are not supported",
-            hint="Commit the changes first: a definition is a job of its own."
-            if asked
-            else "Commit the changes first: a definition is a job of its own; or SET "
-            "kvorum.autocommit_before_ddl = on, which commits them.",
-        )
-    await commit(session, s.Commit(chain=True))
-
-
-def column_args(column: d.ColumnDef) -> dict[str, Any]:
-    """A column as procedures take it."""
-    found: dict[str, Any] = {
-        "name": column.name, "type": column.type, "nullable": column.nullable,
-        "identity": column.identity or None, "generated": column.generated,
-        "uses": list(column.uses), "on_update": column.on_update,
-        "default_sql": column.default_sql,
-    }  # fmt: skip
-    if column.default is not None:
-        found["default_stored"] = resolve(column.type).to_stored(column.default)
-    if column.serial or column.identity:
-        found["sequence"] = sequence_options(column.sequence)
-    elif numbering := numbering_of(column.default_sql):
-        found["sequence"] = numbering
-    return {name: value for name, value in found.items() if value not in (None, [])} | {
-        "nullable": column.nullable
-    }
-
-
-_NEXTVAL: Final = re.compile(
-    r"(?:pg_catalog\.)?nextval\('((?:[^']|'')+)'(?:::(?:pg_catalog\.)?regclass)?\)", re.IGNORECASE
-)
-
-
-def numbering_of(sql: str | None) -> str:
-    """The sequence whose nextval a default is: it cannot be dropped then. "": none."""
-    found = None if sql is None else _NEXTVAL.fullmatch(sql.strip())
-    if found is None:
-        return ""
-    return read_relation(found[1].replace("''", "'"))
-
-
-_OPTIONS: Final = {"minvalue": "minimum", "maxvalue": "maximum", "as": "type"}
-
-
-def sequence_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        _OPTIONS.get(name, name): value
-        for name, value in options.items()
-        if name not in ("owned_by", "restart", "sequence_name")
-    }
-
-
-def index_args(key: d.KeyDef) -> dict[str, Any]:
-    """An index as procedures take it."""
-    return {
-        "name": key.name or "",
-        "columns": [
-            {"name": p.column, "descending": p.descending, "nulls_first": p.nulls_first}
-            for p in key.parts
-        ],
-        "unique": key.unique,
-        "include": list(key.include),
-        "constraint": key.constraint,
-        **({"primary": True} if key.primary else {}),
-        **({"where": key.where, "where_columns": list(key.where_columns)} if key.where else {}),
-    }
-
-
-def check_args(check: d.CheckDef) -> dict[str, Any]:
-    return {"name": check.name or "", "sql": check.sql, "columns": list(check.columns)}
-
-
-def foreign_key_args(key: d.ForeignKeyDef) -> dict[str, Any]:
-    return {
-        "name": key.name or "", "columns": list(key.columns), "table": key.table,
-        "referenced": list(key.referenced), "on_delete": key.on_delete, "on_update": key.on_update,
-        "deferrable": key.deferrable, "deferred": key.deferred,
-    }  # fmt: skip
-
-
-def table_args(
-    name: str,
-    columns: Sequence[d.ColumnDef],
-    keys: Sequence[d.KeyDef] = (),
-    checks: Sequence[d.CheckDef] = (),
-    foreign_keys: Sequence[d.ForeignKeyDef] = (),
-    options: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The arguments of CreateTable."""
-    args: dict[str, Any] = {
-        "name": name,
-        "columns": [column_args(column) for column in columns],
-        "indexes": [index_args(key) for key in keys if not key.primary],
-        "checks": [check_args(check) for check in checks],
-        "foreign_keys": [foreign_key_args(key) for key in foreign_keys],
-        **(options or {}),
-    }
-    primary = next((key for key in keys if key.primary), None)
-    if primary is None:
-        args["hidden_key"] = True
-    else:
-        args["primary_key"] = [part.column for part in primary.parts]
-        if primary.name:
-            args["primary_key_name"] = primary.name
-    return args
-
-
-def known_options(session: SqlSession, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The storage parameters that mean something; the client is told of one that does not."""
-    if "fillfactor" in options:
-        session.notice("fillfactor has no effect: rows do not lie in a heap", "WARNING")
-    return {name: value for name, value in options.items() if name != "fillfactor"}
-
-
-async def create_table(session: SqlSession, bound: d.CreateTable) -> str:
+async def create_table(session: State, bound: d.CreateTable) -> str:
     options = known_options(session, bound.options)
     args = table_args(
         bound.name, bound.columns, bound.keys, bound.checks, bound.foreign_keys, options
@@ -191,7 +34,7 @@ async def create_table(session: SqlSession, bound: d.CreateTable) -> str:
     return "CREATE TABLE"
 
 
-async def create_table_as(session: SqlSession, bound: d.CreateTableAs) -> str:
+async def create_table_as(session: State, bound: d.CreateTableAs) -> str:
     args = table_args(bound.name, bound.columns)
     told = await run(session, "CreateTable", {**args, "if_not_exists": bound.if_not_exists})
     if told.get("exists"):
@@ -199,11 +42,22 @@ async def create_table_as(session: SqlSession, bound: d.CreateTableAs) -> str:
         return "CREATE TABLE AS"
     if not bound.with_data:
         return "CREATE TABLE AS"
-    count = await session.fill(bound.name, [c.name for c in bound.columns], bound.select)
+    count = await _fill(session, bound.name, [c.name for c in bound.columns], bound.select)
     return f"SELECT {count}"
 
 
-async def create_index(session: SqlSession, bound: d.CreateIndex) -> str:
+async def _fill(session: State, name: str, columns: Sequence[str], select: s.Select) -> int:
+    """INSERT INTO a table that was just made; the number of rows."""
+    declared = await session.declared()
+    table = await table_now(session, name)
+    item = s.TableItem(alias=name, columns=(), offset=0, table=table)
+    named = tuple(table.column(column) for column in columns)
+    insert = s.Insert(text="", tree={}, target=item, columns=named, select=select)
+    prepared = Prepared("", (), insert, declared, None, (), plan=plan_of(insert))
+    return (await running.change(session, prepared, (), Touched())).count
+
+
+async def create_index(session: State, bound: d.CreateIndex) -> str:
     args = {
         "name": bound.table.name,
         "index": index_args(bound.key),
@@ -215,7 +69,7 @@ async def create_index(session: SqlSession, bound: d.CreateIndex) -> str:
     return "CREATE INDEX"
 
 
-async def create_view(session: SqlSession, bound: d.CreateView) -> str:
+async def create_view(session: State, bound: d.CreateView) -> str:
     declared = await session.declared()
     await run(
         session,
@@ -231,47 +85,7 @@ async def create_view(session: SqlSession, bound: d.CreateView) -> str:
     return "CREATE VIEW"
 
 
-def _owner(session: SqlSession, options: Mapping[str, Any]) -> dict[str, Any]:
-    if "owned_by" not in options:
-        return {}
-    owner = options["owned_by"]
-    return {"owned_by": None if owner is None else list(owner)}
-
-
-async def create_sequence(session: SqlSession, bound: d.CreateSequence) -> str:
-    told = await run(
-        session,
-        "CreateSequence",
-        {
-            "name": bound.name,
-            "options": sequence_options(bound.options),
-            "if_not_exists": bound.if_not_exists,
-            **_owner(session, bound.options),
-        },
-    )
-    if told.get("exists"):
-        session.notice(f'relation "{bound.name}" already exists, skipping', sqlstate="42P07")
-    return "CREATE SEQUENCE"
-
-
-async def alter_sequence(session: SqlSession, bound: d.AlterSequence) -> str:
-    if bound.sequence is None:
-        session.notice("relation does not exist, skipping")
-        return "ALTER SEQUENCE"
-    args: dict[str, Any] = {
-        "name": bound.sequence.name,
-        "options": sequence_options(bound.options),
-        **_owner(session, bound.options),
-    }
-    if "restart" in bound.options:
-        restart = bound.options["restart"]
-        args["restart"] = True if restart is None else restart
-    await run(session, "AlterSequence", args)
-    session.services.numbers.forget(bound.sequence.id)
-    return "ALTER SEQUENCE"
-
-
-async def create_database(session: SqlSession, bound: d.CreateDatabase) -> str:
+async def create_database(session: State, bound: d.CreateDatabase) -> str:
     check_outside(session, "CREATE DATABASE")
     args = {"namespace": bound.name}
     if (owner := bound.options.get("owner")) is not None:
@@ -280,7 +94,7 @@ async def create_database(session: SqlSession, bound: d.CreateDatabase) -> str:
     return "CREATE DATABASE"
 
 
-async def drop_database(session: SqlSession, bound: d.DropDatabase) -> str:
+async def drop_database(session: State, bound: d.DropDatabase) -> str:
     check_outside(session, "DROP DATABASE")
     if bound.name == session.database:
         raise SqlError("55006", "cannot drop the currently open database")
@@ -307,7 +121,7 @@ _DROPS: Final = {
 }  # fmt: skip
 
 
-async def drop(session: SqlSession, bound: d.Drop) -> str:
+async def drop(session: State, bound: d.Drop) -> str:
     told = await run(
         session,
         _DROPS[bound.kind],
@@ -319,22 +133,12 @@ async def drop(session: SqlSession, bound: d.Drop) -> str:
     return f"DROP {bound.kind.upper()}"
 
 
-def tell_cascaded(session: SqlSession, cascaded: Sequence[str]) -> None:
-    """What went along."""
-    lines = [f"drop cascades to {one}" for one in cascaded]
-    if len(lines) == 1:
-        session.notice(lines[0])
-    elif lines:
-        what = f"drop cascades to {len(lines)} other objects"
-        session.notice(what, detail="\n".join(lines))
-
-
-async def create_enum(session: SqlSession, bound: d.CreateEnum) -> str:
+async def create_enum(session: State, bound: d.CreateEnum) -> str:
     await run(session, "CreateEnum", {"name": bound.name, "labels": list(bound.labels)})
     return "CREATE TYPE"
 
 
-async def add_label(session: SqlSession, bound: d.AddLabel) -> str:
+async def add_label(session: State, bound: d.AddLabel) -> str:
     args: dict[str, Any] = {"name": bound.name, "label": bound.label}
     for where, label in (("before", bound.before), ("after", bound.after)):
         if label is not None:
@@ -345,20 +149,20 @@ async def add_label(session: SqlSession, bound: d.AddLabel) -> str:
     return "ALTER TYPE"
 
 
-async def rename_label(session: SqlSession, bound: d.RenameLabel) -> str:
+async def rename_label(session: State, bound: d.RenameLabel) -> str:
     args = {"name": bound.name, "label": bound.label, "to": bound.new_label}
     await run(session, "RenameEnum", args)
     return "ALTER TYPE"
 
 
-async def drop_types(session: SqlSession, bound: d.DropTypes) -> str:
+async def drop_types(session: State, bound: d.DropTypes) -> str:
     for words in bound.skipped:
         session.notice(words)
     await run(session, "DropEnum", {"names": list(bound.names), "cascade": bound.cascade})
     return "DROP TYPE"
 
 
-async def truncate(session: SqlSession, bound: s.Truncate) -> str:
+async def truncate(session: State, bound: s.Truncate) -> str:
     restarted: list[int] = []
     if bound.restart_identity:
         declared = await session.declared()
@@ -378,12 +182,10 @@ async def truncate(session: SqlSession, bound: s.Truncate) -> str:
     return "TRUNCATE TABLE"
 
 
-async def alter_table(session: SqlSession, bound: d.AlterTable) -> str:
+async def alter_table(session: State, bound: d.AlterTable) -> str:
     if bound.table is None:
         session.notice(f'relation "{bound.name}" does not exist, skipping')
         return "ALTER TABLE"
-    from sqlproxy.session.alterations import apply
-
     await apply(session, bound.name, bound.actions)
     return "ALTER TABLE"
 

@@ -1,11 +1,11 @@
-"""Which portal a bound statement gets."""
+"""Binds a statement to its values: which portal it gets, and what that runs."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlproxy.answers import Field, Fit, Row
 from sqlproxy.answers import Portal as AnyPortal
@@ -18,26 +18,46 @@ from sqlproxy.front.front import coerce_to
 from sqlproxy.front.lengths import fitter
 from sqlproxy.front.registry import BPCHAR, NUMERIC, VARCHAR, element_of
 from sqlproxy.session import commands, explaining, running
+from sqlproxy.session.ask_catalog import ask_catalog
 from sqlproxy.session.definitions import DEFINITIONS
-from sqlproxy.session.environment import Numbers, environment
+from sqlproxy.session.doing import do
+from sqlproxy.session.environment import environment
 from sqlproxy.session.loading import Loader
+from sqlproxy.session.numbers import Numbers
 from sqlproxy.session.portals import Batches, CopyIn, Portal, at_once
-from sqlproxy.session.prepared import Prepared, plan_of, prepare
+from sqlproxy.session.prepared import Prepared, plan_of
+from sqlproxy.session.preparing import allowed, current, frozen, parse, prepare, thawed
 from sqlproxy.session.reserving import numbering
 from sqlproxy.session.sight import Sight
+from sqlproxy.session.state import State
 from sqlproxy.tables.listing import ListingPlan
 from sqlproxy.tables.reading import Touched
 from sqlproxy.tables.selecting import ConstantPlan
-from sqlproxy.values.errors import UNDEFINED_PREPARED, SqlError, unsupported
+from sqlproxy.values.errors import UNDEFINED_PREPARED, SqlError, in_failed_transaction, unsupported
 
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
-
+_EXITS = (s.Commit, s.Rollback, s.RollbackTo)
 _OF_ROLES = (s.CreateRole, s.AlterRole, s.DropRole, g.GrantRole)
 _TAGS = {s.Insert: "INSERT 0 {}", s.Update: "UPDATE {}", s.Delete: "DELETE {}", s.Merge: "MERGE {}"}
 
 
-async def portal(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> AnyPortal:
+async def bind(session: State, statement: Prepared, values: Sequence[Any]) -> AnyPortal:
+    """A statement, as it is bound to what is declared now, with its values. Raises SqlError."""
+    session.activity.begins(statement.text)
+    session.advising.check()
+    if session.block.status == "E" and not isinstance(statement.bound, _EXITS):
+        raise in_failed_transaction()
+    session.block.comes(type(statement.bound))
+    now = await current(session, statement)
+    if (table := frozen(now.bound)) is not None:
+        now = await session.interrupts.guard(thawed(session, table, statement))
+    session.permits.check(now)
+    found = await _portal(session, now, tuple(values))
+    if isinstance(found, Portal):
+        session.cursors.mark(found, now.text)
+    return found
+
+
+async def _portal(session: State, prepared: Prepared, values: Sequence[Any]) -> AnyPortal:
     """Raises SqlError."""
     bound = prepared.bound
     match bound:
@@ -56,7 +76,7 @@ async def portal(session: SqlSession, prepared: Prepared, values: Sequence[Any])
                 lambda: explained(session, prepared, values),
                 lambda n: "EXPLAIN",
                 prepared.fields,
-                guard=session.guard,
+                guard=session.interrupts.guard,
                 use=_use(session, prepared),
             )
         case s.Show():
@@ -67,15 +87,17 @@ async def portal(session: SqlSession, prepared: Prepared, values: Sequence[Any])
             found = _command(session, bound, _nothing)
             found.ends = True  # nothing is run, so a failed transaction lets it through, too
             return found
+        case s.Do():
+            return _command(session, bound, partial(do, bind))
         case s.Analyze():
             return _command(session, bound, _analyze)
         case _:
             found = _command(session, bound, _run_of(prepared))
-            found.ends = isinstance(bound, s.Commit | s.Rollback | s.RollbackTo)
+            found.ends = isinstance(bound, _EXITS)
             return found
 
 
-def _run_of(prepared: Prepared) -> Callable[[SqlSession, Any], Awaitable[str]]:
+def _run_of(prepared: Prepared) -> Callable[[State, Any], Awaitable[str]]:
     """Raises SqlError (0A000)."""
     kind = type(prepared.bound)
     run = commands.COMMANDS.get(kind) or DEFINITIONS.get(kind)
@@ -88,8 +110,8 @@ def _run_of(prepared: Prepared) -> Callable[[SqlSession, Any], Awaitable[str]]:
 
 async def _confirmed(
     prepared: Prepared,
-    run: Callable[[SqlSession, Any], Awaitable[str]],
-    session: SqlSession,
+    run: Callable[[State, Any], Awaitable[str]],
+    session: State,
     bound: Any,
 ) -> str:
     """Bound to what is declared now, and asked again whether it may: it goes by names, which can be
@@ -107,34 +129,34 @@ async def _confirmed(
     return await run(session, bound)
 
 
-async def _nothing(session: SqlSession, bound: Any) -> str:
+async def _nothing(session: State, bound: Any) -> str:
     return ""
 
 
-async def _analyze(session: SqlSession, bound: s.Analyze) -> str:
+async def _analyze(session: State, bound: s.Analyze) -> str:
     """Sizes and loads are counted all the time; there is nothing to look at."""
     if bound.vacuum:
         commands.check_outside(session, "VACUUM")
     return "VACUUM" if bound.vacuum else "ANALYZE"
 
 
-def _touched(session: SqlSession) -> Touched:
+def _touched(session: State) -> Touched:
     return Touched(turn=session.services.turns.turn)
 
 
 def query_portal(
-    session: SqlSession,
+    session: State,
     prepared: Prepared,
     values: Sequence[Any],
     sight: Sight | None = None,
 ) -> Portal:
     """Rows out. `sight`: what it reads; None: the transaction as it is now."""
     if sight is None and _reads_tables(prepared):
-        sight = Sight(session)
+        sight = Sight(session.block.transaction, session.work)
 
     async def start() -> Batches:
         if prepared.system is not None:
-            return at_once(await session.ask_catalog(prepared.system, values))
+            return at_once(await ask_catalog(session, prepared.system, values))
         session.setvals.clear()
         touched = _touched(session)
         return _numbered(
@@ -142,9 +164,13 @@ def query_portal(
         )
 
     return Portal(
-        start, _selected, prepared.fields or (), guard=session.guard,
-        use=_use(session, prepared), sight=sight,
-    )  # fmt: skip
+        start,
+        _selected,
+        prepared.fields or (),
+        guard=session.interrupts.guard,
+        use=_use(session, prepared),
+        sight=sight,
+    )
 
 
 def _selected(count: int) -> str:
@@ -155,7 +181,7 @@ def _reads_tables(prepared: Prepared) -> bool:
     return prepared.system is None and not isinstance(prepared.plan, ConstantPlan | ListingPlan)
 
 
-def _numbered(session: SqlSession, prepared: Prepared, rows: Batches) -> Batches:
+def _numbered(session: State, prepared: Prepared, rows: Batches) -> Batches:
     """The rows; behind them what setval() asked for is done. A view that is read may call it."""
     called = any(need.any_of == "w" for need in prepared.needs)
     return _then_set(session, prepared, rows) if called or _names_it(prepared) else rows
@@ -165,7 +191,7 @@ def _names_it(prepared: Prepared) -> bool:
     return "setval" in prepared.text.lower()  # also of a sequence that is not there
 
 
-async def _then_set(session: SqlSession, prepared: Prepared, rows: Batches) -> Batches:
+async def _then_set(session: State, prepared: Prepared, rows: Batches) -> Batches:
     try:
         async for batch in rows:
             yield batch
@@ -175,7 +201,7 @@ async def _then_set(session: SqlSession, prepared: Prepared, rows: Batches) -> B
     await _set_numbers(session, prepared)
 
 
-async def _set_numbers(session: SqlSession, prepared: Prepared) -> None:
+async def _set_numbers(session: State, prepared: Prepared) -> None:
     assert prepared.declared is not None
     for name, value, called in session.setvals:
         sequence = await numbering(session, prepared.declared, name)
@@ -184,14 +210,14 @@ async def _set_numbers(session: SqlSession, prepared: Prepared) -> None:
     session.setvals.clear()
 
 
-def _use(session: SqlSession, prepared: Prepared) -> Use | None:
+def _use(session: State, prepared: Prepared) -> Use | None:
     """A schema change waits until the statement has begun; one that reads no table needs none."""
     if prepared.declared is None or isinstance(prepared.plan, ConstantPlan | ListingPlan):
         return None
     return session.services.catalogs.use(prepared.declared)
 
 
-def _change(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> Portal:
+def _change(session: State, prepared: Prepared, values: Sequence[Any]) -> Portal:
     tag = _TAGS[type(prepared.bound)]
     count = 0
 
@@ -204,55 +230,55 @@ def _change(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> P
         return running.in_pieces(outcome.rows)
 
     use = _use(session, prepared)
-    return Portal(start, lambda n: tag.format(count), prepared.fields, guard=session.guard, use=use)
+    return Portal(
+        start, lambda n: tag.format(count), prepared.fields, guard=session.interrupts.guard, use=use
+    )
 
 
-def _command(
-    session: SqlSession, bound: Any, run: Callable[[SqlSession, Any], Awaitable[str]]
-) -> Portal:
+def _command(session: State, bound: Any, run: Callable[[State, Any], Awaitable[str]]) -> Portal:
     tag = ""
 
     async def start() -> None:
         nonlocal tag
         tag = await run(session, bound)
 
-    return Portal(start, lambda n: tag, guard=session.guard)
+    return Portal(start, lambda n: tag, guard=session.interrupts.guard)
 
 
 def _rows(
-    session: SqlSession, prepared: Prepared, rows: Callable[[], Sequence[Row]], tag: str
+    session: State, prepared: Prepared, rows: Callable[[], Sequence[Row]], tag: str
 ) -> Portal:
     async def start() -> Batches:
         return at_once(rows())
 
-    return Portal(start, lambda n: tag, prepared.fields, guard=session.guard)
+    return Portal(start, lambda n: tag, prepared.fields, guard=session.interrupts.guard)
 
 
-async def _execute(session: SqlSession, bound: s.Execute) -> AnyPortal:
+async def _execute(session: State, bound: s.Execute) -> AnyPortal:
     if bound.name not in session.statements:
         return _command(session, bound, _missing)  # it is told when it runs
-    return await session.bind(*executed(session, bound))
+    return await bind(session, *executed(session, bound))
 
 
-async def _missing(session: SqlSession, bound: s.Execute) -> str:
+async def _missing(session: State, bound: s.Execute) -> str:
     executed(session, bound)
     return "EXECUTE"
 
 
-async def explained(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> Batches:
+async def explained(session: State, prepared: Prepared, values: Sequence[Any]) -> Batches:
     """EXPLAIN, of EXECUTE: of the statement that it names."""
     inner = prepared.bound.statement
     if not isinstance(inner, s.Execute):
         return await explaining.explained(session, prepared, values)
     found, given = executed(session, inner)
-    found = await session.allowed(found)
+    found = await allowed(session, found)
     asked = replace(prepared.bound, statement=found.bound)
     return await explaining.explained(
         session, replace(found, bound=asked, fields=prepared.fields, plan=None), given
     )
 
 
-def executed(session: SqlSession, bound: s.Execute) -> tuple[Prepared, Sequence[Any]]:
+def executed(session: State, bound: s.Execute) -> tuple[Prepared, Sequence[Any]]:
     """The prepared statement and its values. Raises SqlError."""
     found = session.statements.get(bound.name)
     if not isinstance(found, Prepared):
@@ -279,26 +305,26 @@ def _fit(field: Field) -> Fit | None:
     return fitter(field.oid, field.typmod, False)
 
 
-async def _copy(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> AnyPortal:
+async def _copy(session: State, prepared: Prepared, values: Sequence[Any]) -> AnyPortal:
     copy: s.Copy = prepared.bound
     if copy.source:
         loader = Loader(session, prepared)
         assert copy.target is not None
         fits = tuple(_fit(one) for one in copy.fields)
         form = replace(copy.format, table=copy.target.table.name, fits=fits)
-        return CopyIn(loader, copy.fields, form, guard=session.guard)
+        return CopyIn(loader, copy.fields, form, guard=session.interrupts.guard)
     if copy.query is not None:
         inner = _inner(prepared, copy.query, session)
     else:
         assert copy.target is not None
         columns = ", ".join(_quoted(column.name) for column in copy.columns)
         text = f"SELECT {columns} FROM {_quoted(copy.target.table.name)}"
-        inner = await session.parse(text, ())
+        inner = await parse(session, text, ())
 
     async def start() -> Batches:
         if isinstance(inner.bound, s.Select | s.System):
             if inner.system is not None:
-                return at_once(await session.ask_catalog(inner.system, values))
+                return at_once(await ask_catalog(session, inner.system, values))
             session.setvals.clear()
             found = await running.query(session, inner, values, _touched(session))
             return _numbered(session, inner, found)
@@ -306,16 +332,20 @@ async def _copy(session: SqlSession, prepared: Prepared, values: Sequence[Any]) 
         return at_once(outcome.rows)
 
     return Portal(
-        start, lambda n: f"COPY {n}", copy.fields, guard=session.guard, copy_out=copy.format,
+        start,
+        lambda n: f"COPY {n}",
+        copy.fields,
+        guard=session.interrupts.guard,
+        copy_out=copy.format,
         use=_use(session, inner),
-    )  # fmt: skip
+    )
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _inner(prepared: Prepared, bound: Any, session: SqlSession) -> Prepared:
+def _inner(prepared: Prepared, bound: Any, session: State) -> Prepared:
     """A statement inside another one."""
     system = None
     fields = getattr(bound, "fields", None)
@@ -331,41 +361,43 @@ def _inner(prepared: Prepared, bound: Any, session: SqlSession) -> Prepared:
 
 
 def _declare(
-    session: SqlSession, prepared: Prepared, bound: s.DeclareCursor, values: Sequence[Any]
+    session: State, prepared: Prepared, bound: s.DeclareCursor, values: Sequence[Any]
 ) -> Portal:
     inner = _inner(prepared, bound.query, session)
 
-    async def run(session: SqlSession, bound: s.DeclareCursor) -> str:
+    async def run(session: State, bound: s.DeclareCursor) -> str:
         commands.check_cursor(session, bound)
         portal = await _cursor(session, inner, values)
         portal.binary, portal.scrolls = bound.binary, bool(bound.scroll)
-        session.declare(bound.name, portal, session.message or prepared.text, hold=bound.hold)
+        session.cursors.declare(
+            bound.name, portal, session.activity.message or prepared.text, hold=bound.hold
+        )
         return "DECLARE CURSOR"
 
     return _command(session, bound, run)
 
 
-async def _cursor(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> Portal:
+async def _cursor(session: State, prepared: Prepared, values: Sequence[Any]) -> Portal:
     """A query whose rows are fetched later, as they are now."""
     if prepared.system is not None:
-        rows = await session.ask_catalog(prepared.system, values)
+        rows = await ask_catalog(session, prepared.system, values)
 
         async def start() -> Batches:
             return at_once(rows)
 
-        return Portal(start, _selected, prepared.fields or (), guard=session.guard)
+        return Portal(start, _selected, prepared.fields or (), guard=session.interrupts.guard)
     sight = None
     if _reads_tables(prepared):
-        sight = Sight(session)
+        sight = Sight(session.block.transaction, session.work)
         sight.at = await running.moment_of(session, prepared.bound, values)
         if not sight.at:
             await sight.view()  # nor are others' commits behind this seen
     return query_portal(session, prepared, values, sight)
 
 
-def _fetch(session: SqlSession, bound: s.Fetch) -> Portal:
+def _fetch(session: State, bound: s.Fetch) -> Portal:
     """FETCH is described before it runs: its fields are the cursor's, if there is one."""
-    cursor = session.portals.get(bound.cursor)
+    cursor = session.cursors.portals.get(bound.cursor)
     count = 0
 
     async def start() -> Batches | None:
@@ -376,4 +408,4 @@ def _fetch(session: SqlSession, bound: s.Fetch) -> Portal:
 
     word = "MOVE" if bound.move else "FETCH"
     fields = None if bound.move or cursor is None else cursor.fields
-    return Portal(start, lambda n: f"{word} {count}", fields, guard=session.guard)
+    return Portal(start, lambda n: f"{word} {count}", fields, guard=session.interrupts.guard)

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from kv.base.limits import SQL_FETCH_ROWS
+from sqlproxy.answers import Portal
 from sqlproxy.front import statements as s
+from sqlproxy.session.prepared import Prepared
+from sqlproxy.session.preparing import parse
+from sqlproxy.session.state import State
 from sqlproxy.values.errors import SqlError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sqlproxy.session.session import SqlSession
+Bind = Callable[[State, Prepared, Sequence[Any]], Awaitable[Portal]]
 
 _CHANGES = (s.Insert, s.Update, s.Delete, s.Merge)
 
 
-async def do(session: SqlSession, bound: s.Do) -> str:
-    """Raises SqlError, KvorumError."""
+async def do(bind: Bind, session: State, bound: s.Do) -> str:
+    """`bind`: a statement to its values. Raises SqlError, KvorumError."""
     if bound.handled is None:
-        await _steps(session, bound.steps)
+        await _steps(bind, session, bound.steps)
         return "DO"
     (step,) = bound.steps
     assert isinstance(step, str)
     try:
-        await _handled(session, step)
+        await _handled(bind, session, step)
     except SqlError as error:
         if not ("" in bound.handled or error.sqlstate in bound.handled):
             raise
     return "DO"
 
 
-async def _handled(session: SqlSession, text: str) -> None:
+async def _handled(bind: Bind, session: State, text: str) -> None:
     """What fails leaves nothing of what it wrote in the block."""
-    prepared = await session.parse(text, ())
+    prepared = await parse(session, text, ())
     if not isinstance(prepared.bound, _CHANGES):
-        await _run(session, text)
+        await _run(bind, session, text)
         return
-    t = await session.block.work(session.modes())
-    session.block.statements += (
-        1  # not alone: it is told of what is there already, not by the commit
-    )
+    t = await session.work()
+    session.block.statements += 1  # not alone: what is there already is met here, not at the commit
     mark = t.mark()
     try:
-        await _run(session, text)
+        await _run(bind, session, text)
     except SqlError:
         t.undo_to(mark)
         raise
@@ -52,18 +52,18 @@ async def _handled(session: SqlSession, text: str) -> None:
             t.forget_marks()
 
 
-async def _steps(session: SqlSession, steps: Sequence[str | s.DoIf]) -> None:
+async def _steps(bind: Bind, session: State, steps: Sequence[str | s.DoIf]) -> None:
     for step in steps:
         if isinstance(step, str):
-            await _run(session, step)
+            await _run(bind, session, step)
             continue
-        rows = await _run(session, step.condition)
-        await _steps(session, step.then if rows and rows[0][0] is True else step.otherwise)
+        rows = await _run(bind, session, step.condition)
+        await _steps(bind, session, step.then if rows and rows[0][0] is True else step.otherwise)
 
 
-async def _run(session: SqlSession, text: str) -> Sequence[Sequence[object]]:
+async def _run(bind: Bind, session: State, text: str) -> Sequence[Sequence[object]]:
     try:
-        portal = await session.bind(await session.parse(text, ()), ())
+        portal = await bind(session, await parse(session, text, ()), ())
         try:
             return await portal.fetch(SQL_FETCH_ROWS)
         finally:

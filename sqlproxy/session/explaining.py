@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kv.base.keys import table_prefix, table_range
 from sqlproxy.front import definitions as d
@@ -30,6 +30,7 @@ from sqlproxy.session.plan_trees import as_json
 from sqlproxy.session.portals import Batches, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.sequence_row import with_stands
+from sqlproxy.session.state import State
 from sqlproxy.tables.access import Access
 from sqlproxy.tables.listing import ListingPlan
 from sqlproxy.tables.reading import Counted, Scanned, TableReader, Touched
@@ -37,15 +38,12 @@ from sqlproxy.tables.selecting import ConstantPlan, SelectPlan
 from sqlproxy.tables.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.values.errors import unsupported
 
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
-
 _RANGES_SHOWN = 8
 _PARTITIONS_SHOWN = 32
 _DUCKDB = "DuckDB ("
 
 
-async def explained(session: SqlSession, prepared: Prepared, values: Sequence[Any]) -> Batches:
+async def explained(session: State, prepared: Prepared, values: Sequence[Any]) -> Batches:
     """The lines of a plan, as rows. Raises SqlError."""
     explain: s.Explain = prepared.bound
     analyze = explain.options.get("analyze") in ("on", "true", "1", "")
@@ -97,7 +95,7 @@ def _query_of(statement: Any, *, analyze: bool) -> Any:
     raise unsupported("EXPLAIN of this statement")
 
 
-def _planned(session: SqlSession, bound: Any, plan: Any, env: Env) -> list[str]:
+def _planned(session: State, bound: Any, plan: Any, env: Env) -> list[str]:
     written = isinstance(bound, s.Insert) and bound.subqueries and not bound.ctes
     if plan is None and not written:
         return _joined(session, bound, env)
@@ -137,7 +135,7 @@ def describe(bound: Any, plan: Any, env: Env) -> list[str]:
             return []
 
 
-def _joined(session: SqlSession, bound: Any, env: Env) -> list[str]:
+def _joined(session: State, bound: Any, env: Env) -> list[str]:
     """What DuckDB does, and how each table that it reads is scanned."""
     analytic = session.services.analytic
     if analytic is None:
@@ -202,7 +200,7 @@ def _scan(reader: TableReader, env: Env, *, filtered: bool) -> list[str]:
 
 
 async def _analyzed(
-    session: SqlSession,
+    session: State,
     run: Prepared,
     bound: Any,
     plan: Any,
@@ -229,7 +227,7 @@ async def _analyzed(
 
 
 def _scans(
-    session: SqlSession, bound: Any, plan: Any, env: Env
+    session: State, bound: Any, plan: Any, env: Env
 ) -> list[tuple[Table, TableReader | None]]:
     """What a statement reads: tables with their ways; None: a plain table, whole."""
     match plan:
@@ -250,7 +248,7 @@ def _scans(
 
 
 async def _partitions(
-    session: SqlSession, scans: Sequence[tuple[Table, TableReader | None]], env: Env
+    session: State, scans: Sequence[tuple[Table, TableReader | None]], env: Env
 ) -> list[str]:
     """Where the scans looked, a line for each table or index: the client knows the partitions, as
     it has just read them.
@@ -270,7 +268,7 @@ def _told(name: str, found: Sequence[int]) -> str:
 
 
 async def _looked(
-    session: SqlSession,
+    session: State,
     table: Table,
     reader: TableReader | None,
     env: Env,

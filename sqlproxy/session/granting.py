@@ -5,7 +5,6 @@ as definitions are. Who may: the owner, its members and superusers.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
 from sqlproxy.catalog import granting, roles
 from sqlproxy.catalog.privileges import ALL, OWNER, PUBLIC, with_granted, without
@@ -14,15 +13,13 @@ from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
 from sqlproxy.rows.schema import CONSTRAINT, INDEX, Acl
 from sqlproxy.session.roles import called
+from sqlproxy.session.state import State
 from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError
 from txn.transaction import Transaction
 
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
-
 
 async def _commit(
-    session: SqlSession, database: str, write: Callable[[Transaction], Awaitable[None]]
+    session: State, database: str, write: Callable[[Transaction], Awaitable[None]]
 ) -> None:
     """In a transaction of its own; what was bound here before is asked anew."""
     try:
@@ -31,7 +28,7 @@ async def _commit(
         session.services.catalogs.forget(database)
 
 
-async def _there(session: SqlSession, grantees: Sequence[str]) -> list[str]:
+async def _there(session: State, grantees: Sequence[str]) -> list[str]:
     """The roles, by their names. Raises SqlError (42704)."""
     names = [one if one == PUBLIC else called(session, one) for one in grantees]
     for name in names:
@@ -40,7 +37,7 @@ async def _there(session: SqlSession, grantees: Sequence[str]) -> list[str]:
     return names
 
 
-async def grant(session: SqlSession, bound: g.Grant) -> str:
+async def grant(session: State, bound: g.Grant) -> str:
     word = "GRANT" if bound.give else "REVOKE"
     session.check_writable(word)
     names = await _there(session, bound.grantees)
@@ -89,7 +86,7 @@ def _change(bound: g.Grant, names: Sequence[str]) -> granting.Change:
     return change
 
 
-async def grant_defaults(session: SqlSession, bound: g.GrantDefaults) -> str:
+async def grant_defaults(session: State, bound: g.GrantDefaults) -> str:
     session.check_writable("ALTER DEFAULT PRIVILEGES")
     names = await _there(session, bound.grant.grantees)
     creators = [session.permits.role or OWNER]
@@ -113,7 +110,7 @@ def _check_letters(kind: str, letters: str) -> None:
 
 
 async def _grant_database(
-    session: SqlSession, kind: str, name: str, change: Callable[[str, Acl], Acl]
+    session: State, kind: str, name: str, change: Callable[[str, Acl], Acl]
 ) -> None:
     database = session.database if kind == "schema" else name
     session.permits.check_database(await _declared(session, database))
@@ -124,7 +121,7 @@ async def _grant_database(
     await _commit(session, database, write)
 
 
-async def _declared(session: SqlSession, database: str) -> Declared:
+async def _declared(session: State, database: str) -> Declared:
     """Raises SqlError (3D000)."""
     if database == session.database:
         found: Declared = await session.declared()
@@ -135,14 +132,14 @@ async def _declared(session: SqlSession, database: str) -> Declared:
     return await session.services.catalogs.declared(database)
 
 
-async def new_owner(session: SqlSession, name: str) -> str:
+async def new_owner(session: State, name: str) -> str:
     """A role that something may be given to. Raises SqlError (42704, 42501)."""
     (owner,) = await _there(session, [name])
     session.permits.check_new_owner(owner)
     return owner
 
 
-async def change_owner(session: SqlSession, bound: g.ChangeOwner) -> str:
+async def change_owner(session: State, bound: g.ChangeOwner) -> str:
     tag = f"ALTER {bound.kind.upper()}"
     session.check_writable(tag)
     if bound.name is None:
@@ -172,7 +169,7 @@ async def change_owner(session: SqlSession, bound: g.ChangeOwner) -> str:
     return tag
 
 
-async def comment(session: SqlSession, bound: d.Comment) -> str:
+async def comment(session: State, bound: d.Comment) -> str:
     session.check_writable("COMMENT")
     if bound.kind in ("database", "schema"):
         return await _comment_database(session, bound)
@@ -190,7 +187,7 @@ async def comment(session: SqlSession, bound: d.Comment) -> str:
     return "COMMENT"
 
 
-async def _comment_database(session: SqlSession, bound: d.Comment) -> str:
+async def _comment_database(session: State, bound: d.Comment) -> str:
     """Of a database, or of the schema of this one. Raises SqlError (42501)."""
     try:
         declared = await _declared(session, bound.relation)
@@ -207,7 +204,7 @@ async def _comment_database(session: SqlSession, bound: d.Comment) -> str:
     return "COMMENT"
 
 
-async def reassign_owned(session: SqlSession, bound: g.ReassignOwned) -> str:
+async def reassign_owned(session: State, bound: g.ReassignOwned) -> str:
     session.check_writable("REASSIGN OWNED")
     names = await _there(session, bound.names)
     for name in names:

@@ -16,7 +16,7 @@ declared at the end is what it was bound to.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -31,20 +31,18 @@ from kv.base.ops import check
 from sqlproxy.answers import Columns, Part, Row
 from sqlproxy.catalog import catalog
 from sqlproxy.front import statements as s
-from sqlproxy.front.env import Wanting
-from sqlproxy.session.environment import Numbers, environment
+from sqlproxy.front.env import Env, Wanting
+from sqlproxy.session.environment import environment
+from sqlproxy.session.numbers import Numbers
 from sqlproxy.session.prepared import Prepared
 from sqlproxy.session.reserving import reserve, supply
 from sqlproxy.session.running import Job
+from sqlproxy.session.state import State
 from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.reading import Touched
 from sqlproxy.tables.writing import InsertPlan, Outcome
 from sqlproxy.values.errors import SqlError, unsupported
 from txn.loading import Load
-
-if TYPE_CHECKING:
-    from sqlproxy.front.env import Env
-    from sqlproxy.session.session import SqlSession
 
 _TAKES_MIN: Final = SQL_LOAD_BYTES_MIN // SQL_COPY_BATCH_BYTES
 
@@ -79,7 +77,7 @@ class Twins:
 class Loader:
     """Takes the rows of one COPY. `take` them, then `finish`; `close` in any case."""
 
-    def __init__(self, session: SqlSession, prepared: Prepared) -> None:
+    def __init__(self, session: State, prepared: Prepared) -> None:
         """Raises SqlError."""
         copy: s.Copy = prepared.bound
         assert copy.target is not None
@@ -94,7 +92,7 @@ class Loader:
         self._plan = InsertPlan(insert)
         self._session, self._declared = session, prepared.declared
         block = session.block
-        sole = session.lone and not block.explicit and block.transaction is None
+        sole = session.block.lone and not block.explicit and block.transaction is None
         self._may_load = sole and not (copy.target.table.foreign_keys or copy.target.table.plain)
         self._held: list[Part] = []
         self._takes = 0
@@ -134,7 +132,7 @@ class Loader:
         if load is None:
             return
         try:
-            await self._session.undisturbed(self._commit(load))
+            await self._session.interrupts.undisturbed(self._commit(load))
         finally:
             await load.abort()
 
@@ -150,7 +148,7 @@ class Loader:
     async def _insert(self, rows: Sequence[Row]) -> None:
         session, block = self._session, self._session.block
         alone = not block.explicit
-        t = await block.work(session.modes())
+        t = await session.work()
         session.bound(self._declared)
         block.statements += 1
         env, numbers = environment(session, ())
@@ -160,10 +158,10 @@ class Loader:
         finally:
             numbers.give_back(session.services.numbers)
         if self._inserted:
-            session.outcomes.pop()  # one table: the last batch tells what all may violate
-        session.outcomes.append(outcome)
+            session.block.outcomes.pop()  # one table: the last batch tells what all may violate
+        session.block.outcomes.append(outcome)
         self._inserted = True
-        session.sole = None
+        session.block.sole = None
         block.wrote = True
 
     # -- a load
@@ -173,7 +171,7 @@ class Loader:
         self._load = await session.services.client.load(session.modes().terms)
         self._env, self._numbers = environment(session, ())
         writer = self._writer = self._declared.writer(self._plan.table)
-        session.outcomes[:] = [Outcome(writers=[writer])]  # what a refused condition means
+        session.block.outcomes[:] = [Outcome(writers=[writer])]  # what a refused condition means
 
     async def _add(self, parts: Sequence[Part]) -> None:
         """Encoded slice by slice, and sent together: a message is one chunk of intents. Others have

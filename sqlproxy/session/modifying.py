@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kv.base.limits import SQL_WITH_ROWS_MAX
 from sqlproxy.answers import Row
@@ -29,11 +29,9 @@ from sqlproxy.front.statements import (
 )
 from sqlproxy.rows.schema import Table
 from sqlproxy.session.prepared import Prepared, plan_of
+from sqlproxy.session.state import State
 from sqlproxy.tables.writing import Outcome
 from sqlproxy.values.errors import LIMIT_EXCEEDED, SqlError, unsupported
-
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
 
 Run = Callable[[Prepared], Awaitable[Outcome]]
 
@@ -43,7 +41,7 @@ def changes_in(bound: Any) -> bool:
     return any(not isinstance(cte.statement, Select) for cte in getattr(bound, "ctes", ()))
 
 
-async def carried_out(session: SqlSession, prepared: Prepared, run: Run) -> Prepared:
+async def carried_out(session: State, prepared: Prepared, run: Run) -> Prepared:
     """The statement without the changes of its WITH, which are made. `run`: makes one, as
     `sqlproxy.session.running` does. Raises SqlError.
     """

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kv.base.limits import SQL_COPY_BATCH_ROWS, SQL_NUMBERED_ROWS_MAX
 from sqlproxy.answers import Row
@@ -28,6 +28,7 @@ from sqlproxy.session.portals import Batches
 from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.reserving import each, reserve
 from sqlproxy.session.sight import Sight
+from sqlproxy.session.state import State
 from sqlproxy.tables.listing import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan
 from sqlproxy.values.errors import (
@@ -38,15 +39,12 @@ from sqlproxy.values.errors import (
     SqlError,
 )
 
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
-
 
 @dataclass(slots=True)
 class Numbered:
     """One statement under way."""
 
-    session: SqlSession
+    session: State
     prepared: Prepared
     values: Sequence[Any]
     ask: Callable[[Prepared, Sight | None], Awaitable[Batches]]
@@ -256,7 +254,7 @@ def _several() -> SqlError:
 async def query(run: Numbered, select: Select) -> Batches:
     """The rows of a SELECT that takes numbers. Raises SqlError, KvorumError."""
     if numbered.inside(select):
-        await run.session.block.work(run.session.modes())  # all parts see one moment
+        await run.session.work()  # all parts see one moment
     run.as_of = select.as_of
     return run.rows(select)
 
@@ -268,8 +266,8 @@ async def change(run: Numbered, prepared: Prepared) -> Prepared:
     """
     bound = prepared.bound
     if row_subqueries(bound):
-        await run.session.block.work(run.session.modes())
-        run.sight = Sight(run.session)
+        await run.session.work()
+        run.sight = Sight(run.session.block.transaction, run.session.work)
         run.sight.at = 0
         bound = postponed(bound, partial(run.row, bound.ctes))
         bound = numbered.settled_change(bound)

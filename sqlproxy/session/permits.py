@@ -9,19 +9,18 @@ A name that is no role does what it likes: it was let in while there was no pass
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlproxy.catalog.privileges import ALL, OWNER, Members, Rights, denied, not_owner
+from sqlproxy.catalog.roles import RoleBook
+from sqlproxy.declared import Declared
 from sqlproxy.front import definitions as d
 from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
 from sqlproxy.rows.schema import EnumType, Relation
+from sqlproxy.session.prepared import Prepared
+from sqlproxy.session.settings import Settings
 from sqlproxy.values.errors import INSUFFICIENT_PRIVILEGE, INVALID_PARAMETER, SqlError
-
-if TYPE_CHECKING:
-    from sqlproxy.declared import Declared
-    from sqlproxy.session.prepared import Prepared
-    from sqlproxy.session.session import SqlSession
 
 _ROLES = "permission denied to {} role"
 
@@ -29,10 +28,12 @@ _ROLES = "permission denied to {} role"
 class Permits:
     """Of one session. `stranger`: its user was no role when it came."""
 
-    __slots__ = ("_changes", "_free", "_session", "_stranger", "_told")
+    __slots__ = ("_book", "_changes", "_free", "_settings", "_stranger", "_told", "_user")
 
-    def __init__(self, session: SqlSession, *, stranger: bool) -> None:
-        self._session, self._stranger = session, stranger
+    def __init__(self, user: str, settings: Settings, book: RoleBook, *, stranger: bool) -> None:
+        """`book`: the roles as they are now."""
+        self._user, self._settings, self._book = user, settings, book
+        self._stranger = stranger
         self._told: Members | None = None
         self._changes = -1  # of the settings, when `_free` was found
         self._free = False
@@ -40,22 +41,21 @@ class Permits:
     @property
     def acting(self) -> str:
         """Whose privileges count: SET ROLE's, else the user's."""
-        role = self._session.settings.get("role")
-        return self._session.user if role == "none" else role
+        role = self._settings.get("role")
+        return self._user if role == "none" else role
 
     @property
     def members(self) -> Members:
-        return self._session.services.catalogs.roles.members
+        return self._book.members
 
     @property
     def free(self) -> bool:
         """Whether nothing is asked: a superuser."""
-        session = self._session
-        members, settings = session.services.catalogs.roles.members, session.settings
+        members, settings = self._book.members, self._settings
         if self._told is not members or self._changes != settings.changes:
             self._told, self._changes = members, settings.changes
             acting = self.acting
-            stranger = self._stranger and acting == session.user
+            stranger = self._stranger and acting == self._user
             self._free = stranger or members.superuser(acting)
         return self._free
 
@@ -84,6 +84,10 @@ class Permits:
     def rights(self, declared: Declared) -> Rights:
         """What everybody may do in the session's database."""
         return Rights(self.members, declared.contents.relations, declared.place)
+
+    def reach(self, user: str, *, mighty: bool) -> bool:
+        """Whether it may see and end what a session of this user does; `mighty`: a superuser's."""
+        return self.free or (not mighty and user in self.members.roles_of(self.acting))
 
     # -- what is not said by letters
 
@@ -248,7 +252,7 @@ class Permits:
         """SET ROLE. Raises SqlError (22023, 42501)."""
         if role == "none":
             return
-        user, members = self._session.user, self.members
+        user, members = self._user, self.members
         if members.get(role) is None and role != user:
             raise SqlError(INVALID_PARAMETER, f'role "{role}" does not exist')
         free = self._stranger or members.superuser(user)

@@ -5,23 +5,19 @@ is written anew here, where SQL is read.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlproxy.catalog.relations import Relations
 from sqlproxy.declared import Declared
 from sqlproxy.front import definitions as d
 from sqlproxy.front import renaming
 from sqlproxy.rows.schema import Sequence, Table, View
-from sqlproxy.values.errors import SqlError
-
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
+from sqlproxy.session.definition_jobs import run, table_now
+from sqlproxy.session.state import State
 
 
-async def rename(session: SqlSession, bound: d.Rename) -> str:
+async def rename(session: State, bound: d.Rename) -> str:
     """Raises SqlError, KvorumError."""
-    from sqlproxy.session.definitions import run
-
     if bound.kind == "type":
         await run(session, "RenameEnum", {"name": bound.relation, "to": bound.new_name})
         return "ALTER TYPE"
@@ -46,13 +42,9 @@ async def rename(session: SqlSession, bound: d.Rename) -> str:
     return f"ALTER {bound.kind.upper()}"
 
 
-async def _constraint(session: SqlSession, table: str, name: str, to: str) -> None:
+async def _constraint(session: State, table: str, name: str, to: str) -> None:
     """A unique constraint, or a primary key, is renamed as its index."""
-    from sqlproxy.session.definitions import run
-
-    there: Table | None = (await session.declared()).table(table)
-    if there is None:
-        raise SqlError("42P01", f'relation "{table}" does not exist')
+    there = await table_now(session, table)
     if name == there.primary_key_name or there.index(name) is not None:
         await run(session, "RenameTable", {"name": name, "to": to})
         return

@@ -9,25 +9,23 @@ and goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kv.base.limits import SQL_LATER_KNOWN_MAX
 from sqlproxy.declared import Declared
 from sqlproxy.front.env import Env, Wanting
 from sqlproxy.rows.schema import Sequence as SequenceRow
-from sqlproxy.session.environment import Numbers
-from sqlproxy.session.prepared import newer
+from sqlproxy.session.numbers import Numbers
+from sqlproxy.session.preparing import newer
+from sqlproxy.session.state import State
 from sqlproxy.values.errors import SEQUENCE_LIMIT, SqlError
-
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 async def reserve(
-    session: SqlSession, declared: Declared, numbers: Numbers, name: str, count: int
+    session: State, declared: Declared, numbers: Numbers, name: str, count: int
 ) -> bool:
     """So many values of a sequence can be taken by nextval without waiting; False: it ends before.
     Raises SqlError (42P01).
@@ -47,14 +45,14 @@ async def reserve(
 
 
 async def _take(
-    session: SqlSession, numbers: Numbers, name: str, sequence: SequenceRow, count: int
+    session: State, numbers: Numbers, name: str, sequence: SequenceRow, count: int
 ) -> None:
     values, run = await session.services.numbers.some(sequence, count)
     numbers.add(name, sequence, values, run)
 
 
 async def each(
-    session: SqlSession,
+    session: State,
     declared: Declared,
     env: Env,
     numbers: Numbers,
@@ -83,7 +81,7 @@ async def each(
 
 
 async def supply(
-    session: SqlSession, declared: Declared, numbers: Numbers, wanting: Wanting, most: int
+    session: State, declared: Declared, numbers: Numbers, wanting: Wanting, most: int
 ) -> None:
     """Do what a row waits for. `most`: so many rows may want the same. Raises SqlError."""
     if (once := wanting.once) is not None:
@@ -108,7 +106,7 @@ async def supply(
     numbers.again()
 
 
-async def numbering(session: SqlSession, declared: Declared, name: str) -> SequenceRow:
+async def numbering(session: State, declared: Declared, name: str) -> SequenceRow:
     """The sequence of this name, by now: the name may be computed. Raises SqlError (42P01)."""
     try:
         return declared.numbering(name)

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sqlproxy.catalog import roles
 from sqlproxy.catalog.privileges import OWNER
 from sqlproxy.catalog.roles import Role
 from sqlproxy.front import granting as g
 from sqlproxy.front import statements as s
+from sqlproxy.session.state import State
 from sqlproxy.values.errors import SqlError, unsupported
 from sqlproxy.wire.scram import make_verifier
 from txn.transaction import Transaction
-
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
 
 SALT_BYTES = 16
 _WHO = ("current_user", "current_role")
 
 
-def called(session: SqlSession, name: str) -> str:
+def called(session: State, name: str) -> str:
     """The role of that name; CURRENT_USER is who asks."""
     if name == "session_user":
         return session.user
     return session.permits.acting if name in _WHO else name
 
 
-def _with_options(session: SqlSession, role: Role, options: s.RoleOptions) -> Role:
+def _with_options(session: State, role: Role, options: s.RoleOptions) -> Role:
     role = replace(role, **options.given)
     if options.no_password:
         return replace(role, verifier=None)
@@ -38,7 +35,7 @@ def _with_options(session: SqlSession, role: Role, options: s.RoleOptions) -> Ro
     return role
 
 
-def _verifier(session: SqlSession, password: str) -> str:
+def _verifier(session: State, password: str) -> str:
     if password.startswith("SCRAM-SHA-256$"):
         return password  # a verifier already, as pg_dumpall writes them
     if password.startswith("md5") and len(password) == 35:
@@ -47,7 +44,7 @@ def _verifier(session: SqlSession, password: str) -> str:
 
 
 async def _commit(
-    session: SqlSession, write: Callable[[Transaction], Awaitable[list[str]]], severity: str
+    session: State, write: Callable[[Transaction], Awaitable[list[str]]], severity: str
 ) -> None:
     try:
         told = await session.services.client.run(write)
@@ -57,7 +54,7 @@ async def _commit(
         session.notice(one, severity)
 
 
-async def create_role(session: SqlSession, bound: s.CreateRole) -> str:
+async def create_role(session: State, bound: s.CreateRole) -> str:
     if bound.name in ("public", "none") or bound.name.startswith("pg_"):
         raise SqlError("42939", f'role name "{bound.name}" is reserved')
 
@@ -71,7 +68,7 @@ async def create_role(session: SqlSession, bound: s.CreateRole) -> str:
     return "CREATE ROLE"
 
 
-async def alter_role(session: SqlSession, bound: s.AlterRole) -> str:
+async def alter_role(session: State, bound: s.AlterRole) -> str:
     name = called(session, bound.name)
 
     async def write(t: Transaction) -> list[str]:
@@ -86,7 +83,7 @@ async def alter_role(session: SqlSession, bound: s.AlterRole) -> str:
     return "ALTER ROLE"
 
 
-async def drop_role(session: SqlSession, bound: s.DropRole) -> str:
+async def drop_role(session: State, bound: s.DropRole) -> str:
     async def write(t: Transaction) -> list[str]:
         missing = []
         for name in (called(session, one) for one in bound.names):
@@ -102,7 +99,7 @@ async def drop_role(session: SqlSession, bound: s.DropRole) -> str:
     return "DROP ROLE"
 
 
-async def grant_role(session: SqlSession, bound: g.GrantRole) -> str:
+async def grant_role(session: State, bound: g.GrantRole) -> str:
     names = [called(session, one) for one in bound.names]
 
     async def write(t: Transaction) -> list[str]:

@@ -11,17 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakSet
 
-from kv.base.limits import SQL_ACTIVITY_CHARS
+from sqlproxy.answers import Channel
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.values.errors import ADMIN_SHUTDOWN, INSUFFICIENT_PRIVILEGE, SqlError
 from sqlproxy.wire.codec import Fatal
-
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
 
 _HIDDEN: Final = "<insufficient privilege>"
 
@@ -49,6 +46,25 @@ def told_from(row: Sequence[Any]) -> Told:
     return Told(*row)
 
 
+class Listed(Protocol):
+    """A session of this process."""
+
+    @property
+    def channel(self) -> Channel: ...
+
+    def told(self) -> Told:
+        """What it says of itself."""
+        ...
+
+    def reaches(self, one: Told) -> bool:
+        """Whether it may see what that session does, and end it."""
+        ...
+
+    def notice(self, message: str, severity: str, sqlstate: str) -> None: ...
+
+    def interrupt(self, why: SqlError) -> None: ...
+
+
 class Others(Protocol):
     """The other processes that serve SQL for this node."""
 
@@ -65,26 +81,26 @@ class Roster:
     """See the module."""
 
     def __init__(self) -> None:
-        self._sessions: WeakSet[SqlSession] = WeakSet()  # one may go before its client was greeted
+        self._sessions: WeakSet[Listed] = WeakSet()  # one may go before its client was greeted
         self.others: Others | None = None
 
-    def add(self, session: SqlSession) -> None:
+    def add(self, session: Listed) -> None:
         self._sessions.add(session)
 
-    def remove(self, session: SqlSession) -> None:
+    def remove(self, session: Listed) -> None:
         self._sessions.discard(session)
 
     def told(self) -> list[Told]:
         """The sessions of this process that have a number."""
-        return [_told(one) for one in self._sessions if one.channel.process]
+        return [one.told() for one in self._sessions if one.channel.process]
 
-    async def rows(self, asker: SqlSession, cluster: Cluster) -> list[dict[str, Any]]:
+    async def rows(self, asker: Listed, cluster: Cluster) -> list[dict[str, Any]]:
         """Of pg_stat_activity, in the order of the numbers."""
         ids = {r.name: oids.role(r.name, first=not n) for n, r in enumerate(cluster.roles)}
         found = sorted(await self._all())
-        return [_row(one, ids.get(one.user), _may(asker, one)) for one in found]
+        return [_row(one, ids.get(one.user), asker.reaches(one)) for one in found]
 
-    async def signal(self, asker: SqlSession, process: int, *, terminate: bool) -> None:
+    async def signal(self, asker: Listed, process: int, *, terminate: bool) -> None:
         """End a session, or what runs in it. Raises SqlError (42501)."""
         one = next((one for one in self.told() if one.process == process), None)
         here = one is not None
@@ -93,7 +109,7 @@ class Roster:
         if one is None:
             asker.notice(f"PID {process} is not a PostgreSQL backend process", "WARNING", "01000")
             return
-        if not _may(asker, one):
+        if not asker.reaches(one):
             _refuse(one, "terminate" if terminate else "cancel")
         if here or self.others is None:
             self.end(process, terminate=terminate)
@@ -118,32 +134,6 @@ class Roster:
         """Of the node."""
         found = [] if self.others is None else list(await self.others.sessions())
         return found + self.told()
-
-
-def _told(one: SqlSession) -> Told:
-    began = one.statement_us
-    in_transaction = one.block.explicit or one.block.transaction is not None
-    return Told(
-        process=one.channel.process,
-        user=one.user,
-        mighty=one.permits.free or one.permits.members.superuser(one.user),
-        database=one.database,
-        application=one.settings.get("application_name"),
-        state=_state(one),
-        began=one.began_us,
-        transaction=one.transaction_us if in_transaction else 0,
-        statement=began,
-        changed=began if one.busy else max(began, one.rested_us),
-        query=one.query[:SQL_ACTIVITY_CHARS],
-    )
-
-
-def _may(asker: SqlSession, one: Told) -> bool:
-    """Whether it may see what the session does, and end it."""
-    if asker.channel.process == one.process or asker.permits.free:
-        return True
-    members = asker.permits.members
-    return not one.mighty and one.user in members.roles_of(asker.permits.acting)
 
 
 def _refuse(one: Told, verb: str) -> None:
@@ -181,14 +171,6 @@ def _row(one: Told, role: int | None, shown: bool) -> dict[str, Any]:
         "state": one.state,
         "query": one.query,
     }
-
-
-def _state(one: SqlSession) -> str:
-    if one.busy:
-        return "active"
-    return {"I": "idle", "T": "idle in transaction"}.get(
-        one.status, "idle in transaction (aborted)"
-    )
 
 
 def _time(us: int) -> datetime | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from kv.base.limits import SQL_COPY_BATCH_ROWS
 from kv.base.timestamps import physical_ms
@@ -15,14 +15,17 @@ from sqlproxy.front import statements as s
 from sqlproxy.front.env import Env, Wanting
 from sqlproxy.session import numbered
 from sqlproxy.session.advising import Unanswered
-from sqlproxy.session.environment import Numbers, environment
+from sqlproxy.session.block import Sole
+from sqlproxy.session.environment import environment
 from sqlproxy.session.modifying import carried_out, changes_in
 from sqlproxy.session.moments import is_relative, timestamp_of
+from sqlproxy.session.numbers import Numbers
 from sqlproxy.session.portals import Batches, at_once
 from sqlproxy.session.prepared import Prepared, plan_of
 from sqlproxy.session.reserving import each, reserve, supply
 from sqlproxy.session.sequence_row import with_stands
 from sqlproxy.session.sight import Sight
+from sqlproxy.session.state import State
 from sqlproxy.tables.deferring import Deferred
 from sqlproxy.tables.listing import ListingPlan
 from sqlproxy.tables.reading import Reads, Touched
@@ -32,9 +35,6 @@ from sqlproxy.values.errors import INVALID_PARAMETER, SqlError, unsupported
 from txn.client import TxnClient
 from txn.results import ScanPage, Tally
 from txn.transaction import Transaction
-
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -83,7 +83,7 @@ class ReadsAt:
 class Job:
     """One run of one change (`sqlproxy.tables.writing.Work`)."""
 
-    session: SqlSession
+    session: State
     t: Transaction
     env: Env
     numbers: Numbers
@@ -95,7 +95,7 @@ class Job:
     def deferred(self) -> Deferred | None:
         """A statement that is a transaction by itself ends with its checks."""
         block = self.session.block
-        return None if self.session.lone and not block.explicit else block.deferred
+        return None if block.lone and not block.explicit else block.deferred
 
     async def reserve(self, numbers: Mapping[str, int]) -> bool:
         there = True
@@ -108,7 +108,7 @@ class Job:
 
 
 async def query(
-    session: SqlSession,
+    session: State,
     prepared: Prepared,
     values: Sequence[Any],
     touched: Touched,
@@ -134,7 +134,7 @@ async def query(
     at = await moment_of(session, select, values, sight)
     if isinstance(plan, SelectPlan):
         block = session.block
-        alone = session.lone and not (block.explicit or block.transaction)
+        alone = block.lone and not (block.explicit or block.transaction)
         if plan.point and alone and not at and not select.locking:
             # One read is a snapshot by itself, if no other statement belongs to its transaction.
             found = await plan.point_rows(ReadsAt(session.services.client), env, touched)
@@ -152,11 +152,11 @@ async def query(
     if analytic is None:
         raise unsupported("this query: it needs joins, aggregates or a large sort")
     reads = await reads_of(session, at, sight)
-    return await analytic.query(session, prepared, values, reads, env, touched)
+    return analytic.rows(select, reads, env, touched, prepared.text)
 
 
 def _asking(
-    session: SqlSession,
+    session: State,
     prepared: Prepared,
     values: Sequence[Any],
     touched: Touched,
@@ -169,7 +169,7 @@ def _asking(
 
 
 async def _constant(
-    session: SqlSession,
+    session: State,
     prepared: Prepared,
     plan: ConstantPlan | ListingPlan,
     env: Env,
@@ -208,19 +208,19 @@ async def _resumed(first: Sequence[Row], rest: Any) -> Batches:
         await rest.aclose()
 
 
-async def reads_of(session: SqlSession, at: int, sight: Sight | None = None) -> Reads:
+async def reads_of(session: State, at: int, sight: Sight | None = None) -> Reads:
     """The snapshot that a query reads: of the past, or of the block."""
     if at:
         return ReadsAt(session.services.client, at)
     session.block.statements += 1
-    session.sole = None  # what was read would not be true of another run
+    session.block.sole = None  # what was read would not be true of another run
     if sight is not None:
         return await sight.view()
-    return await session.block.work(session.modes())
+    return await session.work()
 
 
 async def moment_of(
-    session: SqlSession, select: s.Select, values: Sequence[Any], sight: Sight | None = None
+    session: State, select: s.Select, values: Sequence[Any], sight: Sight | None = None
 ) -> int:
     """The timestamp that AS OF SYSTEM TIME or kvorum.as_of says; 0: now."""
     if sight is not None and sight.at is not None:
@@ -241,7 +241,7 @@ async def moment_of(
 
 
 async def change(
-    session: SqlSession, prepared: Prepared, values: Sequence[Any], touched: Touched
+    session: State, prepared: Prepared, values: Sequence[Any], touched: Touched
 ) -> Outcome:
     """Run an INSERT, UPDATE, DELETE or MERGE; its changes are in the block's transaction."""
     bound = prepared.bound
@@ -251,38 +251,38 @@ async def change(
         part = _part(session, values, touched)
         return await part(await carried_out(session, prepared, part))
     first = not block.explicit and block.statements == 0
-    alone = first and session.lone  # what is only refused at its commit nobody has seen
+    alone = first and block.lone  # what is only refused at its commit nobody has seen
 
     async def once() -> Outcome:
         return await _changed(session, prepared, values, touched, alone=alone)
 
     outcome = await once()
-    session.outcomes.append(outcome)
+    block.outcomes.append(outcome)
     block.wrote = True
     if first:
-        session.set_sole(once, outcome)
+        block.sole = Sole(once, outcome)
     else:
-        session.sole = None
+        block.sole = None
     return outcome
 
 
 def _part(
-    session: SqlSession, values: Sequence[Any], touched: Touched
+    session: State, values: Sequence[Any], touched: Touched
 ) -> Callable[[Prepared], Awaitable[Outcome]]:
     """Makes one change of several in a statement."""
 
     async def run(prepared: Prepared) -> Outcome:
         outcome = await _changed(session, prepared, values, touched, alone=False)
-        session.outcomes.append(outcome)
+        session.block.outcomes.append(outcome)
         session.block.wrote = True
-        session.sole = None
+        session.block.sole = None
         return outcome
 
     return run
 
 
 async def _changed(
-    session: SqlSession,
+    session: State,
     prepared: Prepared,
     values: Sequence[Any],
     touched: Touched,
@@ -294,7 +294,7 @@ async def _changed(
     if prepared.plan is None:
         prepared = await with_stands(session, prepared)
     assert prepared.declared is not None
-    t = await block.work(session.modes())
+    t = await session.work()
     session.bound(prepared.declared)
     block.statements += 1
     env, numbers = environment(session, values)
@@ -318,7 +318,8 @@ async def _done(job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
     analytic = job.session.services.analytic
     if analytic is None:
         raise unsupported("a change that joins tables or has subqueries")
-    return await analytic.change(job, prepared, values)
+    job.alone = False
+    return await analytic.change(job, bound, prepared.text)
 
 
 async def _insert_select(

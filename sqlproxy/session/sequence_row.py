@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sqlproxy.answers import Row
 from sqlproxy.front import syntax
@@ -25,15 +25,14 @@ from sqlproxy.front.statements import (
 )
 from sqlproxy.front.trees import looked_into, parts, replaced
 from sqlproxy.rows.schema import Sequence
+from sqlproxy.session.ask_catalog import ask_catalog
 from sqlproxy.session.prepared import Prepared, plan_of
-
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
+from sqlproxy.session.state import State
 
 _SYSTEM: Final = ("pg_", "information_schema")  # in the text of what reads the system's relations
 
 
-async def with_stands(session: SqlSession, prepared: Prepared) -> Prepared:
+async def with_stands(session: State, prepared: Prepared) -> Prepared:
     """The statement with the rows of the sequences that it reads; itself, if it reads none. Raises
     KvorumError.
     """
@@ -63,12 +62,12 @@ def _may_read(prepared: Prepared) -> bool:
     return any(isinstance(there.get(need.relation), Sequence) for need in prepared.needs)
 
 
-async def _asked(session: SqlSession, text: str) -> list[Row]:
+async def _asked(session: State, text: str) -> list[Row]:
     """The rows of a relation of the system. Raises SqlError."""
     parsed = syntax.parse(text)
     assert parsed is not None
     system = session.services.system.prepare(text, parsed.body, ())
-    return await session.ask_catalog(system, ())
+    return await ask_catalog(session, system, ())
 
 
 def _read(node: Any) -> Iterator[SequenceItem | SystemItem]:

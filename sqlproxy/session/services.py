@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
-from kv.base.limits import SQL_PLANS_CHARS_MAX, SQL_PLANS_MAX
 from kv.base.ports import Clock
+from sqlproxy.answers import Row
 from sqlproxy.declared import Catalogs
+from sqlproxy.front.env import Env
+from sqlproxy.front.statements import Select
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.rows.schema import Sequence as SequenceRow
+from sqlproxy.rows.schema import Table
+from sqlproxy.session.advisory import AdvisoryLocks
+from sqlproxy.session.prepared import Plans
 from sqlproxy.session.roster import Roster
+from sqlproxy.tables.access import Access
+from sqlproxy.tables.reading import Reads, Touched
+from sqlproxy.tables.writing import Outcome, Work
 from sqlproxy.turns import Turns
 from txn.client import TxnClient
-
-if TYPE_CHECKING:
-    from sqlproxy.front.env import Env
-    from sqlproxy.rows.schema import Table
-    from sqlproxy.session.advisory import AdvisoryLocks
-    from sqlproxy.session.portals import Batches
-    from sqlproxy.session.prepared import Prepared
-    from sqlproxy.session.running import Job
-    from sqlproxy.session.session import SqlSession
-    from sqlproxy.tables.access import Access
-    from sqlproxy.tables.reading import Reads, Touched
-    from sqlproxy.tables.writing import Outcome
 
 
 class Run(Protocol):
@@ -82,53 +77,19 @@ class Numbers(Protocol):
 class Analytic(Protocol):
     """Joins, aggregates and large sorts (sqlproxy.analytic)."""
 
-    async def query(
-        self,
-        session: SqlSession,
-        prepared: Prepared,
-        values: Sequence[Any],
-        reads: Reads,
-        env: Env,
-        touched: Touched,
-    ) -> Batches:
-        """The rows of a SELECT. Raises SqlError."""
+    def rows(
+        self, select: Select, reads: Reads, env: Env, touched: Touched, text: str
+    ) -> AsyncIterator[Sequence[Row]]:
+        """The rows of a SELECT, whose statement is `text`. Raises SqlError."""
         ...
 
     def describe(self, bound: Any, env: Env) -> Sequence[tuple[Table, Access | None]]:
         """The tables that it would scan, and how; None: a plain table, whole. Raises SqlError."""
         ...
 
-    async def change(self, job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
+    async def change(self, job: Work, bound: Any, text: str) -> Outcome:
         """A change whose rows have to be found by a join. Raises SqlError."""
         ...
-
-
-class Plans:
-    """Bound statements with what was compiled for them, by text and everything that they depend on;
-    the least used ones go, when they are too many or their texts are too long together.
-    """
-
-    def __init__(self, most: int = SQL_PLANS_MAX, chars_max: int = SQL_PLANS_CHARS_MAX) -> None:
-        self._known: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
-        self._most, self._chars_max = most, chars_max
-        self._chars = 0
-
-    def get(self, key: Any) -> Any:
-        found = self._known.get(key)
-        if found is None:
-            return None
-        self._known.move_to_end(key)
-        return found[0]
-
-    def put(self, key: Any, plan: Any, chars: int) -> None:
-        """`chars`: of its text."""
-        if (old := self._known.pop(key, None)) is not None:
-            self._chars -= old[1]
-        self._known[key] = plan, chars
-        self._chars += chars
-        while len(self._known) > self._most or self._chars > self._chars_max:
-            _, (_, gone) = self._known.popitem(last=False)
-            self._chars -= gone
 
 
 @dataclass(slots=True)

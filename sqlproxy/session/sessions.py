@@ -8,9 +8,9 @@ from typing import Final
 from kv.base.errors import KvorumError
 from sqlproxy.catalog import roles
 from sqlproxy.catalog.privileges import Rights
-from sqlproxy.session import dispatch
 from sqlproxy.session.services import Services
 from sqlproxy.session.session import SqlSession
+from sqlproxy.session.state import State
 from sqlproxy.values.errors import (
     INSUFFICIENT_PRIVILEGE,
     INVALID_AUTHORIZATION,
@@ -48,11 +48,9 @@ class SqlSessions:
                 detail="User does not have CONNECT privilege.",
             )
         given = {name: value for name, value in settings.items() if name not in _CONNECTION}
-        session = SqlSession(
-            self.services, user, database, given, dispatch.portal, stranger=role is None
-        )
-        self.services.roster.add(session)
-        return session
+        state = State(self.services, user, database, given, stranger=role is None)
+        self.services.roster.add(state)
+        return SqlSession(state)
 
     async def verifier(self, user: str) -> str | None:
         try:

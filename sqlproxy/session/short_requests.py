@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kv.base.errors import UnknownOutcome
 from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS
@@ -24,19 +24,19 @@ from kv.client.links import LinkExpired, LinkLost, Receiver
 from sqlproxy.answers import Answered, Done
 from sqlproxy.catalog.presence import Use
 from sqlproxy.declared import Declared
-from sqlproxy.session.environment import Numbers, SessionEnv, moment
+from sqlproxy.session.activity import moment
+from sqlproxy.session.environment import SessionEnv
+from sqlproxy.session.numbers import Numbers
+from sqlproxy.session.prepared import Prepared
+from sqlproxy.session.state import State
 from sqlproxy.tables.short_statements import ShortChange, ShortInsert, ShortSelect, short_of
 from sqlproxy.values.errors import SqlError, from_store
-
-if TYPE_CHECKING:
-    from sqlproxy.session.prepared import Prepared
-    from sqlproxy.session.session import SqlSession
 
 Then = Callable[["_Run", list[Any]], Answered | None]
 
 
 def start(
-    session: SqlSession, declared: Declared, prepared: Prepared, values: Sequence[Any], done: Done
+    session: State, declared: Declared, prepared: Prepared, values: Sequence[Any], done: Done
 ) -> bool:
     """See `sqlproxy.answers.Session`. `declared`: what is known to hold now."""
     if not (session.block.at_rest and session.settings.plain):
@@ -54,7 +54,7 @@ def start(
     except Exception:  # noqa: BLE001 - the usual way meets it again, and says so to the client
         return False
     finally:
-        session.transaction_us = 0  # of now(): each is a transaction of its own
+        session.activity.transaction_us = 0  # of now(): each is a transaction of its own
 
 
 class _Env(SessionEnv):
@@ -64,22 +64,20 @@ class _Env(SessionEnv):
 
     __slots__ = ()
 
-    def __init__(self, session: SqlSession, values: Sequence[Any]) -> None:
+    def __init__(self, session: State, values: Sequence[Any]) -> None:
         self.params = values
         self.slept = 0.0
         self.memo = None
         self._session, self.numbers = session, Numbers(session.currvals)
         self._began_us = 0
 
-    @property
-    def now(self) -> datetime:  # type: ignore[override]
+    def transaction_time(self) -> datetime:
         if not self._began_us:
             self._began_us = self._session.services.clock.now_ms() * 1000
         return moment(self._began_us)
 
-    @property
-    def statement_now(self) -> datetime:  # type: ignore[override]
-        return self.now
+    def statement_time(self) -> datetime:
+        return self.transaction_time()
 
 
 class Declined(Exception):
@@ -96,7 +94,7 @@ class _Run(Use, Receiver):
 
     def __init__(
         self,
-        session: SqlSession,
+        session: State,
         declared: Declared,
         short: Any,
         values: Sequence[Any],

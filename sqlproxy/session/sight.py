@@ -5,12 +5,9 @@ the portals of its protocol from their Bind on, and the subqueries of rows that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
-from txn.transaction import View
-
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
+from txn.transaction import Transaction, View
 
 
 class Sight:
@@ -18,19 +15,18 @@ class Sight:
     statement says it when it runs.
     """
 
-    __slots__ = ("_session", "_view", "at")
+    __slots__ = ("_view", "_work", "at")
 
-    def __init__(self, session: SqlSession) -> None:
-        self._session = session
-        t = session.block.transaction
+    def __init__(self, t: Transaction | None, work: Callable[[], Awaitable[Transaction]]) -> None:
+        """`t`: the transaction, if it has begun; `work`: begins it."""
+        self._work = work
         self._view = None if t is None else t.view()  # None: nothing was written before
         self.at: int | None = None
 
     async def view(self) -> View:
         """Begins the transaction if it has not begun."""
         if self._view is None:
-            block = self._session.block
-            self._view = (await block.work(self._session.modes())).view(bare=True)
+            self._view = (await self._work()).view(bare=True)
         return self._view
 
     def end(self) -> None:

@@ -64,35 +64,6 @@ CIRCLES_LEFT: frozenset[frozenset[str]] = frozenset(
         frozenset({"sqlproxy.front.fromitems", "sqlproxy.front.query"}),
         frozenset(
             {
-                "sqlproxy.session.additions",
-                "sqlproxy.session.alterations",
-                "sqlproxy.session.definitions",
-                "sqlproxy.session.renaming",
-            }
-        ),
-        frozenset(
-            {
-                "sqlproxy.session.advising",
-                "sqlproxy.session.environment",
-                "sqlproxy.session.frozen",
-                "sqlproxy.session.modifying",
-                "sqlproxy.session.numbered",
-                "sqlproxy.session.permits",
-                "sqlproxy.session.portals",
-                "sqlproxy.session.prepared",
-                "sqlproxy.session.reserving",
-                "sqlproxy.session.roster",
-                "sqlproxy.session.running",
-                "sqlproxy.session.sequence_row",
-                "sqlproxy.session.services",
-                "sqlproxy.session.session",
-                "sqlproxy.session.session_relations",
-                "sqlproxy.session.short_requests",
-                "sqlproxy.session.sight",
-            }
-        ),
-        frozenset(
-            {
                 "tests.sim.raft.machine",
                 "tests.sim.raft.nemesis",
                 "tests.sim.raft.network",

@@ -13,9 +13,8 @@ from sqlproxy.front import front
 from sqlproxy.pg import oids
 from sqlproxy.pg.style import Style
 from sqlproxy.rows.schema import PUBLIC, Column, Table
-from sqlproxy.session.prepared import prepare
-from sqlproxy.session.services import Plans
-from sqlproxy.session.session import SqlSession
+from sqlproxy.session.prepared import Plans
+from sqlproxy.session.preparing import current, prepare
 
 
 def test_the_least_used_plans_go_first() -> None:
@@ -71,6 +70,6 @@ def test_p4_a_parameter_keeps_its_type_when_the_column_gets_another() -> None:
     change("int4")
     first = asyncio.run(prepare(session, text, front.parse(text), ()))
     change("text")
-    again = asyncio.run(SqlSession._current(session, first))
+    again = asyncio.run(current(session, first))
     assert again.declared is now[-1]
     assert tuple(first.parameters) == tuple(again.parameters) == (oids.INT4, oids.INT4)

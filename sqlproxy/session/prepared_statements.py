@@ -1,16 +1,14 @@
-"""What a session tells of what it keeps: pg_prepared_statements, pg_cursors."""
+"""The prepared statements of a session by name, as the wire keeps them and pg_prepared_statements
+shows them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlproxy.answers import Statement
-from sqlproxy.session.portals import Portal
-
-if TYPE_CHECKING:
-    from sqlproxy.session.session import SqlSession
+from sqlproxy.session.activity import moment
 
 
 class _Made(NamedTuple):
@@ -53,27 +51,9 @@ class Statements(dict[str, Statement]):
             yield {
                 "name": name,
                 "statement": made.text or getattr(statement, "text", ""),
-                "prepare_time": _time(made.us),
+                "prepare_time": moment(made.us),
                 "parameter_types": list(statement.parameters),
                 "from_sql": bool(made.text),
                 "generic_plans": 0,
                 "custom_plans": 0,
             }
-
-
-def cursors(session: SqlSession) -> Iterator[dict[str, Any]]:
-    """Rows of pg_cursors: portals of the client, too."""
-    for name, portal in session.portals.items():
-        if isinstance(portal, Portal):
-            yield {
-                "name": name,
-                "statement": portal.text,
-                "is_holdable": name in session.held,
-                "is_binary": portal.binary,
-                "is_scrollable": portal.scrolls,
-                "creation_time": _time(portal.made_us),
-            }
-
-
-def _time(us: int) -> datetime:
-    return datetime.fromtimestamp(us / 1_000_000, UTC)

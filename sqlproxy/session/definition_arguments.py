@@ -1,0 +1,109 @@
+"""Bound definitions → the arguments of procedures. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlproxy.front import definitions as d
+from sqlproxy.front.quoting import read_relation
+from sqlproxy.values.types import resolve
+
+
+def column_args(column: d.ColumnDef) -> dict[str, Any]:
+    """A column as procedures take it."""
+    found: dict[str, Any] = {
+        "name": column.name, "type": column.type, "nullable": column.nullable,
+        "identity": column.identity or None, "generated": column.generated,
+        "uses": list(column.uses), "on_update": column.on_update,
+        "default_sql": column.default_sql,
+    }  # fmt: skip
+    if column.default is not None:
+        found["default_stored"] = resolve(column.type).to_stored(column.default)
+    if column.serial or column.identity:
+        found["sequence"] = sequence_options(column.sequence)
+    elif numbering := numbering_of(column.default_sql):
+        found["sequence"] = numbering
+    return {name: value for name, value in found.items() if value not in (None, [])} | {
+        "nullable": column.nullable
+    }
+
+
+_NEXTVAL: Final = re.compile(
+    r"(?:pg_catalog\.)?nextval\('((?:[^']|'')+)'(?:::(?:pg_catalog\.)?regclass)?\)", re.IGNORECASE
+)
+
+
+def numbering_of(sql: str | None) -> str:
+    """The sequence whose nextval a default is: it cannot be dropped then. "": none."""
+    found = None if sql is None else _NEXTVAL.fullmatch(sql.strip())
+    if found is None:
+        return ""
+    return read_relation(found[1].replace("''", "'"))
+
+
+_OPTIONS: Final = {"minvalue": "minimum", "maxvalue": "maximum", "as": "type"}
+
+
+def sequence_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        _OPTIONS.get(name, name): value
+        for name, value in options.items()
+        if name not in ("owned_by", "restart", "sequence_name")
+    }
+
+
+def index_args(key: d.KeyDef) -> dict[str, Any]:
+    """An index as procedures take it."""
+    return {
+        "name": key.name or "",
+        "columns": [
+            {"name": p.column, "descending": p.descending, "nulls_first": p.nulls_first}
+            for p in key.parts
+        ],
+        "unique": key.unique,
+        "include": list(key.include),
+        "constraint": key.constraint,
+        **({"primary": True} if key.primary else {}),
+        **({"where": key.where, "where_columns": list(key.where_columns)} if key.where else {}),
+    }
+
+
+def check_args(check: d.CheckDef) -> dict[str, Any]:
+    return {"name": check.name or "", "sql": check.sql, "columns": list(check.columns)}
+
+
+def foreign_key_args(key: d.ForeignKeyDef) -> dict[str, Any]:
+    return {
+        "name": key.name or "", "columns": list(key.columns), "table": key.table,
+        "referenced": list(key.referenced), "on_delete": key.on_delete, "on_update": key.on_update,
+        "deferrable": key.deferrable, "deferred": key.deferred,
+    }  # fmt: skip
+
+
+def table_args(
+    name: str,
+    columns: Sequence[d.ColumnDef],
+    keys: Sequence[d.KeyDef] = (),
+    checks: Sequence[d.CheckDef] = (),
+    foreign_keys: Sequence[d.ForeignKeyDef] = (),
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The arguments of CreateTable."""
+    args: dict[str, Any] = {
+        "name": name,
+        "columns": [column_args(column) for column in columns],
+        "indexes": [index_args(key) for key in keys if not key.primary],
+        "checks": [check_args(check) for check in checks],
+        "foreign_keys": [foreign_key_args(key) for key in foreign_keys],
+        **(options or {}),
+    }
+    primary = next((key for key in keys if key.primary), None)
+    if primary is None:
+        args["hidden_key"] = True
+    else:
+        args["primary_key"] = [part.column for part in primary.parts]
+        if primary.name:
+            args["primary_key_name"] = primary.name
+    return args
