@@ -19,7 +19,7 @@ from random import Random
 from zoneinfo import ZoneInfo
 
 from sqlproxy.front import comparing
-from sqlproxy.front.functions.functions import PURE, WITH_ENV, WITH_TYPES
+from sqlproxy.front.functions.functions import FUNCTIONS as EVALUATED
 from sqlproxy.front.registry import CASTS, FUNCTIONS, OPERATORS, TIMESTAMPTZ, Proc, format_type
 
 FILE = Path(__file__).parent.parent / "tests" / "sqlproxy" / "compare" / "zones.sql"
@@ -101,12 +101,7 @@ _WINDOWS = (
 
 
 def _known(proc: Proc) -> bool:
-    return (
-        proc.source in PURE
-        or proc.source in WITH_TYPES
-        or proc.source in WITH_ENV
-        or (proc.kind == "o" and proc.name in comparing.OPERATORS)
-    )
+    return proc.source in EVALUATED or (proc.kind == "o" and proc.name in comparing.OPERATORS)
 
 
 def _arguments(proc: Proc) -> list[str] | None:

@@ -25,7 +25,7 @@ from sqlproxy.front.exprs import Aggregate, Column, Expr, Order, Window, WindowS
 from sqlproxy.front.functioncalls import is_row
 from sqlproxy.front.functions.f_numbers import EXACT
 from sqlproxy.front.functions.f_times import add_zoned
-from sqlproxy.front.functions.functions import PURE
+from sqlproxy.front.functions.functions import FUNCTIONS
 from sqlproxy.values.errors import SqlError, unsupported
 from sqlproxy.values.interval import Interval
 from sqlproxy.values.words import words
@@ -378,7 +378,7 @@ def _avg(made: _Made) -> Sql:
         text = made.sql.as_held(value, "DOUBLE").text
         return Sql(made.call("avg", text), made.oid, "DOUBLE")
     if value.oid in INTS or value.oid == r.NUMERIC:
-        divide = PURE["numeric_div"]
+        divide = FUNCTIONS["numeric_div"].call
         count = Sql(made.call("count", value.text), r.INT8, "BIGINT")
         total = _sum(_with_type(made, r.NUMERIC if value.oid == r.INT8 else value.oid))
         return made.sql.function(
@@ -389,7 +389,7 @@ def _avg(made: _Made) -> Sql:
             TEXT,
         )
     if value.oid == r.INTERVAL:
-        divide, add = PURE["interval_div"], statistics.folded("interval_pl")
+        divide, add = FUNCTIONS["interval_div"].call, statistics.folded("interval_pl")
         return made.over_list("avg of interval", lambda v: divide(add(v), float(len(v))))
     raise unsupported(f"avg({_named(value)})")
 

@@ -16,7 +16,7 @@ from kv.base.limits import SQL_SERIES_ROWS_MAX
 from sqlproxy.front.env import Env
 from sqlproxy.front.functions import f_json
 from sqlproxy.front.functions.f_times import add_zoned
-from sqlproxy.front.functions.functions import PURE
+from sqlproxy.front.functions.functions import FUNCTIONS
 from sqlproxy.values import jsonb
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError
 from sqlproxy.values.interval import Interval
@@ -116,10 +116,10 @@ def _subscripts(array: list[Any], dimension: int, backwards: bool = False) -> li
 
 
 LISTS: Final[dict[str, Lister]] = {
-    "regexp_split_to_table": PURE["regexp_split_to_array"],
-    "regexp_split_to_table_no_flags": PURE["regexp_split_to_array_no_flags"],
-    "text_to_table": PURE["text_to_array"],
-    "text_to_table_null": PURE["text_to_array_null"],
+    "regexp_split_to_table": FUNCTIONS["regexp_split_to_array"].call,
+    "regexp_split_to_table_no_flags": FUNCTIONS["regexp_split_to_array_no_flags"].call,
+    "text_to_table": FUNCTIONS["text_to_array"].call,
+    "text_to_table_null": FUNCTIONS["text_to_array_null"].call,
     "generate_subscripts": _subscripts,
     "generate_subscripts_nodir": _subscripts,
     "jsonb_array_elements": _elements,
@@ -160,7 +160,7 @@ def _numbers(env: Env, start: Decimal, stop: Decimal, step: Decimal = Decimal(1)
     if not step:
         raise SqlError(INVALID_PARAMETER, "step size cannot equal zero")
     found: list[Any] = []
-    add = PURE["numeric_add"]
+    add = FUNCTIONS["numeric_add"].call
     while (start <= stop if step > 0 else start >= stop) and len(found) <= SQL_SERIES_ROWS_MAX:
         found.append(start)
         start = add(start, step)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlproxy.front.functions.f_json import as_key
 from sqlproxy.front.functions.f_numbers import EXACT
-from sqlproxy.front.functions.functions import PURE
+from sqlproxy.front.functions.functions import FUNCTIONS
 from sqlproxy.values import jsonb
 from sqlproxy.values.errors import SqlError
 
@@ -20,7 +20,7 @@ Pairs = Sequence[tuple[float, float]]
 
 def folded(source: str) -> Callable[[list[Any]], Any]:
     """The sum by one of PostgreSQL's functions, in the order of the list."""
-    add = PURE[source]
+    add = FUNCTIONS[source].call
 
     def total(values: list[Any]) -> Any:
         found = values[0]
@@ -57,7 +57,7 @@ def float_variance(*, sample: bool, root: bool) -> Callable[[list[float]], float
 
 def exact_variance(*, sample: bool, root: bool) -> Callable[[list[Any]], Decimal | None]:
     """numeric_stddev_internal: of integers and numerics."""
-    divide = PURE["numeric_div"]
+    divide = FUNCTIONS["numeric_div"].call
 
     def of(values: list[Any]) -> Decimal | None:
         given = [Decimal(value) for value in values]

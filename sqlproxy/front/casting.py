@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC
-from typing import Any, Final
+from typing import Final
 
 from sqlproxy.front.exprs import ArrayExpr, Call, CaseValue, Cast, Const, Expr, Length, Param
 from sqlproxy.front.regclass import Relations, as_oid, of_oid, of_text
@@ -257,6 +257,3 @@ def is_moment(text: str, oid: int) -> bool:
 def read(oid: int, style: Style, typmod: int = -1) -> Reader:
     """What reads a literal of a type. Raises 0A000: literals of that type are not known here."""
     return reader(oid, style, typmod)
-
-
-Coerce = Callable[[Any], Any]

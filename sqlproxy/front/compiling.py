@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from sqlproxy.front import comparing, lengths
@@ -56,7 +56,8 @@ from sqlproxy.front.exprs import (
     Subscript,
     walk,
 )
-from sqlproxy.front.functions.functions import NON_STRICT, PURE, WITH_ENV, WITH_TYPES
+from sqlproxy.front.functions.function import Site
+from sqlproxy.front.functions.functions import FUNCTIONS
 from sqlproxy.front.gathering import compared_by_key, gathered
 from sqlproxy.front.quantified import Answer, among, answering, no_answer
 from sqlproxy.front.quoting import read_relation
@@ -216,11 +217,12 @@ class _Compiler:
         before = self.numbered
         args = [self.part(a) for a in expr.args]
         inside = self.numbered > before
-        strict = proc.source not in NON_STRICT
+        known = FUNCTIONS.get(proc.source)
+        strict = known is None or not known.nulls
         self._number(proc.source, args)
         types = tuple(a.oid for a in expr.args)
-        if (with_env := WITH_ENV.get(proc.source)) is not None:
-            return self._with_env(with_env, args, strict)
+        if known is not None and known.with_env:
+            return self._with_env(known.call, args, strict)
         part = self._pure(expr, types, args, strict)
         if inside and strict and part.kind != "con":
             # a NULL among the arguments does not keep the others from being computed
@@ -258,14 +260,16 @@ class _Compiler:
     def _pure(self, expr: Call, types: tuple[int, ...], args: list[Part], strict: bool) -> Part:
         """A function of its arguments, or of their types and the session's style."""
         proc = expr.proc
-        if (of_types := WITH_TYPES.get(proc.source)) is not None:
+        known = FUNCTIONS.get(proc.source)
+        if known is not None and known.typed:
+            site = Site(types, expr.oid, expr.variadic, DEFAULT)
             if any(map(_zoned_text, types)):
+                of_site = known.call
                 made = lru_cache(maxsize=_STYLES_MAX)(
-                    partial(of_types, types, expr.oid, expr.variadic)
+                    lambda style: of_site(replace(site, style=style))
                 )
                 return self._with_env(lambda env, *vs: made(env.style)(*vs), args, strict)
-            function = of_types(types, expr.oid, expr.variadic, DEFAULT)
-            return self._strict_or_not(expr, function, args, strict)
+            return self._strict_or_not(expr, known.call(site), args, strict)
         if proc.kind == "o" and proc.name in comparing.OPERATORS:
             if comparing.zoned(*types):
                 zoned = comparing.zoned_test(proc.name)
@@ -273,11 +277,10 @@ class _Compiler:
             test = comparing.test(proc.name, *types)
             if test is not None:
                 return self._strict_or_not(expr, test, args, True)
-        pure = PURE.get(proc.source)
-        if pure is None:
+        if known is None:
             shown = f"{proc.name}({', '.join(map(format_type, types))})"
             raise CannotCompile(UNSUPPORTED, f"the function {shown} is not supported")
-        return self._strict_or_not(expr, pure, args, strict)
+        return self._strict_or_not(expr, known.call, args, strict)
 
     def _strict_or_not(self, expr: Expr, function: Any, args: list[Part], strict: bool) -> Part:
         if strict and any(a.kind == "con" and a.at is None for a in args):

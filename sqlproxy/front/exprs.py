@@ -281,7 +281,6 @@ class WindowSpec:
 
     partition: tuple[Expr, ...] = ()
     order: tuple[Order, ...] = ()
-    framed: bool = False
     frame: int = 1058  # RANGE UNBOUNDED PRECEDING
     start: Expr | None = None
     end: Expr | None = None

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from sqlproxy.front.env import Env
 from sqlproxy.front.functions.f_numbers import quantized
+from sqlproxy.front.functions.function import declared, with_env
 from sqlproxy.front.quoting import held_relation
 from sqlproxy.pg.datetimes import at_zone, aware_in
 from sqlproxy.values.errors import INVALID_DATETIME, SqlError, unsupported
@@ -523,19 +524,21 @@ def _of_float(digits: int) -> Callable[[float, str], str]:
     return lambda value, pattern: number_text(Decimal(f"{value:.{digits}g}"), pattern)
 
 
-FUNCTIONS: Final[dict[str, Any]] = {
-    "timestamp_to_char": timestamp_text,
-    "interval_to_char": _interval_text,
-    "numeric_to_char": number_text,
-    "int4_to_char": lambda v, p: number_text(Decimal(v), p),
-    "int8_to_char": lambda v, p: number_text(Decimal(v), p),
-    "float8_to_char": _of_float(15),
-    "float4_to_char": _of_float(6),
-    "numeric_to_number": _to_number,
-    "to_date": _to_date,
-    "text_regclass": held_relation,
-}
-WITH_ENV: Final[dict[str, Any]] = {
-    "timestamptz_to_char": lambda env, v, p: timestamp_text(aware_in(v, env.style.zone), p),
-    "to_timestamp": _to_timestamp,
-}
+FUNCTIONS: Final = declared(
+    {
+        "timestamp_to_char": timestamp_text,
+        "interval_to_char": _interval_text,
+        "numeric_to_char": number_text,
+        "int4_to_char": lambda v, p: number_text(Decimal(v), p),
+        "int8_to_char": lambda v, p: number_text(Decimal(v), p),
+        "float8_to_char": _of_float(15),
+        "float4_to_char": _of_float(6),
+        "numeric_to_number": _to_number,
+        "to_date": _to_date,
+        "text_regclass": held_relation,
+        "timestamptz_to_char": with_env(
+            lambda env, v, p: timestamp_text(aware_in(v, env.style.zone), p)
+        ),
+        "to_timestamp": with_env(_to_timestamp),
+    }
+)

@@ -510,7 +510,6 @@ class FunctionCalls:
         return WindowSpec(
             partition or base.partition,
             order or base.order,
-            bool(ends),
             body.get("frameOptions", base.frame),
             ends.get("startOffset"),
             ends.get("endOffset"),
@@ -615,10 +614,6 @@ def orderable(expr: Expr, pos: int) -> None:
             hint="Use an explicit ordering operator or modify the query.",
             position=pos,
         ) from None
-
-
-def has_aggregate(expr: Expr) -> bool:
-    return any(isinstance(e, Aggregate) for e in walk(expr))
 
 
 _LATERAL: Final = "You might be able to move the set-returning function into a LATERAL FROM item."

@@ -30,7 +30,7 @@ from sqlproxy.front.exprs import (
     Param,
     walk,
 )
-from sqlproxy.front.functions.functions import WITH_ENV, WITH_TYPES
+from sqlproxy.front.functions.functions import FUNCTIONS
 from sqlproxy.front.raising import raises
 from sqlproxy.front.registry import BOOL, array_of
 
@@ -141,7 +141,6 @@ def compared_by_key(test: Call) -> bool:
         proc.kind == "o"
         and proc.name == test.operator
         and proc.name in comparing.OPERATORS
-        and proc.source not in WITH_TYPES
-        and proc.source not in WITH_ENV
+        and not ((known := FUNCTIONS.get(proc.source)) and (known.typed or known.with_env))
         and (comparing.zoned(left, right) or comparing.test(proc.name, left, right) is not None)
     )

@@ -2,8 +2,7 @@
 
 Whoever computes in another order than the statement is written must not compute what can raise
 where the statement would not have come to it. What is not known to be harmless can raise, so that
-forgetting a function here costs time, never an answer. tests/sqlproxy/front/test_raising.py calls
-each function of `TOTAL`.
+forgetting to declare a function as `total` costs time, never an answer.
 """
 
 from __future__ import annotations
@@ -23,30 +22,12 @@ from sqlproxy.front.exprs import (
     Length,
     SubQuery,
 )
+from sqlproxy.front.functions.functions import FUNCTIONS
 from sqlproxy.front.registry import BOOL, BPCHAR, NAME, TEXT, VARCHAR, Proc
 from sqlproxy.front.statements import Select
 from sqlproxy.front.trees import looked_into, parts
 from sqlproxy.values.words import words
 
-TOTAL: Final = words(
-    """
-    lower upper btrim btrim1 ltrim ltrim1 rtrim rtrim1 textcat textlen bpcharlen textoctetlen
-    bpcharoctetlen text_left text_right text_reverse text_starts_with textpos replace_text initcap
-    md5_text ascii quote_ident quote_literal quote_nullable text_name name_text bpchar_name
-    name_bpchar char_text byteacat byteaoctetlen md5_bytea i2toi4 int28 int48 i2tod i4tod i8tod
-    i2tof i4tof i8tof ftod oidtoi8 int2_numeric int4_numeric int8_numeric float4_numeric
-    float8_numeric int4_bool bool_int4 booltext numeric_uminus numeric_abs numeric_sign
-    numeric_scale float8um float8abs float4um float4abs json_object_field json_object_field_text
-    json_array_element json_array_element_text json_extract_path json_extract_path_text json_typeof
-    jsonb_object_field jsonb_object_field_text jsonb_array_element jsonb_array_element_text
-    jsonb_extract_path jsonb_extract_path_text jsonb_typeof jsonb_contains jsonb_contained
-    jsonb_exists jsonb_exists_any jsonb_exists_all arraycontains arraycontained arrayoverlap
-    array_length array_cardinality array_ndims array_lower array_upper date_timestamp date_mi
-    date_finite timestamp_finite interval_finite now statement_timestamp clock_timestamp
-    current_database current_schema current_user session_user pg_typeof
-    """
-)
-"""Functions (`Proc.source`) that answer whatever their arguments are, besides comparisons."""
 _PATTERNS: Final = words(
     """
     textlike textnlike texticlike texticnlike namelike namenlike nameiclike nameicnlike
@@ -60,7 +41,9 @@ def total(proc: Proc) -> bool:
     """Whether calls of a function never raise."""
     if proc.kind == "o" and proc.name in comparing.OPERATORS and proc.result == BOOL:
         return True
-    return proc.kind in ("a", "w") or proc.source in TOTAL
+    return proc.kind in ("a", "w") or (
+        (function := FUNCTIONS.get(proc.source)) is not None and function.total
+    )
 
 
 def raises_itself(expr: Expr) -> bool:

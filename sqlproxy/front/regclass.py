@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from sqlproxy.front.exprs import Call, Const, Expr
+from sqlproxy.front.functions.function import declared
 from sqlproxy.front.quoting import quote_ident
 from sqlproxy.front.registry import ANY, OID, REGCLASS, TEXT, Proc
 from sqlproxy.values.errors import UNDEFINED_TABLE, UNSUPPORTED, SqlError
@@ -130,9 +131,11 @@ def _or_null(text: str, relations: Relations) -> str | None:
     return None if text == "-" or text.isdigit() else relations.find(text)
 
 
-FUNCTIONS: Final[dict[str, Any]] = {
-    "regclass_of": lambda text, relations: relations.must(text),
-    "regclass_or_null": _or_null,
-    "regclass_oid": lambda held, relations: relations.oid(held),
-    "regclass_at": lambda oid, relations: relations.at(oid),
-}
+FUNCTIONS: Final = declared(
+    {
+        "regclass_of": lambda text, relations: relations.must(text),
+        "regclass_or_null": _or_null,
+        "regclass_oid": lambda held, relations: relations.oid(held),
+        "regclass_at": lambda oid, relations: relations.at(oid),
+    }
+)

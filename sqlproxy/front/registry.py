@@ -8,10 +8,10 @@ function behind a row: the key of what `sqlproxy.front.functions.functions` does
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -100,108 +100,117 @@ class Proc:
     defaults: int = 0
     variadic: int = 0  # the element's type of VARIADIC, 0 = none
     aggregate_kind: str = ""  # n normal, o ordered set, h hypothetical set
-    direct_args: int = 0
     out: tuple[tuple[str, int], ...] = ()
     commutator: str = ""
     negator: str = ""
     field: int = -1  # the place of the one column that is asked for of what returns several
 
 
-def _load() -> tuple[
-    dict[int, TypeRow],
-    dict[tuple[int, int], CastRow],
-    dict[str, tuple[Proc, ...]],
-    dict[str, tuple[Proc, ...]],
-]:
-    data: dict[str, list[list[Any]]] = msgspec.json.decode(
-        files("sqlproxy.front").joinpath("tables.json").read_bytes()
-    )
+class _Operator(NamedTuple):
+    name: str
+    left: int
+    right: int
+    result: int
+    source: str
+    volatile: str
+    commutator: str
+    negator: str
+
+
+class _Function(NamedTuple):
+    name: str
+    args: tuple[int, ...]
+    result: int
+    kind: str
+    strict: bool
+    volatile: str
+    returns_set: bool
+    source: str
+    defaults: int
+    variadic: int
+    aggregate_kind: str
+    direct_args: int
+    out: tuple[str, ...] | None  # "name type"
+
+
+class _Tables(msgspec.Struct):
+    """sqlproxy/front/tables.json, which scripts/record_sql_tables.py writes."""
+
+    types: list[tuple[int, str, str, bool, int, int, int]]
+    casts: list[tuple[int, int, str, str, str]]
+    operators: list[_Operator]
+    functions: list[_Function]
+
+
+def _source(name: str, args: tuple[int, ...]) -> str:
+    """Functions in SQL have no C name: theirs is their signature."""
+    return f"{name}({','.join(map(str, args))})"
+
+
+def _type(oid: int, name: str, category: str, preferred: bool, *sizes: int) -> TypeRow:
+    element, array, length = sizes
     # int2vector and its like have elements but are not what ARRAY[…] makes.
-    types = {
-        t[0]: TypeRow(t[0], t[1], t[2], t[3], t[4] if t[6] == -1 and t[2] == "A" else 0, t[5], t[6])
-        for t in data["types"]
-    }
-    casts = {(c[0], c[1]): CastRow(c[2], c[3], c[4]) for c in data["casts"]}
-    operators: dict[str, list[Proc]] = {}
-    for name, left, right, result, source, volatile, commutator, negator in data["operators"]:
-        args = (left, right) if left else (right,)
-        source = source or f"{name}({','.join(map(str, args))})"
-        operators.setdefault(name, []).append(
-            Proc(
-                name,
-                args,
-                result,
-                source,
-                "o",
-                True,
-                volatile,
-                commutator=commutator,
-                negator=negator,
-            )
-        )
-    functions: dict[str, list[Proc]] = {}
-    for (
-        name,
+    true_array = length == -1 and category == "A"
+    return TypeRow(oid, name, category, preferred, element if true_array else 0, array, length)
+
+
+def _operator(row: _Operator) -> Proc:
+    args = (row.left, row.right) if row.left else (row.right,)
+    return Proc(
+        row.name,
         args,
-        result,
-        kind,
-        strict,
-        volatile,
-        srf,
-        source,
-        defaults,
-        variadic,
-        agg,
-        direct,
-        out,
-    ) in data["functions"]:
-        outs = tuple(
-            (column.rpartition(" ")[0], int(column.rpartition(" ")[2])) for column in out or ()
-        )
-        # Functions in SQL have no C name: theirs is their signature.
-        source = source or f"{name}({','.join(map(str, args))})"
-        functions.setdefault(name, []).append(
-            Proc(
-                name,
-                tuple(args),
-                result,
-                source,
-                kind,
-                strict,
-                volatile,
-                srf,
-                defaults,
-                variadic,
-                agg,
-                direct,
-                outs,
-            )
-        )
-    return (
-        types,
-        casts,
-        {k: tuple(v) for k, v in operators.items()},
-        {k: tuple(v) for k, v in functions.items()},
+        row.result,
+        row.source or _source(row.name, args),
+        "o",
+        volatile=row.volatile,
+        commutator=row.commutator,
+        negator=row.negator,
     )
+
+
+def _function(row: _Function) -> Proc:
+    outs = (column.rpartition(" ") for column in row.out or ())
+    return Proc(
+        row.name,
+        row.args,
+        row.result,
+        row.source or _source(row.name, row.args),
+        row.kind,
+        row.strict,
+        row.volatile,
+        row.returns_set,
+        row.defaults,
+        row.variadic,
+        row.aggregate_kind,
+        tuple((name, int(oid)) for name, _, oid in outs),
+    )
+
+
+def _by_name(procs: Iterable[Proc], more: Iterable[Proc]) -> Mapping[str, tuple[Proc, ...]]:
+    """`more`: those whose arguments are not among the others'."""
+    known: dict[str, list[Proc]] = {}
+    for proc in procs:
+        known.setdefault(proc.name, []).append(proc)
+    for proc in more:
+        found = known.setdefault(proc.name, [])
+        if all(proc.args != one.args for one in found):
+            found.append(proc)
+    return {name: tuple(found) for name, found in known.items()}
 
 
 def _of_enums() -> tuple[list[Proc], list[Proc]]:
     """Operators and functions of any enum, as pg_operator and pg_proc have them."""
     two = (ANYENUM, ANYENUM)
-    turned = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-    negated = {"=": "<>", "<>": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
-    words = {"=": "eq", "<>": "ne", "<": "lt", ">": "gt", "<=": "le", ">=": "ge"}
     operators = [
-        Proc(
-            name,
-            two,
-            BOOL,
-            f"enum_{words[name]}",
-            "o",
-            commutator=turned[name],
-            negator=negated[name],
+        Proc(name, two, BOOL, f"enum_{word}", "o", commutator=turned, negator=negated)
+        for name, word, turned, negated in (
+            ("=", "eq", "=", "<>"),
+            ("<>", "ne", "<>", "="),
+            ("<", "lt", ">", ">="),
+            (">", "gt", "<", "<="),
+            ("<=", "le", ">=", ">"),
+            (">=", "ge", "<=", "<"),
         )
-        for name in words
     ]
     functions = [
         Proc("enum_first", (ANYENUM,), ANYENUM, "enum_first", strict=False, volatile="s"),
@@ -214,18 +223,16 @@ def _of_enums() -> tuple[list[Proc], list[Proc]]:
     return operators, functions
 
 
-def _with(known: dict[str, tuple[Proc, ...]], more: list[Proc]) -> Mapping[str, tuple[Proc, ...]]:
-    for proc in more:
-        if not any(proc.args == there.args for there in known.get(proc.name, ())):
-            known[proc.name] = (*known.get(proc.name, ()), proc)
-    return known
-
-
-_tables = _load()
-TYPES: Final = _tables[0]  # and enums, as they become known
-CASTS: Final[Mapping[tuple[int, int], CastRow]] = _tables[1]
-OPERATORS: Final[Mapping[str, tuple[Proc, ...]]] = _with(_tables[2], _of_enums()[0])
-FUNCTIONS: Final[Mapping[str, tuple[Proc, ...]]] = _with(_tables[3], _of_enums()[1])
+_tables = msgspec.json.decode(
+    files("sqlproxy.front").joinpath("tables.json").read_bytes(), type=_Tables
+)
+_enum_operators, _enum_functions = _of_enums()
+TYPES: Final = {row[0]: _type(*row) for row in _tables.types}  # and enums, as they become known
+CASTS: Final[Mapping[tuple[int, int], CastRow]] = {
+    (source, target): CastRow(*rest) for source, target, *rest in _tables.casts
+}
+OPERATORS: Final = _by_name(map(_operator, _tables.operators), _enum_operators)
+FUNCTIONS: Final = _by_name(map(_function, _tables.functions), _enum_functions)
 TYPE_BY_NAME: Final[Mapping[str, int]] = {row.name: row.oid for row in TYPES.values()}
 
 

@@ -23,10 +23,11 @@ from typing import Any, Final
 from zlib import crc32
 
 from sqlproxy.front.exprs import Call, Column, Const, Expr
+from sqlproxy.front.functions.function import Site, declared, nulls, typed
 from sqlproxy.front.quoting import quote_ident
 from sqlproxy.front.registry import ANY, CID, INT2, INT4, INT8, OID, REGCLASS, TID, XID, Proc
 from sqlproxy.front.values import writer
-from sqlproxy.pg.style import DEFAULT, Style
+from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.schema import ROWID, Table
 from sqlproxy.values.errors import DUPLICATE_COLUMN, SqlError
 
@@ -125,10 +126,8 @@ def _texts(types: Sequence[int]) -> Callable[[Sequence[Any]], str]:
     return text
 
 
-def _ctid(
-    types: Sequence[int], result: int, variadic: bool, style: Style
-) -> Callable[..., int | None]:
-    text = _texts(types)
+def _ctid(site: Site) -> Callable[..., int | None]:
+    text = _texts(site.types)
 
     def ctid(*key: Any) -> int | None:
         if all(one is None for one in key):
@@ -141,10 +140,8 @@ def _ctid(
     return ctid
 
 
-def _xmin(
-    types: Sequence[int], result: int, variadic: bool, style: Style
-) -> Callable[..., int | None]:
-    text = _texts(types)
+def _xmin(site: Site) -> Callable[..., int | None]:
+    text = _texts(site.types)
 
     def xmin(*values: Any) -> int | None:
         if all(one is None for one in values):
@@ -154,14 +151,17 @@ def _xmin(
     return xmin
 
 
-def _constant(
-    types: Sequence[int], result: int, variadic: bool, style: Style
-) -> Callable[..., int | None]:
+def _constant(site: Site) -> Callable[..., int | None]:
     def constant(value: int, *key: Any) -> int | None:
         return None if all(one is None for one in key) else value
 
     return constant
 
 
-OF_TYPES: Final = {"row_ctid": _ctid, "row_xmin": _xmin, "row_constant": _constant}
-NON_STRICT: Final = frozenset(OF_TYPES)
+FUNCTIONS: Final = declared(
+    {
+        "row_ctid": nulls(typed(_ctid)),
+        "row_xmin": nulls(typed(_xmin)),
+        "row_constant": nulls(typed(_constant)),
+    }
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID as Uuid
@@ -50,9 +50,6 @@ from sqlproxy.values.interval import Interval
 
 Reader = Callable[[str], Any]
 Writer = Callable[[Any], str]
-OfTypes = Callable[[Sequence[int], int, bool, Style], Callable[..., Any]]
-"""A function made for the types of its arguments and of its result, whether it is called VARIADIC,
-and the session's style."""
 _BOOLS: Final = {
     word[:n]: value
     for word, value in (("true", True), ("false", False), ("yes", True), ("no", False))
@@ -218,7 +215,6 @@ _WRITERS: Final[dict[int, Writer]] = {
 }
 __all__ = [
     "Interval",
-    "OfTypes",
     "Reader",
     "Writer",
     "read_bool",

@@ -52,12 +52,6 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(quoted(name) for name in names)
 
 
-def index_columns(table: Table, index: Index) -> list[str]:
-    """Its columns as pg_get_indexdef tells each, the included ones behind."""
-    names = [table.by_id(part.column).name for part in index.columns]
-    return [quoted(n) for n in [*names, *(table.by_id(i).name for i in index.include)]]
-
-
 def index(table: Table, index: Index, schema: str = "public.") -> str:
     """CREATE INDEX …; without a schema as psql wants it."""
     parts = []

@@ -56,7 +56,6 @@ _VALUES: Final = {
     "SVFOP_CURRENT_DATE": ("CAST($now AS DATE)", oids.DATE, "current_date"),
     "SVFOP_LOCALTIMESTAMP": ("CAST($now AS TIMESTAMP)", oids.TIMESTAMP, "localtimestamp"),
 }
-EXPANDED: Final = (("x", oids.INT2), ("n", oids.INT4))
 _ACL: Final = (
     ("grantor", oids.OID),
     ("grantee", oids.OID),

@@ -151,7 +151,6 @@ _DESCRIPTION: Final = (
     "(SELECT min(z.description) FROM k_pg_description z WHERE z.objoid = {0} AND z.objsubid = "
 )
 _INDEX: Final = "(SELECT z._def FROM k_pg_index z WHERE z.indexrelid = {0})"
-_INDEX_SHORT: Final = "(SELECT z._short FROM k_pg_index z WHERE z.indexrelid = {0})"
 _INDEX_COLUMN: Final = (
     "(SELECT CASE WHEN {1} = 0 THEN z._short ELSE z._columns[{1}] END "
     "FROM k_pg_index z WHERE z.indexrelid = {0})"

@@ -33,7 +33,6 @@ BOOTSTRAP_ROLE: Final = 10
 POSTGRES_DATABASE: Final = 5
 PG_CLASS: Final = 1_259
 PG_CONSTRAINT: Final = 2_606
-PG_TYPE: Final = 1_247
 PG_REWRITE: Final = 2_618
 PG_ATTRDEF: Final = 2_604
 PG_NAMESPACE: Final = 2_615
@@ -43,11 +42,6 @@ PG_EXTENSION: Final = 3_079
 
 def relation(id: int) -> int:
     return FIRST + (id & _MASK)
-
-
-def relation_id(oid: int) -> int:
-    """The id behind a relation's OID; 0: it is not one of ours."""
-    return oid - FIRST if FIRST <= oid < FIRST + _MASK else 0
 
 
 def row_type(id: int) -> int:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlproxy.pg import oids
 from sqlproxy.pgcatalog.static import CATALOG, INFORMATION, KVORUM, Column, Static
 from sqlproxy.pgcatalog.views import VIEWS
 
@@ -153,7 +152,3 @@ class Relations:
         listed = static.feeds[name]["columns"]
         columns = tuple(Shown(n, f'"{n}"', oid) for n, oid in listed if n[0] != "_")
         return Relation(CATALOG, name, 0, columns, sql, feed=sql if sql.startswith("kv_") else "")
-
-
-def plain_types(relation: Relation) -> list[tuple[str, int]]:
-    return [(c.name, oids.TEXT if c.type == oids.UNKNOWN else c.type) for c in relation.columns]

@@ -4,21 +4,21 @@ environment; what that means is sqlproxy.session.advising's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from sqlproxy.front.env import Env
+from sqlproxy.front.functions.function import Function, with_env
 
 
-def _locking(verb: str, exclusive: bool, transaction: bool) -> Callable[..., Any]:
+def _locking(verb: str, exclusive: bool, transaction: bool) -> Function:
     def call(env: Env, *numbers: int) -> Any:
         answer = env.advisory(verb, numbers, exclusive, transaction)
         return "" if verb in ("lock", "unlock_all") else answer
 
-    return call
+    return with_env(call)
 
 
-def _all() -> dict[str, Callable[..., Any]]:
+def _all() -> dict[str, Function]:
     found = {"pg_advisory_unlock_all": _locking("unlock_all", True, False)}
     for mode, exclusive in (("", True), ("_shared", False)):
         for numbers in ("int8", "int4"):

@@ -7,11 +7,9 @@ from typing import Any, Final
 
 from sqlproxy.front import comparing
 from sqlproxy.front.functions.f_text import output
+from sqlproxy.front.functions.function import OfSite, Site, declared, nulls, total, typed
 from sqlproxy.front.registry import element_of
-from sqlproxy.front.values import OfTypes
-from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import SqlError, unsupported
-from sqlproxy.values.words import words
 
 
 def shape(value: Any) -> list[int]:
@@ -69,16 +67,14 @@ def _dims(value: list[Any]) -> str | None:
 
 def _with_key(
     function: Callable[..., Any],
-) -> OfTypes:
+) -> OfSite:
     """A function that compares elements: it is given what tells equal ones."""
 
-    def of_types(
-        types: Sequence[int], result: int, variadic: bool, style: Style
-    ) -> Callable[..., Any]:
-        same = Same(comparing.key_of(element_of(types[0])))
+    def of_site(site: Site) -> Callable[..., Any]:
+        same = Same(comparing.key_of(element_of(site.types[0])))
         return lambda *args: function(same, *args)
 
-    return of_types
+    return of_site
 
 
 class Same:
@@ -175,8 +171,8 @@ def _flattened(value: list[Any]) -> list[Any]:
     return flat(value) if any(isinstance(one, list) for one in value) else value
 
 
-def _to_text(types: Sequence[int], result: int, variadic: bool, style: Style) -> Callable[..., Any]:
-    write = output(element_of(types[0]), style)
+def _to_text(site: Site) -> Callable[..., Any]:
+    write = output(element_of(site.types[0]), site.style)
 
     def call(value: list[Any] | None, separator: str | None, null: str | None = None) -> str | None:
         if value is None or separator is None:
@@ -219,10 +215,10 @@ def _fill(item: Any, sizes: list[int]) -> list[Any]:
     return [inner for _ in range(sizes[0])]
 
 
-def _bucket(types: Sequence[int], result: int, variadic: bool, style: Style) -> Callable[..., Any]:
+def _bucket(site: Site) -> Callable[..., Any]:
     from bisect import bisect_right
 
-    key = comparing.key_of(types[0])
+    key = comparing.key_of(site.types[0])
 
     def found(value: Any, bounds: list[Any]) -> int:
         if None in bounds:
@@ -234,37 +230,31 @@ def _bucket(types: Sequence[int], result: int, variadic: bool, style: Style) -> 
     return found
 
 
-FUNCTIONS: Final[dict[str, Any]] = {
-    "array_append": _append,
-    "array_prepend": _prepend,
-    "array_cat": _cat,
-    "array_length": _length,
-    "array_upper": _length,
-    "array_lower": lambda v, n: 1 if _length(v, n) is not None else None,
-    "array_ndims": lambda v: len(shape(v)) or None,
-    "array_dims": _dims,
-    "array_cardinality": lambda v: len(flat(v)),
-    "text_to_array": _from_text,
-    "text_to_array_null": _from_text,
-    "trim_array": _trim,
-    "array_fill": _fill,
-}
-OF_TYPES: Final[dict[str, OfTypes]] = {
-    "array_position": _with_key(_position),
-    "array_position_start": _with_key(_position),
-    "array_positions": _with_key(_positions),
-    "array_remove": _with_key(_remove),
-    "array_replace": _with_key(_replace),
-    "arraycontains": _with_key(_contains),
-    "arraycontained": _with_key(lambda same, a, b: _contains(same, b, a)),
-    "arrayoverlap": _with_key(_overlap),
-    "array_to_text": _to_text,
-    "array_to_text_null": _to_text,
-    "width_bucket_array": _bucket,
-}
-NON_STRICT: Final = words(
-    """
-    array_append array_prepend array_cat array_position array_position_start array_positions
-    array_remove array_replace array_to_text_null text_to_array text_to_array_null array_fill
-    """
+FUNCTIONS: Final = declared(
+    {
+        "array_append": nulls(_append),
+        "array_prepend": nulls(_prepend),
+        "array_cat": nulls(_cat),
+        "array_length": total(_length),
+        "array_upper": total(_length),
+        "array_lower": total(lambda v, n: 1 if _length(v, n) is not None else None),
+        "array_ndims": total(lambda v: len(shape(v)) or None),
+        "array_dims": _dims,
+        "array_cardinality": total(lambda v: len(flat(v))),
+        "text_to_array": nulls(_from_text),
+        "text_to_array_null": nulls(_from_text),
+        "trim_array": _trim,
+        "array_fill": nulls(_fill),
+        "array_position": nulls(typed(_with_key(_position))),
+        "array_position_start": nulls(typed(_with_key(_position))),
+        "array_positions": nulls(typed(_with_key(_positions))),
+        "array_remove": nulls(typed(_with_key(_remove))),
+        "array_replace": nulls(typed(_with_key(_replace))),
+        "arraycontains": total(typed(_with_key(_contains))),
+        "arraycontained": total(typed(_with_key(lambda same, a, b: _contains(same, b, a)))),
+        "arrayoverlap": total(typed(_with_key(_overlap))),
+        "array_to_text": typed(_to_text),
+        "array_to_text_null": nulls(typed(_to_text)),
+        "width_bucket_array": typed(_bucket),
+    }
 )

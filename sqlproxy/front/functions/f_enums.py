@@ -4,11 +4,10 @@ that of the argument, whose value may be NULL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
-from sqlproxy.front.values import OfTypes
-from sqlproxy.pg.style import Style
+from sqlproxy.front.functions.function import OfSite, Site, declared, nulls, typed
 from sqlproxy.values import enums
 from sqlproxy.values.errors import NOT_IN_SEQUENCE, SqlError
 
@@ -19,39 +18,33 @@ def _labels(oid: int) -> tuple[str, ...]:
     return known.enum.taken
 
 
-def _end(place: int) -> OfTypes:
-    def of_types(
-        types: Sequence[int], result: int, variadic: bool, style: Style
-    ) -> Callable[[Any], str]:
+def _end(place: int) -> OfSite:
+    def of_site(site: Site) -> Callable[[Any], str]:
         def end(value: Any) -> str:
-            labels = _labels(types[0])
+            labels = _labels(site.types[0])
             if not labels:
-                known = enums.of(types[0])
+                known = enums.of(site.types[0])
                 name = "" if known is None else enums.quoted(known.enum.name)
                 raise SqlError(NOT_IN_SEQUENCE, f"enum {name} contains no values")
             return labels[place]
 
         return end
 
-    return of_types
+    return of_site
 
 
-def _all(
-    types: Sequence[int], result: int, variadic: bool, style: Style
-) -> Callable[[Any], list[str]]:
-    return lambda value: list(_labels(types[0]))
+def _all(site: Site) -> Callable[[Any], list[str]]:
+    return lambda value: list(_labels(site.types[0]))
 
 
-def _between(
-    types: Sequence[int], result: int, variadic: bool, style: Style
-) -> Callable[..., list[str]]:
+def _between(site: Site) -> Callable[..., list[str]]:
     """Both ends are in it; NULL leaves one open."""
 
     def between(low: str | None, high: str | None) -> list[str]:
-        labels = _labels(types[0])
+        labels = _labels(site.types[0])
         for end in (low, high):
             if end is not None and end not in labels:  # renamed since the statement was bound
-                known = enums.of(types[0])
+                known = enums.of(site.types[0])
                 assert known is not None, "anyenum stands for an enum"
                 raise enums.Unfit(known.enum, end)
         first = 0 if low is None else labels.index(low)
@@ -61,10 +54,11 @@ def _between(
     return between
 
 
-OF_TYPES: Final[dict[str, OfTypes]] = {
-    "enum_first": _end(0),
-    "enum_last": _end(-1),
-    "enum_range_all": _all,
-    "enum_range_bounds": _between,
-}
-NON_STRICT: Final = frozenset(OF_TYPES)
+FUNCTIONS: Final = declared(
+    {
+        "enum_first": nulls(typed(_end(0))),
+        "enum_last": nulls(typed(_end(-1))),
+        "enum_range_all": nulls(typed(_all)),
+        "enum_range_bounds": nulls(typed(_between)),
+    }
+)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
+from sqlproxy.front.functions.f_numbers import FUNCTIONS as NUMBERS
 from sqlproxy.front.functions.f_numbers import result
+from sqlproxy.front.functions.function import Declared, OfSite, Site, declared, nulls, total, typed
 from sqlproxy.front.registry import (
     BOOL,
     DATE,
@@ -23,11 +25,10 @@ from sqlproxy.front.registry import (
     TIMESTAMPTZ,
     element_of,
 )
-from sqlproxy.front.values import OfTypes, writer
+from sqlproxy.front.values import writer
 from sqlproxy.pg.style import Style
 from sqlproxy.values import jsonb
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError
-from sqlproxy.values.words import words
 
 _MISSING: Final = object()
 
@@ -409,21 +410,17 @@ def _iso(text: str, oid: int) -> str:
     return text
 
 
-def _to(canonical: bool) -> OfTypes:
-    def of_types(
-        types: Sequence[int], result_type: int, variadic: bool, style: Style
-    ) -> Callable[..., Any]:
-        write = json_writer(types[0], style)
+def _to(canonical: bool) -> OfSite:
+    def of_site(site: Site) -> Callable[..., Any]:
+        write = json_writer(site.types[0], site.style)
         return (lambda v: jsonb.canonical(write(v))) if canonical else write
 
-    return of_types
+    return of_site
 
 
-def _build_array(canonical: bool) -> OfTypes:
-    def of_types(
-        types: Sequence[int], result_type: int, variadic: bool, style: Style
-    ) -> Callable[..., Any]:
-        writers = [json_writer(t, style) for t in types]
+def _build_array(canonical: bool) -> OfSite:
+    def of_site(site: Site) -> Callable[..., Any]:
+        writers = [json_writer(t, site.style) for t in site.types]
 
         def call(*values: Any) -> str:
             text = "[" + ", ".join(w(v) for w, v in zip(writers, values, strict=True)) + "]"
@@ -431,14 +428,12 @@ def _build_array(canonical: bool) -> OfTypes:
 
         return call
 
-    return of_types
+    return of_site
 
 
-def _build_object(canonical: bool) -> OfTypes:
-    def of_types(
-        types: Sequence[int], result_type: int, variadic: bool, style: Style
-    ) -> Callable[..., Any]:
-        if len(types) % 2:
+def _build_object(canonical: bool) -> OfSite:
+    def of_site(site: Site) -> Callable[..., Any]:
+        if len(site.types) % 2:
             raise SqlError(
                 INVALID_PARAMETER,
                 "argument list must have even number of elements",
@@ -446,8 +441,8 @@ def _build_object(canonical: bool) -> OfTypes:
                 f"consist of alternating "
                 "keys and values.",
             )
-        keys = [json_writer(t, style) for t in types[::2]]
-        writers = [json_writer(t, style) for t in types[1::2]]
+        keys = [json_writer(t, site.style) for t in site.types[::2]]
+        writers = [json_writer(t, site.style) for t in site.types[1::2]]
 
         def call(*values: Any) -> str:
             parts = []
@@ -466,7 +461,7 @@ def _build_object(canonical: bool) -> OfTypes:
 
         return call
 
-    return of_types
+    return of_site
 
 
 def _object(pairs: Sequence[Any], values: Sequence[str | None] | None = None) -> str:
@@ -499,13 +494,13 @@ def _to_type(name: str, kind: type, convert: Callable[[Any], Any]) -> Callable[[
     return call
 
 
-def casts(numbers: dict[str, Any]) -> dict[str, Any]:
+def _casts() -> dict[str, Declared]:
     """jsonb → numbers and bool, by way of numeric."""
     return {
         "jsonb_bool": _to_type("boolean", bool, bool),
         "jsonb_numeric": _to_type("numeric", Decimal, result),
         **{
-            f"jsonb_{short}": _to_type(name, Decimal, numbers[f"numeric_{short}"])
+            f"jsonb_{short}": _to_type(name, Decimal, NUMBERS[f"numeric_{short}"].call)
             for short, name in (
                 ("int2", "smallint"),
                 ("int4", "integer"),
@@ -517,15 +512,13 @@ def casts(numbers: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _row(canonical: bool) -> OfTypes:
+def _row(canonical: bool) -> OfSite:
     """Our own: the names of columns, whether an outer join may have made the row up, then their
     values. Such a row of NULLs is taken for none: NULL.
     """
 
-    def of_types(
-        types: Sequence[int], result_type: int, variadic: bool, style: Style
-    ) -> Callable[..., Any]:
-        writers = [json_writer(oid, style) for oid in types[2:]]
+    def of_site(site: Site) -> Callable[..., Any]:
+        writers = [json_writer(oid, site.style) for oid in site.types[2:]]
 
         def call(names: Sequence[str], outer: bool, *values: Any) -> str | None:
             if outer and all(value is None for value in values):
@@ -536,64 +529,63 @@ def _row(canonical: bool) -> OfTypes:
 
         return call
 
-    return of_types
+    return of_site
 
 
-FUNCTIONS: Final[dict[str, Any]] = {
-    "json_object_field": _json_member,
-    "json_array_element": _json_member,
-    "json_object_field_text": lambda t, k: json_text(_json_member(t, k)),
-    "json_array_element_text": lambda t, k: json_text(_json_member(t, k)),
-    "json_extract_path": _json_path,
-    "json_extract_path_text": lambda t, p: json_text(_json_path(t, p)),
-    "json_typeof": _typeof,
-    "json_array_length": _length,
-    "json_strip_nulls": lambda t: dump(_stripped(load(t))).replace(", ", ",").replace(": ", ":"),
-    "jsonb_object_field": _field(False),
-    "jsonb_array_element": _field(False),
-    "jsonb_object_field_text": _field(True),
-    "jsonb_array_element_text": _field(True),
-    "jsonb_extract_path": _path(False),
-    "jsonb_extract_path_text": _path(True),
-    "jsonb_contains": _contained_in,
-    "jsonb_contained": lambda a, b: _contained_in(b, a),
-    "jsonb_exists": _exists,
-    "jsonb_exists_any": lambda t, keys: any(k is not None and _exists(t, k) for k in keys),
-    "jsonb_exists_all": lambda t, keys: all(k is None or _exists(t, k) for k in keys),
-    "jsonb_concat": _concat,
-    "jsonb_delete": _delete,
-    "jsonb_delete_array": _delete_all,
-    "jsonb_delete_idx": _delete_index,
-    "jsonb_delete_path": _delete_path,
-    "jsonb_set": _set,
-    "jsonb_insert": _insert,
-    "jsonb_typeof": _typeof,
-    "jsonb_array_length": _length,
-    "jsonb_strip_nulls": lambda t: dump(_stripped(load(t))),
-    "jsonb_pretty": _pretty,
-    "json_object": _object,
-    "json_object_two_arg": _object,
-    "jsonb_object": lambda p: jsonb.canonical(_object(p)),
-    "jsonb_object_two_arg": lambda k, v: jsonb.canonical(_object(k, v)),
-}
-OF_TYPES: Final[dict[str, OfTypes]] = {
-    "kvorum_row_json": _row(False),
-    "kvorum_row_jsonb": _row(True),
-    "to_json": _to(False),
-    "to_jsonb": _to(True),
-    "array_to_json": _to(False),
-    "json_build_array": _build_array(False),
-    "json_build_array_noargs": _build_array(False),
-    "jsonb_build_array": _build_array(True),
-    "jsonb_build_array_noargs": _build_array(True),
-    "json_build_object": _build_object(False),
-    "json_build_object_noargs": _build_object(False),
-    "jsonb_build_object": _build_object(True),
-    "jsonb_build_object_noargs": _build_object(True),
-}
-NON_STRICT: Final = words(
-    """
-    json_build_array jsonb_build_array json_build_object jsonb_build_object kvorum_row_json
-    kvorum_row_jsonb
-    """
+FUNCTIONS: Final = declared(
+    {
+        **_casts(),
+        "json_object_field": total(_json_member),
+        "json_array_element": total(_json_member),
+        "json_object_field_text": total(lambda t, k: json_text(_json_member(t, k))),
+        "json_array_element_text": total(lambda t, k: json_text(_json_member(t, k))),
+        "json_extract_path": total(_json_path),
+        "json_extract_path_text": total(lambda t, p: json_text(_json_path(t, p))),
+        "json_typeof": total(_typeof),
+        "json_array_length": _length,
+        "json_strip_nulls": lambda t: (
+            dump(_stripped(load(t))).replace(", ", ",").replace(": ", ":")
+        ),
+        "jsonb_object_field": total(_field(False)),
+        "jsonb_array_element": total(_field(False)),
+        "jsonb_object_field_text": total(_field(True)),
+        "jsonb_array_element_text": total(_field(True)),
+        "jsonb_extract_path": total(_path(False)),
+        "jsonb_extract_path_text": total(_path(True)),
+        "jsonb_contains": total(_contained_in),
+        "jsonb_contained": total(lambda a, b: _contained_in(b, a)),
+        "jsonb_exists": total(_exists),
+        "jsonb_exists_any": total(
+            lambda t, keys: any(k is not None and _exists(t, k) for k in keys)
+        ),
+        "jsonb_exists_all": total(lambda t, keys: all(k is None or _exists(t, k) for k in keys)),
+        "jsonb_concat": _concat,
+        "jsonb_delete": _delete,
+        "jsonb_delete_array": _delete_all,
+        "jsonb_delete_idx": _delete_index,
+        "jsonb_delete_path": _delete_path,
+        "jsonb_set": _set,
+        "jsonb_insert": _insert,
+        "jsonb_typeof": total(_typeof),
+        "jsonb_array_length": _length,
+        "jsonb_strip_nulls": lambda t: dump(_stripped(load(t))),
+        "jsonb_pretty": _pretty,
+        "json_object": _object,
+        "json_object_two_arg": _object,
+        "jsonb_object": lambda p: jsonb.canonical(_object(p)),
+        "jsonb_object_two_arg": lambda k, v: jsonb.canonical(_object(k, v)),
+        "kvorum_row_json": nulls(typed(_row(False))),
+        "kvorum_row_jsonb": nulls(typed(_row(True))),
+        "to_json": typed(_to(False)),
+        "to_jsonb": typed(_to(True)),
+        "array_to_json": typed(_to(False)),
+        "json_build_array": nulls(typed(_build_array(False))),
+        "json_build_array_noargs": typed(_build_array(False)),
+        "jsonb_build_array": nulls(typed(_build_array(True))),
+        "jsonb_build_array_noargs": typed(_build_array(True)),
+        "json_build_object": nulls(typed(_build_object(False))),
+        "json_build_object_noargs": typed(_build_object(False)),
+        "jsonb_build_object": nulls(typed(_build_object(True))),
+        "jsonb_build_object_noargs": typed(_build_object(True)),
+    }
 )

@@ -24,7 +24,9 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
+from sqlproxy.front.functions.function import Declared, declared, total
 from sqlproxy.values.errors import DIVISION_BY_ZERO, INVALID_PARAMETER, OUT_OF_RANGE, SqlError
+from sqlproxy.values.words import words
 
 # Exact for all that numeric holds: 131,072 digits before the point, 16,383 behind it.
 EXACT: Final = Context(prec=300_000, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
@@ -678,9 +680,9 @@ def _bool_of(value: int) -> bool:
     return value != 0
 
 
-def integers() -> dict[str, Any]:
+def _integers() -> dict[str, Declared]:
     """The functions whose names tell their widths: int4pl, int48pl, …"""
-    found: dict[str, Any] = {}
+    found: dict[str, Declared] = {}
     names = {"2": "smallint", "4": "integer", "8": "bigint"}
     operations: dict[str, Callable[[int, int], int]] = {
         "pl": operator.add,
@@ -709,22 +711,22 @@ def integers() -> dict[str, Any]:
             f"int{a}gcd": checked(math.gcd, name),
             f"int{a}lcm": checked(math.lcm, name),
             f"numeric_int{a}": _numeric_to_int(name),
-            f"int{a}_numeric": Decimal,
+            f"int{a}_numeric": total(Decimal),
             f"dtoi{a}": _float_to_int(name),
             f"ftoi{a}": _float_to_int(name),
-            f"i{a}tod": float,
-            f"i{a}tof": lambda v: float4(float(v)),
+            f"i{a}tod": total(float),
+            f"i{a}tof": total(lambda v: float4(float(v))),
         }
     found |= {
         "int82": checked(operator.pos, "smallint"),
         "int84": checked(operator.pos, "integer"),
         "i4toi2": checked(operator.pos, "smallint"),
-        "i2toi4": operator.pos,
-        "int28": operator.pos,
-        "int48": operator.pos,
-        "int4_bool": _bool_of,
-        "bool_int4": int,
-        "oidtoi8": operator.pos,
+        "i2toi4": total(operator.pos),
+        "int28": total(operator.pos),
+        "int48": total(operator.pos),
+        "int4_bool": total(_bool_of),
+        "bool_int4": total(int),
+        "oidtoi8": total(operator.pos),
         "i8tooid": _to_oid,
     }
     return found
@@ -736,8 +738,8 @@ def _to_oid(value: int) -> int:
     raise SqlError(OUT_OF_RANGE, "OID out of range")
 
 
-def floats() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _floats() -> dict[str, Declared]:
+    found: dict[str, Declared] = {}
     for kind in ("4", "8", "48", "84"):
         single = kind == "4"
         found |= {
@@ -748,12 +750,12 @@ def floats() -> dict[str, Any]:
         }
     for kind in ("4", "8"):
         found |= {
-            f"float{kind}um": operator.neg,
+            f"float{kind}um": total(operator.neg),
             f"float{kind}up": operator.pos,
-            f"float{kind}abs": abs,
+            f"float{kind}abs": total(abs),
         }
     found |= {
-        "ftod": float,
+        "ftod": total(float),
         "dtof": float4,
         "dsqrt": _dsqrt,
         "dcbrt": _dcbrt,
@@ -788,31 +790,21 @@ def floats() -> dict[str, Any]:
     found["datanh"] = _of_domain(
         lambda v: math.copysign(math.inf, v) if abs(v) == 1 else math.atanh(v)
     )
-    for name in (
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "tanh",
-        "asinh",
-        "acosh",
-    ):
+    for name in words("sin cos tan asin acos atan tanh asinh acosh"):
         found["d" + name] = _of_domain(getattr(math, name))
     return found
 
 
-NUMERICS: Final[dict[str, Any]] = {
+_NUMERICS: Final[dict[str, Declared]] = {
     "numeric_add": _nadd,
     "numeric_sub": _nsub,
     "numeric_mul": _nmul,
     "numeric_div": _ndiv,
     "numeric_mod": _nmod,
     "numeric_div_trunc": _ndiv_trunc,
-    "numeric_uminus": lambda v: result(v.copy_negate()),
+    "numeric_uminus": total(lambda v: result(v.copy_negate())),
     "numeric_uplus": lambda v: v,
-    "numeric_abs": lambda v: v.copy_abs(),
+    "numeric_abs": total(lambda v: v.copy_abs()),
     "numeric_round": _nround,
     "round(1700)": _nround,
     "numeric_trunc": _ntrunc,
@@ -826,18 +818,18 @@ NUMERICS: Final[dict[str, Any]] = {
     "numeric_log": _nlog,
     "log(1700)": lambda v: _nlog(Decimal(10), v),
     "log10(1700)": lambda v: _nlog(Decimal(10), v),
-    "numeric_sign": _nsign,
+    "numeric_sign": total(_nsign),
     "numeric_fac": _factorial,
-    "numeric_scale": lambda v: scale_of(v) if v.is_finite() else None,
+    "numeric_scale": total(lambda v: scale_of(v) if v.is_finite() else None),
     "numeric_min_scale": _min_scale,
     "numeric_trim_scale": _trim_scale,
     "numeric_gcd": _numeric_gcd,
     "numeric_lcm": _numeric_lcm,
     "numeric_float8": _to_float,
     "numeric_float4": _to_float4,
-    "float8_numeric": _from_float(15),
-    "float4_numeric": _from_float(6),
+    "float8_numeric": total(_from_float(15)),
+    "float4_numeric": total(_from_float(6)),
     "width_bucket_numeric": _width_bucket,
 }
-FUNCTIONS: Final[dict[str, Any]] = {**integers(), **floats(), **NUMERICS}
+FUNCTIONS: Final = declared({**_integers(), **_floats(), **_NUMERICS})
 __all__ = ["FUNCTIONS", "INVALID_PARAMETER", "quantized"]

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from sqlproxy.front import letters
+from sqlproxy.front.functions.function import declared, nulls
 from sqlproxy.front.letters import SPACES
 from sqlproxy.values.errors import (
     INVALID_ESCAPE,
@@ -410,49 +411,50 @@ def _regexp_instr(
     return 0
 
 
-FUNCTIONS: Final[dict[str, Any]] = {
-    **{
-        f"regexp_substr{s}": _regexp_substr
-        for s in ("", "_no_flags", "_no_n", "_no_start", "_no_subexpr")
-    },
-    **{
-        f"regexp_instr{s}": _regexp_instr
-        for s in ("", "_no_endoption", "_no_flags", "_no_n", "_no_start", "_no_subexpr")
-    },
-    "textlike": _like(False),
-    "textnlike": _like(True),
-    "texticlike": _like(False, True),
-    "texticnlike": _like(True, True),
-    "namelike": _like(False),
-    "namenlike": _like(True),
-    "nameiclike": _like(False, True),
-    "nameicnlike": _like(True, True),
-    "bytealike": _bytea_like(False),
-    "byteanlike": _bytea_like(True),
-    "like_escape": _like_escape,
-    "textregexeq": _matches(False),
-    "textregexne": _matches(True),
-    "texticregexeq": _matches(False, "i"),
-    "texticregexne": _matches(True, "i"),
-    "nameregexeq": _matches(False),
-    "nameregexne": _matches(True),
-    "similar_to_escape_1": similar_to,
-    "similar_to_escape_2": similar_to,
-    "similar_escape": similar_to,
-    "regexp_match": _regexp_match,
-    "regexp_match_no_flags": _regexp_match,
-    "regexp_like": lambda v, p, f="": regex(p, f).search(v) is not None,
-    "regexp_like_no_flags": lambda v, p: regex(p).search(v) is not None,
-    "regexp_count": _regexp_count,
-    "regexp_count_no_flags": _regexp_count,
-    "regexp_count_no_start": _regexp_count,
-    "textregexsubstr": _regexp_substring,
-    "textregexreplace_noopt": _regexp_replace,
-    "textregexreplace": _regexp_replace,
-    "textregexreplace_extended": _regexp_replace_nth,
-    "textregexreplace_extended_no_flags": _regexp_replace_nth,
-    "textregexreplace_extended_no_n": _regexp_replace_nth,
-    "regexp_split_to_array": _regexp_split,
-    "regexp_split_to_array_no_flags": _regexp_split,
-}
-NON_STRICT: Final = frozenset(("similar_escape",))
+FUNCTIONS: Final = declared(
+    {
+        **{
+            f"regexp_substr{s}": _regexp_substr
+            for s in ("", "_no_flags", "_no_n", "_no_start", "_no_subexpr")
+        },
+        **{
+            f"regexp_instr{s}": _regexp_instr
+            for s in ("", "_no_endoption", "_no_flags", "_no_n", "_no_start", "_no_subexpr")
+        },
+        "textlike": _like(False),
+        "textnlike": _like(True),
+        "texticlike": _like(False, True),
+        "texticnlike": _like(True, True),
+        "namelike": _like(False),
+        "namenlike": _like(True),
+        "nameiclike": _like(False, True),
+        "nameicnlike": _like(True, True),
+        "bytealike": _bytea_like(False),
+        "byteanlike": _bytea_like(True),
+        "like_escape": _like_escape,
+        "textregexeq": _matches(False),
+        "textregexne": _matches(True),
+        "texticregexeq": _matches(False, "i"),
+        "texticregexne": _matches(True, "i"),
+        "nameregexeq": _matches(False),
+        "nameregexne": _matches(True),
+        "similar_to_escape_1": similar_to,
+        "similar_to_escape_2": similar_to,
+        "similar_escape": nulls(similar_to),
+        "regexp_match": _regexp_match,
+        "regexp_match_no_flags": _regexp_match,
+        "regexp_like": lambda v, p, f="": regex(p, f).search(v) is not None,
+        "regexp_like_no_flags": lambda v, p: regex(p).search(v) is not None,
+        "regexp_count": _regexp_count,
+        "regexp_count_no_flags": _regexp_count,
+        "regexp_count_no_start": _regexp_count,
+        "textregexsubstr": _regexp_substring,
+        "textregexreplace_noopt": _regexp_replace,
+        "textregexreplace": _regexp_replace,
+        "textregexreplace_extended": _regexp_replace_nth,
+        "textregexreplace_extended_no_flags": _regexp_replace_nth,
+        "textregexreplace_extended_no_n": _regexp_replace_nth,
+        "regexp_split_to_array": _regexp_split,
+        "regexp_split_to_array_no_flags": _regexp_split,
+    }
+)

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from kv.base.limits import SQL_VALUE_BYTES_MAX
 from sqlproxy.front import letters
+from sqlproxy.front.functions.function import OfSite, Site, declared, nulls, total, typed
 from sqlproxy.front.quoting import quote_ident, quote_literal, quote_nullable
-from sqlproxy.front.values import OfTypes, writer
+from sqlproxy.front.values import writer
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import (
     INVALID_PARAMETER,
@@ -234,13 +235,13 @@ def output(oid: int, style: Style) -> Callable[[Any], str]:
     return writer(oid, style)
 
 
-def _concat(types: Sequence[int], result: int, variadic: bool, style: Style) -> Callable[..., Any]:
-    if variadic:
-        writers = [writer_of_elements(types[-1], style)]
+def _concat(site: Site) -> Callable[..., Any]:
+    if site.variadic:
+        writers = [writer_of_elements(site.types[-1], site.style)]
         return lambda values: (
             None if values is None else "".join(v for v in writers[0](values) if v is not None)
         )
-    outputs = [output(t, style) for t in types]
+    outputs = [output(t, site.style) for t in site.types]
 
     def call(*values: Any) -> str:
         return "".join(w(v) for w, v in zip(outputs, values, strict=True) if v is not None)
@@ -255,11 +256,9 @@ def writer_of_elements(array: int, style: Style) -> Callable[[list[Any]], list[s
     return lambda values: [None if v is None else write(v) for v in values]
 
 
-def _concat_ws(
-    types: Sequence[int], result: int, variadic: bool, style: Style
-) -> Callable[..., Any]:
-    if variadic:
-        spread = writer_of_elements(types[-1], style)
+def _concat_ws(site: Site) -> Callable[..., Any]:
+    if site.variadic:
+        spread = writer_of_elements(site.types[-1], site.style)
 
         def of_array(separator: str | None, values: list[Any] | None) -> str | None:
             if separator is None or values is None:
@@ -267,7 +266,7 @@ def _concat_ws(
             return separator.join(v for v in spread(values) if v is not None)
 
         return of_array
-    outputs = [output(t, style) for t in types[1:]]
+    outputs = [output(t, site.style) for t in site.types[1:]]
 
     def call(separator: str | None, *values: Any) -> str | None:
         if separator is None:
@@ -280,11 +279,11 @@ def _concat_ws(
 _FORMAT: Final = re.compile(r"%(?:(\d+)\$)?(-)?(?:(\d+)|(\*)(?:(\d+)\$)?)?(.|$)", re.DOTALL)
 
 
-def _format(types: Sequence[int], result: int, variadic: bool, style: Style) -> Callable[..., Any]:
-    if variadic:
-        spread = writer_of_elements(types[-1], style)
+def _format(site: Site) -> Callable[..., Any]:
+    if site.variadic:
+        spread = writer_of_elements(site.types[-1], site.style)
         return lambda text, values: None if text is None else _formatted(text, spread(values or []))
-    outputs = [output(t, style) for t in types[1:]]
+    outputs = [output(t, site.style) for t in site.types[1:]]
 
     def call(text: str | None, *values: Any) -> str | None:
         if text is None:
@@ -345,45 +344,37 @@ def _argument(values: Sequence[str | None], number: int) -> str | None:
     return values[number - 1]
 
 
-def _anycat(left: bool) -> OfTypes:
+def _anycat(left: bool) -> OfSite:
     """text || anything, and the other way round: the other as a cast to text writes it."""
 
-    def of_types(
-        types: Sequence[int], result: int, variadic: bool, style: Style
-    ) -> Callable[..., Any]:
-        write = writer(types[0] if left else types[1], style)
+    def of_site(site: Site) -> Callable[..., Any]:
+        write = writer(site.types[0] if left else site.types[1], site.style)
         if left:
             return lambda a, b: write(a) + b
         return lambda a, b: a + write(b)
 
-    return of_types
+    return of_site
 
 
-def _any_literal(
-    types: Sequence[int], result: int, variadic: bool, style: Style
-) -> Callable[..., Any]:
-    write = writer(types[0], style)
+def _any_literal(site: Site) -> Callable[..., Any]:
+    write = writer(site.types[0], site.style)
     return lambda value: quote_literal(write(value))
 
 
-def _any_nullable(
-    types: Sequence[int], result: int, variadic: bool, style: Style
-) -> Callable[..., Any]:
-    write = writer(types[0], style)
+def _any_nullable(site: Site) -> Callable[..., Any]:
+    write = writer(site.types[0], site.style)
     return lambda value: "NULL" if value is None else quote_literal(write(value))
 
 
-def _nulls(count_null: bool) -> OfTypes:
-    def of_types(
-        types: Sequence[int], result: int, variadic: bool, style: Style
-    ) -> Callable[..., Any]:
-        if variadic:
+def _nulls(count_null: bool) -> OfSite:
+    def of_site(site: Site) -> Callable[..., Any]:
+        if site.variadic:
             return lambda values: (
                 None if values is None else sum((v is None) is count_null for v in values)
             )
         return lambda *values: sum((v is None) is count_null for v in values)
 
-    return of_types
+    return of_site
 
 
 def _form(name: str) -> Any:
@@ -392,108 +383,96 @@ def _form(name: str) -> Any:
     return name.upper()
 
 
-FUNCTIONS: Final[dict[str, Any]] = {
-    "textcat": lambda a, b: a + b,
-    "byteacat": lambda a, b: a + b,
-    "textlen": len,
-    "bpcharlen": lambda v: len(v.rstrip(" ")),
-    "textoctetlen": lambda v: len(v.encode()),
-    "bpcharoctetlen": lambda v: len(v.encode()),
-    "byteaoctetlen": len,
-    "bit_length(25)": lambda v: 8 * len(v.encode()),
-    "bit_length(17)": lambda v: 8 * len(v),
-    "bytea_bit_count": lambda v: int.from_bytes(v).bit_count(),
-    "lower": letters.lower,
-    "upper": letters.upper,
-    "initcap": _initcap,
-    "text_substr": _substr,
-    "text_substr_no_len": _substr,
-    "bytea_substr": _substr,
-    "bytea_substr_no_len": _substr,
-    "textoverlay": _overlay,
-    "textoverlay_no_len": _overlay,
-    "byteaoverlay": _overlay,
-    "byteaoverlay_no_len": _overlay,
-    "textpos": lambda v, part: v.find(part) + 1,
-    "byteapos": lambda v, part: v.find(part) + 1,
-    "text_left": _left,
-    "text_right": _right,
-    "text_reverse": lambda v: v[::-1],
-    "repeat": _repeat,
-    "lpad": _pad(True),
-    "lpad(25,23)": _pad(True),
-    "rpad": _pad(False),
-    "rpad(25,23)": _pad(False),
-    "btrim": _strip("strip"),
-    "btrim1": _strip("strip"),
-    "ltrim": _strip("lstrip"),
-    "ltrim1": _strip("lstrip"),
-    "rtrim": _strip("rstrip"),
-    "rtrim1": _strip("rstrip"),
-    "byteatrim": _strip("strip"),
-    "bytealtrim": _strip("lstrip"),
-    "byteartrim": _strip("rstrip"),
-    "replace_text": _replace,
-    "split_part": _split_part,
-    "translate": _translate,
-    "ascii": _ascii,
-    "chr": _chr,
-    "text_starts_with": lambda v, part: v.startswith(part),
-    "to_hex32": _hex(32),
-    "to_hex64": _hex(64),
-    "quote_ident": quote_ident,
-    "quote_literal": quote_literal,
-    "quote_nullable": quote_nullable,
-    "md5_text": lambda v: hashlib.md5(v.encode(), usedforsecurity=False).hexdigest(),
-    "md5_bytea": lambda v: hashlib.md5(v, usedforsecurity=False).hexdigest(),
-    "sha224_bytea": _digest("sha224"),
-    "sha256_bytea": _digest("sha256"),
-    "sha384_bytea": _digest("sha384"),
-    "sha512_bytea": _digest("sha512"),
-    "binary_encode": _encode,
-    "binary_decode": _decode,
-    "pg_convert_from": _convert_from,
-    "pg_convert_to": _convert_to,
-    "unistr": _unistr,
-    "unicode_normalize_func": lambda v, form="NFC": unicodedata.normalize(_form(form), v),
-    "unicode_is_normalized": lambda v, form="NFC": unicodedata.is_normalized(_form(form), v),
-    "booltext": lambda v: "true" if v else "false",
-    "name_text": lambda v: v,
-    "text_name": lambda v: v.encode()[:63].decode(errors="ignore"),
-    "bpchar_name": lambda v: v.rstrip(" ").encode()[:63].decode(errors="ignore"),
-    "name_bpchar": lambda v: v,
-    "char_text": lambda v: v,
-    "text_char": lambda v: v[:1],
-    "char_bpchar": lambda v: v,
-    "text_pattern_lt": lambda a, b: a < b,
-    "text_pattern_le": lambda a, b: a <= b,
-    "text_pattern_gt": lambda a, b: a > b,
-    "text_pattern_ge": lambda a, b: a >= b,
-    "byteaGetByte": lambda v, n: _byte(v, n),
-}
-OF_TYPES: Final[dict[str, OfTypes]] = {
-    "text_concat": _concat,
-    "text_concat_ws": _concat_ws,
-    "text_format": _format,
-    "text_format_nv": _format,
-    "select $1 operator(pg_catalog.||) $2::pg_catalog.text": _anycat(False),
-    "select $1::pg_catalog.text operator(pg_catalog.||) $2": _anycat(True),
-    "select pg_catalog.quote_literal($1::pg_catalog.text)": _any_literal,
-    "select pg_catalog.quote_nullable($1::pg_catalog.text)": _any_nullable,
-    "pg_num_nulls": _nulls(True),
-    "pg_num_nonnulls": _nulls(False),
-}
-NON_STRICT: Final = frozenset(
-    (
-        "text_concat",
-        "text_concat_ws",
-        "text_format",
-        "text_format_nv",
-        "quote_nullable",
-        "pg_num_nulls",
-        "pg_num_nonnulls",
-        "select pg_catalog.quote_nullable($1::pg_catalog.text)",
-    )
+FUNCTIONS: Final = declared(
+    {
+        "textcat": total(lambda a, b: a + b),
+        "byteacat": total(lambda a, b: a + b),
+        "textlen": total(len),
+        "bpcharlen": total(lambda v: len(v.rstrip(" "))),
+        "textoctetlen": total(lambda v: len(v.encode())),
+        "bpcharoctetlen": total(lambda v: len(v.encode())),
+        "byteaoctetlen": total(len),
+        "bit_length(25)": lambda v: 8 * len(v.encode()),
+        "bit_length(17)": lambda v: 8 * len(v),
+        "bytea_bit_count": lambda v: int.from_bytes(v).bit_count(),
+        "lower": total(letters.lower),
+        "upper": total(letters.upper),
+        "initcap": total(_initcap),
+        "text_substr": _substr,
+        "text_substr_no_len": _substr,
+        "bytea_substr": _substr,
+        "bytea_substr_no_len": _substr,
+        "textoverlay": _overlay,
+        "textoverlay_no_len": _overlay,
+        "byteaoverlay": _overlay,
+        "byteaoverlay_no_len": _overlay,
+        "textpos": total(lambda v, part: v.find(part) + 1),
+        "byteapos": lambda v, part: v.find(part) + 1,
+        "text_left": total(_left),
+        "text_right": total(_right),
+        "text_reverse": total(lambda v: v[::-1]),
+        "repeat": _repeat,
+        "lpad": _pad(True),
+        "lpad(25,23)": _pad(True),
+        "rpad": _pad(False),
+        "rpad(25,23)": _pad(False),
+        "btrim": total(_strip("strip")),
+        "btrim1": total(_strip("strip")),
+        "ltrim": total(_strip("lstrip")),
+        "ltrim1": total(_strip("lstrip")),
+        "rtrim": total(_strip("rstrip")),
+        "rtrim1": total(_strip("rstrip")),
+        "byteatrim": _strip("strip"),
+        "bytealtrim": _strip("lstrip"),
+        "byteartrim": _strip("rstrip"),
+        "replace_text": total(_replace),
+        "split_part": _split_part,
+        "translate": _translate,
+        "ascii": total(_ascii),
+        "chr": _chr,
+        "text_starts_with": total(lambda v, part: v.startswith(part)),
+        "to_hex32": _hex(32),
+        "to_hex64": _hex(64),
+        "quote_ident": total(quote_ident),
+        "quote_literal": total(quote_literal),
+        "quote_nullable": total(nulls(quote_nullable)),
+        "md5_text": total(lambda v: hashlib.md5(v.encode(), usedforsecurity=False).hexdigest()),
+        "md5_bytea": total(lambda v: hashlib.md5(v, usedforsecurity=False).hexdigest()),
+        "sha224_bytea": _digest("sha224"),
+        "sha256_bytea": _digest("sha256"),
+        "sha384_bytea": _digest("sha384"),
+        "sha512_bytea": _digest("sha512"),
+        "binary_encode": _encode,
+        "binary_decode": _decode,
+        "pg_convert_from": _convert_from,
+        "pg_convert_to": _convert_to,
+        "unistr": _unistr,
+        "unicode_normalize_func": lambda v, form="NFC": unicodedata.normalize(_form(form), v),
+        "unicode_is_normalized": lambda v, form="NFC": unicodedata.is_normalized(_form(form), v),
+        "booltext": total(lambda v: "true" if v else "false"),
+        "name_text": total(lambda v: v),
+        "text_name": total(lambda v: v.encode()[:63].decode(errors="ignore")),
+        "bpchar_name": total(lambda v: v.rstrip(" ").encode()[:63].decode(errors="ignore")),
+        "name_bpchar": total(lambda v: v),
+        "char_text": total(lambda v: v),
+        "text_char": lambda v: v[:1],
+        "char_bpchar": lambda v: v,
+        "text_pattern_lt": lambda a, b: a < b,
+        "text_pattern_le": lambda a, b: a <= b,
+        "text_pattern_gt": lambda a, b: a > b,
+        "text_pattern_ge": lambda a, b: a >= b,
+        "byteaGetByte": lambda v, n: _byte(v, n),
+        "text_concat": nulls(typed(_concat)),
+        "text_concat_ws": nulls(typed(_concat_ws)),
+        "text_format": nulls(typed(_format)),
+        "text_format_nv": nulls(typed(_format)),
+        "select $1 operator(pg_catalog.||) $2::pg_catalog.text": typed(_anycat(False)),
+        "select $1::pg_catalog.text operator(pg_catalog.||) $2": typed(_anycat(True)),
+        "select pg_catalog.quote_literal($1::pg_catalog.text)": typed(_any_literal),
+        "select pg_catalog.quote_nullable($1::pg_catalog.text)": nulls(typed(_any_nullable)),
+        "pg_num_nulls": nulls(typed(_nulls(True))),
+        "pg_num_nonnulls": nulls(typed(_nulls(False))),
+    }
 )
 
 

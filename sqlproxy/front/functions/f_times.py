@@ -14,6 +14,7 @@ from typing import Any, Final
 from sqlproxy.front.env import Env
 from sqlproxy.front.functions.f_numbers import EXACT, quantized
 from sqlproxy.front.functions.f_numbers import FUNCTIONS as NUMBERS
+from sqlproxy.front.functions.function import declared, nulls, total, with_env
 from sqlproxy.pg import zones
 from sqlproxy.pg.datetimes import at_zone, aware_in, in_zone, zone_of_offset
 from sqlproxy.pg.intervals import write_interval
@@ -25,7 +26,6 @@ from sqlproxy.values.words import by_word, words
 DAY_US: Final = 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without zone is meant
 _US: Final = timedelta(microseconds=1)
-_MONTHS_US: Final = 30 * DAY_US
 
 
 def _range(what: str) -> SqlError:
@@ -308,7 +308,7 @@ def _extract_timestamp(
     if unit == "epoch":
         return Decimal(us).scaleb(-6)
     if unit == "julian":
-        part = NUMBERS["numeric_div"](Decimal(time_us(value.time())), Decimal(DAY_US))
+        part = NUMBERS["numeric_div"].call(Decimal(time_us(value.time())), Decimal(DAY_US))
         return EXACT.add(Decimal(value.toordinal() + 1_721_425), part)
     found = _of_time(unit, time_us(value.time()))
     if found is None:
@@ -558,102 +558,101 @@ def _float_part(function: Callable[..., Decimal]) -> Callable[..., float]:
     return lambda *args: float(function(*args))
 
 
-FUNCTIONS: Final[dict[str, Any]] = {
-    "date_pli": _date_plus,
-    "date_mii": lambda v, n: _date_plus(v, -n),
-    "integer_pl_date(23,1082)": lambda n, v: _date_plus(v, n),
-    "+(23,1082)": lambda n, v: _date_plus(v, n),
-    "date_mi": lambda a, b: (a - b).days,
-    "datetime_timestamp": datetime.combine,
-    "+(1083,1082)": lambda t, d: datetime.combine(d, t),
-    "date_pl_interval": lambda v, s: add(_midnight(v), s),
-    "date_mi_interval": lambda v, s: add(_midnight(v), s, -1),
-    "+(1186,1082)": lambda s, v: add(_midnight(v), s),
-    "timestamp_pl_interval": add,
-    "timestamp_mi_interval": lambda v, s: add(v, s, -1),
-    "+(1186,1114)": lambda s, v: add(v, s),
-    "timestamp_mi": _difference,
-    "time_pl_interval": lambda v, s: time_of(time_us(v) + s.us),
-    "time_mi_interval": lambda v, s: time_of(time_us(v) - s.us),
-    "+(1186,1083)": lambda s, v: time_of(time_us(v) + s.us),
-    "time_mi_time": lambda a, b: Interval(0, 0, time_us(a) - time_us(b)),
-    "interval_pl": lambda a, b: interval(a.months + b.months, a.days + b.days, a.us + b.us),
-    "interval_mi": lambda a, b: interval(a.months - b.months, a.days - b.days, a.us - b.us),
-    "interval_um": lambda v: interval(-v.months, -v.days, -v.us),
-    "interval_mul": _scaled,
-    "mul_d_interval": lambda n, v: _scaled(v, n),
-    "interval_div": _divided,
-    "interval_justify_hours": _justify_hours,
-    "interval_justify_days": _justify_days,
-    "interval_justify_interval": _justify,
-    "make_interval": _make_interval,
-    "timestamp_age": _age,
-    "extract_date": _extract_date,
-    "extract_time": _extract_time,
-    "extract_timestamp": _extract_timestamp,
-    "extract_interval": _extract_interval,
-    "date_part(25,1082)": _float_part(_extract_date),
-    "time_part": _float_part(_extract_time),
-    "timestamp_part": _float_part(_extract_timestamp),
-    "interval_part": _float_part(_extract_interval),
-    "timestamp_trunc": _trunc,
-    "interval_trunc": _trunc_interval,
-    "timestamp_bin": _bin,
-    "timestamptz_bin": _bin,
-    "make_date": _make_date,
-    "make_time": _make_time,
-    "make_timestamp": _make_timestamp,
-    "float8_timestamptz": _from_epoch,
-    "date_timestamp": _midnight,
-    "timestamp_date": lambda v: v.date(),
-    "timestamp_time": lambda v: v.time(),
-    "time_interval": lambda v: Interval(0, 0, time_us(v)),
-    "interval_time": lambda v: time_of(v.us),
-    "date_finite": lambda v: True,
-    "timestamp_finite": lambda v: True,
-    "interval_finite": lambda v: True,
-    "timestamp_zone": lambda zone, v: at_zone(v, zones.named(zone)),
-    "timestamptz_zone": lambda zone, v: in_zone(v, zones.named(zone)),
-    "timestamp_izone": lambda step, v: _east(v, step, -1).replace(tzinfo=UTC),
-    "timestamptz_izone": lambda step, v: _east(v, step, 1).replace(tzinfo=None),
-    "overlaps_timestamp": _overlaps,
-    "overlaps_time": _overlaps,
-    "make_timestamptz_at_timezone": lambda *a: at_zone(
-        _make_timestamp(*a[:6]), zone_of_offset(a[6])
-    ),
-}
-WITH_ENV: Final[dict[str, Any]] = {
-    **{
-        f"overlaps({','.join(str(t) for t in (of, a, of, b))})": _overlaps_of(a == 1186, b == 1186)
-        for of in (1083, 1114, 1184)
-        for a in (of, 1186)
-        for b in (of, 1186)
-        if 1186 in (a, b)
-    },
-    "now": lambda env: env.now,
-    "statement_timestamp": lambda env: env.statement_now,
-    "clock_timestamp": lambda env: env.clock(),
-    "timestamptz_pl_interval": add_zoned,
-    "timestamptz_mi_interval": lambda env, v, s: add_zoned(env, v, s, -1),
-    "+(1186,1184)": lambda env, s, v: add_zoned(env, v, s),
-    "timestamptz_age": lambda env, a, b: _age(_local(env, a), _local(env, b), a < b),
-    "extract_timestamptz": _extract_timestamptz,
-    "timestamptz_part": lambda env, unit, v: float(_extract_timestamptz(env, unit, v)),
-    "timestamptz_trunc": _trunc_zoned,
-    "timestamptz_trunc_zone": _trunc_zoned,
-    "date_timestamptz": lambda env, v: _to_utc(env, _midnight(v)),
-    "timestamp_timestamptz": _to_utc,
-    "timestamptz_timestamp": _local,
-    "timestamptz_date": lambda env, v: _local(env, v).date(),
-    "timestamptz_time": lambda env, v: _local(env, v).time(),
-    "make_timestamptz": lambda env, *a: _to_utc(env, _make_timestamp(*a)),
-    "age(1184)": lambda env, v: _age(_midnight(_local(env, env.now).date()), _local(env, v)),
-    "age(1114)": lambda env, v: _age(_midnight(_local(env, env.now).date()), v),
-}
-NON_STRICT: Final = frozenset(
-    (
-        "overlaps_timestamp",
-        "overlaps_time",
-        *(name for name in WITH_ENV if name.startswith("overlaps(")),
-    )
+FUNCTIONS: Final = declared(
+    {
+        "date_pli": _date_plus,
+        "date_mii": lambda v, n: _date_plus(v, -n),
+        "integer_pl_date(23,1082)": lambda n, v: _date_plus(v, n),
+        "+(23,1082)": lambda n, v: _date_plus(v, n),
+        "date_mi": total(lambda a, b: (a - b).days),
+        "datetime_timestamp": datetime.combine,
+        "+(1083,1082)": lambda t, d: datetime.combine(d, t),
+        "date_pl_interval": lambda v, s: add(_midnight(v), s),
+        "date_mi_interval": lambda v, s: add(_midnight(v), s, -1),
+        "+(1186,1082)": lambda s, v: add(_midnight(v), s),
+        "timestamp_pl_interval": add,
+        "timestamp_mi_interval": lambda v, s: add(v, s, -1),
+        "+(1186,1114)": lambda s, v: add(v, s),
+        "timestamp_mi": _difference,
+        "time_pl_interval": lambda v, s: time_of(time_us(v) + s.us),
+        "time_mi_interval": lambda v, s: time_of(time_us(v) - s.us),
+        "+(1186,1083)": lambda s, v: time_of(time_us(v) + s.us),
+        "time_mi_time": lambda a, b: Interval(0, 0, time_us(a) - time_us(b)),
+        "interval_pl": lambda a, b: interval(a.months + b.months, a.days + b.days, a.us + b.us),
+        "interval_mi": lambda a, b: interval(a.months - b.months, a.days - b.days, a.us - b.us),
+        "interval_um": lambda v: interval(-v.months, -v.days, -v.us),
+        "interval_mul": _scaled,
+        "mul_d_interval": lambda n, v: _scaled(v, n),
+        "interval_div": _divided,
+        "interval_justify_hours": _justify_hours,
+        "interval_justify_days": _justify_days,
+        "interval_justify_interval": _justify,
+        "make_interval": _make_interval,
+        "timestamp_age": _age,
+        "extract_date": _extract_date,
+        "extract_time": _extract_time,
+        "extract_timestamp": _extract_timestamp,
+        "extract_interval": _extract_interval,
+        "date_part(25,1082)": _float_part(_extract_date),
+        "time_part": _float_part(_extract_time),
+        "timestamp_part": _float_part(_extract_timestamp),
+        "interval_part": _float_part(_extract_interval),
+        "timestamp_trunc": _trunc,
+        "interval_trunc": _trunc_interval,
+        "timestamp_bin": _bin,
+        "timestamptz_bin": _bin,
+        "make_date": _make_date,
+        "make_time": _make_time,
+        "make_timestamp": _make_timestamp,
+        "float8_timestamptz": _from_epoch,
+        "date_timestamp": total(_midnight),
+        "timestamp_date": lambda v: v.date(),
+        "timestamp_time": lambda v: v.time(),
+        "time_interval": lambda v: Interval(0, 0, time_us(v)),
+        "interval_time": lambda v: time_of(v.us),
+        "date_finite": total(lambda v: True),
+        "timestamp_finite": total(lambda v: True),
+        "interval_finite": total(lambda v: True),
+        "timestamp_zone": lambda zone, v: at_zone(v, zones.named(zone)),
+        "timestamptz_zone": lambda zone, v: in_zone(v, zones.named(zone)),
+        "timestamp_izone": lambda step, v: _east(v, step, -1).replace(tzinfo=UTC),
+        "timestamptz_izone": lambda step, v: _east(v, step, 1).replace(tzinfo=None),
+        "overlaps_timestamp": nulls(_overlaps),
+        "overlaps_time": nulls(_overlaps),
+        "make_timestamptz_at_timezone": lambda *a: at_zone(
+            _make_timestamp(*a[:6]), zone_of_offset(a[6])
+        ),
+        **{
+            f"overlaps({','.join(str(t) for t in (of, a, of, b))})": nulls(
+                with_env(_overlaps_of(a == 1186, b == 1186))
+            )
+            for of in (1083, 1114, 1184)
+            for a in (of, 1186)
+            for b in (of, 1186)
+            if 1186 in (a, b)
+        },
+        "now": total(with_env(lambda env: env.now)),
+        "statement_timestamp": total(with_env(lambda env: env.statement_now)),
+        "clock_timestamp": total(with_env(lambda env: env.clock())),
+        "timestamptz_pl_interval": with_env(add_zoned),
+        "timestamptz_mi_interval": with_env(lambda env, v, s: add_zoned(env, v, s, -1)),
+        "+(1186,1184)": with_env(lambda env, s, v: add_zoned(env, v, s)),
+        "timestamptz_age": with_env(lambda env, a, b: _age(_local(env, a), _local(env, b), a < b)),
+        "extract_timestamptz": with_env(_extract_timestamptz),
+        "timestamptz_part": with_env(
+            lambda env, unit, v: float(_extract_timestamptz(env, unit, v))
+        ),
+        "timestamptz_trunc": with_env(_trunc_zoned),
+        "timestamptz_trunc_zone": with_env(_trunc_zoned),
+        "date_timestamptz": with_env(lambda env, v: _to_utc(env, _midnight(v))),
+        "timestamp_timestamptz": with_env(_to_utc),
+        "timestamptz_timestamp": with_env(_local),
+        "timestamptz_date": with_env(lambda env, v: _local(env, v).date()),
+        "timestamptz_time": with_env(lambda env, v: _local(env, v).time()),
+        "make_timestamptz": with_env(lambda env, *a: _to_utc(env, _make_timestamp(*a))),
+        "age(1184)": with_env(
+            lambda env, v: _age(_midnight(_local(env, env.now).date()), _local(env, v))
+        ),
+        "age(1114)": with_env(lambda env, v: _age(_midnight(_local(env, env.now).date()), v)),
+    }
 )

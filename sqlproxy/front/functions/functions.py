@@ -1,19 +1,14 @@
-"""What each function of PostgreSQL does, by the name of its C function (`registry.Proc.source`).
-
-PURE        of its arguments only
-WITH_TYPES  made from the arguments' types and the session's style: `OfTypes`
-WITH_ENV    with the Env as its first argument
-NON_STRICT  those that are called with NULLs, too
-"""
+"""What each function of PostgreSQL does, by the name of its C function."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from sqlproxy.front import formatting, regclass, system_columns
 from sqlproxy.front.env import TOLD, Env
 from sqlproxy.front.functions import (
+    f_advisory,
     f_arrays,
     f_enums,
     f_json,
@@ -22,18 +17,22 @@ from sqlproxy.front.functions import (
     f_text,
     f_times,
 )
-from sqlproxy.front.functions.f_advisory import FUNCTIONS as ADVISORY
+from sqlproxy.front.functions.function import (
+    Function,
+    Site,
+    declared,
+    nulls,
+    total,
+    typed,
+    with_env,
+)
 from sqlproxy.front.quoting import read_relation
 from sqlproxy.front.registry import format_type
-from sqlproxy.front.values import OfTypes
-from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import UNDEFINED_OBJECT, SqlError
 
 
-def _typeof(
-    types: Sequence[int], result: int, variadic: bool, style: Style
-) -> Callable[[Any], str]:
-    name = format_type(types[0])
+def _typeof(site: Site) -> Callable[[Any], str]:
+    name = format_type(site.types[0])
     return lambda value: name
 
 
@@ -50,6 +49,10 @@ def _sleep(env: Env, seconds: float) -> str:
     return ""
 
 
+def _session_user(env: Env) -> str:
+    return env.session.get("session_user", env.session.get("user", ""))
+
+
 def _setting(env: Env, name: str, missing: bool = False) -> str | None:
     """Raises SqlError (42704): there is no such setting."""
     try:
@@ -63,52 +66,36 @@ def _setting(env: Env, name: str, missing: bool = False) -> str | None:
     return found
 
 
-PURE: Final[dict[str, Any]] = {
-    **regclass.FUNCTIONS,
+FUNCTIONS: Final[dict[str, Function]] = {
+    **f_advisory.FUNCTIONS,
+    **f_arrays.FUNCTIONS,
+    **f_enums.FUNCTIONS,
+    **f_json.FUNCTIONS,
     **f_numbers.FUNCTIONS,
     **f_patterns.FUNCTIONS,
     **f_text.FUNCTIONS,
     **f_times.FUNCTIONS,
-    **f_json.FUNCTIONS,
-    **f_json.casts(f_numbers.FUNCTIONS),
-    **f_arrays.FUNCTIONS,
     **formatting.FUNCTIONS,
+    **regclass.FUNCTIONS,
+    **system_columns.FUNCTIONS,
+    **declared(
+        {
+            "pg_typeof": total(nulls(typed(_typeof))),
+            "drandom": with_env(lambda env: env.random()),
+            "pg_sleep": with_env(_sleep),
+            "gen_random_uuid": with_env(lambda env: env.uuid()),
+            "nextval_oid": with_env(_nextval),
+            "currval_oid": with_env(lambda env, name: env.currval(read_relation(name))),
+            "lastval": with_env(lambda env: env.lastval()),
+            "setval_oid": with_env(_setval),
+            "setval3_oid": with_env(_setval),
+            "current_user": total(with_env(lambda env: env.session.get("user", ""))),
+            "session_user": total(with_env(_session_user)),
+            "show_config_by_name": with_env(_setting),
+            "show_config_by_name_missing_ok": with_env(_setting),
+            "pg_backend_pid": with_env(lambda env: int(env.session["process"])),
+            "current_database": total(with_env(lambda env: env.session.get("database", ""))),
+            "current_schema": total(with_env(lambda env: "public")),
+        }
+    ),
 }
-WITH_TYPES: Final[dict[str, OfTypes]] = {
-    **f_text.OF_TYPES,
-    **f_json.OF_TYPES,
-    **f_arrays.OF_TYPES,
-    **f_enums.OF_TYPES,
-    **system_columns.OF_TYPES,
-    "pg_typeof": _typeof,
-}
-WITH_ENV: Final[dict[str, Callable[..., Any]]] = {
-    **f_times.WITH_ENV,
-    **formatting.WITH_ENV,
-    "drandom": lambda env: env.random(),
-    "pg_sleep": _sleep,
-    "gen_random_uuid": lambda env: env.uuid(),
-    "nextval_oid": _nextval,
-    "currval_oid": lambda env, name: env.currval(read_relation(name)),
-    "lastval": lambda env: env.lastval(),
-    **ADVISORY,
-    "setval_oid": _setval,
-    "setval3_oid": _setval,
-    "current_user": lambda env: env.session.get("user", ""),
-    "session_user": lambda env: env.session.get("session_user", env.session.get("user", "")),
-    "show_config_by_name": _setting,
-    "show_config_by_name_missing_ok": _setting,
-    "pg_backend_pid": lambda env: int(env.session["process"]),
-    "current_database": lambda env: env.session.get("database", ""),
-    "current_schema": lambda env: "public",
-}
-NON_STRICT: Final = (
-    f_patterns.NON_STRICT
-    | f_text.NON_STRICT
-    | f_times.NON_STRICT
-    | f_json.NON_STRICT
-    | f_arrays.NON_STRICT
-    | f_enums.NON_STRICT
-    | system_columns.NON_STRICT
-    | {"pg_typeof"}
-)

@@ -20,7 +20,7 @@ from pyspark_kvorum.reader import KvorumReader
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import narrowed, spark_schema
 from pyspark_kvorum.where import Condition
-from sqlproxy.front.functions.functions import WITH_ENV
+from sqlproxy.front.functions.functions import FUNCTIONS
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.pg.text import reader
@@ -253,8 +253,10 @@ def test_every_function_that_asks_for_the_time_is_refused() -> None:
     """
     asking = {
         source
-        for source, fn in WITH_ENV.items()
-        if {"now", "statement_now"} & set(getattr(fn, "__code__", (lambda: 0).__code__).co_names)
+        for source, fn in FUNCTIONS.items()
+        if fn.with_env
+        and {"now", "statement_now"}
+        & set(getattr(fn.call, "__code__", (lambda: 0).__code__).co_names)
     }
     assert asking == conditions.ASK_THE_TIME
 

@@ -40,7 +40,7 @@ def test_classes_have_the_letters_of_postgresql(name: str, told: str) -> None:
 
 def test_patterns_without_case_see_all_letters() -> None:
     """ILIKE knows the two cases of ASCII only."""
-    ilike = FUNCTIONS["texticlike"]
+    ilike = FUNCTIONS["texticlike"].call
     found = (("ÉCOLE", "é%"), ("straße", "STRAß_"), ("ΟΔΟΣ", "οδοσ"), ("ДОМ", "д_м"))
     assert all(ilike(*one) for one in found)
     assert not any(ilike(*one) for one in (("é", "e"), ("STRASSE", "straße")))
