@@ -29,8 +29,8 @@ from kvorum.storage.store import Store
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry
-from procedures.sink.sink import SinkClean, SinkCommit
-from procedures.sink.sink_records import add_crc, pack_chunk
+from procedures.sink.format.sink_records import add_crc, pack_chunk
+from procedures.sink.sink_commit import SinkClean, SinkCommit
 from procedures.sink.sink_service import SinkService
 
 TABLE = TableId(100)

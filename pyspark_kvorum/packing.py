@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kv.base import limits
-from procedures.sink.sink_records import check_fits
+from procedures.sink.format.sink_records import check_fits
 from sqlproxy.rows.arrow_msgpack import packed_list
 
 _OFFSET_BYTES = 4

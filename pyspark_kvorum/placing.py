@@ -1,4 +1,4 @@
-"""A task of a bulk load lays its rows in the table itself (procedures/sink/sink_placed.py).
+"""A task of a bulk load lays its rows in the table itself (procedures/sink/placed_rows.py).
 
 Only in order, or in runs that lie apart: of rows with one key the node would keep the first without
 a word, if it were the same transaction that brings both. Rows of which that is not certain are left
@@ -17,8 +17,8 @@ from kv.base.keys import table_prefix
 from kv.base.methods import SINK_PLACE
 from kv.base.timestamps import physical_ms
 from kv.mvcc.packed import PackedKeys
-from procedures.sink.sink_placed import met_by
-from procedures.sink.sink_records import pack_laid, task_key
+from procedures.sink.format.sink_records import pack_laid, task_key
+from procedures.sink.placed_rows import met_by
 from pyspark_kvorum import packing
 from pyspark_kvorum.packing import Rows
 from sqlproxy.rows.schema import Table

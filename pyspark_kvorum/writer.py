@@ -51,9 +51,9 @@ from kv.base.limits import (
     SINK_INLINE_TOTAL,
 )
 from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
-from procedures.sink.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE
-from procedures.sink.sink_placed import DUPLICATE
-from procedures.sink.sink_records import add_crc, pack_ordered, pack_pieces
+from procedures.sink.format.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE
+from procedures.sink.format.sink_records import add_crc, pack_ordered, pack_pieces
+from procedures.sink.placed_rows import DUPLICATE
 from pyspark_kvorum import alive
 from pyspark_kvorum.alive import Alive
 from pyspark_kvorum.options import (
@@ -194,7 +194,7 @@ class _Writer:
             session.run(_commit_until_definite(session, request))
 
     def _part(self, attempt: str, table: int, given: Sequence[int]) -> dict[str, Any]:
-        """What the rows mean (procedures.sink.sink_parts)."""
+        """What the rows mean (procedures.sink.format.sink_parts)."""
         options = self.options
         twice = ORDER if options.dedupe_by else LAST if options.duplicates == "last" else REFUSE
         part: dict[str, Any] = {"attempt": attempt, "table": table, "twice": twice}
@@ -499,7 +499,7 @@ class _Stage:
 
 
 def _shape_of(table: Table) -> list[list[Any]]:
-    """What the encoded rows of a table depend on (procedures.sink.sink_parts)."""
+    """What the encoded rows of a table depend on (procedures.sink.format.sink_parts)."""
     return [[c.id, c.name, c.type, c.nullable] for c in table.columns]
 
 

@@ -1,5 +1,5 @@
 """What a sink's batch does to a declared table: rows with their index entries, checked against the
-table's constraints. `procedures.sink.sink_parts.Tables`, over the catalog.
+table's constraints. `procedures.sink.format.sink_parts.Tables`, over the catalog.
 
     A  replacing: the rows of the range that the condition means go
     B  the rows that the batch's keys have now are read; those that change go, with their entries
@@ -29,8 +29,8 @@ from kv.base.errors import KvorumError, WriteConflict
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix, table_range
 from kv.base.ports import Clock
-from procedures.sink.sink_careful import PlainTables, delete_range, put_rows
-from procedures.sink.sink_parts import Facts, Get, Part, Pieces, SinkRefused
+from procedures.sink.careful_batch import PlainTables, delete_range, put_rows
+from procedures.sink.format.sink_parts import Facts, Get, Part, Pieces, SinkRefused
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import DISABLED, PUBLIC, Column, Table

@@ -4,7 +4,7 @@ transaction id.
 The same protocol as `txn.core` (prewrite, fresh commit timestamp, one flip at the anchor, resolve),
 without a buffer: the caller chooses the anchor, keeps the id durably before it uses it, and can do
 every part again after a crash, because all messages are idempotent. So a durable procedure drives
-it, step by step (`procedures.sink.sink`). Writes are blind: nothing was read, so there is
+it, step by step (`procedures.sink.sink_commit`). Writes are blind: nothing was read, so there is
 nothing to conflict with; intents of others are waited for.
 
 Transactions that need no anchor of their own among the rows may be committed by another one

@@ -169,12 +169,12 @@ SINK_STAGE: Final = 81
 # [[start_ts, bound], …] of the transactions under which the task laid so many rows in place
 SINK_SEAL: Final = 82
 # {attempt, table, app, version, query, manifest, inline?, twice?, fresh?, replace?, reset?, early?}
-# → procedure id (0 = committed). What the rows mean: procedures/sink/sink_parts.py
+# → procedure id (0 = committed). What the rows mean: procedures/sink/format/sink_parts.py
 SINK_COMMIT: Final = 83
 # attempt → state
 SINK_ABORT: Final = 84
 # attempt, table_id, part, task, start_ts → whether the task may lay rows in place, in the table
-# itself, under a transaction that began at start_ts (procedures/sink/sink_placed.py)
+# itself, under a transaction that began at start_ts (procedures/sink/placed_rows.py)
 SINK_PLACE: Final = 85
 
 # cuts | None → cuts. Fault injection: what this node neither hears nor speaks to from now on, raft

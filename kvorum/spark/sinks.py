@@ -30,9 +30,8 @@ from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
 from kvorum.sdk.portal import Portal
 from procedures.engine.client import ENDED, ProcedureClient
-from procedures.sink.sink_job import SPARK_JOB
-from procedures.sink.sink_parts import JOB_SIGNAL
-from procedures.sink.sink_records import (
+from procedures.sink.format.sink_parts import JOB_SIGNAL
+from procedures.sink.format.sink_records import (
     Attempt,
     AttemptState,
     Marker,
@@ -41,6 +40,7 @@ from procedures.sink.sink_records import (
     marker_key,
     task_of,
 )
+from procedures.sink.spark_job import SPARK_JOB
 from sqlproxy.catalog import catalog
 from txn.client import TxnClient
 

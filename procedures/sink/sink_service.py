@@ -33,16 +33,9 @@ from procedures.engine import plain
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
-from procedures.sink import sink_placed
-from procedures.sink.sink import (
-    COMMITTED_STILL,
-    SINK_COMMIT,
-    Transactions,
-    already_committed,
-    drop_range,
-)
-from procedures.sink.sink_parts import checked_part, marker_of
-from procedures.sink.sink_records import (
+from procedures.sink import placed_rows
+from procedures.sink.format.sink_parts import checked_part, marker_of
+from procedures.sink.format.sink_records import (
     Attempt,
     AttemptState,
     Marker,
@@ -58,6 +51,13 @@ from procedures.sink.sink_records import (
     place_key,
     task_key,
     task_of,
+)
+from procedures.sink.sink_commit import (
+    COMMITTED_STILL,
+    SINK_COMMIT,
+    Transactions,
+    already_committed,
+    drop_range,
 )
 
 log = logging.getLogger(__name__)
@@ -442,7 +442,7 @@ class SinkService:
     async def _drop(self, name: str, table: int = 0) -> None:
         """Of an attempt that cannot be committed any more, or that was: its transactions know."""
         own = attempt_key(name)
-        await sink_placed.finish(self._txn, name, table)
+        await placed_rows.finish(self._txn, name, table)
         await drop_range(self._txn, own + b"\x00", successor(own))
         await drop_range(self._txn, *chunks_range(name))
 
@@ -509,7 +509,7 @@ class SinkService:
         """The lease was renewed: the transactions of its finished tasks live as long. Those of
         tasks that work are kept alive by these.
         """
-        finished = await sink_placed.records_of(self._txn, name, lambda _, task: task.rows > 0)
+        finished = await placed_rows.records_of(self._txn, name, lambda _, task: task.rows > 0)
         await self._txn.bulk.keep(finished, limits.SINK_LEASE_MS)
 
     def _chunk(self, name: str, task: Any, seq: Any, chunk: Any) -> Op:

@@ -20,7 +20,7 @@ from kv.base.errors import KvorumError, Refused
 from kv.base.keys import u32
 from procedures.bus.settings import read_setting
 from procedures.master.map.nodes import NodeState, all_nodes
-from procedures.sink.sink_records import attempt_key, marker_key
+from procedures.sink.format.sink_records import attempt_key, marker_key
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CATALOG_TTL_S
 from tests.harness.sql_scenarios import SQL_SCENARIOS

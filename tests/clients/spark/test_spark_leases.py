@@ -10,7 +10,7 @@ import pytest
 
 import kvorum
 from kv.base.methods import SINK_ABORT, SINK_BEGIN
-from procedures.sink.sink_job import SPARK_JOB
+from procedures.sink.spark_job import SPARK_JOB
 from pyspark_kvorum.alive import Alive
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session

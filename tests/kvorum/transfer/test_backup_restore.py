@@ -26,7 +26,7 @@ from kvorum.transfer.scope import RULES
 from kvorum.transfer.services import scan_expiring
 from kvorum.transfer.verify import verify
 from procedures.master.map.partitions import placed_of, placed_partitions
-from procedures.sink.sink_records import Marker, marker_key
+from procedures.sink.format.sink_records import Marker, marker_key
 from sqlproxy.catalog import catalog, relations, roles, sequences
 from sqlproxy.rows.rows import codec
 from sqlproxy.tables.entries import index_codec

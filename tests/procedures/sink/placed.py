@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kv.base import limits, methods
 from kv.base.adapters import LoopTimers
-from procedures.sink.sink_records import add_crc, pack_chunk
+from procedures.sink.format.sink_records import add_crc, pack_chunk
 from pyspark_kvorum import packing
 from pyspark_kvorum.placing import Placing
 from pyspark_kvorum.session import Session

@@ -14,10 +14,10 @@ from kv.base.errors import KeyLocked, Refused
 from kv.base.keys import table_prefix
 from kv.base.ops import put
 from procedures.engine import plain
-from procedures.sink import sink_bulk
-from procedures.sink.sink_careful import PlainTables
-from procedures.sink.sink_parts import Facts, Get
-from procedures.sink.sink_records import add_crc, chunk_key
+from procedures.sink import large_batch
+from procedures.sink.careful_batch import PlainTables
+from procedures.sink.format.sink_parts import Facts, Get
+from procedures.sink.format.sink_records import add_crc, chunk_key
 from tests.kit import simloop
 from tests.procedures.sink.world import (
     OTHER,
@@ -477,14 +477,14 @@ def test_o2_a_table_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyP
             looks.append(value == b"ruled")
             return Facts("ns.t", value == b"ruled", record, version)
 
-    plain_rows = sink_bulk._prewrite_rows
+    plain_rows = large_batch._prewrite_rows
 
     async def work(world: World, life: Life) -> None:
         async def changed(*args: Any) -> None:
             await plain_rows(*args)
             await world.store.txn.write([put(record, b"ruled")])
 
-        monkeypatch.setattr(sink_bulk, "_prewrite_rows", changed)
+        monkeypatch.setattr(large_batch, "_prewrite_rows", changed)
         life.tables = Tables()
         await world.store.txn.write([put(record, b"plain")])
         client = Client(life.sink, "a")

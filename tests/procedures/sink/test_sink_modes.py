@@ -18,10 +18,10 @@ from kvorum.spark.sinks import SparkJobInfo, commit_all
 from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
 from procedures.pools import inbox
-from procedures.sink.sink import SINK_COMMIT
-from procedures.sink.sink_job import SPARK_JOB
-from procedures.sink.sink_parts import JOB_SIGNAL
-from procedures.sink.sink_records import Marker, attempt_of
+from procedures.sink.format.sink_parts import JOB_SIGNAL
+from procedures.sink.format.sink_records import Marker, attempt_of
+from procedures.sink.sink_commit import SINK_COMMIT
+from procedures.sink.spark_job import SPARK_JOB
 from pyspark_kvorum.encoding import deletions, order_of
 from tests.procedures.sink.world import (
     OTHER,
@@ -80,9 +80,9 @@ def test_o6_duplicates_are_refused(path: str, rounds: int, monkeypatch: pytest.M
 
 def test_o6_equal_hashes_are_no_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two keys whose hashes meet are taken for one."""
-    from procedures.sink import sink_rows
+    from procedures.sink import staged_rows
 
-    monkeypatch.setattr(sink_rows, "hash", lambda key: len(key), raising=False)
+    monkeypatch.setattr(staged_rows, "hash", lambda key: len(key), raising=False)
 
     async def work(world: World, life: Life) -> None:
         client = Client(life.sink, "a")
@@ -424,7 +424,7 @@ def test_o10_a_write_that_was_told_of_in_part() -> None:
     """A program that died between two pieces of a manifest lost the rows of the second."""
 
     async def work(world: World, life: Life) -> None:
-        from procedures.sink.sink_records import AttemptState
+        from procedures.sink.format.sink_records import AttemptState
 
         job = await job_of(life, "nightly", 1, "n")
         first, second = Client(life.sink, "first"), Client(life.sink, "second")
@@ -483,7 +483,7 @@ def test_o10_a_commit_that_rests_behind_its_transaction() -> None:
     """A master that comes back after more than a lease says of a committed batch that it failed."""
 
     async def work(world: World, life: Life) -> None:
-        from procedures.sink.sink_records import Attempt, AttemptState, attempt_key
+        from procedures.sink.format.sink_records import Attempt, AttemptState, attempt_key
 
         job = await job_of(life, "nightly", 1, "n")  # goes on, as a commit that waits for a master
         row = Attempt(AttemptState.DONE, TABLE, world.clock.now_ms() - 1, job)
@@ -500,7 +500,7 @@ def test_o10_what_a_bypassed_commit_left_can_be_aborted() -> None:
     """A commit that was ended by force keeps its attempt for ever."""
 
     async def work(world: World, life: Life) -> None:
-        from procedures.sink.sink_records import Attempt, AttemptState, attempt_key
+        from procedures.sink.format.sink_records import Attempt, AttemptState, attempt_key
 
         client = Client(life.sink, "a")
         await staged(client, {b"1": b"x"})
@@ -520,7 +520,7 @@ def test_o10_what_a_bypassed_commit_left_goes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(limits, "SINK_EXPIRED_MS", limits.SINK_LEASE_MS + 60_000)
 
     async def work(world: World, life: Life) -> None:
-        from procedures.sink.sink_records import Attempt, AttemptState, attempt_key
+        from procedures.sink.format.sink_records import Attempt, AttemptState, attempt_key
 
         ended = await job_of(life, "nightly", 1, "n")
         await life.executor.surgeon.bypass(ended, "stuck", "me", override=True)

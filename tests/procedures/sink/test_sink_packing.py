@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kv.base import limits
 from kv.base.errors import TooLarge
-from procedures.sink.sink_records import pieces_of
+from procedures.sink.format.sink_records import pieces_of
 from pyspark_kvorum import packing
 from pyspark_kvorum.packing import Rows
 

@@ -13,9 +13,15 @@ from kv.base.errors import InvalidArgument, Refused, TooLarge
 from kv.base.ops import delete, put
 from kv.server.validate import check_arguments
 from procedures.engine.procedure import State
-from procedures.sink import sink
-from procedures.sink.sink_bulk import SINK_CLEAN
-from procedures.sink.sink_records import add_crc, pack_chunk, pack_plain, task_key, unpack_chunk
+from procedures.sink import sink_commit
+from procedures.sink.format.sink_records import (
+    add_crc,
+    pack_chunk,
+    pack_plain,
+    task_key,
+    unpack_chunk,
+)
+from procedures.sink.large_batch import SINK_CLEAN
 from tests.procedures.sink.world import (
     OTHER,
     TABLE,
@@ -181,14 +187,14 @@ def test_o10_an_abort_that_meets_a_commit_with_its_rows(
 
     async def work(world: World, life: Life) -> None:
         client, tasks = Client(life.sink, "a1"), halves(some_rows(rows, "x"))
-        looked = sink._check_manifest
+        looked = sink_commit._check_manifest
 
         async def aborted_meanwhile(ctx: Any, part: Any) -> None:
             await looked(ctx, part)
-            monkeypatch.setattr(sink, "_check_manifest", looked)
+            monkeypatch.setattr(sink_commit, "_check_manifest", looked)
             await client.abort()
 
-        monkeypatch.setattr(sink, "_check_manifest", aborted_meanwhile)
+        monkeypatch.setattr(sink_commit, "_check_manifest", aborted_meanwhile)
         error = await refusal(client.commit(tasks, 0, inline=inline(*tasks)))
         assert error.code == "SINK_ABORTED"
         await life.idle()

@@ -28,10 +28,8 @@ from kvorum.storage.store import Store
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry
-from procedures.sink.sink import SinkClean, SinkCommit
-from procedures.sink.sink_job import SparkJob
-from procedures.sink.sink_parts import Tables
-from procedures.sink.sink_records import (
+from procedures.sink.format.sink_parts import Tables
+from procedures.sink.format.sink_records import (
     Attempt,
     AttemptState,
     add_crc,
@@ -42,7 +40,9 @@ from procedures.sink.sink_records import (
     pack_plain,
     task_of,
 )
+from procedures.sink.sink_commit import SinkClean, SinkCommit
 from procedures.sink.sink_service import SinkService
+from procedures.sink.spark_job import SparkJob
 from tests.kit import simloop
 from tests.kit.simloop import SimClock, SimLoop, SimRng
 from tests.procedures.lab import OneTable

@@ -12,7 +12,7 @@
              cleaning is handed to `kvorum.sink_clean`, so that nobody waits for it. Up to
              SINK_STEP_ROWS it is done at the end of `write`
     apply    instead of both, a batch that must read before it writes: of a table with indexes or
-             constraints, of several tables, one that replaces what is there (`sink_careful`)
+             constraints, of several tables, one that replaces what is there (`careful_batch`)
 
 `kvorum.sink_clean` turns the intents into versions and removes everything staged, losers of
 retries and speculation included. Whoever reads meanwhile sees the whole batch: the intents say that
@@ -33,7 +33,7 @@ says so in its state (`committed`): whoever asks is told that the batch is there
 
 Protocol after Flink's TwoPhaseCommitSinkFunction; why staging and not direct intents: speculative
 copies write the same keys and would conflict. Bulk loads do without it where they can
-(`sink_placed`).
+(`placed_rows`).
 """
 
 from __future__ import annotations
@@ -49,19 +49,9 @@ from kv.base.ops import Op, delete
 from procedures.engine.procedure import Outcome, again, done, fail
 from procedures.engine.procedure import next as next_step
 from procedures.engine.registry import procedure, step, undo
-from procedures.sink import sink_placed, sink_rows
-from procedures.sink.sink_bulk import (
-    SINK_CLEAN,
-    Submit,
-    flip,
-    hand_to_clean,
-    moderate,
-    rows_of,
-    take_back,
-    write,
-)
-from procedures.sink.sink_careful import MarkerMoved, PlainTables, apply
-from procedures.sink.sink_parts import (
+from procedures.sink import placed_rows, staged_rows
+from procedures.sink.careful_batch import MarkerMoved, PlainTables, apply
+from procedures.sink.format.sink_parts import (
     REFUSE,
     Get,
     Part,
@@ -70,7 +60,7 @@ from procedures.sink.sink_parts import (
     marker_of,
     parts_of,
 )
-from procedures.sink.sink_records import (
+from procedures.sink.format.sink_records import (
     Attempt,
     AttemptState,
     Digest,
@@ -83,7 +73,17 @@ from procedures.sink.sink_records import (
     chunks_range,
     task_key,
 )
-from procedures.sink.sink_rows import intact, there
+from procedures.sink.large_batch import (
+    SINK_CLEAN,
+    Submit,
+    flip,
+    hand_to_clean,
+    moderate,
+    rows_of,
+    take_back,
+    write,
+)
+from procedures.sink.staged_rows import intact, there
 
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext
@@ -224,7 +224,7 @@ class SinkCommit:
     async def apply(self, ctx: StepContext) -> Outcome:
         for part in parts_of(ctx.args):
             if part.placed:  # first tries laid rows, before the table got what makes it careful
-                await sink_placed.give_up_losers(self._txn, part)
+                await placed_rows.give_up_losers(self._txn, part)
         try:
             told = await apply(ctx, self._txn, self._tables)
         except MarkerMoved:
@@ -258,7 +258,7 @@ class SinkClean:
         if ctx.args["txn"]:
             await self._resolve(ctx, part)
         if part.placed:
-            await sink_placed.finish(self._txn, part.attempt, part.table)
+            await placed_rows.finish(self._txn, part.attempt, part.table)
         if not moderate(part):
             return next_step("remove")
         _drop_staged(ctx, part)
@@ -323,7 +323,7 @@ class _Verify:
             if already_committed(marker, args):
                 placed = [part for part in self.parts if part.placed]
                 for part in placed:  # nobody shall wait for its keys until its lease ends
-                    await sink_placed.finish(self.txn, part.attempt, part.table)
+                    await placed_rows.finish(self.txn, part.attempt, part.table)
                 if ctx.state or placed:  # found on the second look, after the attempt was claimed
                     _let_go(ctx)
                 return done({"outcome": "already_committed", "version": args["version"]})
@@ -412,13 +412,13 @@ class _Verify:
         prefix = table_prefix(part.table)
         rows: dict[bytes, bytes | None] = {}
         for chunk in chunks:
-            keys, values = sink_rows.unpacked(chunk)
+            keys, values = staged_rows.unpacked(chunk)
             if part.twice == REFUSE:
                 for key in keys:
                     if key in rows:
                         get = getter(self.ctx)
                         shown = await self.tables.shown(get, part.table, key)
-                        raise sink_rows.duplicate(shown)
+                        raise staged_rows.duplicate(shown)
             rows.update(zip(keys, values, strict=True))
         for key, value in rows.items():
             if value is None:
@@ -513,7 +513,7 @@ async def _release(ctx: StepContext, txn: Transactions, submit: Submit) -> None:
         await take_back(ctx, part, bulk, start_ts)
     for part in parts_of(ctx.args):
         if part.placed:
-            await sink_placed.finish(txn, part.attempt, part.table)
+            await placed_rows.finish(txn, part.attempt, part.table)
         found = await ctx.txn.get(attempt_key(part.attempt))
         if found is not None and Attempt.unpack(found.value).state is AttemptState.DONE:
             ctx.state[COMMITTED_STILL] = True

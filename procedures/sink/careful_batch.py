@@ -30,8 +30,8 @@ from kv.base.errors import (
     TooLarge,
 )
 from kv.base.keys import table_prefix, table_range
-from procedures.sink import sink_rows
-from procedures.sink.sink_parts import (
+from procedures.sink import staged_rows
+from procedures.sink.format.sink_parts import (
     Facts,
     Get,
     Part,
@@ -41,7 +41,7 @@ from procedures.sink.sink_parts import (
     marker_of,
     parts_of,
 )
-from procedures.sink.sink_records import Attempt, AttemptState, attempt_key
+from procedures.sink.format.sink_records import Attempt, AttemptState, attempt_key
 
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext
@@ -125,13 +125,13 @@ class _Batch:
         async def show(key: bytes) -> str:
             return await self.tables.shown(self.t.get, part.table, key)
 
-        chosen = await sink_rows.settle(part, self._read, show)
+        chosen = await staged_rows.settle(part, self._read, show)
         counted = False
 
         async def pieces() -> AsyncIterator[tuple[list[bytes], list[bytes | None]]]:
             nonlocal counted
             first, counted = not counted, True
-            async for keys, values in sink_rows.once(part, self._read, chosen):
+            async for keys, values in staged_rows.once(part, self._read, chosen):
                 yield keys, values
                 if first:
                     self._progress(len(keys))

@@ -29,9 +29,8 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument
 from procedures.engine.procedure import Lock, Outcome, State, children, done, fail, shared
 from procedures.engine.registry import procedure, step, undo
-from procedures.sink.sink import SINK_COMMIT
-from procedures.sink.sink_parts import JOB_SIGNAL, checked_part
-from procedures.sink.sink_records import (
+from procedures.sink.format.sink_parts import JOB_SIGNAL, checked_part
+from procedures.sink.format.sink_records import (
     Attempt,
     AttemptState,
     Marker,
@@ -40,6 +39,7 @@ from procedures.sink.sink_records import (
     checked_text,
     marker_key,
 )
+from procedures.sink.sink_commit import SINK_COMMIT
 
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext

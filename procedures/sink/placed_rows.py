@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kv.base import limits
 from kv.base.errors import KeyLocked, Refused
 from kv.base.keys import successor, table_prefix
-from procedures.sink.sink_parts import Part, SinkRefused
-from procedures.sink.sink_records import (
+from procedures.sink.format.sink_parts import Part, SinkRefused
+from procedures.sink.format.sink_records import (
     Sealed,
     attempt_key,
     attempt_of,

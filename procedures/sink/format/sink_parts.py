@@ -11,7 +11,7 @@ rows mean:
     inline   {task: chunk}: tasks of one small chunk that was never staged: it came with the commit
     shape    [[column id, name, type, nullable], …] of the table as its rows were encoded: a table
              that means something else by them now ends the batch (SINK_ALTERED)
-    placed   its tasks may have laid rows in place (sink_placed.py)
+    placed   its tasks may have laid rows in place (placed_rows.py)
     path     namespace.table, as its writer calls it, for errors about a table that is gone
     replace  [start, end, where]: what is there in this range of user keys (b"" = no bound), or what
              of it `where` is true for ("" = all), goes in the same transaction
@@ -19,7 +19,7 @@ rows mean:
              the staged row are of a row that is new
 
 A part that only puts and deletes rows of a table without rules is written blindly, chunk by chunk;
-any other is *careful*: it reads before it writes (`sink_careful`).
+any other is *careful*: it reads before it writes (`careful_batch`).
 
 `Tables` is what the sink asks about tables. It is a port, because indexes, constraints and
 conditions are known two floors up (`sqlproxy.sinking`).
@@ -33,7 +33,7 @@ from typing import Any, Final, Protocol
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, TooLarge
-from procedures.sink.sink_records import (
+from procedures.sink.format.sink_records import (
     add_crc,
     checked_int,
     checked_text,
@@ -41,7 +41,7 @@ from procedures.sink.sink_records import (
     unpack_chunk,
 )
 
-JOB_SIGNAL: Final = "job"  # under which a job's program tells it of writes (sink_job)
+JOB_SIGNAL: Final = "job"  # under which a job's program tells it of writes (spark_job)
 LAST: Final = "last"
 REFUSE: Final = "refuse"
 ORDER: Final = "order"

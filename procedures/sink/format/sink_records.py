@@ -20,7 +20,7 @@ deletion. Or a chunk is `[[user key, …], [value | nil, …], [order, …]]`: e
 of its key, bytes, compared as such. (Programs before wrote all chunks so, without the third list.)
 
 Or it is `[3, [[start_ts, first user key, last user key, rows], …]]`: no rows, but what was laid in
-place (sink_placed.py).
+place (placed_rows.py).
 
 User keys come without the table prefix, so that no chunk can reach into another table. `crc` is the
 sum of (seq + 1) * crc32(chunk) modulo 2^32, so that it can be checked in any order. Deliberately

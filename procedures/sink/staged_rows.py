@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, TooLarge
-from procedures.sink.sink_parts import LAST, ORDER, REFUSE, Part, SinkRefused
-from procedures.sink.sink_records import add_crc, chunk_key, is_laid, trusted
+from procedures.sink.format.sink_parts import LAST, ORDER, REFUSE, Part, SinkRefused
+from procedures.sink.format.sink_records import add_crc, chunk_key, is_laid, trusted
 
 Read = Callable[[bytes], Awaitable[bytes | None]]  # the newest value at a storage key
 Show = Callable[[bytes], Awaitable[str]]

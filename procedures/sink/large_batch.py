@@ -5,7 +5,7 @@
              batch just because it is written to the same table)
     flip     one status flip at the anchor; the cleaning is handed to `kvorum.sink_clean`
 
-Rows that tasks laid in place (`sink_placed`) are there already: what is written is the rest, and
+Rows that tasks laid in place (`placed_rows`) are there already: what is written is the rest, and
 the flip takes their transactions with it.
 
 Every part may be done again after a crash: intents that are there are there (`txn.bulk`).
@@ -33,9 +33,9 @@ from kv.mvcc.packed import PackedKeys, opened
 from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as next_step
 from procedures.engine.submission import Submission
-from procedures.sink import sink_placed, sink_rows
-from procedures.sink.sink_parts import REFUSE, Part, SinkRefused, Tables, marker_of, parts_of
-from procedures.sink.sink_records import bulk_key, packed_rows, place_key, trusted
+from procedures.sink import placed_rows, staged_rows
+from procedures.sink.format.sink_parts import REFUSE, Part, SinkRefused, Tables, marker_of, parts_of
+from procedures.sink.format.sink_records import bulk_key, packed_rows, place_key, trusted
 from txn.bulk import Rows
 from txn.cutting import row_runs
 
@@ -69,10 +69,10 @@ async def write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tab
         state["txn"] = await bulk.fresh_ts()
         return again()  # kept before it is used
     anchor = bulk_key(part.table)
-    placed = await sink_placed.claim(txn, part) if part.placed else None
+    placed = await placed_rows.claim(txn, part) if part.placed else None
     transaction = bulk.begin(
         state["txn"], anchor, beside=() if placed is None else placed.records,
-        met=sink_placed.met_by_commit(part.attempt),
+        met=placed_rows.met_by_commit(part.attempt),
         met_ms=limits.SINK_MEETS_MS if placed is None else 0,
     )  # fmt: skip
     try:
@@ -96,7 +96,7 @@ async def write(ctx: StepContext, txn: Transactions, submit: Submit, tables: Tab
         await take_back(ctx, part, bulk, state.pop("txn"))
         return next_step("verify")
     except Refused as refused:
-        if refused.code != sink_placed.BEHIND:
+        if refused.code != placed_rows.BEHIND:
             raise await _told(refused, part, txn, tables) from refused
         await bulk.roll_back(anchor, state.pop("txn"))
         state["behind"] = refused.details["record"]
@@ -124,10 +124,10 @@ async def _behind(state: dict[str, Any], bulk: BulkTransactions) -> bool:
 
 async def _told(refused: Refused, part: Part, txn: Transactions, tables: Tables) -> Exception:
     """A key that tasks of this batch have laid, as people read it."""
-    if refused.code != sink_placed.DUPLICATE:
+    if refused.code != placed_rows.DUPLICATE:
         return refused
     user_key = refused.details["key"][len(table_prefix(part.table)) :]
-    return sink_rows.duplicate(await tables.shown(txn.get, part.table, user_key))
+    return staged_rows.duplicate(await tables.shown(txn.get, part.table, user_key))
 
 
 async def _prewrite_rows(
@@ -142,12 +142,12 @@ async def _prewrite_rows(
     async def show(key: bytes) -> str:
         return await tables.shown(txn.get, part.table, key)
 
-    doubts: sink_rows.Doubts | None = None
+    doubts: staged_rows.Doubts | None = None
     if part.twice == REFUSE:
         if part.rows > limits.SINK_UNIQUE_ROWS:
-            await sink_rows.refuse_duplicates(part, bulk.read, show)
+            await staged_rows.refuse_duplicates(part, bulk.read, show)
         else:
-            doubts = sink_rows.Doubts()
+            doubts = staged_rows.Doubts()
     written = 0
 
     def arrived(rows: int) -> None:
@@ -160,9 +160,9 @@ async def _prewrite_rows(
     try:
         await transaction.prewrite_pieces(messages, laid, arrived, at_once=at_once)
     except (InvalidArgument, TooLarge) as error:
-        raise sink_rows.damaged(error) from error
+        raise staged_rows.damaged(error) from error
     if doubts is not None:
-        await sink_rows.compare(part, bulk.read, show, doubts, prefix)
+        await staged_rows.compare(part, bulk.read, show, doubts, prefix)
     return laid
 
 
@@ -188,7 +188,7 @@ async def _flip_placed(ctx: StepContext, part: Part, txn: Transactions) -> tuple
     """The flip with the tasks' transactions; what is not flipped is over then."""
     state, bulk, anchor = ctx.state, txn.bulk, bulk_key(part.table)
     with suppress(SinkRefused):  # this step did it, before a crash, and the tasks are removed since
-        beside = (await sink_placed.winners(txn, part)).records
+        beside = (await placed_rows.winners(txn, part)).records
         status, commit_ts = await bulk.commit(state["txn"], anchor, state["min_commit_ts"], beside)
         if status == COMMITTED:
             return status, commit_ts
@@ -247,7 +247,7 @@ def moderate(part: Part) -> bool:
 
 
 async def _messages(
-    part: Part, bulk: BulkTransactions, doubts: sink_rows.Doubts | None
+    part: Part, bulk: BulkTransactions, doubts: staged_rows.Doubts | None
 ) -> AsyncGenerator[Sequence[Rows], None]:
     """`rows_of`, cut into messages; chunks of packed rows are cut already, and go as they lie.
     Raises InvalidArgument, too.
@@ -257,7 +257,7 @@ async def _messages(
             yield row_runs(keys, values)
         return
     prefix = table_prefix(part.table)
-    async for _, chunk in sink_rows.stored(part, bulk.read, backwards=True):
+    async for _, chunk in staged_rows.stored(part, bulk.read, backwards=True):
         messages = _cut(chunk, prefix)
         if doubts is not None:
             for run, _ in messages:
@@ -274,7 +274,7 @@ def _cut(chunk: bytes, prefix: bytes) -> Sequence[Rows]:
 
 
 async def rows_of(
-    part: Part, bulk: BulkTransactions, doubts: sink_rows.Doubts | None = None
+    part: Part, bulk: BulkTransactions, doubts: staged_rows.Doubts | None = None
 ) -> AsyncGenerator[tuple[Sequence[bytes], Sequence[bytes | None]], None]:
     """(storage keys that rise, values) of the batch, piece by piece; the same pieces at every call.
 
@@ -285,12 +285,12 @@ async def rows_of(
     """
     prefix = table_prefix(part.table)
     if not moderate(part):
-        async for _, chunk in sink_rows.stored(part, bulk.read, backwards=True):
+        async for _, chunk in staged_rows.stored(part, bulk.read, backwards=True):
             for keys, values in _opened(chunk, prefix):
                 yield keys, values
         return
     merged: dict[bytes, bytes | None] = {}
-    async for piece in sink_rows.chunks(part, bulk.read, backwards=True):
+    async for piece in staged_rows.chunks(part, bulk.read, backwards=True):
         own = list(map(prefix.__add__, piece.keys))
         if doubts is not None:
             doubts.add_run(own)
@@ -310,4 +310,4 @@ def _opened(
             else:
                 yield keys, values
     except (InvalidArgument, TooLarge) as error:
-        raise sink_rows.damaged(error) from error
+        raise staged_rows.damaged(error) from error
