@@ -37,7 +37,7 @@ from sqlproxy.rows.schema import DISABLED, PUBLIC, Column, Table
 from sqlproxy.values import enums
 
 if TYPE_CHECKING:
-    from sqlproxy.declared import Declared
+    from sqlproxy.declared.database import Declared
     from sqlproxy.front.env import Env
     from sqlproxy.tables.changing import TableWriter
     from sqlproxy.tables.predicates import Holds
@@ -130,7 +130,7 @@ class SinkTables:
 
     async def _declarations(self, t: Transaction, table: Table) -> Declared:
         """What the table's database declares, in the transaction's snapshot."""
-        from sqlproxy.declared import Declared
+        from sqlproxy.declared.database import Declared
 
         version = await catalog.schema_version(t, table.namespace)
         if table.referenced_by:  # rows of other tables may change: as their records are now

@@ -30,7 +30,7 @@ from sqlproxy.catalog.privileges import Members, Place
 from sqlproxy.catalog.sequence_pool import SequencePool
 from sqlproxy.ddl.change.jobs import jobs_of
 from sqlproxy.ddl.change.waiting import carried_out
-from sqlproxy.declared import Catalogs
+from sqlproxy.declared.catalogs import Catalogs
 from sqlproxy.pgcatalog.catalog import Ground, SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
@@ -38,10 +38,10 @@ from sqlproxy.pgcatalog.oids import database as database_oid
 from sqlproxy.pgcatalog.oids import relation as relation_oid
 from sqlproxy.rows.schema import Relation, Table
 from sqlproxy.rows.schema import Sequence as SequenceRow
-from sqlproxy.session import advisory
-from sqlproxy.session.services import Services
 from sqlproxy.session.sessions import SqlSessions
-from sqlproxy.session.settings import SERVER_VERSION
+from sqlproxy.session.shared import advisory_locks as advisory
+from sqlproxy.session.shared.services import Services
+from sqlproxy.session.state.settings import SERVER_VERSION
 from sqlproxy.wire.server import SqlServer
 from txn.client import TxnClient
 

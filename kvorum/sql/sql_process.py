@@ -43,7 +43,7 @@ from kvorum.sql.sql_channel import (
     Channel,
 )
 from sqlproxy.pgcatalog.catalog import made_ground
-from sqlproxy.session.roster import Told, told_from
+from sqlproxy.session.shared.roster import Told, told_from
 
 _RETRY_S: Final = 0.2
 _ASK_S: Final = 2.0  # the node answers earlier, unless it is busy
@@ -125,7 +125,7 @@ class SqlProcess:
             await front.stop()
             cycles.release()
 
-    # -- sqlproxy.session.roster.Others
+    # -- sqlproxy.session.shared.roster.Others
 
     async def sessions(self) -> Sequence[Told]:
         """Those of the other processes of this node."""

@@ -17,7 +17,7 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
 
 if TYPE_CHECKING:
-    from sqlproxy.declared import Declared
+    from sqlproxy.declared.database import Declared
     from sqlproxy.front.env import Env
 
 PLAIN: Final = ("key", "value")
@@ -67,7 +67,7 @@ def _place(table: Table, name: str) -> int:
 
 async def declared(t: Reader, table: Table) -> Declared:
     """What the table's namespace declares."""
-    from sqlproxy.declared import Declared
+    from sqlproxy.declared.database import Declared
 
     found = await relations.list_relations(t, table.namespace)
     return Declared(found, await catalog.schema_version(t, table.namespace))

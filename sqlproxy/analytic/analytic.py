@@ -15,10 +15,10 @@ from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.late import patient
 from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.analytic.sources import Loader, load, table_of
-from sqlproxy.answers import Row
-from sqlproxy.aside import aside
 from sqlproxy.front.env import Env
 from sqlproxy.front.statements import Delete, Insert, Merge, Select, Update
+from sqlproxy.loop.aside import aside
+from sqlproxy.pg.answers import Row
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.access import Access
 from sqlproxy.tables.reading import Reads, Touched
@@ -30,8 +30,8 @@ _OF_VALUES: Final = frozenset(("21", "22", "42"))  # classes of errors that a ro
 
 
 class DuckAnalytic:
-    """`sqlproxy.session.services.Analytic`. One per process. `home`: where what is too large for
-    memory goes.
+    """`sqlproxy.session.shared.services.Analytic`. One per process. `home`: where what is too large
+    for memory goes.
     """
 
     def __init__(self, home: Path | None = None) -> None:

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sqlproxy.answers import Row
 from sqlproxy.front.compiling import Fn
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import SubQuery, walk
 from sqlproxy.front.raising import inside
 from sqlproxy.front.statements import Select
+from sqlproxy.pg.answers import Row
 from sqlproxy.values.errors import SqlError
 
 Places = tuple[int, ...]

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.front import statements as s
 from sqlproxy.front.ddl.ddl_options import option_value
 from sqlproxy.front.dml import find_column
@@ -22,6 +21,7 @@ from sqlproxy.front.registry import INTERVAL, TEXT, UNKNOWN
 from sqlproxy.front.scope import Scope
 from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.front.typenames import type_of
+from sqlproxy.pg.answers import CopyFormat, Field
 from sqlproxy.pg.intervals import reader_of, write_interval
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import Column as TableColumn

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlproxy.answers import Field
 from sqlproxy.front.casting import is_moment
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
@@ -35,6 +34,7 @@ from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.front.system_columns import without_row_number
 from sqlproxy.front.typenames import check_collation
 from sqlproxy.front.values import reader
+from sqlproxy.pg.answers import Field
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import Column as TableColumn
 from sqlproxy.rows.schema import Table

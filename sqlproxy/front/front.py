@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from sqlproxy.answers import Field
 from sqlproxy.catalog.privileges import Need
 from sqlproxy.front import blocks, bulk, commands, granting
 from sqlproxy.front import statements as s
@@ -49,6 +48,7 @@ from sqlproxy.front.syntax import (
     without_void,
 )
 from sqlproxy.front.system_columns import mentioned
+from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import SqlError, unsupported

@@ -1,6 +1,6 @@
 """Subqueries in expressions over one row: VALUES, RETURNING and ON CONFLICT DO UPDATE. No closure
 computes them, so `Later` stands for each, and whoever makes rows waits when a row needs one
-(`sqlproxy.session.numbered`). Pure.
+(`sqlproxy.session.running.numbered_queries`). Pure.
 
     (SELECT max(n) FROM q)              `Later` of nothing: computed once for the statement
     EXISTS (… WHERE q.n = row.n)        `Later` of row.n: computed for each row, as a query in which

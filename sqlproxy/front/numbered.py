@@ -1,5 +1,5 @@
 """SELECTs that take numbers of sequences, taken apart: what is computed before a number is taken,
-and what takes it. Pure; `sqlproxy.session.numbered` runs the parts.
+and what takes it. Pure; `sqlproxy.session.running.numbered_queries` runs the parts.
 
     SELECT f(a, nextval('s')) FROM … ORDER BY … LIMIT …          `apart`
         inner   SELECT NULL, a FROM … ORDER BY … LIMIT …          by whatever reads rows

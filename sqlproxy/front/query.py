@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kv.base.limits import SQL_TARGETS_MAX
-from sqlproxy.answers import Field
 from sqlproxy.front import grouping, recursing, resolve
 from sqlproxy.front.binder import Binder, fields_of
 from sqlproxy.front.exprs import (
@@ -43,6 +42,7 @@ from sqlproxy.front.statements import (
 )
 from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.front.typenames import column_name
+from sqlproxy.pg.answers import Field
 from sqlproxy.values.errors import (
     DATATYPE_MISMATCH,
     DUPLICATE_ALIAS,

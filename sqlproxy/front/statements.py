@@ -20,9 +20,9 @@ from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.front.bulk_values import Columns
 from sqlproxy.front.exprs import Column, Expr, Order, conjuncts
+from sqlproxy.pg.answers import CopyFormat, Field
 from sqlproxy.rows.schema import Column as TableColumn
 from sqlproxy.rows.schema import Sequence, Table, View
 

@@ -16,8 +16,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from sqlproxy.answers import Columns, CopyFormat, Field
 from sqlproxy.pg import binary, text
+from sqlproxy.pg.answers import Columns, CopyFormat, Field
 from sqlproxy.pg.copying_binary import fitting, quick_rows
 from sqlproxy.pg.copying_columns import columns_of, converters
 from sqlproxy.pg.style import Style

@@ -33,8 +33,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlproxy.answers import Fit
 from sqlproxy.pg import binary, oids
+from sqlproxy.pg.answers import Fit
 from sqlproxy.values.errors import SqlError
 
 Quick = Callable[[bytes, int, list[tuple[Any, ...]]], int]

@@ -17,8 +17,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlproxy.answers import Columns
 from sqlproxy.pg import oids
+from sqlproxy.pg.answers import Columns
 from sqlproxy.values.errors import SqlError
 
 Convert = Callable[[list[str]], list[Any]]  # raises ValueError: not plain

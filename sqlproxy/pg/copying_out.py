@@ -7,8 +7,8 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from sqlproxy.answers import CopyFormat, Field
 from sqlproxy.pg import binary, oids, text
+from sqlproxy.pg.answers import CopyFormat, Field
 from sqlproxy.pg.copying import HEADER
 from sqlproxy.pg.style import Style
 

@@ -25,11 +25,11 @@ import duckdb
 import pyarrow as pa
 
 from kv.base.limits import SQL_CATALOG_INTERRUPT_MS, SQL_CATALOG_ROWS_MAX, SQL_PLANS_MAX
-from sqlproxy.answers import Field, Row
 from sqlproxy.duck import duckerrors
 from sqlproxy.front.syntax import Node, find, strings
 from sqlproxy.pg import oids as types
 from sqlproxy.pg import zones
+from sqlproxy.pg.answers import Field, Row
 from sqlproxy.pgcatalog import kinds, oids
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Session
 from sqlproxy.pgcatalog.functions import INFORMATION, MANY, SCALAR

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlproxy.answers import Field
 from sqlproxy.front.syntax import Node, at, parse, strings, unwrap
 from sqlproxy.pg import oids
+from sqlproxy.pg.answers import Field
 from sqlproxy.pgcatalog import kinds
 from sqlproxy.pgcatalog.calls import AGGREGATES, Calls
 from sqlproxy.pgcatalog.coercion import Coercion

@@ -1,11 +1,11 @@
-"""One client's session and what all sessions share.
+"""One client's session: statements in, rows out, and the transaction around them.
 
-sessions      opens them: databases, roles (`sqlproxy.answers.Sessions`)
-session       statements, portals, the transaction around them, cancellation
-prepared      bound statements and their plans, remembered for all sessions
-dispatch      which portal a statement gets
-running       queries and changes: fast (sqlproxy.tables) or through DuckDB (sqlproxy.analytic)
-commands      BEGIN … COMMIT, SET, PREPARE, cursors;  roles: CREATE ROLE and its like
-definitions   DDL as procedures;  alterations: ALTER TABLE
-block         the transaction block;  settings: SET and SHOW;  environment: what expressions ask
+    session, sessions    what the wire calls, and who opens them
+    dispatch             binds a statement to its values and says what runs it
+    explain, commands, definitions, running     who runs it
+    preparing            a text → what it is bound to now, with a plan
+    state                what a session is and has
+    shared               what all sessions of a process share
+
+Each imports only those below it.
 """

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sqlproxy.answers import Field, Fit, Row
-from sqlproxy.answers import Portal as AnyPortal
 from sqlproxy.catalog.presence import Use
 from sqlproxy.front import front
 from sqlproxy.front import granting as g
@@ -17,23 +15,27 @@ from sqlproxy.front.compiling import compile
 from sqlproxy.front.front import coerce_to
 from sqlproxy.front.lengths import fitter
 from sqlproxy.front.registry import BPCHAR, NUMERIC, VARCHAR, element_of
-from sqlproxy.session import commands, explaining, running
-from sqlproxy.session.ask_catalog import ask_catalog
-from sqlproxy.session.definitions import DEFINITIONS
-from sqlproxy.session.doing import do
-from sqlproxy.session.environment import environment
-from sqlproxy.session.loading import Loader
-from sqlproxy.session.numbers import Numbers
-from sqlproxy.session.portals import Batches, CopyIn, Portal, at_once
-from sqlproxy.session.prepared import Prepared, plan_of
+from sqlproxy.pg.answers import Field, Fit, Row
+from sqlproxy.session.commands import run_commands
+from sqlproxy.session.commands.do_blocks import do
+from sqlproxy.session.definitions.run_definitions import DEFINITIONS
+from sqlproxy.session.explain import explaining
 from sqlproxy.session.preparing import allowed, current, frozen, parse, prepare, thawed
-from sqlproxy.session.reserving import numbering
-from sqlproxy.session.sight import Sight
-from sqlproxy.session.state import State
+from sqlproxy.session.running import run_statements
+from sqlproxy.session.running.ask_catalog import ask_catalog
+from sqlproxy.session.running.environment import environment
+from sqlproxy.session.running.loading import Loader
+from sqlproxy.session.running.numbers import Numbers
+from sqlproxy.session.running.reserving import numbering
+from sqlproxy.session.shared.prepared import Prepared, plan_of
+from sqlproxy.session.state.portals import Batches, CopyIn, Portal, at_once
+from sqlproxy.session.state.sight import Sight
+from sqlproxy.session.state.state import State
 from sqlproxy.tables.listing import ListingPlan
 from sqlproxy.tables.reading import Touched
 from sqlproxy.tables.selecting import ConstantPlan
 from sqlproxy.values.errors import UNDEFINED_PREPARED, SqlError, in_failed_transaction, unsupported
+from sqlproxy.wire.seam import Portal as AnyPortal
 
 _EXITS = (s.Commit, s.Rollback, s.RollbackTo)
 _OF_ROLES = (s.CreateRole, s.AlterRole, s.DropRole, g.GrantRole)
@@ -80,7 +82,7 @@ async def _portal(session: State, prepared: Prepared, values: Sequence[Any]) -> 
                 use=_use(session, prepared),
             )
         case s.Show():
-            return _rows(session, prepared, lambda: commands.show_rows(session, bound), "SHOW")
+            return _rows(session, prepared, lambda: run_commands.show_rows(session, bound), "SHOW")
         case s.Fetch():
             return _fetch(session, bound)
         case s.Empty():
@@ -100,7 +102,7 @@ async def _portal(session: State, prepared: Prepared, values: Sequence[Any]) -> 
 def _run_of(prepared: Prepared) -> Callable[[State, Any], Awaitable[str]]:
     """Raises SqlError (0A000)."""
     kind = type(prepared.bound)
-    run = commands.COMMANDS.get(kind) or DEFINITIONS.get(kind)
+    run = run_commands.COMMANDS.get(kind) or DEFINITIONS.get(kind)
     if run is None:
         raise unsupported(kind.__name__)
     if kind in DEFINITIONS or kind in _OF_ROLES:
@@ -136,7 +138,7 @@ async def _nothing(session: State, bound: Any) -> str:
 async def _analyze(session: State, bound: s.Analyze) -> str:
     """Sizes and loads are counted all the time; there is nothing to look at."""
     if bound.vacuum:
-        commands.check_outside(session, "VACUUM")
+        run_commands.check_outside(session, "VACUUM")
     return "VACUUM" if bound.vacuum else "ANALYZE"
 
 
@@ -160,7 +162,7 @@ def query_portal(
         session.setvals.clear()
         touched = _touched(session)
         return _numbered(
-            session, prepared, await running.query(session, prepared, values, touched, sight)
+            session, prepared, await run_statements.query(session, prepared, values, touched, sight)
         )
 
     return Portal(
@@ -224,10 +226,10 @@ def _change(session: State, prepared: Prepared, values: Sequence[Any]) -> Portal
     async def start() -> Batches | None:
         nonlocal count
         session.setvals.clear()
-        outcome = await running.change(session, prepared, values, _touched(session))
+        outcome = await run_statements.change(session, prepared, values, _touched(session))
         await _set_numbers(session, prepared)
         count = outcome.count
-        return running.in_pieces(outcome.rows)
+        return run_statements.in_pieces(outcome.rows)
 
     use = _use(session, prepared)
     return Portal(
@@ -326,9 +328,9 @@ async def _copy(session: State, prepared: Prepared, values: Sequence[Any]) -> An
             if inner.system is not None:
                 return at_once(await ask_catalog(session, inner.system, values))
             session.setvals.clear()
-            found = await running.query(session, inner, values, _touched(session))
+            found = await run_statements.query(session, inner, values, _touched(session))
             return _numbered(session, inner, found)
-        outcome = await running.change(session, inner, values, _touched(session))
+        outcome = await run_statements.change(session, inner, values, _touched(session))
         return at_once(outcome.rows)
 
     return Portal(
@@ -366,7 +368,7 @@ def _declare(
     inner = _inner(prepared, bound.query, session)
 
     async def run(session: State, bound: s.DeclareCursor) -> str:
-        commands.check_cursor(session, bound)
+        run_commands.check_cursor(session, bound)
         portal = await _cursor(session, inner, values)
         portal.binary, portal.scrolls = bound.binary, bool(bound.scroll)
         session.cursors.declare(
@@ -389,7 +391,7 @@ async def _cursor(session: State, prepared: Prepared, values: Sequence[Any]) -> 
     sight = None
     if _reads_tables(prepared):
         sight = Sight(session.block.transaction, session.work)
-        sight.at = await running.moment_of(session, prepared.bound, values)
+        sight.at = await run_statements.moment_of(session, prepared.bound, values)
         if not sight.at:
             await sight.view()  # nor are others' commits behind this seen
     return query_portal(session, prepared, values, sight)
@@ -402,7 +404,7 @@ def _fetch(session: State, bound: s.Fetch) -> Portal:
 
     async def start() -> Batches | None:
         nonlocal count
-        rows = await commands.fetched(session, bound)
+        rows = await run_commands.fetched(session, bound)
         count = len(rows)
         return None if bound.move else at_once(rows)
 

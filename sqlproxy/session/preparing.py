@@ -13,18 +13,18 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kv.base.limits import SQL_EXPEL_MS, SQL_PLAN_CHARS_MAX, SQL_SETTLE_MS
-from sqlproxy.answers import Field
-from sqlproxy.aside import aside
 from sqlproxy.catalog.privileges import Need
-from sqlproxy.declared import Declared
+from sqlproxy.declared.database import Declared
 from sqlproxy.front import front
 from sqlproxy.front import statements as s
 from sqlproxy.front.syntax import Parsed
+from sqlproxy.loop.aside import aside
+from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import Style
 from sqlproxy.rows.schema import Table
-from sqlproxy.session.prepared import Plan, PlanKey, Prepared, described_alike, plan_of
-from sqlproxy.session.settings import shown_name
-from sqlproxy.session.state import State
+from sqlproxy.session.shared.prepared import Plan, PlanKey, Prepared, described_alike, plan_of
+from sqlproxy.session.state.settings import shown_name
+from sqlproxy.session.state.state import State
 from sqlproxy.tables.changing import being_changed
 from sqlproxy.values.errors import (
     INSUFFICIENT_PRIVILEGE,

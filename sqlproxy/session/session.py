@@ -1,4 +1,4 @@
-"""One client's session as the wire calls it (`sqlproxy.answers.Session`).
+"""One client's session as the wire calls it (`sqlproxy.wire.seam.Session`).
 
     parse ─▶ Prepared (bound statement + what was compiled for it; remembered for all sessions)
     bind  ─▶ Portal   ─ fetch ─▶ `dispatch` says what it runs
@@ -13,13 +13,14 @@ from collections.abc import MutableMapping, Sequence
 from functools import partial
 from typing import Any
 
-from sqlproxy.answers import Channel, Done, Portal, Statement, Status
-from sqlproxy.aside import aside
 from sqlproxy.front import front
-from sqlproxy.session import preparing, short_requests, transactions
+from sqlproxy.loop.aside import aside
+from sqlproxy.session import preparing
 from sqlproxy.session.dispatch import bind
-from sqlproxy.session.prepared import Prepared, described_alike
-from sqlproxy.session.state import State
+from sqlproxy.session.running import short_requests, transactions
+from sqlproxy.session.shared.prepared import Prepared, described_alike
+from sqlproxy.session.state.state import State
+from sqlproxy.wire.seam import Channel, Done, Portal, Statement, Status
 
 
 class SqlSession:

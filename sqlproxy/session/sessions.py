@@ -1,4 +1,4 @@
-"""Opens sessions for the wire: databases, roles, passwords (`sqlproxy.answers.Sessions`)."""
+"""Opens sessions for the wire: databases, roles, passwords (`sqlproxy.wire.seam.Sessions`)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 from kv.base.errors import KvorumError
 from sqlproxy.catalog import roles
 from sqlproxy.catalog.privileges import Rights
-from sqlproxy.session.services import Services
 from sqlproxy.session.session import SqlSession
-from sqlproxy.session.state import State
+from sqlproxy.session.shared.services import Services
+from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import (
     INSUFFICIENT_PRIVILEGE,
     INVALID_AUTHORIZATION,

@@ -1,5 +1,5 @@
 """Statements by themselves that one partition can answer in one request, or two: what they ask of
-it, and what they make of its answer. Pure; who sends is `sqlproxy.session.short_requests`.
+it, and what they make of its answer. Pure; who sends is `sqlproxy.session.running.short_requests`.
 
     SELECT by primary key             key ─ GET ─▶ rows
     INSERT of rows                    ops ─ PUT, or WRITE of several ─▶ outcome
@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kv.base.ops import Op, delete, put
-from sqlproxy.answers import Answered
 from sqlproxy.front.env import Env
+from sqlproxy.pg.answers import Answered
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.changing import TableWriter

@@ -1,4 +1,4 @@
-"""PostgreSQL's protocol v3: bytes of a client ↔ calls of a Session (`sqlproxy.answers`).
+"""PostgreSQL's protocol v3: bytes of a client ↔ calls of a Session (`seam`).
 
 server.py ─ accepts, limits, cancels, stops
   └─ connection.py ─ one client's socket: in, out, back-pressure, deadlines

@@ -27,10 +27,11 @@ from kv.base.limits import (
     SQL_SMALL_MESSAGE_BYTES_MAX,
     SQL_STARTUP_BYTES_MAX,
 )
-from sqlproxy.answers import Field, Notice, Status
+from sqlproxy.pg.answers import Field
 from sqlproxy.pg.oids import TYPES
 from sqlproxy.pg.style import DEFAULT, Style
 from sqlproxy.values.errors import PROTOCOL_VIOLATION, UNSUPPORTED, Detail, SqlError
+from sqlproxy.wire.seam import Notice, Status
 
 VERSION_3_0: Final = 3 << 16
 VERSION_3_2: Final = 3 << 16 | 2

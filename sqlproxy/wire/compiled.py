@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kv.base.errors import KvorumError
-from sqlproxy.answers import Field
+from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import INTERNAL_ERROR, STATEMENT_TOO_COMPLEX, SqlError, from_store
 from sqlproxy.wire import codec

@@ -35,7 +35,6 @@ from kv.base.limits import (
     SQL_STARTUP_MS_MAX,
     STALL_MS_MAX,
 )
-from sqlproxy.answers import Session
 from sqlproxy.values.errors import (
     ADMIN_SHUTDOWN,
     IDLE_IN_TRANSACTION,
@@ -47,6 +46,7 @@ from sqlproxy.values.errors import (
 from sqlproxy.wire import codec, startup
 from sqlproxy.wire.codec import Decoder, Fatal, ProtocolError, Skipped
 from sqlproxy.wire.conversation import Conversation, Gone
+from sqlproxy.wire.seam import Session
 
 log = logging.getLogger(__name__)
 

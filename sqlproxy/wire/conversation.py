@@ -35,8 +35,8 @@ from kv.base.limits import (
     SQL_STATEMENTS_MAX,
     MiB,
 )
-from sqlproxy.answers import Answered, Field, Portal, Session, Statement
 from sqlproxy.pg import zones
+from sqlproxy.pg.answers import Answered, Field
 from sqlproxy.pg.style import DEFAULT, Style
 from sqlproxy.values.enums import Unfit
 from sqlproxy.values.errors import (
@@ -55,6 +55,7 @@ from sqlproxy.wire.codec import Fatal, ProtocolError, Skipped
 from sqlproxy.wire.compiled import VARIANTS_MAX, Bound, Compiled, Output, as_sql_error, output_of
 from sqlproxy.wire.copying import CopyIn, CopyOut
 from sqlproxy.wire.rows import Read, parameter_reader
+from sqlproxy.wire.seam import Portal, Session, Statement
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class Door(Protocol):
 
     async def turn(self) -> None:
         """Between two pieces of a long answer: wait until its client has taken enough, and let
-        others do something (`sqlproxy.turns`). Raises Gone, SqlError: the statement is cancelled.
+        others do something (`sqlproxy.loop.turns`). Raises Gone, SqlError: it is cancelled.
         """
         ...
 

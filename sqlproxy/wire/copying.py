@@ -20,13 +20,14 @@ from kv.base.limits import (
     SQL_FETCH_ROWS,
     SQL_MESSAGE_BYTES_MAX,
 )
-from sqlproxy.answers import CopyFormat, Part, Portal
+from sqlproxy.pg.answers import CopyFormat, Part
 from sqlproxy.pg.copying import reader
 from sqlproxy.pg.copying_out import TRAILER, batch_writer, header
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import LIMIT_EXCEEDED, QUERY_CANCELED, SqlError
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import ProtocolError, Skipped
+from sqlproxy.wire.seam import Portal
 
 _DATA: Final = ord("d")
 _head = struct.Struct(">BI").pack  # of a message: kind, length

@@ -17,11 +17,11 @@ from typing import Final
 from kv.base.limits import SQL_CANCEL_MS_MAX, SQL_CONNECTIONS_MAX, SQL_INPUT_BYTES_MAX
 from kv.base.ports import Clock, Rng
 from raft.listener import stop_listening
-from sqlproxy.answers import Sessions
-from sqlproxy.turns import Turns
+from sqlproxy.loop.turns import Turns
 from sqlproxy.values.errors import ADMIN_SHUTDOWN, CANNOT_CONNECT_NOW, TOO_MANY_CONNECTIONS
 from sqlproxy.wire.codec import Fatal
 from sqlproxy.wire.connection import Connection
+from sqlproxy.wire.seam import Sessions
 from sqlproxy.wire.startup import Tls
 
 _SWEEP_S: Final = 1.0

@@ -16,7 +16,6 @@ from typing import Final, Protocol
 
 from kv.base.errors import KvorumError
 from kv.base.ports import Rng
-from sqlproxy.answers import Session, Sessions
 from sqlproxy.pg.style import is_utf8
 from sqlproxy.values.errors import (
     INVALID_AUTHORIZATION,
@@ -28,6 +27,7 @@ from sqlproxy.values.errors import (
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import CancelRequest, EncryptionRequest, Fatal, ProtocolError, Startup
 from sqlproxy.wire.scram import NONCE_BYTES, Scram
+from sqlproxy.wire.seam import Session, Sessions
 
 SERVER_VERSION: Final = "15.0 (Kvorum)"
 # What a client is told at the start; the session's own settings go over these.

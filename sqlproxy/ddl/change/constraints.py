@@ -236,7 +236,7 @@ def look_for_nulls(table: Table, name: str, found: Found) -> None:
 async def look_for_breaches(t: CatalogTxn, table: Table, check: Check, found: Found) -> None:
     """Raises InvalidArgument (23514, or what the expression itself fails with)."""
     # Reading SQL costs 60 MB and a moment, so a master that validates nothing never loads it.
-    from sqlproxy.declared import Declared
+    from sqlproxy.declared.database import Declared
     from sqlproxy.front.env import Env
     from sqlproxy.pg.style import Style
     from sqlproxy.tables.ruling import rules_of

@@ -47,7 +47,7 @@ async def fill(
     name for users. Raises InvalidArgument with the SQLSTATE of what an expression failed with.
     """
     # Reading SQL costs 60 MB and a moment, so a master that computes nothing never loads it.
-    from sqlproxy.declared import Declared
+    from sqlproxy.declared.database import Declared
     from sqlproxy.pg.style import Style
     from sqlproxy.tables.ruling import rules_of
     from sqlproxy.values.errors import SqlError

@@ -1,5 +1,5 @@
 """Advisory locks: pg_advisory_lock and its like, by the names of their C functions. They ask the
-environment; what that means is sqlproxy.session.advising's.
+environment; what that means is sqlproxy.session.state.session_locks's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""COPY of many rows: sent while it comes, in one transaction (sqlproxy/session/loading.py)."""
+"""COPY of many rows: sent while it comes, in one transaction (session/running/loading.py)."""
 
 from __future__ import annotations
 

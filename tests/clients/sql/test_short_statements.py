@@ -1,5 +1,5 @@
 """Statements that are a transaction by themselves and need one row: prepared, they go a way of
-their own (sqlproxy/session/short_requests.py), which must say what the usual way says.
+their own (sqlproxy/session/running/short_requests.py), which must say what the usual way says.
 """
 
 from __future__ import annotations

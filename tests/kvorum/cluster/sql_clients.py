@@ -1,7 +1,7 @@
 """SQL sessions over clients of the simulated cluster (tests/sim/cluster), used as the wire uses
-them: a statement that has a short way goes it and may be declined
-(sqlproxy/session/short_requests.py), what runs may be cancelled, a client may go away in the
-middle. What an error says is taken at its word: only 40003 may have been done.
+them: a statement that has a short way (session/running/short_requests.py) goes it and may be
+declined, what runs may be cancelled, a client may go away in the middle. What an error says is
+taken at its word: only 40003 may have been done.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload
 from procedures.engine.client import ProcedureClient
-from sqlproxy.answers import Answered
 from sqlproxy.catalog.presence import Presence
 from sqlproxy.catalog.sequence_pool import SequencePool
 from sqlproxy.ddl.change.waiting import carried_out
-from sqlproxy.declared import Catalogs
+from sqlproxy.declared.catalogs import Catalogs
+from sqlproxy.pg.answers import Answered
 from sqlproxy.pgcatalog.catalog import SystemCatalog
-from sqlproxy.session.services import Services
 from sqlproxy.session.sessions import SqlSessions
+from sqlproxy.session.shared.services import Services
 from sqlproxy.values.errors import SqlError
 from sqlproxy.wire.compiled import as_sql_error
 

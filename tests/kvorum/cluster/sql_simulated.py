@@ -20,7 +20,7 @@ from kvorum.verify.catalog import CHECKERS, WORKLOADS
 from kvorum.verify.checkers import bank, counters, linearizable, skew, transactions
 from kvorum.verify.history import History
 from kvorum.verify.workloads.base import Workload
-from sqlproxy.session import loading
+from sqlproxy.session.running import loading
 from tests.kvorum.cluster.sql_workloads import (
     Appends,
     Bank,

@@ -11,7 +11,7 @@ import pytest
 from kv.base.keys import table_prefix
 from kvorum.transfer import formats
 from sqlproxy.catalog import catalog, relations
-from sqlproxy.declared import Declared
+from sqlproxy.declared.database import Declared
 from sqlproxy.rows.rows import codec
 from sqlproxy.values import enums
 from tests.kvorum.transfer.backups import backup, restore

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqlproxy.answers import Columns, CopyFormat, Field
 from sqlproxy.front.lengths import fitter
 from sqlproxy.pg import copying, copying_out, oids
+from sqlproxy.pg.answers import Columns, CopyFormat, Field
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.values.errors import SqlError
 

@@ -9,7 +9,7 @@ from kv.base import methods
 from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.limits import ADVISORY_BEAT_MS, ADVISORY_TTL_MS
-from sqlproxy.session.advisory import AdvisoryLocks, Held, Key, resource_of, rows
+from sqlproxy.session.shared.advisory_locks import AdvisoryLocks, Held, Key, resource_of, rows
 from tests.kit.simloop import SimLoop, run
 
 

@@ -6,8 +6,8 @@ import random
 from itertools import pairwise
 
 from kv.base.limits import SQL_LOAD_SLICE_ROWS
-from sqlproxy.answers import Columns, Part
-from sqlproxy.session.loading import Twins, _slices
+from sqlproxy.pg.answers import Columns, Part
+from sqlproxy.session.running.loading import Twins, _slices
 
 
 def test_p9_a_key_that_came_before_is_found() -> None:

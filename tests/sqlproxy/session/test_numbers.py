@@ -7,7 +7,7 @@ import pytest
 from sqlproxy.front.env import Wanting
 from sqlproxy.front.exprs import Once
 from sqlproxy.rows.schema import Sequence
-from sqlproxy.session.numbers import Numbers
+from sqlproxy.session.running.numbers import Numbers
 
 ONE = Sequence(7, "shop", "s")
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from kv.base.ids import TableId
 from sqlproxy.catalog.relations import Relations
-from sqlproxy.declared import Declared
+from sqlproxy.declared.database import Declared
 from sqlproxy.front import front
 from sqlproxy.pg import oids
 from sqlproxy.pg.style import Style
 from sqlproxy.rows.schema import PUBLIC, Column, Table
-from sqlproxy.session.prepared import Plans
 from sqlproxy.session.preparing import current, prepare
+from sqlproxy.session.shared.prepared import Plans
 
 
 def test_the_least_used_plans_go_first() -> None:

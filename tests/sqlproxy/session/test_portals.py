@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sqlproxy.answers import Row
-from sqlproxy.session import portals
-from sqlproxy.session.portals import Batches, Portal
+from sqlproxy.pg.answers import Row
+from sqlproxy.session.state import portals
+from sqlproxy.session.state.portals import Batches, Portal
 from sqlproxy.values.errors import SqlError
 
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from sqlproxy.session.plan_trees import as_json
-from sqlproxy.session.settings import Settings
+from sqlproxy.session.explain.plan_trees import as_json
+from sqlproxy.session.state.settings import Settings
 from sqlproxy.values.errors import SqlError
 
 

@@ -21,12 +21,13 @@ from typing import Any
 import uvloop
 
 from kv.base.adapters import SystemClock, SystemRng
-from sqlproxy.answers import Channel, CopyFormat, Field
 from sqlproxy.pg import oids
+from sqlproxy.pg.answers import CopyFormat, Field
 from sqlproxy.pg.copying import reader
 from sqlproxy.pg.copying_out import header, row_writer
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.wire.rows import row_encoder
+from sqlproxy.wire.seam import Channel
 from sqlproxy.wire.server import SqlServer
 
 FIELDS = (Field("id", oids.INT4), Field("name", oids.TEXT), Field("balance", oids.INT8))

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kv.base.limits import SQL_MESSAGE_BYTES_MAX, SQL_STARTUP_BYTES_MAX
-from sqlproxy.answers import Notice
 from sqlproxy.values.errors import SqlError
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import Decoder, ProtocolError, Skipped
+from sqlproxy.wire.seam import Notice
 
 KINDS = b"BCDEFHPQSXcdfp"
 LARGE = b"BFPQd"

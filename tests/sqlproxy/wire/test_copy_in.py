@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from kv.base.limits import SQL_COPY_BATCH_BYTES, SQL_COPY_SLICE_BYTES
-from sqlproxy.answers import Columns, CopyFormat, Field, Part
 from sqlproxy.pg import oids
+from sqlproxy.pg.answers import Columns, CopyFormat, Field, Part
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.wire import codec
 from sqlproxy.wire.copying import CopyIn

@@ -31,7 +31,7 @@ from sqlproxy.ddl.change.jobs import jobs_of
 from sqlproxy.ddl.change.settled import Settled
 from sqlproxy.ddl.change.states import ChangeServices
 from sqlproxy.ddl.steps import DdlServices
-from sqlproxy.declared import Catalogs
+from sqlproxy.declared.catalogs import Catalogs
 from sqlproxy.rows.records import sealed
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import DELETE_ONLY, PUBLIC, WRITE_ONLY, Table

@@ -1,0 +1,1 @@
+"""What statements are bound with: what a database declares, and how a process keeps knowing it."""

@@ -1,0 +1,180 @@
+"""What one database declares, as of one moment: the names that statements are bound with, and what
+is compiled once per version of a table.
+
+It is immutable and the same object as long as nothing in the database changed, so it is part of the
+key of a remembered plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from kv.base.ids import TableId
+from sqlproxy.catalog import relations
+from sqlproxy.catalog.privileges import Place
+from sqlproxy.catalog.sequences import rowids
+from sqlproxy.front.regclass import Relations
+from sqlproxy.front.system_columns import without_row_number
+from sqlproxy.pg.style import Style
+from sqlproxy.pgcatalog import oids
+from sqlproxy.pgcatalog.contents import Contents
+from sqlproxy.pgcatalog.static import load
+from sqlproxy.rows.schema import ROWID, EnumType, ForeignKey, Table, View
+from sqlproxy.rows.schema import Sequence as SequenceRow
+from sqlproxy.tables.changing import TableWriter
+from sqlproxy.tables.ruling import rules_of
+from sqlproxy.values.enums import Enum, learn
+from sqlproxy.values.errors import UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError
+
+PUBLIC: Final = "public"
+
+
+class Declared:
+    """Lookups by name and id (`sqlproxy.front.scope.Names`, `sqlproxy.tables.referring.Tables`)."""
+
+    def __init__(
+        self, found: relations.Relations, version: int, place: Place | None = None
+    ) -> None:
+        """`place`: whose the database is."""
+        self.database: Final = found.namespace
+        self.version: Final = version
+        self.place: Final = place or Place(found.namespace)
+        self._tables = {table.name: table for table in found.tables}
+        self._by_id = {table.id: table for table in found.tables}
+        self._views = {view.name: view for view in found.views}
+        self._sequences = {sequence.name: sequence for sequence in found.sequences}
+        self._types = {one.name: one for one in found.types}
+        for one in found.types:
+            learn(one.enum)
+        self._indexes = {index.name: t for t in found.tables for index in t.indexes}
+        self._indexes |= {t.primary_key_name: t for t in found.tables if t.primary_key_name}
+        self._relations: Relations | None = None
+        self._writers: dict[int, TableWriter] = {}
+        self._referring: dict[int, list[tuple[Table, ForeignKey]]] = {}
+        for table in found.tables:
+            for key in table.foreign_keys:
+                self._referring.setdefault(key.table, []).append((table, key))
+        self.contents: Final = Contents(
+            found.namespace,
+            {int(one.id): one for one in found},
+            dict(_comments(found)),
+            types={one.id: one for one in found.types},
+            schema_comment=self.place.schema_comment,
+        )
+
+    def table(self, name: str) -> Table | None:
+        return self._tables.get(name)
+
+    def view(self, name: str) -> View | None:
+        return self._views.get(name)
+
+    def sequence(self, name: str) -> SequenceRow | None:
+        return self._sequences.get(name)
+
+    def enum(self, name: str) -> Enum | None:
+        found = self._types.get(name)
+        return None if found is None else found.enum
+
+    def enum_type(self, name: str) -> EnumType | None:
+        return self._types.get(name)
+
+    def index(self, name: str) -> Table | None:
+        """The table that has the index, or the primary key, of that name."""
+        return self._indexes.get(name)
+
+    def named_relation(self, name: str) -> Table | View | SequenceRow:
+        """Raises SqlError (42P01)."""
+        found = self.table(name) or self.view(name) or self.sequence(name)
+        if found is None:
+            raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
+        return found
+
+    @property
+    def tables(self) -> Iterable[Table]:
+        return self._tables.values()
+
+    def table_by_id(self, table: int) -> Table | None:
+        return self._by_id.get(TableId(table))
+
+    def relation_oid(self, table: int) -> int:
+        return oids.relation(table)
+
+    def system_columns(self, schema: str, name: str) -> list[tuple[str, int, int]] | None:
+        found = load().layouts.get((schema, name))
+        return None if found is None else [(one.name, one.type, one.typmod) for one in found]
+
+    def relations(self) -> Relations:
+        if self._relations is None:
+            listed = [(schema, name, oid) for (schema, name), oid in load().relations.items()]
+            for found in (self._tables, self._views, self._sequences):
+                listed += [(PUBLIC, n, oids.relation(int(one.id))) for n, one in found.items()]
+            for table in self._tables.values():
+                listed += [(PUBLIC, i.name, oids.relation(int(i.id))) for i in table.indexes]
+                if table.primary_key_name:
+                    index = oids.primary_index(int(table.id))
+                    listed.append((PUBLIC, table.primary_key_name, index))
+            self._relations = Relations(self.database, listed)
+        return self._relations
+
+    def referring_to(self, table: int) -> Sequence[tuple[Table, ForeignKey]]:
+        return self._referring.get(table, ())
+
+    def sequences_owned_by(self, table: int) -> list[SequenceRow]:
+        return [s for s in self._sequences.values() if s.owned_by and s.owned_by[0] == table]
+
+    def numbering(self, name: str) -> SequenceRow:
+        """The sequence that `nextval` names, or that numbers a table's rows. Raises SqlError."""
+        if name.startswith(f"{ROWID}:"):
+            table = self._by_id.get(TableId(int(name.partition(":")[2])))
+            if table is not None:
+                return rowids(table)
+        found = self._sequences.get(name)
+        if found is None:
+            if self.table(name) or self.view(name) or self.index(name):
+                raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a sequence')
+            raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
+        return found
+
+    def named(self, number: int, columns: Sequence[int]) -> tuple[str, list[str]]:
+        """A relation and its columns (ids; of a view places from 1) by their names."""
+        one = self.contents.relations[number]
+        match one:
+            case Table():
+                return one.name, [one.by_id(column).name for column in columns]
+            case View():
+                return one.name, [one.columns[place - 1][0] for place in columns]
+            case _:
+                return one.name, []
+
+    def names_by_kind(self) -> dict[str, list[str]]:
+        """Everything that a DROP DATABASE takes along, by the kind of its procedure."""
+        owned = {s.name for s in self._sequences.values() if s.owned_by}
+        return {
+            "View": sorted(self._views),
+            "Table": sorted(self._tables),
+            "Sequence": sorted(set(self._sequences) - owned),
+            "Enum": sorted(self._types),
+        }
+
+    def writer(self, table: Table) -> TableWriter:
+        """What writes rows of a table, its rules compiled."""
+        table = without_row_number(table)
+        found = self._writers.get(table.id)
+        if found is None or (found.table is not table and found.table != table):
+            owned = self.sequences_owned_by(table.id)
+            numbered = {one.owned_by[1]: one.name for one in owned if one.owned_by is not None}
+            rules = rules_of(table, self, Style(), numbered)
+            found = self._writers[table.id] = TableWriter(table, rules)
+        return found
+
+
+def _comments(found: relations.Relations) -> Iterator[tuple[tuple[int, int], str]]:
+    """(relation, column or 0) → what COMMENT ON said."""
+    for table in found.tables:
+        if table.comment:
+            yield (int(table.id), 0), table.comment
+        yield from (((int(table.id), c.id), c.comment) for c in table.columns if c.comment)
+    others: tuple[View | SequenceRow, ...] = (*found.views, *found.sequences)
+    for one in others:
+        yield from (((int(one.id), place), text) for place, text in one.comments)

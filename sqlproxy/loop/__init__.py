@@ -1,0 +1,1 @@
+"""How long work shares the event loop: threads beside it, and turns on it."""

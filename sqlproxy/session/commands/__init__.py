@@ -1,0 +1,1 @@
+"""What is neither query nor definition: blocks, settings, cursors, roles, privileges, DO."""

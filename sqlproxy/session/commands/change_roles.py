@@ -1,0 +1,110 @@
+"""CREATE, ALTER and DROP ROLE, and membership in roles."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from sqlproxy.catalog import roles
+from sqlproxy.catalog.privileges import OWNER
+from sqlproxy.catalog.roles import Role
+from sqlproxy.front import granting as g
+from sqlproxy.front import statements as s
+from sqlproxy.session.state.state import State
+from sqlproxy.values.errors import SqlError, unsupported
+from sqlproxy.wire.scram import make_verifier
+from txn.transaction import Transaction
+
+SALT_BYTES = 16
+_WHO = ("current_user", "current_role")
+
+
+def called(session: State, name: str) -> str:
+    """The role of that name; CURRENT_USER is who asks."""
+    if name == "session_user":
+        return session.user
+    return session.permits.acting if name in _WHO else name
+
+
+def _with_options(session: State, role: Role, options: s.RoleOptions) -> Role:
+    role = replace(role, **options.given)
+    if options.no_password:
+        return replace(role, verifier=None)
+    if options.password is not None:
+        return replace(role, verifier=_verifier(session, options.password))
+    return role
+
+
+def _verifier(session: State, password: str) -> str:
+    if password.startswith("SCRAM-SHA-256$"):
+        return password  # a verifier already, as pg_dumpall writes them
+    if password.startswith("md5") and len(password) == 35:
+        raise unsupported("an MD5 password", hint="Give the password itself; SCRAM is used.")
+    return make_verifier(password, session.services.token(SALT_BYTES)).text()
+
+
+async def _commit(
+    session: State, write: Callable[[Transaction], Awaitable[list[str]]], severity: str
+) -> None:
+    try:
+        told = await session.services.client.run(write)
+    finally:
+        session.services.catalogs.forget_roles()
+    for one in told:
+        session.notice(one, severity)
+
+
+async def create_role(session: State, bound: s.CreateRole) -> str:
+    if bound.name in ("public", "none") or bound.name.startswith("pg_"):
+        raise SqlError("42939", f'role name "{bound.name}" is reserved')
+
+    async def write(t: Transaction) -> list[str]:
+        role = Role(bound.name, login=False)
+        await roles.create(t, _with_options(session, role, bound.options))
+        await roles.join(t, [bound.name], bound.options.groups)
+        return await roles.join(t, bound.options.members, [bound.name])
+
+    await _commit(session, write, "NOTICE")
+    return "CREATE ROLE"
+
+
+async def alter_role(session: State, bound: s.AlterRole) -> str:
+    name = called(session, bound.name)
+
+    async def write(t: Transaction) -> list[str]:
+        role = await roles.known(t, name)
+        if name == OWNER and bound.options.given.get("superuser") is False:
+            raise SqlError("42501", f'role "{name}" is always a superuser')
+        roles.put(t, _with_options(session, role, bound.options))
+        change = roles.join if bound.adds else roles.leave
+        return await change(t, bound.options.members, [name])
+
+    await _commit(session, write, "NOTICE")
+    return "ALTER ROLE"
+
+
+async def drop_role(session: State, bound: s.DropRole) -> str:
+    async def write(t: Transaction) -> list[str]:
+        missing = []
+        for name in (called(session, one) for one in bound.names):
+            if name in (session.user, session.permits.acting):
+                raise SqlError("55006", "current user cannot be dropped")
+            if bound.missing_ok and await roles.find(t, name) is None:
+                missing.append(f'role "{name}" does not exist, skipping')
+                continue
+            await roles.remove(t, name)
+        return missing
+
+    await _commit(session, write, "NOTICE")
+    return "DROP ROLE"
+
+
+async def grant_role(session: State, bound: g.GrantRole) -> str:
+    names = [called(session, one) for one in bound.names]
+
+    async def write(t: Transaction) -> list[str]:
+        change = roles.join if bound.give else roles.leave
+        return await change(t, names, bound.groups)
+
+    await _commit(session, write, "NOTICE" if bound.give else "WARNING")
+    return "GRANT ROLE" if bound.give else "REVOKE ROLE"

@@ -1,0 +1,218 @@
+"""GRANT, REVOKE, OWNER TO, REASSIGN OWNED and COMMENT ON: each a transaction of its own, at once,
+as definitions are. Who may: the owner, its members and superusers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from sqlproxy.catalog import granting, roles
+from sqlproxy.catalog.privileges import ALL, OWNER, PUBLIC, with_granted, without
+from sqlproxy.declared.database import Declared
+from sqlproxy.front import definitions as d
+from sqlproxy.front import granting as g
+from sqlproxy.rows.schema import CONSTRAINT, INDEX, Acl
+from sqlproxy.session.commands.change_roles import called
+from sqlproxy.session.state.state import State
+from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError
+from txn.transaction import Transaction
+
+
+async def _commit(
+    session: State, database: str, write: Callable[[Transaction], Awaitable[None]]
+) -> None:
+    """In a transaction of its own; what was bound here before is asked anew."""
+    try:
+        await session.services.client.run(write)
+    finally:
+        session.services.catalogs.forget(database)
+
+
+async def _there(session: State, grantees: Sequence[str]) -> list[str]:
+    """The roles, by their names. Raises SqlError (42704)."""
+    names = [one if one == PUBLIC else called(session, one) for one in grantees]
+    for name in names:
+        if name != PUBLIC:
+            await roles.known(session.services.client, name)
+    return names
+
+
+async def grant(session: State, bound: g.Grant) -> str:
+    word = "GRANT" if bound.give else "REVOKE"
+    session.check_writable(word)
+    names = await _there(session, bound.grantees)
+
+    change = _change(bound, names)
+    if bound.kind in ("database", "schema"):
+        for name in bound.names or ():
+            await _grant_database(session, bound.kind, name, change)
+        return word
+    declared = await session.declared()
+    if bound.names is None:
+        wanted = ("sequence",) if bound.kind == "sequence" else ("table", "view")
+        there = [one for one in declared.contents.relations.values() if one.kind in wanted]
+    else:
+        there = [declared.named_relation(name) for name in bound.names]
+    rights = session.permits.rights(declared)
+    wanted_of, there = there, []
+    for one in wanted_of:
+        if bound.names is not None and bound.letters is not None:
+            _check_letters(one.kind, bound.letters)
+        if session.permits.grants(declared, one):
+            there.append(one)
+        else:
+            done = "were granted" if bound.give else "could be revoked"
+            words = f'no privileges {done} for "{one.name}"'
+            session.notice(words, "WARNING", "01007" if bound.give else "01006")
+
+    async def write(t: Transaction) -> None:
+        await granting.grant_relations(
+            t, session.database, [one.name for one in there], rights.owner, change
+        )
+
+    await _commit(session, session.database, write)
+    return word
+
+
+def _change(bound: g.Grant, names: Sequence[str]) -> granting.Change:
+    """One list of privileges as it is behind it."""
+
+    def change(kind: str, acl: Acl) -> Acl:
+        letters = ALL[kind] if bound.letters is None else bound.letters
+        if bound.give:
+            return with_granted(acl, kind, names, letters)
+        return without(acl, names, letters)
+
+    return change
+
+
+async def grant_defaults(session: State, bound: g.GrantDefaults) -> str:
+    session.check_writable("ALTER DEFAULT PRIVILEGES")
+    names = await _there(session, bound.grant.grantees)
+    creators = [session.permits.role or OWNER]
+    if bound.creators is not None:
+        creators = await _there(session, bound.creators)
+        for creator in creators:
+            session.permits.check_new_owner(creator)
+    change = _change(bound.grant, names)
+
+    async def write(t: Transaction) -> None:
+        kind = bound.grant.kind
+        await granting.grant_defaults(t, session.database, creators, kind, change)
+
+    await _commit(session, session.database, write)
+    return "ALTER DEFAULT PRIVILEGES"
+
+
+def _check_letters(kind: str, letters: str) -> None:
+    if any(letter not in ALL[kind] for letter in letters):
+        raise SqlError("0LP01", f"invalid privilege type for {kind}")
+
+
+async def _grant_database(
+    session: State, kind: str, name: str, change: Callable[[str, Acl], Acl]
+) -> None:
+    database = session.database if kind == "schema" else name
+    session.permits.check_database(await _declared(session, database))
+
+    async def write(t: Transaction) -> None:
+        await granting.grant_database(t, database, change, schema=kind == "schema")
+
+    await _commit(session, database, write)
+
+
+async def _declared(session: State, database: str) -> Declared:
+    """Raises SqlError (3D000)."""
+    if database == session.database:
+        found: Declared = await session.declared()
+        return found
+    cluster = await session.services.cluster()
+    if database not in cluster.databases:
+        raise SqlError(UNDEFINED_DATABASE, f'database "{database}" does not exist')
+    return await session.services.catalogs.declared(database)
+
+
+async def new_owner(session: State, name: str) -> str:
+    """A role that something may be given to. Raises SqlError (42704, 42501)."""
+    (owner,) = await _there(session, [name])
+    session.permits.check_new_owner(owner)
+    return owner
+
+
+async def change_owner(session: State, bound: g.ChangeOwner) -> str:
+    tag = f"ALTER {bound.kind.upper()}"
+    session.check_writable(tag)
+    if bound.name is None:
+        session.notice("relation does not exist, skipping")
+        return tag
+    name = bound.name
+    if bound.kind == "database":
+        session.permits.check_database(await _declared(session, name))
+        owner = await new_owner(session, bound.owner)
+        await _commit(session, name, lambda t: granting.own_database(t, name, owner))
+        return tag
+    declared = await session.declared()
+    own = granting.own_relation
+    if bound.kind == "type":
+        if (kind := declared.enum_type(name)) is None:
+            raise SqlError("42704", f'type "{name}" does not exist')
+        session.permits.check_owner(declared, kind)
+        own = granting.own_type
+    else:
+        session.permits.check_owner(declared, declared.named_relation(name))
+    owner = await new_owner(session, bound.owner)
+
+    async def write(t: Transaction) -> None:
+        await own(t, session.database, name, owner)
+
+    await _commit(session, session.database, write)
+    return tag
+
+
+async def comment(session: State, bound: d.Comment) -> str:
+    session.check_writable("COMMENT")
+    if bound.kind in ("database", "schema"):
+        return await _comment_database(session, bound)
+    declared = await session.declared()
+    session.permits.check_owner(declared, declared.named_relation(bound.relation))
+
+    async def write(t: Transaction) -> None:
+        space, name, part = session.database, bound.relation, bound.column
+        if bound.kind in (INDEX, CONSTRAINT):
+            await granting.note(t, space, name, bound.kind, part, bound.text)
+        else:
+            await granting.comment(t, space, name, part, bound.text)
+
+    await _commit(session, session.database, write)
+    return "COMMENT"
+
+
+async def _comment_database(session: State, bound: d.Comment) -> str:
+    """Of a database, or of the schema of this one. Raises SqlError (42501)."""
+    try:
+        declared = await _declared(session, bound.relation)
+    except SqlError as error:  # a warning, as in PostgreSQL: dumps name the database they are of
+        session.notice(error.message, "WARNING", error.sqlstate)
+        return "COMMENT"
+    session.permits.check_database(declared)
+    schema = bound.kind == "schema"
+
+    async def write(t: Transaction) -> None:
+        await granting.comment_database(t, bound.relation, bound.text, schema=schema)
+
+    await _commit(session, bound.relation, write)
+    return "COMMENT"
+
+
+async def reassign_owned(session: State, bound: g.ReassignOwned) -> str:
+    session.check_writable("REASSIGN OWNED")
+    names = await _there(session, bound.names)
+    for name in names:
+        session.permits.check_new_owner(name)
+    owner = await new_owner(session, bound.owner)
+
+    async def write(t: Transaction) -> None:
+        await granting.reassign(t, session.database, names, owner)
+
+    await _commit(session, session.database, write)
+    return "REASSIGN OWNED"

@@ -1,0 +1,1 @@
+"""DDL: bound definitions as procedures of the master, waited for."""

@@ -1,0 +1,90 @@
+"""A definition is a procedure of the master, waited for.
+
+Each is a job of its own, beside the client's transaction. After it the transaction goes on with a
+new snapshot, which sees what was declared; once it has written it keeps its snapshot, so that only
+what makes something new and empty is allowed then (`_FRESH`), the rest is refused (0A000). It is
+not undone by a ROLLBACK, nor are the changes before it where kvorum.autocommit_before_ddl committed
+them; clients that put DDL into BEGIN … COMMIT (migrations) get what they expect
+as long as nothing fails between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlproxy.front import statements as s
+from sqlproxy.rows.schema import Table
+from sqlproxy.session.commands.run_commands import commit
+from sqlproxy.session.state.state import State
+from sqlproxy.values.errors import UNSUPPORTED, SqlError
+
+_FRESH: Final = frozenset({"CreateTable", "CreateSequence", "CreateView", "CreateEnum"})
+"""What they make is empty in every snapshot: a transaction may have written before."""
+
+_OWNED: Final = _FRESH | {"CreateNamespace"}  # what they make is who asked's
+
+
+async def run(session: State, procedure: str, args: Mapping[str, Any]) -> Any:
+    """A definition's procedure, to its end. Raises SqlError, KvorumError."""
+    fresh = procedure in _FRESH
+    if session.block.wrote and not fresh:
+        await _commit_changes(session)
+    session.check_writable(procedure)
+    try:
+        whole = {"namespace": session.database, **args}
+        if procedure in _OWNED and (owner := session.permits.role):
+            whole.setdefault("owner", owner)
+        return await session.services.run(procedure, whole, session.report_progress)
+    except asyncio.CancelledError:
+        session.interrupts.explain(
+            f"{procedure} is a job of its own: if it was begun it goes on, SHOW JOBS tells."
+        )
+        raise
+    finally:
+        session.services.catalogs.forget(session.database)
+        if not session.block.wrote:
+            await session.block.renew()
+
+
+async def _commit_changes(session: State) -> None:
+    """If the client asked for that (kvorum.autocommit_before_ddl); the block goes on. Raises
+    SqlError: of the commit, or 0A000.
+    """
+    asked = session.settings.get("kvorum.autocommit_before_ddl") == "on"
+    if not asked or not session.block.explicit or session.block.has_savepoints:
+        raise SqlError(
+            UNSUPPORTED,
+            "definitions behind changes in one transaction are not supported",
+            hint="Commit the changes first: a definition is a job of its own."
+            if asked
+            else "Commit the changes first: a definition is a job of its own; or SET "
+            "kvorum.autocommit_before_ddl = on, which commits them.",
+        )
+    await commit(session, s.Commit(chain=True))
+
+
+def known_options(session: State, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The storage parameters that mean something; the client is told of one that does not."""
+    if "fillfactor" in options:
+        session.notice("fillfactor has no effect: rows do not lie in a heap", "WARNING")
+    return {name: value for name, value in options.items() if name != "fillfactor"}
+
+
+def tell_cascaded(session: State, cascaded: Sequence[str]) -> None:
+    """What went along."""
+    lines = [f"drop cascades to {one}" for one in cascaded]
+    if len(lines) == 1:
+        session.notice(lines[0])
+    elif lines:
+        what = f"drop cascades to {len(lines)} other objects"
+        session.notice(what, detail="\n".join(lines))
+
+
+async def table_now(session: State, name: str) -> Table:
+    """As it is now: an action before may have changed it."""
+    found: Table | None = (await session.declared()).table(name)
+    if found is None:
+        raise SqlError("42P01", f'relation "{name}" does not exist')
+    return found

@@ -1,0 +1,218 @@
+"""DDL: which definitions there are, and what each does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from sqlproxy.front import definitions as d
+from sqlproxy.front import statements as s
+from sqlproxy.session.commands import grant_privileges
+from sqlproxy.session.commands.run_commands import check_outside
+from sqlproxy.session.definitions import rename_objects
+from sqlproxy.session.definitions.alterations import apply
+from sqlproxy.session.definitions.definition_arguments import index_args, table_args
+from sqlproxy.session.definitions.definition_jobs import (
+    known_options,
+    run,
+    table_now,
+    tell_cascaded,
+)
+from sqlproxy.session.definitions.sequence_definitions import alter_sequence, create_sequence
+from sqlproxy.session.running import run_statements
+from sqlproxy.session.shared.prepared import Prepared, plan_of
+from sqlproxy.session.state.state import State
+from sqlproxy.tables.reading import Touched
+from sqlproxy.values.errors import SqlError
+
+Define = Callable[[State, Any], Awaitable[str]]  # → the command tag
+
+
+async def create_table(session: State, bound: d.CreateTable) -> str:
+    options = known_options(session, bound.options)
+    args = table_args(
+        bound.name, bound.columns, bound.keys, bound.checks, bound.foreign_keys, options
+    )
+    if bound.foreign_keys and session.block.wrote:
+        args["behind_changes"] = True  # it would wait for this transaction, which waits for it
+    told = await run(session, "CreateTable", {**args, "if_not_exists": bound.if_not_exists})
+    if told.get("exists"):
+        session.notice(f'relation "{bound.name}" already exists, skipping', sqlstate="42P07")
+    return "CREATE TABLE"
+
+
+async def create_table_as(session: State, bound: d.CreateTableAs) -> str:
+    args = table_args(bound.name, bound.columns)
+    told = await run(session, "CreateTable", {**args, "if_not_exists": bound.if_not_exists})
+    if told.get("exists"):
+        session.notice(f'relation "{bound.name}" already exists, skipping', sqlstate="42P07")
+        return "CREATE TABLE AS"
+    if not bound.with_data:
+        return "CREATE TABLE AS"
+    count = await _fill(session, bound.name, [c.name for c in bound.columns], bound.select)
+    return f"SELECT {count}"
+
+
+async def _fill(session: State, name: str, columns: Sequence[str], select: s.Select) -> int:
+    """INSERT INTO a table that was just made; the number of rows."""
+    declared = await session.declared()
+    table = await table_now(session, name)
+    item = s.TableItem(alias=name, columns=(), offset=0, table=table)
+    named = tuple(table.column(column) for column in columns)
+    insert = s.Insert(text="", tree={}, target=item, columns=named, select=select)
+    prepared = Prepared("", (), insert, declared, None, (), plan=plan_of(insert))
+    return (await run_statements.change(session, prepared, (), Touched())).count
+
+
+async def create_index(session: State, bound: d.CreateIndex) -> str:
+    args = {
+        "name": bound.table.name,
+        "index": index_args(bound.key),
+        "if_not_exists": bound.if_not_exists,
+    }
+    told = await run(session, "CreateIndex", args)
+    if told.get("exists"):
+        session.notice(f'relation "{bound.key.name}" already exists, skipping', sqlstate="42P07")
+    return "CREATE INDEX"
+
+
+async def create_view(session: State, bound: d.CreateView) -> str:
+    declared = await session.declared()
+    await run(
+        session,
+        "CreateView",
+        {
+            "name": bound.name,
+            "sql": bound.sql,
+            "columns": [list(column) for column in bound.columns],
+            "uses": [declared.named(number, columns) for number, columns in bound.uses],
+            "replace": bound.replace,
+        },
+    )
+    return "CREATE VIEW"
+
+
+async def create_database(session: State, bound: d.CreateDatabase) -> str:
+    check_outside(session, "CREATE DATABASE")
+    args = {"namespace": bound.name}
+    if (owner := bound.options.get("owner")) is not None:
+        args["owner"] = await grant_privileges.new_owner(session, str(owner))
+    await run(session, "CreateNamespace", args)
+    return "CREATE DATABASE"
+
+
+async def drop_database(session: State, bound: d.DropDatabase) -> str:
+    check_outside(session, "DROP DATABASE")
+    if bound.name == session.database:
+        raise SqlError("55006", "cannot drop the currently open database")
+    cluster = await session.services.cluster()
+    if bound.name not in cluster.databases:
+        if not bound.missing_ok:
+            raise SqlError("3D000", f'database "{bound.name}" does not exist')
+        session.notice(f'database "{bound.name}" does not exist, skipping')
+        return "DROP DATABASE"
+    declared = await session.services.catalogs.declared(bound.name)
+    session.permits.check_database(declared)
+    for kind, names in declared.names_by_kind().items():
+        if names:
+            args = {"namespace": bound.name, "names": names, "cascade": True}
+            await run(session, f"Drop{kind}", args)
+            session.services.catalogs.forget(bound.name)
+    await run(session, "DropNamespace", {"namespace": bound.name})
+    session.services.catalogs.forget(bound.name)
+    return "DROP DATABASE"
+
+
+_DROPS: Final = {
+    "table": "DropTable", "view": "DropView", "sequence": "DropSequence", "index": "DropIndex",
+}  # fmt: skip
+
+
+async def drop(session: State, bound: d.Drop) -> str:
+    told = await run(
+        session,
+        _DROPS[bound.kind],
+        {"names": list(bound.names), "cascade": bound.cascade, "if_exists": bound.missing_ok},
+    )
+    for name in told.get("missing", ()):
+        session.notice(f'{bound.kind} "{name}" does not exist, skipping')
+    tell_cascaded(session, told.get("cascaded") or [])
+    return f"DROP {bound.kind.upper()}"
+
+
+async def create_enum(session: State, bound: d.CreateEnum) -> str:
+    await run(session, "CreateEnum", {"name": bound.name, "labels": list(bound.labels)})
+    return "CREATE TYPE"
+
+
+async def add_label(session: State, bound: d.AddLabel) -> str:
+    args: dict[str, Any] = {"name": bound.name, "label": bound.label}
+    for where, label in (("before", bound.before), ("after", bound.after)):
+        if label is not None:
+            args[where] = label
+    told = await run(session, "AddLabel", {**args, "if_not_exists": bound.if_not_exists})
+    if told.get("exists") is not None:
+        session.notice(f'enum label "{bound.label}" already exists, skipping', sqlstate="42710")
+    return "ALTER TYPE"
+
+
+async def rename_label(session: State, bound: d.RenameLabel) -> str:
+    args = {"name": bound.name, "label": bound.label, "to": bound.new_label}
+    await run(session, "RenameEnum", args)
+    return "ALTER TYPE"
+
+
+async def drop_types(session: State, bound: d.DropTypes) -> str:
+    for words in bound.skipped:
+        session.notice(words)
+    await run(session, "DropEnum", {"names": list(bound.names), "cascade": bound.cascade})
+    return "DROP TYPE"
+
+
+async def truncate(session: State, bound: s.Truncate) -> str:
+    restarted: list[int] = []
+    if bound.restart_identity:
+        declared = await session.declared()
+        for table in bound.tables:
+            restarted += [one.id for one in declared.sequences_owned_by(table.id)]
+    await run(
+        session,
+        "TruncateTable",
+        {
+            "names": [table.name for table in bound.tables],
+            "cascade": bound.cascade,
+            "restart_identity": bound.restart_identity,
+        },
+    )
+    for number in restarted:  # what was taken of them are numbers that come again
+        session.services.numbers.forget(number)
+    return "TRUNCATE TABLE"
+
+
+async def alter_table(session: State, bound: d.AlterTable) -> str:
+    if bound.table is None:
+        session.notice(f'relation "{bound.name}" does not exist, skipping')
+        return "ALTER TABLE"
+    await apply(session, bound.name, bound.actions)
+    return "ALTER TABLE"
+
+
+DEFINITIONS: Final[dict[type, Define]] = {
+    d.CreateTable: create_table,
+    d.CreateTableAs: create_table_as,
+    d.CreateIndex: create_index,
+    d.CreateView: create_view,
+    d.CreateSequence: create_sequence,
+    d.AlterSequence: alter_sequence,
+    d.CreateDatabase: create_database,
+    d.DropDatabase: drop_database,
+    d.Drop: drop,
+    d.CreateEnum: create_enum,
+    d.AddLabel: add_label,
+    d.RenameLabel: rename_label,
+    d.DropTypes: drop_types,
+    d.Rename: rename_objects.rename,
+    d.AlterTable: alter_table,
+    d.Comment: grant_privileges.comment,
+    s.Truncate: truncate,
+}

@@ -1,0 +1,51 @@
+"""CREATE and ALTER SEQUENCE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlproxy.front import definitions as d
+from sqlproxy.session.definitions.definition_arguments import sequence_options
+from sqlproxy.session.definitions.definition_jobs import run
+from sqlproxy.session.state.state import State
+
+
+def _owner(session: State, options: Mapping[str, Any]) -> dict[str, Any]:
+    if "owned_by" not in options:
+        return {}
+    owner = options["owned_by"]
+    return {"owned_by": None if owner is None else list(owner)}
+
+
+async def create_sequence(session: State, bound: d.CreateSequence) -> str:
+    told = await run(
+        session,
+        "CreateSequence",
+        {
+            "name": bound.name,
+            "options": sequence_options(bound.options),
+            "if_not_exists": bound.if_not_exists,
+            **_owner(session, bound.options),
+        },
+    )
+    if told.get("exists"):
+        session.notice(f'relation "{bound.name}" already exists, skipping', sqlstate="42P07")
+    return "CREATE SEQUENCE"
+
+
+async def alter_sequence(session: State, bound: d.AlterSequence) -> str:
+    if bound.sequence is None:
+        session.notice("relation does not exist, skipping")
+        return "ALTER SEQUENCE"
+    args: dict[str, Any] = {
+        "name": bound.sequence.name,
+        "options": sequence_options(bound.options),
+        **_owner(session, bound.options),
+    }
+    if "restart" in bound.options:
+        restart = bound.options["restart"]
+        args["restart"] = True if restart is None else restart
+    await run(session, "AlterSequence", args)
+    session.services.numbers.forget(bound.sequence.id)
+    return "ALTER SEQUENCE"

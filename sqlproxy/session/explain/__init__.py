@@ -1,0 +1,1 @@
+"""EXPLAIN: how a statement reaches its rows, as text and as JSON."""

@@ -1,0 +1,288 @@
+"""EXPLAIN: how a statement reaches its rows, and with ANALYZE what that took.
+
+Index Scan using t_a_idx on t           (the words are PostgreSQL's)
+  Key Range: [2000…, 2000…)             one line per range of keys; a Seq Scan has all of them
+  Filter: the whole WHERE
+Rows: 12                                with ANALYZE: what came out,
+Read: 3 gets, 12 rows in 1 pages, 15 versions     what was read of all tables and indexes,
+Partitions: 7, 9 of t_a_idx             where the ranges and keys lie, by their ids; the rows that
+Execution Time: 1.234 ms                an index leads to are not told
+
+Where DuckDB runs a statement, ANALYZE tells of each scan the same line `Read`, and its time.
+Versions are the records that the store looked at: those of deleted rows, too, and older ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from kv.base.keys import table_prefix, table_range
+from sqlproxy.front import definitions as d
+from sqlproxy.front import statements as s
+from sqlproxy.front.env import Env
+from sqlproxy.front.numbered import inside, unnumbered
+from sqlproxy.rows.schema import Table
+from sqlproxy.session.explain.plan_trees import as_json
+from sqlproxy.session.running import run_statements
+from sqlproxy.session.running.environment import environment
+from sqlproxy.session.running.known_rows import with_stands
+from sqlproxy.session.shared.prepared import Prepared, plan_of
+from sqlproxy.session.state.portals import Batches, at_once
+from sqlproxy.session.state.state import State
+from sqlproxy.tables.access import Access
+from sqlproxy.tables.listing import ListingPlan
+from sqlproxy.tables.reading import Counted, Scanned, TableReader, Touched
+from sqlproxy.tables.selecting import ConstantPlan, SelectPlan
+from sqlproxy.tables.writing import DeletePlan, InsertPlan, UpdatePlan
+from sqlproxy.values.errors import unsupported
+
+_RANGES_SHOWN = 8
+_PARTITIONS_SHOWN = 32
+_DUCKDB = "DuckDB ("
+
+
+async def explained(session: State, prepared: Prepared, values: Sequence[Any]) -> Batches:
+    """The lines of a plan, as rows. Raises SqlError."""
+    explain: s.Explain = prepared.bound
+    analyze = explain.options.get("analyze") in ("on", "true", "1", "")
+    query = _query_of(explain.statement, analyze=analyze)
+    bound = unnumbered(query) if _numbered(query) else query
+    if (plan := plan_of(bound)) is None:
+        told = await with_stands(session, replace(prepared, bound=bound, plan=None))
+        bound, plan = told.bound, told.plan
+    env, _ = environment(session, values)
+    lines = _planned(session, bound, plan, env)
+    analyzed: list[str] = []
+    if analyze:
+        touched = Counted(session.services.clock.monotonic)
+        run = replace(
+            prepared, bound=query, fields=getattr(query, "fields", None),
+            plan=plan if bound is query else plan_of(query),
+        )  # fmt: skip
+        analyzed = await _analyzed(session, run, bound, plan, values, touched)
+        lines = _with_scans(lines, touched.scans, env)
+    if explain.options.get("format", "text") == "json":
+        return at_once([(as_json(lines, analyzed),)])
+    lines += analyzed
+    if explain.options.get("format", "text") != "text":
+        raise unsupported(f"EXPLAIN (FORMAT {explain.options['format']})")
+    return at_once([(line,) for line in lines])
+
+
+def _numbered(query: Any) -> bool:
+    """Whether rows are taken numbers for, behind what is explained or inside of it."""
+    select = query.select if isinstance(query, s.Insert) else query
+    return bool(inside(query)) or (isinstance(select, s.Select) and select.numbers)
+
+
+def _query_of(statement: Any, *, analyze: bool) -> Any:
+    """What reads rows in a statement that is explained. Raises SqlError."""
+    match statement:
+        case s.DeclareCursor():
+            statement = statement.query
+        case d.CreateTableAs():
+            if analyze:
+                raise unsupported("EXPLAIN ANALYZE of CREATE TABLE AS", hint="Leave ANALYZE away.")
+            statement = statement.select
+        case _:
+            pass
+    if isinstance(statement, s.Select | s.Insert | s.Update | s.Delete | s.Merge):
+        return statement
+    if isinstance(statement, s.System):
+        raise unsupported("EXPLAIN of a query over the system catalog")
+    raise unsupported("EXPLAIN of this statement")
+
+
+def _planned(session: State, bound: Any, plan: Any, env: Env) -> list[str]:
+    written = isinstance(bound, s.Insert) and bound.subqueries and not bound.ctes
+    if plan is None and not written:
+        return _joined(session, bound, env)
+    lines = [_insert(bound.target.table)] if written else describe(bound, plan, env)
+    if isinstance(bound, s.Insert) and bound.select is not None:
+        inner = _planned(session, bound.select, plan_of(bound.select), env)
+        lines += [f"  {line}" for line in inner]
+    return lines
+
+
+def _insert(table: Table) -> str:
+    return f"Insert on {table.name}"
+
+
+def describe(bound: Any, plan: Any, env: Env) -> list[str]:
+    """What a plan would do."""
+    match plan:
+        case ConstantPlan():
+            return ["Result"]
+        case ListingPlan():
+            return [f"Values Scan: {plan.count} rows"]
+        case SelectPlan():
+            lines = _scan(plan.reader, env, filtered=plan.select.where is not None)
+            if plan.sort:
+                lines = ["Sort (in memory)", *(f"  {line}" for line in lines)]
+            if plan.select.limit is not None:
+                lines = ["Limit", *(f"  {line}" for line in lines)]
+            return lines
+        case InsertPlan():
+            return [_insert(plan.table)]
+        case UpdatePlan() | DeletePlan():
+            verb = "Update" if isinstance(plan, UpdatePlan) else "Delete"
+            assert plan.meant is not None
+            inner = _scan(plan.meant.reader, env, filtered=bound.where is not None)
+            return [f"{verb} on {plan.table.name}", *(f"  {line}" for line in inner)]
+        case _:
+            return []
+
+
+def _joined(session: State, bound: Any, env: Env) -> list[str]:
+    """What DuckDB does, and how each table that it reads is scanned."""
+    analytic = session.services.analytic
+    if analytic is None:
+        raise unsupported("this statement: it needs joins, aggregates or a large sort")
+    lines = [f"{_DUCKDB}{type(bound).__name__})"]
+    for table, access in analytic.describe(bound, env):
+        lines += _source(table, access, env)
+    return lines
+
+
+def _source(table: Table, access: Access | None, env: Env) -> list[str]:
+    """One scan for DuckDB."""
+    if access is None:
+        return [f"  Seq Scan on {table.name}"]
+    return [f"  {line}" for line in _scan(TableReader(table, access), env, filtered=False)]
+
+
+def _with_scans(lines: list[str], scans: Sequence[Scanned], env: Env) -> list[str]:
+    """A plan with what each scan for DuckDB read."""
+    if not scans:
+        return lines
+    at = next((i for i, line in enumerate(lines) if line.lstrip().startswith(_DUCKDB)), None)
+    if at is None:  # more rows than are sorted in memory
+        lines, at = [f"{_DUCKDB}Select)"], 0
+    margin = " " * lines[at].index(_DUCKDB)
+    found = lines[: at + 1]
+    for scan in scans:
+        told = f"    Read: {_read(scan.touched)}, {scan.seconds * 1000:.3f} ms"
+        found += [margin + line for line in (*_source(scan.table, scan.access, env), told)]
+    return found
+
+
+def _read(touched: Touched) -> str:
+    versions = 0 if touched.tally is None else touched.tally.versions
+    return (
+        f"{touched.gets} gets, {touched.scanned} rows in {touched.pages} pages, {versions} versions"
+    )
+
+
+def _scan(reader: TableReader, env: Env, *, filtered: bool) -> list[str]:
+    access, table = reader.access, reader.table
+    backward = " Backward" if access.reverse else ""
+    if access.whole and access.index is None:
+        lines = [f"Seq Scan{backward} on {table.name}"]
+    elif access.index is None:
+        lines = [f"Index Scan{backward} using {table.primary_key_name or 'key'} on {table.name}"]
+    else:
+        lines = [f"Index Scan{backward} using {access.index.name} on {table.name}"]
+    spans = reader.spans(env)
+    if spans.points:
+        lines.append(f"  Keys: {len(spans.points)}")
+    elif not access.whole:
+        for span in spans.ranges[:_RANGES_SHOWN]:
+            lines.append(f"  Key Range: [{span.start.hex()}, {span.end.hex() or '…'})")
+        if len(spans.ranges) > _RANGES_SHOWN:
+            lines.append(f"  … {len(spans.ranges) - _RANGES_SHOWN} more ranges")
+        if not spans.ranges:
+            lines.append("  Keys: 0")
+    if filtered:
+        lines.append("  Filter: the whole WHERE")
+    return lines
+
+
+async def _analyzed(
+    session: State,
+    run: Prepared,
+    bound: Any,
+    plan: Any,
+    values: Sequence[Any],
+    touched: Counted,
+) -> list[str]:
+    """`run`: what is run; `bound` and `plan`: how its rows are reached."""
+    clock = session.services.clock
+    began = clock.monotonic()
+    if isinstance(bound, s.Select):
+        count = 0
+        async for batch in await run_statements.query(session, run, values, touched):
+            count += len(batch)
+    else:
+        count = (await run_statements.change(session, run, values, touched)).count
+    ms = (clock.monotonic() - began) * 1000
+    env, _ = environment(session, values)
+    return [
+        f"Rows: {count}",
+        f"Read: {_read(touched)}",
+        *await _partitions(session, _scans(session, bound, plan, env), env),
+        f"Execution Time: {ms:.3f} ms",
+    ]
+
+
+def _scans(
+    session: State, bound: Any, plan: Any, env: Env
+) -> list[tuple[Table, TableReader | None]]:
+    """What a statement reads: tables with their ways; None: a plain table, whole."""
+    match plan:
+        case SelectPlan():
+            return [(plan.reader.table, plan.reader)]
+        case UpdatePlan() | DeletePlan():
+            assert plan.meant is not None
+            return [(plan.table, plan.meant.reader)]
+        case _ if isinstance(bound, s.Insert) and bound.select is not None:
+            return _scans(session, bound.select, plan_of(bound.select), env)
+        case None if session.services.analytic is not None:
+            return [
+                (table, None if access is None else TableReader(table, access))
+                for table, access in session.services.analytic.describe(bound, env)
+            ]
+        case _:
+            return []
+
+
+async def _partitions(
+    session: State, scans: Sequence[tuple[Table, TableReader | None]], env: Env
+) -> list[str]:
+    """Where the scans looked, a line for each table or index: the client knows the partitions, as
+    it has just read them.
+    """
+    looked: dict[str, dict[int, None]] = {}
+    for table, reader in scans:
+        index = reader.access.index if reader is not None else None
+        found = looked.setdefault((index or table).name, {})
+        await _looked(session, table, reader, env, found)
+    return [_told(name, list(found)) for name, found in looked.items()]
+
+
+def _told(name: str, found: Sequence[int]) -> str:
+    shown = [str(number) for number in found[:_PARTITIONS_SHOWN]]
+    more = ", …" if len(found) > _PARTITIONS_SHOWN else ""
+    return f"Partitions: {', '.join(shown) or 'none'}{more} of {name}"
+
+
+async def _looked(
+    session: State,
+    table: Table,
+    reader: TableReader | None,
+    env: Env,
+    found: dict[int, None],
+) -> None:
+    index = reader.access.index if reader is not None else None
+    prefix, (start, last) = table_prefix((index or table).id), table_range((index or table).id)
+    ranges = [(start, last)]
+    if reader is not None:
+        spans = reader.spans(env)
+        ranges = [(prefix + key, prefix + key + b"\0") for key in spans.points]
+        ranges += [(prefix + r.start, prefix + r.end if r.end else last) for r in spans.ranges]
+    for start, end in ranges:
+        if len(found) > _PARTITIONS_SHOWN:
+            break
+        ids = await session.services.client.partitions_in(start, end, _PARTITIONS_SHOWN + 1)
+        found.update(dict.fromkeys(ids))

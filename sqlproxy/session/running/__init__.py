@@ -1,0 +1,1 @@
+"""Queries and changes run: what expressions ask, numbers, reads, the commit."""

@@ -1,0 +1,144 @@
+"""WITH x AS (INSERT, UPDATE or DELETE … RETURNING …): the changes are made first, one after the
+other, and what they return stands for them in the rest of the statement, as VALUES.
+
+In PostgreSQL all parts of such a statement see the tables as they were before. Here a later part
+would see the change: so a statement whose other parts read or change a table that WITH changes is
+refused (0A000). The rows that a change returns are held in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from kv.base.limits import SQL_WITH_ROWS_MAX
+from sqlproxy.front.exprs import Column, Const
+from sqlproxy.front.registry import INT4
+from sqlproxy.front.statements import (
+    Cte,
+    CteItem,
+    Delete,
+    Insert,
+    Item,
+    Select,
+    TableItem,
+    Target,
+    Update,
+)
+from sqlproxy.pg.answers import Row
+from sqlproxy.rows.schema import Table
+from sqlproxy.session.shared.prepared import Prepared, plan_of
+from sqlproxy.session.state.state import State
+from sqlproxy.tables.writing import Outcome
+from sqlproxy.values.errors import LIMIT_EXCEEDED, SqlError, unsupported
+
+Run = Callable[[Prepared], Awaitable[Outcome]]
+
+
+def changes_in(bound: Any) -> bool:
+    """Whether the statement's WITH changes anything."""
+    return any(not isinstance(cte.statement, Select) for cte in getattr(bound, "ctes", ()))
+
+
+async def carried_out(session: State, prepared: Prepared, run: Run) -> Prepared:
+    """The statement without the changes of its WITH, which are made. `run`: makes one, as
+    `sqlproxy.session.running.run_statements` does. Raises SqlError.
+    """
+    bound = prepared.bound
+    _check_apart(bound)
+    session.check_writable("WITH")
+    done: list[Cte] = []
+    for cte in bound.ctes:
+        if isinstance(cte.statement, Select):
+            done.append(cte)
+            continue
+        statement = cte.statement
+        if done and any(True for _ in _named(statement)):
+            statement = replace(statement, ctes=(*done, *statement.ctes))
+        inner = replace(
+            prepared, bound=statement, fields=statement.fields or None, plan=plan_of(statement)
+        )
+        outcome = await run(inner)
+        if cte.columns:
+            done.append(_known(cte, outcome.rows))
+    rest = replace(bound, ctes=tuple(done))
+    return replace(prepared, bound=rest, plan=plan_of(rest))
+
+
+def _known(cte: Cte, rows: Sequence[Row]) -> Cte:
+    """A WITH query of rows that are known."""
+    if len(rows) > SQL_WITH_ROWS_MAX:
+        raise SqlError(
+            LIMIT_EXCEEDED,
+            f'the change "{cte.name}" in WITH returns more than {SQL_WITH_ROWS_MAX} rows',
+            hint="Change fewer rows at a time, or in statements of their own in one transaction.",
+        )
+    listed = rows or [(None,) * len(cte.columns)]
+    constants = tuple(
+        tuple(
+            Const(oid=column.oid, typmod=column.typmod, value=value)
+            for column, value in zip(cte.columns, row, strict=True)
+        )
+        for row in listed
+    )
+    targets = tuple(
+        Target(Column(oid=one.oid, typmod=one.typmod, index=i, name=one.name), one.name)
+        for i, one in enumerate(cte.columns)
+    )
+    select = Select(
+        text="", tree={}, targets=targets, fields=(), values=constants,
+        limit=None if rows else Const(oid=INT4, value=0),
+    )  # fmt: skip
+    return replace(cte, statement=select)
+
+
+# -- what is refused
+
+
+def _check_apart(bound: Any) -> None:
+    """Raises 0A000 where one part would see what another changes."""
+    changed: set[int] = set()
+    for cte in bound.ctes:
+        if not isinstance(cte.statement, Select):
+            table = cte.statement.target.table
+            if table.id in changed:
+                raise _seen(table.name)
+            changed.add(table.id)
+    for part in (*bound.ctes, replace(bound, ctes=())):
+        own = None
+        if isinstance(part, Cte) and isinstance(part.statement, Insert | Update | Delete):
+            own = part.statement.target.table.id  # a change sees the table that it changes
+        for table in _tables(part):
+            if table.id in changed and table.id != own:
+                raise _seen(table.name)
+
+
+def _seen(name: str) -> SqlError:
+    return unsupported(
+        f'a statement whose WITH changes the table "{name}", which another part uses',
+        hint="Make it two statements in one transaction.",
+    )
+
+
+def _tables(node: Any) -> Iterator[Table]:
+    """The tables that a bound tree reads or changes."""
+    return (item.table for item in _items(node) if isinstance(item, TableItem))
+
+
+def _named(node: Any) -> Iterator[str]:
+    """The WITH queries that a bound tree reads."""
+    return (item.name for item in _items(node) if isinstance(item, CteItem))
+
+
+def _items(node: Any) -> Iterator[Item]:
+    if isinstance(node, tuple):
+        for one in node:
+            yield from _items(one)
+    elif is_dataclass(node) and not isinstance(node, type):
+        if isinstance(node, TableItem | CteItem):
+            yield node
+            return
+        for one in fields(node):
+            if one.name not in ("fields", "tree"):
+                yield from _items(getattr(node, one.name))

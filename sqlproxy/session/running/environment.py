@@ -1,0 +1,127 @@
+"""What expressions of one run may ask: `sqlproxy.front.env.Env` of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlproxy.front.env import TOLD, Env
+from sqlproxy.front.exprs import Once
+from sqlproxy.pg.style import Style
+from sqlproxy.session.running.numbers import Numbers
+from sqlproxy.session.shared.advisory_locks import Key
+from sqlproxy.session.state.activity import moment
+from sqlproxy.session.state.session_locks import Request
+from sqlproxy.session.state.state import State
+
+
+class Told(Mapping[str, str]):
+    """What `current_setting` and `current_user` ask: settings, the user, the process."""
+
+    def __init__(self, session: State) -> None:
+        self._session = session
+
+    def __getitem__(self, name: str) -> str:
+        match name:
+            case "user":
+                return self._session.permits.acting
+            case "session_user":
+                return self._session.user
+            case "database":
+                return self._session.database
+            case "process":
+                return str(self._session.channel.process)
+            case _:
+                return self._session.variables.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from TOLD
+        yield from (name for name, _, _ in self._session.settings.all())
+
+    def __len__(self) -> int:
+        return len(TOLD) + len(self._session.settings.all())
+
+
+class SessionEnv(Env):
+    """Of one run. Most statements ask none of it but `params`, so it is found when it is asked."""
+
+    __slots__ = ("_began_us", "_now_us", "_session", "numbers")
+
+    def __init__(self, session: State, values: Sequence[Any], numbers: Numbers) -> None:
+        self.params = values
+        self.slept = 0.0
+        self.memo = None
+        self._session, self.numbers = session, numbers
+        activity = session.activity
+        self._began_us = activity.statement_us = session.services.clock.now_ms() * 1000
+        if not activity.transaction_us:
+            activity.transaction_us = self._began_us
+        self._now_us = activity.transaction_us
+
+    def __getattr__(self, name: str) -> datetime | Mapping[str, str] | Style:
+        """What is not kept: it is found each time it is asked."""
+        match name:
+            case "now":
+                return self.transaction_time()
+            case "statement_now":
+                return self.statement_time()
+            case "session":
+                return Told(self._session)
+            case "style":
+                return self._session.style
+            case _:
+                raise AttributeError(name)
+
+    def transaction_time(self) -> datetime:
+        """Of now()."""
+        return moment(self._now_us)
+
+    def statement_time(self) -> datetime:
+        """Of statement_timestamp()."""
+        return moment(self._began_us)
+
+    def clock(self) -> datetime:
+        return self._session.activity.now()
+
+    def random(self) -> float:
+        return self._session.services.random()
+
+    def uuid(self) -> UUID:
+        return self._session.services.uuid()
+
+    def nextval(self, name: str) -> int:
+        return self.numbers.nextval(name)
+
+    def currval(self, name: str) -> int:
+        return self.numbers.currval(name)
+
+    def lastval(self) -> int:
+        return self.numbers.lastval()
+
+    def once(self, once: Once, given: Sequence[Any]) -> Any:
+        return self.numbers.once(once, given)
+
+    def setval(self, name: str, value: int, called: bool) -> int:
+        """It is done at once where somebody waits for it, else after the last row: expressions
+        never wait themselves.
+        """
+        self._session.check_writable("setval()")
+        if self.numbers.setval(name, value, called):
+            return value
+        self._session.setvals.append((name, value, called))
+        return value
+
+    def advisory(
+        self, verb: str, numbers: Sequence[int], exclusive: bool, transaction: bool
+    ) -> bool:
+        """Raises Unanswered: it is answered behind the scenes, then the statement runs again."""
+        key = Key.of(numbers) if numbers else None
+        return self._session.advising.answer(Request(verb, key, exclusive, transaction))
+
+
+def environment(session: State, values: Sequence[Any]) -> tuple[Env, Numbers]:
+    """For one run of a statement with these values."""
+    numbers = Numbers(session.currvals)
+    return SessionEnv(session, values, numbers), numbers

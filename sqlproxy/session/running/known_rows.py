@@ -1,0 +1,118 @@
+"""What a query reads beside users' tables, as rows: sequences, and relations of the system.
+
+Sequences belong to no transaction: the row, where it stands, is of the moment in which the
+statement begins, also in a block, or with AS OF. It stands in the statement instead of the
+sequence, as VALUES. What the system's relations have is asked for then, too, and stands there as
+rows that are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from sqlproxy.front import syntax
+from sqlproxy.front.exprs import Column, Const
+from sqlproxy.front.statements import (
+    KnownItem,
+    Select,
+    SelectItem,
+    SequenceItem,
+    SystemItem,
+    Target,
+)
+from sqlproxy.front.trees import looked_into, parts, replaced
+from sqlproxy.pg.answers import Row
+from sqlproxy.rows.schema import Sequence
+from sqlproxy.session.running.ask_catalog import ask_catalog
+from sqlproxy.session.shared.prepared import Prepared, plan_of
+from sqlproxy.session.state.state import State
+
+_SYSTEM: Final = ("pg_", "information_schema")  # in the text of what reads the system's relations
+
+
+async def with_stands(session: State, prepared: Prepared) -> Prepared:
+    """The statement with the rows of the sequences that it reads; itself, if it reads none. Raises
+    KvorumError.
+    """
+    if not _may_read(prepared):
+        return prepared
+    read = list(_read(prepared.bound))
+    if not read:
+        return prepared
+    sequences = {int(s.sequence.id): s.sequence for s in read if isinstance(s, SequenceItem)}
+    numbers = session.services.numbers
+    stands = {number: await numbers.stand(one) for number, one in sorted(sequences.items())}
+    asked = dict.fromkeys(one.text for one in read if isinstance(one, SystemItem))
+    bound = _filled(prepared.bound, stands, {text: await _asked(session, text) for text in asked})
+    return replace(prepared, bound=bound, plan=plan_of(bound))
+
+
+def _may_read(prepared: Prepared) -> bool:
+    """Whether the tree is worth a walk: what it reads was noted when it was bound; a part of a
+    statement has no notes of its own.
+    """
+    if not prepared.needs or prepared.declared is None:
+        return True
+    text = prepared.text.lower()  # names may be written in any case
+    if any(word in text for word in _SYSTEM):
+        return True
+    there = prepared.declared.contents.relations
+    return any(isinstance(there.get(need.relation), Sequence) for need in prepared.needs)
+
+
+async def _asked(session: State, text: str) -> list[Row]:
+    """The rows of a relation of the system. Raises SqlError."""
+    parsed = syntax.parse(text)
+    assert parsed is not None
+    system = session.services.system.prepare(text, parsed.body, ())
+    return await ask_catalog(session, system, ())
+
+
+def _read(node: Any) -> Iterator[SequenceItem | SystemItem]:
+    if isinstance(node, SequenceItem | SystemItem):
+        yield node
+    elif isinstance(node, tuple):
+        for one in node:
+            yield from _read(one)
+    elif looked_into(node):
+        for _, part in parts(node):
+            yield from _read(part)
+
+
+def _filled(
+    node: Any, stands: dict[int, tuple[int, int, bool]], asked: Mapping[str, list[Row]]
+) -> Any:
+    """The tree with rows for sequences and relations of the system."""
+
+    def row(part: Any) -> SelectItem | KnownItem | None:
+        if isinstance(part, SequenceItem):
+            return _row(part, stands[int(part.sequence.id)])
+        if isinstance(part, SystemItem):
+            return KnownItem(
+                alias=part.alias, columns=part.columns, offset=part.offset, lateral=part.lateral,
+                rows=asked[part.text],
+            )  # fmt: skip
+        return None
+
+    return replaced(node, row)
+
+
+def _row(item: SequenceItem, stand: tuple[int, int, bool]) -> SelectItem:
+    row = tuple(
+        Const(oid=column.oid, typmod=column.typmod, value=value)
+        for column, value in zip(item.columns, stand, strict=True)
+    )
+    targets = tuple(
+        Target(Column(oid=one.oid, typmod=one.typmod, index=i, name=one.name), one.name)
+        for i, one in enumerate(item.columns)
+    )
+    select = Select(text="", tree={}, targets=targets, fields=(), values=(row,))
+    return SelectItem(
+        alias=item.alias,
+        columns=item.columns,
+        offset=item.offset,
+        lateral=item.lateral,
+        select=select,
+    )

@@ -1,0 +1,239 @@
+"""COPY FROM STDIN: rows of a client into a table.
+
+    few rows                             an ordinary transaction (`sqlproxy.tables.writing`)
+    many, and COPY is all that there is  a load (txn.loading): encoded column by column, sent while
+                                         the client sends, nothing kept but where it is
+    many, inside a block                 the transaction's buffer, which spills
+
+A load writes nothing that is read by others before its commit, and its rows are new: that each key
+is absent is a condition of the partition, and that no key comes twice is seen here, by 64 bits of
+hash for each (`Twins`): a wrong 23505 has a chance of one in four million at four million rows.
+
+Its commit holds the schema's row, as every commit that comes late (sqlproxy.catalog.fence): what is
+declared at the end is what it was bound to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from kv.base.errors import WriteConflict
+from kv.base.limits import (
+    SQL_COPY_BATCH_BYTES,
+    SQL_LOAD_BYTES_MIN,
+    SQL_LOAD_ROWS_MIN,
+    SQL_LOAD_SLICE_ROWS,
+)
+from kv.base.ops import check
+from sqlproxy.catalog import catalog
+from sqlproxy.front import statements as s
+from sqlproxy.front.env import Env, Wanting
+from sqlproxy.pg.answers import Columns, Part, Row
+from sqlproxy.session.running.environment import environment
+from sqlproxy.session.running.numbers import Numbers
+from sqlproxy.session.running.reserving import reserve, supply
+from sqlproxy.session.running.run_statements import Job
+from sqlproxy.session.shared.prepared import Prepared
+from sqlproxy.session.state.state import State
+from sqlproxy.tables.changing import TableWriter
+from sqlproxy.tables.reading import Touched
+from sqlproxy.tables.writing import InsertPlan, Outcome
+from sqlproxy.values.errors import SqlError, unsupported
+from txn.loading import Load
+
+_TAKES_MIN: Final = SQL_LOAD_BYTES_MIN // SQL_COPY_BATCH_BYTES
+
+
+class Twins:
+    """Whether a key came before: sorted runs of hashes, each more than twice as long as the next,
+    so that all of them are merged seldom, and a million hashes never because of some thousand.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray[Any, Any]] = []
+
+    def met(self, keys: Sequence[bytes]) -> int | None:
+        """The place of a key that came before, among `keys` or in an earlier call."""
+        hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
+        run = np.sort(hashes)
+        twice = run[1:][run[1:] == run[:-1]]
+        for other in self._runs:
+            if not twice.size and run[0] <= other[-1] and other[0] <= run[-1]:
+                at = np.searchsorted(other, run)
+                at[at == len(other)] = 0
+                twice = run[other[at] == run]
+        if twice.size:
+            return int(np.flatnonzero(hashes == twice[0])[-1])
+        runs = self._runs
+        while runs and len(runs[-1]) <= 2 * len(run):
+            run = np.sort(np.concatenate((runs.pop(), run)), kind="stable")  # timsort: one merge
+        runs.append(run)
+        return None
+
+
+class Loader:
+    """Takes the rows of one COPY. `take` them, then `finish`; `close` in any case."""
+
+    def __init__(self, session: State, prepared: Prepared) -> None:
+        """Raises SqlError."""
+        copy: s.Copy = prepared.bound
+        assert copy.target is not None
+        assert prepared.declared is not None
+        if copy.where is not None:
+            raise unsupported("COPY … WHERE")
+        session.check_writable("COPY FROM")
+        # GENERATED ALWAYS is for INSERT: what is copied is there, also in PostgreSQL
+        insert = s.Insert(
+            text="", tree={}, target=copy.target, columns=copy.columns, overriding="system"
+        )
+        self._plan = InsertPlan(insert)
+        self._session, self._declared = session, prepared.declared
+        block = session.block
+        sole = session.block.lone and not block.explicit and block.transaction is None
+        self._may_load = sole and not (copy.target.table.foreign_keys or copy.target.table.plain)
+        self._held: list[Part] = []
+        self._takes = 0
+        self._inserted = False
+        self._load: Load | None = None
+        self._twins: dict[bytes, Twins] = {}  # by the prefix of the key space
+        self._writer: TableWriter | None = None
+        self._env: Env | None = None
+        self._numbers: Numbers | None = None
+
+    async def take(self, rows: Sequence[Row]) -> int:
+        """The next rows. Raises SqlError, KvorumError."""
+        return await self.take_parts([rows])
+
+    async def take_parts(self, parts: Sequence[Part]) -> int:
+        """The same in parts, of which some are column by column."""
+        count = _count(parts)
+        if self._load is not None:
+            await self._add(parts)
+        elif not self._may_load:
+            await self._insert(_rows(parts))
+        else:
+            self._held += parts
+            self._takes += 1
+            if _count(self._held) >= SQL_LOAD_ROWS_MIN or self._takes >= _TAKES_MIN:
+                held, self._held = self._held, []
+                await self._begin()
+                await self._add(held)
+        return count
+
+    async def finish(self) -> None:
+        """All rows have come. A load is committed here."""
+        if _count(self._held):
+            held, self._held = self._held, []
+            await self._insert(_rows(held))
+        load, self._load = self._load, None
+        if load is None:
+            return
+        try:
+            await self._session.interrupts.undisturbed(self._commit(load))
+        finally:
+            await load.abort()
+
+    async def close(self) -> None:
+        """Nothing of a load that is not committed stays; fine twice."""
+        load, self._load = self._load, None
+        self._held = []
+        if load is not None:
+            await load.abort()
+
+    # -- an ordinary transaction
+
+    async def _insert(self, rows: Sequence[Row]) -> None:
+        session, block = self._session, self._session.block
+        alone = not block.explicit
+        t = await session.work()
+        session.bound(self._declared)
+        block.statements += 1
+        env, numbers = environment(session, ())
+        job = Job(session, t, env, numbers, self._declared, Touched(), alone)
+        try:
+            outcome = await self._plan.run(job, rows)
+        finally:
+            numbers.give_back(session.services.numbers)
+        if self._inserted:
+            session.block.outcomes.pop()  # one table: the last batch tells what all may violate
+        session.block.outcomes.append(outcome)
+        self._inserted = True
+        session.block.sole = None
+        block.wrote = True
+
+    # -- a load
+
+    async def _begin(self) -> None:
+        session = self._session
+        self._load = await session.services.client.load(session.modes().terms)
+        self._env, self._numbers = environment(session, ())
+        writer = self._writer = self._declared.writer(self._plan.table)
+        session.block.outcomes[:] = [Outcome(writers=[writer])]  # what a refused condition means
+
+    async def _add(self, parts: Sequence[Part]) -> None:
+        """Encoded slice by slice, and sent together: a message is one chunk of intents. Others have
+        the loop between two slices.
+        """
+        writer, load, env, numbers = self._writer, self._load, self._env, self._numbers
+        assert load is not None
+        assert writer is not None
+        assert env is not None
+        assert numbers is not None
+        count = _count(parts)
+        wanted = self._plan.numbers(writer, count, most=True)
+        for name, most in sorted(wanted.items()):
+            if not await reserve(self._session, self._declared, numbers, name, most):
+                await supply(self._session, self._declared, numbers, Wanting(name), most)
+        made: dict[tuple[bytes, bool], tuple[list[bytes], list[bytes]]] = {}
+        for columns, rows in _slices(parts):
+            for part in writer.encoded(self._plan.columns(writer, env, columns, rows)):
+                keys, values = made.setdefault((part.keys[0][:4], part.absent), ([], []))
+                keys += part.keys
+                values += part.values
+            await self._session.services.turns.turn()
+        for (prefix, absent), (keys, values) in made.items():
+            if absent:
+                at = self._twins.setdefault(prefix, Twins()).met(keys)
+                if at is not None:
+                    raise self._twice(writer, keys[at])
+            await load.add(keys, values, absent=absent)
+
+    @staticmethod
+    def _twice(writer: TableWriter, key: bytes) -> SqlError:
+        error = writer.violated(key)
+        assert error is not None
+        return error
+
+    async def _commit(self, load: Load) -> None:
+        session, database = self._session, self._session.database
+        key = catalog.schema_key(database)
+        client = session.services.client
+        version = (await client.get(key))[1]
+        if await catalog.schema_version(client, database) != self._declared.version:
+            raise WriteConflict(
+                f"what is declared in {database} changed since the COPY began; run it again",
+                details={"database": database, "bound": self._declared.version},
+            )
+        await load.commit([check(key, version)])
+
+
+def _count(parts: Sequence[Part]) -> int:
+    return sum(part.count if isinstance(part, Columns) else len(part) for part in parts)
+
+
+def _rows(parts: Sequence[Part]) -> Sequence[Row]:
+    rows = [part.rows() if isinstance(part, Columns) else part for part in parts]
+    return [row for some in rows for row in some]
+
+
+def _slices(parts: Sequence[Part]) -> Iterator[tuple[Sequence[Sequence[Any]], int]]:
+    """Rows column by column, and how many."""
+    for part in parts:
+        columns = part.columns if isinstance(part, Columns) else list(zip(*part, strict=True))
+        count = part.count if isinstance(part, Columns) else len(part)
+        for at in range(0, count, SQL_LOAD_SLICE_ROWS):
+            end = min(count, at + SQL_LOAD_SLICE_ROWS)
+            yield [column[at:end] for column in columns], end - at

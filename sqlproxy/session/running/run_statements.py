@@ -1,0 +1,352 @@
+"""Queries and changes, run: which way each goes, what it reads, what it leaves in the block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kv.base.limits import SQL_COPY_BATCH_ROWS
+from kv.base.timestamps import physical_ms
+from sqlproxy.declared.database import Declared
+from sqlproxy.front import statements as s
+from sqlproxy.front.env import Env, Wanting
+from sqlproxy.pg.answers import Row
+from sqlproxy.session.running import numbered_queries
+from sqlproxy.session.running.as_of import is_relative, timestamp_of
+from sqlproxy.session.running.changes_in_with import carried_out, changes_in
+from sqlproxy.session.running.environment import environment
+from sqlproxy.session.running.known_rows import with_stands
+from sqlproxy.session.running.numbers import Numbers
+from sqlproxy.session.running.reserving import each, reserve, supply
+from sqlproxy.session.shared.prepared import Prepared, plan_of
+from sqlproxy.session.state.block import Sole
+from sqlproxy.session.state.portals import Batches, at_once
+from sqlproxy.session.state.session_locks import Unanswered
+from sqlproxy.session.state.sight import Sight
+from sqlproxy.session.state.state import State
+from sqlproxy.tables.deferring import Deferred
+from sqlproxy.tables.listing import ListingPlan
+from sqlproxy.tables.reading import Reads, Touched
+from sqlproxy.tables.selecting import ConstantPlan, SelectPlan, TooManyRows
+from sqlproxy.tables.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan
+from sqlproxy.values.errors import INVALID_PARAMETER, SqlError, unsupported
+from txn.client import TxnClient
+from txn.results import ScanPage, Tally
+from txn.transaction import Transaction
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class ReadsAt:
+    """Reads of one moment without a transaction; `at` 0: each read has its own, the newest."""
+
+    def __init__(self, client: TxnClient, at: int = 0) -> None:
+        self._client, self._at = client, at
+        self.start_ts = at
+
+    async def get(self, key: bytes) -> tuple[bytes | None, int]:
+        return await self._client.get(key, self._at)
+
+    async def multi_get(
+        self, keys: Sequence[bytes], *, tally: Tally | None = None
+    ) -> list[tuple[bytes, int] | None]:
+        return (await self._client.multi_get(keys, self._at, tally=tally))[0]
+
+    async def scan(
+        self,
+        start: bytes,
+        end: bytes,
+        *,
+        limit: int,
+        reverse: bool = False,
+        tally: Tally | None = None,
+    ) -> ScanPage:
+        return await self._client.scan(
+            start, end, limit=limit, reverse=reverse, at=self._at, tally=tally
+        )
+
+    async def scan_values(
+        self, start: bytes, end: bytes, *, limit: int, tally: Tally | None = None
+    ) -> tuple[list[bytes], bytes | None] | None:
+        return None  # the past is read with what was there then
+
+    async def scan_sealed(
+        self, start: bytes, end: bytes, *, limit: int
+    ) -> tuple[bytes, bytes, bytes | None] | None:
+        return None
+
+
+@dataclass(slots=True)
+class Job:
+    """One run of one change (`sqlproxy.tables.writing.Work`)."""
+
+    session: State
+    t: Transaction
+    env: Env
+    numbers: Numbers
+    tables: Declared
+    touched: Touched
+    alone: bool
+
+    @property
+    def deferred(self) -> Deferred | None:
+        """A statement that is a transaction by itself ends with its checks."""
+        block = self.session.block
+        return None if block.lone and not block.explicit else block.deferred
+
+    async def reserve(self, numbers: Mapping[str, int]) -> bool:
+        there = True
+        for name, count in sorted(numbers.items()):
+            there &= await reserve(self.session, self.tables, self.numbers, name, count)
+        return there
+
+    async def each(self, make: Callable[[T], R], rows: Iterable[T]) -> list[R]:
+        return await each(self.session, self.tables, self.env, self.numbers, make, rows)
+
+
+async def query(
+    session: State,
+    prepared: Prepared,
+    values: Sequence[Any],
+    touched: Touched,
+    sight: Sight | None = None,
+) -> Batches:
+    """The rows of a SELECT, in batches. `sight`: what it reads if others write meanwhile; None: the
+    block as it is. Raises SqlError, KvorumError.
+    """
+    if changes_in(prepared.bound):
+        prepared = await carried_out(session, prepared, _part(session, values, touched))
+    if prepared.plan is None:
+        prepared = await with_stands(session, prepared)
+    select, plan = prepared.bound, prepared.plan
+    assert prepared.declared is not None
+    if select.numbers and not isinstance(plan, ConstantPlan | ListingPlan):
+        return await numbered_queries.query(
+            _asking(session, prepared, values, touched, sight), select
+        )
+    env, numbers = environment(session, values)
+    if isinstance(plan, ConstantPlan | ListingPlan):
+        rows = await _constant(session, prepared, plan, env, numbers)
+        if env.slept:  # pg_sleep: expressions never wait themselves
+            await asyncio.sleep(env.slept)
+        return at_once(rows)
+    at = await moment_of(session, select, values, sight)
+    if isinstance(plan, SelectPlan):
+        block = session.block
+        alone = block.lone and not (block.explicit or block.transaction)
+        if plan.point and alone and not at and not select.locking:
+            # One read is a snapshot by itself, if no other statement belongs to its transaction.
+            found = await plan.point_rows(ReadsAt(session.services.client), env, touched)
+            return at_once(found)
+        batches = plan.batches(await reads_of(session, at, sight), env, touched)
+        if not plan.sort:
+            return batches
+        try:
+            first = await anext(batches, None)  # CPython's anext fails at a tuple as the default
+        except TooManyRows:
+            pass
+        else:
+            return _resumed(first or (), batches)
+    analytic = session.services.analytic
+    if analytic is None:
+        raise unsupported("this query: it needs joins, aggregates or a large sort")
+    reads = await reads_of(session, at, sight)
+    return analytic.rows(select, reads, env, touched, prepared.text)
+
+
+def _asking(
+    session: State,
+    prepared: Prepared,
+    values: Sequence[Any],
+    touched: Touched,
+    sight: Sight | None = None,
+) -> numbered_queries.Numbered:
+    async def ask(inner: Prepared, sight: Sight | None) -> Batches:
+        return await query(session, inner, values, touched, sight)
+
+    return numbered_queries.Numbered(session, prepared, values, ask, sight=sight)
+
+
+async def _constant(
+    session: State,
+    prepared: Prepared,
+    plan: ConstantPlan | ListingPlan,
+    env: Env,
+    numbers: Numbers,
+) -> Sequence[Row]:
+    """Rows that need no table; what they wait for is got first."""
+    assert prepared.declared is not None
+    answers: list[bool] = []
+    numbers.begin()
+    try:
+        for name, count in sorted(plan.sequences.items()):
+            await reserve(session, prepared.declared, numbers, name, count)
+        while True:
+            session.advising.begin(answers)
+            env.slept = 0.0
+            try:
+                return plan.rows(env)
+            except Unanswered as asked:
+                answers.append(await session.advising.carry_out(asked.request))
+                numbers.again()
+            except Wanting as wanting:
+                await supply(session, prepared.declared, numbers, wanting, plan.count)
+    finally:
+        session.advising.begin(None)
+        numbers.end()
+        numbers.give_back(session.services.numbers)
+
+
+async def _resumed(first: Sequence[Row], rest: Any) -> Batches:
+    try:
+        if first:
+            yield first
+        async for batch in rest:
+            yield batch
+    finally:
+        await rest.aclose()
+
+
+async def reads_of(session: State, at: int, sight: Sight | None = None) -> Reads:
+    """The snapshot that a query reads: of the past, or of the block."""
+    if at:
+        return ReadsAt(session.services.client, at)
+    session.block.statements += 1
+    session.block.sole = None  # what was read would not be true of another run
+    if sight is not None:
+        return await sight.view()
+    return await session.work()
+
+
+async def moment_of(
+    session: State, select: s.Select, values: Sequence[Any], sight: Sight | None = None
+) -> int:
+    """The timestamp that AS OF SYSTEM TIME or kvorum.as_of says; 0: now."""
+    if sight is not None and sight.at is not None:
+        return sight.at
+    told = select.as_of or session.settings.get("kvorum.as_of")
+    if not told:
+        if select.locking:
+            session.check_writable("SELECT FOR " + select.locking[0].strength.upper())
+        return session.block.modes.at
+    if select.locking:
+        raise SqlError(INVALID_PARAMETER, "FOR UPDATE cannot read the past")
+    if told.startswith("$"):
+        told = str(values[int(told[1:]) - 1])
+    told = told.strip("'")
+    if is_relative(told):
+        return timestamp_of(told, physical_ms(await session.services.client.now()))
+    return timestamp_of(told, session.services.clock.now_ms())
+
+
+async def change(
+    session: State, prepared: Prepared, values: Sequence[Any], touched: Touched
+) -> Outcome:
+    """Run an INSERT, UPDATE, DELETE or MERGE; its changes are in the block's transaction."""
+    bound = prepared.bound
+    block = session.block
+    session.check_writable(type(bound).__name__.upper())
+    if changes_in(bound):
+        part = _part(session, values, touched)
+        return await part(await carried_out(session, prepared, part))
+    first = not block.explicit and block.statements == 0
+    alone = first and block.lone  # what is only refused at its commit nobody has seen
+
+    async def once() -> Outcome:
+        return await _changed(session, prepared, values, touched, alone=alone)
+
+    outcome = await once()
+    block.outcomes.append(outcome)
+    block.wrote = True
+    if first:
+        block.sole = Sole(once, outcome)
+    else:
+        block.sole = None
+    return outcome
+
+
+def _part(
+    session: State, values: Sequence[Any], touched: Touched
+) -> Callable[[Prepared], Awaitable[Outcome]]:
+    """Makes one change of several in a statement."""
+
+    async def run(prepared: Prepared) -> Outcome:
+        outcome = await _changed(session, prepared, values, touched, alone=False)
+        session.block.outcomes.append(outcome)
+        session.block.wrote = True
+        session.block.sole = None
+        return outcome
+
+    return run
+
+
+async def _changed(
+    session: State,
+    prepared: Prepared,
+    values: Sequence[Any],
+    touched: Touched,
+    *,
+    alone: bool,
+) -> Outcome:
+    block = session.block
+    assert prepared.declared is not None
+    if prepared.plan is None:
+        prepared = await with_stands(session, prepared)
+    assert prepared.declared is not None
+    t = await session.work()
+    session.bound(prepared.declared)
+    block.statements += 1
+    env, numbers = environment(session, values)
+    job = Job(session, t, env, numbers, prepared.declared, touched, alone)
+    try:
+        return await _done(job, prepared, values)
+    finally:
+        numbers.give_back(session.services.numbers)
+
+
+async def _done(job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
+    if prepared.plan is None or getattr(prepared.bound, "select", None) is not None:
+        asking = _asking(job.session, prepared, values, job.touched)
+        prepared = await numbered_queries.change(asking, prepared)
+    plan, bound = prepared.plan, prepared.bound
+    if isinstance(plan, InsertPlan) and bound.select is not None:
+        job.alone = False
+        return await _insert_select(job, prepared, values, plan)
+    if isinstance(plan, InsertPlan | UpdatePlan | DeletePlan):
+        return await plan.run(job)
+    analytic = job.session.services.analytic
+    if analytic is None:
+        raise unsupported("a change that joins tables or has subqueries")
+    job.alone = False
+    return await analytic.change(job, bound, prepared.text)
+
+
+async def _insert_select(
+    job: Job, prepared: Prepared, values: Sequence[Any], plan: InsertPlan
+) -> Outcome:
+    """All rows are read before the first is written: the query may read the table itself."""
+    select = prepared.bound.select
+    inner = Prepared(
+        prepared.text, prepared.oids, select, prepared.declared, select.fields,
+        prepared.parameters, plan=plan_of(select),
+    )  # fmt: skip
+    rows: list[Row] = []
+    async for batch in await query(job.session, inner, values, job.touched):
+        rows += batch
+    total = Outcome()
+    for at in range(0, len(rows), SQL_COPY_BATCH_ROWS):
+        part = await plan.run(job, rows[at : at + SQL_COPY_BATCH_ROWS])
+        total.count += part.count
+        total.rows += part.rows
+        total.writers = part.writers
+        total.again = part.again
+    return total
+
+
+async def in_pieces(rows: Sequence[Row]) -> AsyncIterator[Sequence[Row]]:
+    """The rows of RETURNING."""
+    if rows:
+        yield rows

@@ -1,0 +1,168 @@
+"""The end of a transaction: checks, the commit, a statement that runs again, what goes with it.
+
+A statement that is a transaction by itself is run again when its commit met a conflict, with the
+same values, until it fits or SQL_RUNS_MAX is reached; its rows went out already, so it may only end
+as it ended before: otherwise the client gets the conflict (40001), as inside a block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from kv.base.errors import KvorumError, WriteConflict
+from kv.base.limits import RETRY_WAIT_MS_FIRST, RETRY_WAIT_MS_MAX, SQL_RUNS_MAX
+from sqlproxy.session.running.environment import environment
+from sqlproxy.session.state.block import Sole, is_conflict
+from sqlproxy.session.state.outcomes import refused, runs_again, violated
+from sqlproxy.session.state.state import State
+from sqlproxy.tables.referring import check_deferred
+from sqlproxy.tables.writing import Outcome
+from sqlproxy.values.errors import SqlError
+from txn.transaction import Transaction
+
+
+async def commit(session: State) -> None:
+    """Commit the transaction, explicit or not. Raises SqlError; it is over anyway."""
+    block = session.block
+    sole, outcomes = block.sole, block.outcomes
+    block.sole, block.outcomes = None, []
+    try:
+        session.advising.check()
+        if block.deferred and block.transaction is not None:
+            await session.interrupts.guard(check_constraints(session, every=True))
+        await session.interrupts.undisturbed(_commit(session, sole, outcomes))
+    except BaseException:
+        # What ran again after a conflict, and failed then, has begun a transaction: what it wrote
+        # there must not be committed with the next statement.
+        await block.roll_back()
+        raise
+
+
+async def check_constraints(session: State, *, every: bool) -> None:
+    """Those that were deferred, as things are now; `every`: also those that still are. Raises
+    SqlError (23503), KvorumError.
+    """
+    block = session.block
+    if block.deferred and block.transaction is not None:
+        env, _ = environment(session, ())
+        declared = await session.declared()
+        deferred = block.deferred
+        done = await check_deferred(block.transaction, declared, env, deferred, every=every)
+        if not block.has_savepoints:
+            deferred.forget(done)
+
+
+async def _commit(session: State, sole: Sole | None, outcomes: Sequence[Outcome]) -> None:
+    block, runs = session.block, 1
+    while True:
+        modes, t = block.modes, block.transaction
+        try:
+            await block.commit()
+            return
+        except KvorumError as error:
+            conflict = is_conflict(error) or runs_again(error, outcomes)
+            if sole is None or not conflict or runs >= SQL_RUNS_MAX:
+                assert t is not None
+                duplicate = await _duplicate(session, t, error, outcomes)
+                raise duplicate or refused(error, outcomes) from error
+        most = min(RETRY_WAIT_MS_MAX, RETRY_WAIT_MS_FIRST << runs)
+        await asyncio.sleep(most * session.services.random() / 1000)
+        runs += 1
+        await block.work(modes)
+        before = sole.outcome
+        outcome = await sole.again()
+        await check_constraints(session, every=True)
+        if (outcome.count, outcome.rows) != (before.count, before.rows):
+            await block.roll_back()
+            raise SqlError(
+                "40001",
+                "could not serialize access due to concurrent update",
+                hint="Run the statement again.",
+            )
+        outcomes = [outcome]
+
+
+async def _duplicate(
+    session: State, t: Transaction, error: KvorumError, outcomes: Sequence[Outcome]
+) -> SqlError | None:
+    """A conflict at a key that was to be new is a duplicate, if the key is there by now: to run the
+    transaction again would not help.
+    """
+    key = error.details.get("key")
+    if not isinstance(error, WriteConflict) or not isinstance(key, bytes):
+        return None
+    if not t.creates(key) or (found := violated(key, outcomes)) is None:
+        return None
+    try:
+        value, _ = await session.services.client.get(key)
+    except KvorumError:
+        return None  # the conflict is true, too
+    return found if value is not None else None
+
+
+async def ended(session: State, *, committed: bool) -> None:
+    """A block is over."""
+    if session.advising.any:
+        await session.advising.end_transaction()
+    session.variables.report(session.settings.end(committed=committed))
+    session.activity.transaction_us = 0
+    session.block.sole = None
+    session.block.outcomes.clear()
+    session.cursors.settle(committed=committed)
+    await session.cursors.close_transaction()
+
+
+async def failed(session: State) -> None:
+    """A statement failed: a block fails, an implicit transaction is gone."""
+    block = session.block
+    block.sole = None
+    explicit = block.explicit
+    await block.fail()
+    if session.advising.any and not block.has_savepoints:
+        await session.advising.end_transaction()
+    if block.transaction is None:  # else ROLLBACK TO may go on, with what was written
+        block.outcomes.clear()
+    if not explicit:
+        session.variables.report(session.settings.end(committed=False))
+        session.cursors.settle(committed=False)
+        await session.cursors.close_transaction()
+
+
+async def sync(session: State) -> None:
+    """What was implicit is committed. Raises SqlError, KvorumError: the transaction is over."""
+    block, cursors = session.block, session.cursors
+    block.lone = block.implicit = False
+    session.activity.message = ""
+    if block.explicit:
+        session.activity.rests()
+        return
+    committed = False
+    try:
+        if cursors.held_now:
+            await _hold(session)
+        if block.transaction is not None:
+            await commit(session)
+        else:
+            block.rest()
+        committed = True
+    finally:
+        session.variables.report(session.settings.end(committed=committed))
+        session.activity.transaction_us = 0
+        if cursors.held_now:
+            cursors.settle(committed=committed)
+        if cursors.portals.keys() - cursors.held:
+            await cursors.close_transaction()
+        session.activity.rests()
+        if session.advising.any:
+            await session.advising.end_transaction()
+
+
+async def _hold(session: State) -> None:
+    """Raises SqlError, KvorumError: the transaction is over, and its cursors with it."""
+    try:
+        await session.cursors.hold()
+    except BaseException:
+        session.cursors.settle(committed=False)
+        await session.block.roll_back()
+        raise

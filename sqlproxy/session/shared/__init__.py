@@ -1,0 +1,1 @@
+"""What all sessions of a process share: services, plans of statements, the list of sessions."""

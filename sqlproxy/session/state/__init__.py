@@ -1,0 +1,1 @@
+"""What one session is and has; nothing here runs a statement."""

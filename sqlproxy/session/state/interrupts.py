@@ -1,0 +1,87 @@
+"""What ends a statement under way: a cancel request, statement_timeout, the end of the session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from kv.base.errors import KvorumError
+from sqlproxy.session.state.settings import Settings
+from sqlproxy.values.errors import QUERY_CANCELED, SqlError
+
+T = TypeVar("T")
+
+
+class Interrupts:
+    """Of one session. `cancel_after`: calls when so many seconds are over. `refused`: what an error
+    of the store means.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cancel_after: Callable[[float, Callable[[], None]], asyncio.TimerHandle],
+        refused: Callable[[KvorumError], SqlError],
+    ) -> None:
+        self._settings, self._cancel_after, self._refused = settings, cancel_after, refused
+        self._running: asyncio.Task[object] | None = None
+        self._why: SqlError | None = None  # why the running task is being cancelled
+        self._deaf = False  # a commit is under way, which nothing cancels
+
+    @property
+    def running(self) -> bool:
+        """Whether there is something to end."""
+        return self._running is not None
+
+    async def guard(self, work: Awaitable[T]) -> T:
+        """Await one piece of a statement: it can be cancelled, ends at statement_timeout, and what
+        the store refuses is SQL's error.
+        """
+        outer = self._running
+        task = asyncio.current_task()
+        self._running = task
+        ms = self._settings.ms("statement_timeout")
+        timer = None
+        if ms:
+            timer = self._cancel_after(ms / 1000, self._timed_out)
+        try:
+            return await work
+        except KvorumError as error:
+            raise self._refused(error) from error
+        except asyncio.CancelledError:
+            if self._why is None or task is None:
+                raise
+            why, self._why = self._why, None
+            task.uncancel()
+            raise why from None
+        finally:
+            self._running = outer
+            if timer is not None:
+                timer.cancel()
+
+    async def undisturbed(self, commit: Awaitable[None]) -> None:
+        """A commit, which nothing cancels."""
+        self._deaf = True
+        try:
+            await commit
+        finally:
+            self._deaf = False
+
+    def interrupt(self, why: SqlError) -> None:
+        """What runs ends with this error; nothing else does."""
+        if self._running is not None and not self._deaf and self._why is None:
+            self._why = why
+            self._running.cancel()
+
+    def cancel(self) -> None:
+        """The client asked for it."""
+        self.interrupt(SqlError(QUERY_CANCELED, "canceling statement due to user request"))
+
+    def _timed_out(self) -> None:
+        self.interrupt(SqlError(QUERY_CANCELED, "canceling statement due to statement timeout"))
+
+    def explain(self, detail: str) -> None:
+        """What the error of the statement that is being cancelled says besides."""
+        if self._why is not None:
+            self._why.detail = detail

@@ -1,0 +1,186 @@
+"""What one session is and has: whoever runs a statement for a client is handed this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kv.base.limits import DEADLINE_MS_MAX, NAME_CHARS_MAX, SQL_ACTIVITY_CHARS
+from sqlproxy.catalog.fence import Fence
+from sqlproxy.declared.database import Declared
+from sqlproxy.pg import zones
+from sqlproxy.pg.style import Style
+from sqlproxy.session.shared.roster import Told
+from sqlproxy.session.shared.services import Services
+from sqlproxy.session.state.activity import Activity
+from sqlproxy.session.state.block import Block, Modes
+from sqlproxy.session.state.cursors import Cursors
+from sqlproxy.session.state.interrupts import Interrupts
+from sqlproxy.session.state.outcomes import refused
+from sqlproxy.session.state.permits import Permits
+from sqlproxy.session.state.prepared_statements import Statements
+from sqlproxy.session.state.session_locks import Advising
+from sqlproxy.session.state.settings import Settings
+from sqlproxy.session.state.variables import Variables
+from sqlproxy.values.errors import READ_ONLY_TRANSACTION, SqlError
+from sqlproxy.wire.seam import Channel, Notice
+from txn.terms import Terms
+from txn.transaction import Transaction
+
+_LEVELS: Final = ("debug", "log", "info", "notice", "warning", "error")
+_IN_BLOCK: Final = "idle in transaction"
+_STATES: Final = {"I": "idle", "T": _IN_BLOCK, "E": f"{_IN_BLOCK} (aborted)"}
+
+
+class State:
+    """See the module. `given`: settings of the client's start-up. `stranger`: the user is no role,
+    and was let in all the same. `sqlproxy.session.shared.roster.Listed`, too.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        user: str,
+        database: str,
+        given: Mapping[str, str],
+        *,
+        stranger: bool,
+    ) -> None:
+        """Raises SqlError."""
+        self.services: Final = services
+        self.user: Final = user
+        self.database: Final = database
+        client = services.client
+        self.settings: Final = Settings(given)
+        self.settings.told("session_authorization", user)
+        book = services.catalogs.roles
+        self.permits: Final = Permits(user, self.settings, book, stranger=stranger)
+        self.permits.check_role(self.settings.get("role"))
+        self.settings.told("is_superuser", "on" if self.permits.free else "off")
+        self.channel: Final = Channel(parameters=self.settings.reported())
+        self.activity: Final = Activity(services.clock, client.timers)
+        fence = Fence(database, client.timers, services.catalogs.presence)
+        self.block: Final = Block(client, fence)
+        self.statements: Final = Statements(self.activity.now_us)
+        self.cursors: Final = Cursors(self.block, self.activity)
+        self.interrupts: Final = Interrupts(
+            self.settings,
+            services.cancel_after,
+            lambda error: refused(error, self.block.outcomes),
+        )
+        self.variables: Final = Variables(
+            self.settings, self.block, self.permits, self.channel, self.modes
+        )
+        self.advising: Final = Advising(
+            services.advisory,
+            services.token,
+            database,
+            self.block,
+            self.settings,
+            owner=lambda: self.owner,
+            warn=lambda message: self.notice(message, "WARNING", "01000"),
+        )
+        self.currvals: Final[dict[str, int | str]] = {}
+        self.setvals: Final[list[tuple[str, int, bool]]] = []  # asked for by what runs
+
+    # -- what is declared
+
+    async def declared(self) -> Declared:
+        """What the database declares now."""
+        catalogs = self.services.catalogs
+        return catalogs.fresh(self.database) or await catalogs.declared(self.database)
+
+    def bound(self, declared: Declared) -> None:
+        """The transaction makes a change that is bound to this."""
+        self.block.fence.bound(self.services.catalogs.looked(declared), declared.version)
+
+    @property
+    def style(self) -> Style:
+        """Of the text of values."""
+        return Style(zones.shown(self.settings.get("TimeZone")), self.activity.transaction_now)
+
+    # -- the transaction
+
+    async def work(self) -> Transaction:
+        """The store's transaction; begun now if there is none."""
+        return self.block.transaction or await self.block.work(self.modes())
+
+    def modes(self) -> Modes:
+        """Of a transaction that begins now."""
+        get = self.settings.get
+        wait_ms = min(self.settings.ms("lock_timeout"), DEADLINE_MS_MAX)
+        return Modes(
+            get("default_transaction_isolation"),
+            get("default_transaction_read_only") == "on",
+            get("default_transaction_deferrable") == "on",
+            terms=Terms(lock_wait_ms=wait_ms or None, owner=self.owner),
+        )
+
+    def check_writable(self, what: str) -> None:
+        """Raises SqlError (25006)."""
+        block = self.block
+        if block.settled:
+            refused = block.modes.read_only or bool(block.modes.at)
+        else:
+            refused = self.settings.get("default_transaction_read_only") == "on"
+        if refused:
+            why = "in a read-only transaction"
+        elif self.settings.get("kvorum.as_of"):
+            why = "while kvorum.as_of reads the past"
+        else:
+            return
+        raise SqlError(READ_ONLY_TRANSACTION, f"cannot execute {what} {why}")
+
+    # -- the client, and others
+
+    @property
+    def owner(self) -> str:
+        """Who this is, for people."""
+        name = self.settings.get("application_name")
+        owner = f"sql {self.user}@{self.database}" + (f" ({name})" if name else "")
+        return owner[:NAME_CHARS_MAX]  # a client may call itself anything
+
+    def notice(
+        self, message: str, severity: str = "NOTICE", sqlstate: str = "00000", detail: str = ""
+    ) -> None:
+        """Tell the client."""
+        if self._wants(severity):
+            self.channel.notices.append(Notice(severity, sqlstate, message, detail))
+
+    def report_progress(self, message: str) -> None:
+        """Tell the client at once, while it waits."""
+        if self._wants("NOTICE"):
+            self.channel.tell(Notice("NOTICE", "00000", message))
+
+    def _wants(self, severity: str) -> bool:
+        wanted = self.settings.get("client_min_messages").rstrip("12345")
+        return severity == "INFO" or _LEVELS.index(severity.lower()) >= _LEVELS.index(wanted)
+
+    def told(self) -> Told:
+        """What pg_stat_activity says of it."""
+        activity, block = self.activity, self.block
+        began = activity.statement_us
+        busy = activity.working or self.interrupts.running
+        in_transaction = block.explicit or block.transaction is not None
+        return Told(
+            process=self.channel.process,
+            user=self.user,
+            mighty=self.permits.free or self.permits.members.superuser(self.user),
+            database=self.database,
+            application=self.settings.get("application_name"),
+            state="active" if busy else _STATES[block.status],
+            began=activity.began_us,
+            transaction=activity.transaction_us if in_transaction else 0,
+            statement=began,
+            changed=began if busy else max(began, activity.rested_us),
+            query=activity.query[:SQL_ACTIVITY_CHARS],
+        )
+
+    def reaches(self, one: Told) -> bool:
+        """Whether it may see what that session does, and end it."""
+        own = self.channel.process == one.process
+        return own or self.permits.reach(one.user, mighty=one.mighty)
+
+    def interrupt(self, why: SqlError) -> None:
+        """What runs ends with this error."""
+        self.interrupts.interrupt(why)
