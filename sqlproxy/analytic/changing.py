@@ -16,9 +16,8 @@ from typing import Any
 from kv.base.limits import SQL_LOOKUP_ROWS
 from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.front.compiling import Fn, compile
-from sqlproxy.front.exprs import Call, Case, Coalesce, Column, Default, Expr, Logic, SubQuery
+from sqlproxy.front.exprs import TAKING, Call, Case, Coalesce, Column, Default, Expr, Logic
 from sqlproxy.front.folding import rebuilt
-from sqlproxy.front.functioncalls import TAKING
 from sqlproxy.front.raising import inside, raises
 from sqlproxy.front.statements import (
     Assignment,
@@ -26,6 +25,7 @@ from sqlproxy.front.statements import (
     Insert,
     Merge,
     MergeWhen,
+    SubQuery,
     Update,
     shown,
 )

@@ -42,12 +42,12 @@ from sqlproxy.front.exprs import (
     MinMax,
     NullIf,
     RowCompare,
-    SubQuery,
     walk,
 )
 from sqlproxy.front.folding import of_subject, opaque, rebuilt, volatile
 from sqlproxy.front.gathering import gathered
 from sqlproxy.front.numbered import correlated
+from sqlproxy.front.statements import SubQuery
 from sqlproxy.rows import keys
 from sqlproxy.values import enums
 from sqlproxy.values.errors import SqlError, unsupported

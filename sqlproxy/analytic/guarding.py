@@ -35,14 +35,13 @@ from sqlproxy.front.exprs import (
     Grouping,
     IsBool,
     Logic,
-    SubQuery,
     Window,
     conjuncts,
     walk,
 )
 from sqlproxy.front.numbered import correlated
 from sqlproxy.front.raising import raises as raises_one
-from sqlproxy.front.statements import Item, JoinItem, Select
+from sqlproxy.front.statements import Item, JoinItem, Select, SubQuery
 from sqlproxy.front.trees import looked_into, parts
 
 Relations = Callable[[Expr], frozenset[int]]

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from sqlproxy.front.compiling import Fn
 from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import SubQuery, walk
+from sqlproxy.front.exprs import walk
 from sqlproxy.front.raising import inside
-from sqlproxy.front.statements import Select
+from sqlproxy.front.statements import Select, SubQuery
 from sqlproxy.pg.answers import Row
 from sqlproxy.values.errors import SqlError
 

@@ -42,7 +42,6 @@ from sqlproxy.front.exprs import (
     Grouping,
     IsBool,
     Order,
-    SubQuery,
     Window,
     conjuncts,
     walk,
@@ -59,6 +58,7 @@ from sqlproxy.front.statements import (
     KnownItem,
     Select,
     SelectItem,
+    SubQuery,
     TableItem,
 )
 from sqlproxy.tables.access import rejects_null

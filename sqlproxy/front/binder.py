@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sqlproxy.front import bulk_lists, resolve
 from sqlproxy.front.bulk import Unfit
@@ -40,7 +40,6 @@ from sqlproxy.front.exprs import (
     Param,
     RowCompare,
     RowExpr,
-    SubQuery,
     Subscript,
     walk,
 )
@@ -73,6 +72,7 @@ from sqlproxy.front.registry import (
 )
 from sqlproxy.front.resolve import EXPLICIT, IMPLICIT
 from sqlproxy.front.scope import Names, Parameters, Scope
+from sqlproxy.front.statements import Select, SubQuery
 from sqlproxy.front.syntax import TOO_DEEP, Node, at, strings, unwrap
 from sqlproxy.front.system_columns import key_of_ctid, relation_of
 from sqlproxy.front.typenames import check_collation, function_name, type_of
@@ -90,9 +90,6 @@ from sqlproxy.values.errors import (
     SqlError,
     unsupported,
 )
-
-if TYPE_CHECKING:
-    from sqlproxy.front.statements import Select
 
 _SQL_VALUES: Final = {
     "current_date": DATE,

@@ -11,9 +11,9 @@ from sqlproxy.front.casting import is_moment
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
 from sqlproxy.front.exprs import Column, Const, Default, Expr, Param, RowExpr
-from sqlproxy.front.fromitems import item_columns, table_columns
+from sqlproxy.front.fromitems import item_columns, output, table_columns
 from sqlproxy.front.lengths import fitter
-from sqlproxy.front.query import Queries, output
+from sqlproxy.front.query import Queries
 from sqlproxy.front.registry import INTERVAL, UNKNOWN
 from sqlproxy.front.scope import Rel, Scope, columns_of
 from sqlproxy.front.statements import (

@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from sqlproxy.front.registry import BOOL, TEXT, UNKNOWN, Proc
 from sqlproxy.values.interval import Interval
 from sqlproxy.values.words import words
-
-if TYPE_CHECKING:
-    from sqlproxy.front.statements import Select
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,16 +241,7 @@ class Subscript(Expr):
     slices: tuple[tuple[Expr | None, Expr | None], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubQuery(Expr):
-    """`kind`: exists, scalar, any, all, array. Not for closures: executors give it to what can
-    join.
-    """
-
-    kind: str
-    select: Select
-    left: tuple[Expr, ...] = ()
-    operator: str = ""
+TAKING: Final = frozenset(("nextval_oid", "setval_oid", "setval3_oid"))  # numbers of sequences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

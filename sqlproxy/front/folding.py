@@ -20,12 +20,12 @@ from sqlproxy.front.exprs import (
     Named,
     Order,
     Param,
-    SubQuery,
     Window,
     WindowSpec,
     children,
     walk,
 )
+from sqlproxy.front.statements import SubQuery
 
 _LEAVES: Final = (Const, Column, Param, Named, CaseValue)
 

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from sqlproxy.front import syntax
-from sqlproxy.front.exprs import Call, Coalesce, Expr
+from sqlproxy.front.binder import Binder
+from sqlproxy.front.exprs import Call, Coalesce, Column, Expr, Logic
 from sqlproxy.front.quoting import quote_ident
 from sqlproxy.front.registry import (
     BOOL,
@@ -37,6 +39,7 @@ from sqlproxy.front.statements import (
     Item,
     ItemColumn,
     JoinItem,
+    Select,
     SelectItem,
     SequenceItem,
     SystemItem,
@@ -62,10 +65,6 @@ from sqlproxy.values.errors import (
     SqlError,
     unsupported,
 )
-
-if TYPE_CHECKING:
-    from sqlproxy.front.binder import Binder
-    from sqlproxy.front.query import Queries
 
 _JOINS: Final = {"JOIN_LEFT": "left", "JOIN_FULL": "full", "JOIN_RIGHT": "right"}
 _TOLD: Final = frozenset(
@@ -93,8 +92,26 @@ def item_columns(table: Table) -> tuple[ItemColumn, ...]:
     return tuple(found)
 
 
+class Selecting(Protocol):
+    """Binds the queries within FROM (sqlproxy.front.query.Queries)."""
+
+    def select(self, body: Node, parent: Scope | None) -> Select: ...
+    def within(self, clause: str) -> AbstractContextManager[None]: ...
+
+
+def output(statement: Select | Insert | Update | Delete) -> tuple[ItemColumn, ...]:
+    """The columns that a query, or RETURNING, has for the query around it."""
+    found = []
+    targets = statement.targets if isinstance(statement, Select) else statement.returning
+    for target in targets:
+        expr = target.expr
+        origin = (expr.table, expr.attribute) if isinstance(expr, Column) else (0, 0)
+        found.append(ItemColumn(target.name, expr.oid, expr.typmod, *origin))
+    return tuple(found)
+
+
 class FromItems:
-    def __init__(self, binder: Binder, queries: Queries) -> None:
+    def __init__(self, binder: Binder, queries: Selecting) -> None:
         self.binder = binder
         self.queries = queries
         self.views = 0  # how many views deep
@@ -320,8 +337,6 @@ class FromItems:
         return Scope(parent=scope.parent, ctes=scope.ctes)
 
     def _subselect(self, body: Node, scope: Scope) -> Item:
-        from sqlproxy.front.query import output
-
         lateral = bool(body.get("lateral"))
         _, query = unwrap(body["subquery"])
         inner = self._seen(scope, lateral)
@@ -450,8 +465,6 @@ class FromItems:
         right: Sequence[Rel],
         scope: Scope,
     ) -> tuple[Expr, list[tuple[str, Expr]]]:
-        from sqlproxy.front.exprs import Logic
-
         conditions: list[Expr] = []
         merged: list[tuple[str, Expr]] = []
         for name in using:

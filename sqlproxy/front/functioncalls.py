@@ -5,10 +5,12 @@ parse_agg.c).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from sqlproxy.front import resolve
+from sqlproxy.front.casting import Coercer
 from sqlproxy.front.exprs import (
+    TAKING,
     Aggregate,
     ArrayExpr,
     Call,
@@ -19,6 +21,7 @@ from sqlproxy.front.exprs import (
     WindowSpec,
     walk,
 )
+from sqlproxy.front.needing import Needs
 from sqlproxy.front.quoting import quote_ident, read_relation
 from sqlproxy.front.regclass import or_null
 from sqlproxy.front.registry import (
@@ -47,7 +50,7 @@ from sqlproxy.front.registry import (
     format_type,
 )
 from sqlproxy.front.resolve import EXPLICIT, IMPLICIT, Resolved
-from sqlproxy.front.scope import Scope
+from sqlproxy.front.scope import Names, Scope
 from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.values.errors import (
     GROUPING_ERROR,
@@ -63,10 +66,6 @@ from sqlproxy.values.errors import (
     unsupported,
 )
 
-if TYPE_CHECKING:
-    from sqlproxy.front.binder import Binder
-
-TAKING: Final = frozenset(("nextval_oid", "setval_oid", "setval3_oid"))  # numbers of sequences
 _DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     # The defaults of PostgreSQL's own functions that we evaluate (pg_proc.proargdefaults).
     "make_interval": (0, 0, 0, 0, 0, 0, 0.0),
@@ -105,12 +104,24 @@ _NAMED: Final[dict[str, tuple[str, ...]]] = {
 """The names of the arguments of PostgreSQL's own functions that we evaluate (proargnames)."""
 
 
+class Binding(Protocol):
+    """What calls need of the binder around them (sqlproxy.front.binder.Binder)."""
+
+    casts: Coercer
+    names: Names
+    needs: Needs
+
+    def expr(self, node: Node, scope: Scope) -> Expr: ...
+    def condition(self, node: Node, scope: Scope, clause: str) -> Expr: ...
+    def decided(self, expr: Expr) -> Expr: ...
+
+
 class FunctionCalls:
     """`inside` says what encloses the call being bound: an aggregate or a window function may not
     be in another.
     """
 
-    def __init__(self, binder: Binder) -> None:
+    def __init__(self, binder: Binding) -> None:
         self.binder = binder
         self.forbidden = ""  # "WHERE", … : where aggregates and windows are not allowed
         self.inside = ""

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sqlproxy.front.exprs import Aggregate, Column, Expr, Grouping, Order, SubQuery, children, walk
-from sqlproxy.front.statements import Item, JoinItem, TableItem, Target
+from sqlproxy.front.exprs import Aggregate, Column, Expr, Grouping, Order, children, walk
+from sqlproxy.front.statements import Item, JoinItem, SubQuery, TableItem, Target
 from sqlproxy.values.errors import GROUPING_ERROR, SqlError
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlproxy.front.exprs import Column, Const, Expr, Later, SubQuery, walk
+from sqlproxy.front.exprs import Column, Const, Expr, Later, walk
 from sqlproxy.front.folding import rebuilt
 from sqlproxy.front.registry import INT4
 from sqlproxy.front.statements import (
@@ -23,6 +23,7 @@ from sqlproxy.front.statements import (
     Insert,
     KnownItem,
     Select,
+    SubQuery,
     Target,
     Update,
 )

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlproxy.front.exprs import (
+    TAKING,
     Aggregate,
     Call,
     Case,
@@ -34,13 +35,11 @@ from sqlproxy.front.exprs import (
     Expr,
     Later,
     Logic,
-    SubQuery,
     Window,
     children,
     walk,
 )
 from sqlproxy.front.folding import opaque, rebuilt, volatile
-from sqlproxy.front.functioncalls import TAKING
 from sqlproxy.front.statements import (
     Cte,
     CteItem,
@@ -53,6 +52,7 @@ from sqlproxy.front.statements import (
     Select,
     SelectItem,
     SetOperation,
+    SubQuery,
     Target,
     Update,
 )

@@ -21,7 +21,7 @@ from sqlproxy.front.exprs import (
     Order,
     walk,
 )
-from sqlproxy.front.fromitems import FromItems
+from sqlproxy.front.fromitems import FromItems, output
 from sqlproxy.front.functioncalls import orderable, sorted_by
 from sqlproxy.front.registry import INT8, OID, REGCLASS, REGTYPE, TEXT, UNKNOWN, format_type
 from sqlproxy.front.resolve import ASSIGNMENT, IMPLICIT
@@ -698,17 +698,6 @@ class Queries:
             numbers=left.numbers or right.numbers,
         )
         return Cte(name, whole, columns, recursive=True)
-
-
-def output(statement: Select | Insert | Update | Delete) -> tuple[ItemColumn, ...]:
-    """The columns that a query, or RETURNING, has for the query around it."""
-    found = []
-    targets = statement.targets if isinstance(statement, Select) else statement.returning
-    for target in targets:
-        expr = target.expr
-        origin = (expr.table, expr.attribute) if isinstance(expr, Column) else (0, 0)
-        found.append(ItemColumn(target.name, expr.oid, expr.typmod, *origin))
-    return tuple(found)
 
 
 def _renamed(

@@ -20,11 +20,10 @@ from sqlproxy.front.exprs import (
     Expr,
     Later,
     Length,
-    SubQuery,
 )
 from sqlproxy.front.functions.functions import FUNCTIONS
 from sqlproxy.front.registry import BOOL, BPCHAR, NAME, TEXT, VARCHAR, Proc
-from sqlproxy.front.statements import Select
+from sqlproxy.front.statements import Select, SubQuery
 from sqlproxy.front.trees import looked_into, parts
 from sqlproxy.values.words import words
 

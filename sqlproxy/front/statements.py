@@ -243,6 +243,18 @@ class Select(Statement):
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubQuery(Expr):
+    """`kind`: exists, scalar, any, all, array. Not for closures: executors give it to what can
+    join.
+    """
+
+    kind: str
+    select: Select
+    left: tuple[Expr, ...] = ()
+    operator: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """`value` is of the column's type already, and fits its modifier; Default: the column's

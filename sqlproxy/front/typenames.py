@@ -5,7 +5,7 @@ answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sqlproxy.front.registry import (
     BPCHAR,
@@ -21,6 +21,7 @@ from sqlproxy.front.registry import (
     element_of,
     format_type,
 )
+from sqlproxy.front.scope import Names
 from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.pg.oids import TYPES as VALUE_TYPES
 from sqlproxy.values.errors import (
@@ -33,9 +34,6 @@ from sqlproxy.values.errors import (
     unsupported,
 )
 from sqlproxy.values.words import by_word
-
-if TYPE_CHECKING:
-    from sqlproxy.front.scope import Names
 
 SERIALS: Final = by_word(
     {"int2": "smallserial serial2", "int4": "serial serial4", "int8": "bigserial serial8"}

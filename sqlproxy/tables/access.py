@@ -28,11 +28,11 @@ from sqlproxy.front.exprs import (
     Column,
     Const,
     Expr,
-    SubQuery,
     bare,
     walk,
 )
 from sqlproxy.front.registry import BPCHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, TEXT, VARCHAR
+from sqlproxy.front.statements import SubQuery
 from sqlproxy.rows.schema import PUBLIC, Index, Table
 from sqlproxy.tables.implying import selective, usable
 

@@ -19,7 +19,8 @@ from typing import Any, Final
 from sqlproxy.front.casting import is_moment
 from sqlproxy.front.compiling import compile
 from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import Call, Cast, Column, Const, Expr, Named, SubQuery, walk
+from sqlproxy.front.exprs import Call, Cast, Column, Const, Expr, Named, walk
+from sqlproxy.front.statements import SubQuery
 from sqlproxy.front.syntax import Node, parse_expression
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.rows import PLAIN_COLUMNS

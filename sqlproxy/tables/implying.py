@@ -34,12 +34,12 @@ from sqlproxy.front.exprs import (
     IsBool,
     IsNull,
     Logic,
-    SubQuery,
     bare,
     conjuncts,
     walk,
 )
 from sqlproxy.front.registry import BOOL, INT2, INT4, INT8, TEXT, VARCHAR
+from sqlproxy.front.statements import SubQuery
 from sqlproxy.rows.schema import Index, Table
 from sqlproxy.tables import predicates
 from sqlproxy.values.errors import SqlError

@@ -50,19 +50,6 @@ CIRCLES_LEFT: frozenset[frozenset[str]] = frozenset(
         frozenset({"raft.cycle", "raft.host", "raft.replica"}),
         frozenset({"raft.elections", "raft.fence", "raft.group", "raft.handover", "raft.quiet"}),
         frozenset(
-            {"sqlproxy.front.binder", "sqlproxy.front.functioncalls", "sqlproxy.front.numbered"}
-        ),
-        frozenset(
-            {
-                "sqlproxy.front.bulk_values",
-                "sqlproxy.front.env",
-                "sqlproxy.front.exprs",
-                "sqlproxy.front.statements",
-            }
-        ),
-        frozenset({"sqlproxy.front.ddl.ddl", "sqlproxy.front.ddl.ddl_tables"}),
-        frozenset({"sqlproxy.front.fromitems", "sqlproxy.front.query"}),
-        frozenset(
             {
                 "tests.sim.raft.machine",
                 "tests.sim.raft.nemesis",

@@ -13,32 +13,23 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kv.base.limits import SQL_COMMENT_CHARS_MAX
-from sqlproxy.front import binder as binding
 from sqlproxy.front import definitions as d
-from sqlproxy.front.compiling import fold
 from sqlproxy.front.ddl import ddl_comments, ddl_extensions, ddl_types
+from sqlproxy.front.ddl.ddl_clauses import Clauses
 from sqlproxy.front.ddl.ddl_options import index_part, option_value, sequence_options, table_options
 from sqlproxy.front.ddl.ddl_tables import Draft, twice
 from sqlproxy.front.ddl.ddl_texts import (
     query_text,
-    text_of,
-    unqualified,
     uses_of,
     with_names,
     with_targets,
 )
 from sqlproxy.front.dialect import Extras
-from sqlproxy.front.exprs import Column, Const, Expr, walk
-from sqlproxy.front.fromitems import check_schema, item_columns, table_columns
-from sqlproxy.front.immutability import immutable
+from sqlproxy.front.fromitems import check_schema, table_columns
 from sqlproxy.front.query import Queries
-from sqlproxy.front.registry import BOOL, format_type
-from sqlproxy.front.resolve import ASSIGNMENT
-from sqlproxy.front.scope import Parameters, Rel, Scope, columns_of
-from sqlproxy.front.statements import Ignored, ItemColumn, Select
-from sqlproxy.front.syntax import Node, at, find, parse_expression, strings, unwrap
+from sqlproxy.front.statements import Ignored, Select
+from sqlproxy.front.syntax import Node, at, strings, unwrap
 from sqlproxy.pg.oids import canonical
-from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.errors import (
@@ -51,13 +42,6 @@ from sqlproxy.values.errors import (
     unsupported,
 )
 
-_ACTIONS: Final = {
-    "a": "no action",
-    "r": "restrict",
-    "c": "cascade",
-    "n": "set null",
-    "d": "set default",
-}
 _LOCALES: Final = frozenset(("c", "posix", "c.utf8"))  # all are the same here
 _DROPS: Final = {
     "OBJECT_TABLE": "table",
@@ -81,59 +65,7 @@ class Definitions:
         self.queries = queries
         self.binder = queries.binder
         self.names = queries.binder.names
-
-    # -- expressions in declarations
-
-    def default(self, node: Node, column: str, oid: int, typmod: int) -> tuple[Any, str]:
-        """The value if it is a constant, and the SQL."""
-        with self._declared("DEFAULT expressions"):
-            if any(True for _ in _columns_in(node)):
-                raise SqlError("0A000", "cannot use column reference in DEFAULT expression")
-            expr = self.binder.expr(node, Scope())
-        expr = self._no_subquery(expr, "DEFAULT expression")
-        found = self.binder.casts.to(expr, oid, typmod, ASSIGNMENT, expr.pos + 1)
-        if found is None:
-            raise SqlError(
-                "42804",
-                f'column "{column}" is of type {format_type(oid)} but default expression is of '
-                f"type "
-                f"{format_type(expr.oid)}",
-                hint="You will need to rewrite or cast the expression.",
-            )
-        folded = fold(found)
-        value = folded.value if isinstance(folded, Const) else None
-        return value, text_of(self.binder.casts.settled(node))
-
-    def _declared(self, clause: str) -> Any:
-        return self.queries.within(clause)
-
-    def _no_subquery(self, expr: Expr, where: str) -> Expr:
-        if self.binder.subqueries:
-            raise SqlError("0A000", f"cannot use subquery in {where}")
-        return expr
-
-    def over_columns(
-        self, node: Node, columns: Sequence[ItemColumn], relation: str, clause: str
-    ) -> tuple[Expr, tuple[str, ...]]:
-        """An expression over the columns of one table, and the columns that it names."""
-        scope = Scope()
-        names = tuple(c.name for c in columns)
-        scope.rels.append(Rel(relation, names, columns_of(relation, columns, 0)))
-        with self._declared(clause):
-            expr = self.binder.expr(node, scope)
-        self._no_subquery(expr, clause.removesuffix("s"))
-        used = {e.index: e.name for e in walk(expr) if isinstance(e, Column)}
-        return expr, tuple(used[i] for i in sorted(used))
-
-    def check(self, body: Node, columns: Sequence[ItemColumn], relation: str) -> d.CheckDef:
-        expr, used = self.over_columns(body["raw_expr"], columns, relation, "check constraints")
-        self.binder.casts.must(expr, BOOL, what="CHECK")
-        return d.CheckDef(
-            name=body.get("conname"),
-            sql=text_of(unqualified(self.binder.casts.settled(body["raw_expr"]))),
-            columns=used,
-            validated=not body.get("skip_validation", False),
-        )
+        self.clauses = Clauses(queries)
 
     # -- CREATE TABLE
 
@@ -149,7 +81,7 @@ class Definitions:
                 raise unsupported(what)
         if body["relation"].get("relpersistence", "p") != "p":
             raise unsupported("unlogged tables", are=True)
-        draft = Draft(self, name)
+        draft = Draft(self.clauses, name)
         for node in body.get("tableElts", ()):
             kind, part = unwrap(node)
             if kind == "ColumnDef":
@@ -202,30 +134,6 @@ class Definitions:
 
     # -- constraints of a table, by contype
 
-    def foreign_key(self, body: Node, columns: Sequence[str]) -> d.ForeignKeyDef:
-        """`columns`: of a constraint declared with its column, that one."""
-        if body.get("fk_matchtype", "s") not in ("s", "FKCONSTR_MATCH_SIMPLE"):
-            raise unsupported("MATCH FULL and MATCH PARTIAL")
-        if body.get("fk_del_set_cols"):
-            raise unsupported("SET NULL or SET DEFAULT of some columns only")
-        own = tuple(strings(body.get("fk_attrs"))) or tuple(columns)
-        referenced = tuple(strings(body.get("pk_attrs")))
-        if referenced and len(own) != len(referenced):
-            raise SqlError(
-                "42830", "number of referencing and referenced columns for foreign key disagree"
-            )
-        return d.ForeignKeyDef(
-            name=body.get("conname"),
-            columns=own,
-            table=check_schema(body["pktable"], self.names.database),
-            referenced=referenced,
-            on_delete=_ACTIONS[body.get("fk_del_action", "a")],
-            on_update=_ACTIONS[body.get("fk_upd_action", "a")],
-            deferrable=bool(body.get("deferrable")),
-            deferred=bool(body.get("initdeferred")),
-            validated=not body.get("skip_validation", False),
-        )
-
     # -- CREATE INDEX
 
     def create_index(self, body: Node) -> d.CreateIndex:
@@ -243,7 +151,7 @@ class Definitions:
         )
         where, used = "", tuple[str, ...]()
         if "whereClause" in body:
-            where, used = self.predicate(body["whereClause"], table)
+            where, used = self.clauses.predicate(body["whereClause"], table)
         key = d.KeyDef(
             name=body.get("idxname"),
             parts=parts,
@@ -253,27 +161,6 @@ class Definitions:
             where_columns=used,
         )
         return d.CreateIndex(table, key, bool(body.get("if_not_exists")))
-
-    def predicate(self, node: Node, table: Table) -> tuple[str, tuple[str, ...]]:
-        """Of a partial index: its text, and the columns that it names. Raises SqlError (42P17)."""
-        self.binder.parameters.allowed = False
-        items = item_columns(table)
-        expr, used = self.over_columns(node, items, table.name, "index predicates")
-        expr = self.binder.casts.must(expr, BOOL, what="WHERE")
-        if not immutable(expr):
-            raise SqlError("42P17", "functions in index predicate must be marked IMMUTABLE")
-        text = text_of(unqualified(self.binder.casts.settled(node)))
-        usual = binding.Binder(self.names, Parameters(allowed=False), DEFAULT)
-        scope = Scope()
-        columns = columns_of(table.name, items, 0)
-        scope.rels.append(Rel(table.name, tuple(c.name for c in items), columns))
-        again = usual.casts.must(usual.expr(parse_expression(text), scope), BOOL, what="WHERE")
-        if again != expr:
-            raise unsupported(
-                "an index predicate whose constants depend on settings of the session",
-                hint="Write dates as YYYY-MM-DD and times with their time zone.",
-            )
-        return text, used
 
     # -- views
 
@@ -466,7 +353,3 @@ def _names_of(one: Table | View | SequenceRow) -> tuple[str, ...]:
             return tuple(name for name, _ in one.columns)
         case _:
             return ()
-
-
-def _columns_in(node: Node) -> Any:
-    return find(node, "ColumnRef")

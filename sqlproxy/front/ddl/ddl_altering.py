@@ -62,7 +62,7 @@ class Alterations:
         self._items: list[ItemColumn] = []  # as the actions so far leave them
 
     def _draft(self, table: Table) -> Draft:
-        draft = Draft(self.ddl, table.name)
+        draft = Draft(self.ddl.clauses, table.name)
         draft.items = list(self._items)
         draft.columns = [d.ColumnDef(name=i.name, type="") for i in draft.items]
         return draft
@@ -128,7 +128,9 @@ class Alterations:
         column = self._column(table, command["name"])
         if "def" not in command:
             return [d.SetDefault(column.name)]
-        value, sql = self.ddl.default(command["def"], column.name, column.oid, column.typmod)
+        value, sql = self.ddl.clauses.default(
+            command["def"], column.name, column.oid, column.typmod
+        )
         return [d.SetDefault(column.name, value, sql)]
 
     def _set_not_null(self, command: Node, table: Table) -> list[d.Action]:
@@ -155,7 +157,7 @@ class Alterations:
         uses: tuple[str, ...] = (column.name,)
         plain = True
         if "raw_default" in body:
-            expr, uses = self.ddl.over_columns(
+            expr, uses = self.ddl.clauses.over_columns(
                 body["raw_default"], item_columns(table), table.name, "transform expressions"
             )
             using = text_of(self.ddl.binder.casts.settled(body["raw_default"]))

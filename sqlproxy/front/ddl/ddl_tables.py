@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sqlproxy.front import definitions as d
+from sqlproxy.front.ddl.ddl_clauses import Clauses
 from sqlproxy.front.ddl.ddl_options import sequence_options
 from sqlproxy.front.ddl.ddl_texts import text_of, unqualified
 from sqlproxy.front.dialect import Extras
@@ -25,15 +25,12 @@ from sqlproxy.values.errors import (
     unsupported,
 )
 
-if TYPE_CHECKING:
-    from sqlproxy.front.ddl.ddl import Definitions
-
 
 class Draft:
     """A CREATE TABLE under way, or the columns that ALTER TABLE adds."""
 
-    def __init__(self, ddl: Definitions, name: str) -> None:
-        self.ddl = ddl
+    def __init__(self, clauses: Clauses, name: str) -> None:
+        self.clauses = clauses
         self.name = name
         self.columns: list[d.ColumnDef] = []
         self.items: list[ItemColumn] = []
@@ -55,7 +52,7 @@ class Draft:
             if type_body.get("arrayBounds"):
                 raise unsupported("an array of serial", position=at(type_body))
             type_body = {**type_body, "names": [{"String": {"sval": SERIALS[words[-1]]}}]}
-        oid, typmod = type_of(type_body, self.ddl.names)
+        oid, typmod = type_of(type_body, self.clauses.names)
         made = d.ColumnDef(
             name=name, type=canonical(oid, typmod), serial=serial, nullable=not serial
         )
@@ -73,7 +70,7 @@ class Draft:
             self._of_column(node["Constraint"], len(self.columns) - 1, oid, typmod)
 
     def _on_update(self, text: str, name: str, oid: int, typmod: int) -> str:
-        return self.ddl.default(parse_expression(text), name, oid, typmod)[1]
+        return self.clauses.default(parse_expression(text), name, oid, typmod)[1]
 
     def _of_column(self, body: Node, place: int, oid: int, typmod: int) -> None:
         column = self.columns[place]
@@ -88,7 +85,7 @@ class Draft:
                     f'"{self.name}"',
                     position=at(body),
                 )
-            value, sql = self.ddl.default(body["raw_expr"], column.name, oid, typmod)
+            value, sql = self.clauses.default(body["raw_expr"], column.name, oid, typmod)
             column = replace(column, default=value, default_sql=sql)
         elif kind == "CONSTR_IDENTITY":
             column = self._identity(column, body, oid)
@@ -133,9 +130,9 @@ class Draft:
             case "CONSTR_PRIMARY" | "CONSTR_UNIQUE" as kind:
                 self._key(body, own, kind == "CONSTR_PRIMARY")
             case "CONSTR_CHECK":
-                self.checks.append(self.ddl.check(body, self.items, self.name))
+                self.checks.append(self.clauses.check(body, self.items, self.name))
             case "CONSTR_FOREIGN":
-                key = self.ddl.foreign_key(body, own)
+                key = self.clauses.foreign_key(body, own)
                 for name in key.columns:
                     if not any(i.name == name for i in self.items):
                         raise SqlError(
@@ -199,7 +196,7 @@ class Draft:
             raise unsupported("a virtual generated column", hint="Say STORED.", position=at(body))
         place = next(i for i, c in enumerate(self.columns) if c.name == column)
         item = self.items[place]
-        expr, used = self.ddl.over_columns(
+        expr, used = self.clauses.over_columns(
             body["raw_expr"], self.items, self.name, "column generation expressions"
         )
         others = {c.name for c in self.columns if c.generated is not None} | {
@@ -212,10 +209,10 @@ class Draft:
                     f'cannot use generated column "{name}" in column generation expression',
                     detail="A generated column cannot reference another generated column.",
                 )
-        expr = self.ddl.binder.casts.assign(expr, item.oid, item.typmod, column, expr.pos + 1)
+        expr = self.clauses.binder.casts.assign(expr, item.oid, item.typmod, column, expr.pos + 1)
         if not immutable(expr):
             raise SqlError("42P17", "generation expression is not immutable")
-        text = text_of(unqualified(self.ddl.binder.casts.settled(body["raw_expr"])))
+        text = text_of(unqualified(self.clauses.binder.casts.settled(body["raw_expr"])))
         made = replace(self.columns[place], generated=text, uses=used)
         if made.default_sql is not None or made.identity or made.serial:
             raise SqlError(

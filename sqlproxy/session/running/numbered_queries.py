@@ -16,12 +16,12 @@ from typing import Any
 from kv.base.limits import SQL_COPY_BATCH_ROWS, SQL_NUMBERED_ROWS_MAX
 from sqlproxy.front import numbered
 from sqlproxy.front.compiling import compile
-from sqlproxy.front.exprs import Column, Const, Expr, Later, Once, SubQuery
+from sqlproxy.front.exprs import Column, Const, Expr, Later, Once
 from sqlproxy.front.folding import rebuilt
 from sqlproxy.front.later import answering, postponed, row_subqueries
 from sqlproxy.front.numbered import Rows
 from sqlproxy.front.registry import INT8
-from sqlproxy.front.statements import Cte, Insert, Select, Update
+from sqlproxy.front.statements import Cte, Insert, Select, SubQuery, Update
 from sqlproxy.pg.answers import Row
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.reserving import each, reserve
