@@ -28,9 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kv.base.errors import InvalidArgument
-from sqlproxy.front.compiling import compile, fold
-from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import (
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import (
     AnyAll,
     Call,
     CaseValue,
@@ -44,6 +43,7 @@ from sqlproxy.front.exprs import (
     conjuncts,
     walk,
 )
+from sqlproxy.front.closures.compiling import compile, fold
 from sqlproxy.rows.arrow_rows import arrow_type
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table

@@ -18,9 +18,16 @@ from pathlib import Path
 from random import Random
 from zoneinfo import ZoneInfo
 
-from sqlproxy.front import comparing
-from sqlproxy.front.functions.functions import FUNCTIONS as EVALUATED
-from sqlproxy.front.registry import CASTS, FUNCTIONS, OPERATORS, TIMESTAMPTZ, Proc, format_type
+from sqlproxy.front.functions.all_functions import FUNCTIONS as EVALUATED
+from sqlproxy.front.types import comparing
+from sqlproxy.front.types.registry import (
+    CASTS,
+    FUNCTIONS,
+    OPERATORS,
+    TIMESTAMPTZ,
+    Proc,
+    format_type,
+)
 
 FILE = Path(__file__).parent.parent / "tests" / "sqlproxy" / "compare" / "zones.sql"
 _TOGETHER = 6  # expressions of one case

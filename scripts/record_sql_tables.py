@@ -1,11 +1,11 @@
-"""Writes sqlproxy/front/tables.json: PostgreSQL's own tables of types, casts, operators and
+"""Writes sqlproxy/front/types/tables.json: PostgreSQL's own tables of types, casts, operators and
 functions, as far as they are about types that Kvorum has.
 
     python scripts/record_sql_tables.py "host=127.0.0.1 port=5432 user=postgres"
-    sqlproxy/front/tables.json
+    sqlproxy/front/types/tables.json
 
-The resolution of operators and functions (sqlproxy/front/resolve.py) follows PostgreSQL's rules
-over these rows, so a name means here what it means there. Run it against PostgreSQL 15.
+The resolution of operators and functions (sqlproxy/front/types/resolve.py) follows PostgreSQL's
+rules over these rows, so a name means here what it means there. Run it against PostgreSQL 15.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from sqlproxy.values import enums
 
 if TYPE_CHECKING:
     from sqlproxy.declared.database import Declared
-    from sqlproxy.front.env import Env
+    from sqlproxy.front.bound.env import Env
     from sqlproxy.tables.changing import TableWriter
     from sqlproxy.tables.predicates import Holds
     from sqlproxy.tables.reading import Stored
@@ -145,7 +145,7 @@ class SinkTables:
         return known
 
     def _env(self, table: Table) -> Env:
-        from sqlproxy.front.env import Env
+        from sqlproxy.front.bound.env import Env
 
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         told = {"user": "spark", "session_user": "spark", "database": table.namespace}

@@ -18,7 +18,7 @@ from sqlproxy.rows.schema import Column, Table
 
 if TYPE_CHECKING:
     from sqlproxy.declared.database import Declared
-    from sqlproxy.front.env import Env
+    from sqlproxy.front.bound.env import Env
 
 PLAIN: Final = ("key", "value")
 _PREFIX: Final = 4
@@ -75,7 +75,7 @@ async def declared(t: Reader, table: Table) -> Declared:
 
 def environment(table: Table, now_ms: int, nextval: Callable[[str], int] | None = None) -> Env:
     """What expressions may ask."""
-    from sqlproxy.front.env import Env
+    from sqlproxy.front.bound.env import Env
 
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     told = {"user": "kvorum", "session_user": "kvorum", "database": table.namespace}

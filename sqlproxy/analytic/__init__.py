@@ -13,6 +13,7 @@
     analytic    what sessions ask
 
 Rendered from the bound tree, in which all types are decided. What DuckDB does exactly as
-PostgreSQL is rendered; what it does otherwise is the closure of `sqlproxy.front.compiling`, called
-by DuckDB; what neither can is refused (0A000). Deliberately missing: locking of the rows of a join.
+PostgreSQL is rendered; what it does otherwise is the closure of
+`sqlproxy.front.closures.compiling`, called by DuckDB; what neither can is refused
+(0A000). Deliberately missing: locking of the rows of a join.
 """

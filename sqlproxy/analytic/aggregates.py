@@ -19,13 +19,13 @@ from sqlproxy.analytic.forms import TEXT, decimal_of, held
 from sqlproxy.analytic.guarding import behind
 from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
-from sqlproxy.front import registry as r
-from sqlproxy.front.casting import as_json
-from sqlproxy.front.exprs import Aggregate, Column, Expr, Order, Window, WindowSpec
-from sqlproxy.front.functioncalls import is_row
+from sqlproxy.front.binding.casting import as_json
+from sqlproxy.front.binding.functioncalls import is_row
+from sqlproxy.front.bound.exprs import Aggregate, Column, Expr, Order, Window, WindowSpec
+from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.functions.f_numbers import EXACT
 from sqlproxy.front.functions.f_times import add_zoned
-from sqlproxy.front.functions.functions import FUNCTIONS
+from sqlproxy.front.types import registry as r
 from sqlproxy.values.errors import SqlError, unsupported
 from sqlproxy.values.interval import Interval
 from sqlproxy.values.words import words

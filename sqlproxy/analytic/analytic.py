@@ -15,8 +15,8 @@ from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.late import patient
 from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.analytic.sources import Loader, load, table_of
-from sqlproxy.front.env import Env
-from sqlproxy.front.statements import Delete, Insert, Merge, Select, Update
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.statements import Delete, Insert, Merge, Select, Update
 from sqlproxy.loop.aside import aside
 from sqlproxy.pg.answers import Row
 from sqlproxy.rows.schema import Table

@@ -15,11 +15,9 @@ from typing import Any
 
 from kv.base.limits import SQL_LOOKUP_ROWS
 from sqlproxy.analytic.selects import Query, Selects
-from sqlproxy.front.compiling import Fn, compile
-from sqlproxy.front.exprs import TAKING, Call, Case, Coalesce, Column, Default, Expr, Logic
-from sqlproxy.front.folding import rebuilt
-from sqlproxy.front.raising import inside, raises
-from sqlproxy.front.statements import (
+from sqlproxy.front.bound.exprs import TAKING, Call, Case, Coalesce, Column, Default, Expr, Logic
+from sqlproxy.front.bound.folding import rebuilt
+from sqlproxy.front.bound.statements import (
     Assignment,
     Delete,
     Insert,
@@ -29,6 +27,8 @@ from sqlproxy.front.statements import (
     Update,
     shown,
 )
+from sqlproxy.front.closures.compiling import Fn, compile
+from sqlproxy.front.closures.raising import inside, raises
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.reading import Stored

@@ -1,7 +1,7 @@
 """A bound expression → DuckDB SQL.
 
 Each node is rendered if DuckDB does it exactly as PostgreSQL (`_NATIVE` and the methods here). Any
-other becomes one function in Python: the closure that `sqlproxy.front.compiling` makes of it, with
+other becomes one function in Python: the closure that `front.closures.compiling` makes of it, with
 the parts that need more than a row (columns, aggregates, windows, subqueries) as its arguments.
 """
 
@@ -19,11 +19,8 @@ from sqlproxy.analytic.guarding import behind, logic
 from sqlproxy.analytic.json_keys import sort_key
 from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
-from sqlproxy.front import registry as r
-from sqlproxy.front import resolve
-from sqlproxy.front.compiling import Fn, compile, fold
-from sqlproxy.front.env import Env, Wanting
-from sqlproxy.front.exprs import (
+from sqlproxy.front.bound.env import Env, Wanting
+from sqlproxy.front.bound.exprs import (
     Among,
     AnyAll,
     ArrayExpr,
@@ -44,10 +41,13 @@ from sqlproxy.front.exprs import (
     RowCompare,
     walk,
 )
-from sqlproxy.front.folding import of_subject, opaque, rebuilt, volatile
-from sqlproxy.front.gathering import gathered
-from sqlproxy.front.numbered import correlated
-from sqlproxy.front.statements import SubQuery
+from sqlproxy.front.bound.folding import of_subject, opaque, rebuilt, volatile
+from sqlproxy.front.bound.statements import SubQuery
+from sqlproxy.front.closures.compiling import Fn, compile, fold
+from sqlproxy.front.closures.gathering import gathered
+from sqlproxy.front.stages.sequence_stages import correlated
+from sqlproxy.front.types import registry as r
+from sqlproxy.front.types import resolve
 from sqlproxy.rows import keys
 from sqlproxy.values import enums
 from sqlproxy.values.errors import SqlError, unsupported

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
-from sqlproxy.front import registry as r
+from sqlproxy.front.types import registry as r
 from sqlproxy.values import enums
 from sqlproxy.values.errors import unsupported
 from sqlproxy.values.interval import Interval

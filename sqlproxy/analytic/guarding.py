@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlproxy.front.exprs import (
+from sqlproxy.front.bound.exprs import (
     Aggregate,
     AnyAll,
     Call,
@@ -39,10 +39,10 @@ from sqlproxy.front.exprs import (
     conjuncts,
     walk,
 )
-from sqlproxy.front.numbered import correlated
-from sqlproxy.front.raising import raises as raises_one
-from sqlproxy.front.statements import Item, JoinItem, Select, SubQuery
-from sqlproxy.front.trees import looked_into, parts
+from sqlproxy.front.bound.statements import Item, JoinItem, Select, SubQuery
+from sqlproxy.front.bound.trees import looked_into, parts
+from sqlproxy.front.closures.raising import raises as raises_one
+from sqlproxy.front.stages.sequence_stages import correlated
 
 Relations = Callable[[Expr], frozenset[int]]
 """The relations whose columns an expression has."""

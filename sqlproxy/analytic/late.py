@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sqlproxy.front.compiling import Fn
-from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import walk
-from sqlproxy.front.raising import inside
-from sqlproxy.front.statements import Select, SubQuery
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import walk
+from sqlproxy.front.bound.statements import Select, SubQuery
+from sqlproxy.front.closures.compiling import Fn
+from sqlproxy.front.closures.raising import inside
 from sqlproxy.pg.answers import Row
 from sqlproxy.values.errors import SqlError
 

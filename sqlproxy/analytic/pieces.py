@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlproxy.front.exprs import Column, Expr, walk
-from sqlproxy.front.folding import opaque, volatile
-from sqlproxy.front.statements import Select, TableItem
-from sqlproxy.front.syntax import Node, unwrap
+from sqlproxy.front.bound.exprs import Column, Expr, walk
+from sqlproxy.front.bound.folding import opaque, volatile
+from sqlproxy.front.bound.statements import Select, TableItem
+from sqlproxy.front.syntax.syntax import Node, unwrap
 
 
 def grouping_sets(select: Select, groups: Sequence[str]) -> str:

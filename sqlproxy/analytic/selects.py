@@ -30,11 +30,8 @@ from sqlproxy.analytic.pieces import grouping_sets, only_of
 from sqlproxy.analytic.sets import LISTS, SERIES, column_of
 from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
-from sqlproxy.front import registry as r
-from sqlproxy.front.compiling import Fn
-from sqlproxy.front.env import Env
-from sqlproxy.front.expanding import expanded
-from sqlproxy.front.exprs import (
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import (
     Aggregate,
     Call,
     Column,
@@ -46,9 +43,7 @@ from sqlproxy.front.exprs import (
     conjuncts,
     walk,
 )
-from sqlproxy.front.numbered import correlated
-from sqlproxy.front.raising import inside, raises
-from sqlproxy.front.statements import (
+from sqlproxy.front.bound.statements import (
     Cte,
     CteItem,
     FunctionItem,
@@ -61,6 +56,11 @@ from sqlproxy.front.statements import (
     SubQuery,
     TableItem,
 )
+from sqlproxy.front.closures.compiling import Fn
+from sqlproxy.front.closures.raising import inside, raises
+from sqlproxy.front.stages.expanding import expanded
+from sqlproxy.front.stages.sequence_stages import correlated
+from sqlproxy.front.types import registry as r
 from sqlproxy.tables.access import rejects_null
 from sqlproxy.values.errors import (
     GROUPING_ERROR,

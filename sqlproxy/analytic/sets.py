@@ -13,10 +13,10 @@ from decimal import Decimal
 from typing import Any, Final
 
 from kv.base.limits import SQL_SERIES_ROWS_MAX
-from sqlproxy.front.env import Env
+from sqlproxy.front.bound.env import Env
 from sqlproxy.front.functions import f_json
+from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.functions.f_times import add_zoned
-from sqlproxy.front.functions.functions import FUNCTIONS
 from sqlproxy.values import jsonb
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError
 from sqlproxy.values.interval import Interval

@@ -26,7 +26,7 @@ from kv.base.limits import (
 )
 from sqlproxy.analytic.forms import array_of, arrow
 from sqlproxy.analytic.selects import Rows, Source
-from sqlproxy.front.env import Env
+from sqlproxy.front.bound.env import Env
 from sqlproxy.rows import arrow_pages, arrow_rows
 from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.access import Access, choose

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
 
+from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.functions.f_json import as_key
 from sqlproxy.front.functions.f_numbers import EXACT
-from sqlproxy.front.functions.functions import FUNCTIONS
 from sqlproxy.values import jsonb
 from sqlproxy.values.errors import SqlError
 

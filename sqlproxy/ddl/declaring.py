@@ -233,8 +233,8 @@ def _index(table: Table, raw: Any) -> Index:
 
 def _check_predicate(table: Table, index: Index) -> None:
     """Raises InvalidArgument: it cannot be read, or names other columns."""
-    from sqlproxy.front.exprs import Column as Reference
-    from sqlproxy.front.exprs import walk
+    from sqlproxy.front.bound.exprs import Column as Reference
+    from sqlproxy.front.bound.exprs import walk
     from sqlproxy.tables.predicates import bound
 
     try:

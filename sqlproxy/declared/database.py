@@ -14,8 +14,8 @@ from kv.base.ids import TableId
 from sqlproxy.catalog import relations
 from sqlproxy.catalog.privileges import Place
 from sqlproxy.catalog.sequences import rowids
-from sqlproxy.front.regclass import Relations
-from sqlproxy.front.system_columns import without_row_number
+from sqlproxy.front.functions.regclass import Relations
+from sqlproxy.front.functions.system_columns import without_row_number
 from sqlproxy.pg.style import Style
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Contents
@@ -31,7 +31,7 @@ PUBLIC: Final = "public"
 
 
 class Declared:
-    """Lookups by name and id (`sqlproxy.front.scope.Names`, `sqlproxy.tables.referring.Tables`)."""
+    """Lookups by name and id: `front.binding.scope.Names`, `tables.referring.Tables`."""
 
     def __init__(
         self, found: relations.Relations, version: int, place: Place | None = None

@@ -15,8 +15,8 @@ from typing import Final
 
 import postgast
 
-from sqlproxy.front.statements import Do, DoIf
-from sqlproxy.front.syntax import Node, split
+from sqlproxy.front.bound.statements import Do, DoIf
+from sqlproxy.front.syntax.syntax import Node, split
 from sqlproxy.values.errors import SYNTAX_ERROR, SqlError, unsupported
 from sqlproxy.values.words import words
 

@@ -19,22 +19,23 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from sqlproxy.catalog.privileges import Need
-from sqlproxy.front import blocks, bulk, commands, granting
-from sqlproxy.front import statements as s
-from sqlproxy.front.binder import Binder
-from sqlproxy.front.casting import Coercer
-from sqlproxy.front.commands import Commands
+from sqlproxy.front import blocks
+from sqlproxy.front import session_commands as commands
+from sqlproxy.front.binding import bulk
+from sqlproxy.front.binding.binder import Binder
+from sqlproxy.front.binding.casting import Coercer
+from sqlproxy.front.binding.dml import Writes
+from sqlproxy.front.binding.query import Queries
+from sqlproxy.front.binding.scope import Names, Parameters, Scope
+from sqlproxy.front.bound import statements as s
+from sqlproxy.front.bound.exprs import Expr
 from sqlproxy.front.ddl import ddl_extensions, ddl_types
-from sqlproxy.front.ddl.ddl import Definitions
+from sqlproxy.front.ddl import ddl_granting as granting
 from sqlproxy.front.ddl.ddl_altering import Alterations
-from sqlproxy.front.dml import Writes
-from sqlproxy.front.exprs import Expr
-from sqlproxy.front.query import Queries
-from sqlproxy.front.quoting import read_relation
-from sqlproxy.front.registry import TEXT, VOID, format_type
-from sqlproxy.front.resolve import ASSIGNMENT
-from sqlproxy.front.scope import Names, Parameters, Scope
-from sqlproxy.front.syntax import (
+from sqlproxy.front.ddl.ddl_creating import Definitions
+from sqlproxy.front.functions.system_columns import mentioned
+from sqlproxy.front.session_commands import Commands
+from sqlproxy.front.syntax.syntax import (
     Node,
     Parsed,
     at,
@@ -47,7 +48,9 @@ from sqlproxy.front.syntax import (
     whole,
     without_void,
 )
-from sqlproxy.front.system_columns import mentioned
+from sqlproxy.front.types.quoting import read_relation
+from sqlproxy.front.types.registry import TEXT, VOID, format_type
+from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
 from sqlproxy.pg.style import Style

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from kv.base.limits import SQL_CATALOG_INTERRUPT_MS, SQL_CATALOG_ROWS_MAX, SQL_PLANS_MAX
 from sqlproxy.duck import duckerrors
-from sqlproxy.front.syntax import Node, find, strings
+from sqlproxy.front.syntax.syntax import Node, find, strings
 from sqlproxy.pg import oids as types
 from sqlproxy.pg import zones
 from sqlproxy.pg.answers import Field, Row

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sqlproxy.front.syntax import parse, strings
+from sqlproxy.front.syntax.syntax import parse, strings
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import kinds
 from sqlproxy.pgcatalog.kinds import quoted

@@ -1,6 +1,6 @@
 """Expressions of PostgreSQL's syntax trees as DuckDB's text, with PostgreSQL's types and names.
 
-A node is libpg_query's JSON (sqlproxy/front/syntax.py). Every name is resolved here, so that
+A node is libpg_query's JSON (sqlproxy/front/syntax/syntax.py). Every name is resolved here, so that
 nothing is left to DuckDB's own rules, which know neither case nor search paths as PostgreSQL does.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from sqlproxy.duck import ducktext as d
-from sqlproxy.front.syntax import Node, at, find, strings, unwrap
-from sqlproxy.front.typenames import check_collation
+from sqlproxy.front.binding.typenames import check_collation
+from sqlproxy.front.syntax.syntax import Node, at, find, strings, unwrap
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import kinds, rights
 from sqlproxy.pgcatalog.calls import AGGREGATES, WINDOWS

@@ -4,7 +4,7 @@ or on the rows that they return. A function `f` is the method `_call_f`.
 
 from __future__ import annotations
 
-from sqlproxy.front.syntax import Node, at, strings
+from sqlproxy.front.syntax.syntax import Node, at, strings
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import kinds
 from sqlproxy.pgcatalog.calls import Calls

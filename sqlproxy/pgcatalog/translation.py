@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlproxy.front.syntax import Node, at, parse, strings, unwrap
+from sqlproxy.front.syntax.syntax import Node, at, parse, strings, unwrap
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field
 from sqlproxy.pgcatalog import kinds

@@ -9,12 +9,12 @@ from typing import Any
 
 from sqlproxy.catalog.presence import Use
 from sqlproxy.front import front
-from sqlproxy.front import granting as g
-from sqlproxy.front import statements as s
-from sqlproxy.front.compiling import compile
+from sqlproxy.front.bound import statements as s
+from sqlproxy.front.closures.compiling import compile
+from sqlproxy.front.closures.lengths import fitter
+from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.front.front import coerce_to
-from sqlproxy.front.lengths import fitter
-from sqlproxy.front.registry import BPCHAR, NUMERIC, VARCHAR, element_of
+from sqlproxy.front.types.registry import BPCHAR, NUMERIC, VARCHAR, element_of
 from sqlproxy.pg.answers import Field, Fit, Row
 from sqlproxy.session.commands import run_commands
 from sqlproxy.session.commands.do_blocks import do

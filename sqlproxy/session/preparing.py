@@ -16,8 +16,8 @@ from kv.base.limits import SQL_EXPEL_MS, SQL_PLAN_CHARS_MAX, SQL_SETTLE_MS
 from sqlproxy.catalog.privileges import Need
 from sqlproxy.declared.database import Declared
 from sqlproxy.front import front
-from sqlproxy.front import statements as s
-from sqlproxy.front.syntax import Parsed
+from sqlproxy.front.bound import statements as s
+from sqlproxy.front.syntax.syntax import Parsed
 from sqlproxy.loop.aside import aside
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import Style

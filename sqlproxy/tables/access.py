@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlproxy.front.exprs import (
+from sqlproxy.front.bound.exprs import (
     AnyAll,
     Call,
     CaseValue,
@@ -31,8 +31,8 @@ from sqlproxy.front.exprs import (
     bare,
     walk,
 )
-from sqlproxy.front.registry import BPCHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, TEXT, VARCHAR
-from sqlproxy.front.statements import SubQuery
+from sqlproxy.front.bound.statements import SubQuery
+from sqlproxy.front.types.registry import BPCHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, TEXT, VARCHAR
 from sqlproxy.rows.schema import PUBLIC, Index, Table
 from sqlproxy.tables.implying import selective, usable
 

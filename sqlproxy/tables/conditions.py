@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlproxy.front.casting import is_moment
-from sqlproxy.front.compiling import compile
-from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import Call, Cast, Column, Const, Expr, Named, walk
-from sqlproxy.front.statements import SubQuery
-from sqlproxy.front.syntax import Node, parse_expression
+from sqlproxy.front.binding.casting import is_moment
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import Call, Cast, Column, Const, Expr, Named, walk
+from sqlproxy.front.bound.statements import SubQuery
+from sqlproxy.front.closures.compiling import compile
+from sqlproxy.front.syntax.syntax import Node, parse_expression
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.rows import PLAIN_COLUMNS
 from sqlproxy.rows.schema import Column as TableColumn

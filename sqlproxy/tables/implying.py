@@ -21,9 +21,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlproxy.front.compiling import compile
-from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import (
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import (
     AnyAll,
     ArrayExpr,
     Call,
@@ -38,8 +37,9 @@ from sqlproxy.front.exprs import (
     conjuncts,
     walk,
 )
-from sqlproxy.front.registry import BOOL, INT2, INT4, INT8, TEXT, VARCHAR
-from sqlproxy.front.statements import SubQuery
+from sqlproxy.front.bound.statements import SubQuery
+from sqlproxy.front.closures.compiling import compile
+from sqlproxy.front.types.registry import BOOL, INT2, INT4, INT8, TEXT, VARCHAR
 from sqlproxy.rows.schema import Index, Table
 from sqlproxy.tables import predicates
 from sqlproxy.values.errors import SqlError

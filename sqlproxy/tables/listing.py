@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from sqlproxy.front.compiling import Fn, compile
-from sqlproxy.front.env import Env
-from sqlproxy.front.numbered import takes
-from sqlproxy.front.statements import Select, SelectItem
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.statements import Select, SelectItem
+from sqlproxy.front.closures.compiling import Fn, compile
+from sqlproxy.front.stages.sequence_stages import takes
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.sorting import sort_key, sortable
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kv.base.errors import Corruption
-from sqlproxy.front.compiling import compile
-from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import Expr
-from sqlproxy.front.regclass import Relations
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import Expr
+from sqlproxy.front.closures.compiling import compile
+from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.schema import Index, Table

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Protocol
 from kv.base.errors import Corruption
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_LOOKUP_ROWS, SQL_SCAN_ROWS
-from sqlproxy.front.compiling import Fn, compile
-from sqlproxy.front.env import Env
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.rows.rows import RowCodec, codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.access import Access

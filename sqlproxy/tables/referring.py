@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_CASCADES_MAX
-from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import Const
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import Const
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import NO_ACTION, PUBLIC, ForeignKey, Index, Table
 from sqlproxy.tables.access import Access, Given

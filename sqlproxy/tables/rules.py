@@ -10,8 +10,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlproxy.front.compiling import Fn
-from sqlproxy.front.env import Env
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.closures.compiling import Fn
 from sqlproxy.pg.style import Style
 from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.values.errors import CHECK_VIOLATION, NOT_NULL_VIOLATION, Detail, SqlError

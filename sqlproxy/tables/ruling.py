@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlproxy.front.binder import Binder
-from sqlproxy.front.compiling import Compiled, Fn, compile
-from sqlproxy.front.exprs import Const, Expr
-from sqlproxy.front.registry import BOOL
-from sqlproxy.front.resolve import ASSIGNMENT
-from sqlproxy.front.scope import Names, Parameters, Rel, Scope, columns_of
-from sqlproxy.front.statements import ItemColumn
-from sqlproxy.front.syntax import Node, parse_expression
+from sqlproxy.front.binding.binder import Binder
+from sqlproxy.front.binding.scope import Names, Parameters, Rel, Scope, columns_of
+from sqlproxy.front.bound.exprs import Const, Expr
+from sqlproxy.front.bound.statements import ItemColumn
+from sqlproxy.front.closures.compiling import Compiled, Fn, compile
+from sqlproxy.front.syntax.syntax import Node, parse_expression
+from sqlproxy.front.types.registry import BOOL
+from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import Style
 from sqlproxy.pg.text import writer

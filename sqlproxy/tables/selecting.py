@@ -14,10 +14,10 @@ from itertools import islice
 from operator import itemgetter
 
 from kv.base.limits import SQL_SCAN_ROWS, SQL_SORTED_ROWS_MAX
-from sqlproxy.front.compiling import Fn, compile
-from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import Column, Order
-from sqlproxy.front.statements import Select, TableItem, shown
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import Column, Order
+from sqlproxy.front.bound.statements import Select, TableItem, shown
+from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.tables.access import Access, Ordering, choose
 from sqlproxy.tables.listing import ListingPlan, listing_plan
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kv.base.ops import Op, delete, put
-from sqlproxy.front.env import Env
+from sqlproxy.front.bound.env import Env
 from sqlproxy.pg.answers import Answered
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table

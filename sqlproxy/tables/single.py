@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlproxy.front.compiling import Compiled, Fn
-from sqlproxy.front.env import Env
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.closures.compiling import Compiled, Fn
 from sqlproxy.rows.rows import ROW_FORMAT
 from sqlproxy.tables.changing import TableWriter
 

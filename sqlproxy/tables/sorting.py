@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sqlproxy.front.compiling import compile
-from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import Order
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import Order
+from sqlproxy.front.closures.compiling import compile
 from sqlproxy.pg.oids import TID, canonical
 from sqlproxy.rows import keys
 from sqlproxy.tables.rules import Row

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from kv.base.keys import escape_open, successor
 from kv.base.limits import SQL_POINTS_MAX
-from sqlproxy.front.compiling import Fn
-from sqlproxy.front.exprs import Expr
+from sqlproxy.front.bound.exprs import Expr
+from sqlproxy.front.closures.compiling import Fn
 from sqlproxy.rows import keys
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.access import Access, Limit, directions_of

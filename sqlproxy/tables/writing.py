@@ -18,12 +18,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import ConditionFailed
-from sqlproxy.front.compiling import Compiled, Fn, compile
-from sqlproxy.front.dml import no_arbiter
-from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import Default, Expr
-from sqlproxy.front.numbered import asks
-from sqlproxy.front.statements import Assignment, Conflict, Delete, Insert, Target, Update, shown
+from sqlproxy.front.binding.dml import no_arbiter
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import Default, Expr
+from sqlproxy.front.bound.statements import (
+    Assignment,
+    Conflict,
+    Delete,
+    Insert,
+    Target,
+    Update,
+    shown,
+)
+from sqlproxy.front.closures.compiling import Compiled, Fn, compile
+from sqlproxy.front.stages.sequence_stages import asks
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.tables.access import choose

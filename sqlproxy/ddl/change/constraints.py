@@ -237,7 +237,7 @@ async def look_for_breaches(t: CatalogTxn, table: Table, check: Check, found: Fo
     """Raises InvalidArgument (23514, or what the expression itself fails with)."""
     # Reading SQL costs 60 MB and a moment, so a master that validates nothing never loads it.
     from sqlproxy.declared.database import Declared
-    from sqlproxy.front.env import Env
+    from sqlproxy.front.bound.env import Env
     from sqlproxy.pg.style import Style
     from sqlproxy.tables.ruling import rules_of
     from sqlproxy.values.errors import SqlError

@@ -27,7 +27,7 @@ from sqlproxy.rows.schema import Table
 from sqlproxy.values.refusals import refusal
 
 if TYPE_CHECKING:
-    from sqlproxy.front.env import Env
+    from sqlproxy.front.bound.env import Env
 
 _PREFIX: Final = 4  # bytes of a table's id in front of its user keys
 Found = Sequence[tuple[bytes, bytes, int]]
@@ -109,7 +109,7 @@ async def _env(
 ) -> Env:
     """What the expressions may ask; numbers are taken with the chunk."""
     from sqlproxy.catalog.sequences import take
-    from sqlproxy.front.env import Env
+    from sqlproxy.front.bound.env import Env
 
     left: dict[str, list[int]] = {}
     for name, each in sorted(sequences.items()):

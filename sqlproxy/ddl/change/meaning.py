@@ -13,8 +13,8 @@ from collections import Counter
 from typing import Final
 
 from kv.base.errors import InvalidArgument
-from sqlproxy.front.exprs import Call, walk
-from sqlproxy.front.registry import Proc
+from sqlproxy.front.bound.exprs import Call, walk
+from sqlproxy.front.types.registry import Proc
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.predicates import OwnNames

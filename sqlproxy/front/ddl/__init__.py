@@ -1,1 +1,1 @@
-"""Statements that define, bound: CREATE, ALTER, DROP and COMMENT as definitions."""
+"""Definitions, bound: CREATE, ALTER, DROP, COMMENT, GRANT."""

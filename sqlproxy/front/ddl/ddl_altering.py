@@ -13,18 +13,22 @@ from dataclasses import replace
 from datetime import UTC, tzinfo
 from typing import Final
 
-from sqlproxy.front import definitions as d
-from sqlproxy.front import granting
-from sqlproxy.front.ddl.ddl import Definitions
+from sqlproxy.front.binding.fromitems import check_schema, item_columns
+from sqlproxy.front.binding.scope import columns_of
+from sqlproxy.front.binding.typenames import check_collation, type_of
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.bound.exprs import Call, Column, Expr, Length
+from sqlproxy.front.bound.immutability import of_zone
+from sqlproxy.front.bound.statements import ItemColumn
+from sqlproxy.front.ddl import ddl_granting as granting
+from sqlproxy.front.ddl.ddl_creating import Definitions
 from sqlproxy.front.ddl.ddl_options import option_value, sequence_options, table_options
 from sqlproxy.front.ddl.ddl_tables import Draft
 from sqlproxy.front.ddl.ddl_texts import text_of
-from sqlproxy.front.dialect import Extras
-from sqlproxy.front.exprs import Call, Column, Expr, Length
-from sqlproxy.front.fromitems import check_schema, item_columns
-from sqlproxy.front.immutability import of_zone
-from sqlproxy.front.quoting import quote_ident, quote_literal
-from sqlproxy.front.registry import (
+from sqlproxy.front.syntax.dialect import Extras
+from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
+from sqlproxy.front.types.quoting import quote_ident, quote_literal
+from sqlproxy.front.types.registry import (
     DATE,
     TEXT,
     TIME,
@@ -33,11 +37,7 @@ from sqlproxy.front.registry import (
     VARCHAR,
     format_type,
 )
-from sqlproxy.front.resolve import ASSIGNMENT
-from sqlproxy.front.scope import columns_of
-from sqlproxy.front.statements import ItemColumn
-from sqlproxy.front.syntax import Node, at, strings, unwrap
-from sqlproxy.front.typenames import check_collation, type_of
+from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg import zones
 from sqlproxy.pg.oids import canonical
 from sqlproxy.rows.schema import Table

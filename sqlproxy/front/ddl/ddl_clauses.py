@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlproxy.front import binder as binding
-from sqlproxy.front import definitions as d
-from sqlproxy.front.compiling import fold
+from sqlproxy.front.binding import binder as binding
+from sqlproxy.front.binding.fromitems import check_schema, item_columns
+from sqlproxy.front.binding.query import Queries
+from sqlproxy.front.binding.scope import Parameters, Rel, Scope, columns_of
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.bound.exprs import Column, Const, Expr, walk
+from sqlproxy.front.bound.immutability import immutable
+from sqlproxy.front.bound.statements import ItemColumn
+from sqlproxy.front.closures.compiling import fold
 from sqlproxy.front.ddl.ddl_texts import (
     text_of,
     unqualified,
 )
-from sqlproxy.front.exprs import Column, Const, Expr, walk
-from sqlproxy.front.fromitems import check_schema, item_columns
-from sqlproxy.front.immutability import immutable
-from sqlproxy.front.query import Queries
-from sqlproxy.front.registry import BOOL, format_type
-from sqlproxy.front.resolve import ASSIGNMENT
-from sqlproxy.front.scope import Parameters, Rel, Scope, columns_of
-from sqlproxy.front.statements import ItemColumn
-from sqlproxy.front.syntax import Node, find, parse_expression, strings
+from sqlproxy.front.syntax.syntax import Node, find, parse_expression, strings
+from sqlproxy.front.types.registry import BOOL, format_type
+from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import (

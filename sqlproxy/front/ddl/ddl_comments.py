@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlproxy.front import definitions as d
-from sqlproxy.front.fromitems import check_schema
-from sqlproxy.front.scope import Names
-from sqlproxy.front.syntax import Node, strings
+from sqlproxy.front.binding.fromitems import check_schema
+from sqlproxy.front.binding.scope import Names
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.syntax.syntax import Node, strings
 from sqlproxy.rows.schema import CONSTRAINT, INDEX
 from sqlproxy.values.errors import (
     UNDEFINED_OBJECT,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlproxy.front.statements import Ignored
-from sqlproxy.front.syntax import Node
+from sqlproxy.front.bound.statements import Ignored
+from sqlproxy.front.syntax.syntax import Node
 from sqlproxy.values.errors import UNDEFINED_OBJECT, UNSUPPORTED, SqlError, unsupported
 
 _BUILT_IN: Final = "plpgsql"

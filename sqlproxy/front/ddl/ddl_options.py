@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlproxy.front import definitions as d
-from sqlproxy.front.syntax import Node, at, strings, unwrap
-from sqlproxy.front.typenames import check_collation, type_of
+from sqlproxy.front.binding.typenames import check_collation, type_of
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.pg.oids import canonical
 from sqlproxy.values.errors import (
     INVALID_PARAMETER,

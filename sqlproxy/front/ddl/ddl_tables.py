@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlproxy.front import definitions as d
+from sqlproxy.front.binding.typenames import SERIALS, check_collation, type_of
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.bound.immutability import immutable
+from sqlproxy.front.bound.statements import ItemColumn
 from sqlproxy.front.ddl.ddl_clauses import Clauses
 from sqlproxy.front.ddl.ddl_options import sequence_options
 from sqlproxy.front.ddl.ddl_texts import text_of, unqualified
-from sqlproxy.front.dialect import Extras
-from sqlproxy.front.immutability import immutable
-from sqlproxy.front.statements import ItemColumn
-from sqlproxy.front.syntax import Node, at, parse_expression, strings
-from sqlproxy.front.system_columns import check_no_system_column
-from sqlproxy.front.typenames import SERIALS, check_collation, type_of
+from sqlproxy.front.functions.system_columns import check_no_system_column
+from sqlproxy.front.syntax.dialect import Extras
+from sqlproxy.front.syntax.syntax import Node, at, parse_expression, strings
 from sqlproxy.pg.oids import canonical
 from sqlproxy.values.errors import (
     DUPLICATE_COLUMN,

@@ -12,9 +12,9 @@ from typing import Any
 import postgast
 from google.protobuf import json_format  # type: ignore[import-untyped]
 
-from sqlproxy.front.exprs import Column
-from sqlproxy.front.statements import Select, SelectItem, SequenceItem, SystemItem, TableItem
-from sqlproxy.front.syntax import TOO_DEEP, Node, find, strings, unwrap
+from sqlproxy.front.bound.exprs import Column
+from sqlproxy.front.bound.statements import Select, SelectItem, SequenceItem, SystemItem, TableItem
+from sqlproxy.front.syntax.syntax import TOO_DEEP, Node, find, strings, unwrap
 from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.errors import STATEMENT_TOO_COMPLEX, SYNTAX_ERROR, SqlError, unsupported
 
@@ -119,8 +119,8 @@ def _bare_names(query: Node) -> Iterator[list[str]]:
 
 
 def _star_width(select: Select, alias: str) -> int:
-    from sqlproxy.front.query import leaves
-    from sqlproxy.front.statements import JoinItem
+    from sqlproxy.front.binding.query import leaves
+    from sqlproxy.front.bound.statements import JoinItem
 
     if alias:
         return next(

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlproxy.front import definitions as d
-from sqlproxy.front.fromitems import check_schema
-from sqlproxy.front.registry import TYPE_BY_NAME, format_type
-from sqlproxy.front.scope import Names
-from sqlproxy.front.statements import Ignored
-from sqlproxy.front.syntax import Node, strings
+from sqlproxy.front.binding.fromitems import check_schema
+from sqlproxy.front.binding.scope import Names
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.bound.statements import Ignored
+from sqlproxy.front.syntax.syntax import Node, strings
+from sqlproxy.front.types.registry import TYPE_BY_NAME, format_type
 from sqlproxy.values.errors import (
     DEPENDENT_OBJECTS,
     UNDEFINED_OBJECT,

@@ -1,1 +1,1 @@
-"""What PostgreSQL's functions and operators do, by the names of its C functions."""
+"""What each function of PostgreSQL does, by the name of its C function."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlproxy.front.env import Env
+from sqlproxy.front.bound.env import Env
 from sqlproxy.front.functions.function import Function, with_env
 
 

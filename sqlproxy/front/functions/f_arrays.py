@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlproxy.front import comparing
 from sqlproxy.front.functions.f_text import output
 from sqlproxy.front.functions.function import OfSite, Site, declared, nulls, total, typed
-from sqlproxy.front.registry import element_of
+from sqlproxy.front.types import comparing
+from sqlproxy.front.types.registry import element_of
 from sqlproxy.values.errors import SqlError, unsupported
 
 

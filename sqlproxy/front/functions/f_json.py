@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlproxy.front.functions.f_numbers import FUNCTIONS as NUMBERS
 from sqlproxy.front.functions.f_numbers import result
 from sqlproxy.front.functions.function import Declared, OfSite, Site, declared, nulls, total, typed
-from sqlproxy.front.registry import (
+from sqlproxy.front.types.registry import (
     BOOL,
     DATE,
     INTEGERS,
@@ -25,7 +25,7 @@ from sqlproxy.front.registry import (
     TIMESTAMPTZ,
     element_of,
 )
-from sqlproxy.front.values import writer
+from sqlproxy.front.types.value_texts import writer
 from sqlproxy.pg.style import Style
 from sqlproxy.values import jsonb
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError

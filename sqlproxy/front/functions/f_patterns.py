@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlproxy.front import letters
 from sqlproxy.front.functions.function import declared, nulls
-from sqlproxy.front.letters import SPACES
+from sqlproxy.front.types import letters
+from sqlproxy.front.types.letters import SPACES
 from sqlproxy.values.errors import (
     INVALID_ESCAPE,
     INVALID_PARAMETER,

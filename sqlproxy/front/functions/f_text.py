@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kv.base.limits import SQL_VALUE_BYTES_MAX
-from sqlproxy.front import letters
 from sqlproxy.front.functions.function import OfSite, Site, declared, nulls, total, typed
-from sqlproxy.front.quoting import quote_ident, quote_literal, quote_nullable
-from sqlproxy.front.values import writer
+from sqlproxy.front.types import letters
+from sqlproxy.front.types.quoting import quote_ident, quote_literal, quote_nullable
+from sqlproxy.front.types.value_texts import writer
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import (
     INVALID_PARAMETER,
@@ -161,7 +161,7 @@ def _encode(value: bytes, how: str) -> str:
 
 
 def _decode(text: str, how: str) -> bytes:
-    from sqlproxy.front.values import read_bytea
+    from sqlproxy.front.types.value_texts import read_bytea
 
     match how.lower():
         case "hex":
@@ -250,7 +250,7 @@ def _concat(site: Site) -> Callable[..., Any]:
 
 
 def writer_of_elements(array: int, style: Style) -> Callable[[list[Any]], list[str | None]]:
-    from sqlproxy.front.registry import element_of
+    from sqlproxy.front.types.registry import element_of
 
     write = output(element_of(array), style)
     return lambda values: [None if v is None else write(v) for v in values]

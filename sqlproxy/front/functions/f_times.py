@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Final
 
-from sqlproxy.front.env import Env
+from sqlproxy.front.bound.env import Env
 from sqlproxy.front.functions.f_numbers import EXACT, quantized
 from sqlproxy.front.functions.f_numbers import FUNCTIONS as NUMBERS
 from sqlproxy.front.functions.function import declared, nulls, total, with_env

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from kv.base.limits import SQL_FETCH_ROWS
-from sqlproxy.front import statements as s
+from sqlproxy.front.bound import statements as s
 from sqlproxy.session.preparing import parse
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.state import State

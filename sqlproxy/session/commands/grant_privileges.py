@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from sqlproxy.catalog import granting, roles
 from sqlproxy.catalog.privileges import ALL, OWNER, PUBLIC, with_granted, without
 from sqlproxy.declared.database import Declared
-from sqlproxy.front import definitions as d
-from sqlproxy.front import granting as g
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.rows.schema import CONSTRAINT, INDEX, Acl
 from sqlproxy.session.commands.change_roles import called
 from sqlproxy.session.state.state import State

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from sqlproxy.front import granting as g
-from sqlproxy.front import statements as s
+from sqlproxy.front.bound import statements as s
+from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.pg.answers import Row
 from sqlproxy.session.commands import change_roles, grant_privileges
 from sqlproxy.session.commands.scrolling import scrolled

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlproxy.front.statements import Fetch
+from sqlproxy.front.bound.statements import Fetch
 from sqlproxy.pg.answers import Row
 
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from kv.base.errors import KvorumError
-from sqlproxy.front import definitions as d
-from sqlproxy.front.binder import Binder
-from sqlproxy.front.compiling import compile
-from sqlproxy.front.exprs import Expr
-from sqlproxy.front.resolve import ASSIGNMENT
-from sqlproxy.front.scope import Parameters, Scope
-from sqlproxy.front.syntax import parse_expression
+from sqlproxy.front.binding.binder import Binder
+from sqlproxy.front.binding.scope import Parameters, Scope
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.bound.exprs import Expr
+from sqlproxy.front.closures.compiling import compile
+from sqlproxy.front.syntax.syntax import parse_expression
+from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import Table
 from sqlproxy.session.definitions.definition_arguments import (

@@ -12,14 +12,14 @@ from itertools import groupby
 from typing import Any
 
 from sqlproxy.ddl.change.altering import same_form
-from sqlproxy.front import definitions as d
-from sqlproxy.front.binder import Binder
-from sqlproxy.front.compiling import fold
-from sqlproxy.front.exprs import Const
-from sqlproxy.front.registry import format_type
-from sqlproxy.front.resolve import ASSIGNMENT
-from sqlproxy.front.scope import Parameters, Scope
-from sqlproxy.front.syntax import parse_expression
+from sqlproxy.front.binding.binder import Binder
+from sqlproxy.front.binding.scope import Parameters, Scope
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.bound.exprs import Const
+from sqlproxy.front.closures.compiling import fold
+from sqlproxy.front.syntax.syntax import parse_expression
+from sqlproxy.front.types.registry import format_type
+from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import Column, Table, View
 from sqlproxy.session.definitions.additions import add, is_addition

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlproxy.front import definitions as d
-from sqlproxy.front.quoting import read_relation
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.types.quoting import read_relation
 from sqlproxy.values.types import resolve
 
 

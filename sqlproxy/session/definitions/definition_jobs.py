@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlproxy.front import statements as s
+from sqlproxy.front.bound import statements as s
 from sqlproxy.rows.schema import Table
 from sqlproxy.session.commands.run_commands import commit
 from sqlproxy.session.state.state import State

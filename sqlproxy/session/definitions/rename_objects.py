@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlproxy.catalog.relations import Relations
 from sqlproxy.declared.database import Declared
-from sqlproxy.front import definitions as d
-from sqlproxy.front import renaming
+from sqlproxy.front import text_renaming as renaming
+from sqlproxy.front.bound import declarations as d
 from sqlproxy.rows.schema import Sequence, Table, View
 from sqlproxy.session.definitions.definition_jobs import run, table_now
 from sqlproxy.session.state.state import State

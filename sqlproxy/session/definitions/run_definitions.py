@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from sqlproxy.front import definitions as d
-from sqlproxy.front import statements as s
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.bound import statements as s
 from sqlproxy.session.commands import grant_privileges
 from sqlproxy.session.commands.run_commands import check_outside
 from sqlproxy.session.definitions import rename_objects

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlproxy.front import definitions as d
+from sqlproxy.front.bound import declarations as d
 from sqlproxy.session.definitions.definition_arguments import sequence_options
 from sqlproxy.session.definitions.definition_jobs import run
 from sqlproxy.session.state.state import State

@@ -19,10 +19,10 @@ from dataclasses import replace
 from typing import Any
 
 from kv.base.keys import table_prefix, table_range
-from sqlproxy.front import definitions as d
-from sqlproxy.front import statements as s
-from sqlproxy.front.env import Env
-from sqlproxy.front.numbered import inside, unnumbered
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.bound import statements as s
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.stages.sequence_stages import inside, unnumbered
 from sqlproxy.rows.schema import Table
 from sqlproxy.session.explain.plan_trees import as_json
 from sqlproxy.session.running import run_statements

@@ -13,9 +13,8 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from kv.base.limits import SQL_WITH_ROWS_MAX
-from sqlproxy.front.exprs import Column, Const
-from sqlproxy.front.registry import INT4
-from sqlproxy.front.statements import (
+from sqlproxy.front.bound.exprs import Column, Const
+from sqlproxy.front.bound.statements import (
     Cte,
     CteItem,
     Delete,
@@ -26,6 +25,7 @@ from sqlproxy.front.statements import (
     Target,
     Update,
 )
+from sqlproxy.front.types.registry import INT4
 from sqlproxy.pg.answers import Row
 from sqlproxy.rows.schema import Table
 from sqlproxy.session.shared.prepared import Prepared, plan_of

@@ -1,4 +1,4 @@
-"""What expressions of one run may ask: `sqlproxy.front.env.Env` of a session."""
+"""What expressions of one run may ask: `sqlproxy.front.bound.env.Env` of a session."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlproxy.front.env import TOLD, Env
-from sqlproxy.front.exprs import Once
+from sqlproxy.front.bound.env import TOLD, Env
+from sqlproxy.front.bound.exprs import Once
 from sqlproxy.pg.style import Style
 from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.shared.advisory_locks import Key

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlproxy.front import syntax
-from sqlproxy.front.exprs import Column, Const
-from sqlproxy.front.statements import (
+from sqlproxy.front.bound.exprs import Column, Const
+from sqlproxy.front.bound.statements import (
     KnownItem,
     Select,
     SelectItem,
@@ -22,7 +21,8 @@ from sqlproxy.front.statements import (
     SystemItem,
     Target,
 )
-from sqlproxy.front.trees import looked_into, parts, replaced
+from sqlproxy.front.bound.trees import looked_into, parts, replaced
+from sqlproxy.front.syntax import syntax
 from sqlproxy.pg.answers import Row
 from sqlproxy.rows.schema import Sequence
 from sqlproxy.session.running.ask_catalog import ask_catalog

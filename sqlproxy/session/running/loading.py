@@ -29,8 +29,8 @@ from kv.base.limits import (
 )
 from kv.base.ops import check
 from sqlproxy.catalog import catalog
-from sqlproxy.front import statements as s
-from sqlproxy.front.env import Env, Wanting
+from sqlproxy.front.bound import statements as s
+from sqlproxy.front.bound.env import Env, Wanting
 from sqlproxy.pg.answers import Columns, Part, Row
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.numbers import Numbers

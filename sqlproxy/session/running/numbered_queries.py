@@ -1,4 +1,4 @@
-"""Runs what takes numbers of sequences for the rows of a query (`sqlproxy.front.numbered` takes it
+"""Runs what takes numbers of sequences for the rows of a query (`front.stages` takes it
 apart): queries inside, and what has to be there before a sort or a grouping, run first and lie in
 memory; the list of the outermost one is computed row by row as the rows come, which may wait for
 numbers (`reserving.each`). Numbers are taken in blocks: so many as the rows of a batch are sure to
@@ -14,14 +14,14 @@ from functools import partial
 from typing import Any
 
 from kv.base.limits import SQL_COPY_BATCH_ROWS, SQL_NUMBERED_ROWS_MAX
-from sqlproxy.front import numbered
-from sqlproxy.front.compiling import compile
-from sqlproxy.front.exprs import Column, Const, Expr, Later, Once
-from sqlproxy.front.folding import rebuilt
-from sqlproxy.front.later import answering, postponed, row_subqueries
-from sqlproxy.front.numbered import Rows
-from sqlproxy.front.registry import INT8
-from sqlproxy.front.statements import Cte, Insert, Select, SubQuery, Update
+from sqlproxy.front.bound.exprs import Column, Const, Expr, Later, Once
+from sqlproxy.front.bound.folding import rebuilt
+from sqlproxy.front.bound.statements import Cte, Insert, Select, SubQuery, Update
+from sqlproxy.front.closures.compiling import compile
+from sqlproxy.front.stages import sequence_stages as numbered
+from sqlproxy.front.stages.later import answering, postponed, row_subqueries
+from sqlproxy.front.stages.sequence_stages import Rows
+from sqlproxy.front.types.registry import INT8
 from sqlproxy.pg.answers import Row
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.reserving import each, reserve

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kv.base.limits import SEQUENCE_RUN_MAX
-from sqlproxy.front.env import Wanting
-from sqlproxy.front.exprs import Once
+from sqlproxy.front.bound.env import Wanting
+from sqlproxy.front.bound.exprs import Once
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.session.shared.services import Numbers as Pool
 from sqlproxy.values.errors import NOT_IN_SEQUENCE, SqlError

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from kv.base.limits import SQL_LATER_KNOWN_MAX
 from sqlproxy.declared.database import Declared
-from sqlproxy.front.env import Env, Wanting
+from sqlproxy.front.bound.env import Env, Wanting
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.session.preparing import newer
 from sqlproxy.session.running.numbers import Numbers

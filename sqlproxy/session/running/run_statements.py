@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from kv.base.limits import SQL_COPY_BATCH_ROWS
 from kv.base.timestamps import physical_ms
 from sqlproxy.declared.database import Declared
-from sqlproxy.front import statements as s
-from sqlproxy.front.env import Env, Wanting
+from sqlproxy.front.bound import statements as s
+from sqlproxy.front.bound.env import Env, Wanting
 from sqlproxy.pg.answers import Row
 from sqlproxy.session.running import numbered_queries
 from sqlproxy.session.running.as_of import is_relative, timestamp_of

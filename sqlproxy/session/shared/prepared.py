@@ -10,7 +10,7 @@ from typing import Any
 from kv.base.limits import SQL_PLANS_CHARS_MAX, SQL_PLANS_MAX
 from sqlproxy.catalog.privileges import Members, Need
 from sqlproxy.declared.database import Declared
-from sqlproxy.front import statements as s
+from sqlproxy.front.bound import statements as s
 from sqlproxy.pg.answers import Field
 from sqlproxy.pgcatalog.catalog import Prepared as SystemQuery
 from sqlproxy.tables.listing import ListingPlan
@@ -25,7 +25,7 @@ PlanKey = tuple[str, tuple[int, ...], Declared, str]
 
 @dataclass(slots=True, eq=False)
 class Prepared:
-    """`bound`: of `sqlproxy.front.statements` or `definitions`. `plan`: how it runs without DuckDB;
+    """`bound`: of `front.bound.statements` or `declarations`. `plan`: how it runs without DuckDB;
     None: it cannot, or it is no query and no change. `system`: what the catalog made of it.
     """
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from kv.base.ports import Clock
 from sqlproxy.declared.catalogs import Catalogs
-from sqlproxy.front.env import Env
-from sqlproxy.front.statements import Select
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.statements import Select
 from sqlproxy.loop.turns import Turns
 from sqlproxy.pg.answers import Row
 from sqlproxy.pgcatalog.catalog import SystemCatalog

@@ -22,7 +22,7 @@ from typing import Final
 from kv.base.errors import KvorumError
 from kv.base.limits import SQL_SAVEPOINTS_MAX
 from sqlproxy.catalog.fence import Fence
-from sqlproxy.front import statements as s
+from sqlproxy.front.bound import statements as s
 from sqlproxy.session.state.settings import Marked
 from sqlproxy.tables.deferring import Deferred
 from sqlproxy.tables.writing import Outcome

@@ -14,9 +14,9 @@ from typing import Any
 from sqlproxy.catalog.privileges import ALL, OWNER, Members, Rights, denied, not_owner
 from sqlproxy.catalog.roles import RoleBook
 from sqlproxy.declared.database import Declared
-from sqlproxy.front import definitions as d
-from sqlproxy.front import granting as g
-from sqlproxy.front import statements as s
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.bound import statements as s
+from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.rows.schema import EnumType, Relation
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sqlproxy.front import statements as s
+from sqlproxy.front.bound import statements as s
 from sqlproxy.session.state.block import Block, Modes
 from sqlproxy.session.state.permits import Permits
 from sqlproxy.session.state.settings import Settings, shown_name

@@ -22,10 +22,10 @@ from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.duck import ducktext
 from sqlproxy.front import front
-from sqlproxy.front.compiling import compile
-from sqlproxy.front.env import Env
-from sqlproxy.front.statements import Select, SelectItem
-from sqlproxy.front.syntax import parse
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.statements import Select, SelectItem
+from sqlproxy.front.closures.compiling import compile
+from sqlproxy.front.syntax.syntax import parse
 from sqlproxy.pgcatalog.catalog import Ground, made_ground
 from sqlproxy.pgcatalog.translation import translate
 from sqlproxy.values.errors import SqlError

@@ -20,8 +20,8 @@ from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.forms import held
 from sqlproxy.analytic.selects import Source
 from sqlproxy.analytic.sources import Loader
-from sqlproxy.front.fromitems import item_columns
-from sqlproxy.front.statements import TableItem
+from sqlproxy.front.binding.fromitems import item_columns
+from sqlproxy.front.bound.statements import TableItem
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
 

@@ -21,9 +21,9 @@ from kv.mvcc.records import cur_row
 from sqlproxy.analytic.forms import held
 from sqlproxy.analytic.selects import Source
 from sqlproxy.analytic.sources import Loader, load
-from sqlproxy.front.env import Env
-from sqlproxy.front.fromitems import item_columns
-from sqlproxy.front.statements import TableItem
+from sqlproxy.front.binding.fromitems import item_columns
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.statements import TableItem
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.reading import Counted, Reads, Touched

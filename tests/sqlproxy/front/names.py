@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kv.base.ids import TableId
-from sqlproxy.front.regclass import Relations
+from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.rows.schema import Check, Column, Index, IndexColumn, Sequence, Table, View
 from sqlproxy.values.enums import Enum
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sqlproxy.front import comparing
 from sqlproxy.front.functions.f_arrays import Same
-from sqlproxy.front.registry import BPCHAR, FLOAT8, INT4, JSONB, NUMERIC, TEXT
+from sqlproxy.front.types import comparing
+from sqlproxy.front.types.registry import BPCHAR, FLOAT8, INT4, JSONB, NUMERIC, TEXT
 
 LISTS: list[tuple[int, list[Any], list[Any]]] = [
     (INT4, [*range(50), None, 3], [0, 3, 49, 50, None]),

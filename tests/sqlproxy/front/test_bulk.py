@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from kv.base.ids import TableId
-from sqlproxy.front import bulk_reading, front
-from sqlproxy.front.env import Env
-from sqlproxy.front.syntax import parse, split, whole
+from sqlproxy.front import front
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.syntax import bulk_reading
+from sqlproxy.front.syntax.syntax import parse, split, whole
 from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.writing import InsertPlan
 from sqlproxy.values.errors import SqlError

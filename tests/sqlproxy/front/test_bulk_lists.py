@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from sqlproxy.analytic.selects import Selects
-from sqlproxy.front import bulk_lists, front, syntax
-from sqlproxy.front.binder import Binder
-from sqlproxy.front.compiling import compile
-from sqlproxy.front.env import Env
-from sqlproxy.front.syntax import parse, whole
+from sqlproxy.front import front
+from sqlproxy.front.binding.binder import Binder
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.closures.compiling import compile
+from sqlproxy.front.syntax import bulk_lists, syntax
+from sqlproxy.front.syntax.syntax import parse, whole
 from sqlproxy.loop.aside import aside
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames

@@ -10,8 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from sqlproxy.front import compiling, front
-from sqlproxy.front.env import Env
+from sqlproxy.front import front
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.closures import compiling
 from sqlproxy.front.functions.f_text import output
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.values.errors import SqlError

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from sqlproxy.front import compiling, front
-from sqlproxy.front import definitions as d
-from sqlproxy.front import statements as s
-from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import Call, Column, Param
-from sqlproxy.front.syntax import parse, split
+from sqlproxy.front import front
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.bound import statements as s
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import Call, Column, Param
+from sqlproxy.front.closures import compiling
+from sqlproxy.front.syntax.syntax import parse, split
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 import postgast
 import pytest
 
-from sqlproxy.front import definitions as d
 from sqlproxy.front import front
-from sqlproxy.front.syntax import parse
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.syntax.syntax import parse
 from sqlproxy.pgcatalog.static import load
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames

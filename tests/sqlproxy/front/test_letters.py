@@ -1,4 +1,4 @@
-"""Letters as a PostgreSQL 15 in the locale C.UTF-8 has them (sqlproxy.front.letters).
+"""Letters as a PostgreSQL 15 in the locale C.UTF-8 has them (sqlproxy.front.types.letters).
 
 letters.json is what it said of each code point: `lower` and `upper` are those that change and what
 they become, the others the members of the classes upper, lower and space.
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sqlproxy.front import letters
 from sqlproxy.front.functions.f_patterns import FUNCTIONS, regex
+from sqlproxy.front.types import letters
 
 TOLD: dict[str, Any] = json.loads(Path(__file__).with_name("letters.json").read_text("utf-8"))
 EVERY = "".join(chr(at) for at in range(1, 0x110000) if not 0xD800 <= at < 0xE000)

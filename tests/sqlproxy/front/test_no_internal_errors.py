@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pytest
 
-from sqlproxy.front import registry as r
-from sqlproxy.front.compiling import compile
-from sqlproxy.front.exprs import Call, Column
+from sqlproxy.front.bound.exprs import Call, Column
+from sqlproxy.front.closures.compiling import compile
+from sqlproxy.front.types import registry as r
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.test_expressions import ENV
 from tests.sqlproxy.front.test_raising import VALUES

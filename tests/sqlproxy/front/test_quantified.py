@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from sqlproxy.analytic.selects import Selects
-from sqlproxy.front import compiling, front
-from sqlproxy.front.comparing import PLAIN, key_of
-from sqlproxy.front.env import Env
-from sqlproxy.front.quantified import among, answering
-from sqlproxy.front.registry import JSONB
-from sqlproxy.front.syntax import parse
+from sqlproxy.front import front
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.closures import compiling
+from sqlproxy.front.closures.quantified import among, answering
+from sqlproxy.front.syntax.syntax import parse
+from sqlproxy.front.types.comparing import PLAIN, key_of
+from sqlproxy.front.types.registry import JSONB
 from tests.sqlproxy.front.names import FakeNames
 
 ARRAYS = ([], [None], [1], [1, None], [1, 1], [1, 2], [3, 1, 2, None], [2, 2, None])

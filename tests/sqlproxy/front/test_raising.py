@@ -1,4 +1,4 @@
-"""What is said never to raise (sqlproxy/front/raising.py) is called with what it may meet."""
+"""What is said never to raise (`closures.raising`) is called with what it may meet."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Final
 import pytest
 
 from sqlproxy.front import front
-from sqlproxy.front import registry as r
-from sqlproxy.front.compiling import CannotCompile, compile
-from sqlproxy.front.exprs import Call, Column, conjuncts
-from sqlproxy.front.functions.functions import FUNCTIONS
-from sqlproxy.front.raising import raises, total
-from sqlproxy.front.statements import Select
+from sqlproxy.front.bound.exprs import Call, Column, conjuncts
+from sqlproxy.front.bound.statements import Select
+from sqlproxy.front.closures.compiling import CannotCompile, compile
+from sqlproxy.front.closures.raising import raises, total
+from sqlproxy.front.functions.all_functions import FUNCTIONS
+from sqlproxy.front.types import registry as r
 from sqlproxy.values.interval import Interval
 from tests.sqlproxy.front.names import FakeNames
 from tests.sqlproxy.front.test_expressions import ENV

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sqlproxy.front import front
-from sqlproxy.front import statements as s
-from sqlproxy.front.syntax import parse
+from sqlproxy.front.bound import statements as s
+from sqlproxy.front.syntax.syntax import parse
 from sqlproxy.pg import zones
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import SqlError

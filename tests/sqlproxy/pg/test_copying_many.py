@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sqlproxy.front.lengths import fitter
+from sqlproxy.front.closures.lengths import fitter
 from sqlproxy.pg import copying, copying_out, oids
 from sqlproxy.pg.answers import Columns, CopyFormat, Field
 from sqlproxy.pg.style import DEFAULT

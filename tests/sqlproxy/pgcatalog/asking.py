@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sqlproxy.front.syntax import parse
+from sqlproxy.front.syntax.syntax import parse
 from sqlproxy.pg.text import reader, writer
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Session

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from sqlproxy.front.syntax import parse
+from sqlproxy.front.syntax.syntax import parse
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Session
 from sqlproxy.values.errors import SqlError

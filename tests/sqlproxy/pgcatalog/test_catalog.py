@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kv.base.ids import TableId
-from sqlproxy.front.syntax import parse
+from sqlproxy.front.syntax.syntax import parse
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import oids as ours_oids
 from sqlproxy.pgcatalog.catalog import Answer, SystemCatalog

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sqlproxy.front.env import Wanting
-from sqlproxy.front.exprs import Once
+from sqlproxy.front.bound.env import Wanting
+from sqlproxy.front.bound.exprs import Once
 from sqlproxy.rows.schema import Sequence
 from sqlproxy.session.running.numbers import Numbers
 

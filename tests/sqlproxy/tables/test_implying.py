@@ -12,9 +12,9 @@ import pytest
 from kv.base.checksum import seal
 from kv.base.errors import Corruption
 from kv.base.ids import TableId
-from sqlproxy.front.compiling import compile
-from sqlproxy.front.env import Env
-from sqlproxy.front.exprs import conjuncts
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.bound.exprs import conjuncts
+from sqlproxy.front.closures.compiling import compile
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows import records
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table

@@ -12,8 +12,8 @@ from kv.base.errors import TooLarge
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix
 from kv.base.limits import KEY_BYTES_MAX
-from sqlproxy.front.compiling import Compiled
-from sqlproxy.front.env import Env
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.closures.compiling import Compiled
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.changing import TableWriter

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kv.base.ids import TableId
-from sqlproxy.front.exprs import Const, Expr
+from sqlproxy.front.bound.exprs import Const, Expr
 from sqlproxy.rows import rows as row_codec
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
 from sqlproxy.tables.access import Access, Given, Limit, Ordering, choose, like_prefix

@@ -30,7 +30,7 @@ from sqlproxy.catalog.fence import Fence
 from sqlproxy.catalog.presence import Presence
 from sqlproxy.ddl.change import slices
 from sqlproxy.declared.catalogs import Catalogs
-from sqlproxy.front.env import Env
+from sqlproxy.front.bound.env import Env
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.tables.entries import index_codec

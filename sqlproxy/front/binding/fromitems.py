@@ -1,0 +1,612 @@
+"""FROM: tables, views, subqueries, functions, joins → items and the names that they make visible
+(parse_relation.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from sqlproxy.front.binding.binder import Binder
+from sqlproxy.front.binding.scope import Parameters, Rel, Scope, columns_of
+from sqlproxy.front.binding.typenames import type_of
+from sqlproxy.front.bound.exprs import Call, Coalesce, Column, Expr, Logic
+from sqlproxy.front.bound.statements import (
+    CteItem,
+    Delete,
+    FunctionItem,
+    Insert,
+    Item,
+    ItemColumn,
+    JoinItem,
+    Select,
+    SelectItem,
+    SequenceItem,
+    SystemItem,
+    TableItem,
+    Update,
+    shown,
+)
+from sqlproxy.front.functions.system_columns import of_rows, with_row_number
+from sqlproxy.front.syntax import syntax
+from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
+from sqlproxy.front.types.quoting import quote_ident
+from sqlproxy.front.types.registry import (
+    BOOL,
+    CHAR,
+    FLOAT4,
+    FLOAT8,
+    INT2,
+    INT4,
+    INT8,
+    NAME,
+    OID,
+    RECORD,
+    TEXT,
+    TIMESTAMPTZ,
+    VARCHAR,
+    array_of,
+    element_of,
+)
+from sqlproxy.pg.oids import by_name
+from sqlproxy.rows.schema import ROWID, Table, View
+from sqlproxy.rows.schema import Column as TableColumn
+from sqlproxy.rows.schema import Sequence as SequenceRow
+from sqlproxy.values.errors import (
+    AMBIGUOUS_COLUMN,
+    INVALID_COLUMN_REFERENCE,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_SCHEMA,
+    UNDEFINED_TABLE,
+    WRONG_OBJECT_TYPE,
+    SqlError,
+    unsupported,
+)
+
+_JOINS: Final = {"JOIN_LEFT": "left", "JOIN_FULL": "full", "JOIN_RIGHT": "right"}
+_TOLD: Final = frozenset(
+    (BOOL, CHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, NAME, OID, TEXT, TIMESTAMPTZ, VARCHAR)
+)
+"""Types that columns of the system's relations keep beside users' tables."""
+_NESTED_VIEWS_MAX: Final = 32
+SEQUENCE_COLUMNS: Final = (("last_value", INT8), ("log_cnt", INT8), ("is_called", BOOL))
+PLAIN_COLUMNS: Final = (
+    TableColumn(1, "key", "bytea", nullable=False),
+    TableColumn(2, "value", "bytea", nullable=False),
+)
+
+
+def table_columns(table: Table) -> tuple[TableColumn, ...]:
+    """The columns that statements see; of a plain key-value table its key and its value."""
+    return PLAIN_COLUMNS if table.plain else shown(table)
+
+
+def item_columns(table: Table) -> tuple[ItemColumn, ...]:
+    found = []
+    for column in table_columns(table):
+        of, typmod = by_name(column.type)
+        found.append(ItemColumn(column.name, of.oid, typmod, int(table.id), column.id))
+    return tuple(found)
+
+
+class Selecting(Protocol):
+    """Binds the queries within FROM (sqlproxy.front.binding.query.Queries)."""
+
+    def select(self, body: Node, parent: Scope | None) -> Select: ...
+    def within(self, clause: str) -> AbstractContextManager[None]: ...
+
+
+def output(statement: Select | Insert | Update | Delete) -> tuple[ItemColumn, ...]:
+    """The columns that a query, or RETURNING, has for the query around it."""
+    found = []
+    targets = statement.targets if isinstance(statement, Select) else statement.returning
+    for target in targets:
+        expr = target.expr
+        origin = (expr.table, expr.attribute) if isinstance(expr, Column) else (0, 0)
+        found.append(ItemColumn(target.name, expr.oid, expr.typmod, *origin))
+    return tuple(found)
+
+
+class FromItems:
+    def __init__(self, binder: Binder, queries: Selecting) -> None:
+        self.binder = binder
+        self.queries = queries
+        self.views = 0  # how many views deep
+
+    def bind(self, node: Node, scope: Scope) -> Item:
+        """One item of FROM; its names are in the scope then."""
+        kind, body = unwrap(node)
+        match kind:
+            case "RangeVar":
+                return self._relation(body, scope)
+            case "RangeSubselect":
+                return self._subselect(body, scope)
+            case "RangeFunction":
+                return self._function(body, scope)
+            case "JoinExpr":
+                return self._join(body, scope)
+            case "RangeTableSample":
+                raise unsupported("TABLESAMPLE", position=at(body))
+            case _:
+                raise unsupported(kind, position=at(body))
+
+    # -- relations
+
+    def find(self, body: Node) -> Table | View:
+        """The relation that a RangeVar names. Raises 42P01, 3F000."""
+        name = check_schema(body, self.binder.names.database, what="relation")
+        names = self.binder.names
+        found: Table | View | None = names.table(name) or names.view(name)
+        if found is not None:
+            return found
+        shown_name = f"{body['schemaname']}.{name}" if "schemaname" in body else name
+        if names.sequence(name) is not None:
+            raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a table', position=at(body))
+        if names.index(name) is not None:
+            raise SqlError(
+                WRONG_OBJECT_TYPE,
+                f'cannot open relation "{name}"',
+                position=at(body),
+                detail="This operation is not supported for indexes.",
+            )
+        raise SqlError(
+            UNDEFINED_TABLE, f'relation "{shown_name}" does not exist', position=at(body)
+        )
+
+    def table(self, body: Node, what: str) -> Table:
+        """The table that a statement changes. Raises 42809 for a view or a sequence."""
+        if (sequence := self._sequence_of(body)) is not None:
+            changes = what in ("insert", "update", "delete", "merge")
+            raise SqlError(
+                WRONG_OBJECT_TYPE,
+                f'cannot change sequence "{sequence.name}"'
+                if changes
+                else f'"{sequence.name}" is not a table',
+            )
+        found = self.find(body)
+        if isinstance(found, View):
+            if what in ("insert", "update", "delete", "merge"):
+                word = {"insert": "insert into", "delete": "delete from"}.get(what, what)
+                raise SqlError(
+                    "55000",
+                    f'cannot {word} view "{found.name}"',
+                    detail="Views are not updatable here.",
+                )
+            raise SqlError(WRONG_OBJECT_TYPE, f'"{found.name}" is not a table')
+        return found
+
+    def target(self, body: Node, scope: Scope, what: str) -> TableItem:
+        """The target of a data-modifying statement, as the scope's next item."""
+        table = self._shown(self.table(body, what))
+        alias, _ = _alias(body, table.name)
+        item = TableItem(alias=alias, columns=item_columns(table), offset=scope.width, table=table)
+        self.enter(item, scope)
+        return item
+
+    def _relation(self, body: Node, scope: Scope) -> Item:
+        name = body["relname"]
+        pos = at(body)
+        if "schemaname" not in body and (cte := scope.cte(name)) is not None:
+            if not cte.columns and isinstance(cte.statement, Insert | Update | Delete):
+                raise SqlError(
+                    "0A000",
+                    f'WITH query "{name}" does not have a RETURNING clause',
+                    position=pos,
+                )
+            alias, names = _alias(body, name)
+            columns = _renamed(cte.columns, names, alias, pos)
+            return self.enter(
+                CteItem(alias=alias, columns=columns, offset=scope.width, name=name), scope
+            )
+        if (sequence := self._sequence_of(body)) is not None:
+            return self.enter(self._sequence(sequence, body, scope), scope)
+        if (system := self._system(body)) is not None:
+            alias, names = _alias(body, name)
+            columns = _renamed(system.columns, names, alias, pos)
+            return self.enter(
+                replace(system, alias=alias, columns=columns, offset=scope.width), scope
+            )
+        found = self.find(body)
+        alias, names = _alias(body, name)
+        item: Item
+        if isinstance(found, View):
+            item = self._view(found, alias, names, scope, pos)
+        else:
+            self.binder.needs.on(found.id, "r")
+            found = self._shown(found)
+            columns = _renamed(item_columns(found), names, alias, pos)
+            item = TableItem(alias=alias, columns=columns, offset=scope.width, table=found)
+        return self.enter(item, scope)
+
+    def _system(self, body: Node) -> SystemItem | None:
+        """A relation of the system; columns of types that are not known here are texts."""
+        name, names = body["relname"], self.binder.names
+        schema = body.get("schemaname") or ("pg_catalog" if name.startswith("pg_") else "")
+        if "schemaname" not in body and (names.table(name) or names.view(name)):
+            return None
+        listed = names.system_columns(schema, name)
+        if listed is None:
+            return None
+        told, columns = [], []
+        for place, (column, oid, typmod) in enumerate(listed, 1):
+            plain = oid in _TOLD or (element_of(oid) in _TOLD and array_of(element_of(oid)) == oid)
+            told.append(quote_ident(column) if plain else f"{quote_ident(column)}::text")
+            of, modifier = (oid, typmod) if plain else (TEXT, -1)
+            columns.append(ItemColumn(column, of, modifier, 0, place))
+        text = f"SELECT {', '.join(told)} FROM {schema}.{quote_ident(name)}"
+        return SystemItem(alias=name, columns=tuple(columns), offset=0, text=text)
+
+    def _sequence_of(self, body: Node) -> SequenceRow | None:
+        name, names = body["relname"], self.binder.names
+        if body.get("schemaname", "public") != "public" or names.table(name) or names.view(name):
+            return None
+        return names.sequence(name)
+
+    def _sequence(self, sequence: SequenceRow, body: Node, scope: Scope) -> Item:
+        self.binder.needs.on(sequence.id, "r")
+        alias, names = _alias(body, sequence.name)
+        columns = tuple(
+            ItemColumn(column, oid, -1, int(sequence.id), place)
+            for place, (column, oid) in enumerate(SEQUENCE_COLUMNS, 1)
+        )
+        return SequenceItem(
+            alias=alias,
+            columns=_renamed(columns, names, alias, at(body)),
+            offset=scope.width,
+            sequence=sequence,
+        )
+
+    def _view(self, view: View, alias: str, names: Sequence[str], scope: Scope, pos: int) -> Item:
+        parsed = syntax.parse(view.sql)
+        if parsed is None or parsed.kind != "SelectStmt":
+            raise SqlError("XX000", f'the view "{view.name}" has no query')
+        if self.views >= _NESTED_VIEWS_MAX:
+            raise SqlError(
+                "54001", f'views are nested more than {_NESTED_VIEWS_MAX} deep at "{view.name}"'
+            )
+        self.views += 1
+        kept, self.binder.casts.parameters = self.binder.casts.parameters, Parameters(allowed=False)
+        self.binder.parameters, outer = self.binder.casts.parameters, self.binder.parameters
+        try:
+            with self.binder.needs.inside(view):
+                select = self.queries.select(parsed.body, None)
+        finally:
+            self.views -= 1
+            self.binder.casts.parameters, self.binder.parameters = kept, outer
+        columns = tuple(
+            ItemColumn(name, t.expr.oid, t.expr.typmod, view.id, i)
+            for i, ((name, _), t) in enumerate(zip(view.columns, select.targets, strict=True), 1)
+        )
+        return SelectItem(
+            alias=alias,
+            columns=_renamed(columns, names, alias, pos),
+            offset=scope.width,
+            select=select,
+            view=view,
+        )
+
+    def enter(self, item: Item, scope: Scope) -> Item:
+        """Make the item's columns visible under its alias."""
+        names = tuple(c.name for c in item.columns)
+        columns = columns_of(item.alias, item.columns, item.offset)
+        system = self.system(item)
+        if system:
+            places = [at for at, name in enumerate(names) if name != ROWID]
+            names = tuple(names[at] for at in places)
+            columns = tuple(columns[at] for at in places)
+        scope.add(
+            Rel(
+                item.alias,
+                names,
+                columns,
+                named=bool(item.alias),
+                base=item.table.name if isinstance(item, TableItem) else "",
+                scalar=isinstance(item, FunctionItem) and len(item.columns) == 1,
+                system=system,
+            )
+        )
+        scope.width = item.offset + len(item.columns)
+        return item
+
+    def _shown(self, table: Table) -> Table:
+        """The table with all that the statement may ask of a row."""
+        return with_row_number(table) if self.binder.system_columns else table
+
+    def system(self, item: Item) -> dict[str, Expr]:
+        """What PostgreSQL has beside the columns of a table, if the statement may ask for it."""
+        if not (self.binder.system_columns and isinstance(item, TableItem)) or item.table.plain:
+            return {}
+        table, columns = item.table, columns_of(item.alias, item.columns, item.offset)
+        by_id = {column.attribute: column for column in columns}
+        keys = {table.column(name).id for name in table.primary_key}
+        named = [replace(one, name=table.by_id(number).name) for number, one in by_id.items()]
+        names = [table.by_id(number).name for number in keys]
+        return of_rows(named, names, self.binder.names.relation_oid(int(table.id)))
+
+    # -- subqueries and functions
+
+    def _seen(self, scope: Scope, lateral: bool) -> Scope:
+        """What an item of FROM may see of its neighbours: nothing, unless it is LATERAL."""
+        if lateral:
+            return Scope(
+                parent=scope.parent, rels=list(scope.rels), ctes=scope.ctes, width=scope.width
+            )
+        return Scope(parent=scope.parent, ctes=scope.ctes)
+
+    def _subselect(self, body: Node, scope: Scope) -> Item:
+        lateral = bool(body.get("lateral"))
+        _, query = unwrap(body["subquery"])
+        inner = self._seen(scope, lateral)
+        select = self.queries.select(query, inner)
+        alias, names = _alias(body, "")
+        columns = _renamed(output(select), names, alias, 0)
+        item = SelectItem(
+            alias=alias, columns=columns, offset=scope.width, select=select, lateral=lateral
+        )
+        return self.enter(item, scope)
+
+    def _function(self, body: Node, scope: Scope) -> Item:
+        calls: list[Expr] = []
+        columns: list[ItemColumn] = []
+        functions = _each_array(part["List"]["items"] for part in body["functions"])
+        alias, names = _alias(body, "")
+        outer = self.binder.calls.forbidden
+        for items in functions:
+            inner = self._seen(scope, True)
+            self.binder.calls.forbidden = ""
+            sets = self.binder.calls.sets
+            call = self.binder.expr(items[0], inner)
+            self.binder.calls.sets = sets
+            self.binder.calls.forbidden = outer
+            declared = body.get("coldeflist") if len(functions) == 1 else None
+            if len(items) > 1 and items[1]:
+                declared = items[1]["List"]["items"]
+            calls.append(call)
+            columns.extend(
+                self._columns(call, items[0], declared, alias if len(functions) == 1 else "", body)
+            )
+        if not alias:
+            alias = strings(unwrap(functions[0][0])[1].get("funcname", ()))[-1:] or [""]  # type: ignore[assignment]
+            alias = alias[0]
+        if body.get("ordinality"):
+            columns.append(ItemColumn("ordinality", INT8))
+        item = FunctionItem(
+            alias=alias,
+            columns=_renamed(tuple(columns), names, alias, 0),
+            offset=scope.width,
+            calls=tuple(calls),
+            ordinality=bool(body.get("ordinality")),
+            lateral=True,
+        )
+        return self.enter(item, scope)
+
+    def _columns(
+        self, call: Expr, node: Node, declared: Sequence[Node] | None, alias: str, body: Node
+    ) -> list[ItemColumn]:
+        if declared:
+            found = []
+            for part in declared:
+                column = part["ColumnDef"]
+                kind = type_of(column["typeName"], self.binder.names)
+                found.append(ItemColumn(column["colname"], *kind))
+            return found
+        if isinstance(call, Call) and call.proc.out and call.oid == RECORD:
+            return [ItemColumn(name, oid) for name, oid in call.proc.out]
+        if call.oid == RECORD:
+            raise SqlError(
+                SYNTAX_ERROR,
+                'a column definition list is required for functions returning "record"',
+                position=call.pos + 1,
+            )
+        name = alias
+        if not name and isinstance(call, Call):
+            name = call.proc.out[0][0] if call.proc.out else ""
+        if not name:
+            words = strings(unwrap(node)[1].get("funcname", ()))
+            name = words[-1] if words else "?column?"
+        if isinstance(call, Call) and len(call.proc.out) == 1:
+            name = call.proc.out[0][0]
+        return [ItemColumn(name, call.oid, call.typmod)]
+
+    # -- joins
+
+    def _join(self, body: Node, scope: Scope) -> Item:
+        kind = _JOINS.get(body.get("jointype", ""), "inner")
+        before = len(scope.rels)
+        left = self.bind(body["larg"], scope)
+        middle = len(scope.rels)
+        right = self.bind(body["rarg"], scope)
+        left_rels, right_rels = scope.rels[before:middle], scope.rels[middle:]
+        using = strings(body.get("usingClause"))
+        if body.get("isNatural"):
+            names = {n for rel in right_rels if rel.open for n in rel.names}
+            using = [n for rel in left_rels if rel.open for n in rel.names if n in names]
+        on: Expr | None = None
+        merged: list[tuple[str, Expr]] = []
+        if using:
+            on, merged = self._using(using, kind, left_rels, right_rels, scope)
+        elif "quals" in body:
+            outer = Scope(
+                parent=scope.parent,
+                rels=[*left_rels, *right_rels],
+                ctes=scope.ctes,
+                width=scope.width,
+            )
+            with self.queries.within("JOIN conditions"):
+                on = self.binder.condition(body["quals"], outer, "JOIN/ON")
+        elif kind == "inner":
+            kind = "cross"
+        self._visible(body, using, merged, left_rels, right_rels, scope)
+        for rel in (
+            *(left_rels if kind in ("right", "full") else ()),
+            *(right_rels if kind in ("left", "full") else ()),
+        ):
+            rel.outer = True
+        columns = (*left.columns, *right.columns)
+        return JoinItem(
+            alias=body.get("alias", {}).get("aliasname", ""),
+            columns=columns,
+            offset=left.offset,
+            kind=kind,
+            left=left,
+            right=right,
+            on=on,
+            using=tuple(using),
+        )
+
+    def _using(
+        self,
+        using: Sequence[str],
+        kind: str,
+        left: Sequence[Rel],
+        right: Sequence[Rel],
+        scope: Scope,
+    ) -> tuple[Expr, list[tuple[str, Expr]]]:
+        conditions: list[Expr] = []
+        merged: list[tuple[str, Expr]] = []
+        for name in using:
+            a, b = _only(name, left, "left"), _only(name, right, "right")
+            conditions.append(self.binder.operator("=", a, b, 0))
+            oid, both = self.binder.common([a, b], "JOIN/USING")
+            value = both[1] if kind == "right" else both[0]
+            if kind == "full":
+                value = Coalesce(oid=oid, args=tuple(both))
+            merged.append((name, value))
+        on = (
+            conditions[0]
+            if len(conditions) == 1
+            else Logic(op="and", args=tuple(conditions), oid=BOOL)
+        )
+        return on, merged
+
+    def _visible(
+        self,
+        body: Node,
+        using: Sequence[str],
+        merged: Sequence[tuple[str, Expr]],
+        left: Sequence[Rel],
+        right: Sequence[Rel],
+        scope: Scope,
+    ) -> None:
+        """Merged columns come first and once; an alias of the join hides the names inside."""
+        for rel in (*left, *right):
+            rel.joined = True
+        alias: dict[str, Any] = body.get("alias", {})
+        if not using and not alias:
+            return
+        rest = [
+            (n, e)
+            for rel in (*left, *right)
+            if rel.open
+            for n, e in zip(rel.names, rel.exprs, strict=True)
+            if n not in using
+        ]
+        whole = [*merged, *rest]
+        for rel in (*left, *right):
+            rel.open = False
+            if alias:
+                rel.named = False
+        names = [n for n, _ in whole]
+        for i, name in enumerate(strings(alias.get("colnames"))):
+            if i >= len(names):
+                raise SqlError(
+                    INVALID_COLUMN_REFERENCE,
+                    f'join expression "{alias["aliasname"]}" has {len(names)} columns '
+                    "available but more were specified",
+                )
+            names[i] = name
+        scope.add(
+            Rel(
+                alias.get("aliasname", ""),
+                tuple(names),
+                tuple(e for _, e in whole),
+                named=bool(alias),
+            )
+        )
+
+
+def _only(name: str, rels: Sequence[Rel], side: str) -> Expr:
+    found = [
+        e
+        for rel in rels
+        if rel.open
+        for n, e in zip(rel.names, rel.exprs, strict=True)
+        if n == name
+    ]
+    if not found:
+        raise SqlError(
+            UNDEFINED_COLUMN,
+            f'column "{name}" specified in USING clause does not exist in {side} table',
+        )
+    if len(found) > 1:
+        raise SqlError(
+            AMBIGUOUS_COLUMN, f'common column name "{name}" appears more than once in {side} table'
+        )
+    return found[0]
+
+
+def _alias(body: Node, default: str) -> tuple[str, list[str]]:
+    alias = body.get("alias")
+    if not alias:
+        return default, []
+    return alias["aliasname"], strings(alias.get("colnames"))
+
+
+def _renamed(
+    columns: tuple[ItemColumn, ...], names: Sequence[str], alias: str, pos: int
+) -> tuple[ItemColumn, ...]:
+    if not names:
+        return columns
+    if len(names) > len(columns):
+        raise SqlError(
+            INVALID_COLUMN_REFERENCE,
+            f'table "{alias}" has {len(columns)} columns available but {len(names)} columns '
+            f"specified",
+            position=pos,
+        )
+    return tuple(replace(c, name=names[i]) if i < len(names) else c for i, c in enumerate(columns))
+
+
+def check_schema(body: Node, database: str, *, what: str = "") -> str:
+    """The bare name of a RangeVar in schema public; `what`: it must be there. Raises 3F000, 42P01,
+    0A000.
+    """
+    catalog, schema = body.get("catalogname"), body.get("schemaname")
+    if catalog is not None and catalog != database:
+        shown_name = f"{catalog}.{schema}.{body['relname']}"
+        raise SqlError(
+            "0A000",
+            f'cross-database references are not implemented: "{shown_name}"',
+            position=at(body),
+        )
+    if schema not in (None, "public") and what:
+        shown_name = f"{schema}.{body['relname']}"
+        raise SqlError(
+            UNDEFINED_TABLE, f'relation "{shown_name}" does not exist', position=at(body)
+        )
+    if schema not in (None, "public"):
+        raise SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist', position=at(body))
+    if body.get("relpersistence", "p") == "t":
+        raise unsupported("temporary relations", position=at(body), are=True)
+    name: str = body["relname"]
+    return name
+
+
+def _each_array(functions: Iterable[list[Node]]) -> list[list[Node]]:
+    """The functions of one item; unnest of several arrays is one unnest for each, side by side."""
+    found: list[list[Node]] = []
+    for items in functions:
+        kind, body = unwrap(items[0])
+        args = body.get("args", ())
+        if (
+            kind == "FuncCall"
+            and strings(body.get("funcname"))[-1:] == ["unnest"]
+            and len(args) > 1
+        ):
+            found += [[{kind: {**body, "args": [arg]}}, *items[1:]] for arg in args]
+        else:
+            found.append(items)
+    return found

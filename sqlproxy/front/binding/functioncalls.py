@@ -1,0 +1,638 @@
+"""Calls of functions, aggregates and window functions (PostgreSQL's ParseFuncOrColumn and
+parse_agg.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from sqlproxy.front.binding.casting import Coercer
+from sqlproxy.front.binding.needing import Needs
+from sqlproxy.front.binding.scope import Names, Scope
+from sqlproxy.front.bound.exprs import (
+    TAKING,
+    Aggregate,
+    ArrayExpr,
+    Call,
+    Const,
+    Expr,
+    Order,
+    Window,
+    WindowSpec,
+    walk,
+)
+from sqlproxy.front.functions.regclass import or_null
+from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
+from sqlproxy.front.types import resolve
+from sqlproxy.front.types.quoting import quote_ident, read_relation
+from sqlproxy.front.types.registry import (
+    BOOL,
+    DATE,
+    FLOAT4,
+    FLOAT8,
+    FUNCTIONS,
+    INT2,
+    INT4,
+    INT8,
+    INTERVAL,
+    JSON,
+    JSONB,
+    NUMERIC,
+    REGCLASS,
+    REGTYPE,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    TYPE_BY_NAME,
+    UNKNOWN,
+    Proc,
+    array_of,
+    format_type,
+)
+from sqlproxy.front.types.resolve import EXPLICIT, IMPLICIT, Resolved
+from sqlproxy.values.errors import (
+    GROUPING_ERROR,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_FUNCTION,
+    UNDEFINED_OBJECT,
+    UNDEFINED_SCHEMA,
+    UNDEFINED_TABLE,
+    WINDOWING_ERROR,
+    WRONG_OBJECT_TYPE,
+    SqlError,
+    unsupported,
+)
+
+_DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
+    # The defaults of PostgreSQL's own functions that we evaluate (pg_proc.proargdefaults).
+    "make_interval": (0, 0, 0, 0, 0, 0, 0.0),
+}
+_VOID: Final = frozenset(
+    {
+        "pg_sleep",
+        "pg_advisory_unlock_all",
+        *(f"pg_advisory_{part}lock{mode}" for part in ("", "xact_") for mode in ("", "_shared")),
+    }
+)  # functions that return nothing
+_ROW_TO_JSON: Final = frozenset(("row_to_json", "to_json", "to_jsonb"))
+_OF_ROWS: Final = _ROW_TO_JSON | {"json_agg", "jsonb_agg"}
+ROW_TO_JSON: Final = "kvorum_row_json"  # our own function of names and values
+_MOMENT: Final = ("year", "month", "mday", "hour", "min", "sec", "timezone")
+_PATH: Final = ("target", "path", "vars", "silent")
+_NAMED: Final[dict[str, tuple[str, ...]]] = {
+    "make_interval": ("years", "months", "weeks", "days", "hours", "mins", "secs"),
+    "make_date": ("year", "month", "day"),
+    "make_time": ("hour", "min", "sec"),
+    "make_timestamp": _MOMENT[:6],
+    "make_timestamptz": _MOMENT,
+    "jsonb_set": ("jsonb_in", "path", "replacement", "create_if_missing"),
+    "jsonb_insert": ("jsonb_in", "path", "replacement", "insert_after"),
+    "parse_ident": ("str", "strict"),
+    **{
+        f"{kind}_{rest}": ("from_json",)
+        for kind in ("json", "jsonb")
+        for rest in ("array_elements", "array_elements_text", "each", "each_text")
+    },
+    **{
+        f"jsonb_path_{rest}": _PATH
+        for rest in ("exists", "match", "query", "query_array", "query_first")
+    },
+}
+"""The names of the arguments of PostgreSQL's own functions that we evaluate (proargnames)."""
+
+
+class Binding(Protocol):
+    """What calls need of the binder around them (sqlproxy.front.binding.binder.Binder)."""
+
+    casts: Coercer
+    names: Names
+    needs: Needs
+
+    def expr(self, node: Node, scope: Scope) -> Expr: ...
+    def condition(self, node: Node, scope: Scope, clause: str) -> Expr: ...
+    def decided(self, expr: Expr) -> Expr: ...
+
+
+class FunctionCalls:
+    """`inside` says what encloses the call being bound: an aggregate or a window function may not
+    be in another.
+    """
+
+    def __init__(self, binder: Binding) -> None:
+        self.binder = binder
+        self.forbidden = ""  # "WHERE", … : where aggregates and windows are not allowed
+        self.inside = ""
+        self.aggregates = self.windows = self.sets = False
+        self.named_windows: dict[str, WindowSpec] = {}
+        self.numbered = 0  # calls of the statement that take numbers of sequences, or set one
+
+    def bind(self, body: Node, scope: Scope) -> Expr:
+        pos = at(body)
+        words = strings(body["funcname"])
+        if len(words) > 1 and words[-2] not in ("pg_catalog", "public", "kvorum"):
+            raise SqlError(UNDEFINED_SCHEMA, f'schema "{words[-2]}" does not exist', position=pos)
+        name = words[-1]
+        kinds = {p.kind for p in FUNCTIONS.get(name, ())}
+        outer, self.inside = (
+            self.inside,
+            self.inside or ("aggregate" if "a" in kinds and "over" not in body else ""),
+        )
+        try:
+            args = self._arguments(name, body, scope)
+        finally:
+            self.inside = outer
+        if name in _ROW_TO_JSON and len(args) == 1 and is_row(args[0], name):
+            return args[0]
+        variadic = bool(body.get("func_variadic"))
+        ordered = [self._order(n, scope) for n in body.get("agg_order", ())]
+        if body.get("agg_within_group"):
+            found = resolve.function(
+                name, [*(a.oid for a in args), *(o.expr.oid for o in ordered)], pos
+            )
+            return self._ordered_set(found, args, ordered, body, scope)
+        cast = self._as_cast(name, args, body) if words[0] != "public" else None
+        if cast is not None:
+            return cast
+        lookup = name if len(words) == 1 or words[-2] == "pg_catalog" else ""
+        found = resolve.function(
+            lookup, [a.oid for a in args], pos, variadic=variadic, written=".".join(words)
+        )
+        if found.proc.source == "pg_get_serial_sequence":
+            return self._serial_sequence(args, pos)
+        if found.result == 2278 and name not in _VOID:
+            raise unsupported(f"the function {name}", position=pos)
+        if found.proc.kind == "f" and found.proc.name in _DEFAULTS:
+            args = self._with_defaults(found, args)
+            found = resolve.function(name, [a.oid for a in args], pos)
+        converted = self._converted(found, args, pos)
+        if found.proc.source == "to_regclass":
+            return or_null(converted[0], self.binder.names.relations())
+        match found.proc.kind:
+            case "a" | "w":
+                return self._aggregate(found, converted, ordered, body, scope)
+            case _:
+                return self._plain(found, converted, variadic, body)
+
+    def _serial_sequence(self, args: Sequence[Expr], pos: int) -> Expr:
+        """pg_get_serial_sequence('table', 'column') of literals. Raises 42P01, 42703."""
+        if not all(isinstance(arg, Const) and arg.value is not None for arg in args):
+            raise unsupported("pg_get_serial_sequence of what is no literal", position=pos)
+        written, column = (str(arg.value) for arg in args if isinstance(arg, Const))
+        names = self.binder.names
+        name = read_relation(written)
+        table = names.table(name)
+        if table is None:
+            raise SqlError(UNDEFINED_TABLE, f'relation "{written}" does not exist', position=pos)
+        found = next((one for one in table.columns if one.name == column), None)
+        if found is None:
+            raise SqlError(
+                UNDEFINED_COLUMN,
+                f'column "{column}" of relation "{name}" does not exist',
+                position=pos,
+            )
+        owned = names.sequences_owned_by(int(table.id))
+        owner = next((s for s in owned if s.owned_by and s.owned_by[1] == found.id), None)
+        value = None if owner is None else f"public.{quote_ident(owner.name)}"
+        return Const(oid=TEXT, value=value, pos=pos - 1)
+
+    def _arguments(self, name: str, body: Node, scope: Scope) -> list[Expr]:
+        args: list[Expr] = []
+        by_name: dict[str, Expr] = {}
+        for node in body.get("args", ()):
+            kind, part = unwrap(node)
+            if kind == "NamedArgExpr":
+                by_name[part["name"]] = self.binder.expr(part["arg"], scope)
+            elif by_name:
+                raise SqlError(
+                    SYNTAX_ERROR,
+                    "positional argument cannot follow named argument",
+                    position=at(part),
+                )
+            else:
+                args.append(self._row(name, node, scope) or self.binder.expr(node, scope))
+        if not by_name:
+            return args
+        known = _NAMED.get(name, ())
+        last = max(known.index(n) if n in known else -1 for n in by_name)
+        defaults = _DEFAULTS.get(name, ())
+        made = list(args)
+        for i in range(len(args), last + 1):
+            if (given := by_name.get(known[i])) is None and i < len(defaults):
+                value = defaults[i]
+                given = Const(oid=701 if isinstance(value, float) else INT4, value=value)
+            if given is None:
+                break
+            made.append(given)
+        if not set(by_name) <= set(known[len(args) : len(made)]):
+            told = [format_type(arg.oid) for arg in args]
+            told += [f"{n} => {format_type(arg.oid)}" for n, arg in by_name.items()]
+            raise SqlError(
+                UNDEFINED_FUNCTION,
+                f"function {name}({', '.join(told)}) does not exist",
+                hint=resolve.NO_MATCH_FUNCTION,
+                position=at(body),
+            )
+        return made
+
+    def _row(self, name: str, node: Node, scope: Scope) -> Expr | None:
+        """A whole row as JSON, where that is all that is made of it: row_to_json(t)."""
+        kind, part = unwrap(node)
+        if name not in _OF_ROWS or kind != "ColumnRef" or len(part["fields"]) != 1:
+            return None
+        words = strings(part["fields"])
+        if not words or scope.column(words[0], at(part)) is not None:
+            return None
+        found = scope.row_of(words[0], at(part))
+        if found is None:
+            return None
+        names, columns, outer = found
+        for column in columns:
+            self.binder.needs.saw(column)
+        binary = name.startswith("jsonb") or name == "to_jsonb"
+        source = "kvorum_row_jsonb" if binary else ROW_TO_JSON
+        result = JSONB if binary else JSON
+        proc = Proc(name, (), result, source, strict=False)
+        listed = Const(oid=array_of(TEXT), value=list(names))
+        made_up = Const(oid=BOOL, value=outer)
+        return Call(oid=result, proc=proc, args=(listed, made_up, *columns), pos=at(part) - 1)
+
+    @staticmethod
+    def _with_defaults(found: Resolved, args: Sequence[Expr]) -> list[Expr]:
+        values = _DEFAULTS[found.proc.name]
+        rest = found.proc.args[len(args) :]
+        return [
+            *args,
+            *(Const(oid=oid, value=v) for oid, v in zip(rest, values[len(args) :], strict=True)),
+        ]
+
+    def _as_cast(self, name: str, args: Sequence[Expr], body: Node) -> Expr | None:
+        """`float8(x)`: a type's name as a function is a cast, if no function fits as well."""
+        target = TYPE_BY_NAME.get(name)
+        if target is None and (own := self.binder.names.enum(name)) is not None:
+            target = own.oid
+        if target is None or len(args) != 1 or body.get("agg_star") or "over" in body:
+            return None
+        given = args[0].oid
+        if any(p.args == (given,) for p in FUNCTIONS.get(name, ())):
+            return None
+        row = resolve.pathway(given, target, EXPLICIT) if given != UNKNOWN else None
+        if given == UNKNOWN or (row is not None and row.method in ("b", "i", "f")):
+            return self.binder.casts.coerce(args[0], target, EXPLICIT, at(body))
+        return None
+
+    def _converted(self, found: Resolved, args: Sequence[Expr], pos: int) -> tuple[Expr, ...]:
+        casts = self.binder.casts
+        converted = [
+            casts.must(arg, oid, IMPLICIT, pos) if oid else arg
+            for arg, oid in zip(args, found.args, strict=True)
+        ]
+        # `any` takes literals as they are: they are text then.
+        converted = [
+            self.binder.decided(arg) if oid == 2276 else arg
+            for arg, oid in zip(converted, found.args, strict=True)
+        ]
+        if found.variadic and found.proc.variadic != 2276:
+            fixed = len(found.proc.args) - 1
+            rest = tuple(converted[fixed:])
+            element = rest[0].oid
+            array = ArrayExpr(oid=array_of(element), args=rest, pos=rest[0].pos)
+            converted = [*converted[:fixed], array]
+        return tuple(converted)
+
+    def _plain(self, found: Resolved, args: tuple[Expr, ...], variadic: bool, body: Node) -> Expr:
+        pos = at(body)
+        name = found.proc.name
+        for key, words in (
+            ("agg_star", f"{name}(*) specified, but {name} is not an aggregate function"),
+            ("agg_distinct", f"DISTINCT specified, but {name} is not an aggregate function"),
+            ("agg_order", f"ORDER BY specified, but {name} is not an aggregate function"),
+            ("agg_filter", f"FILTER specified, but {name} is not an aggregate function"),
+            (
+                "over",
+                f"OVER specified, but {name} is not a window function nor an aggregate function",
+            ),
+        ):
+            if body.get(key):
+                raise SqlError(WRONG_OBJECT_TYPE, words, position=pos)
+        if found.proc.returns_set:
+            if self.forbidden and self.forbidden not in ("GROUP BY", "window definitions"):
+                raise SqlError(
+                    "0A000",
+                    f"set-returning functions are not allowed in {self.forbidden}",
+                    position=pos,
+                )
+            self.sets = True
+        self.binder.needs.call(found.proc.source, args)
+        if found.proc.source in TAKING:
+            self.numbered += 1
+        return Call(oid=found.result, proc=found.proc, args=args, variadic=variadic, pos=pos - 1)
+
+    def _aggregate(
+        self,
+        found: Resolved,
+        args: tuple[Expr, ...],
+        ordered: list[Order],
+        body: Node,
+        scope: Scope,
+    ) -> Expr:
+        pos = at(body)
+        proc = found.proc
+        window = "over" in body
+        if proc.kind == "w" and not window:
+            raise SqlError(
+                WRONG_OBJECT_TYPE,
+                f"window function {proc.name} requires an OVER clause",
+                position=pos,
+            )
+        if proc.kind == "a" and not args and not body.get("agg_star") and proc.args == ():
+            raise SqlError(
+                WRONG_OBJECT_TYPE,
+                f"{proc.name}(*) must be used to call a parameterless aggregate function",
+                position=pos,
+            )
+        self._place(window, pos)
+        condition = None
+        if "agg_filter" in body:
+            if proc.kind == "w":
+                raise unsupported("FILTER for a window function that is no aggregate", position=pos)
+            condition = self.binder.condition(body["agg_filter"], scope, "FILTER")
+        star = bool(body.get("agg_star"))
+        inputs = [*args, *(one.expr for one in ordered)]
+        if window:
+            no_sets(inputs, "window function calls cannot contain set-returning function calls", "")
+        else:
+            no_sets(inputs, "aggregate function calls cannot contain set-returning function calls")
+        no_sets([condition], "set-returning functions are not allowed in FILTER", "")
+        if window:
+            if body.get("agg_distinct"):
+                raise SqlError(
+                    "0A000", "DISTINCT is not implemented for window functions", position=pos
+                )
+            if ordered:
+                raise unsupported(
+                    "ORDER BY inside the arguments of a window function", position=pos
+                )
+            self.windows = True
+            spec = self.window(body["over"], scope)
+            return Window(
+                oid=found.result,
+                proc=proc,
+                args=args,
+                window=spec,
+                star=star,
+                filter=condition,
+                pos=pos - 1,
+            )
+        self.aggregates = True
+        distinct = bool(body.get("agg_distinct"))
+        if distinct:
+            for arg in args:
+                resolve.operator("<", arg.oid, arg.oid, arg.pos + 1)
+        return Aggregate(
+            oid=found.result,
+            proc=proc,
+            args=args,
+            star=star,
+            distinct=distinct,
+            order=tuple(ordered),
+            filter=condition,
+            pos=pos - 1,
+        )
+
+    def _place(self, window: bool, pos: int) -> None:
+        """Raise 42803 or 42P20 where it may not stand."""
+        if window:
+            if self.forbidden:
+                raise SqlError(
+                    WINDOWING_ERROR,
+                    f"window functions are not allowed in {self.forbidden}",
+                    position=pos,
+                )
+            if self.inside:
+                raise SqlError(
+                    GROUPING_ERROR,
+                    "aggregate function calls cannot contain window function calls",
+                    position=pos,
+                )
+            return
+        if self.forbidden and self.forbidden not in ("HAVING", "window definitions"):
+            raise SqlError(
+                GROUPING_ERROR,
+                f"aggregate functions are not allowed in {self.forbidden}",
+                position=pos,
+            )
+        if self.inside == "aggregate":
+            raise SqlError(
+                GROUPING_ERROR, "aggregate function calls cannot be nested", position=pos
+            )
+
+    def _ordered_set(
+        self, found: Resolved, args: Sequence[Expr], ordered: list[Order], body: Node, scope: Scope
+    ) -> Expr:
+        pos = at(body)
+        proc = found.proc
+        if proc.aggregate_kind not in ("o", "h"):
+            raise SqlError(
+                WRONG_OBJECT_TYPE,
+                f"{proc.name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP",
+                position=pos,
+            )
+        self._place(False, pos)
+        self.aggregates = True
+        direct = tuple(
+            self.binder.casts.must(a, oid, IMPLICIT, pos)
+            for a, oid in zip(args, found.args, strict=False)
+        )
+        within = tuple(
+            self.binder.casts.must(o.expr, oid, IMPLICIT, pos)
+            for o, oid in zip(ordered, found.args[len(args) :], strict=True)
+        )
+        condition = (
+            self.binder.condition(body["agg_filter"], scope, "FILTER")
+            if "agg_filter" in body
+            else None
+        )
+        return Aggregate(
+            oid=found.result,
+            proc=proc,
+            args=within,
+            order=tuple(ordered),
+            filter=condition,
+            direct=direct,
+            pos=pos - 1,
+        )
+
+    # -- order and windows
+
+    def _order(self, node: Node, scope: Scope) -> Order:
+        body = node["SortBy"]
+        expr = self.binder.decided(self.binder.expr(body["node"], scope))
+        return sorted_by(body, expr)
+
+    def window(self, body: Node, scope: Scope) -> WindowSpec:
+        """OVER name, or OVER (…)."""
+        if "name" in body and "partitionClause" not in body and not body.get("refname"):
+            found = self.named_windows.get(body["name"])
+            if found is None:
+                raise SqlError(
+                    UNDEFINED_OBJECT, f'window "{body["name"]}" does not exist', position=at(body)
+                )
+            return found
+        return self.window_spec(body, scope)
+
+    def window_spec(self, body: Node, scope: Scope) -> WindowSpec:
+        outer, self.forbidden = self.forbidden, "window definitions"
+        base = WindowSpec()
+        if name := body.get("refname"):
+            if name not in self.named_windows:
+                raise SqlError(
+                    UNDEFINED_OBJECT, f'window "{name}" does not exist', position=at(body)
+                )
+            base = self.named_windows[name]
+        partition = tuple(
+            self.binder.decided(self.binder.expr(n, scope)) for n in body.get("partitionClause", ())
+        )
+        order = tuple(self._order(n, scope) for n in body.get("orderClause", ()))
+        if name := body.get("refname"):
+            if partition:
+                raise SqlError(
+                    WINDOWING_ERROR,
+                    f'cannot override PARTITION BY clause of window "{name}"',
+                    position=at(body),
+                )
+            if order and base.order:
+                raise SqlError(
+                    WINDOWING_ERROR,
+                    f'cannot override ORDER BY clause of window "{name}"',
+                    position=at(body),
+                )
+        ends: dict[str, Expr] = {}
+        for key in ("startOffset", "endOffset"):
+            if key in body:
+                offset = self.binder.expr(body[key], scope)
+                ends[key] = self._frame_offset(
+                    offset, order or base.order, body.get("frameOptions", 0)
+                )
+        self.forbidden = outer
+        _check_frame(body, order or base.order)
+        return WindowSpec(
+            partition or base.partition,
+            order or base.order,
+            body.get("frameOptions", base.frame),
+            ends.get("startOffset"),
+            ends.get("endOffset"),
+        )
+
+    def _frame_offset(self, offset: Expr, order: Sequence[Order], bits: int) -> Expr:
+        """An end of a frame as what it is added to a value, or rows are counted by."""
+        casts = self.binder.casts
+        if not bits & _RANGE:
+            word = "GROUPS" if bits & _GROUPS else "ROWS"
+            return casts.must(offset, INT8, what=word)
+        kinds = _RANGE_OFFSETS.get(order[0].expr.oid) if len(order) == 1 else None
+        if kinds is None or offset.oid in kinds:  # None: it is refused below
+            return offset
+        column = order[0].expr.oid
+        if offset.oid == UNKNOWN:
+            return casts.must(offset, column if column in kinds else kinds[0])
+        fitting = [one for one in kinds if casts.coerce(offset, one) is not None]
+        if not fitting:
+            raise SqlError(
+                "0A000",
+                "RANGE with offset PRECEDING/FOLLOWING is not supported for column type "
+                f"{format_type(column)} and offset type {format_type(offset.oid)}",
+                hint="Cast the offset value to an appropriate type.",
+                position=offset.pos + 1,
+            )
+        return casts.must(offset, fitting[0])
+
+
+_RANGE_OFFSETS: Final = {
+    INT2: (INT2, INT4, INT8),
+    INT4: (INT4, INT2, INT8),
+    INT8: (INT8,),
+    NUMERIC: (NUMERIC,),
+    FLOAT4: (FLOAT8,),
+    FLOAT8: (FLOAT8,),
+    **dict.fromkeys((DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL), (INTERVAL,)),
+}
+"""What RANGE adds to values of a type (pg_amproc's in_range functions)."""
+_GROUPS, _RANGE, _OFFSETS = 0x8, 0x2, 0x7800  # PostgreSQL's FRAMEOPTION bits (parsenodes.h)
+
+
+def _check_frame(body: Node, order: Sequence[Order]) -> None:
+    """Raise 42P20 or 0A000 for a frame that its ORDER BY does not allow."""
+    bits = body.get("frameOptions", 0)
+    if bits & _GROUPS and not order:
+        raise SqlError(
+            WINDOWING_ERROR, "GROUPS mode requires an ORDER BY clause", position=at(body)
+        )
+    if not (bits & _RANGE and bits & _OFFSETS):
+        return
+    if len(order) != 1:
+        raise SqlError(
+            WINDOWING_ERROR,
+            "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column",
+            position=at(body),
+        )
+    if (oid := order[0].expr.oid) not in _RANGE_OFFSETS:
+        raise SqlError(
+            "0A000",
+            "RANGE with offset PRECEDING/FOLLOWING is not supported for column type "
+            f"{format_type(oid)}",
+            position=order[0].expr.pos + 1,
+        )
+
+
+def is_row(expr: Expr, name: str) -> bool:
+    """Whether it is a whole row as JSON, written as the argument of the function `name`."""
+    return (
+        isinstance(expr, Call)
+        and expr.proc.source.startswith(ROW_TO_JSON)
+        and expr.proc.name == name
+    )
+
+
+def sorted_by(body: Node, expr: Expr, target: int = -1) -> Order:
+    """A SortBy's direction over a bound expression. Raises 42883: its type has no order."""
+    direction = body.get("sortby_dir", "SORTBY_DEFAULT")
+    if direction == "SORTBY_USING":
+        name = strings(body["useOp"])[-1]
+        if name not in ("<", ">"):
+            raise unsupported(f"ORDER BY … USING {name}", position=at(body))
+        direction = "SORTBY_DESC" if name == ">" else "SORTBY_ASC"
+    if expr.oid in (REGCLASS, REGTYPE):
+        raise unsupported(f"ORDER BY of a {format_type(expr.oid)} here; cast it to oid or text")
+    if expr.oid != TEXT:
+        orderable(expr, expr.pos + 1)
+    descending = direction == "SORTBY_DESC"
+    nulls = body.get("sortby_nulls", "SORTBY_NULLS_DEFAULT")
+    nulls_first = descending if nulls == "SORTBY_NULLS_DEFAULT" else nulls == "SORTBY_NULLS_FIRST"
+    return Order(expr, descending, nulls_first, target)
+
+
+def orderable(expr: Expr, pos: int) -> None:
+    """Raise 42883 unless values of the type can be sorted."""
+    try:
+        resolve.operator("<", expr.oid, expr.oid, pos)
+    except SqlError:
+        raise SqlError(
+            UNDEFINED_FUNCTION,
+            f"could not identify an ordering operator for type {format_type(expr.oid)}",
+            hint="Use an explicit ordering operator or modify the query.",
+            position=pos,
+        ) from None
+
+
+_LATERAL: Final = "You might be able to move the set-returning function into a LATERAL FROM item."
+
+
+def no_sets(parts: Iterable[Expr | None], message: str, hint: str = _LATERAL) -> None:
+    """Raises SqlError (0A000) if a function that returns a set is called in one of them."""
+    for part in parts:
+        for one in walk(part) if part is not None else ():
+            if isinstance(one, Call) and one.proc.returns_set:
+                raise SqlError("0A000", message, hint=hint, position=one.pos + 1)

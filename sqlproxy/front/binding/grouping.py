@@ -1,0 +1,96 @@
+"""What may stand beside aggregates: only what is grouped by, or depends on it (PostgreSQL's
+parse_agg.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from sqlproxy.front.bound.exprs import Aggregate, Column, Expr, Grouping, Order, children, walk
+from sqlproxy.front.bound.statements import Item, JoinItem, SubQuery, TableItem, Target
+from sqlproxy.values.errors import GROUPING_ERROR, SqlError
+
+
+def aggregated(expr: Expr) -> bool:
+    return any(isinstance(e, Aggregate) for e in walk(expr))
+
+
+def check(
+    items: Sequence[Item],
+    targets: Sequence[Target],
+    group: Sequence[Expr],
+    having: Expr | None,
+    order: Sequence[Order],
+) -> None:
+    """Raise 42803 for the first column that has many values in a group."""
+    dependent = _determined(items, group)
+    known = list(group)  # not a set: a subquery has no hash
+    exprs = (
+        [t.expr for t in targets]
+        + [o.expr for o in order]
+        + ([having] if having is not None else [])
+    )
+    for expr in exprs:
+        _check(expr, known, dependent)
+
+
+def _check(expr: Expr, known: Sequence[Expr], dependent: set[str]) -> None:
+    if expr in known or isinstance(expr, Aggregate | Grouping):
+        return
+    if isinstance(expr, Column) and expr.level == 0:
+        if expr.relation in dependent:
+            return
+        shown = f"{expr.relation}.{expr.name}" if expr.relation else expr.name
+        raise SqlError(
+            GROUPING_ERROR,
+            f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate '
+            f"function",
+            position=expr.pos + 1,
+        )
+    for child in children(expr):
+        _check(child, known, dependent)
+    if isinstance(expr, SubQuery):
+        for column in _outer(expr):
+            _check(column, known, dependent)
+
+
+def _outer(expr: SubQuery) -> Iterator[Column]:
+    """The columns of this query that a subquery directly inside reads."""
+    select = expr.select
+    parts = [t.expr for t in select.targets] + [
+        e for e in (select.where, select.having) if e is not None
+    ]
+    for part in parts:
+        for one in walk(part):
+            if isinstance(one, Column) and one.level == 1:
+                yield replace(one, level=0)
+
+
+def _determined(items: Sequence[Item], group: Sequence[Expr]) -> set[str]:
+    """The tables whose whole primary key is grouped by: all their columns have one value in a
+    group.
+    """
+    found = set()
+    for item in items:
+        for leaf in _tables(item):
+            table = leaf.table
+            key = set(table.declared_key)
+            if not key:
+                continue
+            have = {
+                e.attribute
+                for e in group
+                if isinstance(e, Column) and e.relation == leaf.alias and not e.level
+            }
+            if key <= have:
+                found.add(leaf.alias)
+    return found
+
+
+def _tables(item: Item) -> Iterator[TableItem]:
+    if isinstance(item, JoinItem):
+        yield from _tables(item.left)
+        yield from _tables(item.right)
+    elif isinstance(item, TableItem):
+        yield item

@@ -1,0 +1,1 @@
+"""What statements and their expressions are once their names are known."""

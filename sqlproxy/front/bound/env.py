@@ -1,0 +1,87 @@
+"""What an expression may ask beside its row: parameters, the time, the session, sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+from sqlproxy.front.bound.exprs import Once
+from sqlproxy.pg.style import DEFAULT, Style
+from sqlproxy.values.errors import UNSUPPORTED, SqlError, unsupported
+
+TOLD: Final = frozenset(("user", "session_user", "database", "process"))
+"""What `Env.session` knows that is no setting."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _no_sequences(*args: Any) -> int:
+    raise unsupported("a sequence here")
+
+
+def _not_now(once: Once, given: Sequence[Any]) -> Any:
+    raise unsupported("a subquery here")
+
+
+def _no_chance() -> Any:
+    raise unsupported("chance here")
+
+
+def _no_locks(verb: str, numbers: Sequence[int], exclusive: bool, transaction: bool) -> bool:
+    raise unsupported("an advisory lock here", hint="Take it by a SELECT without FROM.")
+
+
+class Wanting(SqlError):
+    """What is computed needs a number that is not at hand, or a sequence set to a `value`, or what
+    is computed `once` for what is `given`, before it goes on. Whoever can wait does that and
+    computes it again; else it is an error as it stands.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        value: int | None = None,
+        called: bool = True,
+        once: Once | None = None,
+        given: Sequence[Any] = (),
+    ) -> None:
+        what = "nextval" if value is None else "setval"
+        super().__init__(
+            UNSUPPORTED,
+            f"{what}() in WHERE, in a join condition, in a recursive or correlated query, or in an "
+            "argument of a set-returning function is not supported",
+            hint="Call it in the list of a SELECT, in VALUES, SET, RETURNING or a DEFAULT.",
+        )
+        self.name, self.value, self.called = name, value, called
+        self.once, self.given = once, given
+
+
+@dataclass(slots=True)
+class Env:
+    """`now`: of the transaction, aware; `clock`: now, each time it is asked. `nextval(name,
+    qualified text)` and its like never wait: whoever executes has reserved the values
+    (`Compiled.taken`), or is told by Wanting; `advisory(verb, numbers, exclusive, of the
+    transaction)` neither.
+    `session` holds settings and what is TOLD.
+    """
+
+    params: Sequence[Any] = ()
+    now: datetime = _EPOCH
+    statement_now: datetime = _EPOCH
+    session: Mapping[str, str] = field(default_factory=dict)
+    style: Style = DEFAULT
+    clock: Callable[[], datetime] = lambda: _EPOCH
+    random: Callable[[], float] = _no_chance
+    uuid: Callable[[], UUID] = _no_chance
+    nextval: Callable[[str], int] = _no_sequences
+    currval: Callable[[str], int] = _no_sequences
+    lastval: Callable[[], int] = _no_sequences
+    setval: Callable[[str, int, bool], int] = _no_sequences
+    once: Callable[[Once, Sequence[Any]], Any] = _not_now
+    advisory: Callable[[str, Sequence[int], bool, bool], bool] = _no_locks
+    slept: float = 0.0  # seconds that pg_sleep asked for; whoever executes waits
+    memo: dict[Any, Any] | None = (
+        None  # what closures found once for all rows, each under its own key
+    )

@@ -1,0 +1,1 @@
+"""Bound expressions → Python functions of a row, and whether they can raise."""

@@ -1,0 +1,181 @@
+"""Closures over a row and an `Env`, and what they are made of: strict functions of one or two
+columns, parameters and constants are one closure together with their arguments (`strict_call` makes
+one of sixteen shapes); AND, OR, IN, slices of arrays. `sqlproxy.front.closures.compiling` puts them
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+from sqlproxy.front.bound.env import Env
+from sqlproxy.values.errors import SqlError
+
+Fn = Callable[[Sequence[Any], Env], Any]
+Kind = Literal["col", "par", "con", "fun"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A compiled node before it is a closure: a column's index, a parameter's, a constant, or a
+    closure.
+    """
+
+    kind: Kind
+    at: Any
+
+    @property
+    def fn(self) -> Fn:
+        at = self.at
+        match self.kind:
+            case "col":
+                return lambda row, env: row[at]
+            case "par":
+                return lambda row, env: env.params[at]
+            case "con":
+                return lambda row, env: at
+            case "fun":
+                fn: Fn = at
+                return fn
+
+
+def strict_call(function: Any, parts: list[Part]) -> Fn:
+    """One closure for a strict function and its arguments."""
+    if 1 <= len(parts) <= 2:
+        made: Fn = _shape(tuple(p.kind for p in parts))(function, *(p.at for p in parts))
+        return made
+    fns = [p.fn for p in parts]
+
+    def call(row: Sequence[Any], env: Env) -> Any:
+        values = []
+        for fn in fns:
+            value = fn(row, env)
+            if value is None:
+                return None
+            values.append(value)
+        return function(*values)
+
+    return call
+
+
+_READS: Final[dict[Kind, str]] = {
+    "col": "row[{}]",
+    "par": "env.params[{}]",
+    "con": "{}",
+    "fun": "{}(row, env)",
+}
+
+
+@lru_cache(maxsize=32)
+def _shape(kinds: tuple[Kind, ...]) -> Any:
+    """Makes closures for arguments of these kinds. No user's text goes into the source."""
+    names = ("a", "b")[: len(kinds)]
+    lines = [
+        f"def make(function, {', '.join(f'at_{n}' for n in names)}):",
+        "    def call(row, env):",
+    ]
+    for name, kind in zip(names, kinds, strict=True):
+        lines.append(f"        {name} = {_READS[kind].format(f'at_{name}')}")
+        if kind != "con":
+            lines.append(f"        if {name} is None: return None")
+    lines += [f"        return function({', '.join(names)})", "    return call"]
+    scope: dict[str, Any] = {}
+    exec("\n".join(lines), scope)
+    return scope["make"]
+
+
+def all_of(fns: Sequence[Fn]) -> Fn:
+    def call(row: Sequence[Any], env: Env) -> Any:
+        unknown = False
+        for fn in fns:
+            value = fn(row, env)
+            if value is None:
+                unknown = True
+            elif not value:
+                return False
+        return None if unknown else True
+
+    return call
+
+
+def any_of(fns: Sequence[Fn]) -> Fn:
+    def call(row: Sequence[Any], env: Env) -> Any:
+        unknown = False
+        for fn in fns:
+            value = fn(row, env)
+            if value is None:
+                unknown = True
+            elif value:
+                return True
+        return None if unknown else False
+
+    return call
+
+
+def once_for_all(find: Callable[[Env], Any]) -> Callable[[Env], Any]:
+    """What `find` answers, asked once in each run of a statement."""
+    mine = object()
+
+    def found(env: Env) -> Any:
+        memo = env.memo
+        if memo is None:
+            memo = env.memo = {}
+        if mine not in memo:
+            memo[mine] = find(env)  # threads that meet here find the same
+        return memo[mine]
+
+    return found
+
+
+def flattened(values: list[Any]) -> list[Any]:
+    if not any(isinstance(v, list) for v in values):
+        return values
+    return [
+        one for part in values for one in (flattened(part) if isinstance(part, list) else [part])
+    ]
+
+
+def nested_array(values: list[Any]) -> list[Any]:
+    """Of ARRAY[[…], …]: all parts must have the same dimensions. Raises 2202E."""
+    parts = [v for v in values if v]
+    if len(parts) not in (0, len(values)):
+        raise _ragged()
+    if len({_shape_of(p) for p in parts}) > 1:
+        raise _ragged()
+    return parts
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    return (len(value), *_shape_of(value[0])) if isinstance(value, list) and value else ()
+
+
+def _ragged() -> SqlError:
+    return SqlError(
+        "2202E", "multidimensional arrays must have array expressions with matching dimensions"
+    )
+
+
+def slice_of(
+    value: Any, bounds: Sequence[tuple[Fn | None, Fn | None]], row: Sequence[Any], env: Env
+) -> Any:
+    if value is None:
+        return None
+    if not bounds:
+        return value
+    (low, high), rest = bounds[0], bounds[1:]
+    first = low(row, env) if low is not None else 1
+    last = high(row, env) if high is not None else len(value)
+    if first is None or last is None:
+        return None
+    part = value[max(first, 1) - 1 : max(last, 0)]
+    if not rest:
+        return part
+    inner = [slice_of(v, rest, row, env) for v in part]
+    return None if any(v is None for v in inner) else [v for v in inner if v]
+
+
+def no_value(row: Sequence[Any], env: Env) -> None:
+    return None

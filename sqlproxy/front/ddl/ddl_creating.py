@@ -1,0 +1,355 @@
+"""CREATE, DROP, RENAME → bound definitions. Expressions are bound here, so that mistakes show when
+they are declared.
+
+    ddl_tables     the columns and constraints of a table that is declared
+    ddl_altering   the actions of ALTER TABLE
+    ddl_options    WITH (…), options of sequences, columns of indexes
+    ddl_texts      what is kept as SQL
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kv.base.limits import SQL_COMMENT_CHARS_MAX
+from sqlproxy.front.binding.fromitems import check_schema, table_columns
+from sqlproxy.front.binding.query import Queries
+from sqlproxy.front.bound import declarations as d
+from sqlproxy.front.bound.statements import Ignored, Select
+from sqlproxy.front.ddl import ddl_comments, ddl_extensions, ddl_types
+from sqlproxy.front.ddl.ddl_clauses import Clauses
+from sqlproxy.front.ddl.ddl_options import index_part, option_value, sequence_options, table_options
+from sqlproxy.front.ddl.ddl_tables import Draft, twice
+from sqlproxy.front.ddl.ddl_texts import (
+    query_text,
+    uses_of,
+    with_names,
+    with_targets,
+)
+from sqlproxy.front.syntax.dialect import Extras
+from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
+from sqlproxy.pg.oids import canonical
+from sqlproxy.rows.schema import Sequence as SequenceRow
+from sqlproxy.rows.schema import Table, View
+from sqlproxy.values.errors import (
+    LIMIT_EXCEEDED,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_TABLE,
+    WRONG_OBJECT_TYPE,
+    SqlError,
+    unsupported,
+)
+
+_LOCALES: Final = frozenset(("c", "posix", "c.utf8"))  # all are the same here
+_DROPS: Final = {
+    "OBJECT_TABLE": "table",
+    "OBJECT_INDEX": "index",
+    "OBJECT_VIEW": "view",
+    "OBJECT_SEQUENCE": "sequence",
+}
+
+
+_NOTED: Final = ("OBJECT_INDEX", "OBJECT_TABCONSTRAINT", "OBJECT_DATABASE", "OBJECT_SCHEMA")
+_COMMENTED: Final = {
+    "OBJECT_TABLE": "table",
+    "OBJECT_VIEW": "view",
+    "OBJECT_SEQUENCE": "sequence",
+    "OBJECT_COLUMN": "column",
+}
+
+
+class Definitions:
+    def __init__(self, queries: Queries) -> None:
+        self.queries = queries
+        self.binder = queries.binder
+        self.names = queries.binder.names
+        self.clauses = Clauses(queries)
+
+    # -- CREATE TABLE
+
+    def create_table(self, body: Node, extras: Extras) -> d.CreateTable:
+        name = check_schema(body["relation"], self.names.database)
+        for key, what in (
+            ("inhRelations", "INHERITS"),
+            ("partspec", "PARTITION BY: tables are split by themselves"),
+            ("ofTypename", "CREATE TABLE OF"),
+            ("tablespacename", "a tablespace"),
+        ):
+            if body.get(key):
+                raise unsupported(what)
+        if body["relation"].get("relpersistence", "p") != "p":
+            raise unsupported("unlogged tables", are=True)
+        draft = Draft(self.clauses, name)
+        for node in body.get("tableElts", ()):
+            kind, part = unwrap(node)
+            if kind == "ColumnDef":
+                draft.column(part, extras)
+            elif kind == "Constraint":
+                draft.later.append((part, None))
+            else:
+                raise unsupported("LIKE in CREATE TABLE")
+        draft.finish()
+        for more in extras.keys:
+            parts = tuple(d.KeyPart(column, desc, desc) for column, desc in more.columns)
+            for one in parts:
+                draft.known(one.column, 0)
+            draft.keys.append(
+                d.KeyDef(name=more.name, parts=parts, unique=more.unique, constraint=more.unique)
+            )
+        return d.CreateTable(
+            name=name,
+            columns=tuple(draft.columns),
+            if_not_exists=bool(body.get("if_not_exists")),
+            keys=tuple(draft.keys),
+            checks=tuple(draft.checks),
+            foreign_keys=tuple(draft.foreign_keys),
+            options=table_options(body.get("options", ())),
+        )
+
+    def create_table_as(self, body: Node) -> d.CreateTableAs:
+        if body.get("objtype") != "OBJECT_TABLE":
+            raise unsupported("materialized views", are=True)
+        into = body["into"]
+        name = check_schema(into["rel"], self.names.database)
+        query = body["query"]
+        if "SelectStmt" not in query:
+            raise unsupported("CREATE TABLE AS EXECUTE")
+        select = self.queries.select(query["SelectStmt"], None)
+        names = strings(into.get("colNames"))
+        if len(names) > len(select.targets):
+            raise SqlError(SYNTAX_ERROR, "too many column names were specified")
+        columns: list[d.ColumnDef] = []
+        for i, target in enumerate(select.targets):
+            column = names[i] if i < len(names) else target.name
+            if any(c.name == column for c in columns):
+                raise twice(column)
+            columns.append(
+                d.ColumnDef(name=column, type=canonical(target.expr.oid, target.expr.typmod))
+            )
+        return d.CreateTableAs(
+            name, tuple(columns), select, bool(body.get("if_not_exists")), not into.get("skipData")
+        )
+
+    # -- constraints of a table, by contype
+
+    # -- CREATE INDEX
+
+    def create_index(self, body: Node) -> d.CreateIndex:
+        table = self.queries.items.table(body["relation"], "index")
+        if body.get("accessMethod", "btree") != "btree":
+            raise unsupported(f"the access method {body['accessMethod']}", hint="There is btree.")
+        if body.get("tableSpace"):
+            raise unsupported("a tablespace")
+        if body.get("nulls_not_distinct"):
+            raise unsupported("NULLS NOT DISTINCT")
+        known = {c.name for c in table_columns(table)}
+        parts = tuple(index_part(n["IndexElem"], known) for n in body["indexParams"])
+        include = tuple(
+            index_part(n["IndexElem"], known).column for n in body.get("indexIncludingParams", ())
+        )
+        where, used = "", tuple[str, ...]()
+        if "whereClause" in body:
+            where, used = self.clauses.predicate(body["whereClause"], table)
+        key = d.KeyDef(
+            name=body.get("idxname"),
+            parts=parts,
+            unique=bool(body.get("unique")),
+            include=include,
+            where=where,
+            where_columns=used,
+        )
+        return d.CreateIndex(table, key, bool(body.get("if_not_exists")))
+
+    # -- views
+
+    def create_view(self, body: Node) -> d.CreateView:
+        name = check_schema(body["view"], self.names.database)
+        if body.get("withCheckOption", "NO_CHECK_OPTION") != "NO_CHECK_OPTION":
+            raise unsupported("WITH CHECK OPTION")
+        query = body["query"]["SelectStmt"]
+        self.binder.parameters.allowed = False
+        select = self.queries.select(query, None)
+        if any(not isinstance(cte.statement, Select) for cte in select.ctes):
+            raise SqlError("0A000", "views must not contain data-modifying statements in WITH")
+        names = strings(body.get("aliases"))
+        if len(names) > len(select.targets):
+            raise SqlError(SYNTAX_ERROR, "CREATE VIEW specifies more column names than columns")
+        columns: list[tuple[str, str]] = []
+        for i, target in enumerate(select.targets):
+            column = names[i] if i < len(names) else target.name
+            if any(column == c for c, _ in columns):
+                raise twice(column)
+            columns.append((column, canonical(target.expr.oid, target.expr.typmod)))
+        query = with_targets(self.binder.casts.settled(query), select)
+        query = with_names(query, [t.name for t in select.targets], [c for c, _ in columns])
+        return d.CreateView(
+            name, query_text(query), tuple(columns), uses_of(select), bool(body.get("replace"))
+        )
+
+    # -- sequences
+
+    def create_sequence(self, body: Node) -> d.CreateSequence:
+        name = check_schema(body["sequence"], self.names.database)
+        options = self._sequence_options(body.get("options", ()))
+        return d.CreateSequence(name, options, bool(body.get("if_not_exists")))
+
+    def alter_sequence(self, body: Node) -> d.AlterSequence:
+        name = check_schema(body["sequence"], self.names.database)
+        found = self.names.sequence(name)
+        if found is None and not body.get("missing_ok"):
+            raise SqlError(
+                UNDEFINED_TABLE, f'relation "{name}" does not exist', position=at(body["sequence"])
+            )
+        return d.AlterSequence(found, self._sequence_options(body.get("options", ())))
+
+    def _sequence_options(self, nodes: Sequence[Node]) -> dict[str, Any]:
+        options = sequence_options(nodes)
+        if "owned_by" in options:
+            options["owned_by"] = self._owner(options["owned_by"])
+        return options
+
+    def _owner(self, words: Sequence[str]) -> tuple[str, str] | None:
+        """The table and the column of OWNED BY [schema.]table.column; None: NONE. Raises 42601."""
+        if list(words) == ["none"]:
+            return None
+        if len(words) < 2:
+            raise SqlError(
+                SYNTAX_ERROR,
+                "invalid OWNED BY option",
+                hint="Specify OWNED BY table.column or OWNED BY NONE.",
+            )
+        *path, table, column = words
+        names = ("relname", "schemaname", "catalogname")
+        body = dict(zip(names, (table, *reversed(path)), strict=False))
+        return check_schema(body, self.names.database), column
+
+    # -- databases, DROP, RENAME
+
+    def create_database(self, body: Node) -> d.CreateDatabase:
+        options = {}
+        for node in body.get("options", ()):
+            part = node["DefElem"]
+            options[part["defname"].lower()] = option_value(part)
+        for key, value in options.items():
+            if key == "encoding" and str(value).upper().replace("-", "") in (
+                "UTF8",
+                "6",
+                "DEFAULT",
+            ):
+                continue
+            if key == "template":
+                if value in (None, "template0", "template1"):
+                    continue
+                raise unsupported(
+                    f"CREATE DATABASE as a copy of {value}",
+                    hint="Leave TEMPLATE out and make the tables anew.",
+                )
+            if key in ("owner", "replicas", "tags", "connection_limit"):
+                continue
+            if key in ("lc_collate", "lc_ctype", "locale") and (
+                value is None or str(value).lower().replace("-", "") in _LOCALES
+            ):
+                continue
+            if key == "locale_provider" and value in ("libc", None):
+                continue
+            raise unsupported(f"the option {key.upper()} of CREATE DATABASE")
+        return d.CreateDatabase(body["dbname"], options)
+
+    def drop_database(self, body: Node) -> d.DropDatabase:
+        options = [n["DefElem"]["defname"] for n in body.get("options", ())]
+        return d.DropDatabase(body["dbname"], bool(body.get("missing_ok")), "force" in options)
+
+    def create_schema(self, body: Node) -> Ignored:
+        if body.get("schemaname") == "public":
+            if body.get("if_not_exists"):
+                return Ignored("CREATE SCHEMA", 'schema "public" already exists, skipping')
+            raise SqlError("42P06", 'schema "public" already exists')
+        raise unsupported(
+            "a schema beside public", hint="Each database has the schema public; make a database."
+        )
+
+    def drop(self, body: Node) -> d.Drop | d.DropTypes | Ignored:
+        if body["removeType"] == "OBJECT_EXTENSION":
+            missing_ok = bool(body.get("missing_ok"))
+            return ddl_extensions.drop(strings(body["objects"]), missing_ok=missing_ok)
+        if body["removeType"] in ("OBJECT_TYPE", "OBJECT_DOMAIN"):
+            return ddl_types.drop(body, self.names)
+        kind = _DROPS.get(body["removeType"])
+        if kind is None:
+            word = body["removeType"].removeprefix("OBJECT_").lower().replace("_", " ")
+            raise unsupported(f"DROP {word.upper()}")
+        names = []
+        for node in body["objects"]:
+            words = strings(node["List"]["items"])
+            reference: Node = {"relname": words[-1]}
+            if len(words) > 1:
+                reference["schemaname"] = words[-2]
+            if len(words) > 2:
+                reference["catalogname"] = words[-3]
+            names.append(check_schema(reference, self.names.database))
+        cascade = body.get("behavior") == "DROP_CASCADE"
+        return d.Drop(kind, tuple(names), bool(body.get("missing_ok")), cascade)
+
+    def comment(self, body: Node) -> d.Comment:
+        """COMMENT ON; of what is no relation and no column: ddl_comments."""
+        text = body.get("comment", "")
+        if len(text) > SQL_COMMENT_CHARS_MAX:
+            raise SqlError(
+                LIMIT_EXCEEDED,
+                f"a comment has at most {SQL_COMMENT_CHARS_MAX} characters, got {len(text)}",
+            )
+        kind = _COMMENTED.get(body["objtype"])
+        if body["objtype"] in _NOTED:
+            return ddl_comments.bind(body, text, self.names)
+        if kind is None:
+            word = body["objtype"].removeprefix("OBJECT_").lower().replace("_", " ")
+            raise unsupported(f"COMMENT ON {word.upper()}")
+        words = strings(body["object"]["List"]["items"])
+        column = words.pop() if kind == "column" else ""
+        if not words:
+            raise SqlError(SYNTAX_ERROR, "column name must be qualified")
+        keys = ("relname", "schemaname", "catalogname")
+        reference: Node = dict(zip(keys, reversed(words), strict=False))
+        name = check_schema(reference, self.names.database, what="relation")
+        there = self.names.table(name) or self.names.view(name) or self.names.sequence(name)
+        if there is None:
+            raise SqlError(UNDEFINED_TABLE, f'relation "{name}" does not exist')
+        if kind != "column" and there.kind != kind:
+            raise SqlError(WRONG_OBJECT_TYPE, f'"{name}" is not a {kind}')
+        if column and column not in _names_of(there):
+            raise SqlError(
+                UNDEFINED_COLUMN, f'column "{column}" of relation "{name}" does not exist'
+            )
+        return d.Comment(kind, name, column, text)
+
+    def rename(self, body: Node) -> d.Rename:
+        if body["renameType"] == "OBJECT_TYPE":
+            return ddl_types.rename(body, self.names)
+        kinds = {
+            "OBJECT_TABLE": "table",
+            "OBJECT_VIEW": "view",
+            "OBJECT_SEQUENCE": "sequence",
+            "OBJECT_INDEX": "index",
+            "OBJECT_COLUMN": "column",
+            "OBJECT_TABCONSTRAINT": "constraint",
+        }
+        kind = kinds.get(body["renameType"])
+        if kind is None:
+            word = body["renameType"].removeprefix("OBJECT_").lower().replace("_", " ")
+            raise unsupported(f"ALTER {word.upper()} … RENAME")
+        relation = check_schema(body["relation"], self.names.database)
+        missing_ok = bool(body.get("missing_ok"))
+        return d.Rename(kind, relation, body["newname"], body.get("subname", ""), missing_ok)
+
+
+def _names_of(one: Table | View | SequenceRow) -> tuple[str, ...]:
+    """Of its columns."""
+    match one:
+        case Table():
+            return tuple(column.name for column in table_columns(one)) if not one.plain else ()
+        case View():
+            return tuple(name for name, _ in one.columns)
+        case _:
+            return ()

@@ -1,0 +1,103 @@
+"""What each function of PostgreSQL does, by the name of its C function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlproxy.front.bound.env import TOLD, Env
+from sqlproxy.front.functions import (
+    f_advisory,
+    f_arrays,
+    f_enums,
+    f_json,
+    f_numbers,
+    f_patterns,
+    f_text,
+    f_times,
+    formatting,
+    regclass,
+    system_columns,
+)
+from sqlproxy.front.functions.function import (
+    Function,
+    Site,
+    declared,
+    nulls,
+    total,
+    typed,
+    with_env,
+)
+from sqlproxy.front.types.quoting import read_relation
+from sqlproxy.front.types.registry import format_type
+from sqlproxy.values.errors import UNDEFINED_OBJECT, SqlError
+
+
+def _typeof(site: Site) -> Callable[[Any], str]:
+    name = format_type(site.types[0])
+    return lambda value: name
+
+
+def _nextval(env: Env, name: str) -> int:
+    return env.nextval(read_relation(name))
+
+
+def _setval(env: Env, name: str, value: int, called: bool = True) -> int:
+    return env.setval(read_relation(name), value, called)
+
+
+def _sleep(env: Env, seconds: float) -> str:
+    env.slept += max(0.0, seconds)
+    return ""
+
+
+def _session_user(env: Env) -> str:
+    return env.session.get("session_user", env.session.get("user", ""))
+
+
+def _setting(env: Env, name: str, missing: bool = False) -> str | None:
+    """Raises SqlError (42704): there is no such setting."""
+    try:
+        found = None if name.lower() in TOLD else env.session.get(name)
+    except SqlError as error:
+        if error.sqlstate != UNDEFINED_OBJECT:
+            raise
+        found = None
+    if found is None and not missing:
+        raise SqlError(UNDEFINED_OBJECT, f'unrecognized configuration parameter "{name:.100}"')
+    return found
+
+
+FUNCTIONS: Final[dict[str, Function]] = {
+    **f_advisory.FUNCTIONS,
+    **f_arrays.FUNCTIONS,
+    **f_enums.FUNCTIONS,
+    **f_json.FUNCTIONS,
+    **f_numbers.FUNCTIONS,
+    **f_patterns.FUNCTIONS,
+    **f_text.FUNCTIONS,
+    **f_times.FUNCTIONS,
+    **formatting.FUNCTIONS,
+    **regclass.FUNCTIONS,
+    **system_columns.FUNCTIONS,
+    **declared(
+        {
+            "pg_typeof": total(nulls(typed(_typeof))),
+            "drandom": with_env(lambda env: env.random()),
+            "pg_sleep": with_env(_sleep),
+            "gen_random_uuid": with_env(lambda env: env.uuid()),
+            "nextval_oid": with_env(_nextval),
+            "currval_oid": with_env(lambda env, name: env.currval(read_relation(name))),
+            "lastval": with_env(lambda env: env.lastval()),
+            "setval_oid": with_env(_setval),
+            "setval3_oid": with_env(_setval),
+            "current_user": total(with_env(lambda env: env.session.get("user", ""))),
+            "session_user": total(with_env(_session_user)),
+            "show_config_by_name": with_env(_setting),
+            "show_config_by_name_missing_ok": with_env(_setting),
+            "pg_backend_pid": with_env(lambda env: int(env.session["process"])),
+            "current_database": total(with_env(lambda env: env.session.get("database", ""))),
+            "current_schema": total(with_env(lambda env: "public")),
+        }
+    ),
+}

@@ -1,0 +1,544 @@
+"""to_char, to_date, to_timestamp, to_number: the patterns that are in common use (PostgreSQL's
+formatting.c).
+
+Deliberately missing: Roman numerals, TM, localized names, V, EEEE; they are 0A000.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from sqlproxy.front.bound.env import Env
+from sqlproxy.front.functions.f_numbers import quantized
+from sqlproxy.front.functions.function import declared, with_env
+from sqlproxy.front.types.quoting import held_relation
+from sqlproxy.pg.datetimes import at_zone, aware_in
+from sqlproxy.values.errors import INVALID_DATETIME, SqlError, unsupported
+from sqlproxy.values.interval import Interval
+from sqlproxy.values.words import by_word
+
+_MONTHS: Final = tuple(calendar.month_name[1:])
+_DAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+_TOKEN: Final = re.compile(
+    r'"(?:[^"\\]|\\.)*"|(FM|fm)?(HH24|hh24|HH12|hh12|HH|hh|MI|mi|SSSSS|SSSS|SS|ss|MS|ms|US|us|FF[1-6]|Y,YYY|YYYY|yyyy'
+    r"|YYY|yyy|YY|yy|IYYY|iyyy|IYY|IY|IW|iw|ID|id|IDDD|MONTH|Month|month|MON|Mon|mon|MM|mm|DAY|Day|day|DY|Dy|dy|DDD|ddd"
+    r"|DD|dd|D|WW|ww|W|w|CC|cc|J|Q|q|AM|PM|am|pm|A\.M\.|P\.M\.|a\.m\.|p\.m\.|TZH|TZM|TZ|tz|OF|BC|AD|Y|I)(TH|th)?",
+    re.DOTALL,
+)
+
+
+def _ordinal(number: str, suffix: str) -> str:
+    n = int(number)
+    end = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return number + (end.upper() if suffix == "TH" else end)
+
+
+def _zone_text(offset: timedelta, minutes: bool) -> str:
+    seconds = int(offset.total_seconds())
+    sign = "-" if seconds < 0 else "+"
+    hours, rest = divmod(abs(seconds), 3600)
+    return f"{sign}{hours:02d}" + (f":{rest // 60:02d}" if minutes or rest else "")
+
+
+def timestamp_text(value: datetime, pattern: str) -> str | None:
+    """A timestamp by a pattern; of an aware one the zone is its own."""
+    if not pattern:
+        return None
+
+    def one(found: re.Match[str]) -> str:
+        if found[0].startswith('"'):
+            return re.sub(r"\\(.)", r"\1", found[0][1:-1])
+        plain = bool(found[1])
+        text, width = _field(value, found[2])
+        if width and not plain:
+            text = text.rjust(width, "0") if width > 0 else text.ljust(-width)
+        return _ordinal(text, found[3]) if found[3] and text.isdigit() else text + (found[3] or "")
+
+    return _TOKEN.sub(one, pattern)
+
+
+def _cased(name: str, like: str) -> str:
+    return name.upper() if like.isupper() else name.lower() if like.islower() else name
+
+
+def _field(value: datetime, token: str) -> tuple[str, int]:  # noqa: C901 - a table of patterns
+    """Its text, and the width to fill: with zeros, negative with blanks behind."""
+    upper = token.upper()
+    iso = value.isocalendar()
+    us = value.microsecond
+    hour12 = str(value.hour % 12 or 12)
+    numbers: dict[str, tuple[str, int]] = {
+        "HH24": (str(value.hour), 2),
+        "HH12": (hour12, 2),
+        "HH": (hour12, 2),
+        "MI": (str(value.minute), 2),
+        "SS": (str(value.second), 2),
+        "MS": (str(us // 1000), 3),
+        "US": (str(us), 6),
+        "SSSS": (str(value.hour * 3600 + value.minute * 60 + value.second), 0),
+        "SSSSS": (str(value.hour * 3600 + value.minute * 60 + value.second), 0),
+        "Y,YYY": (f"{value.year // 1000},{value.year % 1000:03d}", 0),
+        "YYYY": (str(value.year), 4),
+        "YYY": (str(value.year % 1000), 3),
+        "YY": (str(value.year % 100), 2),
+        "Y": (str(value.year % 10), 1),
+        "IYYY": (str(iso[0]), 4),
+        "IYY": (str(iso[0] % 1000), 3),
+        "IY": (str(iso[0] % 100), 2),
+        "I": (str(iso[0] % 10), 1),
+        "IW": (str(iso[1]), 2),
+        "ID": (str(iso[2]), 1),
+        "IDDD": (str((iso[1] - 1) * 7 + iso[2]), 3),
+        "MM": (str(value.month), 2),
+        "DDD": (str(value.timetuple().tm_yday), 3),
+        "DD": (str(value.day), 2),
+        "D": (str(value.isoweekday() % 7 + 1), 1),
+        "WW": (str((value.timetuple().tm_yday - 1) // 7 + 1), 2),
+        "W": (str((value.day - 1) // 7 + 1), 1),
+        "CC": (str((value.year + 99) // 100), 2),
+        "J": (str(value.toordinal() + 1_721_425), 0),
+        "Q": (str((value.month + 2) // 3), 0),
+    }
+    if upper in numbers:
+        return numbers[upper]
+    if upper.startswith("FF"):
+        return f"{us:06d}"[: int(upper[2])], 0
+    match upper:
+        case "MONTH":
+            return _cased(_MONTHS[value.month - 1], token), -9
+        case "MON":
+            return _cased(_MONTHS[value.month - 1][:3], token), 0
+        case "DAY":
+            return _cased(_DAYS[value.isoweekday() % 7], token), -9
+        case "DY":
+            return _cased(_DAYS[value.isoweekday() % 7][:3], token), 0
+        case "AM" | "PM":
+            return _cased("PM" if value.hour >= 12 else "AM", token), 0
+        case "A.M." | "P.M.":
+            return _cased("P.M." if value.hour >= 12 else "A.M.", token), 0
+        case "BC" | "AD":
+            return _cased("AD", token), 0
+        case _:
+            pass
+    offset = value.utcoffset()
+    if offset is None:
+        return ("+00", 0) if upper in ("OF", "TZH") else ("00", 0) if upper == "TZM" else ("", 0)
+    if upper == "TZM":
+        return f"{abs(int(offset.total_seconds())) // 60 % 60:02d}", 0
+    if upper == "TZ":
+        name = value.tzname() or ""
+        return _cased(name if name and name[0].isalpha() else _zone_text(offset, False), token), 0
+    return _zone_text(offset, False) if upper == "OF" else _zone_text(offset, False)[:3], 0
+
+
+def _interval_text(value: Interval, pattern: str) -> str | None:
+    if not pattern:
+        return None
+    years, months = int(value.months / 12), value.months - int(value.months / 12) * 12
+    us = abs(value.us)
+    sign = -1 if value.us < 0 else 1
+    hours = sign * (us // 3_600_000_000)
+    values = {
+        "HH24": (hours, 2),
+        "HH12": (abs(hours) % 12 or 12, 2),
+        "HH": (abs(hours) % 12 or 12, 2),
+        "MI": (sign * (us // 60_000_000 % 60), 2),
+        "SS": (sign * (us // 1_000_000 % 60), 2),
+        "MS": (us // 1000 % 1000, 3),
+        "US": (us % 1_000_000, 6),
+        "YYYY": (years, 4),
+        "YY": (years % 100, 2),
+        "MM": (months, 2),
+        "DD": (value.days, 2),
+        "DDD": (value.days, 3),
+        "Y": (years % 10, 1),
+    }
+
+    def one(found: re.Match[str]) -> str:
+        if found[0].startswith('"'):
+            return found[0][1:-1]
+        name = found[2].upper()
+        if name not in values:
+            raise unsupported(f"{found[2]} in to_char of an interval")
+        number, width = values[name]
+        text = str(abs(number)).rjust(0 if found[1] else width, "0")
+        return ("-" if number < 0 else "") + text
+
+    return _TOKEN.sub(one, pattern)
+
+
+# -- numbers
+
+_NUMBER_TOKEN: Final = re.compile(
+    r'"[^"]*"|FM|TH|th|SG|PL|MI|PR|RN|EEEE|TM9?|[90.,DGSVL]|.', re.IGNORECASE | re.DOTALL
+)
+
+
+_BEGIN: Final = "\1"  # where the digits of a number begin, and where they end
+_END: Final = "\2"
+
+
+def number_text(value: Decimal, pattern: str) -> str:
+    """A number by a pattern of 9, 0, . D , G S MI PL SG PR FM TH L and literals."""
+    tokens = tokens_all = _NUMBER_TOKEN.findall(pattern)
+    names = [t.upper() for t in tokens]
+    for name in names:
+        if name in ("RN", "EEEE", "TM", "TM9", "V"):
+            raise unsupported(f"{name} in to_char of a number")
+    if not {"9", "0", ".", "D"} & set(names):
+        return _without_digits(tokens, value)
+    fill = "FM" not in names
+    point = next((i for i, n in enumerate(names) if n in (".", "D")), len(names))
+    digits = [i for i, n in enumerate(names) if n in ("9", "0")]
+    decimals = sum(i > point for i in digits)
+    whole_places = len(digits) - decimals
+    rounded = quantized(value.copy_abs(), decimals)
+    negative = value.is_signed() and bool(rounded)
+    text = format(rounded, "f")
+    head, _, tail = text.partition(".")
+    overflow = len(head) > whole_places  # also 0 where there is no place for it
+    marks = frozenset(names)
+    if overflow:  # FM leaves no # out
+        tail = "9" * decimals
+    elif not decimals or not rounded.is_finite():  # it ends here, and the pattern with it
+        tokens, names = tokens[:point], names[:point]
+    bare = not fill and not tail.strip("0") and "0" not in names[point:]  # 0. of FM9.9
+    if head == "0" and decimals and not bare:
+        head = ""
+    zero_from = next(
+        (
+            k
+            for k, i in enumerate(d for d in digits if d < point)
+            if names[_nth(digits, point, k)] == "0"
+        ),
+        None,
+    )
+    out = _digits_out(names, tokens, point, head, tail, whole_places, zero_from, overflow, fill)
+    return _signed(out, marks, negative, fill, whole=len(names) == len(tokens_all))
+
+
+def _without_digits(tokens: list[str], value: Decimal) -> str:
+    """A pattern without a place for the number: only the marks that stand by themselves show its
+    sign.
+    """
+    fill = " " * ("FM" not in {token.upper() for token in tokens})
+    negative = value.is_signed() and bool(quantized(value.copy_abs(), 0))
+    marks = {
+        "MI": "-" if negative else fill,
+        "PL": fill if negative else "+",
+        ",": fill,
+        "G": fill,
+        "SG": "-" if negative else "+",
+        "L": " ",
+        "S": "",
+        "PR": "",
+        "FM": "",
+        "TH": "",
+    }
+    return "".join(marks.get(t.upper(), t.strip('"') if t.startswith('"') else t) for t in tokens)
+
+
+def _nth(digits: list[int], point: int, k: int) -> int:
+    return [d for d in digits if d < point][k]
+
+
+def _digits_out(  # noqa: C901 - one pass over the pattern
+    names: list[str],
+    tokens: list[str],
+    point: int,
+    head: str,
+    tail: str,
+    places: int,
+    zero_from: int | None,
+    overflow: bool,
+    fill: bool,
+) -> list[str]:
+    out: list[str] = []
+    seen = 0  # places before the point so far
+    behind = 0
+    started = False
+    end = 0  # of the number
+    # Trailing zeros of 9s behind the point go when FM says so; those of 0s stay.
+    last_needed = len(tail)
+    if not fill:
+        last_needed = len(tail.rstrip("0"))
+        zeros = [
+            k
+            for k, i in enumerate(j for j in range(point, len(names)) if names[j] in "90")
+            if names[[j for j in range(point, len(names)) if names[j] in "90"][k]] == "0"
+        ]
+        if zeros:
+            last_needed = max(last_needed, zeros[-1] + 1)
+    for i, name in enumerate(names):
+        if name in ("9", "0") and i < point:
+            at = len(head) - (places - seen)
+            forced = zero_from is not None and seen >= zero_from
+            if overflow or at >= 0 or forced:
+                if not started:
+                    out.append(_BEGIN)
+                out.append("#" if overflow else head[at] if at >= 0 else "0")
+                started = True
+            elif fill:
+                out.append(" ")
+            seen += 1
+            end = len(out)
+        elif name in ("9", "0"):
+            if behind < last_needed:
+                out.append("#" if overflow else tail[behind])
+            behind += 1
+            end = len(out)
+        elif name in (".", "D"):
+            if _BEGIN not in out:
+                out.append(_BEGIN)
+            out.append(".")
+            end = len(out)
+        elif name in (",", "G"):
+            if started:
+                out.append(",")
+            elif fill:
+                out.append(" ")
+        elif name == "L":
+            out.append(" " if fill else "")
+        elif name in ("S", "SG", "MI", "PL", "PR", "FM"):
+            out.append("\0" + name)
+        elif name == "TH":
+            out.append(_ordinal(head or "0", tokens[i])[len(head or "0") :])
+        else:
+            out.append(tokens[i].strip('"') if tokens[i].startswith('"') else tokens[i])
+    out.insert(end, _END)
+    # 0 before a bare point: PostgreSQL writes the last 9 as 0 only when nothing is behind the
+    # point.
+    if not head and not started and places and not tail:
+        for k in range(len(out) - 1, -1, -1):
+            if out[k] == " ":
+                out[k] = _BEGIN + "0"
+                break
+        else:
+            out.insert(0, _BEGIN + "0")
+    return out
+
+
+def _signed(
+    out: list[str], names: frozenset[str], negative: bool, fill: bool, *, whole: bool
+) -> str:
+    """The sign stands where the number begins, behind blanks and literals, if no mark says more.
+    `whole`: what stands behind the number is written, too.
+    """
+    text = "".join(out)
+    sign, plain, closing = "-" if negative else "+", "-" if negative else " " * fill, ""
+    if "S" in names:
+        ahead = 0 <= text.find("\0S") < text.find(_BEGIN)
+        plain, closing = (sign, "") if ahead else ("", sign)
+    elif "PR" in names:
+        plain, closing = ("<", ">") if negative else (" " * fill, " " * fill)
+    elif "MI" in names or "SG" in names:
+        plain = ""
+    if not whole:
+        closing = ""
+    marks = {
+        "\0SG": sign,
+        "\0MI": "-" if negative else " " * fill,
+        "\0PL": " " * fill if negative else "+",
+        "\0PR": "",
+        "\0FM": "",
+        "\0S": "",
+    }
+    for mark, shown in marks.items():
+        text = text.replace(mark, shown)
+    before, found, rest = text.partition(_BEGIN)
+    if not found:
+        before, rest = "", text.replace(_END, "")
+    return f"{before}{plain}{rest.replace(_BEGIN, '').replace(_END, closing)}"
+
+
+def _to_number(text: str, pattern: str) -> Decimal:
+    cleaned = re.sub(r"[^0-9.+\-<>]", "", text)
+    if "<" in cleaned:
+        cleaned = "-" + cleaned.strip("<>")
+    if cleaned.endswith("-"):
+        cleaned = "-" + cleaned[:-1]
+    decimals = (
+        len(re.findall("[09]", re.split("[.dD]", pattern, maxsplit=1)[1]))
+        if re.search("[.dD]", pattern)
+        else 0
+    )
+    if not re.fullmatch(r"[+-]?\d*(\.\d*)?", cleaned) or not re.search(r"\d", cleaned):
+        raise SqlError("22P02", f'invalid input syntax for type numeric: "{text or " "}"')
+    return quantized(Decimal(cleaned), min(decimals, len(cleaned.partition(".")[2])))
+
+
+# -- to_date, to_timestamp
+
+_DIGITS: Final = by_word(
+    {
+        1: "Y Q D ID FF1",
+        2: "YY MM DD HH24 HH12 HH MI SS FF2",
+        3: "YYY DDD MS FF3",
+        4: "YYYY FF4",
+        5: "SSSS SSSSS FF5",
+        6: "US FF6",
+        7: "J",
+    }
+)
+
+
+def _read(text: str, pattern: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    at = place = 0
+    tokens = list(_TOKEN.finditer(pattern))
+    for k, token in enumerate(tokens):
+        gap = token.start() - place
+        place = token.end()
+        at = _skip(text, at, gap)
+        if token[0].startswith('"'):
+            at += len(token[0]) - 2
+            continue
+        name = token[2].upper()
+        if name in ("MONTH", "MON", "DAY", "DY", "AM", "PM", "A.M.", "P.M."):
+            at = _read_word(text, at, name, found)
+            continue
+        if name not in _DIGITS:
+            raise unsupported(f"{token[2]} in to_timestamp")
+        while at < len(text) and text[at] == " ":
+            at += 1
+        follows = k + 1 < len(tokens) and tokens[k + 1].start() == token.end() and not token[1]
+        digits = re.compile(
+            rf"[+-]?\d{{1,{_DIGITS[name]}}}" if follows or name != "YYYY" else r"[+-]?\d+"
+        ).match(text, at)
+        if digits is None:
+            if at >= len(text):
+                break
+            raise SqlError(
+                INVALID_DATETIME,
+                f'invalid value "{text[at : at + _DIGITS[name]]}" for "{token[2]}"',
+                detail="Value must be an integer.",
+            )
+        found[name] = digits[0]
+        at = digits.end()
+        if token[3]:
+            at += 2
+    return found
+
+
+def _skip(text: str, at: int, gap: int) -> int:
+    for _ in range(gap):
+        if at < len(text) and not text[at].isalnum():
+            at += 1
+    return at
+
+
+def _read_word(text: str, at: int, name: str, found: dict[str, Any]) -> int:
+    while at < len(text) and text[at] == " ":
+        at += 1
+    low = text[at:].lower()
+    if name in ("MONTH", "MON"):
+        for i, month in enumerate(_MONTHS, 1):
+            full = month.lower() if name == "MONTH" else month[:3].lower()
+            if low.startswith(full):
+                found["MM"] = str(i)
+                return at + len(full)
+    elif name in ("DAY", "DY"):
+        for day in _DAYS:
+            full = day.lower() if name == "DAY" else day[:3].lower()
+            if low.startswith(full):
+                return at + len(full)
+    else:
+        size = 4 if "." in name else 2
+        mark = low[:size].replace(".", "")
+        if mark in ("am", "pm"):
+            found["PM"] = mark == "pm"
+            return at + size
+    raise SqlError(
+        INVALID_DATETIME,
+        f'invalid value "{text[at : at + len(name)]}" for "{name}"',
+        detail="The given value did not match any of the allowed values for this field.",
+    )
+
+
+def _date_of(found: dict[str, Any], text: str) -> date:
+    if "J" in found:
+        return date.fromordinal(int(found["J"]) - 1_721_425)
+    year = 1
+    for name in ("YYYY", "YYY", "YY", "Y"):
+        if name in found:
+            year = int(found[name])
+            if name != "YYYY" or len(found[name]) < 4:
+                year = _full_year(year, len(found[name]))
+            break
+    try:
+        if "DDD" in found:
+            return date(year, 1, 1) + timedelta(days=int(found["DDD"]) - 1)
+        return date(year, int(found.get("MM", 1)), int(found.get("DD", 1)))
+    except ValueError:
+        raise SqlError("22008", f'date/time field value out of range: "{text}"') from None
+
+
+def _full_year(year: int, digits: int) -> int:
+    if digits <= 2:
+        return year + (2000 if year < 70 else 1900)
+    if digits == 3:
+        return year + (2000 if year < 100 else 1000 if year >= 520 else 2000)
+    return year
+
+
+def _to_date(text: str, pattern: str) -> date:
+    return _date_of(_read(text, pattern), text)
+
+
+def _to_timestamp(env: Env, text: str, pattern: str) -> datetime:
+
+    found = _read(text, pattern)
+    day = _date_of(found, text)
+    hour = int(found.get("HH24", found.get("HH12", found.get("HH", 0))))
+    if "HH12" in found or "HH" in found:
+        if not 1 <= hour <= 12:
+            raise SqlError(
+                INVALID_DATETIME,
+                f'hour "{hour}" is invalid for the 12-hour clock',
+                hint="Use the 24-hour clock, or give an hour between 1 and 12.",
+            )
+        hour = hour % 12 + (12 if found.get("PM") else 0)
+    us = int(str(found.get("US", "0")).ljust(6, "0")) if "US" in found else 0
+    if "MS" in found:
+        us += int(found["MS"].ljust(3, "0")) * 1000
+    for n in range(1, 7):
+        if f"FF{n}" in found:
+            us = int(found[f"FF{n}"].ljust(6, "0"))
+    seconds = int(found.get("SSSS", found.get("SSSSS", 0)))
+    try:
+        local = datetime(  # noqa: DTZ001
+            day.year, day.month, day.day, hour, int(found.get("MI", 0)), int(found.get("SS", 0)), us
+        )
+    except ValueError:
+        raise SqlError("22008", f'date/time field value out of range: "{text}"') from None
+    local += timedelta(seconds=seconds)
+    return at_zone(local, env.style.zone)
+
+
+def _of_float(digits: int) -> Callable[[float, str], str]:
+    return lambda value, pattern: number_text(Decimal(f"{value:.{digits}g}"), pattern)
+
+
+FUNCTIONS: Final = declared(
+    {
+        "timestamp_to_char": timestamp_text,
+        "interval_to_char": _interval_text,
+        "numeric_to_char": number_text,
+        "int4_to_char": lambda v, p: number_text(Decimal(v), p),
+        "int8_to_char": lambda v, p: number_text(Decimal(v), p),
+        "float8_to_char": _of_float(15),
+        "float4_to_char": _of_float(6),
+        "numeric_to_number": _to_number,
+        "to_date": _to_date,
+        "text_regclass": held_relation,
+        "timestamptz_to_char": with_env(
+            lambda env, v, p: timestamp_text(aware_in(v, env.style.zone), p)
+        ),
+        "to_timestamp": with_env(_to_timestamp),
+    }
+)

@@ -1,0 +1,141 @@
+"""regclass within a statement over users' tables: names of relations and their OIDs. Pure.
+
+A regclass is held as the name that it is shown as. What is no constant is looked up when it is
+computed, among the relations that the statement was bound with (`Relations`, a constant of the
+call): a plan is bound anew when they change.
+
+    text → regclass        regclass_of       raises 42P01; a number is an OID
+    text → regclass        regclass_or_null  to_regclass: NULL
+    regclass → oid         regclass_oid
+    oid → regclass         regclass_at       the number, if there is none
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from sqlproxy.front.bound.exprs import Call, Const, Expr
+from sqlproxy.front.functions.function import declared
+from sqlproxy.front.types.quoting import quote_ident
+from sqlproxy.front.types.registry import ANY, OID, REGCLASS, TEXT, Proc
+from sqlproxy.values.errors import UNDEFINED_TABLE, UNSUPPORTED, SqlError
+
+_PART: Final = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s."]+))\s*')
+_SHORT: Final = ("pg_catalog", "public")  # schemas that are searched: their names stand alone
+
+
+class Relations:
+    """`listed`: schema, name, OID."""
+
+    def __init__(self, database: str, listed: Iterable[tuple[str, str, int]]) -> None:
+        self._database = database
+        self._oids: dict[tuple[str, str], int] = {}
+        for schema, name, oid in listed:
+            self._oids[schema, name] = oid
+        self._schemas = {schema for schema, _ in self._oids} | set(_SHORT)
+        self._names = {oid: self._shown(*key) for key, oid in self._oids.items()}
+        self._held = {name: oid for oid, name in self._names.items()}
+
+    def _shown(self, schema: str, name: str) -> str:
+        if schema not in _SHORT or (schema == "public" and (_SHORT[0], name) in self._oids):
+            return f"{quote_ident(schema)}.{quote_ident(name)}"
+        return quote_ident(name)
+
+    def find(self, text: str) -> str | None:
+        """What a text names, as it is shown; None: no such relation. Raises SqlError."""
+        if text == "-":
+            return text
+        if text.isascii() and text.isdigit():
+            return self.at(int(text))
+        parts = _parts(text)
+        if len(parts) > 3:
+            raise SqlError(
+                "42601", f"improper relation name (too many dotted names): {'.'.join(parts)}"
+            )
+        if len(parts) == 3 and parts[0] != self._database:
+            raise SqlError(
+                UNSUPPORTED,
+                f'cross-database references are not implemented: "{".".join(parts)}"',
+            )
+        schemas = (parts[-2],) if len(parts) > 1 else _SHORT
+        for schema in schemas:
+            if (oid := self._oids.get((schema, parts[-1]))) is not None:
+                return self._names[oid]
+        return None
+
+    def must(self, text: str) -> str:
+        """The same. Raises SqlError (42P01, 3F000): there is none."""
+        found = self.find(text)
+        if found is None:
+            parts = _parts(text)
+            if len(parts) > 1 and parts[-2] not in self._schemas:
+                raise SqlError("3F000", f'schema "{parts[-2]}" does not exist')
+            raise SqlError(UNDEFINED_TABLE, f'relation "{".".join(parts)}" does not exist')
+        return found
+
+    def oid(self, held: str) -> int:
+        """Of what is held. Raises SqlError (42P01)."""
+        if held == "-":
+            return 0
+        if held.isascii() and held.isdigit():
+            return int(held)
+        if (found := self._held.get(held)) is None:  # a text that came as a parameter
+            found = self._held[self.must(held)]
+        return found
+
+    def at(self, oid: int) -> str:
+        """The name of what has an OID."""
+        return self._names.get(oid) or (str(oid) if oid else "-")
+
+
+def _parts(text: str) -> list[str]:
+    """Raises SqlError (42602)."""
+    found, at = [], 0
+    while (part := _PART.match(text, at)) is not None:
+        quoted, plain = part.groups()
+        found.append(quoted.replace('""', '"') if quoted is not None else plain.lower())
+        at = part.end()
+        if at == len(text):
+            return found
+        if text[at] != ".":
+            break
+        at += 1
+    raise SqlError("42602", "invalid name syntax")
+
+
+def _call(source: str, result: int, arg: Expr, relations: Relations, name: str = "") -> Expr:
+    proc = Proc(name or source, (arg.oid, ANY), result, source)
+    args = (arg, Const(oid=TEXT, value=relations))
+    return Call(oid=result, proc=proc, args=args, pos=arg.pos)
+
+
+def of_text(arg: Expr, relations: Relations) -> Expr:
+    return _call("regclass_of", REGCLASS, arg, relations)
+
+
+def of_oid(arg: Expr, relations: Relations) -> Expr:
+    return _call("regclass_at", REGCLASS, arg, relations)
+
+
+def or_null(arg: Expr, relations: Relations) -> Expr:
+    return _call("regclass_or_null", REGCLASS, arg, relations, "to_regclass")
+
+
+def as_oid(arg: Expr, relations: Relations) -> Expr:
+    return _call("regclass_oid", OID, arg, relations)
+
+
+def _or_null(text: str, relations: Relations) -> str | None:
+    return None if text == "-" or text.isdigit() else relations.find(text)
+
+
+FUNCTIONS: Final = declared(
+    {
+        "regclass_of": lambda text, relations: relations.must(text),
+        "regclass_or_null": _or_null,
+        "regclass_oid": lambda held, relations: relations.oid(held),
+        "regclass_at": lambda oid, relations: relations.at(oid),
+    }
+)

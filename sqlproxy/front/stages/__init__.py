@@ -1,0 +1,1 @@
+"""Bound queries taken apart: what must be computed before the rest can run."""

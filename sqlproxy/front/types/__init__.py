@@ -1,0 +1,1 @@
+"""PostgreSQL's types: how their values are written and compared, which function or cast fits."""

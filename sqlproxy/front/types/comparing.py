@@ -1,0 +1,222 @@
+"""Comparisons by type: = <> < <= > >= as PostgreSQL orders values (NaN equals NaN and is greatest;
+text by bytes).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final
+
+from sqlproxy.front.types.registry import (
+    BOOL,
+    BPCHAR,
+    BYTEA,
+    CHAR,
+    CID,
+    DATE,
+    FLOAT4,
+    FLOAT8,
+    INT2,
+    INT4,
+    INT8,
+    INTERVAL,
+    JSONB,
+    NAME,
+    NUMERIC,
+    OID,
+    TEXT,
+    TID,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UUID,
+    VARCHAR,
+    XID,
+    element_of,
+)
+from sqlproxy.pg.datetimes import at_zone
+from sqlproxy.values import enums, jsonb
+
+Test = Callable[[Any, Any], bool]
+PLAIN: Final[dict[str, Test]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+OPERATORS: Final = frozenset(PLAIN)
+_NATIVE: Final = frozenset(
+    (
+        *(BOOL, BYTEA, CHAR, INT2, INT4, INT8, INTERVAL, NAME, OID, TEXT, TIME, UUID, VARCHAR),
+        *(CID, TID, XID),
+    )
+)
+_FLOATS: Final = frozenset((FLOAT4, FLOAT8))
+_STRINGS: Final = frozenset((TEXT, VARCHAR, NAME, CHAR))
+
+
+@lru_cache(maxsize=1_024)
+def test(name: str, left: int, right: int) -> Test | None:
+    """What tests `left name right`; None: PostgreSQL has no such comparison, or only with a time
+    zone.
+    """
+    plain = PLAIN[name]
+    both = {left, right}
+    if left in _NATIVE and right in _NATIVE:
+        return plain
+    if both <= _FLOATS:
+        return _by_key(plain, float_key)
+    if both == {NUMERIC}:
+        return _numeric(name)
+    if both == {BPCHAR}:
+        return _by_key(plain, _unpadded)
+    if both == {JSONB}:
+        return _by_key(plain, json_key)
+    if left == right and left in (DATE, TIMESTAMP, TIMESTAMPTZ):
+        return plain
+    if both == {DATE, TIMESTAMP}:
+        return _by_key(plain, _midnight)
+    if left == right and (enum := enums.of(left)) is not None:
+        return plain if name in ("=", "<>") else _by_key(plain, enum.position)
+    if left == right and (element := element_of(left)):
+        key = key_of(element)
+        return _by_key(plain, lambda value: array_key(value, key))
+    return None
+
+
+def zoned(left: int, right: int) -> bool:
+    """Whether the comparison depends on the session's time zone."""
+    return (
+        TIMESTAMPTZ in (left, right)
+        and left != right
+        and {left, right} <= {DATE, TIMESTAMP, TIMESTAMPTZ}
+    )
+
+
+def zoned_test(name: str) -> Callable[[Any, Any, Any], bool]:
+    """With the zone as the third argument."""
+    plain = PLAIN[name]
+
+    def compare(a: Any, b: Any, zone: Any) -> bool:
+        return plain(_aware(a, zone), _aware(b, zone))
+
+    return compare
+
+
+def _aware(value: Any, zone: Any) -> datetime:
+    moment = _midnight(value)
+    return moment if moment.tzinfo is not None else at_zone(moment, zone)
+
+
+def _by_key(plain: Test, key: Callable[[Any], Any]) -> Test:
+    return lambda a, b: plain(key(a), key(b))
+
+
+def _numeric(name: str) -> Test:
+    plain = PLAIN[name]
+
+    def compare(a: Decimal, b: Decimal) -> bool:
+        if a.is_nan() or b.is_nan():
+            return plain(a.is_nan(), b.is_nan())
+        return plain(a, b)
+
+    return compare
+
+
+def float_key(value: float) -> tuple[bool, float]:
+    return (True, 0.0) if value != value else (False, value)
+
+
+def _unpadded(value: str) -> str:
+    return value.rstrip(" ")
+
+
+def _midnight(value: date) -> datetime:
+    return value if isinstance(value, datetime) else datetime.combine(value, time())
+
+
+def numeric_key(value: Decimal) -> tuple[bool, Decimal]:
+    return (True, Decimal(0)) if value.is_nan() else (False, value)
+
+
+def array_key(value: list[Any], key: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """By elements, NULL last; then by count, then by dimensions (array_cmp)."""
+    flat: list[Any] = []
+    dimensions: list[int] = []
+
+    def walk(part: list[Any], depth: int) -> None:
+        if len(dimensions) == depth:
+            dimensions.append(len(part))
+        for one in part:
+            if isinstance(one, list):
+                walk(one, depth + 1)
+            else:
+                flat.append((1, 0) if one is None else (0, key(one)))
+
+    walk(value, 0)
+    return (tuple(flat), len(flat), len(dimensions), tuple(dimensions))
+
+
+def key_of(oid: int) -> Callable[[Any], Any]:
+    """Values sort by this as the type's btree does."""
+    if oid in _FLOATS:
+        return float_key
+    if oid == NUMERIC:
+        return numeric_key
+    if oid == BPCHAR:
+        return _unpadded
+    if oid == JSONB:
+        return json_key
+    if (enum := enums.of(oid)) is not None:
+        return enum.position
+    if element := element_of(oid):
+        inner = key_of(element)
+        return lambda value: array_key(value, inner)
+    return _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def common_key(left: int, right: int, zone: Any) -> Callable[[Any], Any] | None:
+    """What compares, and hashes, as values of both types do; None: the values themselves. Only of
+    types that `test` or `zoned` knows.
+    """
+    if zoned(left, right):
+        return lambda value: _aware(value, zone)
+    if {left, right} == {DATE, TIMESTAMP}:
+        return _midnight
+    found = key_of(left)
+    return None if found is _same else found
+
+
+def json_key(text: str) -> Any:
+    """jsonb's order: null < string < number < false < true < array < object, by length first."""
+    return _json_key(jsonb.parse(text))
+
+
+def _json_key(value: Any) -> Any:
+    match value:
+        case None:
+            return (0,)
+        case bool():
+            return (3, value)
+        case str():
+            return (1, value)
+        case Decimal():
+            return (2, value)
+        case list():
+            # An empty array is less than null: so PostgreSQL does, for ever since.
+            return (4, len(value), tuple([_json_key(v) for v in value])) if value else (-1,)
+        case dict():
+            pairs = [((len(k.encode()), k), _json_key(v)) for k, v in value.items()]
+            return (5, len(pairs), tuple(pairs))
+        case _:
+            raise AssertionError(f"no JSON value: {type(value)}")

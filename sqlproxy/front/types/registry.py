@@ -1,0 +1,311 @@
+"""PostgreSQL's tables of types, casts, operators and functions, as far as they are about types that
+Kvorum has.
+
+The rows are PostgreSQL 15's own (tables.json, written by scripts/record_sql_tables.py), so that a
+name means here what it means there. A type is its OID. `Proc.source` is PostgreSQL's name of the C
+function behind a row: the key of what `sqlproxy.front.functions.all_functions` does for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sqlproxy.values import enums
+
+BOOL: Final = 16
+BYTEA: Final = 17
+CHAR: Final = 18
+NAME: Final = 19
+INT8: Final = 20
+INT2: Final = 21
+INT4: Final = 23
+TEXT: Final = 25
+OID: Final = 26
+JSON: Final = 114
+FLOAT4: Final = 700
+FLOAT8: Final = 701
+UNKNOWN: Final = 705
+BPCHAR: Final = 1042
+VARCHAR: Final = 1043
+DATE: Final = 1082
+TIME: Final = 1083
+TIMESTAMP: Final = 1114
+TIMESTAMPTZ: Final = 1184
+INTERVAL: Final = 1186
+NUMERIC: Final = 1700
+REGCLASS: Final = 2205
+REGTYPE: Final = 2206
+RECORD: Final = 2249
+ANY: Final = 2276
+ANYARRAY: Final = 2277
+TID: Final = 27
+XID: Final = 28
+CID: Final = 29
+VOID: Final = 2278
+ANYELEMENT: Final = 2283
+ANYNONARRAY: Final = 2776
+ANYENUM: Final = 3500
+UUID: Final = 2950
+JSONB: Final = 3802
+JSONPATH: Final = 4072
+ANYCOMPATIBLE: Final = 5077
+ANYCOMPATIBLEARRAY: Final = 5078
+ANYCOMPATIBLENONARRAY: Final = 5079
+
+SIMPLE_POLYMORPHIC: Final = frozenset((ANYELEMENT, ANYARRAY, ANYNONARRAY, ANYENUM))
+COMPATIBLE_POLYMORPHIC: Final = frozenset(
+    (ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY)
+)
+POLYMORPHIC: Final = SIMPLE_POLYMORPHIC | COMPATIBLE_POLYMORPHIC
+INTEGERS: Final = frozenset((INT2, INT4, INT8))
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRow:
+    oid: int
+    name: str
+    category: str
+    preferred: bool
+    element: int  # of a true array; 0 = it is none
+    array: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class CastRow:
+    context: str  # i implicit, a assignment, e explicit only
+    method: str  # f function, i by text, b the same representation
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proc:
+    """A function or what an operator calls. `kind`: f function, a aggregate, w window function, o
+    operator.
+    """
+
+    name: str
+    args: tuple[int, ...]
+    result: int
+    source: str
+    kind: str = "f"
+    strict: bool = True
+    volatile: str = "i"  # i immutable, s stable, v volatile
+    returns_set: bool = False
+    defaults: int = 0
+    variadic: int = 0  # the element's type of VARIADIC, 0 = none
+    aggregate_kind: str = ""  # n normal, o ordered set, h hypothetical set
+    out: tuple[tuple[str, int], ...] = ()
+    commutator: str = ""
+    negator: str = ""
+    field: int = -1  # the place of the one column that is asked for of what returns several
+
+
+class _Operator(NamedTuple):
+    name: str
+    left: int
+    right: int
+    result: int
+    source: str
+    volatile: str
+    commutator: str
+    negator: str
+
+
+class _Function(NamedTuple):
+    name: str
+    args: tuple[int, ...]
+    result: int
+    kind: str
+    strict: bool
+    volatile: str
+    returns_set: bool
+    source: str
+    defaults: int
+    variadic: int
+    aggregate_kind: str
+    direct_args: int
+    out: tuple[str, ...] | None  # "name type"
+
+
+class _Tables(msgspec.Struct):
+    """sqlproxy/front/types/tables.json, which scripts/record_sql_tables.py writes."""
+
+    types: list[tuple[int, str, str, bool, int, int, int]]
+    casts: list[tuple[int, int, str, str, str]]
+    operators: list[_Operator]
+    functions: list[_Function]
+
+
+def _source(name: str, args: tuple[int, ...]) -> str:
+    """Functions in SQL have no C name: theirs is their signature."""
+    return f"{name}({','.join(map(str, args))})"
+
+
+def _type(oid: int, name: str, category: str, preferred: bool, *sizes: int) -> TypeRow:
+    element, array, length = sizes
+    # int2vector and its like have elements but are not what ARRAY[…] makes.
+    true_array = length == -1 and category == "A"
+    return TypeRow(oid, name, category, preferred, element if true_array else 0, array, length)
+
+
+def _operator(row: _Operator) -> Proc:
+    args = (row.left, row.right) if row.left else (row.right,)
+    return Proc(
+        row.name,
+        args,
+        row.result,
+        row.source or _source(row.name, args),
+        "o",
+        volatile=row.volatile,
+        commutator=row.commutator,
+        negator=row.negator,
+    )
+
+
+def _function(row: _Function) -> Proc:
+    outs = (column.rpartition(" ") for column in row.out or ())
+    return Proc(
+        row.name,
+        row.args,
+        row.result,
+        row.source or _source(row.name, row.args),
+        row.kind,
+        row.strict,
+        row.volatile,
+        row.returns_set,
+        row.defaults,
+        row.variadic,
+        row.aggregate_kind,
+        tuple((name, int(oid)) for name, _, oid in outs),
+    )
+
+
+def _by_name(procs: Iterable[Proc], more: Iterable[Proc]) -> Mapping[str, tuple[Proc, ...]]:
+    """`more`: those whose arguments are not among the others'."""
+    known: dict[str, list[Proc]] = {}
+    for proc in procs:
+        known.setdefault(proc.name, []).append(proc)
+    for proc in more:
+        found = known.setdefault(proc.name, [])
+        if all(proc.args != one.args for one in found):
+            found.append(proc)
+    return {name: tuple(found) for name, found in known.items()}
+
+
+def _of_enums() -> tuple[list[Proc], list[Proc]]:
+    """Operators and functions of any enum, as pg_operator and pg_proc have them."""
+    two = (ANYENUM, ANYENUM)
+    operators = [
+        Proc(name, two, BOOL, f"enum_{word}", "o", commutator=turned, negator=negated)
+        for name, word, turned, negated in (
+            ("=", "eq", "=", "<>"),
+            ("<>", "ne", "<>", "="),
+            ("<", "lt", ">", ">="),
+            (">", "gt", "<", "<="),
+            ("<=", "le", ">=", ">"),
+            (">=", "ge", "<=", "<"),
+        )
+    ]
+    functions = [
+        Proc("enum_first", (ANYENUM,), ANYENUM, "enum_first", strict=False, volatile="s"),
+        Proc("enum_last", (ANYENUM,), ANYENUM, "enum_last", strict=False, volatile="s"),
+        Proc("enum_range", (ANYENUM,), ANYARRAY, "enum_range_all", strict=False, volatile="s"),
+        Proc("enum_range", two, ANYARRAY, "enum_range_bounds", strict=False, volatile="s"),
+        Proc("max", (ANYENUM,), ANYENUM, "aggregate_dummy", "a", False, aggregate_kind="n"),
+        Proc("min", (ANYENUM,), ANYENUM, "aggregate_dummy", "a", False, aggregate_kind="n"),
+    ]
+    return operators, functions
+
+
+_tables = msgspec.json.decode(
+    files("sqlproxy.front.types").joinpath("tables.json").read_bytes(), type=_Tables
+)
+_enum_operators, _enum_functions = _of_enums()
+TYPES: Final = {row[0]: _type(*row) for row in _tables.types}  # and enums, as they become known
+CASTS: Final[Mapping[tuple[int, int], CastRow]] = {
+    (source, target): CastRow(*rest) for source, target, *rest in _tables.casts
+}
+OPERATORS: Final = _by_name(map(_operator, _tables.operators), _enum_operators)
+FUNCTIONS: Final = _by_name(map(_function, _tables.functions), _enum_functions)
+TYPE_BY_NAME: Final[Mapping[str, int]] = {row.name: row.oid for row in TYPES.values()}
+
+
+def _add(enum: enums.Enum) -> None:
+    shown, array = enums.quoted(enum.name), enums.array_oid(enum.oid)
+    TYPES[enum.oid] = TypeRow(enum.oid, shown, "E", False, 0, array, 4)
+    TYPES[array] = TypeRow(array, f"_{enum.name}", "A", False, enum.oid, 0, -1)
+
+
+enums.listen(_add)
+
+_LONG_NAMES: Final = {
+    BOOL: "boolean",
+    INT2: "smallint",
+    INT4: "integer",
+    INT8: "bigint",
+    FLOAT4: "real",
+    FLOAT8: "double precision",
+    VARCHAR: "character varying",
+    BPCHAR: "character",
+    CHAR: '"char"',
+    TIME: "time without time zone",
+    TIMESTAMP: "timestamp without time zone",
+    TIMESTAMPTZ: "timestamp with time zone",
+    1266: "time with time zone",
+}
+
+
+def element_of(oid: int) -> int:
+    """The element's type of an array type; 0: it is none."""
+    row = TYPES.get(oid)
+    return row.element if row else 0
+
+
+def array_of(oid: int) -> int:
+    """The array type over a type; 0: there is none."""
+    row = TYPES.get(oid)
+    return row.array if row else 0
+
+
+def category(oid: int) -> str:
+    row = TYPES.get(oid)
+    return row.category if row else "X"
+
+
+def preferred(oid: int) -> bool:
+    row = TYPES.get(oid)
+    return row.preferred if row else False
+
+
+def format_type(oid: int, typmod: int = -1) -> str:
+    """The name as PostgreSQL's messages write it, e.g. `character varying(10)`, `integer[]`."""
+    if element := element_of(oid):
+        return format_type(element, typmod) + "[]"
+    row = TYPES.get(oid)
+    if row is None:
+        return str(oid)
+    base = _LONG_NAMES.get(oid, row.name)
+    if typmod < 0:
+        return base
+    if oid in (VARCHAR, BPCHAR):
+        return f"{base}({typmod - 4})"
+    if oid == NUMERIC:
+        return f"numeric({(typmod - 4) >> 16},{scale_of(typmod)})"
+    if oid in (TIME, TIMESTAMP, TIMESTAMPTZ):
+        head, _, tail = base.partition(" ")
+        return f"{head}({typmod}) {tail}"
+    if oid == INTERVAL:
+        return f"interval({typmod & 0xFFFF})" if typmod & 0xFFFF != 0xFFFF else "interval"
+    return base
+
+
+def scale_of(typmod: int) -> int:
+    """The scale of numeric(p,s), which may be negative (11 bits, as PostgreSQL packs it)."""
+    scale = (typmod - 4) & 0x7FF
+    return scale - 0x800 if scale & 0x400 else scale

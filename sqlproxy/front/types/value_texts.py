@@ -1,0 +1,226 @@
+"""Values of PostgreSQL's types ↔ their text: the input and output functions, by OID."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+from uuid import UUID as Uuid
+
+from sqlproxy.front.types.quoting import held_relation
+from sqlproxy.front.types.registry import (
+    BOOL,
+    BPCHAR,
+    BYTEA,
+    CHAR,
+    CID,
+    DATE,
+    FLOAT4,
+    FLOAT8,
+    INT2,
+    INT4,
+    INT8,
+    INTERVAL,
+    JSON,
+    JSONB,
+    NAME,
+    NUMERIC,
+    OID,
+    RECORD,
+    REGCLASS,
+    REGTYPE,
+    TEXT,
+    TID,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UNKNOWN,
+    UUID,
+    VARCHAR,
+    VOID,
+    XID,
+    element_of,
+    format_type,
+)
+from sqlproxy.pg import arrays, datetimes, intervals, jsons, numbers
+from sqlproxy.pg.style import Style, invalid_syntax
+from sqlproxy.values import enums
+from sqlproxy.values.errors import INVALID_TEXT, SqlError, unsupported
+from sqlproxy.values.interval import Interval
+
+Reader = Callable[[str], Any]
+Writer = Callable[[Any], str]
+_BOOLS: Final = {
+    word[:n]: value
+    for word, value in (("true", True), ("false", False), ("yes", True), ("no", False))
+    for n in range(1, len(word) + 1)
+} | {"on": True, "of": False, "off": False, "1": True, "0": False}
+
+
+def read_bool(text: str) -> bool:
+    found = _BOOLS.get(text.strip().lower())
+    if found is None:
+        raise invalid_syntax("boolean", text)
+    return found
+
+
+def read_bytea(text: str) -> bytes:
+    if text.startswith("\\x"):
+        digits = "".join(text[2:].split())
+        try:
+            return bytes.fromhex(digits)
+        except ValueError:
+            bad = next((c for c in digits if c not in "0123456789abcdefABCDEF"), None)
+            what = (
+                f'invalid hexadecimal digit: "{bad}"'
+                if bad
+                else "invalid hexadecimal data: odd number of digits"
+            )
+            raise SqlError("22023", what) from None
+    raw, out, at = text.encode(), bytearray(), 0
+    while at < len(raw):
+        if raw[at] != 0x5C:
+            out.append(raw[at])
+            at += 1
+        elif raw[at + 1 : at + 2] == b"\\":
+            out.append(0x5C)
+            at += 2
+        elif (
+            len(octal := raw[at + 1 : at + 4]) == 3
+            and octal[0] in b"0123"
+            and all(c in b"01234567" for c in octal)
+        ):
+            out.append(int(octal, 8))
+            at += 4
+        else:
+            raise SqlError(INVALID_TEXT, "invalid input syntax for type bytea")
+    return bytes(out)
+
+
+def read_uuid(text: str) -> Uuid:
+    body = text[1:-1] if text[:1] == "{" and text[-1:] == "}" else text
+    digits = body.replace("-", "")
+    # A hyphen may stand after each group of four digits, as PostgreSQL takes them.
+    parts = body.split("-")
+    fits = all(len(part) % 4 == 0 and part for part in parts)
+    if len(digits) != 32 or not fits or not all(c in "0123456789abcdefABCDEF" for c in digits):
+        raise SqlError(INVALID_TEXT, f'invalid input syntax for type uuid: "{text}"')
+    return Uuid(digits)
+
+
+def read_name(text: str) -> str:
+    raw = text.encode()
+    return text if len(raw) < 64 else raw[:63].decode(errors="ignore")
+
+
+def _same(text: str) -> str:
+    return text
+
+
+@lru_cache(maxsize=512)
+def reader(oid: int, style: Style, typmod: int = -1) -> Reader:
+    """What reads the text of a type. Raises 0A000: values of that type do not exist here."""
+    if element := element_of(oid):
+        return arrays.array_reader(reader(element, style, typmod))
+    match oid:
+        case 1082:
+            return lambda text: datetimes.read_date(text, style)
+        case 1083:
+            return lambda text: datetimes.read_time(text, style)
+        case 1114:
+            return lambda text: datetimes.read_timestamp(text, style)
+        case 1184:
+            return lambda text: datetimes.read_timestamptz(text, style)
+        case 1186 if typmod >= 0:
+            return intervals.reader_of(typmod)
+        case _:
+            pass
+    if found := _READERS.get(oid):
+        return found
+    if (enum := enums.of(oid)) is not None:
+        return enum.read
+    raise unsupported(f"the type {format_type(oid)}")
+
+
+@lru_cache(maxsize=512)
+def writer(oid: int, style: Style) -> Writer:
+    """What writes a value of a type as text, as a cast to text does (bool: `true`)."""
+    if element := element_of(oid):
+        inner = (lambda v: "t" if v else "f") if element == BOOL else writer(element, style)
+        return arrays.array_writer(inner)
+    if oid == TIMESTAMPTZ:
+        return lambda value: datetimes.write_timestamptz(value, style.zone)
+    if found := _WRITERS.get(oid):
+        return found
+    if enums.is_enum(oid):
+        return _same
+    raise unsupported(f"the type {format_type(oid)}")
+
+
+_READERS: Final[dict[int, Reader]] = {
+    BOOL: read_bool,
+    INT2: numbers.integer_reader("smallint", 16),
+    INT4: numbers.integer_reader("integer", 32),
+    INT8: numbers.integer_reader("bigint", 64),
+    OID: numbers.read_oid,
+    TID: numbers.read_tid,
+    XID: numbers.read_oid,
+    CID: numbers.read_oid,
+    FLOAT4: numbers.read_float4,
+    FLOAT8: numbers.read_float8,
+    NUMERIC: numbers.read_numeric,
+    TEXT: _same,
+    VARCHAR: _same,
+    BPCHAR: _same,
+    UNKNOWN: _same,
+    CHAR: lambda text: text[:1],
+    NAME: read_name,
+    BYTEA: read_bytea,
+    UUID: read_uuid,
+    REGCLASS: held_relation,
+    INTERVAL: intervals.read_interval,
+    JSON: jsons.read_json,
+    JSONB: jsons.read_jsonb,
+}
+_WRITERS: Final[dict[int, Writer]] = {
+    BOOL: lambda value: "true" if value else "false",
+    INT2: str,
+    INT4: str,
+    INT8: str,
+    OID: str,
+    TID: numbers.write_tid,
+    XID: str,
+    CID: str,
+    FLOAT4: numbers.write_float4,
+    FLOAT8: numbers.write_float8,
+    NUMERIC: numbers.write_numeric,
+    TEXT: _same,
+    VARCHAR: _same,
+    BPCHAR: _same,
+    UNKNOWN: _same,
+    CHAR: _same,
+    NAME: _same,
+    BYTEA: lambda value: "\\x" + value.hex(),
+    UUID: str,
+    DATE: datetimes.write_date,
+    TIME: datetimes.write_time,
+    TIMESTAMP: datetimes.write_timestamp,
+    INTERVAL: intervals.write_interval,
+    JSON: _same,
+    JSONB: _same,
+    VOID: lambda value: "",
+    RECORD: str,
+    REGCLASS: _same,
+    REGTYPE: _same,
+}
+__all__ = [
+    "Interval",
+    "Reader",
+    "Writer",
+    "read_bool",
+    "read_bytea",
+    "read_name",
+    "read_uuid",
+    "reader",
+    "writer",
+]
