@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
+from kvorum.local import cycles
 from tests.kit import turns
 from tests.kit.machine import free_port, free_port_base, java_home
 
@@ -82,6 +83,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for i, item in enumerate(same):
             if i not in stay:
                 item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """As in a node that serves: 20,000 tests and what they import are never searched for cycles
+    again, which every engine that is closed would do.
+    """
+    cycles.calm()
+
+
+def pytest_unconfigure() -> None:
+    cycles.release()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

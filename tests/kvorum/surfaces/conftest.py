@@ -26,6 +26,10 @@ class Served:
     base: int
     by_name: dict[str, kvorum.Database]
 
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.base}"
+
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:

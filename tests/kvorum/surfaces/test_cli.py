@@ -1,139 +1,116 @@
-"""The `kvorum` command as a user runs it: output, exit codes, one line of error. Few,
-for each is a process.
-"""
+"""The `kvorum` command: output, exit codes, one line of error."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.kit.commands import command, run, told
 from tests.kit.machine import ROOT, free_port_base
 from tests.kvorum.surfaces.conftest import Served
 
 
-def kvorum(
-    *args: str, port: int, code: int | None = 0, stdin: bytes | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    """Run the command against a node and check its exit code."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
-    env |= {"KVORUM_CONNECT": f"127.0.0.1:{port}", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "kvorum", *args]
-    run = subprocess.run(
-        command, env=env, input=stdin, capture_output=True, timeout=50, check=False
-    )
-    wanted = run.returncode if code is None else code
-    assert run.returncode == wanted, (args, run.returncode, run.stdout, run.stderr)
-    if code == 1:
-        assert run.stderr.count(b"\n") == 1, run.stderr
-        assert b"Traceback" not in run.stderr
-    return run
-
-
-def told(*args: str, port: int) -> Any:
-    """The JSON document of a command."""
-    return json.loads(kvorum(*args, "--json", port=port).stdout)
-
-
 def test_cli_records(served: Served) -> None:
     """put, get, scan and delete from a shell, with bytes as they are."""
-    port = served.base
-    kvorum("table", "create", "default.cli", "--split", "m", port=port)
-    version = kvorum("put", "default/cli/a", "-", stdin=b"\x00\xff", port=port).stdout.strip()
-    assert kvorum("get", "default/cli/a", "--raw", port=port).stdout == b"\x00\xff"
-    shown = told("get", "default/cli/a", port=port)
+    address = served.address
+    run("table", "create", "default.cli", "--split", "m", connect=address)
+    words = ("put", "default/cli/a", "-")
+    version = run(*words, stdin=b"\x00\xff", connect=address, apart=True).out.strip()
+    assert run("get", "default/cli/a", "--raw", connect=address).out == b"\x00\xff"
+    shown = told("get", "default/cli/a", connect=address)
     assert shown == {"key": "a", "value": {"b64": "AP8="}, "version": version.decode()}
-    kvorum("put", "default/cli/z", "last", "--if-absent", port=port)
-    error = kvorum("put", "default/cli/z", "x", "--if-absent", port=port, code=1).stderr
+    run("put", "default/cli/z", "last", "--if-absent", connect=address)
+    error = run("put", "default/cli/z", "x", "--if-absent", connect=address, code=1).err
     assert error.startswith(b"kvorum: CONDITION_FAILED: ")
-    assert kvorum("scan", "cli", port=port).stdout == b"a\t\\x00\\xff\nz\tlast\n"
-    found = told("scan", "cli", "--reverse", "--limit", "1", port=port)
+    assert run("scan", "cli", connect=address).out == b"a\t\\x00\\xff\nz\tlast\n"
+    found = told("scan", "cli", "--reverse", "--limit", "1", connect=address)
     assert [i["key"] for i in found["items"]] == ["z"]
-    kvorum("delete", "default/cli/a", port=port)
-    kvorum("put", "clinew/made/a/b", "v", "--create", port=port)
-    kvorum("put", "clinew/made/a/b", "w", "--create", port=port)
-    assert kvorum("get", "clinew/made/a/b", port=port).stdout == b"w\n"
-    missing = kvorum("get", "default/cli/a", port=port, code=1)
-    assert missing.stderr.startswith(b"kvorum: KEY_NOT_FOUND")
+    run("delete", "default/cli/a", connect=address)
+    run("put", "clinew/made/a/b", "v", "--create", connect=address)
+    run("put", "clinew/made/a/b", "w", "--create", connect=address)
+    assert run("get", "clinew/made/a/b", connect=address).out == b"w\n"
+    missing = run("get", "default/cli/a", connect=address, code=1, apart=True)
+    assert missing.err.startswith(b"kvorum: KEY_NOT_FOUND")
 
 
-@pytest.mark.slow
 def test_cli_records_of_a_table_with_slashes(served: Served) -> None:
     """A table whose name has a slash is taken for another one and a key, so nobody reads it."""
-    port, table = served.base, ("--table", "default/cli/odd.name")
-    kvorum("put", *table, "k/1", "v", "--create", port=port)
-    assert kvorum("get", *table, "k/1", port=port).stdout == b"v\n"
-    assert kvorum("scan", table[1], port=port).stdout == b"k/1\tv\n"
-    kvorum("delete", *table, "k/1", port=port)
-    assert b"KEY_NOT_FOUND" in kvorum("get", *table, "k/1", port=port, code=1).stderr
-    kvorum("get", *table, "", port=port, code=2)
+    address, table = served.address, ("--table", "default/cli/odd.name")
+    run("put", *table, "k/1", "v", "--create", connect=address)
+    assert run("get", *table, "k/1", connect=address).out == b"v\n"
+    assert run("scan", table[1], connect=address).out == b"k/1\tv\n"
+    run("delete", *table, "k/1", connect=address)
+    assert b"KEY_NOT_FOUND" in run("get", *table, "k/1", connect=address, code=1).err
+    run("get", *table, "", connect=address, code=2)
 
 
-@pytest.mark.slow
 def test_cli_procedures_and_transactions(served: Served) -> None:
     """Submit, wait, look, list; and the status of a transaction."""
-    port = served.base
+    address = served.address
     db = served.by_name["embedded"]
     db.create_table("default", "cliproc")
     args = json.dumps({"table": "cliproc", "from": "a", "to": "b", "amount": 1})
-    procedure = told("proc", "submit", "sample.transfer", args, "--nonce", "cli", port=port)["id"]
-    again = kvorum("proc", "submit", "sample.transfer", args, "--nonce", "cli", port=port).stdout
+    procedure = told("proc", "submit", "sample.transfer", args, "--nonce", "cli", connect=address)[
+        "id"
+    ]
+    again = run("proc", "submit", "sample.transfer", args, "--nonce", "cli", connect=address).out
     assert again.decode().strip() == procedure
-    assert told("proc", "wait", procedure, port=port)["result"] == {"moved": 1}
-    assert told("proc", "show", procedure, port=port)["state"] == "SUCCESS"
-    listed = told("proc", "list", "--name", "sample.transfer", port=port)["items"]
+    assert told("proc", "wait", procedure, connect=address)["result"] == {"moved": 1}
+    assert told("proc", "show", procedure, connect=address)["state"] == "SUCCESS"
+    listed = told("proc", "list", "--name", "sample.transfer", connect=address)["items"]
     assert procedure in [p["id"] for p in listed]
-    assert kvorum("proc", "abort", procedure, port=port, code=1).stderr
+    assert run("proc", "abort", procedure, connect=address, code=1).err
     with db.transaction() as t:
         t.table("default", "cliproc").put("k", b"v")
-    assert told("txn", str(t.id), port=port) == {"status": "committed", "commit_ts": str(t.version)}
+    assert told("txn", str(t.id), connect=address) == {
+        "status": "committed",
+        "commit_ts": str(t.version),
+    }
 
 
-@pytest.mark.slow
 def test_cli_tables_and_status(served: Served) -> None:
     """Namespaces and tables by name, and a node that says how it is."""
-    port = served.base
-    kvorum("namespace", "create", "clins", port=port)
-    kvorum(
+    address = served.address
+    run("namespace", "create", "clins", connect=address)
+    run(
         *("table", "create", "clins.t", "--column", "id:int8:notnull", "--column", "name:text"),
         *("--primary-key", "id"),
-        port=port,
+        connect=address,
     )
-    (table,) = told("table", "list", "clins", port=port)["items"]
+    (table,) = told("table", "list", "clins", connect=address)["items"]
     assert table["columns"][0] == {"name": "id", "type": "int8", "nullable": False}
-    assert kvorum("namespace", "drop", "clins", port=port, code=1).stderr
-    kvorum("table", "drop", "clins.t", port=port)
-    kvorum("namespace", "drop", "clins", port=port)
-    assert "clins" not in kvorum("namespace", "list", port=port).stdout.decode().split()
-    assert told("status", port=port)["nodes"][0]["state"] == "live"
+    assert run("namespace", "drop", "clins", connect=address, code=1).err
+    run("table", "drop", "clins.t", connect=address)
+    run("namespace", "drop", "clins", connect=address)
+    assert "clins" not in run("namespace", "list", connect=address).out.decode().split()
+    assert told("status", connect=address)["nodes"][0]["state"] == "live"
 
 
 def test_cli_usage_and_unreachable() -> None:
     """2 is wrong usage, 1 is refused or failed: scripts decide by it."""
-    port = free_port_base()
-    kvorum("get", port=port, code=2)
-    kvorum("frobnicate", port=port, code=2)
-    kvorum("get", "default/t", port=port, code=2)
-    kvorum("get", "default/t/k", "--no-such-option", port=port, code=2)
-    kvorum("get", "default/t/k", "--at", "0", port=port, code=2)
-    kvorum("put", "default/t/k", "v", "--ttl-ms", "0", port=port, code=2)
-    assert b"UNREACHABLE" in kvorum("get", "default/t/k", port=port, code=1).stderr
-    error = json.loads(kvorum("get", "default/t/k", "--json", port=port, code=1).stderr)["error"]
+    address = f"127.0.0.1:{free_port_base()}"
+    run("get", connect=address, code=2)
+    run("frobnicate", connect=address, code=2)
+    run("get", "default/t", connect=address, code=2)
+    run("get", "default/t/k", "--no-such-option", connect=address, code=2)
+    run("get", "default/t/k", "--at", "0", connect=address, code=2)
+    run("put", "default/t/k", "v", "--ttl-ms", "0", connect=address, code=2)
+    assert b"UNREACHABLE" in run("get", "default/t/k", connect=address, code=1).err
+    error = told("get", "default/t/k", code=1, connect=address)["error"]
     assert error["retry"] == "retry"
-    shown = kvorum("start", "--help", port=port).stdout.decode()
+    shown = run("start", "--help", connect=address).out.decode()
     for flag in ("--data", "--listen", "--advertise", "--port", "--node-id", "--join", "--roles"):
         assert flag in shown
-    assert kvorum("--version", port=port).stdout.startswith(b"kvorum 0.")
+    assert run("--version", connect=address).out.startswith(b"kvorum 0.")
 
 
 def test_cli_doctor(served: Served, tmp_path: Path) -> None:
     """Every finding that is not well must say what to do about it."""
-    report = told("doctor", "--port", str(served.base), "--data", str(tmp_path), port=served.base)
+    words = ("doctor", "--port", str(served.base), "--data", str(tmp_path))
+    report = told(*words, connect=served.address)
     found = {f["check"]: f for f in report["findings"]}
     assert found["node"]["level"] == "ok"
     assert found["clock"]["level"] == "ok"
@@ -141,62 +118,57 @@ def test_cli_doctor(served: Served, tmp_path: Path) -> None:
     assert all(f["remedy"] for f in report["findings"] if f["level"] != "ok")
     file = tmp_path / "file"
     file.write_text("")
-    run = kvorum("doctor", "--data", str(file), "--port", str(free_port_base()), port=1, code=None)
-    assert b"not a directory" in run.stdout
+    words = ("doctor", "--data", str(file), "--port", str(free_port_base()))
+    assert b"not a directory" in run(*words, connect="127.0.0.1:1", code=None).out
 
 
 @pytest.mark.slow
 def test_cli_what_stdin_and_stdout_can_do(served: Served) -> None:
     """An endless stdin must not fill the memory, and a full disk must not show a traceback."""
-    port = served.base
-    kvorum("table", "create", "default.cliedge", port=port)
-    command = [sys.executable, "-m", "kvorum"]
-    here = ["--connect", f"127.0.0.1:{port}"]
+    address = served.address
+    run("table", "create", "default.cliedge", connect=address)
+    here = ("--connect", address)
     with open("/dev/zero", "rb") as zeros:
-        run = subprocess.run(
-            [*command, "put", "default/cliedge/k", "-", *here],
+        ended = subprocess.run(
+            command("put", "default/cliedge/k", "-", *here),
             stdin=zeros,
             capture_output=True,
             cwd=ROOT,
             timeout=50,
             check=False,
         )
-    assert (run.returncode, run.stderr.count(b"\n")) == (1, 1)
-    assert run.stderr.startswith(b"kvorum: TOO_LARGE: ")
+    assert (ended.returncode, ended.stderr.count(b"\n")) == (1, 1)
+    assert ended.stderr.startswith(b"kvorum: TOO_LARGE: ")
     with open("/dev/full", "wb") as full:
-        run = subprocess.run(
-            [*command, "namespace", "list", *here],
+        ended = subprocess.run(
+            command("namespace", "list", *here),
             stdout=full,
             stderr=subprocess.PIPE,
             cwd=ROOT,
             timeout=50,
             check=False,
         )
-    assert run.returncode == 1
-    assert run.stderr == b"kvorum: cannot write the result: No space left on device\n"
+    assert ended.returncode == 1
+    assert ended.stderr == b"kvorum: cannot write the result: No space left on device\n"
 
 
-@pytest.mark.slow
 def test_cli_json_is_json_whatever_a_procedure_returned(served: Served) -> None:
     """NaN and bytes are not JSON: a script's parser would stop at them."""
     db = served.by_name["embedded"]
     procedure = db.submit("sample.echo", {"nan": float("nan"), "bytes": b"\xff", "text": "é"})
     db.wait(procedure)
-    run = kvorum("proc", "show", str(procedure), "--json", port=served.base)
+    ended = run("proc", "show", str(procedure), "--json", connect=served.address)
 
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
 
-    shown = json.loads(run.stdout, parse_constant=refuse)["result"]
+    shown = json.loads(ended.out, parse_constant=refuse)["result"]
     assert shown == {"nan": "nan", "bytes": {"b64": "/w=="}, "text": "é"}
 
 
-@pytest.mark.slow
 def test_cli_another_port_is_named(served: Served) -> None:
     """Who mixes the ports up must be told that, not that a frame is too large."""
-    native, http = served.base, served.base + 2
-    error = kvorum("get", "default/t/k", port=http, code=1).stderr
+    error = run("get", "default/t/k", connect=f"127.0.0.1:{served.base + 2}", code=1).err
     assert b"not Kvorum's native port" in error
-    address = f"http://127.0.0.1:{native}"
-    error = kvorum("get", "default/t/k", "--connect", address, port=native, code=1).stderr
+    error = run("get", "default/t/k", connect=f"http://{served.address}", code=1).err
     assert b"BASE+2" in error

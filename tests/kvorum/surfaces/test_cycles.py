@@ -18,7 +18,6 @@ def calm() -> Iterator[None]:
     cycles.calm()
     yield
     gc.set_threshold(*before)
-    gc.unfreeze()
 
 
 class _Cycle:

@@ -15,8 +15,8 @@ from kv.base.timestamps import physical_ms
 from kv.base.waits import INTENT, Held, Wait
 from kvorum.cli import output
 from kvorum.storage.waiting import Found, shown
+from tests.kit.commands import run
 from tests.kvorum.surfaces.conftest import Served
-from tests.kvorum.surfaces.test_cli import kvorum as command
 from tests.kvorum.surfaces.test_waits import Holder, held, of_table, poll
 from txn.terms import Terms
 
@@ -154,13 +154,13 @@ def test_u2_what_a_user_wrote_does_not_reach_the_terminal_raw(text: str) -> None
 def test_u2_lists_of_a_hostile_owner(served: Served) -> None:
     """The commands that show owners, as an operator runs them."""
     db = served.by_name["embedded"]
-    assert b"holds a key" in command("locks", port=served.base).stdout
+    assert b"holds a key" in run("locks", connect=served.address).out
     db.create_table("default", "hostile")
     table = db.table("default", "hostile")
     snapshot = db.snapshot(owner=NASTY)
     with held(served, table, "k\x1b[0m", NASTY) as holder:
         for args in (("locks",), ("locks", "--all"), ("snapshot", "list"), ("locks", "--json")):
-            shown_text = command(*args, port=served.base).stdout.decode()
+            shown_text = run(*args, connect=served.address).out.decode()
             assert "evil\\x1b[31m" in shown_text or "evil\\u001b[31m" in shown_text, args
             assert all(c.isprintable() or c == "\n" for c in shown_text), args
         assert str(holder) in shown_text

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 import kvorum
+from tests.kit.commands import told
 from tests.kvorum.surfaces.conftest import Served, error_of
-from tests.kvorum.surfaces.test_cli import told
 
 KEYS = [f"{letter}{i}" for letter in "abcdefghijklmnopqrstuvwxyz" for i in range(5)]
 
@@ -93,7 +93,7 @@ def test_h2_h4_from_the_command_line(served: Served) -> None:
     db = served.by_name["embedded"]
     db.create_table("default", "by_hand")
     (only,) = ids(db, db.table("default", "by_hand"))
-    made = told("partition", "split", str(only), "--at", "m", port=served.base)["result"]
+    made = told("partition", "split", str(only), "--at", "m", connect=served.address)["result"]
     assert made["partition"] == only
-    gone = told("partition", "merge", str(only), str(made["new"]), port=served.base)["result"]
+    gone = told("partition", "merge", str(only), str(made["new"]), connect=served.address)["result"]
     assert gone == {"partition": only, "gone": made["new"]}

@@ -8,9 +8,8 @@ import httpx
 import pytest
 
 import kvorum
+from tests.kit.commands import run, told
 from tests.kvorum.surfaces.conftest import Served, error_of
-from tests.kvorum.surfaces.test_cli import kvorum as command
-from tests.kvorum.surfaces.test_cli import told
 
 
 def test_m8_bypass_retry_and_audit(db: kvorum.Database) -> None:
@@ -93,14 +92,14 @@ def test_m8_http_bodies(http: httpx.Client) -> None:
 
 def test_m8_cli(served: Served) -> None:
     """The commands of an operator: explain, a dry run, bypass, audit."""
-    port = served.base
-    procedure = told("proc", "submit", "sample.wait", port=port)["id"]
-    shown = command("proc", "explain", procedure, port=port).stdout.decode()
+    address = served.address
+    procedure = told("proc", "submit", "sample.wait", connect=address)["id"]
+    shown = run("proc", "explain", procedure, connect=address).out.decode()
     assert shown.startswith(f"procedure {procedure} (sample.wait) ")
-    assert command("proc", "bypass", procedure, port=port, code=1).stderr
+    assert run("proc", "bypass", procedure, connect=address, code=1).err
     why = ("--reason", "it hangs")
-    dry = command("proc", "bypass", procedure, *why, "--dry-run", port=port).stdout.decode()
+    dry = run("proc", "bypass", procedure, *why, "--dry-run", connect=address).out.decode()
     assert dry.startswith("would change:\n")
-    done = command("proc", "bypass", procedure, *why, port=port).stdout.decode()
+    done = run("proc", "bypass", procedure, *why, connect=address).out.decode()
     assert "→ BYPASSED" in done
-    assert "it hangs" in command("proc", "audit", procedure, port=port).stdout.decode()
+    assert "it hangs" in run("proc", "audit", procedure, connect=address).out.decode()

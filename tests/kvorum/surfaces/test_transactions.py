@@ -17,9 +17,8 @@ import kvorum
 from kv.base.adapters import SystemRng
 from kvorum.http.client.http_backend import HttpBackend
 from kvorum.http.client.transport import HttpTransport, Lost
+from tests.kit.commands import run, told
 from tests.kvorum.surfaces.conftest import Served, error_of
-from tests.kvorum.surfaces.test_cli import kvorum as command
-from tests.kvorum.surfaces.test_cli import told
 from tests.kvorum.surfaces.test_waits import Holder, held, of_table, poll
 
 
@@ -316,12 +315,12 @@ def test_d8_kvorum_txn_abort(served: Served) -> None:
     db.create_table("default", "abortcli")
     table = db.table("default", "abortcli")
     with held(served, table, "k", "nightly import") as holder:
-        assert told("txn", str(holder), port=served.base) == {"status": "pending"}
-        assert command("txn", "abort", str(holder), port=served.base).stdout == b"aborted\n"
-        assert told("txn", str(holder), port=served.base) == {"status": "aborted"}
+        assert told("txn", str(holder), connect=served.address) == {"status": "pending"}
+        assert run("txn", "abort", str(holder), connect=served.address).out == b"aborted\n"
+        assert told("txn", str(holder), connect=served.address) == {"status": "aborted"}
     with db.transaction() as t:
         t.table("default", "abortcli").put("k", b"v")
-    stderr = command("txn", "abort", str(t.id), port=served.base, code=1).stderr
-    assert stderr.startswith(b"kvorum: TXN_COMMITTED: ")
-    command("txn", "abort", port=served.base, code=2)
-    command("txn", "end", str(t.id), port=served.base, code=2)
+    error = run("txn", "abort", str(t.id), connect=served.address, code=1).err
+    assert error.startswith(b"kvorum: TXN_COMMITTED: ")
+    run("txn", "abort", connect=served.address, code=2)
+    run("txn", "end", str(t.id), connect=served.address, code=2)

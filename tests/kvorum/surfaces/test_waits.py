@@ -20,9 +20,8 @@ from kv.base.keys import table_prefix
 from kv.base.limits import DEADLINE_MS_MAX
 from kv.base.methods import BLIND, OP_PUT, PREWRITE, RESOLVE, ROLLBACK
 from kv.client.client import connect
+from tests.kit.commands import run, told
 from tests.kvorum.surfaces.conftest import Served, error_of
-from tests.kvorum.surfaces.test_cli import kvorum as command
-from tests.kvorum.surfaces.test_cli import told
 
 TTL_MS = 60_000
 
@@ -236,10 +235,10 @@ def test_u2_kvorum_locks(served: Served) -> None:
         with held(served, table, "k", "nightly import") as holder:
             waiting = pool.submit(table.put, "k", b"v")
             poll(lambda: of_table(db.locks(), "waits", table))
-            found = told("locks", port=served.base)
+            found = told("locks", connect=served.address)
             (lock,) = of_table(found, "locks", table)
             assert (lock["key"], lock["txn"], lock["owner"]) == ("k", str(holder), "nightly import")
-            text = command("locks", port=served.base).stdout.decode()
+            text = run("locks", connect=served.address).out.decode()
             first, second = text.split("\n\n")
             assert first.startswith("HELD ")
             assert f"default/locksweb k  intent  {holder}" in first

@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from datetime import date
@@ -27,6 +26,7 @@ from kvorum.transfer.places import place_of
 from kvorum.transfer.verify import verify
 from sqlproxy.rows.schema import Column, Table
 from tests.kit.clusters import Nodes, cluster
+from tests.kit.commands import command, run, told
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -35,19 +35,23 @@ FILLER = os.urandom(4_000)
 ROWS = 3_000  # 12 MB: a few files
 
 
-def command(nodes: Nodes, *words: str) -> subprocess.Popen[str]:
+def started(nodes: Nodes, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "kvorum", *words, "--connect", nodes.local.connect, "--json"],
+        command(*words, "--connect", nodes.local.connect, "--json"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def ended(process: subprocess.Popen[str], *, code: int = 0) -> dict[str, Any]:
+def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     out, err = process.communicate(timeout=120)
-    assert process.returncode == code, (out, err)
-    return dict(json.loads(out or err.splitlines()[-1]))
+    assert process.returncode == 0, (out, err)
+    return dict(json.loads(out))
+
+
+def done(nodes: Nodes, *words: str, code: int = 0) -> Any:
+    return told(*words, code=code, connect=nodes.local.connect)
 
 
 def fill(db: Any) -> None:
@@ -121,7 +125,7 @@ def assert_values_are_kept(nodes: Nodes, source: str) -> None:
         " timestamp '2026-01-02 03:04' AS ts"
     )
     words = ("import", "default.typed", source, "--query", query, "--create")
-    assert ended(command(nodes, *words))["rows"] == 1
+    assert done(nodes, *words)["rows"] == 1
     kinds = [kind for _, kind in postgresql.schema_of(source, query)]
     assert kinds == [
         "int4", "interval", "jsonb", "numeric(12,4)", "varchar(7)", "char(3)", "bpchar", "int4[]",
@@ -158,7 +162,7 @@ def test_j18_u3_backup_under_load_and_over_the_masters_death(tmp_path: Path) -> 
         with kvorum.connect(nodes.url) as db:
             fill(db)
         with Load(nodes.url, 1) as load, Load(nodes.url, 2):
-            process = command(nodes, "backup", str(where), "--rate", "4M")
+            process = started(nodes, "backup", str(where), "--rate", "4M")
             files(where, 1)
             nodes.kill(nodes.leader())
             told = ended(process)
@@ -168,19 +172,16 @@ def test_j18_u3_backup_under_load_and_over_the_masters_death(tmp_path: Path) -> 
         with kvorum.connect(nodes.url) as db:
             then = balances(db, at=int(told["at"]))
             assert then != balances(db)
-    whole = subprocess.run(
-        [sys.executable, "-m", "kvorum", "backup", "verify", str(where)], check=False
-    )
-    assert whole.returncode == 0
+    run("backup", "verify", str(where))
     with cluster(tmp_path / "new") as nodes:
-        assert ended(command(nodes, "restore", str(where)))["rows"] == told["rows"]
+        assert done(nodes, "restore", str(where))["rows"] == told["rows"]
         with kvorum.connect(nodes.url) as db:
             assert sum(map(int, then.values())) == ACCOUNTS * BALANCE
             assert balances(db) == then
             assert db.table("default", "filler").get(f"{ROWS - 1:06}").value == FILLER
-        found = ended(command(nodes, "check"))
+        found = done(nodes, "check")
         assert found["ok"], found["findings"]
-        refused = ended(command(nodes, "restore", str(where)), code=1)
+        refused = done(nodes, "restore", str(where), code=1)
         assert refused["error"]["code"] == "CLUSTER_NOT_EMPTY"
 
 
@@ -191,7 +192,7 @@ def test_j18_u3_killed_commands_are_resumed(tmp_path: Path) -> None:
     with cluster(tmp_path / "one", 1) as nodes:
         with kvorum.connect(nodes.url) as db:
             fill(db)
-        process = command(nodes, "backup", str(where), "--rate", "2M")
+        process = started(nodes, "backup", str(where), "--rate", "2M")
         files(where, 1)
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -199,23 +200,23 @@ def test_j18_u3_killed_commands_are_resumed(tmp_path: Path) -> None:
         with kvorum.connect(nodes.url) as db:
             (info,) = db.procedures(name="kvorum.backup_here")
             assert not info.finished
-        second = ended(command(nodes, "backup", str(where)), code=1)
+        second = done(nodes, "backup", str(where), code=1)
         assert second["error"]["code"] == "TARGET_IN_USE"
         assert f"--resume {info.id}" in second["error"]["message"]
         beside = tmp_path / "beside"
-        assert ended(command(nodes, "backup", str(beside)))["rows"] > ROWS, "it waits for nobody"
+        assert done(nodes, "backup", str(beside))["rows"] > ROWS, "it waits for nobody"
         words = ("backup", str(tmp_path / "third"), "--resume", str(info.id))
-        other = ended(command(nodes, *words), code=1)
+        other = done(nodes, *words, code=1)
         assert other["error"]["code"] == "OTHER_PROCEDURE"
         assert str(where) in other["error"]["message"]
         assert len(list(where.glob("data/*.kvb"))) == made
-        told = ended(command(nodes, "backup", str(where), "--resume", str(info.id)))
+        told = done(nodes, "backup", str(where), "--resume", str(info.id))
         assert told["files"] > made
         for place in (where, beside):
             assert verify(place_of(str(place))).manifest.size > ROWS * len(FILLER)
-        full = ended(command(nodes, "backup", str(where)), code=1)
+        full = done(nodes, "backup", str(where), code=1)
         assert "holds a backup already" in full["error"]["message"]
-        process = command(nodes, "restore", str(where), "--force", "--rate", "1M")
+        process = started(nodes, "restore", str(where), "--force", "--rate", "1M")
         with kvorum.connect(nodes.url) as db:
             deadline = time.monotonic() + 60
             while not [p for p in db.procedures(name="kvorum.restore_here") if p.step == "rows"]:
@@ -228,10 +229,10 @@ def test_j18_u3_killed_commands_are_resumed(tmp_path: Path) -> None:
         assert "--resume" in err
         with kvorum.connect(nodes.url) as db:
             (info,) = [p for p in db.procedures(name="kvorum.restore_here") if not p.finished]
-        second = ended(command(nodes, "restore", str(where), "--force"), code=1)
+        second = done(nodes, "restore", str(where), "--force", code=1)
         assert second["error"]["code"] == "RESTORE_UNDER_WAY"
         assert f"--resume {info.id}" in second["error"]["message"]
-        ended(command(nodes, "restore", str(where), "--resume", str(info.id)))
+        done(nodes, "restore", str(where), "--resume", str(info.id))
         with kvorum.connect(nodes.url) as db:
             assert sum(map(int, balances(db).values())) == ACCOUNTS * BALANCE
 
@@ -242,19 +243,19 @@ def test_u3_any_url_of_fsspec_is_a_place(tmp_path: Path) -> None:
     with cluster(tmp_path / "one", 1) as nodes, kvorum.connect(nodes.local.connect) as db:
         fill(db)
         where = f"fsspec+local://{tmp_path}/out"
-        told = ended(command(nodes, "export", "default.filler", where, "--format", "parquet"))
+        told = done(nodes, "export", "default.filler", where, "--format", "parquet")
         assert told["rows"] == ROWS
         db.create_table("default", "again")
-        assert ended(command(nodes, "import", "default.again", where))["rows"] == ROWS
-        refused = ended(command(nodes, "export", "default.bank", where, "--on-nodes"), code=1)
+        assert done(nodes, "import", "default.again", where)["rows"] == ROWS
+        refused = done(nodes, "export", "default.bank", where, "--on-nodes", code=1)
         assert "file:///" in refused["error"]["message"]
         where = f"fsspec+local://{tmp_path}/whole"
-        assert ended(command(nodes, "backup", where))["rows"] >= 2 * ROWS + ACCOUNTS
-        assert ended(command(nodes, "backup", "verify", where))["rows"] >= 2 * ROWS + ACCOUNTS
-        twice = ended(command(nodes, "backup", where), code=1)
+        assert done(nodes, "backup", where)["rows"] >= 2 * ROWS + ACCOUNTS
+        assert done(nodes, "backup", "verify", where)["rows"] >= 2 * ROWS + ACCOUNTS
+        twice = done(nodes, "backup", where, code=1)
         assert twice["error"]["code"] == "TARGET_IN_USE", "it is not empty"
         db.drop_table("default", "again")
-        ended(command(nodes, "restore", where, "--force"))
+        done(nodes, "restore", where, "--force")
         assert db.table("default", "again").get("000007").value == FILLER
 
 
@@ -263,38 +264,38 @@ def test_u3_tables_by_the_command(tmp_path: Path) -> None:
     with cluster(tmp_path / "one", 1) as nodes:
         source = tmp_path / "people.csv"
         source.write_text("id,name,born\n1,ann,2001-02-03\n2,bob,\n")
-        told = ended(command(nodes, "import", "default.people", str(source), "--create"))
+        told = done(nodes, "import", "default.people", str(source), "--create")
         assert told["rows"] == 2
         source.write_text("id;phone\n1;+4912\n1;007\n")
         words = ("import", "default.phones", str(source), "--create", "--delimiter", ";")
-        twice = ended(command(nodes, *words), code=1)
+        twice = done(nodes, *words, code=1)
         assert twice["error"]["code"] == "IMPORT_ROW"
         source.write_text("id;phone\n1;+4912\n2;007\n")
-        assert ended(command(nodes, *words))["rows"] == 2, "the one that failed left its table"
+        assert done(nodes, *words)["rows"] == 2, "the one that failed left its table"
         where = tmp_path / "out"
         words = ("export", "default.people", str(where), "--format", "json", "--where", "id > 1")
-        assert ended(command(nodes, *words))["rows"] == 1
+        assert done(nodes, *words)["rows"] == 1
         got = json.loads((where / "part-00000.json").read_text())
         assert got == {"id": 2, "name": "bob", "born": None}
         source.write_text("id,name\n3,cleo\nx,y\n")
-        bad = ended(command(nodes, "import", "default.people", str(source)), code=1)
+        bad = done(nodes, "import", "default.people", str(source), code=1)
         assert "people.csv, line 3" in bad["error"]["message"]
         words = ("import", "default.people", str(source), "--on-error", "skip")
-        skipped = ended(command(nodes, *words), code=1)
+        skipped = done(nodes, *words, code=1)
         assert (skipped["rows"], skipped["skipped"]) == (1, 1)
-        assert ended(command(nodes, "check", "default.people"))["ok"]
+        assert done(nodes, "check", "default.people")["ok"]
         sql = nodes.local.node(1).base + SQL_OFFSET
         there = f"postgresql://kvorum@127.0.0.1:{sql}/default?table=people"
-        assert ended(command(nodes, "import", "default.copy", there, "--create"))["rows"] == 3
+        assert done(nodes, "import", "default.copy", there, "--create")["rows"] == 3
         query = "SELECT id + 10 AS id, name FROM people WHERE name <> 'bob'"
         words = ("import", "default.copy", there.partition("?")[0], "--query", query)
-        assert ended(command(nodes, *words))["rows"] == 2
+        assert done(nodes, *words)["rows"] == 2
         query = "SELECT CASE WHEN name <> 'bob' THEN id + 20 END AS id, name FROM people"
         words = ("import", "default.copy", there.partition("?")[0], "--query", query)
-        refused = ended(command(nodes, *words), code=1)
+        refused = done(nodes, *words, code=1)
         assert refused["error"]["code"] == "NULL_KEYS"
         assert "1 rows of the source have NULL in the primary key (id)" in str(refused["error"])
-        skipped = ended(command(nodes, *words, "--on-error", "skip"), code=1)
+        skipped = done(nodes, *words, "--on-error", "skip", code=1)
         assert (skipped["rows"], skipped["skipped"]) == (2, 1)
         with psycopg.connect(there.partition("?")[0], autocommit=True) as connection:
             found = connection.execute("SELECT id, name, born FROM copy ORDER BY id").fetchall()
