@@ -47,6 +47,7 @@ from kv.base.rpc import (
     read_hello,
     requests_of,
 )
+from kv.base.seats import Seats
 from kv.server.counters import Counters
 from kv.server.express import Express
 from raft.listener import stop_listening
@@ -251,6 +252,8 @@ class ServerConnection(asyncio.Protocol):
         if self.node in self._server.unheard:
             self.drop()
             return
+        if not self._server.admitted(self):
+            return
         self._decoder.limit = FRAME_BYTES_MAX
         assert self._transport is not None
         self._transport.write(self._server.encoder.message(self._server.hello.to_wire()))
@@ -379,6 +382,7 @@ class SocketServer:
         cluster: str,
         node: int,
         connections_max: int = CONNECTIONS_MAX,
+        seats: Seats | None = None,
     ) -> None:
         self.hello = Hello(cluster=cluster, node=node)
         self.counters = dispatcher.counters
@@ -392,6 +396,7 @@ class SocketServer:
         # In the order of their coming, as everything that is told to all of them: a seed repeats.
         self._connections: dict[ServerConnection, None] = {}
         self._connections_max = connections_max
+        self._seats = seats or Seats()
         self._watched: dict[ServerConnection, None] = {}  # not greeted yet, or stalled
         self._sweeper: Handle | None = None
         self._server: asyncio.Server | None = None
@@ -454,27 +459,38 @@ class SocketServer:
         self._connections[conn] = None
         self.counters.connections += 1
         self.counters.connections_total += 1
+        seated = self._seats.take()
         if self._closing:
-            conn.drop()  # it was taken before the listener closed, and told to us behind it
+            conn.drop()  # it was taken before the listener closed, and told to us after it
+            return
+        if not seated:
+            self._refuse(conn, self._seats.limit, self._seats.taken)
             return
         if len(self._connections) > self._connections_max:
-            self.counters.connections_refused += 1
-            conn.end(
-                Busy(
-                    f"node {self.hello.node} has {self._connections_max} connections, the limit:"
-                    " share connections, or ask another node",
-                    details={
-                        "what": "connections",
-                        "limit": self._connections_max,
-                        "actual": len(self._connections),
-                    },
-                )
-            )
+            self._refuse(conn, self._connections_max, len(self._connections))
             return
         self.watch(conn)
 
+    def admitted(self, conn: ServerConnection) -> bool:
+        """Whether there is room for this client, which has greeted; else it was told."""
+        if conn.node or not self._seats.full():
+            return True
+        self._refuse(conn, self._seats.limit, self._seats.taken)
+        return False
+
+    def _refuse(self, conn: ServerConnection, limit: int, actual: int) -> None:
+        self.counters.connections_refused += 1
+        conn.end(
+            Busy(
+                f"node {self.hello.node} has {limit} connections, the limit: share connections, or "
+                "ask another node",
+                details={"what": "connections", "limit": limit, "actual": actual},
+            )
+        )
+
     def closed(self, conn: ServerConnection) -> None:
         self._connections.pop(conn, None)
+        self._seats.give()
         self._watched.pop(conn, None)
         self.counters.connections -= 1
 

@@ -23,11 +23,13 @@ import typer
 from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
 from kvorum.cli import output
 from kvorum.cli.connection import Json
+from kvorum.local import descriptors
 
 Level = Literal["ok", "warning", "error"]
 _MIB: Final = 1 << 20
 _DISK_FREE_MIN: Final = 1024 * _MIB
 _MEMORY_FREE_MIN: Final = 512 * _MIB
+_CLIENTS_MIN: Final = 2_000
 _SYNC_MS_MAX: Final = 10.0
 _SYNCS: Final = 20
 _SKEW_MS_MAX: Final = 1_000
@@ -75,6 +77,7 @@ def checks(data: Path, port: int) -> list[Callable[[], Iterable[Finding]]]:
         lambda: directory(data),
         lambda: disk(data),
         memory,
+        files,
         lambda: node(port),
     ]
 
@@ -202,6 +205,18 @@ def disk(data: Path) -> Iterable[Finding]:
     else:
         remedy = "free at least 1 GiB: a full disk refuses writes"
         yield Finding("disk", "warning", shown, remedy)
+
+
+def files() -> Iterable[Finding]:
+    """As many files and connections may be open as a node with many clients needs."""
+    limit = descriptors.raise_limit()
+    clients = descriptors.seats(limit).limit
+    found = f"{limit} at once: a node serves {clients} connections"
+    if clients >= _CLIENTS_MIN:
+        yield Finding("open files", "ok", found)
+    else:
+        remedy = "raise the hard limit: ulimit -Hn, LimitNOFILE= of systemd, --ulimit nofile="
+        yield Finding("open files", "warning", found, remedy)
 
 
 def memory() -> Iterable[Finding]:

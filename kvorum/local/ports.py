@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng, cpu_seconds, thread_seconds
 from kv.base.ports import Clock, Rng, Timers
+from kv.base.seats import Seats
 from kv.base.steady import SteadyClock
 from kv.client.channels import Connector, tcp_connector
 from kv.server.socket_server import SocketServer, Submitter
@@ -92,7 +93,9 @@ class Network(Protocol):
         """Links of this node's clients; see kv.client.channels.tcp_connector."""
         ...
 
-    def server(self, dispatcher: Submitter, timers: Timers, *, cluster: str, node: int) -> Server:
+    def server(
+        self, dispatcher: Submitter, timers: Timers, *, cluster: str, node: int, seats: Seats
+    ) -> Server:
         """The native port; see kv.server.socket_server.SocketServer."""
         ...
 
@@ -127,6 +130,8 @@ class Ports:
     """Seconds of CPU that this process has used; a simulation has none."""
     loop_s: Callable[[], float] = lambda: 0.0
     """The same of the thread that calls, its loop's."""
+    seats: Seats = field(default_factory=Seats)
+    """Of clients' connections, over all ports of the process."""
     steps: Callable[[Sequence[str]], Runner] | None = None
     """Calls the steps of these modules; None: the node does, on its loop and in its threads."""
 

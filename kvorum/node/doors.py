@@ -106,6 +106,7 @@ class Doors:
             self._node.ports.timers,
             cluster=store.identity.cluster,
             node=store.identity.node,
+            seats=self._node.ports.seats,
         )
         store.cluster.on_cut = self.native.cut
         await self.native.start(config.listen, port)
@@ -165,6 +166,7 @@ class Doors:
             in_thread=ports.in_thread,
             name=f"node {store.identity.node}".encode(),
             home=self._node.config.data / "sql-temporary",
+            seats=ports.seats,
         )
         door.open(bound_socket(self._node.config.listen, port), self._in_background)
         stack.push_async_callback(door.close)

@@ -37,6 +37,7 @@ def http_server(node: Node, sock: socket.socket, spawn: Spawn) -> HttpApi:
         hosts=node.config.known_as,
         holder=holders.find,
         stamps=node.stamps,
+        seats=node.ports.seats,
     )
     store.dispatcher.register(HOLDS_TXN, holders.answer)
     add_figures(api.metrics, node)
@@ -66,3 +67,4 @@ def add_figures(metrics: Metrics, node: Node) -> None:
     metrics.add("storage", node.storage_figures)
     metrics.add("procedure", node.procedure_figures)
     metrics.add("sql", node.doors.sql_figures)
+    metrics.add("process", node.ports.seats.figures)

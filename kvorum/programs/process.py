@@ -23,7 +23,7 @@ import uvloop
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET, SUPERVISED, NodeConfig
 from kv.base.errors import KvorumError
 from kv.storage.engine import EngineKind
-from kvorum.local import cycles, extras, logs
+from kvorum.local import cycles, descriptors, extras, logs
 from kvorum.local.ports import Ports, system_ports
 from kvorum.node.node import Node, build
 from procedures.engine.runner import Runner
@@ -52,7 +52,8 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> None:
         stop.set()
         loop.call_later(_STOP_S_MAX, _end_now, _TOO_LONG)
 
-    ports = system_ports(loop, _engine(config))
+    seats = descriptors.seats(descriptors.raise_limit())
+    ports = replace(system_ports(loop, _engine(config)), seats=seats)
     if config.procedure_modules:
         ports = replace(ports, steps=_steps(ports, config))
     node = await build(config, ports)

@@ -22,7 +22,7 @@ from kv.base.config import HTTP_OFFSET, SQL_OFFSET
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kvorum.api.backend import Backend
-from kvorum.local import cycles
+from kvorum.local import cycles, descriptors
 from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
 from kvorum.node.doors import bound_socket
@@ -48,6 +48,7 @@ class Proxy:
         """It listens at `host` and `base`; `http_hosts` are more names for it (http/hosts.py)."""
         self._addresses, self._host, self._base = addresses, host, base
         self._hosts = http_hosts
+        self._seats = descriptors.seats(descriptors.raise_limit())
         self._not_ready: str | None = "it is looking for the cluster"
         self._stack = contextlib.AsyncExitStack()
         self._background: set[asyncio.Task[None]] = set()
@@ -87,6 +88,7 @@ class Proxy:
             now=SystemClock().monotonic,
             not_ready=self.not_ready,
             hosts=(self._host, *self._hosts),
+            seats=self._seats,
         )
         await api.start()
         self._stack.push_async_callback(api.stop)
@@ -102,6 +104,7 @@ class Proxy:
             rng=SystemRng(),
             timers=LoopTimers(asyncio.get_running_loop()),
             in_thread=asyncio.to_thread,
+            seats=self._seats,
         )
         door.open(sock, self._in_background)
         self._stack.push_async_callback(door.close)

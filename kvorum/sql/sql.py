@@ -16,6 +16,7 @@ from uuid import UUID
 from kv.base.ids import TableId
 from kv.base.limits import SQL_CONNECTIONS_MAX, SQL_SCHEMA_TTL_MS
 from kv.base.ports import Clock, Rng, Timers
+from kv.base.seats import Seats
 from kv.base.waits import PROCEDURE
 from kvorum.api.backend import Backend
 from kvorum.api.cursor import table_id
@@ -71,6 +72,7 @@ class Front:
         name: bytes = b"",
         home: Path | None = None,
         connections_max: int = SQL_CONNECTIONS_MAX,
+        seats: Seats | None = None,
         ground: Ground | None = None,
     ) -> None:
         """`name`: of this process, the same after a restart; without one it has a random one.
@@ -105,7 +107,11 @@ class Front:
             advisory=self._advisory,
         )
         self.server = SqlServer(
-            SqlSessions(self.services), clock=clock, rng=rng, connections_max=connections_max
+            SqlSessions(self.services),
+            clock=clock,
+            rng=rng,
+            connections_max=connections_max,
+            seats=seats,
         )
 
     async def start(self, listener: socket.socket) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.ports import Clock, Rng, Timers
+from kv.base.seats import Seats
 from kv.client.client import KvClient
 from kvorum.api.backend import Backend
 from kvorum.local.extras import advice
@@ -55,11 +56,12 @@ class SqlDoor:
         in_thread: Callable[[Callable[[], None]], Awaitable[None]],
         name: bytes = b"",
         home: Path | None = None,
+        seats: Seats | None = None,
     ) -> None:
         """`name`: of this process among those that serve SQL, the same after a restart; `home`: a
         folder of its own for what queries cannot hold in memory.
         """
-        self._name, self._home = name, home
+        self._name, self._home, self._seats = name, home, seats
         self._parts = (nodes, txn, surface, clock, rng, timers)
         self._in_thread = in_thread
         self._sock: socket.socket | None = None
@@ -99,7 +101,13 @@ class SqlDoor:
             await self._in_thread(lambda: made.append(_ground()))
             if self._closed:
                 return False
-            self._front = _made(*self._parts, name=self._name, home=self._home, ground=made[0])
+            self._front = _made(
+                *self._parts,
+                name=self._name,
+                home=self._home,
+                ground=made[0],
+                seats=self._seats,
+            )
         except ImportError as e:
             said = advice(e, extra="sql")
             log.error("the PostgreSQL port cannot serve: %s", said or e, exc_info=said is None)

@@ -25,7 +25,7 @@ import uvloop
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
-from kvorum.local import cycles, logs
+from kvorum.local import cycles, descriptors, logs
 from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
 from kvorum.sql.sql import Front
@@ -105,6 +105,7 @@ class SqlProcess:
             name=f"node {settings['node']} sql {number}".encode(),
             home=home,
             connections_max=settings["connections_max"],
+            seats=descriptors.seats(descriptors.raise_limit()),
             ground=await asyncio.to_thread(made_ground),
         )
         server = front.server

@@ -16,6 +16,7 @@ from typing import Final
 
 from kv.base.limits import SQL_CANCEL_MS_MAX, SQL_CONNECTIONS_MAX, SQL_INPUT_BYTES_MAX
 from kv.base.ports import Clock, Rng
+from kv.base.seats import Seats
 from raft.listener import stop_listening
 from sqlproxy.loop.turns import Turns
 from sqlproxy.values.errors import ADMIN_SHUTDOWN, CANNOT_CONNECT_NOW, TOO_MANY_CONNECTIONS
@@ -51,6 +52,7 @@ class SqlServer:
         rng: Rng,
         tls: Tls | None = None,
         connections_max: int = SQL_CONNECTIONS_MAX,
+        seats: Seats | None = None,
     ) -> None:
         self.sessions = sessions
         self.rng = rng
@@ -62,6 +64,7 @@ class SqlServer:
         self.elsewhere: Callable[[int, bytes], None] | None = None  # a cancel for another's session
         self._clock = clock
         self._connections_max = connections_max
+        self._seats = seats or Seats()
         self._connections: set[Connection] = set()
         self._unfinished: set[Connection] = set()  # those, and whose session is being closed
         self._keys: dict[int, tuple[bytes, Connection]] = {}
@@ -156,12 +159,13 @@ class SqlServer:
         self.counters.opened += 1
         self._connections.add(connection)
         self._unfinished.add(connection)
-        if len(self._connections) > self._connections_max + _UNGREETED_EXTRA:
-            self.counters.refused += 1
-            connection.abort()
+        seated = self._seats.take()
+        if not seated or len(self._connections) > self._connections_max + _UNGREETED_EXTRA:
+            connection.end(self._too_many(min(self._connections_max, self._seats.limit)))
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._seats.give()
         self._watched.discard(connection)
         self._keys.pop(connection.process, None)
         if self.gone is not None:
@@ -175,13 +179,18 @@ class SqlServer:
     def admit(self) -> None:
         if self._stopping:
             raise Fatal(CANNOT_CONNECT_NOW, "the database system is shutting down")
+        if self._seats.full():
+            raise self._too_many(min(self._connections_max, self._seats.limit))
         if len(self._keys) >= self._connections_max:
-            self.counters.refused += 1
-            raise Fatal(
-                TOO_MANY_CONNECTIONS,
-                "sorry, too many clients already",
-                detail=f"At most {self._connections_max} are served by one node.",
-            )
+            raise self._too_many(self._connections_max)
+
+    def _too_many(self, limit: int) -> Fatal:
+        self.counters.refused += 1
+        return Fatal(
+            TOO_MANY_CONNECTIONS,
+            "sorry, too many clients already",
+            detail=f"At most {limit} are served by one node.",
+        )
 
     def register(self, connection: Connection, key: bytes) -> int:
         process = self._last_process

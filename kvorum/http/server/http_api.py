@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from kv.base.ports import Timers
+from kv.base.seats import Seats
 from kvorum.api.backend import Backend
 from kvorum.audit.stamps import NO_FIGURES, StampLog
 from kvorum.http.metrics.metrics import Metrics
@@ -39,6 +40,7 @@ class HttpApi:
         hosts: Iterable[str],
         holder: Callable[[int], Awaitable[str | None]] | None = None,
         stamps: StampLog | None = None,
+        seats: Seats | None = None,
     ) -> None:
         """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
         why requests cannot be served, None if they can. `hosts`: names that it may be asked for by
@@ -52,7 +54,8 @@ class HttpApi:
         self._watches = watches = Watches(backend, requests, now)
         hot = HotApi(backend, self.sessions, cold.application(), requests, now, watches)
         app = HostGuard(hot, (*hosts, socket.gethostname()))
-        self._server = HttpServer(app if stamps is None else StampedHttp(app, stamps, now), sock)
+        served = app if stamps is None else StampedHttp(app, stamps, now)
+        self._server = HttpServer(served, sock, seats or Seats())
         self.metrics.add("audit", NO_FIGURES.copy if stamps is None else stamps.figures)
         sessions = self.sessions
         self.metrics.add(

@@ -11,13 +11,15 @@ import uvicorn
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from kv.base.errors import InvalidArgument
+from kv.base.errors import Busy, InvalidArgument, KvorumError
 from kv.base.limits import HTTP_HEAD_BYTES_MAX
+from kv.base.seats import Seats
 from kvorum.http.wire.codec import refusal
 from kvorum.http.wire.request import Asgi
 
 KEEP_ALIVE_S = 75
 _DRAIN_S = 5
+_UNWANTED_S = 1.0  # that one too many may take to say something
 _HEADER_COSTS = 32
 """Bytes that a header counts beyond its text, so that many tiny ones have a bound, too."""
 
@@ -31,6 +33,8 @@ class _Protocol(HttpToolsProtocol):
     what is not HTTP in the one shape that errors have, and no traces for clients that left.
     """
 
+    seats = Seats()
+    _unwanted: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _answering: RequestResponseCycle | None = None
 
@@ -38,7 +42,32 @@ class _Protocol(HttpToolsProtocol):
         self._answering = cycle
         super()._start_asgi_task(cycle, app)
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if not self.seats.take():
+            self._too_many()
+        elif self.seats.full():
+            # Closed on what it is just sending, it would not see why: it is heard first.
+            self._unwanted = self.loop.call_later(_UNWANTED_S, self._too_many)
+
+    def data_received(self, data: bytes) -> None:
+        if self._unwanted is None:
+            super().data_received(data)
+        else:
+            self._too_many()
+
+    def _too_many(self) -> None:
+        limit = self.seats.limit
+        error = Busy(
+            f"this node has {limit} connections, the limit: share connections, or ask another node",
+            details={"what": "connections", "limit": limit, "actual": self.seats.taken},
+        )
+        self._refuse(b"429 Too Many Requests", error)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self.seats.give()
+        if self._unwanted is not None:
+            self._unwanted.cancel()
         # uvicorn tells the request that arrived last, which with pipelining is not the one that is
         # being answered; that one would write into a closed connection, and those behind it run.
         self.pipeline.clear()
@@ -68,10 +97,16 @@ class _Protocol(HttpToolsProtocol):
             code="MALFORMED_REQUEST",
             details={"limit": HTTP_HEAD_BYTES_MAX},
         )
+        self._refuse(b"400 Bad Request", error)
+
+    def _refuse(self, status: bytes, error: KvorumError) -> None:
+        """Say why, and close."""
         answer = refusal(error, packed=False)
+        headers = b"".join(b"%b: %b\r\n" % header for header in answer.headers)
         self.transport.write(
-            b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: %b\r\n"
-            b"content-length: %d\r\n\r\n%b" % (answer.content_type, len(answer.body), answer.body)
+            b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-type: %b\r\n%b"
+            b"content-length: %d\r\n\r\n%b"
+            % (status, answer.content_type, headers, len(answer.body), answer.body)
         )
         self.transport.close()
 
@@ -86,10 +121,14 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves `app` on `sock` until `stop`."""
 
-    def __init__(self, app: Asgi, sock: socket.socket) -> None:
+    def __init__(self, app: Asgi, sock: socket.socket, seats: Seats) -> None:
+        class Protocol(_Protocol):
+            pass
+
+        Protocol.seats = seats
         config = uvicorn.Config(
             app,
-            http=_Protocol,
+            http=Protocol,
             interface="asgi3",
             ws="none",
             lifespan="off",

@@ -21,6 +21,7 @@ from kv.base.adapters import LoopTimers
 from kv.base.config import NodeConfig
 from kv.base.errors import Unavailable
 from kv.base.ports import Rng, Timers
+from kv.base.seats import Seats
 from kv.client.channels import Connector
 from kv.client.links import Link
 from kv.server.dispatcher import Dispatcher
@@ -100,7 +101,7 @@ class SimNetwork:
         return connect
 
     def server(
-        self, dispatcher: Dispatcher, timers: Timers, *, cluster: str, node: int
+        self, dispatcher: Dispatcher, timers: Timers, *, cluster: str, node: int, seats: Seats
     ) -> SimServer:
         return SimServer(self, dispatcher, node)
 
