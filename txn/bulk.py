@@ -62,6 +62,7 @@ from txn.cutting import row_runs
 from txn.grouping import by_partition, end_of_part
 from txn.ports import Kv, Tso
 from txn.resolver import Resolver
+from txn.sending import prewrite_args
 from txn.terms import USUAL, Terms
 from txn.waiting import Backoff, Deadline, Rests, sleep
 
@@ -301,7 +302,7 @@ class BulkTransaction:
         met: Callable[[KeyLocked], None] | None = None,
         met_ms: int = 0,
     ) -> None:
-        said = terms.options() if met is None else {**terms.options(), "wait_ms": met_ms}
+        said = terms.options if met is None else {**terms.options, "wait_ms": met_ms}
         self._beside, self._met = beside, met
         self._flags, self._options = (0, said) if checked else (BLIND, said)
         self._rows_options = {**said, "checked": True} if checked else said
@@ -436,11 +437,15 @@ class BulkTransaction:
                 laid.append((keys.first, len(keys)))
             return True
 
+    def stop(self) -> None:
+        """`close`, without waiting for it."""
+        for beat in self._beats:
+            beat.cancel()
+
     async def close(self) -> None:
         """End the heartbeat."""
+        self.stop()
         beats, self._beats = self._beats, []
-        for beat in beats:
-            beat.cancel()
         if beats:
             await asyncio.wait(beats)
 
@@ -455,13 +460,10 @@ class BulkTransaction:
         if self._lost is not None:
             raise self._lost
         owner, deadline, attempt = self._owner, Deadline(self._owner.timers, BULK_PART_BUDGET_MS), 0
-        more = (options,) if options else ()
+        args = prewrite_args(self.start_ts, self.anchor, BULK_TTL_MS, rows, options)
         while True:
             try:
-                (low,) = await owner.kv.call(
-                    method, key, self.start_ts, self.anchor, BULK_TTL_MS, *rows, *more,
-                    budget_ms=deadline.budget_ms(),
-                )  # fmt: skip
+                (low,) = await owner.kv.call(method, key, *args, budget_ms=deadline.budget_ms())
             except KeyLocked as met:
                 if self._met is not None:
                     met.details.pop(WAITED, None)  # it waited but little, so it looks again

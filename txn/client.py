@@ -228,7 +228,7 @@ class TxnClient:
 
     def start_write(self, waiter: Receiver, ops: Sequence[Op], *, budget_ms: int = 0) -> bool:
         """The first attempt of `write`, of distinct keys, if one partition has them all."""
-        return self.coordinator.start_write(waiter, ops, budget_ms or self._budget_ms)
+        return self._writer.start_write(waiter, ops, budget_ms or self._budget_ms)
 
     def start_rows(
         self,
@@ -240,7 +240,7 @@ class TxnClient:
         budget_ms: int = 0,
     ) -> bool:
         """`start_write` of many puts, whose keys rise; `absent`: none of them may be there."""
-        return self.coordinator.start_rows(
+        return self._writer.start_rows(
             waiter, keys, values, budget_ms or self._budget_ms, absent=absent
         )
 
@@ -248,12 +248,13 @@ class TxnClient:
 
     async def commit_large(self, start_ts: int, buffer: WriteBuffer, terms: Terms) -> int:
         """Commit what is spilled (txn.large); closes the buffer."""
-        return await LargeCommit(self.bulk, self._background, start_ts, buffer).run(terms)
+        shared = self.coordinator.shared
+        return await LargeCommit(shared, self.bulk, start_ts, buffer, terms).run()
 
     async def load(self, terms: Terms = USUAL) -> Load:
         """A transaction that only writes, of any number of rows, sent while they come."""
         start_ts = await self.reader.now()
-        load = Load(self.bulk, self._background, start_ts, terms, self._loop_s)
+        load = Load(self.coordinator.shared, self.bulk, start_ts, terms, self._loop_s)
         load.pages = lambda: self.resolver.pages_through
         return load
 

@@ -29,6 +29,11 @@ A coordinator that does not come that far in time (a heartbeat is sent), or whos
 say STAGING, goes on in two phases. kv.mvcc.recover has the argument why there is one outcome
 whoever finishes it.
 
+How it begins is its mode: `start` asks for the partitions; `start_in_one` and `start_staged` know
+them; of a *streamed* one (txn/large.py, txn/loading.py) the machine has the anchor only, as one
+part that stands for all rows. Each of its messages takes as long as it may, so what fails is not
+sent again.
+
 Invariants:
 - Nobody commits but by the flip (or the one entry of WRITING), unless it was staged: then others
   may. So before the first flip or stage is sent a failure is certain; after it, only the record at
@@ -121,7 +126,7 @@ class State(Enum):
     PREWRITING = auto()
     STAMPING = auto()
     FLIPPING = auto()
-    IMPLIED = auto()
+    IMPLIED = auto()  # the answer was given by the intents alone; the record does not say so yet
     ABORTING = auto()
     COMMITTED = auto()
     ABORTED = auto()
@@ -136,34 +141,41 @@ class CommitCore:
     """One transaction's commit. `ops` hold each key once; writes first (kv.base.ops), and last what
     a serializable transaction read (txn.readset), to be guarded until the outcome is known.
 
-    `parallel`: whether its intents alone may commit it.
+    `parallel`: whether its intents alone may commit it. `streamed`: `ops` is the anchor's, and
+    stands for all.
     """
 
-    def __init__(self, start_ts: int, ops: Sequence[Op], *, parallel: bool = True) -> None:
+    state = State.GROUPING
+    bounded = True  # prewrites of a staged one leave bounds
+    stage: Parts = ()  # the keys of all parts, if it may commit by its intents …
+    _early = False  # … and every answer so far allows it
+    _staged = False  # … and the record may be STAGING: failures are uncertain
+    _flipped = False  # a flip was sent: failures are uncertain from here
+    _anchored = False  # the anchor's prewrite was executed, or may have been
+    _groupings = 0  # asked and unanswered
+    _before_ts = MAX  # something that was read expires then
+    _outcome_ts = 0  # commit_ts, for the cleaning
+    _error: KvorumError | None = None  # why it is aborting
+    _finished = False
+    _abort_sent = False  # to those whose prewrites are under way
+    _cleaned = False
+
+    def __init__(
+        self, start_ts: int, ops: Sequence[Op], *, parallel: bool = True, streamed: bool = False
+    ) -> None:
         if not ops:
             raise ValueError("nothing to commit")
         self.start_ts = start_ts
         self.ops = list(ops)
         self.anchor = ops[0].key  # also what a one-entry commit is recorded under
-        self.state = State.GROUPING
-        self._error: KvorumError | None = None  # why it is aborting
-        self._flipped = False  # a flip was sent: failures are uncertain from here
+        self.streamed = streamed
         self._parallel = parallel
-        self.bounded = True  # prewrites of a staged one leave bounds
-        self.stage: Parts = ()  # the keys of all parts, if it may commit by its intents
-        self._early = False  # … and every answer so far allows it
-        self._staged = False  # … and the record may be STAGING: failures are uncertain
-        self._anchored = False  # the anchor's prewrite was executed, or may have been
         self._min_commit_ts = start_ts + 1
-        self._before_ts = MAX  # something that was read expires then
         self._waiting: deque[Indexes] = deque()  # parts not sent yet
         self._under_way: list[Indexes] = []  # prewrites that were sent and not answered
-        self._groupings = 0  # asked and unanswered
         self._touched: list[int] = []  # ops that may have left an intent
-        self._finished = False
-        self._outcome_ts = 0  # commit_ts, for the cleaning
-        self._told = False  # those whose prewrites are under way, of the abort
-        self._cleaned = False
+        # prewrites that were answered, each in one partition then; the anchor's first
+        self.laid: deque[Indexes] = deque()
 
     def cut(self, index: int, pieces: Sequence[Op]) -> list[int]:
         """A range that was read lies in several partitions: the indexes of its pieces. If it was
@@ -176,8 +188,25 @@ class CommitCore:
 
     def start(self) -> list[Effect]:
         """The first effects."""
+        if self.streamed:
+            self.state = State.PREWRITING
+            self._waiting.append((0,))
+            return self._send_prewrites()
         self._groupings = 1
         return [Group(tuple(range(len(self.ops))))]
+
+    def start_in_one(self, attempt: int = 0) -> list[Effect]:
+        """One partition has all keys, and one entry holds the ops."""
+        self.state = State.WRITING
+        return [Write(attempt)]
+
+    def start_staged(self, few: Sequence[Indexes], stage: Parts) -> list[Effect]:
+        """These parts (txn.grouping.few_parts), each in one partition, may be staged."""
+        self.state = State.PREWRITING
+        self.stage = stage
+        self._early = self._staged = True
+        self._waiting.extend(few)
+        return self._send_prewrites()
 
     @property
     def beating(self) -> bool:
@@ -205,8 +234,8 @@ class CommitCore:
             case Written():
                 open_ = self.state in (State.WRITING, State.SETTLING)
                 effects = self._commit(event.version) if open_ else []
-            case Prewritten():
-                effects = self._on_prewritten(event)
+            case Prewritten(request, low, before_ts, exact):
+                return self.prewritten(request.indexes, low, before_ts=before_ts, exact=exact)
             case Timestamp():
                 effects = self._on_timestamp(event.ts)
             case Answered():
@@ -231,8 +260,7 @@ class CommitCore:
         if self.state not in (State.GROUPING, State.PREWRITING):
             return []
         if self.state is State.GROUPING and len(event.groups) == 1 and fits_one_entry(self.ops):
-            self.state = State.WRITING
-            return [Write(event.request.attempt)]
+            return self.start_in_one(event.request.attempt)
         first = self.state is State.GROUPING
         self.state = State.PREWRITING
         for group in event.groups:
@@ -270,19 +298,26 @@ class CommitCore:
             effects.append(Prewrite(part))
         return effects
 
-    def _on_prewritten(self, event: Prewritten) -> list[Effect]:
-        part = event.request.indexes
+    def prewritten(
+        self, part: Indexes, min_commit_ts: int, *, before_ts: int = 0, exact: bool = False
+    ) -> list[Effect]:
+        """`step(Prewritten(…))`: a commit of few keys spends its time in what is made for them."""
         self._under_way.remove(part)
-        self._anchored = self._anchored or 0 in part
+        if 0 in part:
+            self._anchored = True
+            self.laid.appendleft(part)
+        else:
+            self.laid.append(part)
         if self.state is not State.PREWRITING:
-            return []
-        self._early = self._early and event.exact
-        self._min_commit_ts = max(self._min_commit_ts, event.min_commit_ts)
-        if event.before_ts:
-            self._before_ts = min(self._before_ts, event.before_ts)
-        effects = self._send_prewrites()
+            return self._cleaning()
+        self._early = self._early and exact
+        if min_commit_ts > self._min_commit_ts:
+            self._min_commit_ts = min_commit_ts
+        if before_ts:
+            self._before_ts = min(self._before_ts, before_ts)
+        effects = self._send_prewrites() if self._waiting else []
         if self._under_way or self._groupings:
-            if event.exact and not self._early and 0 in part:
+            if exact and not self._early and 0 in part:
                 effects.append(Heartbeat())  # the record became STAGING too late
             return effects
         return self._imply() if self._early else self._stamp()
@@ -321,8 +356,8 @@ class CommitCore:
 
     def _on_answer(self, event: Answered) -> list[Effect]:
         if self.state is State.IMPLIED:
-            told = (event.status, event.commit_ts)
-            assert told == (COMMITTED, self._outcome_ts), f"{self.start_ts} was committed: {told}"
+            says = (event.status, event.commit_ts)
+            assert says == (COMMITTED, self._outcome_ts), f"{self.start_ts} was committed: {says}"
             self.state = State.COMMITTED
             if event.resolved:
                 self._touched = [i for i in self._touched if i not in event.resolved]
@@ -368,7 +403,7 @@ class CommitCore:
                 if self.state not in (State.ABORTING, State.SETTLING):
                     return []
                 lost = _nowhere(error, request.attempt) and self.state is State.ABORTING
-                if _may_pass(error) and not (lost and not self._uncertain):
+                if self._may_pass(error) and not (lost and not self._uncertain):
                     return [Rollback(request.attempt + 1)]
                 return self._on_out_of_time()
             case _:
@@ -376,13 +411,13 @@ class CommitCore:
 
     def _flip_failed(self, request: Flip, error: KvorumError) -> list[Effect]:
         if self.state is State.IMPLIED:  # the caller has its answer; the record is to say it, too
-            if _may_pass(error) and request.attempt < FLIPS_MAX:
+            if self._may_pass(error) and request.attempt < FLIPS_MAX:
                 return [Flip(request.commit_ts, request.attempt + 1)]
             self.state, self._cleaned = State.COMMITTED, True  # whoever meets intents recovers it
             return []
         if self.state is not State.FLIPPING:
             return []
-        if _may_pass(error):
+        if self._may_pass(error):
             return [Flip(request.commit_ts, request.attempt + 1)]
         return self._ask_the_record(error)
 
@@ -396,7 +431,7 @@ class CommitCore:
             self.state = State.SETTLING
             self._error = connection_lost(self.start_ts)
             return [Rollback()]
-        if _may_pass(error) and not _settled(error, request.attempt):
+        if self._may_pass(error) and not _settled(error, request.attempt):
             return [Write(request.attempt + 1)]
         if isinstance(error, TooLarge) and len(self.ops) > 1:
             return self._prewrite_all()
@@ -409,11 +444,11 @@ class CommitCore:
         if self.state is not State.PREWRITING:
             self._under_way.remove(request.indexes)
             return []
-        if isinstance(error, Reroute):
+        if isinstance(error, Reroute) and not self.streamed:
             self._under_way.remove(request.indexes)
             self._groupings += 1
             return [Group(request.indexes, request.attempt + 1)]
-        if _may_pass(error) and not _settled(error, request.attempt):
+        if self._may_pass(error) and not _settled(error, request.attempt):
             return [Prewrite(request.indexes, request.attempt + 1)]
         self._under_way.remove(request.indexes)
         return self._abort(self._in_our_terms(error, request.indexes))
@@ -475,7 +510,15 @@ class CommitCore:
         return self._finish(self._unknown())
 
     def _unknown(self) -> UnknownOutcome:
+        if self.streamed:
+            return unknown(self.start_ts, self.anchor, until="")
         return unknown(self.start_ts, self.anchor)
+
+    def _may_pass(self, error: KvorumError) -> bool:
+        """Whether the same message may be sent again. KeyLocked has been waited for already."""
+        if self.streamed or isinstance(error, KeyLocked):
+            return False
+        return isinstance(error, TryLater | Reroute | UnknownOutcome)
 
     def _in_our_terms(self, error: KvorumError, indexes: Indexes) -> KvorumError:
         """A condition is named by its place in the transaction, not in its request."""
@@ -499,9 +542,9 @@ class CommitCore:
         """
         if self.state not in (State.COMMITTED, State.ABORTED) or self._cleaned:
             return []
-        if self._under_way and (self._told or self.state is not State.ABORTED):
+        if self._under_way and (self._abort_sent or self.state is not State.ABORTED):
             return []
-        self._told = True
+        self._abort_sent = True
         self._cleaned = not self._under_way
         keys = tuple(sorted(set(self._touched)))
         return [Resolve(self._outcome_ts, keys)] if keys else []
@@ -517,10 +560,3 @@ def _settled(error: KvorumError, attempt: int) -> bool:
     node has the table, or a disk is full, which is the operator's to mend.
     """
     return _nowhere(error, attempt) or error.details.get("what") == DISK_FREE
-
-
-def _may_pass(error: KvorumError) -> bool:
-    """Whether the same message may be sent again. KeyLocked has been waited for by the shell."""
-    if isinstance(error, KeyLocked):
-        return False
-    return isinstance(error, TryLater | Reroute | UnknownOutcome)

@@ -24,7 +24,7 @@ from txn.messages import Indexes
 
 T = TypeVar("T")
 
-FEW_OPS: Final = 64  # a commit of more looks whether they are rows (`as_rows`)
+FEW_OPS: Final = 64  # a commit of more is looked at: rows (`as_rows`), or to be weighed and cut
 
 
 def op_bytes(op: Op) -> int:
@@ -106,4 +106,6 @@ def fits_one_entry(ops: Sequence[Op]) -> bool:
     """Whether one request, and so one log entry, may hold them all (WRITE)."""
     if ops[-1].kind == OP_READ and sum(op.kind == OP_READ for op in ops) > PREWRITE_KEYS_MAX:
         return False
-    return len(ops) <= BATCH_OPS_MAX and sum(map(op_bytes, ops)) <= BATCH_BYTES_MAX
+    if len(ops) > BATCH_OPS_MAX:
+        return False
+    return sum([len(op.key) + len(op.value or b"") for op in ops]) <= BATCH_BYTES_MAX

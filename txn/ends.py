@@ -9,7 +9,7 @@ load a request ends tens of transactions, and alone nobody waits for company.
 Invariants
   * `done` of an end is called exactly once;
   * a request that fails changes nothing that its transactions' own messages cannot do: each is then
-    told 0, and goes its own way (COMMIT, RESOLVE), with its own patience and regrouping.
+    answered ALONE, and goes its own way (COMMIT, RESOLVE), with its own patience and regrouping.
 
 The order is the caller's: the ends at the other partitions are added when the flip was answered,
 because no intent may be resolved before the record says COMMITTED (docs/decisions/0305).
@@ -21,6 +21,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
 
 from kv.base.errors import KvorumError
 from kv.base.limits import ENDS_KEYS_MAX, ENDS_MAX
@@ -34,31 +36,24 @@ LOST: Final = -1  # status: this client is being closed
 _BUDGET_MS: Final = 5_000
 
 
-class End:
+class End(Struct, eq=False):
     """One transaction's end at one partition. `anchor`: to be flipped there, too; None: it was.
+    `keys`: of one partition when they were prewritten; the anchor's first.
 
     `done(status, left)` as FINISH answers: COMMITTED, and how many keys still wait for a RESOLVE;
     another status of the record; ALONE or LOST.
     """
 
-    __slots__ = ("anchor", "commit_ts", "done", "keys", "start_ts", "told")
+    start_ts: int
+    anchor: bytes | None
+    commit_ts: int
+    keys: list[bytes]
+    done: Callable[[int, int], None]
+    answered: bool = False
 
-    def __init__(
-        self,
-        start_ts: int,
-        anchor: bytes | None,
-        commit_ts: int,
-        keys: list[bytes],
-        done: Callable[[int, int], None],
-    ) -> None:
-        self.start_ts, self.anchor, self.commit_ts = start_ts, anchor, commit_ts
-        self.keys = keys  # of one partition when they were prewritten; the anchor's first
-        self.done = done
-        self.told = False
-
-    def tell(self, status: int, left: int = 0) -> None:
-        if not self.told:
-            self.told = True
+    def answer(self, status: int, left: int = 0) -> None:
+        if not self.answered:
+            self.answered = True
             self.done(status, left)
 
 
@@ -84,15 +79,18 @@ class Ends:
         if self._due is due:
             self._due = None
         for end in due:
-            end.tell(LOST)
+            end.answer(LOST)
 
     async def _send(self, due: list[End]) -> None:
         self._due = None
+        if len(due) == 1:
+            await self._finish(due)
+            return
         try:
             groups = await by_partition(self._kv, [end.keys[0] for end in due], range(len(due)))
         except KvorumError:
             for end in due:
-                end.tell(ALONE)
+                end.answer(ALONE)
             return
         requests = [part for group in groups for part in _cut([due[i] for i in group])]
         if len(requests) == 1:
@@ -103,18 +101,17 @@ class Ends:
     async def _finish(self, ends: Sequence[End]) -> None:
         rows = [[end.start_ts, end.anchor, end.commit_ts, end.keys] for end in ends]
         try:
-            (told,) = await self._kv.call(FINISH, ends[0].keys[0], rows, budget_ms=_BUDGET_MS)
+            (answers,) = await self._kv.call(FINISH, ends[0].keys[0], rows, budget_ms=_BUDGET_MS)
         except KvorumError:
-            told = [(ALONE, 0)] * len(ends)
-        for end, (status, left) in zip(ends, told, strict=True):
-            end.tell(status, left)
+            answers = [(ALONE, 0)] * len(ends)
+        for end, (status, left) in zip(ends, answers, strict=True):
+            end.answer(status, left)
 
 
 def _cut(ends: list[End]) -> list[list[End]]:
     """Requests of a legal size."""
-    if len(ends) <= ENDS_MAX and sum(len(end.keys) for end in ends) < ENDS_KEYS_MAX - ENDS_MAX:
-        return [ends]
-    if len(ends) == 1:
+    keys = sum(map(len, [end.keys for end in ends]))
+    if len(ends) == 1 or (len(ends) <= ENDS_MAX and keys < ENDS_KEYS_MAX - ENDS_MAX):
         return [ends]
     half = len(ends) // 2
     return _cut(ends[:half]) + _cut(ends[half:])

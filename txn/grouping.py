@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Unavailable
+from kv.base.limits import (
+    PARALLEL_KEY_BYTES_MAX,
+    PARALLEL_PARTS_MAX,
+    PREWRITE_BYTES_MAX,
+    PREWRITE_KEYS_MAX,
+    PREWRITES_IN_FLIGHT_MAX,
+)
+from kv.base.ops import Op
 from kv.client.calls import NO_PARTITION
+from kv.mvcc.records import Parts
+from txn.cutting import FEW_OPS
+from txn.messages import Indexes
 from txn.ports import Kv
 
 
@@ -73,3 +84,33 @@ async def end_of_part(kv: Kv, keys: Sequence[bytes], at: int) -> int:
     """
     descriptor = await kv.locate(keys[at])
     return bisect_left(keys, descriptor.end, at) if descriptor.end else len(keys)
+
+
+def few_parts(
+    ops: Sequence[Op], located: Callable[[bytes], PartitionDescriptor | None]
+) -> tuple[list[Indexes], Parts] | None:
+    """What may be staged at once (CommitCore.start_staged): indexes and keys by partition, in the
+    order of their first ones. None: not all is known, it is too much, or one partition has it all.
+    """
+    if len(ops) > FEW_OPS:
+        return None
+    groups: dict[int, list[int]] = {}
+    keys: dict[int, list[bytes]] = {}
+    here, key_bytes, size = None, 0, 0
+    for i, op in enumerate(ops):
+        key = op.key
+        if here is None or not here.covers(key):
+            here = located(key)
+            if here is None:
+                return None
+        groups.setdefault(here.id, []).append(i)
+        keys.setdefault(here.id, []).append(key)
+        key_bytes += len(key)
+        size += len(op.value or b"")
+    if not 1 < len(groups) <= min(PARALLEL_PARTS_MAX, PREWRITES_IN_FLIGHT_MAX):
+        return None
+    if max(map(len, groups.values())) > PREWRITE_KEYS_MAX:
+        return None
+    if key_bytes > PARALLEL_KEY_BYTES_MAX or key_bytes + size > PREWRITE_BYTES_MAX:
+        return None
+    return list(map(tuple, groups.values())), tuple(map(tuple, keys.values()))

@@ -4,14 +4,14 @@
     await load.add(keys, values, absent=True)     any number of times
     version = await load.commit([check(key, version)])     or abort(); once
 
-The protocol of txn/bulk, for a client that needs no second look at its rows: they are not read by
-the transaction, not taken back one by one, and not written to a file (txn/large does that for those
-who do). The intents of a part lie there while the next one comes, so it is for rows that come
+The protocol of txn/streaming, for a client that needs no second look at its rows: they are not read
+by the transaction, not taken back one by one, and not written to a file (txn/large does that for
+those who do). The intents of a part lie there while the next one comes, so it is for rows that come
 without a pause; heartbeats keep them alive, and the whole ends with the longest life of a
 transaction.
 
 A part is a chunk of intents (kv.mvcc.prewrite_rows). Rows that are to be absent are so when their
-intents are laid, and stay so; that none comes twice is the caller's business. Behind the commit
+intents are laid, and stay so; that none comes twice is the caller's business. After the commit
 each chunk is resolved by its first key, and gives way to others on the loop meanwhile: scans read
 through what is left (kv/mvcc/through.py). What fails is left to readers and the sweeper.
 """
@@ -20,20 +20,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from kv.base.errors import KvorumError, TxnAborted
+from kv.base.errors import KvorumError
 from kv.base.limits import (
     LOAD_IN_FLIGHT_MAX,
     LOAD_SCANS_LOOK_MS,
     TXN_LIFETIME_MS_MAX,
 )
-from kv.base.methods import COMMITTED
 from kv.base.ops import Op, put
 from txn.bulk import BulkTransaction, BulkTransactions
 from txn.cutting import row_runs
-from txn.refusals import too_old, unknown
+from txn.refusals import caller_gone, too_old
+from txn.sending import Shared
+from txn.streaming import Streaming
 from txn.terms import Terms
-from txn.waiting import Background, Deadline, Rests, sleep
+from txn.waiting import Deadline, Rests, sleep
 
 
 class Load:
@@ -41,17 +43,19 @@ class Load:
 
     def __init__(
         self,
+        shared: Shared,
         bulk: BulkTransactions,
-        background: Background,
         start_ts: int,
         terms: Terms,
         loop_s: Callable[[], float] = float,
     ) -> None:
-        self._bulk, self._background, self._terms = bulk, background, terms
+        self._shared, self._bulk, self._terms = shared, bulk, terms
         self._loop_s = loop_s
         self.start_ts = start_ts
         self.pages: Callable[[], int] = int  # that scans of this client have read through loads
         self._txn: BulkTransaction | None = None
+        self._streaming: Streaming | None = None
+        self._checks: Sequence[Op] = ()
         self._life = Deadline(bulk.timers, TXN_LIFETIME_MS_MAX)
         self._firsts: list[bytes] = []  # a key of every chunk
         self._sending: set[asyncio.Task[None]] = set()
@@ -84,6 +88,15 @@ class Load:
 
     async def _begin(self, anchor: Op) -> None:
         self._txn = self._bulk.begin(self.start_ts, anchor.key, terms=self._terms)
+        self._streaming = Streaming(
+            self._shared,
+            self._txn,
+            anchor,
+            self._terms,
+            lay=self._lay,
+            clean=self._clean,
+            ended=self._firsts.clear,
+        )
         await self._txn.prewrite([anchor])
 
     async def _room(self, most: int) -> None:
@@ -103,77 +116,46 @@ class Load:
         is written, unless that is UnknownOutcome.
         """
         assert not self._over
-        version, flipped = 0, False
-        try:
-            await self._room(0)
-            if self._txn is None:
-                self._over = True
-                return self.start_ts
-            if self._life.passed:
-                raise too_old(self.start_ts, TXN_LIFETIME_MS_MAX)
-            if checks:
-                await self._txn.prewrite(checks)
-                self._firsts += [op.key for op in checks]
-            flipped = True
-            version = await self._flip(self._txn)
-        except KvorumError as error:
-            version = await self._end(error, flipped=flipped)
-            if not version:
-                raise
-        self._over = True
-        assert self._txn is not None
-        await self._txn.close()
-        self._clean(version)
-        return version
-
-    async def _flip(self, txn: BulkTransaction) -> int:
-        status, commit_ts = await self._bulk.commit(self.start_ts, txn.anchor, txn.min_commit_ts)
-        if status != COMMITTED:
-            raise TxnAborted(
-                f"transaction {self.start_ts} was rolled back by another client: it went without a "
-                "heartbeat for longer than its ttl; run it again",
-                details={"txn": self.start_ts, "reason": "expired"},
-            )
-        return commit_ts
+        self._over, self._checks = True, checks
+        if self._streaming is None:
+            return self.start_ts
+        return await self._streaming.commit()
 
     async def abort(self) -> None:
-        """Nothing is written; fine twice, and behind the commit."""
-        if not self._over:
-            await self._end(None, flipped=False)
+        """Nothing is written; fine twice, and after the commit."""
+        if self._over:
+            return
+        self._over, self._error = True, caller_gone(self.start_ts)
+        if self._streaming is not None:
+            with suppress(KvorumError):
+                await self._streaming.commit()
 
-    async def _end(self, error: KvorumError | None, *, flipped: bool) -> int:
-        """Roll back; the version if it is committed all the same. Raises UnknownOutcome."""
-        self._over = True
-        for task in self._sending:
-            task.cancel()
-        await asyncio.gather(*self._sending, return_exceptions=True)  # why they failed is known
-        if self._txn is None:
-            return 0
-        await self._txn.close()
+    async def _lay(self) -> None:
+        """What is not laid yet."""
         try:
-            status, commit_ts = await self._bulk.roll_back(self._txn.anchor, self.start_ts)
-        except KvorumError:
-            if flipped:
-                raise unknown(self.start_ts, self._txn.anchor, until="") from error
-            return 0  # its intents expire
-        self._clean(commit_ts if status == COMMITTED else 0)
-        return commit_ts if status == COMMITTED else 0
+            await self._room(0)
+            if self._life.passed:
+                raise too_old(self.start_ts, TXN_LIFETIME_MS_MAX)
+            if self._checks:
+                assert self._txn is not None
+                await self._txn.prewrite(self._checks)
+                self._firsts += [op.key for op in self._checks]
+        finally:
+            for task in self._sending:
+                task.cancel()
+            await asyncio.gather(*self._sending, return_exceptions=True)  # the first is raised
 
-    def _clean(self, version: int) -> None:
-        assert self._txn is not None
-        keys = [self._txn.anchor, *self._firsts]
-        if not self._background.closed:
-            self._background.spawn(self._resolve(keys, version), f"load-{self.start_ts}")
-
-    async def _resolve(self, keys: Sequence[bytes], version: int) -> None:
+    async def _clean(self, version: int) -> None:
         """One chunk after the other; while others use the loop for a fifth of the time, and for
         half of it when that has lasted: what is locked takes memory. A scan of this range waits
         while a chunk is under way, so of these there is one; and none while scans of this client
         go on, so long: they have somebody who waits.
         """
+        assert self._txn is not None
+        anchor = self._txn.anchor
         timers, left, pages = self._bulk.timers, LOAD_IN_FLIGHT_MAX, 0
         rests = Rests(timers, self._loop_s)
-        for key in keys:
+        for key in (anchor, *self._firsts):
             while pages != (pages := self.pages()) and not rests.yields.passed:
                 await sleep(timers, LOAD_SCANS_LOOK_MS / 1000)
             began = timers.monotonic()

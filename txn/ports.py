@@ -33,9 +33,11 @@ class Kv(Protocol):
 
 @runtime_checkable
 class Quick(Protocol):
-    """What a Kv may offer besides: the first attempt of a call without a task (kv.client.KvClient,
-    which tells how the reply ends).
+    """What a Kv may offer besides: the first attempt of a call without a task, and whose key it is
+    without asking (kv.client.KvClient, which says how the reply ends).
     """
+
+    def located(self, key: bytes) -> PartitionDescriptor | None: ...
 
     def start(
         self, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from kv.base.errors import DeadlineExceeded, KeyLocked, KvorumError, Moved, Unavailable
 from kv.base.intents import Abandoned
@@ -45,8 +46,7 @@ _RESOLVE_BUDGET_MS = 2_000  # of one background resolve; lost ones are done by t
 _LOOKS_BEFORE_RECOVERY = 2  # of a reader at a parallel commit: its flip is usually under way
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What is known of a transaction: final, or (PENDING) that it will not commit below
     `min_commit_ts`.
     """

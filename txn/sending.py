@@ -21,10 +21,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from msgspec import Struct
+
 from kv.base.errors import DeadlineExceeded, KeyLocked, KvorumError, Reroute, Unavailable
 from kv.base.methods import (
     ABORTED,
-    BLIND,
     COMMIT,
     COMMITTED,
     HEARTBEAT,
@@ -47,7 +48,7 @@ from txn.readset import cut, split
 from txn.resolver import Outcome, Resolver, resolve
 from txn.terms import USUAL, Terms
 from txn.trace import CommitTrace
-from txn.waiting import Background, Backoff, Deadline
+from txn.waiting import Alarm, Background, Backoff, Deadline
 
 T = TypeVar("T")
 
@@ -58,14 +59,15 @@ _CLEANING_BUDGET_MS: Final = 5_000  # of one message of the coordinator behind i
 _LOGGED: Final = {WRITE: "WRITE", PREWRITE: "PREWRITE", COMMIT: "COMMIT", ROLLBACK: "ROLLBACK"}
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to commit. `blind`: no check for versions above start_ts, since nothing was read."""
+class Request(Struct, frozen=True):
+    """What to commit. `flags`: BLIND, if nothing was read: no check for versions
+    above start_ts.
+    """
 
     start_ts: int
     ops: Sequence[Op]
     ttl_ms: int
-    blind: bool = False
+    flags: int = 0
     terms: Terms = USUAL
     serializable: bool = False
     """`ops` end with what it read and does not write (txn.readset); `also_read`: what it writes."""
@@ -84,6 +86,7 @@ class Shared:
     background: Background
     backoff: Backoff
     ends: Ends
+    unstaging: Alarm  # of those whose prewrites take long
     parallel: bool
 
 
@@ -91,16 +94,14 @@ class Sending:
     """The messages of one commit."""
 
     __slots__ = (
-        "_core",
         "_deadline",
         "_keys",
         "_kv",
         "_patience",
         "_request",
-        "_said",
         "_shared",
-        "parts",
-        "trace",
+        "_trace",
+        "core",
         "work",
     )
 
@@ -108,37 +109,18 @@ class Sending:
         self,
         shared: Shared,
         request: Request,
-        commit_core: CommitCore,
+        core: CommitCore,
         deadline: Deadline,
         trace: CommitTrace,
     ) -> None:
         self._shared, self._kv = shared, shared.kv
-        self._request, self._core = request, commit_core
+        self._request, self.core = request, core
         self._keys = [op.key for op in request.ops]
-        self._said = request.terms.options()
         self._deadline = deadline
         left_ms = deadline.left_ms() * WORK_SHARE
         self.work = Deadline(shared.timers, left_ms)
         self._patience = Deadline(shared.timers, left_ms * PATIENCE_SHARE)
-        self.trace = trace
-        self.parts: list[msg.Indexes] = []  # as they were prewritten, each in one partition then
-
-    @property
-    def behind(self) -> bool:
-        """Whether the answer was given by the intents alone."""
-        return self._core.state is State.IMPLIED
-
-    def flip_ended(self) -> None:
-        """Readers of this client waited for the record; it says what it will say."""
-        flipping = self._shared.resolver.flipping.pop(self._request.start_ts, None)
-        if flipping is not None:
-            flipping.set_result(None)
-
-    def record_says(self, commit_ts: int) -> None:
-        """It was flipped, after its caller had been answered."""
-        outcome = Outcome(COMMITTED, commit_ts=commit_ts)
-        self._shared.resolver.learn(self._request.start_ts, outcome)
-        self.flip_ended()
+        self._trace = trace
 
     async def _wait(self, attempt: int, deadline: Deadline | None) -> None:
         if attempt:
@@ -156,38 +138,25 @@ class Sending:
         """Ranges that were read lie in one partition each, then."""
         places: list[int] = []
         for index in indexes:
-            op = self._core.ops[index]
+            op = self.core.ops[index]
             pieces = await cut(self._kv, op) if op.kind == OP_READ else [op]
-            places += self._core.cut(index, pieces) if len(pieces) > 1 else [index]
-        self._keys = [op.key for op in self._core.ops]
+            places += self.core.cut(index, pieces) if len(pieces) > 1 else [index]
+        self._keys = [op.key for op in self.core.ops]
         return places
-
-    @property
-    def _flags(self) -> int:
-        return BLIND if self._request.blind else 0
 
     async def write(
         self, effect: msg.Write, failed: tuple[Started, BaseException] | None = None
     ) -> msg.Written:
         """`failed`: its first attempt."""
         await self._wait(effect.attempt, self.work)
-        request, ops = self._request, self._core.ops
-        options: Mapping[str, Any] = self._said
+        request, ops = self._request, self.core.ops
+        options: Mapping[str, Any] = request.terms.options
         if request.serializable:
             ops, reads = split(ops, request.also_read)
             options = {**options, **reads}
         args = write_args(request, ops, options)
         (version,) = await self._past_intents(WRITE, ops[0].key, args, failed)
         return msg.Written(version)
-
-    def prewrite_args(self, effect: msg.Prewrite) -> tuple[Any, ...]:
-        request, ops = self._request, [self._core.ops[i] for i in effect.indexes]
-        args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
-        return (*args, *_optional(self._options(effect)))
-
-    def answered(self, effect: msg.Prewrite, reply: list[Any]) -> msg.Prewritten:
-        self.parts.append(effect.indexes)
-        return msg.Prewritten(effect, reply[0], exact=reply[1:2] == [True])
 
     async def prewrite(
         self, effect: msg.Prewrite, failed: tuple[Started, BaseException] | None = None
@@ -196,37 +165,28 @@ class Sending:
         await self._wait(effect.attempt, self.work)
         if self._request.serializable:
             return await self._guard(effect)
-        args = self.prewrite_args(effect)
-        reply = await self._past_intents(PREWRITE, args[3][0].key, args, failed)
-        return self.answered(effect, reply)
-
-    def _options(self, effect: msg.Prewrite) -> Mapping[str, Any]:
-        stage = self._core.stage
-        if not stage or not self._core.bounded:
-            return self._said
-        parallel: dict[str, Any] = {"fence": True}
-        if 0 in effect.indexes:  # with the anchor
-            parallel["stage"] = [list(part) for part in stage]
-        return {**self._said, **parallel}
+        args = part_args(self._request, self.core, effect.indexes)
+        low, *exact = await self._past_intents(PREWRITE, args[3][0].key, args, failed)
+        return msg.Prewritten(effect, low, exact=exact[:1] == [True])
 
     async def _guard(self, effect: msg.Prewrite) -> msg.Event:
         """Prewrite, and guard what was read; long ranges need several requests."""
-        request, part = self._request, [self._core.ops[i] for i in effect.indexes]
+        request, part = self._request, [self.core.ops[i] for i in effect.indexes]
         ops, reads = split(part, request.also_read)
-        said, min_commit_ts, before_ts = {**self._options(effect), **reads}, 0, MAX
+        options = {**part_options(request, self.core, effect.indexes), **reads}
+        min_commit_ts, before_ts = 0, MAX
         while True:
-            args = (request.start_ts, self._core.anchor, request.ttl_ms, ops, self._flags)
-            bound, *more = await self._past_intents(
-                PREWRITE, part[0].key, (*args, *_optional(said))
+            args = prewrite_args(
+                request.start_ts, self.core.anchor, request.ttl_ms, (ops, request.flags), options
             )
+            bound, *more = await self._past_intents(PREWRITE, part[0].key, args)
             exact, before, left = more if reads else (more[:1] == [True], 0, 0)
             min_commit_ts = max(min_commit_ts, bound)
             before_ts = min(before_ts, before or MAX)
             if not left:
-                self.parts.append(effect.indexes)
                 before_ts = 0 if before_ts == MAX else before_ts
                 return msg.Prewritten(effect, min_commit_ts, exact=exact, before_ts=before_ts)
-            ops, said = [], {**self._said, "ranges": reads["ranges"]}
+            ops, options = [], {**request.terms.options, "ranges": reads["ranges"]}
 
     async def _past_intents(
         self,
@@ -268,35 +228,33 @@ class Sending:
 
     async def _traced(self, name: str, work: Awaitable[T], rows: int = 0) -> T:
         """`rows` 0: it needs no log."""
-        message = self.trace.sent(name, rows, logged=rows > 0)
+        message = self._trace.sent(name, rows, logged=rows > 0)
         try:
             result = await work
         except KvorumError as error:
-            self.trace.answered(message, error.code)
+            self._trace.answered(message, error.code)
             raise
-        self.trace.answered(message)
+        self._trace.answered(message)
         return result
 
-    async def decide(self, effect: msg.Flip | msg.Rollback) -> msg.Event:
-        anchor, start_ts = self._core.anchor, self._request.start_ts
-        behind = self.behind
-        await self._wait(effect.attempt, self._deadline if not behind else None)
-        budget_ms = _CLEANING_BUDGET_MS if behind else self._deadline.budget_ms()
+    async def decide(self, effect: msg.Flip | msg.Rollback) -> msg.Answered:
+        anchor, start_ts = self.core.anchor, self._request.start_ts
+        implied = self.core.state is State.IMPLIED
+        await self._wait(effect.attempt, self._deadline if not implied else None)
+        budget_ms = _CLEANING_BUDGET_MS if implied else self._record_budget_ms()
         if isinstance(effect, msg.Flip):
             try:
                 status, commit_ts, min_commit_ts = await self._call(
                     COMMIT, anchor, anchor, start_ts, effect.commit_ts, budget_ms=budget_ms
                 )
             except (Unavailable, DeadlineExceeded):
-                if not (behind and await self._shared.resolver.dropped(anchor)):
+                if not (implied and await self._shared.resolver.dropped(anchor)):
                     raise
                 # Its record went with a table. It is committed, nobody else can tell that any more,
                 # and nobody can write anything else down: so its other keys are resolved from here.
                 status, commit_ts, min_commit_ts = COMMITTED, effect.commit_ts, 0
-            if behind and status == COMMITTED:
-                self.record_says(commit_ts)
             return msg.Answered(effect, status, commit_ts, min_commit_ts)
-        own = ({"own": True},) if self._core.stage else ()
+        own = ({"own": True},) if self.core.stage else ()
         status, commit_ts = await self._call(
             ROLLBACK, anchor, anchor, start_ts, *own, budget_ms=budget_ms
         )
@@ -304,8 +262,11 @@ class Sending:
             self._shared.resolver.learn(start_ts, Outcome(ABORTED))
         return msg.Answered(effect, status, commit_ts)
 
+    def _record_budget_ms(self) -> int:
+        return self._deadline.budget_ms()
+
     async def heartbeat(self) -> msg.Event:
-        anchor, ttl_ms = self._core.anchor, self._request.ttl_ms
+        anchor, ttl_ms = self.core.anchor, self._request.ttl_ms
         options = {"ttl_ms": ttl_ms, "owner": self._request.terms.owner}
         (status,) = await self._kv.call(
             HEARTBEAT,
@@ -327,7 +288,7 @@ class Sending:
             await self._wait(attempt, self._deadline)
             unknown: list[int] = []  # in a table that was dropped
             for group in await by_partition(self._kv, self._keys, todo, unknown):
-                for part in parts(self._core.ops, group):
+                for part in parts(self.core.ops, group):
                     try:
                         await self._resolve_part(effect.commit_ts, part)
                     except Reroute:
@@ -341,27 +302,51 @@ class Sending:
 
     async def _resolve_part(self, commit_ts: int, part: Sequence[int]) -> None:
         # an intent and a guard may begin at one key
-        keys = list(dict.fromkeys(self._core.ops[i].key for i in part))
+        keys = list(dict.fromkeys(self.core.ops[i].key for i in part))
         start_ts = self._request.start_ts
         await resolve(self._kv, keys, start_ts, commit_ts, budget_ms=_CLEANING_BUDGET_MS)
 
 
-def write_args(request: Request, ops: Sequence[Op], options: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The arguments of a WRITE."""
-    flags = BLIND if request.blind else 0
-    return (ops, request.start_ts, flags, *_optional(options))
+def part_args(request: Request, core: CommitCore, part: msg.Indexes) -> tuple[Any, ...]:
+    """The arguments of the PREWRITE of a part, but of what it read."""
+    rows = ([core.ops[i] for i in part], request.flags)
+    options = part_options(request, core, part)
+    return prewrite_args(request.start_ts, core.anchor, request.ttl_ms, rows, options)
+
+
+def part_options(request: Request, core: CommitCore, part: msg.Indexes) -> Mapping[str, Any]:
+    """Its options: of a staged one that its intents leave bounds, and at the anchor all keys."""
+    options = request.terms.options
+    if not core.stage or not core.bounded:
+        return options
+    if 0 in part:
+        return {**options, "fence": True, "stage": list(map(list, core.stage))}
+    return {**options, "fence": True}
+
+
+def prewrite_args(
+    start_ts: int, anchor: bytes, ttl_ms: int, rows: tuple[Any, Any], options: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """The arguments of every PREWRITE (`rows`: ops and flags) and PREWRITE_ROWS (keys, values)."""
+    if options:
+        return (start_ts, anchor, ttl_ms, *rows, options)
+    return (start_ts, anchor, ttl_ms, *rows)
+
+
+def write_args(
+    request: Request, ops: Sequence[Op] | Sequence[bytes], options: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """The arguments of a WRITE (or, behind their keys, the values of a WRITE_ROWS)."""
+    if options:
+        return (ops, request.start_ts, request.flags, options)
+    return (ops, request.start_ts, request.flags)
 
 
 def rows_args(
     request: Request, keys: list[bytes], values: list[bytes], absent: bool
 ) -> tuple[Any, ...]:
     """The arguments of a WRITE_ROWS."""
-    options = request.terms.options()
+    options = request.terms.options
     if absent:
         options = {**options, "absent": True}
-    flags = BLIND if request.blind else 0
-    return (keys, values, request.start_ts, flags, *_optional(options))
-
-
-def _optional(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    return (options,) if options else ()
+    return (keys, *write_args(request, values, options))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
@@ -26,6 +27,8 @@ class Terms:
     owner: str = ""
     priority: int = NORMAL
     lock_wait_ms: int | None = None
+    options: Mapping[str, Any] = field(init=False, compare=False, repr=False)
+    """What its requests say beside their arguments (kv.partition.options)."""
 
     def __post_init__(self) -> None:
         if type(self.owner) is not str or len(self.owner) > NAME_CHARS_MAX:
@@ -38,6 +41,12 @@ class Terms:
                 f"got {self.priority!r:.40}"
             )
         wait_ms = self.lock_wait_ms
+        options: dict[str, Any] = {"owner": self.owner} if self.owner else {}
+        if self.priority:
+            options["priority"] = self.priority
+        if wait_ms is not None:
+            options["wait_ms"] = wait_ms
+        object.__setattr__(self, "options", options)
         if wait_ms is None:
             return
         if type(wait_ms) is not int or not 0 <= wait_ms <= DEADLINE_MS_MAX:
@@ -45,17 +54,6 @@ class Terms:
                 f"lock_wait_ms must be from 0 (do not wait) to {DEADLINE_MS_MAX}, or left out, "
                 f"got {wait_ms!r:.40}"
             )
-
-    def options(self) -> dict[str, Any]:
-        """What its requests say beside their arguments (kv.partition.options)."""
-        said: dict[str, Any] = {}
-        if self.owner:
-            said["owner"] = self.owner
-        if self.priority:
-            said["priority"] = self.priority
-        if self.lock_wait_ms is not None:
-            said["wait_ms"] = self.lock_wait_ms
-        return said
 
 
 USUAL: Final = Terms()

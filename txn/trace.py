@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 Monotonic = Callable[[], float]
 
 
-@dataclass(slots=True)
-class Message:
+class Message(Struct):
     """Times are milliseconds since the commit began."""
 
     name: str
@@ -38,7 +39,7 @@ class Message:
 @dataclass(slots=True)
 class CommitTrace:
     """One commit's. `round_trips` and `syncs` are those on the caller's path; the messages go on
-    behind its answer.
+    after its answer.
     """
 
     monotonic: Monotonic
@@ -53,24 +54,27 @@ class CommitTrace:
     def __post_init__(self) -> None:
         self._began = self.monotonic()
 
-    def _now_ms(self) -> float:
-        return (self.monotonic() - self._began) * 1000
-
     def sent(self, name: str, rows: int, *, logged: bool) -> Message:
         """`logged`: its answer waits for a sync."""
-        message = Message(name, rows, self._now_ms(), self._depth + 1, self._syncs + logged)
+        message = Message(
+            name,
+            rows,
+            (self.monotonic() - self._began) * 1000,
+            self._depth + 1,
+            self._syncs + logged,
+        )
         self.messages.append(message)
         return message
 
     def answered(self, message: Message, error: str = "") -> None:
-        message.answered_ms, message.error = self._now_ms(), error
+        message.answered_ms, message.error = (self.monotonic() - self._began) * 1000, error
         self._depth = max(self._depth, message.round_trips)
         self._syncs = max(self._syncs, message.syncs)
 
     def finished(self) -> None:
         """The caller has its answer."""
         if self.answered_ms is None:
-            self.answered_ms = self._now_ms()
+            self.answered_ms = (self.monotonic() - self._began) * 1000
             self.round_trips, self.syncs = self._depth, self._syncs
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any, Final
 
 from kv.base.limits import LOAD_REST_MS_MAX, LOAD_YIELDS_MS, LOOP_LOOK_MS
-from kv.base.ports import Rng, Timers
+from kv.base.ports import Handle, Rng, Timers
 
 _OTHERS_MIN: Final = 0.1  # of a processor: who uses less is nobody
 _RESTS: Final = 4  # as long as a piece took
@@ -81,6 +81,37 @@ class Rests:
         rest_s = worked_s if self.yields.passed else worked_s * _RESTS
         await sleep(self._timers, min(rest_s, LOAD_REST_MS_MAX / 1000))
         return True
+
+
+class Alarm:
+    """Calls those who wait, all equally long, in the order in which they began to: by one timer,
+    since nearly nobody waits so long. What is ready in that pass of the loop comes before.
+    """
+
+    def __init__(self, timers: Timers, after_ms: int) -> None:
+        self._timers, self._after_s = timers, after_ms / 1000
+        self._waiting: dict[Callable[[], None], float] = {}
+        self._timer: Handle | None = None
+
+    def add(self, call: Callable[[], None]) -> None:
+        self._waiting[call] = self._timers.monotonic() + self._after_s
+        if self._timer is None:
+            self._timer = self._timers.call_later(self._after_s, self._look)
+
+    def remove(self, call: Callable[[], None]) -> None:
+        """It waits no more; fine if it does not."""
+        self._waiting.pop(call, None)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._timers.monotonic()
+        while self._waiting:
+            call, until = next(iter(self._waiting.items()))
+            if until > now:
+                self._timer = self._timers.call_later(until - now, self._look)
+                return
+            del self._waiting[call]
+            self._timers.call_soon(call)
 
 
 class Backoff:

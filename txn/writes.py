@@ -37,11 +37,13 @@ from kv.base.limits import (
     RETRY_WAIT_MS_MAX,
     TXN_TTL_MS_DEFAULT,
 )
-from kv.base.methods import DELETE, OP_DELETE, OP_PUT, PUT, WRITE
+from kv.base.methods import BLIND, DELETE, OP_DELETE, OP_PUT, PUT, WRITE, WRITE_ROWS
 from kv.base.ops import Op
 from kv.base.ports import Rng, Timers
+from kv.client.links import Receiver
 from txn.buffer import validate
 from txn.coordinator import Coordinator
+from txn.cutting import fits_one_entry, rows_fit
 from txn.deadlock import DEADLOCK
 from txn.grouping import by_partition
 from txn.ports import Kv
@@ -62,8 +64,49 @@ class BatchWriter:
         self._kv = kv
         self._now = now
         self._coordinator = coordinator
+        self._quick = coordinator.shared.quick
         self._timers = timers
         self._backoff = Backoff(timers, rng, first_ms=RETRY_WAIT_MS_FIRST, max_ms=RETRY_WAIT_MS_MAX)
+
+    def start_write(self, waiter: Receiver, ops: Sequence[Op], budget_ms: int) -> bool:
+        """Send ops of distinct keys that are no transaction; False unless one partition, which is
+        known, has them all and one entry holds them.
+        """
+        quick = self._quick
+        if quick is None:
+            return False
+        kind, key, value, cond, ttl_ms = ops[0]
+        if len(ops) == 1:
+            if kind == OP_PUT:
+                return quick.start_for(waiter, PUT, key, (key, value, cond, ttl_ms), budget_ms)
+            if kind == OP_DELETE:
+                return quick.start_for(waiter, DELETE, key, (key, cond), budget_ms)
+        here = quick.located(key)
+        if here is None or not all(map(here.covers, [op.key for op in ops])):
+            return False
+        if not fits_one_entry(ops):
+            return False
+        return quick.start_for(waiter, WRITE, key, (list(ops), 0, 0), budget_ms)
+
+    def start_rows(
+        self,
+        waiter: Receiver,
+        keys: list[bytes],
+        values: list[bytes],
+        budget_ms: int,
+        *,
+        absent: bool,
+    ) -> bool:
+        """`start_write` of puts, whose keys rise."""
+        quick = self._quick
+        here = None if quick is None else quick.located(keys[0])
+        if quick is None or here is None or not here.covers(keys[-1]):
+            return False
+        if not rows_fit(keys, values):
+            return False
+        said = ({"absent": True},) if absent else ()
+        args = (keys, values, 0, 0, *said)
+        return quick.start_for(waiter, WRITE_ROWS, keys[0], args, budget_ms)
 
     async def write(self, ops: Sequence[Op], budget_ms: int) -> int:
         """All ops or none; the version."""
@@ -123,7 +166,7 @@ class BatchWriter:
                         WRITE, keys[0], list(ops), 0, 0, budget_ms=deadline.budget_ms()
                     )
                     return int(version)
-                request = Request(await self._now(), ops, TXN_TTL_MS_DEFAULT, blind=True)
+                request = Request(await self._now(), ops, TXN_TTL_MS_DEFAULT, flags=BLIND)
                 return await self._coordinator.commit(request, deadline.budget_ms())
             except KeyLocked as met:
                 if deadline.passed:

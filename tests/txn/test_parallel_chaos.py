@@ -79,7 +79,7 @@ async def attack(
     t = await client.begin()
     for key in PLACES:
         t.put(key, NEW)
-    monkeypatch.setattr("txn.commit.core.CommitCore", doom)
+    monkeypatch.setattr("txn.commit.CommitCore", doom)
     commit = loop.create_task(t.commit())
     await asyncio.wait([commit, loop.create_task(kv.died.wait())], return_when="FIRST_COMPLETED")
     await asyncio.sleep(0.1)

@@ -66,6 +66,39 @@ def implied() -> CommitCore:
     return made
 
 
+def test_d13_what_is_known_begins_as_what_is_asked_for() -> None:
+    """A short way that the machine does not follow would be a second protocol."""
+    asked, sent = staged()
+    known = CommitCore(START, asked.ops)
+    assert known.start_staged([(0,), (1,)], asked.stage) == sent
+    for prewrite, low in zip(sent, (START + 9, START + 5), strict=True):
+        answered = known.prewritten(prewrite.indexes, low, exact=True)
+        assert answered == asked.step(Prewritten(prewrite, low, exact=True))
+    for event in (OutOfTime(), Answered(Flip(START + 9), COMMITTED, START + 9)):
+        assert known.step(event) == asked.step(event)
+    assert (known.state, known.laid) == (asked.state, asked.laid)
+    assert core(1).step(Grouped(Group((0,)), [(0,)])) == core(1).start_in_one()
+
+
+def test_of_a_streamed_commit_nothing_is_sent_again() -> None:
+    """Rows that have gone by cannot be sent twice, and its messages took as long as they may."""
+    made = CommitCore(START, [put(b"tab1a", b"v")], streamed=True)
+    (prewrite,) = made.start()
+    assert prewrite == Prewrite((0,))
+    for lost in (LOST, Moved("split"), UnknownOutcome("broken")):
+        made = CommitCore(START, [put(b"tab1a", b"v")], streamed=True)
+        made.start()
+        assert made.step(Failed(Prewrite((0,)), lost)) == [Rollback()]
+        assert made.step(Failed(Rollback(), LOST)) == [Finish(lost), Resolve(0, (0,))]
+    made = CommitCore(START, [put(b"tab1a", b"v")], streamed=True)
+    made.start()
+    assert made.step(Prewritten(Prewrite((0,)), START + 7)) == [TakeTimestamp(START + 7)]
+    assert made.step(Timestamp(START + 8)) == [Flip(START + 8)]
+    assert made.step(Failed(Flip(START + 8), LOST)) == [Rollback()], "the record knows"
+    (unknown,) = made.step(Failed(Rollback(), LOST))
+    assert isinstance(ended([unknown]), UnknownOutcome)
+
+
 def test_d13_answered_by_the_intents_flipped_behind() -> None:
     """The order of effects is the protocol: nothing is resolved before the record says it."""
     made = implied()

@@ -1,4 +1,4 @@
-"""A small transaction of one partition: one read, one write, nothing else (txn/coordinator.py)."""
+"""A small transaction of one partition: one read, one write, nothing else (txn/commit.py)."""
 
 from __future__ import annotations
 
