@@ -4,7 +4,7 @@ maintenance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import (
     INVALID_PARAMETER,
     SYNTAX_ERROR,
+    UNSUPPORTED,
     SqlError,
     unsupported,
 )
@@ -357,64 +358,30 @@ def copy_options(nodes: Sequence[Node]) -> tuple[dict[str, Any], bool]:
     return given, freeze
 
 
-def copy_format(given: Mapping[str, Any], columns: Sequence[str], source: bool) -> CopyFormat:  # noqa: C901 - PostgreSQL's checks, in its order
-    """The options checked as PostgreSQL checks them (ProcessCopyOptions)."""
-    for name in given:
-        if name not in _COPY_OPTIONS:
-            raise SqlError(SYNTAX_ERROR, f'option "{name}" not recognized')
+def copy_format(given: Mapping[str, Any], columns: Sequence[str], source: bool) -> CopyFormat:
+    """The options, checked as PostgreSQL checks them (ProcessCopyOptions)."""
     kind = given.get("format", "text")
-    if kind not in ("text", "csv", "binary"):
-        raise SqlError(INVALID_PARAMETER, f'COPY format "{kind}" not recognized')
-    csv = kind == "csv"
-    if kind == "binary":
-        for name in ("delimiter", "null"):
-            if name in given:
-                raise SqlError(SYNTAX_ERROR, f"cannot specify {name.upper()} in BINARY mode")
     header = given.get("header", False)
-    matched = header == "match"
-    header = matched or header in (True, "true", "on", 1, "1")
-    if header and kind == "binary":
-        raise SqlError(SYNTAX_ERROR, "cannot specify HEADER in BINARY mode")
-    if matched and not source:
-        raise SqlError("0A000", 'cannot use "match" with HEADER in COPY TO')
-    for name in ("quote", "escape", "force_quote", "force_not_null", "force_null"):
-        if name in given and not csv:
-            word = name if name in ("quote", "escape") else name.replace("_", " ")
-            raise SqlError("0A000", f"COPY {word} available only in CSV mode")
-    delimiter = given.get("delimiter", "," if csv else "\t")
-    null = given.get("null", "" if csv else "\\N")
     quote = given.get("quote", '"')
-    escape = given.get("escape", quote)
-    _one_byte(delimiter, "delimiter", csv)
-    for word, value in (("quote", quote), ("escape", escape)):
-        if csv and len(str(value).encode()) != 1:
-            raise SqlError("0A000", f"COPY {word} must be a single one-byte character")
-    if csv and delimiter == quote:
-        raise SqlError(INVALID_PARAMETER, "COPY delimiter and quote must be different")
-    if "\r" in null or "\n" in null:
-        raise SqlError(
-            INVALID_PARAMETER, "COPY null representation cannot use newline or carriage return"
-        )
-    if delimiter in null:
-        raise SqlError("0A000", "COPY delimiter must not appear in the NULL specification")
-    encoding = str(given.get("encoding", "UTF8")).upper().replace("-", "")
-    if encoding not in ("UTF8", "UNICODE", "SQL_ASCII"):
-        raise unsupported(f"COPY in the encoding {encoding}")
     forced = given.get("force_quote", ())
-    return CopyFormat(
+    found = CopyFormat(
         kind=kind,
-        delimiter=delimiter,
-        null=null,
-        header=header,
-        header_match=matched,
+        delimiter=given.get("delimiter", "," if kind == "csv" else "\t"),
+        null=given.get("null", "" if kind == "csv" else "\\N"),
+        header=header in ("match", True, "true", "on", 1, "1"),
+        header_match=header == "match",
         quote=quote,
-        escape=escape,
-        force_quote=_of_columns(() if forced == "*" else forced, columns, "FORCE_QUOTE"),
+        escape=given.get("escape", quote),
+        force_quote=frozenset(() if forced == "*" else forced),
         force_quote_all=forced == "*",
-        force_not_null=_of_columns(given.get("force_not_null", ()), columns, "FORCE_NOT_NULL"),
-        force_null=_of_columns(given.get("force_null", ()), columns, "FORCE_NULL"),
+        force_not_null=frozenset(given.get("force_not_null", ())),
+        force_null=frozenset(given.get("force_null", ())),
         encoding="UTF8",
     )
+    for wrong, state, message in _copy_faults(given, found, columns, source):
+        if wrong:
+            raise SqlError(state, message)
+    return found
 
 
 _COPY_OPTIONS: Final = words(
@@ -424,20 +391,49 @@ _COPY_OPTIONS: Final = words(
 )
 
 
-def _one_byte(delimiter: str, what: str, csv: bool) -> None:
-    if len(delimiter.encode()) != 1:
-        raise SqlError("0A000", f"COPY {what} must be a single one-byte character")
-    if delimiter in "\r\n":
-        raise SqlError(INVALID_PARAMETER, f"COPY {what} cannot be newline or carriage return")
-    if not csv and delimiter in "\\.abcdefghijklmnopqrstuvwxyz0123456789":
-        raise SqlError(INVALID_PARAMETER, f'COPY {what} cannot be "{delimiter}"')
-
-
-def _of_columns(names: Any, columns: Sequence[str], what: str) -> frozenset[str]:
-    for name in names:
-        if name not in columns:
-            raise SqlError("42P10", f'{what} column "{name}" not referenced by COPY')
-    return frozenset(names)
+def _copy_faults(
+    given: Mapping[str, Any],
+    found: CopyFormat,
+    columns: Sequence[str],
+    source: bool,
+) -> Iterator[tuple[bool, str, str]]:
+    """In PostgreSQL's order: whether it is so, and the error that it is then."""
+    for name in given:
+        yield name not in _COPY_OPTIONS, SYNTAX_ERROR, f'option "{name}" not recognized'
+    kind, delimiter, null = found.kind, found.delimiter, found.null
+    csv, binary = kind == "csv", kind == "binary"
+    known = kind in ("text", "csv", "binary")
+    yield not known, INVALID_PARAMETER, f'COPY format "{kind}" not recognized'
+    for name in ("delimiter", "null"):
+        refused = f"cannot specify {name.upper()} in BINARY mode"
+        yield binary and name in given, SYNTAX_ERROR, refused
+    yield binary and found.header, SYNTAX_ERROR, "cannot specify HEADER in BINARY mode"
+    only_read = 'cannot use "match" with HEADER in COPY TO'
+    yield found.header_match and not source, UNSUPPORTED, only_read
+    for name in ("quote", "escape", "force_quote", "force_not_null", "force_null"):
+        word = name if name in ("quote", "escape") else name.replace("_", " ")
+        yield name in given and not csv, UNSUPPORTED, f"COPY {word} available only in CSV mode"
+    for word in ("delimiter", "quote", "escape"):
+        long = len(str(getattr(found, word)).encode()) != 1 and (csv or word == "delimiter")
+        yield long, UNSUPPORTED, f"COPY {word} must be a single one-byte character"
+        if word == "delimiter":
+            ends = "COPY delimiter cannot be newline or carriage return"
+            yield delimiter in "\r\n", INVALID_PARAMETER, ends
+            meant = not csv and delimiter in "\\.abcdefghijklmnopqrstuvwxyz0123456789"
+            yield meant, INVALID_PARAMETER, f'COPY delimiter cannot be "{delimiter}"'
+    same = "COPY delimiter and quote must be different"
+    yield csv and delimiter == found.quote, INVALID_PARAMETER, same
+    ends = "COPY null representation cannot use newline or carriage return"
+    yield "\r" in null or "\n" in null, INVALID_PARAMETER, ends
+    inside = "COPY delimiter must not appear in the NULL specification"
+    yield delimiter in null, UNSUPPORTED, inside
+    encoding = str(given.get("encoding", "UTF8")).upper().replace("-", "")
+    foreign = f"COPY in the encoding {encoding} is not supported"
+    yield encoding not in ("UTF8", "UNICODE", "SQL_ASCII"), UNSUPPORTED, foreign
+    for option in ("force_quote", "force_not_null", "force_null"):
+        for name in given.get(option, ()) if given.get(option) != "*" else ():
+            unknown = f'{option.upper()} column "{name}" not referenced by COPY'
+            yield name not in columns, "42P10", unknown
 
 
 __all__ = ["UNKNOWN", "Commands"]

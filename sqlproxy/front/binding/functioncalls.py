@@ -135,46 +135,55 @@ class FunctionCalls:
         if len(words) > 1 and words[-2] not in ("pg_catalog", "public", "kvorum"):
             raise SqlError(UNDEFINED_SCHEMA, f'schema "{words[-2]}" does not exist', position=pos)
         name = words[-1]
-        kinds = {p.kind for p in FUNCTIONS.get(name, ())}
-        outer, self.inside = (
-            self.inside,
-            self.inside or ("aggregate" if "a" in kinds and "over" not in body else ""),
-        )
-        try:
-            args = self._arguments(name, body, scope)
-        finally:
-            self.inside = outer
+        args = self._given(name, body, scope)
         if name in _ROW_TO_JSON and len(args) == 1 and is_row(args[0], name):
             return args[0]
-        variadic = bool(body.get("func_variadic"))
         ordered = [self._order(n, scope) for n in body.get("agg_order", ())]
         if body.get("agg_within_group"):
             found = resolve.function(
                 name, [*(a.oid for a in args), *(o.expr.oid for o in ordered)], pos
             )
             return self._ordered_set(found, args, ordered, body, scope)
-        cast = self._as_cast(name, args, body) if words[0] != "public" else None
-        if cast is not None:
+        if words[0] != "public" and (cast := self._as_cast(name, args, body)) is not None:
             return cast
-        lookup = name if len(words) == 1 or words[-2] == "pg_catalog" else ""
-        found = resolve.function(
-            lookup, [a.oid for a in args], pos, variadic=variadic, written=".".join(words)
-        )
+        variadic = bool(body.get("func_variadic"))
+        found = self._resolved(words, args, variadic, pos)
         if found.proc.source == "pg_get_serial_sequence":
             return self._serial_sequence(args, pos)
-        if found.result == 2278 and name not in _VOID:
-            raise unsupported(f"the function {name}", position=pos)
         if found.proc.kind == "f" and found.proc.name in _DEFAULTS:
             args = self._with_defaults(found, args)
             found = resolve.function(name, [a.oid for a in args], pos)
         converted = self._converted(found, args, pos)
         if found.proc.source == "to_regclass":
             return or_null(converted[0], self.binder.names.relations())
-        match found.proc.kind:
-            case "a" | "w":
-                return self._aggregate(found, converted, ordered, body, scope)
-            case _:
-                return self._plain(found, converted, variadic, body)
+        if found.proc.kind not in ("a", "w"):
+            return self._plain(found, converted, variadic, body)
+        condition = self._filter(found.proc, converted, ordered, body, scope)
+        if "over" in body:
+            return self._windowed(found, converted, ordered, condition, body, scope)
+        return self._aggregated(found, converted, ordered, condition, body)
+
+    def _given(self, name: str, body: Node, scope: Scope) -> list[Expr]:
+        """The arguments, bound as those of an aggregate if it is one."""
+        aggregate = "over" not in body and any(p.kind == "a" for p in FUNCTIONS.get(name, ()))
+        outer = self.inside
+        self.inside = outer or ("aggregate" if aggregate else "")
+        try:
+            return self._arguments(name, body, scope)
+        finally:
+            self.inside = outer
+
+    @staticmethod
+    def _resolved(words: Sequence[str], args: Sequence[Expr], variadic: bool, pos: int) -> Resolved:
+        name = words[-1]
+        lookup = name if len(words) == 1 or words[-2] == "pg_catalog" else ""
+        found = resolve.function(
+            lookup, [a.oid for a in args], pos, variadic=variadic, written=".".join(words)
+        )
+        serial = found.proc.source == "pg_get_serial_sequence"
+        if found.result == 2278 and name not in _VOID and not serial:
+            raise unsupported(f"the function {name}", position=pos)
+        return found
 
     def _serial_sequence(self, args: Sequence[Expr], pos: int) -> Expr:
         """pg_get_serial_sequence('table', 'column') of literals. Raises 42P01, 42703."""
@@ -330,17 +339,18 @@ class FunctionCalls:
             self.numbered += 1
         return Call(oid=found.result, proc=found.proc, args=args, variadic=variadic, pos=pos - 1)
 
-    def _aggregate(
+    def _filter(
         self,
-        found: Resolved,
-        args: tuple[Expr, ...],
-        ordered: list[Order],
+        proc: Proc,
+        args: Sequence[Expr],
+        ordered: Sequence[Order],
         body: Node,
         scope: Scope,
-    ) -> Expr:
-        pos = at(body)
-        proc = found.proc
-        window = "over" in body
+    ) -> Expr | None:
+        """The condition of FILTER; refuses what no aggregate or window function may be called
+        with.
+        """
+        pos, window = at(body), "over" in body
         if proc.kind == "w" and not window:
             raise SqlError(
                 WRONG_OBJECT_TYPE,
@@ -359,33 +369,49 @@ class FunctionCalls:
             if proc.kind == "w":
                 raise unsupported("FILTER for a window function that is no aggregate", position=pos)
             condition = self.binder.condition(body["agg_filter"], scope, "FILTER")
-        star = bool(body.get("agg_star"))
         inputs = [*args, *(one.expr for one in ordered)]
         if window:
             no_sets(inputs, "window function calls cannot contain set-returning function calls", "")
         else:
             no_sets(inputs, "aggregate function calls cannot contain set-returning function calls")
         no_sets([condition], "set-returning functions are not allowed in FILTER", "")
-        if window:
-            if body.get("agg_distinct"):
-                raise SqlError(
-                    "0A000", "DISTINCT is not implemented for window functions", position=pos
-                )
-            if ordered:
-                raise unsupported(
-                    "ORDER BY inside the arguments of a window function", position=pos
-                )
-            self.windows = True
-            spec = self.window(body["over"], scope)
-            return Window(
-                oid=found.result,
-                proc=proc,
-                args=args,
-                window=spec,
-                star=star,
-                filter=condition,
-                pos=pos - 1,
+        return condition
+
+    def _windowed(
+        self,
+        found: Resolved,
+        args: tuple[Expr, ...],
+        ordered: Sequence[Order],
+        condition: Expr | None,
+        body: Node,
+        scope: Scope,
+    ) -> Window:
+        pos = at(body)
+        if body.get("agg_distinct"):
+            raise SqlError(
+                "0A000", "DISTINCT is not implemented for window functions", position=pos
             )
+        if ordered:
+            raise unsupported("ORDER BY inside the arguments of a window function", position=pos)
+        self.windows = True
+        return Window(
+            oid=found.result,
+            proc=found.proc,
+            args=args,
+            window=self.window(body["over"], scope),
+            star=bool(body.get("agg_star")),
+            filter=condition,
+            pos=pos - 1,
+        )
+
+    def _aggregated(
+        self,
+        found: Resolved,
+        args: tuple[Expr, ...],
+        ordered: Sequence[Order],
+        condition: Expr | None,
+        body: Node,
+    ) -> Aggregate:
         self.aggregates = True
         distinct = bool(body.get("agg_distinct"))
         if distinct:
@@ -393,13 +419,13 @@ class FunctionCalls:
                 resolve.operator("<", arg.oid, arg.oid, arg.pos + 1)
         return Aggregate(
             oid=found.result,
-            proc=proc,
+            proc=found.proc,
             args=args,
-            star=star,
+            star=bool(body.get("agg_star")),
             distinct=distinct,
             order=tuple(ordered),
             filter=condition,
-            pos=pos - 1,
+            pos=at(body) - 1,
         )
 
     def _place(self, window: bool, pos: int) -> None:

@@ -210,16 +210,8 @@ def number_text(value: Decimal, pattern: str) -> str:
     bare = not fill and not tail.strip("0") and "0" not in names[point:]  # 0. of FM9.9
     if head == "0" and decimals and not bare:
         head = ""
-    zero_from = next(
-        (
-            k
-            for k, i in enumerate(d for d in digits if d < point)
-            if names[_nth(digits, point, k)] == "0"
-        ),
-        None,
-    )
-    out = _digits_out(names, tokens, point, head, tail, whole_places, zero_from, overflow, fill)
-    return _signed(out, marks, negative, fill, whole=len(names) == len(tokens_all))
+    written = _Digits(names, tokens, point, head, tail, whole_places, overflow, fill).written()
+    return _signed(written, marks, negative, fill, whole=len(names) == len(tokens_all))
 
 
 def _without_digits(tokens: list[str], value: Decimal) -> str:
@@ -243,84 +235,108 @@ def _without_digits(tokens: list[str], value: Decimal) -> str:
     return "".join(marks.get(t.upper(), t.strip('"') if t.startswith('"') else t) for t in tokens)
 
 
-def _nth(digits: list[int], point: int, k: int) -> int:
-    return [d for d in digits if d < point][k]
+class _Digits:
+    """One pass over a pattern, of which `places` stand before the point. The text of marks is put
+    in by `_signed`, which finds the number between _BEGIN and _END.
+    """
+
+    def __init__(
+        self,
+        names: list[str],
+        tokens: list[str],
+        point: int,
+        head: str,
+        tail: str,
+        places: int,
+        overflow: bool,
+        fill: bool,
+    ) -> None:
+        self.names, self.tokens, self.point = names, tokens, point
+        self.head, self.tail, self.places = head, tail, places
+        self.overflow, self.fill = overflow, fill
+        before = [name for name in names[:point] if name in _PLACES]
+        after = [name for name in names[point:] if name in _PLACES]
+        self.zero_from = before.index("0") if "0" in before else len(before)
+        # Trailing zeros of 9s after the point go when FM says so; those of 0s stay.
+        self.needed = len(tail)
+        if not fill:
+            zeros = [k for k, name in enumerate(after, 1) if name == "0"]
+            self.needed = max([len(tail.rstrip("0")), *zeros])
+        self.out: list[str] = []
+        self.seen = self.after = 0  # places before and after the point so far
+        self.started = False
+        self.end = 0  # of the number
+
+    def written(self) -> list[str]:
+        for i, name in enumerate(self.names):
+            _WRITES.get(name, _Digits._literal)(self, i)
+        out = self.out
+        out.insert(self.end, _END)
+        # PostgreSQL writes the last 9 before a bare point as 0 only when nothing is after it.
+        if not self.head and not self.started and self.places and not self.tail:
+            blanks = [k for k, text in enumerate(out) if text == " "]
+            if blanks:
+                out[blanks[-1]] = _BEGIN + "0"
+            else:
+                out.insert(0, _BEGIN + "0")
+        return out
+
+    def _place(self, i: int) -> None:
+        if i < self.point:
+            self._place_before()
+        else:
+            if self.after < self.needed:
+                self.out.append("#" if self.overflow else self.tail[self.after])
+            self.after += 1
+        self.end = len(self.out)
+
+    def _place_before(self) -> None:
+        at = len(self.head) - (self.places - self.seen)
+        if self.overflow or at >= 0 or self.seen >= self.zero_from:
+            if not self.started:
+                self.out.append(_BEGIN)
+            self.out.append("#" if self.overflow else self.head[at] if at >= 0 else "0")
+            self.started = True
+        elif self.fill:
+            self.out.append(" ")
+        self.seen += 1
+
+    def _point(self, i: int) -> None:
+        if _BEGIN not in self.out:
+            self.out.append(_BEGIN)
+        self.out.append(".")
+        self.end = len(self.out)
+
+    def _group(self, i: int) -> None:
+        if self.started:
+            self.out.append(",")
+        elif self.fill:
+            self.out.append(" ")
+
+    def _currency(self, i: int) -> None:
+        self.out.append(" " if self.fill else "")
+
+    def _mark(self, i: int) -> None:
+        self.out.append("\0" + self.names[i])
+
+    def _ordinal(self, i: int) -> None:
+        number = self.head or "0"
+        self.out.append(_ordinal(number, self.tokens[i])[len(number) :])
+
+    def _literal(self, i: int) -> None:
+        token = self.tokens[i]
+        self.out.append(token.strip('"') if token.startswith('"') else token)
 
 
-def _digits_out(  # noqa: C901 - one pass over the pattern
-    names: list[str],
-    tokens: list[str],
-    point: int,
-    head: str,
-    tail: str,
-    places: int,
-    zero_from: int | None,
-    overflow: bool,
-    fill: bool,
-) -> list[str]:
-    out: list[str] = []
-    seen = 0  # places before the point so far
-    behind = 0
-    started = False
-    end = 0  # of the number
-    # Trailing zeros of 9s behind the point go when FM says so; those of 0s stay.
-    last_needed = len(tail)
-    if not fill:
-        last_needed = len(tail.rstrip("0"))
-        zeros = [
-            k
-            for k, i in enumerate(j for j in range(point, len(names)) if names[j] in "90")
-            if names[[j for j in range(point, len(names)) if names[j] in "90"][k]] == "0"
-        ]
-        if zeros:
-            last_needed = max(last_needed, zeros[-1] + 1)
-    for i, name in enumerate(names):
-        if name in ("9", "0") and i < point:
-            at = len(head) - (places - seen)
-            forced = zero_from is not None and seen >= zero_from
-            if overflow or at >= 0 or forced:
-                if not started:
-                    out.append(_BEGIN)
-                out.append("#" if overflow else head[at] if at >= 0 else "0")
-                started = True
-            elif fill:
-                out.append(" ")
-            seen += 1
-            end = len(out)
-        elif name in ("9", "0"):
-            if behind < last_needed:
-                out.append("#" if overflow else tail[behind])
-            behind += 1
-            end = len(out)
-        elif name in (".", "D"):
-            if _BEGIN not in out:
-                out.append(_BEGIN)
-            out.append(".")
-            end = len(out)
-        elif name in (",", "G"):
-            if started:
-                out.append(",")
-            elif fill:
-                out.append(" ")
-        elif name == "L":
-            out.append(" " if fill else "")
-        elif name in ("S", "SG", "MI", "PL", "PR", "FM"):
-            out.append("\0" + name)
-        elif name == "TH":
-            out.append(_ordinal(head or "0", tokens[i])[len(head or "0") :])
-        else:
-            out.append(tokens[i].strip('"') if tokens[i].startswith('"') else tokens[i])
-    out.insert(end, _END)
-    # 0 before a bare point: PostgreSQL writes the last 9 as 0 only when nothing is behind the
-    # point.
-    if not head and not started and places and not tail:
-        for k in range(len(out) - 1, -1, -1):
-            if out[k] == " ":
-                out[k] = _BEGIN + "0"
-                break
-        else:
-            out.insert(0, _BEGIN + "0")
-    return out
+_PLACES: Final = ("9", "0")
+_WRITES: Final[dict[str, Callable[[_Digits, int], None]]] = {
+    **dict.fromkeys(_PLACES, _Digits._place),
+    **dict.fromkeys((".", "D"), _Digits._point),
+    **dict.fromkeys((",", "G"), _Digits._group),
+    **dict.fromkeys(("S", "SG", "MI", "PL", "PR", "FM"), _Digits._mark),
+    "L": _Digits._currency,
+    "TH": _Digits._ordinal,
+}
 
 
 def _signed(

@@ -200,70 +200,91 @@ def before_grouping(select: Select) -> Staged | None:
 
 def before_sorting(select: Select) -> Staged | None:
     """Numbers in what DISTINCT compares and ORDER BY sorts by; None: there are none."""
-    unsorted = bool(select.distinct_on) and not select.order
-    if select.distinct or unsorted:
+    if select.distinct or _any_order(select):
         needed = any(asks(target.expr) for target in select.targets)
     else:
         needed = any(asks(one.expr) for one in select.order)
     if not (needed or any(map(asks, select.distinct_on))):
         return None
-    width = len(select.targets)
-    keys = [one.expr for one in select.order if one.target < 0]
-    keys += [one for one in select.distinct_on if all(one != t.expr for t in select.targets)]
-    sorted_by = {one.target for one in select.order}
-    early = [
-        select.distinct
-        or unsorted
-        or not any(
-            isinstance(one, Call) and one.proc.source in _ASKING for one in walk(target.expr)
-        )
-        or i in sorted_by
-        or target.expr in select.distinct_on
-        for i, target in enumerate(select.targets)
-    ]
-    parts: list[Expr] = []
-    sorts = [t.expr if early[i] else None for i, t in enumerate(select.targets)] + keys
+    return _Sorted(select).staged()
 
-    def below(part: Expr) -> Expr | None:
-        if asks(part) and part in sorts:  # what was computed for the sort is not computed anew
-            return _item_column(part).at(sorts.index(part))
-        if not opaque(part) and part not in select.group:
+
+def _any_order(select: Select) -> bool:
+    """Whether DISTINCT ON may keep any row."""
+    return bool(select.distinct_on) and not select.order
+
+
+class _Sorted:
+    """A query in two: the lower one computes what rows are sorted and compared by (`early` targets,
+    then `keys`), and the `parts` of what the upper one computes in their order.
+    """
+
+    def __init__(self, select: Select) -> None:
+        self.select = select
+        targets = [target.expr for target in select.targets]
+        self.columns = [_item_column(expr).at(i) for i, expr in enumerate(targets)]
+        self.keys = [one.expr for one in select.order if one.target < 0]
+        self.keys += [one for one in select.distinct_on if one not in targets]
+        self.early = [self._early(i, expr) for i, expr in enumerate(targets)]
+        self.sorts = [
+            *(expr if early else None for expr, early in zip(targets, self.early, strict=True)),
+            *self.keys,
+        ]
+        self.parts: list[Expr] = []
+
+    def _early(self, i: int, expr: Expr) -> bool:
+        select = self.select
+        return (
+            select.distinct
+            or _any_order(select)
+            or not any(isinstance(one, Call) and one.proc.source in _ASKING for one in walk(expr))
+            or any(one.target == i for one in select.order)
+            or expr in select.distinct_on
+        )
+
+    def _below(self, part: Expr) -> Expr | None:
+        """What the upper query reads of the lower one instead of computing it."""
+        if asks(part) and part in self.sorts:
+            return _item_column(part).at(self.sorts.index(part))
+        if not opaque(part) and part not in self.select.group:
             return None
-        if part not in parts:
-            parts.append(part)
-        return _item_column(part).at(width + len(keys) + parts.index(part))
+        if part not in self.parts:
+            self.parts.append(part)
+        return _item_column(part).at(len(self.sorts) + self.parts.index(part))
 
-    columns = [_item_column(t.expr).at(i) for i, t in enumerate(select.targets)]
-    targets = [
-        Target(columns[i] if early[i] else rebuilt(target.expr, below), target.name)
-        for i, target in enumerate(select.targets)
-    ]
-    lower = [t.expr if early[i] else _nothing(t.expr) for i, t in enumerate(select.targets)]
-    lower += [*keys, *parts]
-    first = select.unordered(tuple(Target(expr, f"c{i}") for i, expr in enumerate(lower)))
-
-    def place(expr: Expr, target: int = -1) -> Expr:
-        for i, one in enumerate(select.targets):
+    def _place(self, expr: Expr, target: int = -1) -> Expr:
+        for i, one in enumerate(self.select.targets):
             if i == target or (target < 0 and one.expr == expr):
-                return columns[i]
-        at = width + next(i for i, one in enumerate(keys) if one == expr)
-        return _item_column(expr).at(at)
+                return self.columns[i]
+        return _item_column(expr).at(len(self.columns) + self.keys.index(expr))
 
-    def rest(rows: Rows) -> Select:
-        order = tuple(replace(one, expr=place(one.expr, one.target)) for one in select.order)
-        return Select(
-            targets=tuple(targets),
-            items=(_known("rows", tuple(map(_item_column, lower)), 0, rows),),
-            distinct=select.distinct,
-            distinct_on=tuple(map(place, select.distinct_on)),
-            order=order,
-            limit=select.limit,
-            offset=select.offset,
-            with_ties=select.with_ties,
-            numbers=not all(early),
+    def staged(self) -> Staged:
+        select = self.select
+        listed = list(zip(select.targets, self.columns, self.early, strict=True))
+        targets = tuple(
+            Target(column if early else rebuilt(target.expr, self._below), target.name)
+            for target, column, early in listed
         )
+        lower = [t.expr if early else _nothing(t.expr) for t, _, early in listed]
+        lower += [*self.keys, *self.parts]
+        first = select.unordered(tuple(Target(expr, f"c{i}") for i, expr in enumerate(lower)))
 
-    return Staged(first, rest)
+        def rest(rows: Rows) -> Select:
+            return Select(
+                targets=targets,
+                items=(_known("rows", tuple(map(_item_column, lower)), 0, rows),),
+                distinct=select.distinct,
+                distinct_on=tuple(map(self._place, select.distinct_on)),
+                order=tuple(
+                    replace(one, expr=self._place(one.expr, one.target)) for one in select.order
+                ),
+                limit=select.limit,
+                offset=select.offset,
+                with_ties=select.with_ties,
+                numbers=not all(self.early),
+            )
+
+        return Staged(first, rest)
 
 
 def _where(condition: Expr | None, value: Expr) -> Expr:

@@ -11,11 +11,28 @@ from typing import Final
 from sqlproxy.values.words import words
 
 _WORDS: Final = re.compile(r"[a-z_][a-z0-9_$]*")
+_RESERVED: Final = words(
+    """
+    all analyse analyze and any array as asc asymmetric authorization between bigint binary bit
+    boolean both case cast char character check coalesce collate collation column concurrently
+    constraint create cross current_catalog current_date current_role current_schema
+    current_time current_timestamp current_user dec decimal default deferrable desc distinct do
+    else end except exists extract false fetch float for foreign freeze from full grant greatest
+    group grouping having ilike in initially inner inout int integer intersect interval into is
+    isnull join lateral leading least left like limit localtime localtimestamp national natural
+    nchar none normalize not notnull null nullif numeric offset on only or order out outer
+    overlaps overlay placing position precision primary real references returning right row
+    select session_user setof similar smallint some substring symmetric table tablesample then
+    time timestamp to trailing treat trim true union unique user using values varchar variadic
+    verbose when where window with xmlattributes xmlconcat xmlelement xmlexists xmlforest
+    xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable
+    """
+)
 
 
 def quote_ident(value: str) -> str:
     """Quoted unless it is a plain name that is no reserved word."""
-    if _WORDS.fullmatch(value) and value not in _reserved():
+    if _WORDS.fullmatch(value) and value not in _RESERVED:
         return value
     return '"' + value.replace('"', '""') + '"'
 
@@ -31,27 +48,6 @@ def read_relation(text: str) -> str:
 def held_relation(text: str) -> str:
     """A relation's name as a regclass holds it here, and as it is shown."""
     return quote_ident(read_relation(text))
-
-
-@lru_cache(maxsize=1)
-def _reserved() -> frozenset[str]:
-    return words(
-        """
-        all analyse analyze and any array as asc asymmetric authorization between bigint binary bit
-        boolean both case cast char character check coalesce collate collation column concurrently
-        constraint create cross current_catalog current_date current_role current_schema
-        current_time current_timestamp current_user dec decimal default deferrable desc distinct do
-        else end except exists extract false fetch float for foreign freeze from full grant greatest
-        group grouping having ilike in initially inner inout int integer intersect interval into is
-        isnull join lateral leading least left like limit localtime localtimestamp national natural
-        nchar none normalize not notnull null nullif numeric offset on only or order out outer
-        overlaps overlay placing position precision primary real references returning right row
-        select session_user setof similar smallint some substring symmetric table tablesample then
-        time timestamp to trailing treat trim true union unique user using values varchar variadic
-        verbose when where window with xmlattributes xmlconcat xmlelement xmlexists xmlforest
-        xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable
-        """
-    )
 
 
 def quote_literal(value: str) -> str:

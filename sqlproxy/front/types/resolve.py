@@ -5,7 +5,7 @@ of `registry`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -25,6 +25,7 @@ from sqlproxy.front.types.registry import (
     OPERATORS,
     POLYMORPHIC,
     RECORD,
+    SIMPLE_POLYMORPHIC,
     TEXT,
     UNKNOWN,
     CastRow,
@@ -100,7 +101,10 @@ def can_coerce_all(given: Sequence[int], wanted: Sequence[int]) -> bool:
     if not all(can_coerce(a, b) for a, b in zip(given, wanted, strict=True)):
         return False
     if any(w in POLYMORPHIC for w in wanted):
-        return _polymorphic(given, wanted, 0, quiet=True) is not None
+        try:
+            _decided(given, wanted)
+        except SqlError:
+            return False
     return True
 
 
@@ -157,9 +161,7 @@ def _exact(candidates: Sequence[Proc], given: tuple[int, ...]) -> Proc | None:
 def _resolved(proc: Proc, given: Sequence[int]) -> Resolved:
     if not any(a in POLYMORPHIC for a in (*proc.args, proc.result)):
         return Resolved(proc, proc.args, proc.result)
-    found = _polymorphic(given, proc.args, proc.result)
-    assert found is not None
-    return Resolved(proc, found[0], found[1])
+    return Resolved(proc, *_polymorphic(given, proc.args, proc.result))
 
 
 Candidate = tuple[Proc, tuple[int, ...]]
@@ -217,9 +219,7 @@ def _chosen(candidate: Candidate, given: Sequence[int]) -> Resolved:
     proc, args = candidate
     spread = bool(proc.variadic) and len(args) >= len(proc.args) and args[-1] != proc.args[-1]
     if any(a in POLYMORPHIC for a in (*args, proc.result)):
-        found = _polymorphic(given, args, proc.result)
-        assert found is not None
-        return Resolved(proc, found[0], found[1], spread)
+        return Resolved(proc, *_polymorphic(given, args, proc.result), spread)
     return Resolved(proc, args, proc.result, spread)
 
 
@@ -292,75 +292,19 @@ def _by_category(candidates: list[Candidate], known: Sequence[bool]) -> list[Can
     ] or None
 
 
-def _polymorphic(  # noqa: C901 - PostgreSQL's rule, in its order
-    given: Sequence[int], wanted: Sequence[int], result: int, *, quiet: bool = False
-) -> _Types | None:
-    """The types behind anyelement and its like. None (quiet): they contradict each other; else
-    raises SqlError.
-    """
-    element = array = 0
-    compatible: list[int] = []
-    undecided = False
-    for have, want in zip(given, wanted, strict=True):
-        if want not in POLYMORPHIC:
-            continue
-        if have == UNKNOWN:
-            undecided = True
-        elif want in COMPATIBLE_POLYMORPHIC:
-            if want == ANYCOMPATIBLEARRAY:
-                if not element_of(have):
-                    return _contradiction(
-                        quiet,
-                        f"argument declared {format_type(want)} is not an array but type "
-                        f"{format_type(have)}",
-                    )
-                have = element_of(have)
-            elif want == ANYCOMPATIBLENONARRAY and element_of(have):
-                return None
-            compatible.append(have)
-        elif want == ANYARRAY:
-            if array not in (0, have):
-                return _contradiction(quiet, 'arguments declared "anyarray" are not all alike')
-            array = have
-        else:
-            if element not in (0, have):
-                return _contradiction(quiet, 'arguments declared "anyelement" are not all alike')
-            element = have
-    if array:
-        inner = element_of(array)
-        if not inner:
-            return _contradiction(
-                quiet, f"argument declared anyarray is not an array but type {format_type(array)}"
-            )
-        if element not in (0, inner):
-            return _contradiction(
-                quiet,
-                "argument declared anyarray is not consistent with argument declared anyelement",
-            )
-        element = inner
-    if ANYNONARRAY in wanted and element_of(element):
-        return _contradiction(
-            quiet, "type matched to anynonarray is an array type: " + format_type(element)
-        )
-    if ANYENUM in wanted and category(element) != "E":
-        return _contradiction(
-            quiet, f"type matched to anyenum is not an enum type: {format_type(element)}"
-        )
-    common = common_or_none(compatible) if compatible else 0
-    if common is None:
-        return _contradiction(
-            quiet, "arguments of anycompatible family cannot be cast to a common type"
-        )
-    if common and any(not can_coerce(t, common) for t in compatible):
-        return _contradiction(
-            quiet, "arguments of anycompatible family cannot be cast to a common type"
-        )
-    if quiet:
-        return (), 0
-    if undecided and not common:
+def _contradiction(message: str) -> SqlError:
+    """Polymorphic arguments do not go together."""
+    return SqlError(DATATYPE_MISMATCH, message)
+
+
+def _polymorphic(given: Sequence[int], wanted: Sequence[int], result: int) -> _Types:
+    """The types behind anyelement and its like. Raises SqlError."""
+    element, array, common = _decided(given, wanted)
+    if not common and any(
+        have == UNKNOWN and want in POLYMORPHIC for have, want in zip(given, wanted, strict=True)
+    ):
         common = TEXT
-    needs = {ANYELEMENT, ANYARRAY, ANYNONARRAY, ANYENUM} & {*wanted, result}
-    if needs and not element:
+    if not element and SIMPLE_POLYMORPHIC & {*wanted, result}:
         raise SqlError(
             DATATYPE_MISMATCH,
             "could not determine polymorphic type because input has type unknown",
@@ -370,17 +314,64 @@ def _polymorphic(  # noqa: C901 - PostgreSQL's rule, in its order
         ANYNONARRAY: element,
         ANYENUM: element,
         ANYARRAY: array or array_of(element),
-        ANYCOMPATIBLE: common or 0,
-        ANYCOMPATIBLENONARRAY: common or 0,
-        ANYCOMPATIBLEARRAY: array_of(common or 0),
+        ANYCOMPATIBLE: common,
+        ANYCOMPATIBLENONARRAY: common,
+        ANYCOMPATIBLEARRAY: array_of(common),
     }
     return tuple(types.get(w, w) for w in wanted), types.get(result, result)
 
 
-def _contradiction(quiet: bool, message: str) -> _Types | None:
-    if not quiet:
-        raise SqlError(DATATYPE_MISMATCH, message)
-    return None
+def _decided(given: Sequence[int], wanted: Sequence[int]) -> tuple[int, int, int]:
+    """anyelement, anyarray and anycompatible, 0 = nothing says; what is unknown says nothing.
+    Raises SqlError.
+    """
+    said = [(have, want) for have, want in zip(given, wanted, strict=True) if have != UNKNOWN]
+    compatible = [_compatible(have, want) for have, want in said if want in COMPATIBLE_POLYMORPHIC]
+    array = _same(said, frozenset((ANYARRAY,)), "anyarray")
+    element = _same(said, SIMPLE_POLYMORPHIC - {ANYARRAY}, "anyelement")
+    if array:
+        inner = element_of(array)
+        if not inner:
+            raise _contradiction(
+                f"argument declared anyarray is not an array but type {format_type(array)}"
+            )
+        if element not in (0, inner):
+            raise _contradiction(
+                "argument declared anyarray is not consistent with argument declared anyelement"
+            )
+        element = inner
+    if ANYNONARRAY in wanted and element_of(element):
+        raise _contradiction(
+            f"type matched to anynonarray is an array type: {format_type(element)}"
+        )
+    if ANYENUM in wanted and category(element) != "E":
+        raise _contradiction(f"type matched to anyenum is not an enum type: {format_type(element)}")
+    common = common_or_none(compatible) if compatible else 0
+    if common is None or (common and not all(can_coerce(t, common) for t in compatible)):
+        raise _contradiction("arguments of anycompatible family cannot be cast to a common type")
+    return element, array, common
+
+
+def _same(said: Iterable[tuple[int, int]], family: frozenset[int], name: str) -> int:
+    """The one type that all arguments of a family have; 0: there are none."""
+    types = {have for have, want in said if want in family}
+    if len(types) > 1:
+        raise _contradiction(f'arguments declared "{name}" are not all alike')
+    return types.pop() if types else 0
+
+
+def _compatible(have: int, want: int) -> int:
+    """What an argument says of anycompatible."""
+    element = element_of(have)
+    if want == ANYCOMPATIBLEARRAY and not element:
+        raise _contradiction(
+            f"argument declared {format_type(want)} is not an array but type {format_type(have)}"
+        )
+    if want == ANYCOMPATIBLENONARRAY and element:
+        raise _contradiction(
+            f"argument declared {format_type(want)} is an array: {format_type(have)}"
+        )
+    return element if want == ANYCOMPATIBLEARRAY else have
 
 
 def common_or_none(types: Sequence[int]) -> int | None:
