@@ -20,14 +20,8 @@ from zoneinfo import ZoneInfo
 
 from sqlproxy.front.functions.all_functions import FUNCTIONS as EVALUATED
 from sqlproxy.front.types import comparing
-from sqlproxy.front.types.registry import (
-    CASTS,
-    FUNCTIONS,
-    OPERATORS,
-    TIMESTAMPTZ,
-    Proc,
-    format_type,
-)
+from sqlproxy.front.types.registry import CASTS, FUNCTIONS, OPERATORS, Proc, format_type
+from sqlproxy.pg import oids
 
 FILE = Path(__file__).parent.parent / "tests" / "sqlproxy" / "compare" / "zones.sql"
 _TOGETHER = 6  # expressions of one case
@@ -145,7 +139,7 @@ def _of_registry() -> Iterator[str]:
                 or not _known(proc)
             ):
                 continue
-            if TIMESTAMPTZ not in of_it and not of_it & (_ANY | _ANY_ARRAY):
+            if oids.TIMESTAMPTZ not in of_it and not of_it & (_ANY | _ANY_ARRAY):
                 continue
             arguments = _arguments(proc)
             if arguments is None:
@@ -156,7 +150,7 @@ def _of_registry() -> Iterator[str]:
                 yield f'"{name}"({", ".join(arguments)})'
     for source, target in sorted(CASTS):
         kept = source in _OF_TYPES and target in _OF_TYPES | {1083: ""}
-        if kept and source != target and TIMESTAMPTZ in (source, target):
+        if kept and source != target and oids.TIMESTAMPTZ in (source, target):
             yield f"({_OF_TYPES[source]})::{format_type(target)}"
 
 

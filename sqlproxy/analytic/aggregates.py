@@ -26,11 +26,12 @@ from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.functions.f_numbers import EXACT
 from sqlproxy.front.functions.f_times import add_zoned
 from sqlproxy.front.types import registry as r
+from sqlproxy.pg import oids
 from sqlproxy.values.errors import SqlError, unsupported
 from sqlproxy.values.interval import Interval
 from sqlproxy.values.words import words
 
-_FLOATS: Final = frozenset((r.FLOAT4, r.FLOAT8))
+_FLOATS: Final = frozenset((oids.FLOAT4, oids.FLOAT8))
 _FRAME_DEFAULT: Final = 1058  # RANGE UNBOUNDED PRECEDING
 # PostgreSQL's FRAMEOPTION bits (parsenodes.h)
 _UNITS: Final = {0x2: "RANGE", 0x4: "ROWS", 0x8: "GROUPS"}
@@ -45,10 +46,10 @@ _ENDS: Final = {bit << 1: word for bit, word in _STARTS.items()}
 _RANGE: Final = 0x2
 _MICROSECOND: Final = timedelta(microseconds=1)
 _RANGE_SCALE: Final = 12  # digits behind the point of numerics that RANGE adds to
-_WIDER: Final = {r.INT2: "BIGINT", r.INT4: "BIGINT", r.INT8: "HUGEINT"}
+_WIDER: Final = {oids.INT2: "BIGINT", oids.INT4: "BIGINT", oids.INT8: "HUGEINT"}
 _RANGE_STEP: Final = Decimal((0, (1,), -_RANGE_SCALE))
 _EXCLUDED: Final = {0x8000: "CURRENT ROW", 0x10000: "GROUP", 0x20000: "TIES"}
-_TEXTS: Final = frozenset((r.TEXT, r.VARCHAR))
+_TEXTS: Final = frozenset((oids.TEXT, oids.VARCHAR))
 _NUMBERED: Final = words("row_number rank dense_rank percent_rank cume_dist")
 _VALUED: Final = frozenset(("first_value", "last_value"))
 _SHIFTED: Final = frozenset(("lag", "lead"))
@@ -125,20 +126,20 @@ class Calls:
         value = self._sql.sql(order.expr)
         key = value.text
         shown: Callable[[Any, int, str], str] = self._rows_offset
-        if value.oid == r.FLOAT4:
+        if value.oid == oids.FLOAT4:
             key = d.cast(key, "DOUBLE")
-        elif value.oid == r.NUMERIC and decimal_of(value.held) is None:
+        elif value.oid == oids.NUMERIC and decimal_of(value.held) is None:
             fixed = forms.decimal(forms.DIGITS_MAX, _RANGE_SCALE)
-            key = self._sql.function("range numeric", _fixed, [value], r.NUMERIC, fixed).text
+            key = self._sql.function("range numeric", _fixed, [value], oids.NUMERIC, fixed).text
         elif value.oid in _WIDER:  # what is added does not leave it
             key = d.cast(key, _WIDER[value.oid])
-        elif value.oid == r.TIME:  # no day is begun anew
+        elif value.oid == oids.TIME:  # no day is begun anew
             key = d.call("epoch_us", key)
             shown = lambda value, oid, word: str(value.us)  # noqa: E731
-        elif value.oid == r.INTERVAL:  # as they are compared: months are 30 days
-            key = self._sql.function("range interval", _span, [value], r.INT8, "BIGINT").text
+        elif value.oid == oids.INTERVAL:  # as they are compared: months are 30 days
+            key = self._sql.function("range interval", _span, [value], oids.INT8, "BIGINT").text
             shown = lambda value, oid, word: str(_span(value))  # noqa: E731
-        elif value.oid == r.TIMESTAMPTZ and self._sql.env.style.zone is not UTC:
+        elif value.oid == oids.TIMESTAMPTZ and self._sql.env.style.zone is not UTC:
             key = d.call("epoch_us", key)
             shown = self._zoned(value, descending=order.descending)
 
@@ -167,7 +168,7 @@ class Calls:
                 return max(0, sign * found)
 
             name = ("range zoned", offset, sign)
-            return self._sql.function(name, apart, [value], r.INT8, "BIGINT", nothing=0).text
+            return self._sql.function(name, apart, [value], oids.INT8, "BIGINT", nothing=0).text
 
         return shown
 
@@ -214,7 +215,7 @@ class Calls:
         where = "" if expr.filter is None else f" FILTER (WHERE {self._sql.text(expr.filter)})"
         behind = where + over
         if expr.star:
-            return Sql(d.primary(f"count(*){behind}"), r.INT8, "BIGINT")
+            return Sql(d.primary(f"count(*){behind}"), oids.INT8, "BIGINT")
         given = [self._filtered(expr, arg) for arg in expr.args]
         args = [self._sql.sql(arg) for arg in given]
         order = [replace(one, expr=self._filtered(expr, one.expr)) for one in order]
@@ -253,7 +254,9 @@ class Calls:
         fn: Callable[[list[Any]], Any] = statistics.mode
         if name != "mode":
             fraction = self._sql.constant(expr.direct[0])
-            if isinstance(fraction, list) or (name == "percentile_cont" and value.oid != r.FLOAT8):
+            if isinstance(fraction, list) or (
+                name == "percentile_cont" and value.oid != oids.FLOAT8
+            ):
                 raise unsupported(f"the aggregate {name} of several fractions, or of intervals")
             if fraction is None:
                 return Sql(*_null(expr.oid))
@@ -315,7 +318,7 @@ class _Made:
     def json_values(self, at: int) -> Sql:
         """The values of an argument, each made JSON, as one list of texts."""
         if not self.word:
-            return self.listed_as(self.sql.sql(as_json(self.exprs[at])).of(r.TEXT))
+            return self.listed_as(self.sql.sql(as_json(self.exprs[at])).of(oids.TEXT))
         # what is sorted and told apart are the values
         value = self.args[at]
         one = self.sql.of_value(as_json(Column(oid=value.oid, index=0, name="value")))
@@ -323,7 +326,7 @@ class _Made:
             ("json values", value.oid),
             lambda values: [None if v is None else one(v) for v in values],
             [self.listed(at)],
-            r.array_of(r.TEXT),
+            r.array_of(oids.TEXT),
             TEXT + "[]",
         )
 
@@ -347,27 +350,27 @@ def _null(oid: int) -> tuple[Text, int, str]:
 
 
 def _count(made: _Made) -> Sql:
-    return Sql(made.call("count", made.sql.key(made.value)), r.INT8, "BIGINT")
+    return Sql(made.call("count", made.sql.key(made.value)), oids.INT8, "BIGINT")
 
 
 def _sum(made: _Made) -> Sql:
     value = made.value
     kind = value.oid
-    if kind in (r.INT2, r.INT4):
+    if kind in (oids.INT2, oids.INT4):
         return Sql(d.cast(made.call("sum", value.text), "BIGINT"), made.oid, "BIGINT")
-    if kind == r.INT8:
+    if kind == oids.INT8:
         whole = forms.decimal(forms.DIGITS_MAX, 0)
         return Sql(d.cast(made.call("sum", value.text), whole), made.oid, whole)
-    if kind == r.FLOAT8:
+    if kind == oids.FLOAT8:
         return Sql(made.call("sum", value.text), made.oid, "DOUBLE")
-    if kind == r.NUMERIC and (parts := decimal_of(value.held)) is not None:
+    if kind == oids.NUMERIC and (parts := decimal_of(value.held)) is not None:
         wide = forms.decimal(forms.DIGITS_MAX, parts[1])
         return Sql(d.cast(made.call("sum", value.text), wide), made.oid, wide)
-    if kind == r.NUMERIC:
+    if kind == oids.NUMERIC:
         return made.over_list("sum of numeric", statistics.folded("numeric_add"))
-    if kind == r.INTERVAL:
+    if kind == oids.INTERVAL:
         return made.over_list("sum of interval", statistics.folded("interval_pl"))
-    if kind == r.FLOAT4:
+    if kind == oids.FLOAT4:
         return made.over_list("sum of real", statistics.folded("float4pl"))
     raise unsupported(f"sum({_named(value)})")
 
@@ -377,18 +380,18 @@ def _avg(made: _Made) -> Sql:
     if value.oid in _FLOATS:
         text = made.sql.as_held(value, "DOUBLE").text
         return Sql(made.call("avg", text), made.oid, "DOUBLE")
-    if value.oid in INTS or value.oid == r.NUMERIC:
+    if value.oid in INTS or value.oid == oids.NUMERIC:
         divide = FUNCTIONS["numeric_div"].call
-        count = Sql(made.call("count", value.text), r.INT8, "BIGINT")
-        total = _sum(_with_type(made, r.NUMERIC if value.oid == r.INT8 else value.oid))
+        count = Sql(made.call("count", value.text), oids.INT8, "BIGINT")
+        total = _sum(_with_type(made, oids.NUMERIC if value.oid == oids.INT8 else value.oid))
         return made.sql.function(
             "avg",
             lambda total, count: divide(Decimal(total), Decimal(count)),
             [total, count],
-            r.NUMERIC,
+            oids.NUMERIC,
             TEXT,
         )
-    if value.oid == r.INTERVAL:
+    if value.oid == oids.INTERVAL:
         divide, add = FUNCTIONS["interval_div"].call, statistics.folded("interval_pl")
         return made.over_list("avg of interval", lambda v: divide(add(v), float(len(v))))
     raise unsupported(f"avg({_named(value)})")
@@ -396,7 +399,7 @@ def _avg(made: _Made) -> Sql:
 
 def _with_type(made: _Made, oid: int) -> _Made:
     """The sum behind an average: of int2 and int4 it is a bigint, of int8 a numeric."""
-    result = r.INT8 if made.value.oid in (r.INT2, r.INT4) else r.NUMERIC
+    result = oids.INT8 if made.value.oid in (oids.INT2, oids.INT4) else oids.NUMERIC
     return _Made(made.sql, result, made.args, made.word, made.order, made.behind)
 
 
@@ -416,7 +419,7 @@ def _plain(name: str) -> Callable[[_Made], Sql]:
     """DuckDB's aggregate of the same meaning, and of the argument's type."""
 
     def call(made: _Made) -> Sql:
-        if made.value.oid not in (r.BOOL, *INTS):
+        if made.value.oid not in (oids.BOOL, *INTS):
             raise unsupported(f"{name}({_named(made.value)})")
         return Sql(made.call(name, made.value.text), made.oid, made.value.held)
 

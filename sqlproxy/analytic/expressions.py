@@ -48,33 +48,34 @@ from sqlproxy.front.closures.gathering import gathered
 from sqlproxy.front.stages.sequence_stages import correlated
 from sqlproxy.front.types import registry as r
 from sqlproxy.front.types import resolve
+from sqlproxy.pg import oids
 from sqlproxy.rows import keys
 from sqlproxy.values import enums
 from sqlproxy.values.errors import SqlError, unsupported
 
-INTS: Final = frozenset((r.INT2, r.INT4, r.INT8))
-_TEXTS: Final = frozenset((r.TEXT, r.VARCHAR, r.NAME))
+INTS: Final = frozenset((oids.INT2, oids.INT4, oids.INT8))
+_TEXTS: Final = frozenset((oids.TEXT, oids.VARCHAR, oids.NAME))
 _COMPARED: Final = (
-    INTS | {r.OID},
-    frozenset((r.FLOAT4, r.FLOAT8)),
+    INTS | {oids.OID},
+    frozenset((oids.FLOAT4, oids.FLOAT8)),
     _TEXTS,
-    frozenset((r.BOOL,)),
-    frozenset((r.DATE, r.TIMESTAMP)),
-    frozenset((r.TIMESTAMPTZ,)),
-    frozenset((r.TIME,)),
-    frozenset((r.UUID,)),
-    frozenset((r.TID,)),
-    frozenset((r.XID, r.INT4)),
-    frozenset((r.CID,)),
-    frozenset((r.BYTEA,)),
-    frozenset((r.INTERVAL,)),
+    frozenset((oids.BOOL,)),
+    frozenset((oids.DATE, oids.TIMESTAMP)),
+    frozenset((oids.TIMESTAMPTZ,)),
+    frozenset((oids.TIME,)),
+    frozenset((oids.UUID,)),
+    frozenset((oids.TID,)),
+    frozenset((oids.XID, oids.INT4)),
+    frozenset((oids.CID,)),
+    frozenset((oids.BYTEA,)),
+    frozenset((oids.INTERVAL,)),
 )
 """Types that DuckDB compares as PostgreSQL, each with those of its set."""
 _OPERATORS: Final = frozenset(("=", "<>", "<", "<=", ">", ">="))
 _INT_WORDS: Final = {"+": "+", "-": "-", "*": "*", "/": "//", "%": "%"}
 _LISTED_MAX: Final = 16  # values that are written into the text; DuckDB reads a table quicker
 PARTS_MAX: Final = 4  # of a row in a set: each doubles the set
-_DIGITS: Final = {r.INT2: 5, r.INT4: 10, r.INT8: 19}
+_DIGITS: Final = {oids.INT2: 5, oids.INT4: 10, oids.INT8: 19}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class Around(Protocol):
         """One value of the set; the others are in rows of their own."""
         ...
 
-    def elements(self, rows: Sequence[Sequence[Any]], oids: Sequence[int]) -> str:
+    def elements(self, rows: Sequence[Sequence[Any]], types: Sequence[int]) -> str:
         """A table with these rows."""
         ...
 
@@ -203,7 +204,7 @@ class Expressions:
         shapes = tuple(one.shape for one in inputs)
         arguments: list[str] = [one.text for one in inputs]
         if not inputs:  # a function has at least one argument
-            shapes, arguments = (Shape(r.INT4, "INTEGER"),), ["CAST(0 AS INTEGER)"]
+            shapes, arguments = (Shape(oids.INT4, "INTEGER"),), ["CAST(0 AS INTEGER)"]
         name = self._functions.add(
             (_key(probe), shapes),
             lambda row: fn(row, env),
@@ -273,25 +274,25 @@ class Expressions:
     def keyed(self, value: Sql) -> bool:
         """Whether equality and order are not those of how it is held."""
         oid = r.element_of(value.oid) or value.oid
-        if oid == r.NUMERIC:
+        if oid == oids.NUMERIC:
             return decimal_of(value.held) is None
-        return oid in (r.BPCHAR, r.JSONB)
+        return oid in (oids.BPCHAR, oids.JSONB)
 
     def key(self, value: Sql) -> Text:
         """What sorts, and is equal, as the value."""
         if not self.keyed(value):
             return value.text
         match value.oid:
-            case r.NUMERIC:
+            case oids.NUMERIC:
                 encode = keys.encoder("numeric")
                 made = self.function(
-                    "numeric key", lambda v: encode(format(v, "f")), [value], r.BYTEA, "BLOB"
+                    "numeric key", lambda v: encode(format(v, "f")), [value], oids.BYTEA, "BLOB"
                 )
                 return made.text
-            case r.BPCHAR:
+            case oids.BPCHAR:
                 return d.call("rtrim", value.text, "' '")
-            case r.JSONB:
-                return self.function("jsonb key", sort_key, [value], r.BYTEA, "BLOB").text
+            case oids.JSONB:
+                return self.function("jsonb key", sort_key, [value], oids.BYTEA, "BLOB").text
             case _:
                 raise unsupported(f"comparing values of type {r.format_type(value.oid)} here")
 
@@ -432,7 +433,7 @@ class Expressions:
             ):
                 return self._around.subquery(
                     SubQuery(
-                        oid=r.BOOL,
+                        oid=oids.BOOL,
                         kind=word,
                         select=select,
                         left=(expr.left,),
@@ -445,7 +446,9 @@ class Expressions:
 
     @staticmethod
     def _alike_held(left: int, right: int) -> bool:
-        return _alike({left, right}) or (left == right and left in (r.NUMERIC, r.BPCHAR, r.JSONB))
+        return _alike({left, right}) or (
+            left == right and left in (oids.NUMERIC, oids.BPCHAR, oids.JSONB)
+        )
 
     def _listed(self, expr: AnyAll) -> Sql | None:
         """IN or NOT IN of a list of values that are compared as they are held."""
@@ -489,14 +492,14 @@ class Expressions:
     def _among(self, expr: Among) -> Sql | None:
         """By a table of the rows for each choice of parts that are NULL; or a closure."""
         left = [self.hoisted(one) for one in expr.left]
-        oids = [r.element_of(one.oid) for one in expr.columns]
+        types = [r.element_of(one.oid) for one in expr.columns]
         kept: dict[tuple[int, ...], list[tuple[Any, ...]]] = {}
         for values in zip(*map(self.constant, expr.columns), strict=True):
             nulls = tuple(at for at, value in enumerate(values) if value is None)
             kept.setdefault(nulls, []).append(values)
         if len(left) > PARTS_MAX or len(kept) > PARTS_MAX:
             return None
-        right = [Sql(d.primary(f"c{at}"), oid, held(oid)) for at, oid in enumerate(oids)]
+        right = [Sql(d.primary(f"c{at}"), oid, held(oid)) for at, oid in enumerate(types)]
         pairs = [self.pair(a, b) for a, b in zip(left, right, strict=True)]
         told = [pair for pair in pairs if pair is not None]
         if len(told) < len(pairs):
@@ -507,7 +510,7 @@ class Expressions:
             if not parts:
                 arms.append((d.TRUE, "NULL"))
                 continue
-            table = self._around.elements(rows, oids)
+            table = self._around.elements(rows, types)
             seen = "NULL" if nulls else self.equal_row(parts)
             arms.append((self.row_of(parts, f"SELECT * FROM {table}"), seen))
         made = d.case(arms, d.FALSE)
@@ -545,7 +548,8 @@ class Expressions:
         element = r.element_of(left.oid)
         both = {left.oid, right.oid}
         known = _alike(both) or (
-            len(both) == 1 and (left.oid in (r.NUMERIC, r.BPCHAR, r.JSONB) or _alike({element}))
+            len(both) == 1
+            and (left.oid in (oids.NUMERIC, oids.BPCHAR, oids.JSONB) or _alike({element}))
         )
         return self.pair(self.sql(left), self.sql(right)) if known else None
 
@@ -555,11 +559,11 @@ class Expressions:
         element = r.element_of(a.oid)
         if _alike(both):
             return a.text, b.text
-        if both == {r.NUMERIC}:
+        if both == {oids.NUMERIC}:
             if _fit(a, b):
                 return a.text, b.text
             return self.key(self.as_held(a, TEXT)), self.key(self.as_held(b, TEXT))
-        if both in ({r.BPCHAR}, {r.JSONB}):
+        if both in ({oids.BPCHAR}, {oids.JSONB}):
             return self.key(a), self.key(b)
         if len(both) == 1 and _alike({element}):
             return a.text, b.text
@@ -590,7 +594,7 @@ class Expressions:
         equal = resolve.operator("=", element, element, 0).proc
         found: list[str] = []
         for arg in few.args:
-            test = Call(oid=r.BOOL, proc=equal, args=(arg, CaseValue(oid=element)), operator="=")
+            test = Call(oid=oids.BOOL, proc=equal, args=(arg, CaseValue(oid=element)), operator="=")
             one = self._elements(AnyAll(left=arg, array=many, test=test))
             if one is None:
                 return None
@@ -608,11 +612,11 @@ class Expressions:
             kind = held(expr.oid)
             a, b = (self.as_held(self.sql(e), kind).text for e in (left, right))
             return Sql(d.infix(a, _INT_WORDS[name], b), expr.oid, kind)
-        if both == {r.NUMERIC} and name in "+-*":
+        if both == {oids.NUMERIC} and name in "+-*":
             return self._decimal(name, self.sql(left), self.sql(right))
-        if both == {r.FLOAT8} and name in "+-*":
+        if both == {oids.FLOAT8} and name in "+-*":
             return self._float(name, self.text(left), self.text(right))
-        if name == "||" and both <= _TEXTS and expr.oid == r.TEXT:
+        if name == "||" and both <= _TEXTS and expr.oid == oids.TEXT:
             return Sql(d.infix(self.text(left), "||", self.text(right)), expr.oid, TEXT)
         if name in ("~~", "!~~") and both <= _TEXTS and self.is_constant(right):
             pattern = self.constant(right)
@@ -620,7 +624,7 @@ class Expressions:
                 word = "LIKE" if name == "~~" else "NOT LIKE"
                 shown = d.primary(forms.quoted(pattern))
                 return _bool(d.like(self.text(left), word, shown, d.primary("'\\'")))
-        if name == "-" and left.oid == right.oid == r.DATE:
+        if name == "-" and left.oid == right.oid == oids.DATE:
             days = d.infix(self.text(left), "-", self.text(right))
             return Sql(d.cast(days, "INTEGER"), expr.oid, "INTEGER")
         return None
@@ -639,9 +643,9 @@ class Expressions:
             return None
         kind = forms.decimal(digits, scale)
         if name == "*":
-            return Sql(d.cast(d.infix(left.text, "*", right.text), kind), r.NUMERIC, kind)
+            return Sql(d.cast(d.infix(left.text, "*", right.text), kind), oids.NUMERIC, kind)
         x, y = (self.as_held(one, kind).text for one in (left, right))
-        return Sql(d.cast(d.infix(x, name, y), kind), r.NUMERIC, kind)
+        return Sql(d.cast(d.infix(x, name, y), kind), oids.NUMERIC, kind)
 
     @staticmethod
     def _float(name: str, left: str, right: str) -> Sql:
@@ -655,20 +659,20 @@ class Expressions:
             nonzero = [d.infix(one, "<>", "0") for one in (left, right)]
             lost = d.conjunction([d.infix(made, "=", "0"), *nonzero])
             checked = d.case([(lost, _error("underflow"))], checked)
-        return Sql(checked, r.FLOAT8, "DOUBLE")
+        return Sql(checked, oids.FLOAT8, "DOUBLE")
 
     def _conversion(self, expr: Call, arg: Expr) -> Sql | None:
         """Numbers that only become wider, and what else DuckDB does alike."""
         source, target = arg.oid, expr.oid
         if expr.cast and source in INTS:
-            if target in INTS or target == r.FLOAT8:
+            if target in INTS or target == oids.FLOAT8:
                 return self.as_held(self.sql(arg), held(target)).of(target)
-            if target == r.NUMERIC:
+            if target == oids.NUMERIC:
                 kind = forms.decimal(_DIGITS[source], 0)
                 return self.as_held(self.sql(arg), kind).of(target)
-        if expr.cast and source == r.FLOAT4 and target == r.FLOAT8:
+        if expr.cast and source == oids.FLOAT4 and target == oids.FLOAT8:
             return self.as_held(self.sql(arg), "DOUBLE").of(target)
-        if expr.cast and source == r.DATE and target == r.TIMESTAMP:
+        if expr.cast and source == oids.DATE and target == oids.TIMESTAMP:
             return self.as_held(self.sql(arg), "TIMESTAMP").of(target)
         if expr.proc.source == "textlen" and source in _TEXTS:
             length = d.call("length", self.text(arg))
@@ -677,10 +681,10 @@ class Expressions:
 
     def _cast(self, expr: Cast) -> Sql | None:
         source, target = expr.arg.oid, expr.oid
-        if expr.how == "relabel" and held(source) == held(target) and source != r.BPCHAR:
+        if expr.how == "relabel" and held(source) == held(target) and source != oids.BPCHAR:
             inner = self.sql(expr.arg)
             return Sql(inner.text, target, inner.held)
-        if expr.how == "text" and source in INTS and target in (r.TEXT, r.VARCHAR):
+        if expr.how == "text" and source in INTS and target in (oids.TEXT, oids.VARCHAR):
             return self.as_held(self.sql(expr.arg), TEXT).of(target)
         return None
 
@@ -691,7 +695,7 @@ def _literal(value: Any, oid: int) -> tuple[Text, int, str]:
 
 
 def _bool(text: Text) -> Sql:
-    return Sql(text, r.BOOL, "BOOLEAN")
+    return Sql(text, oids.BOOL, "BOOLEAN")
 
 
 def _guards_subquery(expr: Expr) -> bool:
@@ -745,14 +749,14 @@ def _fit(a: Sql, b: Sql) -> bool:
 
 
 def _orders(oid: int) -> bool:
-    return oid == r.NUMERIC or _alike({oid})
+    return oid == oids.NUMERIC or _alike({oid})
 
 
-def _alike(oids: set[int]) -> bool:
+def _alike(types: set[int]) -> bool:
     """Whether DuckDB compares values of these types, as they are held, as PostgreSQL does."""
-    if len(oids) == 1 and enums.is_enum(next(iter(oids))):
+    if len(types) == 1 and enums.is_enum(next(iter(types))):
         return True
-    return any(oids <= family for family in _COMPARED)
+    return any(types <= family for family in _COMPARED)
 
 
 def _odd_end(pattern: str) -> bool:

@@ -24,27 +24,38 @@ import pyarrow as pa
 from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
 from sqlproxy.front.types import registry as r
+from sqlproxy.pg import oids
 from sqlproxy.values import enums
 from sqlproxy.values.errors import unsupported
 from sqlproxy.values.interval import Interval
 
 TEXT: Final = "VARCHAR"
-_TEXTS: Final = (r.TEXT, r.VARCHAR, r.BPCHAR, r.NAME, r.CHAR, r.UNKNOWN)
+_TEXTS: Final = (oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.NAME, oids.CHAR, oids.UNKNOWN)
 _HELD_AS: Final = {
-    "BOOLEAN": (r.BOOL,),
-    "SMALLINT": (r.INT2,),
-    "INTEGER": (r.INT4,),
-    "BIGINT": (r.INT8, r.OID, r.TID, r.XID, r.CID),
-    "FLOAT": (r.FLOAT4,),
-    "DOUBLE": (r.FLOAT8,),
-    TEXT: (*_TEXTS, r.JSON, r.JSONB, r.JSONPATH, r.NUMERIC, r.UUID, r.REGTYPE, r.REGCLASS, r.VOID),
-    "BLOB": (r.BYTEA,),
-    "DATE": (r.DATE,),
-    "TIME": (r.TIME,),
-    "TIMESTAMP": (r.TIMESTAMP, r.TIMESTAMPTZ),
-    "INTERVAL": (r.INTERVAL,),
+    "BOOLEAN": (oids.BOOL,),
+    "SMALLINT": (oids.INT2,),
+    "INTEGER": (oids.INT4,),
+    "BIGINT": (oids.INT8, oids.OID, oids.TID, oids.XID, oids.CID),
+    "FLOAT": (oids.FLOAT4,),
+    "DOUBLE": (oids.FLOAT8,),
+    TEXT: (
+        *_TEXTS,
+        oids.JSON,
+        oids.JSONB,
+        oids.JSONPATH,
+        oids.NUMERIC,
+        oids.UUID,
+        oids.REGTYPE,
+        oids.REGCLASS,
+        oids.VOID,
+    ),
+    "BLOB": (oids.BYTEA,),
+    "DATE": (oids.DATE,),
+    "TIME": (oids.TIME,),
+    "TIMESTAMP": (oids.TIMESTAMP, oids.TIMESTAMPTZ),
+    "INTERVAL": (oids.INTERVAL,),
 }
-_HELD: Final = {oid: held for held, oids in _HELD_AS.items() for oid in oids}
+_HELD: Final = {oid: held for held, types in _HELD_AS.items() for oid in types}
 _ARROW: Final = {
     "BOOLEAN": pa.bool_(),
     "SMALLINT": pa.int16(),
@@ -77,7 +88,7 @@ def held(oid: int, typmod: int = -1) -> str:
     """The DuckDB type for values of a type. Raises 0A000."""
     if element := r.element_of(oid):
         return held(element) + "[]"
-    if oid == r.NUMERIC and typmod >= 0:
+    if oid == oids.NUMERIC and typmod >= 0:
         digits, scale = (typmod - 4) >> 16, r.scale_of(typmod)
         if 0 <= scale <= digits <= DIGITS_MAX:
             return decimal(digits, scale)
@@ -109,13 +120,13 @@ def reader(oid: int, held_as: str) -> Callable[[Any], Any] | None:
     if (enum := enums.of(oid)) is not None:
         return enum.labels.__getitem__
     match oid:
-        case r.UUID:
+        case oids.UUID:
             return Uuid
-        case r.TIMESTAMPTZ:
+        case oids.TIMESTAMPTZ:
             return lambda value: value.replace(tzinfo=UTC)
-        case r.INTERVAL:
+        case oids.INTERVAL:
             return lambda value: Interval(value[0], value[1], value[2] // 1_000)
-        case r.NUMERIC:
+        case oids.NUMERIC:
             return None if held_as != TEXT else Decimal
         case _:
             return None
@@ -154,15 +165,15 @@ def _writer(oid: int, held_as: str) -> Callable[[Any], Any] | None:
     if (enum := enums.of(oid)) is not None:
         return enum.position
     match oid:
-        case r.UUID:
+        case oids.UUID:
             return str
-        case r.TIMESTAMPTZ:
+        case oids.TIMESTAMPTZ:
             return lambda value: value.astimezone(UTC).replace(tzinfo=None)
-        case r.INTERVAL:
+        case oids.INTERVAL:
             return lambda value: (value.months, value.days, value.us * 1_000)
-        case r.NUMERIC if held_as == TEXT:
+        case oids.NUMERIC if held_as == TEXT:
             return lambda value: format(value, "f")
-        case r.NUMERIC:
+        case oids.NUMERIC:
             return _finite
         case _:
             return None
@@ -206,7 +217,7 @@ def literal(value: Any, oid: int) -> tuple[Text, str]:
     if value is None:
         kind = held(oid)
         return d.null(kind), kind
-    if oid == r.NUMERIC and value.is_finite():
+    if oid == oids.NUMERIC and value.is_finite():
         _, digits, exponent = value.as_tuple()
         scale = max(0, -int(exponent))
         count = max(len(digits) + max(0, int(exponent)), scale, 1)

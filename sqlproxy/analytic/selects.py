@@ -61,6 +61,7 @@ from sqlproxy.front.closures.raising import inside, raises
 from sqlproxy.front.stages.expanding import expanded
 from sqlproxy.front.stages.sequence_stages import correlated
 from sqlproxy.front.types import registry as r
+from sqlproxy.pg import oids
 from sqlproxy.tables.access import rejects_null
 from sqlproxy.values.errors import (
     GROUPING_ERROR,
@@ -73,7 +74,9 @@ from sqlproxy.values.errors import (
 
 _NO_TEXT: Final = d.primary("")  # of a query's columns, which are known by their places
 _WRITTEN_MAX: Final = 16  # rows of VALUES that are written into the text
-_STEPPED: Final = frozenset((r.INT4, r.INT8, r.TIMESTAMP))  # of which DuckDB's series is the same
+_STEPPED: Final = frozenset(
+    (oids.INT4, oids.INT8, oids.TIMESTAMP)
+)  # of which DuckDB's series is the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,7 @@ class Selects:
                         "query level",
                     )
                 listed = ", ".join(frame.keys[text] for text in texts)
-                return Sql(d.cast(d.call("grouping", listed), "INTEGER"), r.INT4, "INTEGER")
+                return Sql(d.cast(d.call("grouping", listed), "INTEGER"), oids.INT4, "INTEGER")
             case _:
                 raise unsupported(type(expr).__name__)
 
@@ -237,7 +240,7 @@ class Selects:
 
     def _subquery(self, expr: SubQuery) -> Sql:
         if expr.kind == "exists":
-            return Sql(d.call("EXISTS ", self.query(expr.select).text), r.BOOL, "BOOLEAN")
+            return Sql(d.call("EXISTS ", self.query(expr.select).text), oids.BOOL, "BOOLEAN")
         inner = self.query(expr.select)
         if expr.kind == "scalar" and not expr.left:
             only = inner.columns[0]
@@ -270,7 +273,7 @@ class Selects:
         operator = "<>" if expr.operator == "!=" else expr.operator
         if operator not in ("=", "<>", "<", "<=", ">", ">="):
             raise unsupported(f"the operator {operator} with a subquery")
-        return Sql(d.infix(pair[0], f"{operator} {word}", body), r.BOOL, "BOOLEAN")
+        return Sql(d.infix(pair[0], f"{operator} {word}", body), oids.BOOL, "BOOLEAN")
 
     def _rows(self, expr: SubQuery, left: Sequence[Sql], inner: Query) -> Sql:
         """A row op ANY: true if it is so of any row, NULL if it may be, else false; op ALL
@@ -302,7 +305,7 @@ class Selects:
             if expr.kind == "all":
                 found = d.negation(found)
             text = d.case([(self.expressions.row_of(told, rows, name), found)], text)
-        return Sql(text, r.BOOL, "BOOLEAN")
+        return Sql(text, oids.BOOL, "BOOLEAN")
 
     # -- queries
 
@@ -360,7 +363,7 @@ class Selects:
                 source = ", ".join(texts)
             else:
                 source = f"{texts[1]} LEFT JOIN {texts[0]} ON {self._on(merge, (), frame)}"
-            columns = [Sql(d.primary(key), r.BYTEA, "BLOB")]
+            columns = [Sql(d.primary(key), oids.BYTEA, "BLOB")]
             for index in sorted(frame.columns):
                 if index >= width:
                     of = frame.columns[index]
@@ -455,7 +458,7 @@ class Selects:
             said = [one for one in said if not any(isinstance(x, SubQuery) for x in walk(one))]
         targets = self._targets(select, frame, said)
         locked = self._locked(select)
-        targets += [Sql(d.primary(key), r.BYTEA, "BLOB") for key in locked]
+        targets += [Sql(d.primary(key), oids.BYTEA, "BLOB") for key in locked]
         listed_targets = ", ".join(f"{sql.text} AS o{i}" for i, sql in enumerate(targets))
         if guarding and said:
             listed_targets += f", {self.expressions.text(self._in_order(said))} AS g"
@@ -865,8 +868,8 @@ class Selects:
         self._enter(item, frame, [c.text for c in columns], [c.held for c in columns])
         if query.guard:
             at = -1 - item.offset
-            frame.columns[at] = Sql(d.primary(f"{name}.g"), r.BOOL, "BOOLEAN")
-            guard = Column(oid=r.BOOL, index=at, name="g")
+            frame.columns[at] = Sql(d.primary(f"{name}.g"), oids.BOOL, "BOOLEAN")
+            guard = Column(oid=oids.BOOL, index=at, name="g")
             if item.offset in frame.nullable:  # of a row of NULLs, that a join made, it is NULL
                 frame.known.append(IsBool(arg=guard, value=False, negated=True))
             else:
@@ -898,9 +901,9 @@ class Selects:
         self._enter(item, frame, [d.primary(f"{name}.c{i}") for i in range(len(kinds))], kinds)
         return f"k{name} AS {name}"
 
-    def elements(self, rows: Sequence[Sequence[Any]], oids: Sequence[int]) -> str:
-        columns = tuple(ItemColumn(name=f"c{at}", oid=oid) for at, oid in enumerate(oids))
-        return self._keep(columns, rows, tuple(map(held, oids)))
+    def elements(self, rows: Sequence[Sequence[Any]], types: Sequence[int]) -> str:
+        columns = tuple(ItemColumn(name=f"c{at}", oid=oid) for at, oid in enumerate(types))
+        return self._keep(columns, rows, tuple(map(held, types)))
 
     def _join(self, item: JoinItem, frame: Frame, conditions: Sequence[Expr]) -> str:
         # Of the side of an outer join that need not match, a row left out comes back as NULLs. So
@@ -935,11 +938,11 @@ class Selects:
         call = item.calls[0]
         if not (isinstance(call, Call) and call.proc.returns_set):
             columns = [self.expressions.sql(call)]
-            if call.oid == r.RECORD:
+            if call.oid == oids.RECORD:
                 raise unsupported("a function that returns a row, in FROM")
             listed = f"{columns[0].text} AS o0"
             if item.ordinality:
-                columns.append(Sql(d.primary("1"), r.INT8, "BIGINT"))
+                columns.append(Sql(d.primary("1"), oids.INT8, "BIGINT"))
                 listed += ", CAST(1 AS BIGINT) AS o1"
             return Query(f"SELECT {listed}", tuple(columns))
         if not item.ordinality and (series := self._series(call)) is not None:
@@ -950,7 +953,7 @@ class Selects:
         if item.ordinality:
             first = sets[0].text
             listed += f", CAST(generate_subscripts({first}, 1) AS BIGINT) AS o{len(sets)}"
-            columns.append(Sql(_NO_TEXT, r.INT8, "BIGINT"))
+            columns.append(Sql(_NO_TEXT, oids.INT8, "BIGINT"))
         return Query(f"SELECT {listed}", tuple(columns))
 
     def _beside(self, item: FunctionItem) -> Query:
@@ -969,13 +972,13 @@ class Selects:
             counts = [d.call("coalesce", d.call("len", one.text), "0") for one in sets]
             most = d.infix("1", "+", d.call("greatest", *counts))
             parts.append(d.cast(d.call("unnest", d.call("range", "1", most)), "BIGINT"))
-            columns.append(Sql(_NO_TEXT, r.INT8, "BIGINT"))
+            columns.append(Sql(_NO_TEXT, oids.INT8, "BIGINT"))
         listed = ", ".join(f"{part} AS o{n}" for n, part in enumerate(parts))
         return Query(f"SELECT {listed}", tuple(columns))
 
     def _series(self, call: Call) -> Query | None:
         """generate_series of known integers: made as it is read, never as one list."""
-        if call.proc.name != "generate_series" or call.oid not in (r.INT4, r.INT8):
+        if call.proc.name != "generate_series" or call.oid not in (oids.INT4, oids.INT8):
             return None
         if not all(self.expressions.is_constant(arg) for arg in call.args):
             return None
@@ -1016,8 +1019,8 @@ class Selects:
         if proc.field >= 0:
             places = [(proc.field, call.oid)]
         else:
-            oids = [oid for _, oid in proc.out] if len(proc.out) > 1 else [call.oid]
-            places = list(enumerate(oids))
+            types = [oid for _, oid in proc.out] if len(proc.out) > 1 else [call.oid]
+            places = list(enumerate(types))
         found = []
         for place, oid in places:
             single = len(places) == 1 and proc.field < 0

@@ -5,10 +5,10 @@
     kind_of(parsed)                   what it needs: query, write, define, command or system
     relations(parsed)                 the relations that it names, to be looked up before it is
                                       bound
-    bind(parsed, names, oids, style)  the bound statement, with its parameters' types
+    bind(parsed, names, types, style)  the bound statement, with its parameters' types
 
 `bind` is pure: for the same text, descriptors, declared types and style it answers the same, so
-what it answers may be kept under (text, oids, schema version, style).
+what it answers may be kept under (text, types, schema version, style).
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ from sqlproxy.front.syntax.syntax import (
     without_void,
 )
 from sqlproxy.front.types.quoting import read_relation
-from sqlproxy.front.types.registry import TEXT, VOID, format_type
+from sqlproxy.front.types.registry import format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT
+from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import DEFAULT as DEFAULT_STYLE
 from sqlproxy.pg.style import Style
@@ -225,31 +226,31 @@ def relations(parsed: Parsed) -> frozenset[str]:
 
 
 def bind(
-    parsed: Parsed | None, names: Names, oids: Sequence[int] = (), style: Style = DEFAULT_STYLE
+    parsed: Parsed | None, names: Names, declared: Sequence[int] = (), style: Style = DEFAULT_STYLE
 ) -> Any:
     """The bound statement (`statements`, `definitions`). Raises SqlError with the position in
     characters.
     """
-    return bind_with_needs(parsed, names, oids, style)[0]
+    return bind_with_needs(parsed, names, declared, style)[0]
 
 
 def bind_with_needs(
-    parsed: Parsed | None, names: Names, oids: Sequence[int] = (), style: Style = DEFAULT_STYLE
+    parsed: Parsed | None, names: Names, declared: Sequence[int] = (), style: Style = DEFAULT_STYLE
 ) -> tuple[Any, tuple[Need, ...]]:
     """The same, and what who runs it must be allowed."""
     if parsed is None:
         return s.Empty(), ()
-    if VOID in oids:
-        parsed = replace(parsed, body=without_void(parsed.body, oids))
+    if oids.VOID in declared:
+        parsed = replace(parsed, body=without_void(parsed.body, declared))
     if not parsed.whole:
         with suppress(bulk.Unfit, SqlError, ValueError):
-            bind = _Bind(names, oids, style)
+            bind = _Bind(names, declared, style)
             bind.binder.known_relations = True
             return bind.statement(parsed), bind.binder.needs.all()
         parsed = whole(parsed.text)
         assert parsed is not None
     try:
-        bind = _Bind(names, oids, style)
+        bind = _Bind(names, declared, style)
         bind.binder.system_columns = mentioned(parsed.text)
         bind.binder.known_relations = True
         return bind.statement(parsed), bind.binder.needs.all()
@@ -275,10 +276,10 @@ def coerce_to(expr: Expr, oid: int, number: int, style: Style = DEFAULT_STYLE) -
 
 
 class _Bind:
-    def __init__(self, names: Names, oids: Sequence[int], style: Style) -> None:
+    def __init__(self, names: Names, declared: Sequence[int], style: Style) -> None:
         self.names = names
-        self.oids = oids
-        self.parameters = Parameters([0 if o == 705 else o for o in oids])
+        self.declared = declared
+        self.parameters = Parameters([0 if o == 705 else o for o in declared])
         self.binder = Binder(names, self.parameters, style)
         self.queries = Queries(self.binder)
         self.writes = Writes(self.queries)
@@ -287,7 +288,7 @@ class _Bind:
         self.binder.lists = parsed.lists
         bound = self._plain(parsed.kind, parsed.body, parsed)
         if parsed.rows is not None:
-            given, types = bulk.filled(parsed.rows, bound.columns, self.writes, self.oids)
+            given, types = bulk.filled(parsed.rows, bound.columns, self.writes, self.declared)
             self.parameters.types = list(types)
             bound = replace(bound, given=given)
         if parsed.extras.as_of is not None:
@@ -306,7 +307,7 @@ class _Bind:
         if token.startswith("$"):
             param = self.parameters.get(int(token[1:]), 0)
             if param.oid == 705:
-                self.parameters.decide(param, TEXT, 0)
+                self.parameters.decide(param, oids.TEXT, 0)
 
     def _plain(self, kind: str, body: Node, parsed: Parsed) -> Any:
         if kind in _QUERIES:
@@ -392,7 +393,7 @@ class _Bind:
                 return self._cursor(body, parsed)
             case "ExplainStmt":
                 options = commands.explain_options(body)
-                kind_of_plan = 114 if options.get("format") == "json" else TEXT
+                kind_of_plan = 114 if options.get("format") == "json" else oids.TEXT
                 inner = self._inside(body["query"], parsed)
                 return s.Explain(inner, options, (Field("QUERY PLAN", kind_of_plan),))
             case _:

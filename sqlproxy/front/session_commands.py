@@ -20,7 +20,7 @@ from sqlproxy.front.ddl.ddl_granting import role_name, role_names, role_options
 from sqlproxy.front.ddl.ddl_options import option_value
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.front.types.quoting import quote_ident
-from sqlproxy.front.types.registry import INTERVAL, TEXT, UNKNOWN
+from sqlproxy.pg import oids
 from sqlproxy.pg.answers import CopyFormat, Field
 from sqlproxy.pg.intervals import reader_of, write_interval
 from sqlproxy.pg.oids import by_name
@@ -141,18 +141,18 @@ def _interval(cast: Node) -> Interval:
     """INTERVAL '…' with its fields, as the cast of a literal that it is."""
     oid, typmod = type_of(cast["typeName"])
     kind, body = unwrap(cast["arg"])
-    if oid != INTERVAL or kind != "A_Const" or "sval" not in body:
+    if oid != oids.INTERVAL or kind != "A_Const" or "sval" not in body:
         raise SqlError(SYNTAX_ERROR, "a setting takes constants only", position=at(cast))
     value: Interval = reader_of(typmod)(str(body["sval"].get("sval", "")))
-    return value if typmod < 0 else fitter(INTERVAL, typmod, True)(value)
+    return value if typmod < 0 else fitter(oids.INTERVAL, typmod, True)(value)
 
 
 def show(body: Node) -> s.Show:
     name = body["name"].lower()
     if name == "all":
         columns = ("name", "setting", "description")
-        return s.Show("all", tuple(Field(c, TEXT) for c in columns))
-    return s.Show(name, (Field(body["name"], TEXT),))
+        return s.Show("all", tuple(Field(c, oids.TEXT) for c in columns))
+    return s.Show(name, (Field(body["name"], oids.TEXT),))
 
 
 def discard(body: Node) -> s.Discard:
@@ -251,12 +251,12 @@ class Commands:
             return tuple(self.queries.binder.expr(n, Scope()) for n in nodes)
 
     def prepare(self, body: Node, text: str) -> s.Prepare:
-        oids = []
+        types = []
         for node in body.get("argtypes", ()):
             part = node["TypeName"]
             unknown = strings(part["names"])[-1] == "unknown"
-            oids.append(0 if unknown else type_of(part, self.queries.binder.names)[0])
-        return s.Prepare(body["name"], tuple(oids), inner_text(text, "prepare"))
+            types.append(0 if unknown else type_of(part, self.queries.binder.names)[0])
+        return s.Prepare(body["name"], tuple(types), inner_text(text, "prepare"))
 
     # -- COPY
 
@@ -434,6 +434,3 @@ def _copy_faults(
         for name in given.get(option, ()) if given.get(option) != "*" else ():
             unknown = f'{option.upper()} column "{name}" not referenced by COPY'
             yield name not in columns, "42P10", unknown
-
-
-__all__ = ["UNKNOWN", "Commands"]

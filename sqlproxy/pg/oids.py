@@ -67,13 +67,18 @@ ANY: Final = 2276
 ANYARRAY: Final = 2277
 VOID: Final = 2278
 ANYELEMENT: Final = 2283
+ANYNONARRAY: Final = 2776
 UUID: Final = 2950
 ANYENUM: Final = 3500
 REGCONFIG: Final = 3734
 JSONB: Final = 3802
+JSONPATH: Final = 4072
 REGNAMESPACE: Final = 4089
 REGROLE: Final = 4096
 XID8: Final = 5069
+ANYCOMPATIBLE: Final = 5077
+ANYCOMPATIBLEARRAY: Final = 5078
+ANYCOMPATIBLENONARRAY: Final = 5079
 
 Kind = Literal["base", "array", "pseudo", "enum"]
 

@@ -14,7 +14,8 @@ from sqlproxy.front.closures.compiling import compile
 from sqlproxy.front.closures.lengths import fitter
 from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.front.front import coerce_to
-from sqlproxy.front.types.registry import BPCHAR, NUMERIC, VARCHAR, element_of
+from sqlproxy.front.types.registry import element_of
+from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field, Fit, Row
 from sqlproxy.session.commands import run_commands
 from sqlproxy.session.commands.do_blocks import do
@@ -302,7 +303,11 @@ def executed(session: State, bound: s.Execute) -> tuple[Prepared, Sequence[Any]]
 
 def _fit(field: Field) -> Fit | None:
     """What a value of COPY has to fit into; of times, the column rounds them."""
-    if field.typmod < 0 or (element_of(field.oid) or field.oid) not in (VARCHAR, BPCHAR, NUMERIC):
+    if field.typmod < 0 or (element_of(field.oid) or field.oid) not in (
+        oids.VARCHAR,
+        oids.BPCHAR,
+        oids.NUMERIC,
+    ):
         return None
     return fitter(field.oid, field.typmod, False)
 

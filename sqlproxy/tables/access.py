@@ -32,13 +32,15 @@ from sqlproxy.front.bound.exprs import (
     walk,
 )
 from sqlproxy.front.bound.statements import SubQuery
-from sqlproxy.front.types.registry import BPCHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, TEXT, VARCHAR
+from sqlproxy.pg import oids
 from sqlproxy.rows.schema import PUBLIC, Index, Table
 from sqlproxy.tables.implying import selective, usable
 
 _FAMILIES: Final[Mapping[int, int]] = {
-    INT2: INT8, INT4: INT8, INT8: INT8, FLOAT4: FLOAT8, FLOAT8: FLOAT8, VARCHAR: TEXT, TEXT: TEXT,
-}  # fmt: skip
+    **dict.fromkeys((oids.INT2, oids.INT4, oids.INT8), oids.INT8),
+    **dict.fromkeys((oids.FLOAT4, oids.FLOAT8), oids.FLOAT8),
+    **dict.fromkeys((oids.VARCHAR, oids.TEXT), oids.TEXT),
+}
 """Types whose values are compared as one, and have the same bytes in keys."""
 _FLIPPED: Final[Mapping[str, str]] = {"=": "=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
@@ -178,7 +180,11 @@ class _Conditions:
             case Call(operator="~~", args=(left, Const(value=str(pattern)))):
                 column = self._column(left)
                 # blanks at the end of a char(n) are not stored, but a pattern sees them
-                if column is not None and left.oid != BPCHAR and (prefix := like_prefix(pattern)):
+                if (
+                    column is not None
+                    and left.oid != oids.BPCHAR
+                    and (prefix := like_prefix(pattern))
+                ):
                     self.prefix.setdefault(column, prefix)
             case _:
                 pass

@@ -39,12 +39,14 @@ from sqlproxy.front.bound.exprs import (
 )
 from sqlproxy.front.bound.statements import SubQuery
 from sqlproxy.front.closures.compiling import compile
-from sqlproxy.front.types.registry import BOOL, INT2, INT4, INT8, TEXT, VARCHAR
+from sqlproxy.pg import oids
 from sqlproxy.rows.schema import Index, Table
 from sqlproxy.tables import predicates
 from sqlproxy.values.errors import SqlError
 
-_EXACT: Final = frozenset((BOOL, INT2, INT4, INT8, TEXT, VARCHAR, 1082))
+_EXACT: Final = frozenset(
+    (oids.BOOL, oids.INT2, oids.INT4, oids.INT8, oids.TEXT, oids.VARCHAR, 1082)
+)
 """Types whose equal values are the same value: what is computed of one holds of the other."""
 _COMPARISONS: Final = frozenset(("=", "<>", "<", "<=", ">", ">="))
 _FLIPPED: Final = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
@@ -118,7 +120,7 @@ def _strict_in(given: Expr) -> Iterator[Expr]:
             yield arg
         case Logic(op="not", args=(Column() as column,)):
             yield column
-        case Column(oid=oid) if oid == BOOL:
+        case Column(oid=oid) if oid == oids.BOOL:
             yield given
         case _:
             pass
@@ -134,7 +136,7 @@ def _values(table: Table, given: Expr) -> tuple[Column, list[Any]] | None:
             if listed is None:
                 return None
             column, found = bare(first), listed
-        case Column(oid=oid) if oid == BOOL:
+        case Column(oid=oid) if oid == oids.BOOL:
             column, found = given, [True]
         case Logic(op="not", args=(Column() as inner,)):
             column, found = inner, [False]
@@ -144,7 +146,7 @@ def _values(table: Table, given: Expr) -> tuple[Column, list[Any]] | None:
         return None
     assert isinstance(column, Column)
     kind = type(found[0]) if found else None
-    fits = (int,) if column.oid in (INT2, INT4, INT8) else (str, bool, date)
+    fits = (int,) if column.oid in (oids.INT2, oids.INT4, oids.INT8) else (str, bool, date)
     if not found or kind not in fits or any(type(one) is not kind for one in found):
         return None
     return column, found
@@ -216,9 +218,9 @@ def _own(table: Table, expr: Expr) -> bool:
 def _plain(expr: Expr) -> Expr:
     """One form of what is said in several: constants at the right, `a = true` as `a`."""
     match expr:
-        case Call(operator="=", args=(left, Const(value=True, oid=oid))) if oid == BOOL:
+        case Call(operator="=", args=(left, Const(value=True, oid=oid))) if oid == oids.BOOL:
             return _plain(left)
-        case Call(operator="=", args=(left, Const(value=False, oid=oid))) if oid == BOOL:
+        case Call(operator="=", args=(left, Const(value=False, oid=oid))) if oid == oids.BOOL:
             return Logic(op="not", args=(_plain(left),))
         case IsBool(value=True, negated=False, arg=arg):
             return _plain(arg)

@@ -15,8 +15,8 @@ from sqlproxy.front.bound.exprs import Const, Expr
 from sqlproxy.front.bound.statements import ItemColumn
 from sqlproxy.front.closures.compiling import Compiled, Fn, compile
 from sqlproxy.front.syntax.syntax import Node, parse_expression
-from sqlproxy.front.types.registry import BOOL
 from sqlproxy.front.types.resolve import ASSIGNMENT
+from sqlproxy.pg import oids
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import Style
 from sqlproxy.pg.text import writer
@@ -131,7 +131,7 @@ class _Ruling:
     def bound(self, sql: str | Node) -> Expr:
         tree = parse_expression(sql) if isinstance(sql, str) else sql
         expr = self._binder.expr(tree, self._scope)
-        return self._binder.casts.must(expr, BOOL, what="CHECK")
+        return self._binder.casts.must(expr, oids.BOOL, what="CHECK")
 
     def _kept(self, compiled: Compiled) -> Fn:
         self._takes(*compiled.taken)

@@ -54,29 +54,9 @@ from sqlproxy.front.stages.sequence_stages import unlooked
 from sqlproxy.front.syntax import bulk_lists
 from sqlproxy.front.syntax.syntax import TOO_DEEP, Node, at, strings, unwrap
 from sqlproxy.front.types import resolve
-from sqlproxy.front.types.registry import (
-    BOOL,
-    DATE,
-    INT2,
-    INT4,
-    INT8,
-    JSONB,
-    NAME,
-    NUMERIC,
-    RECORD,
-    REGCLASS,
-    TEXT,
-    TID,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    UNKNOWN,
-    VARCHAR,
-    array_of,
-    element_of,
-    format_type,
-)
+from sqlproxy.front.types.registry import array_of, element_of, format_type
 from sqlproxy.front.types.resolve import EXPLICIT, IMPLICIT
+from sqlproxy.pg import oids
 from sqlproxy.pg.numbers import read_numeric
 from sqlproxy.pg.style import Style
 from sqlproxy.values.errors import (
@@ -93,16 +73,16 @@ from sqlproxy.values.errors import (
 )
 
 _SQL_VALUES: Final = {
-    "current_date": DATE,
-    "current_timestamp": TIMESTAMPTZ,
-    "localtime": TIME,
-    "localtimestamp": TIMESTAMP,
-    "current_role": NAME,
-    "current_user": NAME,
-    "user": NAME,
-    "session_user": NAME,
-    "current_catalog": NAME,
-    "current_schema": NAME,
+    "current_date": oids.DATE,
+    "current_timestamp": oids.TIMESTAMPTZ,
+    "localtime": oids.TIME,
+    "localtimestamp": oids.TIMESTAMP,
+    "current_role": oids.NAME,
+    "current_user": oids.NAME,
+    "user": oids.NAME,
+    "session_user": oids.NAME,
+    "current_catalog": oids.NAME,
+    "current_schema": oids.NAME,
 }
 _UNSUPPORTED: Final = {
     "XmlExpr": "XML",
@@ -122,7 +102,7 @@ _UNSUPPORTED: Final = {
     "MergeSupportFunc": "merge_action()",
 }
 _NEGATED: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_INTS: Final = frozenset((INT2, INT4, INT8))
+_INTS: Final = frozenset((oids.INT2, oids.INT4, oids.INT8))
 _INT8_DIGITS: Final = 19
 
 
@@ -159,12 +139,12 @@ class Binder:
     def condition(self, node: Node, scope: Scope, clause: str) -> Expr:
         """An expression that must be boolean, e.g. of WHERE."""
         bound = self.expr(node, scope)
-        return self.casts.must(bound, BOOL, IMPLICIT, bound.pos + 1, clause)
+        return self.casts.must(bound, oids.BOOL, IMPLICIT, bound.pos + 1, clause)
 
     def decided(self, expr: Expr) -> Expr:
         """A literal or parameter that nothing has given a type is text."""
-        if expr.oid == UNKNOWN and isinstance(expr, Const | Param):
-            return self.casts.must(expr, TEXT)
+        if expr.oid == oids.UNKNOWN and isinstance(expr, Const | Param):
+            return self.casts.must(expr, oids.TEXT)
         return expr
 
     # -- leaves
@@ -172,13 +152,13 @@ class Binder:
     def _const(self, body: Node, scope: Scope) -> Const:
         pos = at(body) - 1
         if body.get("isnull"):
-            return Const(oid=UNKNOWN, value=None, pos=pos)
+            return Const(oid=oids.UNKNOWN, value=None, pos=pos)
         if "ival" in body:
-            return Const(oid=INT4, value=body["ival"].get("ival", 0), pos=pos)
+            return Const(oid=oids.INT4, value=body["ival"].get("ival", 0), pos=pos)
         if "sval" in body:
-            return Const(oid=UNKNOWN, value=body["sval"].get("sval", ""), pos=pos)
+            return Const(oid=oids.UNKNOWN, value=body["sval"].get("sval", ""), pos=pos)
         if "boolval" in body:
-            return Const(oid=BOOL, value=body["boolval"].get("boolval", False), pos=pos)
+            return Const(oid=oids.BOOL, value=body["boolval"].get("boolval", False), pos=pos)
         if "fval" in body:
             return _number(body["fval"].get("fval", ""), pos)
         raise unsupported("a bit string", position=pos + 1)
@@ -266,7 +246,7 @@ class Binder:
             self.casts.must(arg, oid, IMPLICIT, pos)
             for arg, oid in zip(given, found.args, strict=True)
         )
-        if name == "=" and found.args[0] == TID and (by_key := key_of_ctid(*args)) is not None:
+        if name == "=" and found.args[0] == oids.TID and (by_key := key_of_ctid(*args)) is not None:
             return self.operator(name, *by_key, pos)
         return Call(oid=found.result, proc=found.proc, args=args, operator=name, pos=pos - 1)
 
@@ -336,12 +316,12 @@ class Binder:
         values: list[Expr] = []
         for value, target in zip(left.args, select.targets, strict=True):
             found = resolve.operator(name, value.oid, target.expr.oid, pos)
-            undecided = value.oid == UNKNOWN
+            undecided = value.oid == oids.UNKNOWN
             values.append(
                 self.casts.must(value, found.args[0], IMPLICIT, pos) if undecided else value
             )
         return SubQuery(
-            oid=BOOL, kind=kind, select=select, left=tuple(values), operator=name, pos=pos - 1
+            oid=oids.BOOL, kind=kind, select=select, left=tuple(values), operator=name, pos=pos - 1
         )
 
     def _any(self, body: Node, name: str, scope: Scope) -> Expr:
@@ -350,12 +330,12 @@ class Binder:
 
     def any_all(self, name: str, left: Expr, array: Expr, every: bool, pos: int) -> Expr:
         """left op ANY (array). An undecided array literal is one of the left side's type."""
-        if array.oid == UNKNOWN:
-            element = UNKNOWN
+        if array.oid == oids.UNKNOWN:
+            element = oids.UNKNOWN
         elif not (element := element_of(array.oid)):
             raise SqlError("42809", "op ANY/ALL (array) requires array on right side", position=pos)
         found = resolve.operator(name, left.oid, element, pos)
-        if found.result != BOOL:
+        if found.result != oids.BOOL:
             raise SqlError(
                 "42809", "op ANY/ALL (array) requires operator to yield boolean", position=pos
             )
@@ -363,7 +343,7 @@ class Binder:
         left = self.casts.must(left, found.args[0], IMPLICIT, pos)
         array = self.casts.must(array, wanted, IMPLICIT, pos)
         test = Call(
-            oid=BOOL,
+            oid=oids.BOOL,
             proc=found.proc,
             args=(left, CaseValue(oid=found.args[1])),
             operator=name,
@@ -393,8 +373,8 @@ class Binder:
         ):
             # One array if there is one type for all; else item by item.
             common = resolve.common_or_none([left.oid, *(i.oid for i in plain)])
-            if common not in (None, RECORD) and array_of(common or 0):
-                element = common or TEXT
+            if common not in (None, oids.RECORD) and array_of(common or 0):
+                element = common or oids.TEXT
                 parts = tuple(self.casts.must(i, element, IMPLICIT, pos) for i in plain)
                 array = ArrayExpr(oid=array_of(element), args=parts, pos=pos - 1)
                 found.append(self.any_all(name, left, array, every, pos))
@@ -426,16 +406,18 @@ class Binder:
             ints = [value for value in values if type(value) is int]
             others = {type(value) for value in values} - {int}
             kinds = {self.literal(end(ints)).oid for end in (min, max)} if ints else set()
-            kinds |= {NUMERIC if kind is Decimal else UNKNOWN for kind in others}
+            kinds |= {oids.NUMERIC if kind is Decimal else oids.UNKNOWN for kind in others}
             found = [resolve.operator("=", arg.oid, kind, pos) for kind in sorted(kinds)]
-            wide = max(found, key=lambda one: one.args[1] == INT8)
-            if arg.oid == UNKNOWN or any(
+            wide = max(found, key=lambda one: one.args[1] == oids.INT8)
+            if arg.oid == oids.UNKNOWN or any(
                 one.args != wide.args and not {*one.args, *wide.args} <= _INTS for one in found
             ):
                 raise Unfit  # its parts are compared in several ways
             element = wide.args[1]
             part = self.casts.must(arg, wide.args[0], IMPLICIT, pos)
-            test = Call(oid=BOOL, proc=wide.proc, args=(part, CaseValue(oid=element)), operator="=")
+            test = Call(
+                oid=oids.BOOL, proc=wide.proc, args=(part, CaseValue(oid=element)), operator="="
+            )
             if not array_of(element) or not compared_by_key(test):
                 raise Unfit
             made = [
@@ -451,12 +433,14 @@ class Binder:
     def literal(self, value: int | str | Decimal | None) -> Const:
         """A literal of such a list."""
         if type(value) is Decimal:
-            return Const(oid=NUMERIC, value=read_numeric(str(value)))
+            return Const(oid=oids.NUMERIC, value=read_numeric(str(value)))
         if type(value) is int:
             return (
-                _number(str(value), -1) if value.bit_length() > 31 else Const(oid=INT4, value=value)
+                _number(str(value), -1)
+                if value.bit_length() > 31
+                else Const(oid=oids.INT4, value=value)
             )
-        return Const(oid=UNKNOWN, value=value)
+        return Const(oid=oids.UNKNOWN, value=value)
 
     def _array_of_literals(self, values: Sequence[int | str | Decimal | None], left: int) -> Const:
         """They have one type together, with that of what they are compared with. Raises Unfit."""
@@ -464,19 +448,23 @@ class Binder:
         decimals = any(type(value) is Decimal for value in values)
         strings_too = any(type(value) is str for value in values)
         widest = [self.literal(end(numbers)).oid for end in (min, max)] if numbers else []
-        given = [*widest, *([NUMERIC] if decimals else []), *([UNKNOWN] if strings_too else [])]
+        given = [
+            *widest,
+            *([oids.NUMERIC] if decimals else []),
+            *([oids.UNKNOWN] if strings_too else []),
+        ]
         common = resolve.common_or_none([left, *given])
-        if not common or common == RECORD or not array_of(common):
+        if not common or common == oids.RECORD or not array_of(common):
             raise Unfit
         made: Sequence[Any] = values
-        if strings_too or common not in (INT4, INT8):
+        if strings_too or common not in (oids.INT4, oids.INT8):
             made = [None if one is None else self._read_as(one, common) for one in values]
         return Const(oid=array_of(common), value=list(made))
 
     def _read_as(self, value: int | str | Decimal, oid: int) -> Any:
-        if type(value) is str and oid in (TEXT, VARCHAR):
+        if type(value) is str and oid in (oids.TEXT, oids.VARCHAR):
             return value
-        if type(value) is not str and oid == NUMERIC:
+        if type(value) is not str and oid == oids.NUMERIC:
             return read_numeric(str(value))
         found = self.casts.must(self.literal(value), oid, IMPLICIT, 0)
         if not isinstance(found, Const):
@@ -520,7 +508,7 @@ class Binder:
 
     def _distinct_of(self, left: Expr, right: Expr, negated: bool, pos: int) -> Expr:
         for one, other in ((left, right), (right, left)):
-            if isinstance(one, Const) and one.value is None and one.oid == UNKNOWN:
+            if isinstance(one, Const) and one.value is None and one.oid == oids.UNKNOWN:
                 return IsNull(arg=self.decided(other), negated=not negated, pos=pos - 1)
         equal = self.operator("=", left, right, pos)
         a, b = equal.args
@@ -540,7 +528,7 @@ class Binder:
         """All converted to their one type."""
         if not pos:
             # PostgreSQL points at the first expression that does not fit.
-            known = [e for e in exprs if e.oid != UNKNOWN]
+            known = [e for e in exprs if e.oid != oids.UNKNOWN]
             odd = [e for e in known if resolve.common_or_none([known[0].oid, e.oid]) is None]
             pos = odd[0].pos + 1 if odd else 0
         oid = resolve.common_type([e.oid for e in exprs], context, pos)
@@ -575,7 +563,7 @@ class Binder:
         default = (
             self.expr(body["defresult"], scope)
             if "defresult" in body
-            else Const(oid=UNKNOWN, value=None)
+            else Const(oid=oids.UNKNOWN, value=None)
         )
         no_sets(
             [arg, *conditions, *results, default],
@@ -660,7 +648,7 @@ class Binder:
 
     def _row(self, body: Node, scope: Scope) -> Expr:
         args = tuple(self.expr(a, scope) for a in body.get("args", ()))
-        return RowExpr(oid=RECORD, args=args, pos=at(body) - 1)
+        return RowExpr(oid=oids.RECORD, args=args, pos=at(body) - 1)
 
     def _indirection(self, body: Node, scope: Scope) -> Expr:
         arg = self.expr(body["arg"], scope)
@@ -680,7 +668,7 @@ class Binder:
         indices = [p["A_Indices"] for p in parts]
         sliced = any(i.get("is_slice") for i in indices)
 
-        def bound(node: Node | None, oid: int = INT4) -> Expr | None:
+        def bound(node: Node | None, oid: int = oids.INT4) -> Expr | None:
             if node is None:
                 return None
             value = self.expr(node, scope)
@@ -693,7 +681,7 @@ class Binder:
                 )
             return found
 
-        if arg.oid == JSONB:
+        if arg.oid == oids.JSONB:
             return self._json_path(arg, indices, scope, pos)
         element = element_of(arg.oid)
         if not element:
@@ -707,7 +695,7 @@ class Binder:
             slices = tuple(
                 (bound(i.get("lidx")), bound(i.get("uidx")))
                 if i.get("is_slice")
-                else (Const(oid=INT4, value=1), bound(i.get("uidx")))
+                else (Const(oid=oids.INT4, value=1), bound(i.get("uidx")))
                 for i in indices
             )
             return Subscript(oid=arg.oid, typmod=arg.typmod, arg=arg, slices=slices, pos=pos - 1)
@@ -722,7 +710,9 @@ class Binder:
                     DATATYPE_MISMATCH, "jsonb subscript does not support slices", position=pos
                 )
             key = self.expr(index["uidx"], scope)
-            key = self.casts.must(key, INT4 if key.oid in (INT4, INT8) else TEXT, IMPLICIT, pos)
+            key = self.casts.must(
+                key, oids.INT4 if key.oid in (oids.INT4, oids.INT8) else oids.TEXT, IMPLICIT, pos
+            )
             arg = self.operator("->", arg, key, pos)
         return arg
 
@@ -734,13 +724,13 @@ class Binder:
         pos = at(body)
         if kind == "A_ArrayExpr" and element_of(oid):
             arg = self._array_of(arg_body, scope, oid)
-        elif kind == "A_Const" and "bsval" in arg_body and oid in (INT4, INT8):
+        elif kind == "A_Const" and "bsval" in arg_body and oid in (oids.INT4, oids.INT8):
             return Const(oid=oid, value=_of_bits(arg_body["bsval"]["bsval"], oid), pos=pos - 1)
         else:
             arg = self.expr(body["arg"], scope)
-            if oid == REGCLASS and isinstance(arg, Call) and arg.proc.name == "tableoid":
+            if oid == oids.REGCLASS and isinstance(arg, Call) and arg.proc.name == "tableoid":
                 return self._relation_of(arg)
-            if oid == REGCLASS and self.known_relations and _is_text(arg):
+            if oid == oids.REGCLASS and self.known_relations and _is_text(arg):
                 return self._known(arg, pos)
         if "location" not in body and pos == 1:
             pos = arg.pos + 1
@@ -757,7 +747,7 @@ class Binder:
         """A regclass that is written: of a statement, it is there."""
         try:
             text = name.value if isinstance(name, Const) else ""
-            return Const(oid=REGCLASS, value=self.names.relations().must(text), pos=name.pos)
+            return Const(oid=oids.REGCLASS, value=self.names.relations().must(text), pos=name.pos)
         except SqlError as error:
             error.position = error.position or pos
             raise
@@ -780,7 +770,7 @@ class Binder:
 
     def _grouping(self, body: Node, scope: Scope) -> Expr:
         args = tuple(self.expr(a, scope) for a in body["args"])
-        return Grouping(oid=INT4, args=args, pos=at(body) - 1)
+        return Grouping(oid=oids.INT4, args=args, pos=at(body) - 1)
 
     def _query(self, node: Node, scope: Scope) -> Select:
         self.subqueries = True
@@ -794,7 +784,7 @@ class Binder:
                 select = unlooked(self._query(body["subselect"], scope))
                 if not select.numbers:
                     self.calls.numbered = before
-                return SubQuery(oid=BOOL, kind="exists", select=select, pos=pos - 1)
+                return SubQuery(oid=oids.BOOL, kind="exists", select=select, pos=pos - 1)
             case "EXPR_SUBLINK" | "ARRAY_SUBLINK" as which:
                 select = self._query(body["subselect"], scope)
                 if len(select.targets) != 1:
@@ -818,7 +808,7 @@ class Binder:
                 row = (
                     left
                     if isinstance(left, RowExpr)
-                    else RowExpr(oid=RECORD, args=(left,), pos=left.pos)
+                    else RowExpr(oid=oids.RECORD, args=(left,), pos=left.pos)
                 )
                 kind = "any" if which == "ANY_SUBLINK" else "all"
                 return self._row_subquery(row, name, body, scope, pos, kind)
@@ -839,12 +829,12 @@ def _number(text: str, pos: int) -> Const:
     elif digits.isdigit() and len(digits.lstrip("0")) <= _INT8_DIGITS:
         value = int(digits.lstrip("0") or "0") * (-1 if plain[0] == "-" else 1)
     else:
-        return Const(oid=NUMERIC, value=read_numeric(plain), pos=pos)
+        return Const(oid=oids.NUMERIC, value=read_numeric(plain), pos=pos)
     if -(1 << 31) <= value < 1 << 31:
-        return Const(oid=INT4, value=value, pos=pos)
+        return Const(oid=oids.INT4, value=value, pos=pos)
     if -(1 << 63) <= value < 1 << 63:
-        return Const(oid=INT8, value=value, pos=pos)
-    return Const(oid=NUMERIC, value=Decimal(value), pos=pos)
+        return Const(oid=oids.INT8, value=value, pos=pos)
+    return Const(oid=oids.NUMERIC, value=Decimal(value), pos=pos)
 
 
 def _of_bits(text: str, oid: int) -> int:
@@ -854,7 +844,7 @@ def _of_bits(text: str, oid: int) -> int:
         if digit.lower() not in digits:
             word = "hexadecimal" if base == 16 else "binary"
             raise SqlError(INVALID_TEXT, f'"{digit}" is not a valid {word} digit')
-    bits, word = (32, "integer") if oid == INT4 else (64, "bigint")
+    bits, word = (32, "integer") if oid == oids.INT4 else (64, "bigint")
     if (len(text) - 1) * (4 if base == 16 else 1) > bits:
         raise SqlError(OUT_OF_RANGE, f"{word} out of range")
     value = int(text[1:] or "0", base)
@@ -928,4 +918,4 @@ def fields_of(expr: Expr) -> dict[str, Expr]:
 
 def _is_text(expr: Expr) -> bool:
     """Whether it is a literal whose type nothing has decided."""
-    return isinstance(expr, Const) and expr.oid == UNKNOWN and isinstance(expr.value, str)
+    return isinstance(expr, Const) and expr.oid == oids.UNKNOWN and isinstance(expr.value, str)

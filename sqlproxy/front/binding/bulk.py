@@ -21,7 +21,7 @@ from kv.base.limits import SQL_PARAMETERS_MAX
 from sqlproxy.front.binding.casting import MOMENTS, is_moment
 from sqlproxy.front.bound.bulk_values import Columns, Convert, Given, Literals
 from sqlproxy.front.syntax.bulk_reading import Rows
-from sqlproxy.front.types.registry import BOOL, INT4, INT8, INTERVAL, NUMERIC, UNKNOWN
+from sqlproxy.pg import oids
 from sqlproxy.pg.numbers import read_numeric
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import Column
@@ -30,9 +30,9 @@ _QUOTE: Final = "'"
 _DOLLAR: Final = "$"
 _NUMBERS: Final = frozenset("-0123456789")
 _WORDS: Final[dict[str, tuple[int, Any]]] = {
-    "null": (UNKNOWN, None),
-    "true": (BOOL, True),
-    "false": (BOOL, False),
+    "null": (oids.UNKNOWN, None),
+    "true": (oids.BOOL, True),
+    "false": (oids.BOOL, False),
 }
 _first_character = itemgetter(0)
 
@@ -50,14 +50,14 @@ class Converting(Protocol):
 
 
 def filled(
-    rows: Rows, columns: Sequence[Column], writes: Converting, oids: Sequence[int]
+    rows: Rows, columns: Sequence[Column], writes: Converting, given: Sequence[int]
 ) -> tuple[Columns, tuple[int, ...]]:
-    """The values for these columns, and the types of all parameters, of which `oids` are declared.
+    """The values for these columns, and the types of all parameters; `given`: those declared.
     Raises Unfit, SqlError.
     """
     if len(columns) != len(rows.columns) or any(c.generated is not None for c in columns):
         raise Unfit
-    types = [0 if oid == UNKNOWN else oid for oid in oids]
+    types = [0 if oid == oids.UNKNOWN else oid for oid in given]
     mine: set[int] = set()
     made: list[Literals | Given] = []
     for column, literals in zip(columns, rows.columns, strict=True):
@@ -95,13 +95,13 @@ def _given(
 
 def _values(column: Column, literals: Sequence[str], writes: Converting) -> Sequence[Any]:
     kinds = set(map(_first_character, literals))
-    oid, values = UNKNOWN, list[Any]()
+    oid, values = oids.UNKNOWN, list[Any]()
     if kinds == {_QUOTE}:
         values = [text[1:-1].replace("''", "'") for text in literals]
     elif kinds <= _NUMBERS and not any("." in text for text in literals):
         values = list(map(int, literals))
-        oid = INT4 if min(values) >= -(1 << 31) and max(values) < 1 << 31 else UNKNOWN
-    if oid == UNKNOWN and kinds != {_QUOTE}:
+        oid = oids.INT4 if min(values) >= -(1 << 31) and max(values) < 1 << 31 else oids.UNKNOWN
+    if oid == oids.UNKNOWN and kinds != {_QUOTE}:
         return _mixed(column, map(_literal, literals), writes)
     return _alike(column, oid, values, writes)
 
@@ -110,16 +110,16 @@ def _decoded(column: Column, values: Sequence[Any], writes: Converting) -> Seque
     """`_values` of what is decoded already."""
     kinds = set(map(type, values))
     if kinds == {str}:
-        return _alike(column, UNKNOWN, values, writes)
+        return _alike(column, oids.UNKNOWN, values, writes)
     if kinds == {int} and min(values) >= -(1 << 31) and max(values) < 1 << 31:
-        return _alike(column, INT4, values, writes)
+        return _alike(column, oids.INT4, values, writes)
     return _mixed(column, map(_typed, values), writes)
 
 
 def _alike(column: Column, oid: int, values: Sequence[Any], writes: Converting) -> Sequence[Any]:
     """Values of one type."""
     convert = _converter(column, oid, writes)
-    if oid == UNKNOWN:
+    if oid == oids.UNKNOWN:
         _refuse_moments(column, values)
     return values if convert is None else list(map(convert, values))
 
@@ -132,7 +132,7 @@ def _mixed(column: Column, literals: Iterable[tuple[int, Any]], writes: Converti
         if value is not None:
             if oid not in converts:
                 converts[oid] = _converter(column, oid, writes)
-            if oid == UNKNOWN:
+            if oid == oids.UNKNOWN:
                 _refuse_moments(column, (value,))
             if (convert := converts[oid]) is not None:
                 value = convert(value)
@@ -143,36 +143,36 @@ def _mixed(column: Column, literals: Iterable[tuple[int, Any]], writes: Converti
 def _literal(text: str) -> tuple[int, Any]:
     """Its type and value, as the binder has them."""
     if text[0] == _QUOTE:
-        return UNKNOWN, text[1:-1].replace("''", "'")
+        return oids.UNKNOWN, text[1:-1].replace("''", "'")
     if text[0] not in _NUMBERS:
         if text[0] == _DOLLAR:
             raise Unfit
         return _WORDS[text.lower()]
     if "." in text:
-        return NUMERIC, read_numeric(text)
+        return oids.NUMERIC, read_numeric(text)
     return _integer(int(text))
 
 
 def _typed(value: Any) -> tuple[int, Any]:
     """The type of a value that is decoded, and the value."""
     if value is None or type(value) is str:
-        return UNKNOWN, value
-    return (BOOL, value) if type(value) is bool else _integer(value)
+        return oids.UNKNOWN, value
+    return (oids.BOOL, value) if type(value) is bool else _integer(value)
 
 
 def _integer(value: int) -> tuple[int, Any]:
     if -(1 << 31) <= value < 1 << 31:
-        return INT4, value
+        return oids.INT4, value
     if -(1 << 63) <= value < 1 << 63:
-        return INT8, value
-    return NUMERIC, read_numeric(str(value))
+        return oids.INT8, value
+    return oids.NUMERIC, read_numeric(str(value))
 
 
 def _converter(column: Column, oid: int, writes: Converting) -> Convert | None:
     kind, typmod = by_name(column.type)
-    if kind.oid == INTERVAL and typmod >= 0:
+    if kind.oid == oids.INTERVAL and typmod >= 0:
         raise Unfit
-    if oid == INT4 and kind.oid == INT8:
+    if oid == oids.INT4 and kind.oid == oids.INT8:
         return None  # the same number
     return writes.converter(column, oid)
 

@@ -12,27 +12,10 @@ from sqlproxy.front.binding.scope import Parameters
 from sqlproxy.front.bound.exprs import ArrayExpr, Call, CaseValue, Cast, Const, Expr, Length, Param
 from sqlproxy.front.functions.regclass import Relations, as_oid, of_oid, of_text
 from sqlproxy.front.syntax.syntax import Node, at, find
-from sqlproxy.front.types.registry import (
-    ANY,
-    DATE,
-    INTERVAL,
-    JSON,
-    OID,
-    POLYMORPHIC,
-    REGCLASS,
-    REGTYPE,
-    TEXT,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    UNKNOWN,
-    VARCHAR,
-    Proc,
-    element_of,
-    format_type,
-)
+from sqlproxy.front.types.registry import POLYMORPHIC, Proc, element_of, format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT, EXPLICIT, IMPLICIT, length_function, pathway
 from sqlproxy.front.types.value_texts import Reader, reader, writer
+from sqlproxy.pg import oids
 from sqlproxy.pg.style import DEFAULT, Style
 from sqlproxy.values.errors import (
     CANNOT_COERCE,
@@ -41,9 +24,9 @@ from sqlproxy.values.errors import (
     unsupported,
 )
 
-MOMENTS: Final = frozenset({DATE, TIME, TIMESTAMP, TIMESTAMPTZ})
+MOMENTS: Final = frozenset({oids.DATE, oids.TIME, oids.TIMESTAMP, oids.TIMESTAMPTZ})
 """Types of which a literal may mean the time when it is read."""
-_REGS: Final = frozenset((REGCLASS, REGTYPE))
+_REGS: Final = frozenset((oids.REGCLASS, oids.REGTYPE))
 _MOMENTS: Final = frozenset(("now", "today", "tomorrow", "yesterday"))
 
 
@@ -64,12 +47,12 @@ class Coercer:
 
     def coerce(self, expr: Expr, target: int, context: str = IMPLICIT, pos: int = 0) -> Expr | None:
         """The expression as one of the type, without regard to modifiers; None: there is no way."""
-        if expr.oid == target or target == ANY or target in POLYMORPHIC:
+        if expr.oid == target or target == oids.ANY or target in POLYMORPHIC:
             return expr
-        if expr.oid == UNKNOWN:
+        if expr.oid == oids.UNKNOWN:
             if isinstance(expr, Param):
                 param = self.parameters.decide(expr, target, pos)
-                return of_text(param, self._relations()) if target == REGCLASS else param
+                return of_text(param, self._relations()) if target == oids.REGCLASS else param
             if isinstance(expr, Const):
                 return self._literal(expr, target, pos)
         row = pathway(expr.oid, target, context)
@@ -110,9 +93,9 @@ class Coercer:
         """From or to what is held as a name."""
         if expr.oid in _REGS:
             return self._of_reg(expr, target)
-        if target == REGCLASS:
+        if target == oids.REGCLASS:
             return self._regclass(expr, method, context)
-        if target != REGTYPE:
+        if target != oids.REGTYPE:
             return self._of_regs(expr, target, context)
         if method == "b":
             raise _needs_constant(expr.oid, target)
@@ -122,15 +105,15 @@ class Coercer:
     def _of_reg(self, expr: Expr, target: int) -> Expr:
         """A name as what it stands for: of a type its OID, known when it is bound."""
         found: int | None = None
-        if target in (TEXT, VARCHAR):  # it is held as a name
+        if target in (oids.TEXT, oids.VARCHAR):  # it is held as a name
             return Cast(oid=target, arg=expr, how="relabel", explicit=True, pos=expr.pos)
         if isinstance(expr, Call) and expr.proc.source == "row_constant":  # tableoid::regclass
             return self.must(expr.args[1], target, EXPLICIT)
         if isinstance(expr, Call) and expr.proc.source == "pg_typeof":
             found = expr.args[0].oid
-        elif expr.oid == REGCLASS:
+        elif expr.oid == oids.REGCLASS:
             oid = as_oid(expr, self._relations())
-            return oid if target == OID else self.must(oid, target, EXPLICIT)
+            return oid if target == oids.OID else self.must(oid, target, EXPLICIT)
         if found is None:
             raise _needs_constant(expr.oid, target)
         return Const(oid=target, value=found, pos=expr.pos)
@@ -138,9 +121,9 @@ class Coercer:
     def _regclass(self, expr: Expr, method: str, context: str) -> Expr | None:
         """What is no constant as a regclass."""
         if method != "b":
-            text = self.coerce(expr, TEXT, EXPLICIT)
+            text = self.coerce(expr, oids.TEXT, EXPLICIT)
             return None if text is None else of_text(text, self._relations())
-        oid = self.coerce(expr, OID, context)
+        oid = self.coerce(expr, oids.OID, context)
         return None if oid is None else of_oid(oid, self._relations())
 
     def _of_regs(self, expr: Expr, target: int, context: str) -> Expr:
@@ -167,7 +150,7 @@ class Coercer:
             if error.position == 0 and expr.pos >= 0:
                 error.position = expr.pos + 1
             raise
-        zoned = (element_of(target) or target) == TIMESTAMPTZ and self.style.zone is not UTC
+        zoned = (element_of(target) or target) == oids.TIMESTAMPTZ and self.style.zone is not UTC
         if zoned and read(target, DEFAULT, typmod)(expr.value) != value:
             self.of_zone[expr.pos] = writer(target, self.style)(value)
         return Const(oid=target, value=value, pos=expr.pos)
@@ -208,9 +191,9 @@ class Coercer:
         """With its modifier: what `CAST` and assignment to a column do."""
         if (
             isinstance(expr, Const)
-            and expr.oid == UNKNOWN
+            and expr.oid == oids.UNKNOWN
             and expr.value is not None
-            and target == INTERVAL
+            and target == oids.INTERVAL
             and typmod >= 0
         ):
             return self.fit(self._literal(expr, target, pos, typmod), typmod, context == EXPLICIT)
@@ -246,7 +229,9 @@ def _needs_constant(source: int, target: int) -> SqlError:
 
 def as_json(expr: Expr) -> Expr:
     """to_json of it."""
-    return Call(oid=JSON, proc=Proc("to_json", (expr.oid,), JSON, "to_json"), args=(expr,))
+    return Call(
+        oid=oids.JSON, proc=Proc("to_json", (expr.oid,), oids.JSON, "to_json"), args=(expr,)
+    )
 
 
 def is_moment(text: str, oid: int) -> bool:

@@ -32,8 +32,8 @@ from sqlproxy.front.closures.compiling import compile
 from sqlproxy.front.closures.lengths import fitter
 from sqlproxy.front.functions.system_columns import without_row_number
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
-from sqlproxy.front.types.registry import INTERVAL, UNKNOWN
 from sqlproxy.front.types.value_texts import reader
+from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import Column as TableColumn
@@ -205,7 +205,7 @@ class Writes:
                 f'cannot insert a non-DEFAULT value into column "{column.name}"',
                 detail=f'Column "{column.name}" is a generated column.',
             )
-        if isinstance(value, Const) and not (oid == INTERVAL and typmod >= 0):
+        if isinstance(value, Const) and not (oid == oids.INTERVAL and typmod >= 0):
             return self._constant(value, column, oid, typmod)
         return self.binder.casts.assign(value, oid, typmod, column.name, value.pos + 1)
 
@@ -219,12 +219,12 @@ class Writes:
         if convert is None:
             convert = self._conversion(value, column, oid, typmod)
             self.conversions[key] = convert
-        if value.oid == UNKNOWN and is_moment(given, oid):
+        if value.oid == oids.UNKNOWN and is_moment(given, oid):
             return self.binder.casts.assign(value, oid, typmod, column.name, value.pos + 1)
         try:
             return Const(oid=oid, typmod=typmod, value=convert(given), pos=value.pos)
         except SqlError as error:
-            if value.oid == UNKNOWN and error.position == 0:
+            if value.oid == oids.UNKNOWN and error.position == 0:
                 error.position = value.pos + 1
             raise
 
@@ -240,7 +240,7 @@ class Writes:
     def _conversion(
         self, value: Const, column: TableColumn, oid: int, typmod: int
     ) -> Callable[[Any], Any]:
-        if value.oid == UNKNOWN:
+        if value.oid == oids.UNKNOWN:
             read = reader(oid, self.binder.style)
             if typmod < 0:
                 return read
@@ -270,9 +270,13 @@ class Writes:
                     f'cannot insert a non-DEFAULT value into column "{column.name}"',
                     detail=f'Column "{column.name}" is a generated column.',
                 )
-            if expr.oid == UNKNOWN and isinstance(expr, Const | Param) and select.values is None:
+            if (
+                expr.oid == oids.UNKNOWN
+                and isinstance(expr, Const | Param)
+                and select.values is None
+            ):
                 expr = casts.must(expr, oid)
-            elif expr.oid == UNKNOWN:
+            elif expr.oid == oids.UNKNOWN:
                 expr = replace(expr, oid=25)
             targets.append(Target(expr, target.name))
             place = Column(
@@ -282,7 +286,7 @@ class Writes:
         if select.values is not None:
             rows = tuple(
                 tuple(
-                    casts.must(e, t.expr.oid) if e.oid == UNKNOWN else e
+                    casts.must(e, t.expr.oid) if e.oid == oids.UNKNOWN else e
                     for e, t in zip(row, targets, strict=True)
                 )
                 for row in select.values

@@ -33,23 +33,8 @@ from sqlproxy.front.functions.system_columns import of_rows, with_row_number
 from sqlproxy.front.syntax import syntax
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.front.types.quoting import quote_ident
-from sqlproxy.front.types.registry import (
-    BOOL,
-    CHAR,
-    FLOAT4,
-    FLOAT8,
-    INT2,
-    INT4,
-    INT8,
-    NAME,
-    OID,
-    RECORD,
-    TEXT,
-    TIMESTAMPTZ,
-    VARCHAR,
-    array_of,
-    element_of,
-)
+from sqlproxy.front.types.registry import array_of, element_of
+from sqlproxy.pg import oids
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import ROWID, Table, View
 from sqlproxy.rows.schema import Column as TableColumn
@@ -68,11 +53,28 @@ from sqlproxy.values.errors import (
 
 _JOINS: Final = {"JOIN_LEFT": "left", "JOIN_FULL": "full", "JOIN_RIGHT": "right"}
 _TOLD: Final = frozenset(
-    (BOOL, CHAR, FLOAT4, FLOAT8, INT2, INT4, INT8, NAME, OID, TEXT, TIMESTAMPTZ, VARCHAR)
+    (
+        oids.BOOL,
+        oids.CHAR,
+        oids.FLOAT4,
+        oids.FLOAT8,
+        oids.INT2,
+        oids.INT4,
+        oids.INT8,
+        oids.NAME,
+        oids.OID,
+        oids.TEXT,
+        oids.TIMESTAMPTZ,
+        oids.VARCHAR,
+    )
 )
 """Types that columns of the system's relations keep beside users' tables."""
 _NESTED_VIEWS_MAX: Final = 32
-SEQUENCE_COLUMNS: Final = (("last_value", INT8), ("log_cnt", INT8), ("is_called", BOOL))
+SEQUENCE_COLUMNS: Final = (
+    ("last_value", oids.INT8),
+    ("log_cnt", oids.INT8),
+    ("is_called", oids.BOOL),
+)
 PLAIN_COLUMNS: Final = (
     TableColumn(1, "key", "bytea", nullable=False),
     TableColumn(2, "value", "bytea", nullable=False),
@@ -234,7 +236,7 @@ class FromItems:
         for place, (column, oid, typmod) in enumerate(listed, 1):
             plain = oid in _TOLD or (element_of(oid) in _TOLD and array_of(element_of(oid)) == oid)
             told.append(quote_ident(column) if plain else f"{quote_ident(column)}::text")
-            of, modifier = (oid, typmod) if plain else (TEXT, -1)
+            of, modifier = (oid, typmod) if plain else (oids.TEXT, -1)
             columns.append(ItemColumn(column, of, modifier, 0, place))
         text = f"SELECT {', '.join(told)} FROM {schema}.{quote_ident(name)}"
         return SystemItem(alias=name, columns=tuple(columns), offset=0, text=text)
@@ -372,7 +374,7 @@ class FromItems:
             alias = strings(unwrap(functions[0][0])[1].get("funcname", ()))[-1:] or [""]  # type: ignore[assignment]
             alias = alias[0]
         if body.get("ordinality"):
-            columns.append(ItemColumn("ordinality", INT8))
+            columns.append(ItemColumn("ordinality", oids.INT8))
         item = FunctionItem(
             alias=alias,
             columns=_renamed(tuple(columns), names, alias, 0),
@@ -393,9 +395,9 @@ class FromItems:
                 kind = type_of(column["typeName"], self.binder.names)
                 found.append(ItemColumn(column["colname"], *kind))
             return found
-        if isinstance(call, Call) and call.proc.out and call.oid == RECORD:
+        if isinstance(call, Call) and call.proc.out and call.oid == oids.RECORD:
             return [ItemColumn(name, oid) for name, oid in call.proc.out]
-        if call.oid == RECORD:
+        if call.oid == oids.RECORD:
             raise SqlError(
                 SYNTAX_ERROR,
                 'a column definition list is required for functions returning "record"',
@@ -478,7 +480,7 @@ class FromItems:
         on = (
             conditions[0]
             if len(conditions) == 1
-            else Logic(op="and", args=tuple(conditions), oid=BOOL)
+            else Logic(op="and", args=tuple(conditions), oid=oids.BOOL)
         )
         return on, merged
 

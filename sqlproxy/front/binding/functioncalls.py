@@ -26,32 +26,9 @@ from sqlproxy.front.functions.regclass import or_null
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.front.types import resolve
 from sqlproxy.front.types.quoting import quote_ident, read_relation
-from sqlproxy.front.types.registry import (
-    BOOL,
-    DATE,
-    FLOAT4,
-    FLOAT8,
-    FUNCTIONS,
-    INT2,
-    INT4,
-    INT8,
-    INTERVAL,
-    JSON,
-    JSONB,
-    NUMERIC,
-    REGCLASS,
-    REGTYPE,
-    TEXT,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    TYPE_BY_NAME,
-    UNKNOWN,
-    Proc,
-    array_of,
-    format_type,
-)
+from sqlproxy.front.types.registry import FUNCTIONS, TYPE_BY_NAME, Proc, array_of, format_type
 from sqlproxy.front.types.resolve import EXPLICIT, IMPLICIT, Resolved
+from sqlproxy.pg import oids
 from sqlproxy.values.errors import (
     GROUPING_ERROR,
     SYNTAX_ERROR,
@@ -205,7 +182,7 @@ class FunctionCalls:
         owned = names.sequences_owned_by(int(table.id))
         owner = next((s for s in owned if s.owned_by and s.owned_by[1] == found.id), None)
         value = None if owner is None else f"public.{quote_ident(owner.name)}"
-        return Const(oid=TEXT, value=value, pos=pos - 1)
+        return Const(oid=oids.TEXT, value=value, pos=pos - 1)
 
     def _arguments(self, name: str, body: Node, scope: Scope) -> list[Expr]:
         args: list[Expr] = []
@@ -231,7 +208,7 @@ class FunctionCalls:
         for i in range(len(args), last + 1):
             if (given := by_name.get(known[i])) is None and i < len(defaults):
                 value = defaults[i]
-                given = Const(oid=701 if isinstance(value, float) else INT4, value=value)
+                given = Const(oid=701 if isinstance(value, float) else oids.INT4, value=value)
             if given is None:
                 break
             made.append(given)
@@ -262,10 +239,10 @@ class FunctionCalls:
             self.binder.needs.saw(column)
         binary = name.startswith("jsonb") or name == "to_jsonb"
         source = "kvorum_row_jsonb" if binary else ROW_TO_JSON
-        result = JSONB if binary else JSON
+        result = oids.JSONB if binary else oids.JSON
         proc = Proc(name, (), result, source, strict=False)
-        listed = Const(oid=array_of(TEXT), value=list(names))
-        made_up = Const(oid=BOOL, value=outer)
+        listed = Const(oid=array_of(oids.TEXT), value=list(names))
+        made_up = Const(oid=oids.BOOL, value=outer)
         return Call(oid=result, proc=proc, args=(listed, made_up, *columns), pos=at(part) - 1)
 
     @staticmethod
@@ -287,8 +264,8 @@ class FunctionCalls:
         given = args[0].oid
         if any(p.args == (given,) for p in FUNCTIONS.get(name, ())):
             return None
-        row = resolve.pathway(given, target, EXPLICIT) if given != UNKNOWN else None
-        if given == UNKNOWN or (row is not None and row.method in ("b", "i", "f")):
+        row = resolve.pathway(given, target, EXPLICIT) if given != oids.UNKNOWN else None
+        if given == oids.UNKNOWN or (row is not None and row.method in ("b", "i", "f")):
             return self.binder.casts.coerce(args[0], target, EXPLICIT, at(body))
         return None
 
@@ -557,12 +534,12 @@ class FunctionCalls:
         casts = self.binder.casts
         if not bits & _RANGE:
             word = "GROUPS" if bits & _GROUPS else "ROWS"
-            return casts.must(offset, INT8, what=word)
+            return casts.must(offset, oids.INT8, what=word)
         kinds = _RANGE_OFFSETS.get(order[0].expr.oid) if len(order) == 1 else None
         if kinds is None or offset.oid in kinds:  # None: it is refused below
             return offset
         column = order[0].expr.oid
-        if offset.oid == UNKNOWN:
+        if offset.oid == oids.UNKNOWN:
             return casts.must(offset, column if column in kinds else kinds[0])
         fitting = [one for one in kinds if casts.coerce(offset, one) is not None]
         if not fitting:
@@ -577,13 +554,15 @@ class FunctionCalls:
 
 
 _RANGE_OFFSETS: Final = {
-    INT2: (INT2, INT4, INT8),
-    INT4: (INT4, INT2, INT8),
-    INT8: (INT8,),
-    NUMERIC: (NUMERIC,),
-    FLOAT4: (FLOAT8,),
-    FLOAT8: (FLOAT8,),
-    **dict.fromkeys((DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL), (INTERVAL,)),
+    oids.INT2: (oids.INT2, oids.INT4, oids.INT8),
+    oids.INT4: (oids.INT4, oids.INT2, oids.INT8),
+    oids.INT8: (oids.INT8,),
+    oids.NUMERIC: (oids.NUMERIC,),
+    oids.FLOAT4: (oids.FLOAT8,),
+    oids.FLOAT8: (oids.FLOAT8,),
+    **dict.fromkeys(
+        (oids.DATE, oids.TIME, oids.TIMESTAMP, oids.TIMESTAMPTZ, oids.INTERVAL), (oids.INTERVAL,)
+    ),
 }
 """What RANGE adds to values of a type (pg_amproc's in_range functions)."""
 _GROUPS, _RANGE, _OFFSETS = 0x8, 0x2, 0x7800  # PostgreSQL's FRAMEOPTION bits (parsenodes.h)
@@ -630,9 +609,9 @@ def sorted_by(body: Node, expr: Expr, target: int = -1) -> Order:
         if name not in ("<", ">"):
             raise unsupported(f"ORDER BY … USING {name}", position=at(body))
         direction = "SORTBY_DESC" if name == ">" else "SORTBY_ASC"
-    if expr.oid in (REGCLASS, REGTYPE):
+    if expr.oid in (oids.REGCLASS, oids.REGTYPE):
         raise unsupported(f"ORDER BY of a {format_type(expr.oid)} here; cast it to oid or text")
-    if expr.oid != TEXT:
+    if expr.oid != oids.TEXT:
         orderable(expr, expr.pos + 1)
     descending = direction == "SORTBY_DESC"
     nulls = body.get("sortby_nulls", "SORTBY_NULLS_DEFAULT")

@@ -41,8 +41,9 @@ from sqlproxy.front.bound.statements import (
 )
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.front.types import resolve
-from sqlproxy.front.types.registry import INT8, OID, REGCLASS, REGTYPE, TEXT, UNKNOWN, format_type
+from sqlproxy.front.types.registry import format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT, IMPLICIT
+from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field
 from sqlproxy.values.errors import (
     DATATYPE_MISMATCH,
@@ -292,8 +293,11 @@ class Queries:
                 place = next((i for i, t in enumerate(targets) if t.expr == expr), -1)
             else:
                 expr = targets[place].expr
-            if expr.oid in (REGCLASS, REGTYPE):  # they are held as names, and sort as numbers
-                expr, place = self.binder.casts.must(expr, OID, IMPLICIT), -1
+            if expr.oid in (
+                oids.REGCLASS,
+                oids.REGTYPE,
+            ):  # they are held as names, and sort as numbers
+                expr, place = self.binder.casts.must(expr, oids.OID, IMPLICIT), -1
             found.append(sorted_by(body, expr, place))
         return found
 
@@ -399,7 +403,7 @@ class Queries:
             if isinstance(bound, Const) and bound.value is None:
                 found.append(None)
                 continue
-            value = self.binder.casts.coerce(bound, INT8, ASSIGNMENT, bound.pos + 1)
+            value = self.binder.casts.coerce(bound, oids.INT8, ASSIGNMENT, bound.pos + 1)
             if value is None:
                 raise SqlError(
                     DATATYPE_MISMATCH,
@@ -472,7 +476,7 @@ class Queries:
             raise SqlError(SYNTAX_ERROR, "DEFAULT is not allowed in this context")
         columns: list[list[Expr]] = []
         for one in zip(*rows, strict=True):
-            if not decide and all(e.oid == UNKNOWN for e in one):
+            if not decide and all(e.oid == oids.UNKNOWN for e in one):
                 columns.append(list(one))
             else:
                 columns.append(self.binder.common(one, "VALUES")[1])
@@ -546,8 +550,8 @@ class Queries:
         every = bool(body.get("all"))
         types, targets = [], []
         for i, (a, b) in enumerate(zip(left.targets, right.targets, strict=True)):
-            if not decide and a.expr.oid == b.expr.oid == UNKNOWN:
-                oid = TEXT
+            if not decide and a.expr.oid == b.expr.oid == oids.UNKNOWN:
+                oid = oids.TEXT
             else:
                 oid = resolve.common_type([a.expr.oid, b.expr.oid], word, b.expr.pos + 1)
             typmod = (
@@ -679,7 +683,7 @@ class Queries:
         recursing.check_aggregates(name, right)
         for i, (a, b) in enumerate(zip(left.targets, right.targets, strict=False), 1):
             if (
-                b.expr.oid != UNKNOWN
+                b.expr.oid != oids.UNKNOWN
                 and resolve.common_type([a.expr.oid, b.expr.oid], "UNION") != a.expr.oid
             ):
                 raise SqlError(

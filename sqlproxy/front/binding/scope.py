@@ -13,7 +13,8 @@ from sqlproxy.front.bound.exprs import Column, Const, Expr, Param
 from sqlproxy.front.bound.folding import rebuilt
 from sqlproxy.front.bound.statements import Cte, ItemColumn
 from sqlproxy.front.functions.regclass import Relations
-from sqlproxy.front.types.registry import UNKNOWN, format_type
+from sqlproxy.front.types.registry import format_type
+from sqlproxy.pg import oids
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.rows.schema import Table, View
 from sqlproxy.values.enums import Enum
@@ -80,12 +81,12 @@ class Parameters:
             raise SqlError(UNDEFINED_PARAMETER, f"there is no parameter ${number}", position=pos)
         while len(self.types) < number:
             self.types.append(0)
-        return Param(oid=self.types[number - 1] or UNKNOWN, number=number, pos=pos - 1)
+        return Param(oid=self.types[number - 1] or oids.UNKNOWN, number=number, pos=pos - 1)
 
     def decide(self, param: Param, oid: int, pos: int) -> Param:
         """The parameter as one of that type. Raises 42P08: an earlier use decided differently."""
         known = self.types[param.number - 1]
-        if known not in (0, UNKNOWN, oid):
+        if known not in (0, oids.UNKNOWN, oid):
             raise SqlError(
                 AMBIGUOUS_PARAMETER,
                 f"inconsistent types deduced for parameter ${param.number}",
@@ -98,7 +99,7 @@ class Parameters:
     def final(self) -> tuple[int, ...]:
         """All types. Raises 42P18: one is still open."""
         for number, oid in enumerate(self.types, 1):
-            if oid in (0, UNKNOWN):
+            if oid in (0, oids.UNKNOWN):
                 raise SqlError(
                     INDETERMINATE_TYPE, f"could not determine data type of parameter ${number}"
                 )

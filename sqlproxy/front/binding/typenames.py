@@ -9,20 +9,8 @@ from typing import Any, Final
 
 from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
-from sqlproxy.front.types.registry import (
-    BPCHAR,
-    INTERVAL,
-    NUMERIC,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    TYPE_BY_NAME,
-    VARCHAR,
-    array_of,
-    category,
-    element_of,
-    format_type,
-)
+from sqlproxy.front.types.registry import TYPE_BY_NAME, array_of, category, element_of, format_type
+from sqlproxy.pg import oids
 from sqlproxy.pg.oids import TYPES as VALUE_TYPES
 from sqlproxy.values.errors import (
     DATATYPE_MISMATCH,
@@ -110,8 +98,8 @@ def _constant(node: Node) -> int:
 def _modifier(oid: int, given: list[int], pos: int) -> int:
     if not given:
         return -1
-    if oid in (VARCHAR, BPCHAR):
-        word = "varchar" if oid == VARCHAR else "char"
+    if oid in (oids.VARCHAR, oids.BPCHAR):
+        word = "varchar" if oid == oids.VARCHAR else "char"
         if given[0] < 1:
             raise SqlError(
                 INVALID_PARAMETER, f"length for type {word} must be at least 1", position=pos
@@ -123,7 +111,7 @@ def _modifier(oid: int, given: list[int], pos: int) -> int:
                 position=pos,
             )
         return given[0] + 4
-    if oid == NUMERIC:
+    if oid == oids.NUMERIC:
         precision, scale = given[0], given[1] if len(given) > 1 else 0
         if not 1 <= precision <= 1_000:
             raise SqlError(
@@ -138,16 +126,16 @@ def _modifier(oid: int, given: list[int], pos: int) -> int:
                 position=pos,
             )
         return (precision << 16 | scale & 0x7FF) + 4
-    if oid in (TIME, TIMESTAMP, TIMESTAMPTZ):
+    if oid in (oids.TIME, oids.TIMESTAMP, oids.TIMESTAMPTZ):
         if given[0] < 0:
-            word = "TIME" if oid == TIME else "TIMESTAMP"
+            word = "TIME" if oid == oids.TIME else "TIMESTAMP"
             raise SqlError(
                 INVALID_PARAMETER,
                 f"{word}({given[0]}) precision must not be negative",
                 position=pos,
             )
         return min(given[0], 6)
-    if oid == INTERVAL:
+    if oid == oids.INTERVAL:
         precision = given[1] if len(given) > 1 else 0xFFFF
         return (given[0] & 0x7FFF) << 16 | (min(precision, 6) if precision != 0xFFFF else precision)
     raise SqlError(

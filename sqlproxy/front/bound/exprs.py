@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlproxy.front.types.registry import BOOL, TEXT, UNKNOWN, Proc
+from sqlproxy.front.types.registry import Proc
+from sqlproxy.pg import oids
 from sqlproxy.values.interval import Interval
 from sqlproxy.values.words import words
 
@@ -120,14 +121,14 @@ class Logic(Expr):
 
     op: str
     args: tuple[Expr, ...]
-    oid: int = BOOL
+    oid: int = oids.BOOL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsNull(Expr):
     arg: Expr
     negated: bool = False
-    oid: int = BOOL
+    oid: int = oids.BOOL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +138,7 @@ class IsBool(Expr):
     arg: Expr
     value: bool | None
     negated: bool = False
-    oid: int = BOOL
+    oid: int = oids.BOOL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +149,7 @@ class Distinct(Expr):
     left: Expr
     right: Expr
     negated: bool = False
-    oid: int = BOOL
+    oid: int = oids.BOOL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +207,7 @@ class RowCompare(Expr):
     right: tuple[Expr, ...]
     equal: tuple[Expr, ...]
     less: tuple[Expr, ...] = ()
-    oid: int = BOOL
+    oid: int = oids.BOOL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +218,7 @@ class AnyAll(Expr):
     array: Expr
     test: Call
     all: bool = False
-    oid: int = BOOL
+    oid: int = oids.BOOL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +230,7 @@ class Among(Expr):
     left: tuple[Expr, ...]
     columns: tuple[Expr, ...]
     negated: bool = False
-    oid: int = BOOL
+    oid: int = oids.BOOL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +293,7 @@ class Grouping(Expr):
 class Default(Expr):
     """DEFAULT in VALUES or SET."""
 
-    oid: int = UNKNOWN
+    oid: int = oids.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +301,7 @@ class Named(Expr):
     """What only the session knows, e.g. current_user; `name` in lower case."""
 
     name: str
-    oid: int = TEXT
+    oid: int = oids.TEXT
 
 
 @dataclass(slots=True)

@@ -5,31 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from sqlproxy.front.bound.exprs import Call, Cast, Expr, Named, Param, walk
-from sqlproxy.front.types.registry import (
-    BOOL,
-    BPCHAR,
-    BYTEA,
-    CHAR,
-    FLOAT4,
-    FLOAT8,
-    INT2,
-    INT4,
-    INT8,
-    JSON,
-    JSONB,
-    NAME,
-    NUMERIC,
-    OID,
-    TEXT,
-    TIMESTAMPTZ,
-    UUID,
-    VARCHAR,
-    element_of,
-)
+from sqlproxy.front.types.registry import element_of
+from sqlproxy.pg import oids
 
-_NUMBERS: Final = frozenset((INT2, INT4, INT8, FLOAT4, FLOAT8, NUMERIC, OID))
-_TEXTS: Final = frozenset((TEXT, VARCHAR, BPCHAR, CHAR, NAME, JSON, JSONB))
-_FREE: Final = _NUMBERS | _TEXTS | {BOOL, BYTEA, UUID}
+_NUMBERS: Final = frozenset(
+    (oids.INT2, oids.INT4, oids.INT8, oids.FLOAT4, oids.FLOAT8, oids.NUMERIC, oids.OID)
+)
+_TEXTS: Final = frozenset(
+    (oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.CHAR, oids.NAME, oids.JSON, oids.JSONB)
+)
+_FREE: Final = _NUMBERS | _TEXTS | {oids.BOOL, oids.BYTEA, oids.UUID}
 """Types whose text depends on no setting, and on nothing that may be changed (labels)."""
 
 
@@ -54,7 +39,9 @@ def immutable(expr: Expr) -> bool:
 
 def _converts_zoned(call: Call) -> bool:
     """Whether it is a cast between timestamptz and another type."""
-    return bool(call.cast) and (call.oid == TIMESTAMPTZ) is not (call.args[0].oid == TIMESTAMPTZ)
+    return bool(call.cast) and (call.oid == oids.TIMESTAMPTZ) is not (
+        call.args[0].oid == oids.TIMESTAMPTZ
+    )
 
 
 def of_zone(expr: Expr) -> bool:
@@ -62,11 +49,14 @@ def of_zone(expr: Expr) -> bool:
     for one in walk(expr):
         match one:
             case Call(proc=proc, args=args):
-                zoned = TIMESTAMPTZ in (one.oid, *(part.oid for part in args))
+                zoned = oids.TIMESTAMPTZ in (one.oid, *(part.oid for part in args))
                 if _converts_zoned(one) or (zoned and proc.volatile == "s"):
                     return True
             case Cast(how="text", arg=arg):
-                if TIMESTAMPTZ in (element_of(arg.oid) or arg.oid, element_of(one.oid) or one.oid):
+                if oids.TIMESTAMPTZ in (
+                    element_of(arg.oid) or arg.oid,
+                    element_of(one.oid) or one.oid,
+                ):
                     return True
             case Named():
                 return True

@@ -62,20 +62,9 @@ from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.functions.function import Site
 from sqlproxy.front.types import comparing
 from sqlproxy.front.types.quoting import read_relation
-from sqlproxy.front.types.registry import (
-    BPCHAR,
-    INT4,
-    OID,
-    REGCLASS,
-    REGTYPE,
-    TEXT,
-    TIMESTAMPTZ,
-    UNKNOWN,
-    VARCHAR,
-    element_of,
-    format_type,
-)
+from sqlproxy.front.types.registry import element_of, format_type
 from sqlproxy.front.types.value_texts import reader, writer
+from sqlproxy.pg import oids
 from sqlproxy.pg.oids import PgType, by_oid
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.values.errors import UNSUPPORTED, SqlError
@@ -319,10 +308,10 @@ class _Compiler:
         if expr.how == "array":
             return self._array_cast(expr, arg)
         if expr.how == "relabel":
-            if target == OID and source == INT4:
+            if target == oids.OID and source == oids.INT4:
                 return self._strict_or_not(expr, lambda v: v & 0xFFFF_FFFF, [arg], True)
             return arg
-        if target in (REGCLASS, REGTYPE) or source in (REGCLASS, REGTYPE):
+        if target in (oids.REGCLASS, oids.REGTYPE) or source in (oids.REGCLASS, oids.REGTYPE):
             raise CannotCompile(
                 UNSUPPORTED,
                 f"a cast from {format_type(source)} to {format_type(target)} is not supported here",
@@ -633,11 +622,11 @@ def _of_the_row(expr: Expr) -> bool:
 
 
 def _category_s(oid: int) -> bool:
-    return oid in (TEXT, VARCHAR, BPCHAR, 19, UNKNOWN)
+    return oid in (oids.TEXT, oids.VARCHAR, oids.BPCHAR, 19, oids.UNKNOWN)
 
 
 def _zoned_text(oid: int) -> bool:
-    return (element_of(oid) or oid) == TIMESTAMPTZ
+    return (element_of(oid) or oid) == oids.TIMESTAMPTZ
 
 
 def _dated(oid: int) -> bool:

@@ -32,7 +32,8 @@ from sqlproxy.front.bound.exprs import (
 from sqlproxy.front.closures.raising import raises
 from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.types import comparing
-from sqlproxy.front.types.registry import BOOL, array_of
+from sqlproxy.front.types.registry import array_of
+from sqlproxy.pg import oids
 
 GATHERED_MIN: Final = 8  # fewer are tested as quickly one after the other
 _Row = tuple[Call, ...]
@@ -87,7 +88,7 @@ def _row(arg: Expr, operator: str, inner: str, fold: Callable[[Expr], Expr]) -> 
         if not _known(right) or not array_of(right.oid) or not _may_move(left, len(parts) > 1):
             return None
         found.append(
-            Call(oid=BOOL, proc=part.proc, args=(left, right), operator=operator, pos=part.pos)
+            Call(oid=oids.BOOL, proc=part.proc, args=(left, right), operator=operator, pos=part.pos)
         )
     return tuple(found)
 
@@ -104,7 +105,9 @@ def _set(rows: list[_Row], operator: str) -> Expr:
     (test,) = first
     left, right = test.args
     array = _array([row[0].args[1] for row in rows])
-    asked = Call(oid=BOOL, proc=test.proc, args=(left, CaseValue(oid=right.oid)), operator=operator)
+    asked = Call(
+        oid=oids.BOOL, proc=test.proc, args=(left, CaseValue(oid=right.oid)), operator=operator
+    )
     return AnyAll(left=left, array=array, test=asked, all=every, pos=test.pos)
 
 

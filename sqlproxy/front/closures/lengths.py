@@ -11,17 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from sqlproxy.front.functions.f_numbers import quantized
-from sqlproxy.front.types.registry import (
-    BPCHAR,
-    INTERVAL,
-    NUMERIC,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    VARCHAR,
-    element_of,
-    scale_of,
-)
+from sqlproxy.front.types.registry import element_of, scale_of
+from sqlproxy.pg import oids
 from sqlproxy.values.errors import DATETIME_OVERFLOW, OUT_OF_RANGE, STRING_TOO_LONG, SqlError
 from sqlproxy.values.interval import ALL_FIELDS
 
@@ -41,15 +32,15 @@ def fitter(oid: int, typmod: int, explicit: bool) -> Fit:
             return inner(value)
 
         return each
-    if oid == VARCHAR:
+    if oid == oids.VARCHAR:
         return _varchar(typmod - 4, explicit)
-    if oid == BPCHAR:
+    if oid == oids.BPCHAR:
         return _char(typmod - 4, explicit)
-    if oid == NUMERIC:
+    if oid == oids.NUMERIC:
         return _numeric((typmod - 4) >> 16, scale_of(typmod))
-    if oid in (TIME, TIMESTAMP, TIMESTAMPTZ):
+    if oid in (oids.TIME, oids.TIMESTAMP, oids.TIMESTAMPTZ):
         return lambda value: round_time(value, typmod)
-    if oid == INTERVAL:
+    if oid == oids.INTERVAL:
         fields, digits = typmod >> 16 & ALL_FIELDS, typmod & 0xFFFF
         return lambda value: value.cut(fields, digits)
     return lambda value: value

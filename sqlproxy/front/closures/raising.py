@@ -24,7 +24,8 @@ from sqlproxy.front.bound.statements import Select, SubQuery
 from sqlproxy.front.bound.trees import looked_into, parts
 from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.types import comparing
-from sqlproxy.front.types.registry import BOOL, BPCHAR, NAME, TEXT, VARCHAR, Proc
+from sqlproxy.front.types.registry import Proc
+from sqlproxy.pg import oids
 from sqlproxy.values.words import words
 
 _PATTERNS: Final = words(
@@ -33,12 +34,12 @@ _PATTERNS: Final = words(
     """
 )
 """Those whose second argument can be wrong, but not from row to row where it is a constant."""
-_TEXTS: Final = frozenset((TEXT, VARCHAR, BPCHAR, NAME))
+_TEXTS: Final = frozenset((oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.NAME))
 
 
 def total(proc: Proc) -> bool:
     """Whether calls of a function never raise."""
-    if proc.kind == "o" and proc.name in comparing.OPERATORS and proc.result == BOOL:
+    if proc.kind == "o" and proc.name in comparing.OPERATORS and proc.result == oids.BOOL:
         return True
     return proc.kind in ("a", "w") or (
         (function := FUNCTIONS.get(proc.source)) is not None and function.total
@@ -55,7 +56,7 @@ def raises_itself(expr: Expr) -> bool:
         case Cast():
             return expr.how == "text" and expr.oid not in _TEXTS
         case Length():  # a text that is cast is cut
-            return not (expr.explicit and expr.oid in (VARCHAR, BPCHAR))
+            return not (expr.explicit and expr.oid in (oids.VARCHAR, oids.BPCHAR))
         case ArrayExpr():
             return expr.nested
         case SubQuery():

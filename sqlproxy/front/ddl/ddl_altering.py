@@ -28,17 +28,9 @@ from sqlproxy.front.ddl.ddl_texts import text_of
 from sqlproxy.front.syntax.dialect import Extras
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.front.types.quoting import quote_ident, quote_literal
-from sqlproxy.front.types.registry import (
-    DATE,
-    TEXT,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    VARCHAR,
-    format_type,
-)
+from sqlproxy.front.types.registry import format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT
-from sqlproxy.pg import zones
+from sqlproxy.pg import oids, zones
 from sqlproxy.pg.oids import canonical
 from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import (
@@ -51,7 +43,7 @@ from sqlproxy.values.errors import (
     unsupported,
 )
 
-_ANY_TEXT: Final = ((TEXT, -1), (VARCHAR, -1))
+_ANY_TEXT: Final = ((oids.TEXT, -1), (oids.VARCHAR, -1))
 
 
 class Alterations:
@@ -192,7 +184,7 @@ class Alterations:
         while kind == "TypeCast":
             found = type_of(body["typeName"], self.ddl.names)
             whole = found in (wanted, (column.oid, column.typmod))
-            if not (whole or (column.oid in (TEXT, VARCHAR) and found in _ANY_TEXT)):
+            if not (whole or (column.oid in (oids.TEXT, oids.VARCHAR) and found in _ANY_TEXT)):
                 return False
             kind, body = unwrap(body["arg"])
         return kind == "ColumnRef" and strings(body["fields"])[-1:] == [column.name]
@@ -399,10 +391,10 @@ def _in_zone(converted: Expr, column: ItemColumn, zone: tzinfo) -> str | None:
 
 
 _ZONED: Final = {
-    (TIMESTAMP, TIMESTAMPTZ): "({} {})",
-    (TIMESTAMPTZ, TIMESTAMP): "({} {})",
-    (DATE, TIMESTAMPTZ): "({}::timestamp {})",
-    (TIMESTAMPTZ, DATE): "({} {})::date",
-    (TIMESTAMPTZ, TIME): "({} {})::time",
+    (oids.TIMESTAMP, oids.TIMESTAMPTZ): "({} {})",
+    (oids.TIMESTAMPTZ, oids.TIMESTAMP): "({} {})",
+    (oids.DATE, oids.TIMESTAMPTZ): "({}::timestamp {})",
+    (oids.TIMESTAMPTZ, oids.DATE): "({} {})::date",
+    (oids.TIMESTAMPTZ, oids.TIME): "({} {})::time",
 }
 """Conversions that ask for the zone, of the column and the words that name it."""

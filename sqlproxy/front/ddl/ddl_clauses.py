@@ -19,8 +19,9 @@ from sqlproxy.front.ddl.ddl_texts import (
     unqualified,
 )
 from sqlproxy.front.syntax.syntax import Node, find, parse_expression, strings
-from sqlproxy.front.types.registry import BOOL, format_type
+from sqlproxy.front.types.registry import format_type
 from sqlproxy.front.types.resolve import ASSIGNMENT
+from sqlproxy.pg import oids
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.schema import Table
 from sqlproxy.values.errors import (
@@ -86,7 +87,7 @@ class Clauses:
 
     def check(self, body: Node, columns: Sequence[ItemColumn], relation: str) -> d.CheckDef:
         expr, used = self.over_columns(body["raw_expr"], columns, relation, "check constraints")
-        self.binder.casts.must(expr, BOOL, what="CHECK")
+        self.binder.casts.must(expr, oids.BOOL, what="CHECK")
         return d.CheckDef(
             name=body.get("conname"),
             sql=text_of(unqualified(self.binder.casts.settled(body["raw_expr"]))),
@@ -123,7 +124,7 @@ class Clauses:
         self.binder.parameters.allowed = False
         items = item_columns(table)
         expr, used = self.over_columns(node, items, table.name, "index predicates")
-        expr = self.binder.casts.must(expr, BOOL, what="WHERE")
+        expr = self.binder.casts.must(expr, oids.BOOL, what="WHERE")
         if not immutable(expr):
             raise SqlError("42P17", "functions in index predicate must be marked IMMUTABLE")
         text = text_of(unqualified(self.binder.casts.settled(node)))
@@ -131,7 +132,7 @@ class Clauses:
         scope = Scope()
         columns = columns_of(table.name, items, 0)
         scope.rels.append(Rel(table.name, tuple(c.name for c in items), columns))
-        again = usual.casts.must(usual.expr(parse_expression(text), scope), BOOL, what="WHERE")
+        again = usual.casts.must(usual.expr(parse_expression(text), scope), oids.BOOL, what="WHERE")
         if again != expr:
             raise unsupported(
                 "an index predicate whose constants depend on settings of the session",

@@ -14,18 +14,9 @@ from typing import Any, Final
 from sqlproxy.front.functions.f_numbers import FUNCTIONS as NUMBERS
 from sqlproxy.front.functions.f_numbers import result
 from sqlproxy.front.functions.function import Declared, OfSite, Site, declared, nulls, total, typed
-from sqlproxy.front.types.registry import (
-    BOOL,
-    DATE,
-    INTEGERS,
-    JSON,
-    JSONB,
-    NUMERIC,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    element_of,
-)
+from sqlproxy.front.types.registry import INTEGERS, element_of
 from sqlproxy.front.types.value_texts import writer
+from sqlproxy.pg import oids
 from sqlproxy.pg.style import Style
 from sqlproxy.values import jsonb
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError
@@ -372,7 +363,7 @@ def _pretty(text: str) -> str:
 
 def json_writer(oid: int, style: Style) -> Callable[[Any], str]:
     """A value of a type as JSON text, as to_json writes it. None is null."""
-    if oid in (JSON, JSONB):
+    if oid in (oids.JSON, oids.JSONB):
         return lambda v: "null" if v is None else v
     if element := element_of(oid):
         inner = json_writer(element, style)
@@ -383,15 +374,15 @@ def json_writer(oid: int, style: Style) -> Callable[[Any], str]:
             return "[" + ",".join(each(v) if isinstance(v, list) else inner(v) for v in value) + "]"
 
         return each
-    if oid == BOOL:
+    if oid == oids.BOOL:
         return lambda v: "null" if v is None else "true" if v else "false"
     if oid in INTEGERS:
         return lambda v: "null" if v is None else str(v)
     write = writer(oid, style)
-    if oid in (NUMERIC, 700, 701):
-        finite = Decimal.is_finite if oid == NUMERIC else math.isfinite
+    if oid in (oids.NUMERIC, 700, 701):
+        finite = Decimal.is_finite if oid == oids.NUMERIC else math.isfinite
         return lambda v: "null" if v is None else write(v) if finite(v) else dump(write(v))
-    if oid in (DATE, TIMESTAMP, TIMESTAMPTZ):
+    if oid in (oids.DATE, oids.TIMESTAMP, oids.TIMESTAMPTZ):
         return lambda v: "null" if v is None else dump(_iso(write(v), oid))
     return lambda v: "null" if v is None else dump(write(v))
 
@@ -405,7 +396,7 @@ def as_key(text: str) -> str:
 
 def _iso(text: str, oid: int) -> str:
     text = text.replace(" ", "T", 1)
-    if oid == TIMESTAMPTZ and re.search(r"[+-]\d\d$", text):
+    if oid == oids.TIMESTAMPTZ and re.search(r"[+-]\d\d$", text):
         text += ":00"
     return text
 

@@ -19,7 +19,8 @@ from typing import Final
 from sqlproxy.front.bound.exprs import Call, Const, Expr
 from sqlproxy.front.functions.function import declared
 from sqlproxy.front.types.quoting import quote_ident
-from sqlproxy.front.types.registry import ANY, OID, REGCLASS, TEXT, Proc
+from sqlproxy.front.types.registry import Proc
+from sqlproxy.pg import oids
 from sqlproxy.values.errors import UNDEFINED_TABLE, UNSUPPORTED, SqlError
 
 _PART: Final = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s."]+))\s*')
@@ -106,25 +107,25 @@ def _parts(text: str) -> list[str]:
 
 
 def _call(source: str, result: int, arg: Expr, relations: Relations, name: str = "") -> Expr:
-    proc = Proc(name or source, (arg.oid, ANY), result, source)
-    args = (arg, Const(oid=TEXT, value=relations))
+    proc = Proc(name or source, (arg.oid, oids.ANY), result, source)
+    args = (arg, Const(oid=oids.TEXT, value=relations))
     return Call(oid=result, proc=proc, args=args, pos=arg.pos)
 
 
 def of_text(arg: Expr, relations: Relations) -> Expr:
-    return _call("regclass_of", REGCLASS, arg, relations)
+    return _call("regclass_of", oids.REGCLASS, arg, relations)
 
 
 def of_oid(arg: Expr, relations: Relations) -> Expr:
-    return _call("regclass_at", REGCLASS, arg, relations)
+    return _call("regclass_at", oids.REGCLASS, arg, relations)
 
 
 def or_null(arg: Expr, relations: Relations) -> Expr:
-    return _call("regclass_or_null", REGCLASS, arg, relations, "to_regclass")
+    return _call("regclass_or_null", oids.REGCLASS, arg, relations, "to_regclass")
 
 
 def as_oid(arg: Expr, relations: Relations) -> Expr:
-    return _call("regclass_oid", OID, arg, relations)
+    return _call("regclass_oid", oids.OID, arg, relations)
 
 
 def _or_null(text: str, relations: Relations) -> str | None:

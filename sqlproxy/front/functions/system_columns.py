@@ -25,17 +25,18 @@ from zlib import crc32
 from sqlproxy.front.bound.exprs import Call, Column, Const, Expr
 from sqlproxy.front.functions.function import Site, declared, nulls, typed
 from sqlproxy.front.types.quoting import quote_ident
-from sqlproxy.front.types.registry import ANY, CID, INT2, INT4, INT8, OID, REGCLASS, TID, XID, Proc
+from sqlproxy.front.types.registry import Proc
 from sqlproxy.front.types.value_texts import writer
+from sqlproxy.pg import oids
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.schema import ROWID, Table
 from sqlproxy.values.errors import DUPLICATE_COLUMN, SqlError
 
 _MENTIONED: Final = re.compile(r"\b(?:ctid|tableoid|xmin|xmax|cmin|cmax)\b", re.IGNORECASE)
 _CTID_BITS: Final = 47
-_BITS: Final = {INT2: 16, INT4: 32, INT8: 64}
+_BITS: Final = {oids.INT2: 16, oids.INT4: 32, oids.INT8: 64}
 _FIRST_XID: Final = 3  # PostgreSQL's own rows have those below
-_ZEROS: Final = (("xmax", XID), ("cmin", CID), ("cmax", CID))
+_ZEROS: Final = (("xmax", oids.XID), ("cmin", oids.CID), ("cmax", oids.CID))
 
 
 def mentioned(text: str) -> bool:
@@ -74,13 +75,15 @@ def of_rows(columns: Sequence[Column], keys: Sequence[str], oid: int) -> dict[st
     others = tuple(one for one in columns if one.name not in keys)
 
     def call(name: str, result: int, source: str, *args: Expr) -> Call:
-        proc = Proc(name, (ANY,) * len(args), result, source, strict=False)
+        proc = Proc(name, (oids.ANY,) * len(args), result, source, strict=False)
         return Call(oid=result, proc=proc, args=args)
 
     found: dict[str, Expr] = {
-        "ctid": call("ctid", TID, "row_ctid", *key),
-        "xmin": call("xmin", XID, "row_xmin", *key, *others),
-        "tableoid": call("tableoid", OID, "row_constant", Const(oid=OID, value=oid), *key),
+        "ctid": call("ctid", oids.TID, "row_ctid", *key),
+        "xmin": call("xmin", oids.XID, "row_xmin", *key, *others),
+        "tableoid": call(
+            "tableoid", oids.OID, "row_constant", Const(oid=oids.OID, value=oid), *key
+        ),
     }
     for name, result in _ZEROS:
         found[name] = call(name, result, "row_constant", Const(oid=result, value=0), *key)
@@ -96,19 +99,25 @@ def key_of_ctid(left: Expr, right: Expr) -> tuple[Expr, Expr] | None:
     if not (isinstance(left, Call) and left.proc.source == "row_ctid" and isinstance(right, Const)):
         return None
     key = left.args[0]
-    if len(left.args) > 1 or key.oid not in (INT2, INT4, INT8) or type(right.value) is not int:
+    if (
+        len(left.args) > 1
+        or key.oid not in (oids.INT2, oids.INT4, oids.INT8)
+        or type(right.value) is not int
+    ):
         return None
     if not 0 <= right.value < 1 << _CTID_BITS:
         return None
     fits = right.value < 1 << (_BITS[key.oid] - 1)
-    return key, Const(oid=key.oid if fits else INT8, value=right.value)
+    return key, Const(oid=key.oid if fits else oids.INT8, value=right.value)
 
 
 def relation_of(tableoid: Expr, name: str) -> Expr:
     """tableoid::regclass, over what finds it in GROUP BY: a regclass is held as a name here."""
-    proc = Proc("regclass", (ANY, OID), REGCLASS, "row_constant", strict=False)
+    proc = Proc("regclass", (oids.ANY, oids.OID), oids.REGCLASS, "row_constant", strict=False)
     return Call(
-        oid=REGCLASS, proc=proc, args=(Const(oid=REGCLASS, value=quote_ident(name)), tableoid)
+        oid=oids.REGCLASS,
+        proc=proc,
+        args=(Const(oid=oids.REGCLASS, value=quote_ident(name)), tableoid),
     )
 
 

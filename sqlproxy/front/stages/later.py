@@ -27,7 +27,7 @@ from sqlproxy.front.bound.statements import (
     Update,
 )
 from sqlproxy.front.bound.trees import looked_into, parts
-from sqlproxy.front.types.registry import INT4
+from sqlproxy.pg import oids
 
 Written = Insert | Update | Delete
 Made = Callable[[SubQuery, tuple[Expr, ...]], Later]
@@ -117,7 +117,7 @@ def answering(query: SubQuery, values: Sequence[Any]) -> Select:
         plain = select.limit is None and select.offset is None and not select.with_ties
         if plain and not select.numbers:
             most = 1 if query.kind == "exists" else 2
-            select = replace(select, limit=Const(oid=INT4, value=most))
+            select = replace(select, limit=Const(oid=oids.INT4, value=most))
         return select
     whole = replace(query, select=replace(select, ctes=()), left=left)
     return Select(

@@ -11,33 +11,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlproxy.front.types.registry import (
-    BOOL,
-    BPCHAR,
-    BYTEA,
-    CHAR,
-    CID,
-    DATE,
-    FLOAT4,
-    FLOAT8,
-    INT2,
-    INT4,
-    INT8,
-    INTERVAL,
-    JSONB,
-    NAME,
-    NUMERIC,
-    OID,
-    TEXT,
-    TID,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    UUID,
-    VARCHAR,
-    XID,
-    element_of,
-)
+from sqlproxy.front.types.registry import element_of
+from sqlproxy.pg import oids
 from sqlproxy.pg.datetimes import at_zone
 from sqlproxy.values import enums, jsonb
 
@@ -53,12 +28,26 @@ PLAIN: Final[dict[str, Test]] = {
 OPERATORS: Final = frozenset(PLAIN)
 _NATIVE: Final = frozenset(
     (
-        *(BOOL, BYTEA, CHAR, INT2, INT4, INT8, INTERVAL, NAME, OID, TEXT, TIME, UUID, VARCHAR),
-        *(CID, TID, XID),
+        *(
+            oids.BOOL,
+            oids.BYTEA,
+            oids.CHAR,
+            oids.INT2,
+            oids.INT4,
+            oids.INT8,
+            oids.INTERVAL,
+            oids.NAME,
+            oids.OID,
+            oids.TEXT,
+            oids.TIME,
+            oids.UUID,
+            oids.VARCHAR,
+        ),
+        *(oids.CID, oids.TID, oids.XID),
     )
 )
-_FLOATS: Final = frozenset((FLOAT4, FLOAT8))
-_STRINGS: Final = frozenset((TEXT, VARCHAR, NAME, CHAR))
+_FLOATS: Final = frozenset((oids.FLOAT4, oids.FLOAT8))
+_STRINGS: Final = frozenset((oids.TEXT, oids.VARCHAR, oids.NAME, oids.CHAR))
 
 
 @lru_cache(maxsize=1_024)
@@ -72,15 +61,15 @@ def test(name: str, left: int, right: int) -> Test | None:
         return plain
     if both <= _FLOATS:
         return _by_key(plain, float_key)
-    if both == {NUMERIC}:
+    if both == {oids.NUMERIC}:
         return _numeric(name)
-    if both == {BPCHAR}:
+    if both == {oids.BPCHAR}:
         return _by_key(plain, _unpadded)
-    if both == {JSONB}:
+    if both == {oids.JSONB}:
         return _by_key(plain, json_key)
-    if left == right and left in (DATE, TIMESTAMP, TIMESTAMPTZ):
+    if left == right and left in (oids.DATE, oids.TIMESTAMP, oids.TIMESTAMPTZ):
         return plain
-    if both == {DATE, TIMESTAMP}:
+    if both == {oids.DATE, oids.TIMESTAMP}:
         return _by_key(plain, _midnight)
     if left == right and (enum := enums.of(left)) is not None:
         return plain if name in ("=", "<>") else _by_key(plain, enum.position)
@@ -93,9 +82,9 @@ def test(name: str, left: int, right: int) -> Test | None:
 def zoned(left: int, right: int) -> bool:
     """Whether the comparison depends on the session's time zone."""
     return (
-        TIMESTAMPTZ in (left, right)
+        oids.TIMESTAMPTZ in (left, right)
         and left != right
-        and {left, right} <= {DATE, TIMESTAMP, TIMESTAMPTZ}
+        and {left, right} <= {oids.DATE, oids.TIMESTAMP, oids.TIMESTAMPTZ}
     )
 
 
@@ -167,11 +156,11 @@ def key_of(oid: int) -> Callable[[Any], Any]:
     """Values sort by this as the type's btree does."""
     if oid in _FLOATS:
         return float_key
-    if oid == NUMERIC:
+    if oid == oids.NUMERIC:
         return numeric_key
-    if oid == BPCHAR:
+    if oid == oids.BPCHAR:
         return _unpadded
-    if oid == JSONB:
+    if oid == oids.JSONB:
         return json_key
     if (enum := enums.of(oid)) is not None:
         return enum.position
@@ -191,7 +180,7 @@ def common_key(left: int, right: int, zone: Any) -> Callable[[Any], Any] | None:
     """
     if zoned(left, right):
         return lambda value: _aware(value, zone)
-    if {left, right} == {DATE, TIMESTAMP}:
+    if {left, right} == {oids.DATE, oids.TIMESTAMP}:
         return _midnight
     found = key_of(left)
     return None if found is _same else found

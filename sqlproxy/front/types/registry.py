@@ -15,54 +15,17 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from sqlproxy.pg import oids
 from sqlproxy.values import enums
 
-BOOL: Final = 16
-BYTEA: Final = 17
-CHAR: Final = 18
-NAME: Final = 19
-INT8: Final = 20
-INT2: Final = 21
-INT4: Final = 23
-TEXT: Final = 25
-OID: Final = 26
-JSON: Final = 114
-FLOAT4: Final = 700
-FLOAT8: Final = 701
-UNKNOWN: Final = 705
-BPCHAR: Final = 1042
-VARCHAR: Final = 1043
-DATE: Final = 1082
-TIME: Final = 1083
-TIMESTAMP: Final = 1114
-TIMESTAMPTZ: Final = 1184
-INTERVAL: Final = 1186
-NUMERIC: Final = 1700
-REGCLASS: Final = 2205
-REGTYPE: Final = 2206
-RECORD: Final = 2249
-ANY: Final = 2276
-ANYARRAY: Final = 2277
-TID: Final = 27
-XID: Final = 28
-CID: Final = 29
-VOID: Final = 2278
-ANYELEMENT: Final = 2283
-ANYNONARRAY: Final = 2776
-ANYENUM: Final = 3500
-UUID: Final = 2950
-JSONB: Final = 3802
-JSONPATH: Final = 4072
-ANYCOMPATIBLE: Final = 5077
-ANYCOMPATIBLEARRAY: Final = 5078
-ANYCOMPATIBLENONARRAY: Final = 5079
-
-SIMPLE_POLYMORPHIC: Final = frozenset((ANYELEMENT, ANYARRAY, ANYNONARRAY, ANYENUM))
+SIMPLE_POLYMORPHIC: Final = frozenset(
+    (oids.ANYELEMENT, oids.ANYARRAY, oids.ANYNONARRAY, oids.ANYENUM)
+)
 COMPATIBLE_POLYMORPHIC: Final = frozenset(
-    (ANYCOMPATIBLE, ANYCOMPATIBLEARRAY, ANYCOMPATIBLENONARRAY)
+    (oids.ANYCOMPATIBLE, oids.ANYCOMPATIBLEARRAY, oids.ANYCOMPATIBLENONARRAY)
 )
 POLYMORPHIC: Final = SIMPLE_POLYMORPHIC | COMPATIBLE_POLYMORPHIC
-INTEGERS: Final = frozenset((INT2, INT4, INT8))
+INTEGERS: Final = frozenset((oids.INT2, oids.INT4, oids.INT8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +163,9 @@ def _by_name(procs: Iterable[Proc], more: Iterable[Proc]) -> Mapping[str, tuple[
 
 def _of_enums() -> tuple[list[Proc], list[Proc]]:
     """Operators and functions of any enum, as pg_operator and pg_proc have them."""
-    two = (ANYENUM, ANYENUM)
+    two = (oids.ANYENUM, oids.ANYENUM)
     operators = [
-        Proc(name, two, BOOL, f"enum_{word}", "o", commutator=turned, negator=negated)
+        Proc(name, two, oids.BOOL, f"enum_{word}", "o", commutator=turned, negator=negated)
         for name, word, turned, negated in (
             ("=", "eq", "=", "<>"),
             ("<>", "ne", "<>", "="),
@@ -213,12 +176,23 @@ def _of_enums() -> tuple[list[Proc], list[Proc]]:
         )
     ]
     functions = [
-        Proc("enum_first", (ANYENUM,), ANYENUM, "enum_first", strict=False, volatile="s"),
-        Proc("enum_last", (ANYENUM,), ANYENUM, "enum_last", strict=False, volatile="s"),
-        Proc("enum_range", (ANYENUM,), ANYARRAY, "enum_range_all", strict=False, volatile="s"),
-        Proc("enum_range", two, ANYARRAY, "enum_range_bounds", strict=False, volatile="s"),
-        Proc("max", (ANYENUM,), ANYENUM, "aggregate_dummy", "a", False, aggregate_kind="n"),
-        Proc("min", (ANYENUM,), ANYENUM, "aggregate_dummy", "a", False, aggregate_kind="n"),
+        Proc("enum_first", (oids.ANYENUM,), oids.ANYENUM, "enum_first", strict=False, volatile="s"),
+        Proc("enum_last", (oids.ANYENUM,), oids.ANYENUM, "enum_last", strict=False, volatile="s"),
+        Proc(
+            "enum_range",
+            (oids.ANYENUM,),
+            oids.ANYARRAY,
+            "enum_range_all",
+            strict=False,
+            volatile="s",
+        ),
+        Proc("enum_range", two, oids.ANYARRAY, "enum_range_bounds", strict=False, volatile="s"),
+        Proc(
+            "max", (oids.ANYENUM,), oids.ANYENUM, "aggregate_dummy", "a", False, aggregate_kind="n"
+        ),
+        Proc(
+            "min", (oids.ANYENUM,), oids.ANYENUM, "aggregate_dummy", "a", False, aggregate_kind="n"
+        ),
     ]
     return operators, functions
 
@@ -245,18 +219,18 @@ def _add(enum: enums.Enum) -> None:
 enums.listen(_add)
 
 _LONG_NAMES: Final = {
-    BOOL: "boolean",
-    INT2: "smallint",
-    INT4: "integer",
-    INT8: "bigint",
-    FLOAT4: "real",
-    FLOAT8: "double precision",
-    VARCHAR: "character varying",
-    BPCHAR: "character",
-    CHAR: '"char"',
-    TIME: "time without time zone",
-    TIMESTAMP: "timestamp without time zone",
-    TIMESTAMPTZ: "timestamp with time zone",
+    oids.BOOL: "boolean",
+    oids.INT2: "smallint",
+    oids.INT4: "integer",
+    oids.INT8: "bigint",
+    oids.FLOAT4: "real",
+    oids.FLOAT8: "double precision",
+    oids.VARCHAR: "character varying",
+    oids.BPCHAR: "character",
+    oids.CHAR: '"char"',
+    oids.TIME: "time without time zone",
+    oids.TIMESTAMP: "timestamp without time zone",
+    oids.TIMESTAMPTZ: "timestamp with time zone",
     1266: "time with time zone",
 }
 
@@ -293,14 +267,14 @@ def format_type(oid: int, typmod: int = -1) -> str:
     base = _LONG_NAMES.get(oid, row.name)
     if typmod < 0:
         return base
-    if oid in (VARCHAR, BPCHAR):
+    if oid in (oids.VARCHAR, oids.BPCHAR):
         return f"{base}({typmod - 4})"
-    if oid == NUMERIC:
+    if oid == oids.NUMERIC:
         return f"numeric({(typmod - 4) >> 16},{scale_of(typmod)})"
-    if oid in (TIME, TIMESTAMP, TIMESTAMPTZ):
+    if oid in (oids.TIME, oids.TIMESTAMP, oids.TIMESTAMPTZ):
         head, _, tail = base.partition(" ")
         return f"{head}({typmod}) {tail}"
-    if oid == INTERVAL:
+    if oid == oids.INTERVAL:
         return f"interval({typmod & 0xFFFF})" if typmod & 0xFFFF != 0xFFFF else "interval"
     return base
 

@@ -11,23 +11,12 @@ from functools import lru_cache
 from typing import Final
 
 from sqlproxy.front.types.registry import (
-    ANY,
-    ANYARRAY,
-    ANYCOMPATIBLE,
-    ANYCOMPATIBLEARRAY,
-    ANYCOMPATIBLENONARRAY,
-    ANYELEMENT,
-    ANYENUM,
-    ANYNONARRAY,
     CASTS,
     COMPATIBLE_POLYMORPHIC,
     FUNCTIONS,
     OPERATORS,
     POLYMORPHIC,
-    RECORD,
     SIMPLE_POLYMORPHIC,
-    TEXT,
-    UNKNOWN,
     CastRow,
     Proc,
     array_of,
@@ -36,6 +25,7 @@ from sqlproxy.front.types.registry import (
     format_type,
     preferred,
 )
+from sqlproxy.pg import oids
 from sqlproxy.values.errors import (
     AMBIGUOUS_FUNCTION,
     DATATYPE_MISMATCH,
@@ -82,7 +72,7 @@ def pathway(source: int, target: int, context: str) -> CastRow | None:
         inner = pathway(from_element, to_element, context)
         if inner is not None:
             return CastRow(inner.context, "b" if inner.method == "b" else "a", "")
-    if target not in POLYMORPHIC and source not in (UNKNOWN, RECORD):
+    if target not in POLYMORPHIC and source not in (oids.UNKNOWN, oids.RECORD):
         if context != IMPLICIT and category(target) == "S":
             return CastRow("a", "i", "")
         if context == EXPLICIT and category(source) == "S":
@@ -92,7 +82,7 @@ def pathway(source: int, target: int, context: str) -> CastRow | None:
 
 def can_coerce(source: int, target: int, context: str = IMPLICIT) -> bool:
     """Whether a value may go there; an undecided literal may go anywhere."""
-    if source in (target, UNKNOWN) or target == ANY or target in POLYMORPHIC:
+    if source in (target, oids.UNKNOWN) or target == oids.ANY or target in POLYMORPHIC:
         return True
     return pathway(source, target, context) is not None
 
@@ -139,10 +129,10 @@ def _operator(name: str, left: int, right: int) -> Resolved | str:
     arity = 2 if left else 1
     candidates = [p for p in OPERATORS.get(name, ()) if len(p.args) == arity]
     given = (left, right) if left else (right,)
-    if left and UNKNOWN in given and left != right:
+    if left and oids.UNKNOWN in given and left != right:
         # One of the two is an undecided literal: take it for the other's type if such an operator
         # exists.
-        known = right if left == UNKNOWN else left
+        known = right if left == oids.UNKNOWN else left
         if exact := _exact(candidates, (known, known)):
             return _resolved(exact, (known, known))
     if exact := _exact(candidates, given):
@@ -197,7 +187,7 @@ def _function(name: str, given: tuple[int, ...], variadic: bool) -> Resolved | s
     for proc in FUNCTIONS.get(name, ()):
         args = proc.args
         if proc.variadic and not variadic and count >= len(args):
-            spread = ANY if proc.variadic == ANY else proc.variadic
+            spread = oids.ANY if proc.variadic == oids.ANY else proc.variadic
             candidates.append((proc, (*args[:-1], *[spread] * (count - len(args) + 1))))
             expanded.add(len(candidates) - 1)
         elif len(args) - proc.defaults <= count <= len(args) and (not proc.variadic or variadic):
@@ -228,7 +218,7 @@ def _select(candidates: Sequence[Candidate], given: Sequence[int]) -> Candidate 
     left = list(candidates)
     if len(left) <= 1:
         return left[0] if left else None
-    known = [t != UNKNOWN for t in given]
+    known = [t != oids.UNKNOWN for t in given]
     categories = [category(t) if k else "" for t, k in zip(given, known, strict=True)]
 
     def exact(c: Candidate) -> int:
@@ -301,22 +291,23 @@ def _polymorphic(given: Sequence[int], wanted: Sequence[int], result: int) -> _T
     """The types behind anyelement and its like. Raises SqlError."""
     element, array, common = _decided(given, wanted)
     if not common and any(
-        have == UNKNOWN and want in POLYMORPHIC for have, want in zip(given, wanted, strict=True)
+        have == oids.UNKNOWN and want in POLYMORPHIC
+        for have, want in zip(given, wanted, strict=True)
     ):
-        common = TEXT
+        common = oids.TEXT
     if not element and SIMPLE_POLYMORPHIC & {*wanted, result}:
         raise SqlError(
             DATATYPE_MISMATCH,
             "could not determine polymorphic type because input has type unknown",
         )
     types = {
-        ANYELEMENT: element,
-        ANYNONARRAY: element,
-        ANYENUM: element,
-        ANYARRAY: array or array_of(element),
-        ANYCOMPATIBLE: common,
-        ANYCOMPATIBLENONARRAY: common,
-        ANYCOMPATIBLEARRAY: array_of(common),
+        oids.ANYELEMENT: element,
+        oids.ANYNONARRAY: element,
+        oids.ANYENUM: element,
+        oids.ANYARRAY: array or array_of(element),
+        oids.ANYCOMPATIBLE: common,
+        oids.ANYCOMPATIBLENONARRAY: common,
+        oids.ANYCOMPATIBLEARRAY: array_of(common),
     }
     return tuple(types.get(w, w) for w in wanted), types.get(result, result)
 
@@ -325,10 +316,10 @@ def _decided(given: Sequence[int], wanted: Sequence[int]) -> tuple[int, int, int
     """anyelement, anyarray and anycompatible, 0 = nothing says; what is unknown says nothing.
     Raises SqlError.
     """
-    said = [(have, want) for have, want in zip(given, wanted, strict=True) if have != UNKNOWN]
+    said = [(have, want) for have, want in zip(given, wanted, strict=True) if have != oids.UNKNOWN]
     compatible = [_compatible(have, want) for have, want in said if want in COMPATIBLE_POLYMORPHIC]
-    array = _same(said, frozenset((ANYARRAY,)), "anyarray")
-    element = _same(said, SIMPLE_POLYMORPHIC - {ANYARRAY}, "anyelement")
+    array = _same(said, frozenset((oids.ANYARRAY,)), "anyarray")
+    element = _same(said, SIMPLE_POLYMORPHIC - {oids.ANYARRAY}, "anyelement")
     if array:
         inner = element_of(array)
         if not inner:
@@ -340,11 +331,11 @@ def _decided(given: Sequence[int], wanted: Sequence[int]) -> tuple[int, int, int
                 "argument declared anyarray is not consistent with argument declared anyelement"
             )
         element = inner
-    if ANYNONARRAY in wanted and element_of(element):
+    if oids.ANYNONARRAY in wanted and element_of(element):
         raise _contradiction(
             f"type matched to anynonarray is an array type: {format_type(element)}"
         )
-    if ANYENUM in wanted and category(element) != "E":
+    if oids.ANYENUM in wanted and category(element) != "E":
         raise _contradiction(f"type matched to anyenum is not an enum type: {format_type(element)}")
     common = common_or_none(compatible) if compatible else 0
     if common is None or (common and not all(can_coerce(t, common) for t in compatible)):
@@ -363,22 +354,22 @@ def _same(said: Iterable[tuple[int, int]], family: frozenset[int], name: str) ->
 def _compatible(have: int, want: int) -> int:
     """What an argument says of anycompatible."""
     element = element_of(have)
-    if want == ANYCOMPATIBLEARRAY and not element:
+    if want == oids.ANYCOMPATIBLEARRAY and not element:
         raise _contradiction(
             f"argument declared {format_type(want)} is not an array but type {format_type(have)}"
         )
-    if want == ANYCOMPATIBLENONARRAY and element:
+    if want == oids.ANYCOMPATIBLENONARRAY and element:
         raise _contradiction(
             f"argument declared {format_type(want)} is an array: {format_type(have)}"
         )
-    return element if want == ANYCOMPATIBLEARRAY else have
+    return element if want == oids.ANYCOMPATIBLEARRAY else have
 
 
 def common_or_none(types: Sequence[int]) -> int | None:
     """select_common_type without words; None: there is none."""
-    types = [t for t in types if t != UNKNOWN]
+    types = [t for t in types if t != oids.UNKNOWN]
     if not types:
-        return TEXT
+        return oids.TEXT
     best = types[0]
     if all(t == best for t in types):
         return best
@@ -399,7 +390,7 @@ def common_type(types: Sequence[int], context: str, pos: int = 0) -> int:
     found = common_or_none(types)
     if found is not None:
         return found
-    known = [t for t in types if t != UNKNOWN]
+    known = [t for t in types if t != oids.UNKNOWN]
     first = known[0]
     other = next(t for t in known if category(t) != category(first))
     raise SqlError(

@@ -25,7 +25,7 @@ from sqlproxy.front.bound.statements import (
     Target,
     Update,
 )
-from sqlproxy.front.types.registry import INT4
+from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Row
 from sqlproxy.rows.schema import Table
 from sqlproxy.session.shared.prepared import Prepared, plan_of
@@ -88,7 +88,7 @@ def _known(cte: Cte, rows: Sequence[Row]) -> Cte:
     )
     select = Select(
         text="", tree={}, targets=targets, fields=(), values=constants,
-        limit=None if rows else Const(oid=INT4, value=0),
+        limit=None if rows else Const(oid=oids.INT4, value=0),
     )  # fmt: skip
     return replace(cte, statement=select)
 

@@ -21,7 +21,7 @@ from sqlproxy.front.closures.compiling import compile
 from sqlproxy.front.stages import sequence_stages as numbered
 from sqlproxy.front.stages.later import answering, postponed, row_subqueries
 from sqlproxy.front.stages.sequence_stages import Rows
-from sqlproxy.front.types.registry import INT8
+from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Row
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.reserving import each, reserve
@@ -194,7 +194,7 @@ class Numbered:
         parts = numbered.apart(select)
         inner = parts.inner
         if keep is not None:
-            inner = replace(inner, limit=Const(oid=INT8, value=skip + keep), offset=None)
+            inner = replace(inner, limit=Const(oid=oids.INT8, value=skip + keep), offset=None)
         if keep is None:
             inner = replace(inner, offset=None)
         compiled = [compile(expr) for expr in parts.outs]

@@ -10,15 +10,19 @@ import pytest
 
 from sqlproxy.front.functions.f_arrays import Same
 from sqlproxy.front.types import comparing
-from sqlproxy.front.types.registry import BPCHAR, FLOAT8, INT4, JSONB, NUMERIC, TEXT
+from sqlproxy.pg import oids
 
 LISTS: list[tuple[int, list[Any], list[Any]]] = [
-    (INT4, [*range(50), None, 3], [0, 3, 49, 50, None]),
-    (TEXT, [f"k{n % 40}" for n in range(80)], ["k1", "k39", "k40", None]),
-    (FLOAT8, [*map(float, range(40)), float("nan"), -0.0], [0.0, -0.0, float("nan"), 41.0]),
-    (NUMERIC, [Decimal(n) / 4 for n in range(60)], [Decimal("1.50"), Decimal("1.5"), Decimal(99)]),
-    (BPCHAR, [f"{n}  " for n in range(40)], ["1", "39 ", "40"]),
-    (JSONB, [f'{{"a": [{n}]}}' for n in range(40)], ['{"a": [7]}', '{"a": [7.0]}', "1"]),
+    (oids.INT4, [*range(50), None, 3], [0, 3, 49, 50, None]),
+    (oids.TEXT, [f"k{n % 40}" for n in range(80)], ["k1", "k39", "k40", None]),
+    (oids.FLOAT8, [*map(float, range(40)), float("nan"), -0.0], [0.0, -0.0, float("nan"), 41.0]),
+    (
+        oids.NUMERIC,
+        [Decimal(n) / 4 for n in range(60)],
+        [Decimal("1.50"), Decimal("1.5"), Decimal(99)],
+    ),
+    (oids.BPCHAR, [f"{n}  " for n in range(40)], ["1", "39 ", "40"]),
+    (oids.JSONB, [f'{{"a": [{n}]}}' for n in range(40)], ['{"a": [7]}', '{"a": [7.0]}', "1"]),
 ]
 
 

@@ -13,6 +13,7 @@ import pytest
 from sqlproxy.front.bound.exprs import Call, Column
 from sqlproxy.front.closures.compiling import compile
 from sqlproxy.front.types import registry as r
+from sqlproxy.pg import oids
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.test_expressions import ENV
 from tests.sqlproxy.front.test_raising import VALUES
@@ -20,9 +21,11 @@ from tests.sqlproxy.front.test_raising import VALUES
 _ROWS_MAX: Final = 400
 _PARTS: Final = 6
 _ANY: Final = {
-    r.ANYARRAY: 1007, r.ANYCOMPATIBLEARRAY: 1007, r.ANYELEMENT: r.INT4, r.ANYNONARRAY: r.INT4,
-    r.ANYCOMPATIBLE: r.INT4, r.ANYCOMPATIBLENONARRAY: r.INT4, r.ANY: r.TEXT,
-}  # fmt: skip
+    **dict.fromkeys((oids.ANYARRAY, oids.ANYCOMPATIBLEARRAY), 1007),
+    **dict.fromkeys((oids.ANYELEMENT, oids.ANYNONARRAY), oids.INT4),
+    **dict.fromkeys((oids.ANYCOMPATIBLE, oids.ANYCOMPATIBLENONARRAY), oids.INT4),
+    oids.ANY: oids.TEXT,
+}
 _LONG: Final = frozenset(("repeat", "lpad", "rpad", "pg_sleep"))
 """Whose answers may be as large as what they are asked for, or that take their time."""
 
@@ -46,15 +49,15 @@ CALLS: Final = list(_calls())
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_a_call_ends_in_an_answer_or_an_sqlstate(part: int) -> None:
     """An exception of Python reaches the client as XX000."""
-    for shown, proc, oids in CALLS[part::_PARTS]:
-        args = tuple(Column(oid=oid, index=i, name="") for i, oid in enumerate(oids))
+    for shown, proc, types in CALLS[part::_PARTS]:
+        args = tuple(Column(oid=oid, index=i, name="") for i, oid in enumerate(types))
         operator = proc.name if proc.kind == "o" else ""
         result = _ANY.get(proc.result, proc.result)
         try:
             fn = compile(Call(oid=result, proc=proc, args=args, operator=operator)).fn
         except SqlError:
             continue
-        for row in islice(product(*((*VALUES[oid], None) for oid in oids)), _ROWS_MAX):
+        for row in islice(product(*((*VALUES[oid], None) for oid in types)), _ROWS_MAX):
             state = _called(fn, row)
             assert state != "XX000", (shown, row)
 

@@ -16,6 +16,7 @@ from sqlproxy.front.closures.compiling import CannotCompile, compile
 from sqlproxy.front.closures.raising import raises, total
 from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.types import registry as r
+from sqlproxy.pg import oids
 from sqlproxy.values.interval import Interval
 from tests.sqlproxy.front.names import FakeNames
 from tests.sqlproxy.front.test_expressions import ENV
@@ -24,30 +25,30 @@ _TEXTS: Final = ("", " ", "a", "É\\", "%_", "x'\"", "0", "12", "\U0001f600" * 3
 _MOMENTS: Final = (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
 _DECIMALS: Final = tuple(map(Decimal, ("0", "-1.50", "1e30", "1e-30", "NaN", "Infinity")))
 VALUES: Final[dict[int, tuple[Any, ...]]] = {
-    r.BOOL: (True, False),
-    r.INT2: (0, -1, 32767, -32768),
-    r.INT4: (0, -1, 2**31 - 1, -(2**31)),
-    r.INT8: (0, -1, 2**63 - 1, -(2**63)),
-    r.OID: (0, 2**32 - 1),
-    r.FLOAT4: (0.0, -0.0, 3.4e38, float("nan"), float("-inf")),
-    r.FLOAT8: (0.0, -0.0, 1.7e308, 5e-324, float("nan"), float("inf")),
-    r.NUMERIC: _DECIMALS,
-    r.TEXT: _TEXTS,
-    r.VARCHAR: _TEXTS,
-    r.BPCHAR: _TEXTS,
-    r.NAME: _TEXTS,
-    r.CHAR: ("", "x"),
-    r.BYTEA: (b"", b"\0\xff"),
-    r.DATE: (date(1, 1, 1), date(9999, 12, 31), date(2024, 2, 29)),
-    r.TIME: (time(), time(23, 59, 59, 999_999)),
-    r.TIMESTAMP: tuple(one.replace(tzinfo=None) for one in _MOMENTS),
-    r.TIMESTAMPTZ: _MOMENTS,
-    r.INTERVAL: (Interval(0, 0, 0), Interval(-13, 400, 10**15)),
-    r.JSON: ("1", "null", "[1, [2]]", '{"a": {"b": 1}}', '"x"'),
-    r.JSONB: ("1", "null", "[1, [2]]", '{"a": {"b": 1}}', '"x"'),
+    oids.BOOL: (True, False),
+    oids.INT2: (0, -1, 32767, -32768),
+    oids.INT4: (0, -1, 2**31 - 1, -(2**31)),
+    oids.INT8: (0, -1, 2**63 - 1, -(2**63)),
+    oids.OID: (0, 2**32 - 1),
+    oids.FLOAT4: (0.0, -0.0, 3.4e38, float("nan"), float("-inf")),
+    oids.FLOAT8: (0.0, -0.0, 1.7e308, 5e-324, float("nan"), float("inf")),
+    oids.NUMERIC: _DECIMALS,
+    oids.TEXT: _TEXTS,
+    oids.VARCHAR: _TEXTS,
+    oids.BPCHAR: _TEXTS,
+    oids.NAME: _TEXTS,
+    oids.CHAR: ("", "x"),
+    oids.BYTEA: (b"", b"\0\xff"),
+    oids.DATE: (date(1, 1, 1), date(9999, 12, 31), date(2024, 2, 29)),
+    oids.TIME: (time(), time(23, 59, 59, 999_999)),
+    oids.TIMESTAMP: tuple(one.replace(tzinfo=None) for one in _MOMENTS),
+    oids.TIMESTAMPTZ: _MOMENTS,
+    oids.INTERVAL: (Interval(0, 0, 0), Interval(-13, 400, 10**15)),
+    oids.JSON: ("1", "null", "[1, [2]]", '{"a": {"b": 1}}', '"x"'),
+    oids.JSONB: ("1", "null", "[1, [2]]", '{"a": {"b": 1}}', '"x"'),
     1009: ([], ["a", None, "0"]),
     1007: ([], [1, None], [[1, 2], [3, 4]]),
-    r.ANYARRAY: ([], [1, None], [[1, 2], [3, 4]]),
+    oids.ANYARRAY: ([], [1, None], [[1, 2], [3, 4]]),
 }
 _KNOWN = sorted(
     {
@@ -64,7 +65,7 @@ _KNOWN = sorted(
 @pytest.mark.parametrize("proc", [one[2] for one in _KNOWN], ids=[f"{a}{b}" for a, b, _ in _KNOWN])
 def test_what_is_said_never_to_raise_does_not(proc: r.Proc) -> None:
     """DuckDB computes it for rows that a guard should have spared, and the statement fails."""
-    concrete = tuple(1007 if oid == r.ANYARRAY else oid for oid in proc.args)
+    concrete = tuple(1007 if oid == oids.ANYARRAY else oid for oid in proc.args)
     args = tuple(Column(oid=oid, index=i, name="") for i, oid in enumerate(concrete))
     try:
         fn = compile(Call(oid=proc.result, proc=proc, args=args, operator="")).fn
