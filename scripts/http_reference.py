@@ -5,59 +5,65 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kvorum.http.routes.openapi import ERROR_MEANINGS, ROUTES, TAGS, Route, openapi
-from kvorum.http.wire.fields import Fields
+from kvorum.http.routes.openapi import ERROR_MEANINGS, TAGS
+from kvorum.http.server.cold import application, document
 
 TARGET = Path(__file__).parent.parent / "docs" / "reference" / "http.md"
 
 
 def render() -> str:
     """The whole page."""
+    api = document(application(), "")
     lines = [
         "# HTTP API",
         "",
         "Made from the routes by `python -m scripts.http_reference`. The same as a page: `/docs` "
         "of a node; for programs: `/openapi.json`. How to use it: [the guide](../guides/http.md).",
         "",
-        openapi("")["info"]["description"],
+        api["info"]["description"],
         "",
     ]
     for tag, title in TAGS.items():
         lines += [f"## {title}", ""]
-        for route in ROUTES:
-            if route.tag == tag:
-                lines += _route(route)
+        for path, methods in api["paths"].items():
+            for method, operation in methods.items():
+                if operation["tags"] == [tag]:
+                    lines += _route(f"{method.upper()} {path}", operation)
     lines += ["## Errors", "", "| status | meaning |", "|---|---|"]
     lines += [f"| {status} | {meaning} |" for status, meaning in ERROR_MEANINGS.items()]
     return "\n".join(lines) + "\n"
 
 
-def _route(route: Route) -> list[str]:
-    lines = [
-        f"### {route.method} {route.path}",
-        "",
-        f"{route.summary}. {route.description}".strip(),
-    ]
-    lines.append("")
-    fields: list[tuple[str, Fields]] = [
-        ("query", route.query),
-        ("header", route.headers),
-        ("body", route.body or ()),
-    ]
+def _route(name: str, operation: dict[str, Any]) -> list[str]:
+    said = f"{operation['summary']}. {operation['description']}".strip()
+    lines = [f"### {name}", "", said, ""]
+    content = operation.get("requestBody", {}).get("content", {})
+    body = content.get("application/json", {}).get("schema", {})
+    needed = body.get("required", ())
     rows = [
-        f"| {where} | `{f.name}` | {_type(f.kind.schema)} "
-        f"| {'yes' if f.required else 'no'} | {f.doc} |"
-        for where, table in fields
-        for f in table
+        _row(one["in"], one["name"], one["schema"], one["required"], one["description"])
+        for one in operation["parameters"]
+        if one["in"] != "path"
+    ]
+    rows += [
+        _row("body", field, schema, field in needed, schema["description"])
+        for field, schema in body.get("properties", {}).items()
     ]
     if rows:
         lines += ["| in | name | type | needed | meaning |", "|---|---|---|---|---|", *rows, ""]
-    if route.raw_body:
+    if "application/octet-stream" in content:
         lines += ["Body: the raw bytes of the value.", ""]
-    answer = "raw bytes" if route.raw_answer else _shape(route.answer)
-    refusals = ", ".join(str(status) for status in sorted({400, *route.errors}))
-    lines += [f"Answers {route.ok}: {answer}. Refusals: {refusals}.", ""]
+    answers = operation["responses"]
+    refusals = ", ".join(sorted(status for status in answers if status >= "400"))
+    for status, answer in answers.items():
+        if status < "400":
+            shown = _shape(answer["content"])
+            lines += [f"Answers {status}: {shown}. Refusals: {refusals}.", ""]
     return lines
+
+
+def _row(where: str, name: str, schema: dict[str, Any], needed: bool, doc: str) -> str:
+    return f"| {where} | `{name}` | {_type(schema)} | {'yes' if needed else 'no'} | {doc} |"
 
 
 def _type(schema: dict[str, Any]) -> str:
@@ -80,8 +86,10 @@ def _type(schema: dict[str, Any]) -> str:
             return str(other or "any value")
 
 
-def _shape(schema: dict[str, Any]) -> str:
-    properties = schema.get("properties")
+def _shape(content: dict[str, Any]) -> str:
+    if "application/octet-stream" in content:
+        return "raw bytes"
+    properties = content["application/json"]["schema"].get("properties")
     if not properties:
         return "`{}`"
     return "`{" + ", ".join(f'"{name}"' for name in properties) + "}`"

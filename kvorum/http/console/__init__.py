@@ -14,11 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from fastapi import Request
-
-from kvorum.http.routes.handlers import Handler, Handlers
-from kvorum.http.wire import request as http
+from kvorum.http.routes.declaring import Endpoint, Routes
+from kvorum.http.routes.rights import OPEN
 from kvorum.http.wire.codec import Reply
+
+ROUTES: Final = Routes("cluster")
 
 _FILES: Final = {
     "/console": ("console.html", b"text/html; charset=utf-8"),
@@ -40,13 +40,8 @@ _HEADERS: Final = (
 )
 
 
-def routes() -> Handlers:
-    """Method, path and handler of each file."""
-    return tuple(("GET", path, _serving(name, kind)) for path, (name, kind) in _FILES.items())
-
-
-def _serving(name: str, kind: bytes) -> Handler:
-    async def serve(_raw: http.Request, _request: Request) -> Reply:
+def _serving(name: str, kind: bytes) -> Endpoint:
+    async def serve() -> Reply:
         return Reply(200, _content(name), kind, _HEADERS)
 
     return serve
@@ -55,3 +50,7 @@ def _serving(name: str, kind: bytes) -> Handler:
 @cache
 def _content(name: str) -> bytes:
     return (Path(__file__).parent / name).read_bytes()
+
+
+for _path, (_name, _kind) in _FILES.items():
+    ROUTES.declare("GET", _path, OPEN, shown=False)(_serving(_name, _kind))

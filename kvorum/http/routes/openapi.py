@@ -1,19 +1,28 @@
-"""Every route of the API in one table: what it does, takes and answers. The OpenAPI schema, /docs
-and the reference in docs/reference/http.md are made of it, for the bare-ASGI routes as for those of
-FastAPI.
+"""All routes, and the OpenAPI document of them: /docs and docs/reference/http.md are made of it.
+FastAPI writes the part of its own routes; that of the hot ones is made here of hot_routes.py.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from kvorum.http.routes.admin_routes import ADMIN_ROUTES
-from kvorum.http.routes.data_routes import DATA_ROUTES
+from kvorum.http.routes import cluster_routes, procedure_routes, snapshot_routes, table_routes
+from kvorum.http.routes.declaring import Declared
+from kvorum.http.routes.hot_routes import HOT_ROUTES
 from kvorum.http.routes.route import ERROR, RAW, Route
 from kvorum.http.wire import fields
 from kvorum.http.wire.fields import Schema
 
-ROUTES: Final = (*DATA_ROUTES, *ADMIN_ROUTES)
+DECLARED: Final = (
+    *snapshot_routes.TIMESTAMPS.declared,
+    *snapshot_routes.SNAPSHOTS.declared,
+    *snapshot_routes.LOCKS.declared,
+    *table_routes.ROUTES.declared,
+    *procedure_routes.ROUTES.declared,
+    *procedure_routes.LOCK_ROUTES.declared,
+    *cluster_routes.ROUTES.declared,
+)
+ROUTES: Final = (*HOT_ROUTES, *(one for one in DECLARED if one.shown))
 
 TAGS: Final = {
     "data": "Records",
@@ -46,11 +55,15 @@ _DESCRIPTION = (
 )
 
 
-def openapi(version: str) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of all routes."""
+def openapi(version: str, declared: dict[str, Any]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of all routes. `declared`: FastAPI's of its own."""
     paths: dict[str, dict[str, Any]] = {}
-    for route in ROUTES:
+    for route in HOT_ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    models = declared.get("components", {}).get("schemas", {})
+    for path, methods in declared["paths"].items():
+        for method, operation in methods.items():
+            paths.setdefault(path, {})[method] = _declared(operation, models)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Kvorum", "version": version, "description": _DESCRIPTION},
@@ -58,6 +71,46 @@ def openapi(version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": {"Error": ERROR}},
     }
+
+
+def answers(route: Declared) -> dict[int | str, dict[str, Any]]:
+    """What FastAPI is to say of a route's answers."""
+    return {int(status): said for status, said in _responses(route).items()}
+
+
+def _declared(operation: dict[str, Any], models: dict[str, Any]) -> dict[str, Any]:
+    """FastAPI's description of a route, without names of our classes, and with msgpack."""
+    found = {
+        name: _inlined(part, models) for name, part in operation.items() if name != "responses"
+    }
+    found["parameters"] = found.get("parameters", [])
+    if found["description"] == found["summary"]:  # it takes the docstring for want of one
+        found["description"] = ""
+    # FastAPI would refuse with 422; we do with 400.
+    found["responses"] = {s: a for s, a in operation["responses"].items() if s != "422"}
+    if (body := found.get("requestBody")) is not None:
+        schema = body["content"]["application/json"]["schema"]
+        found["requestBody"] = {"content": _content(schema)}
+        if "properties" in schema:
+            found["requestBody"]["required"] = bool(schema.get("required"))
+    return found
+
+
+def _inlined(part: Any, models: dict[str, Any]) -> Any:
+    if isinstance(part, list):
+        return [_inlined(one, models) for one in part]
+    if isinstance(part, float) and part.is_integer():  # it makes floats of our limits
+        return int(part)
+    if not isinstance(part, dict):
+        return part
+    if "$ref" in part:
+        return _inlined(models[part["$ref"].rpartition("/")[2]], models)
+    described = {k: v for k, v in part.items() if k != "default" and not _is_title(k, v)}
+    return {name: _inlined(one, models) for name, one in described.items()}
+
+
+def _is_title(name: str, value: object) -> bool:
+    return name == "title" and isinstance(value, str)
 
 
 def _operation(route: Route) -> dict[str, Any]:
@@ -97,7 +150,7 @@ def _operation(route: Route) -> dict[str, Any]:
     return operation
 
 
-def _responses(route: Route) -> dict[str, Any]:
+def _responses(route: Route | Declared) -> dict[str, Any]:
     if route.raw_answer:
         content: dict[str, Any] = {"application/octet-stream": {"schema": RAW}}
     else:

@@ -1,9 +1,10 @@
-"""What a route of the API is (routes.py), and the schemas that several routes answer with."""
+"""What is said of a hot route, and the schemas that several routes answer with."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from kvorum.http.routes.rights import Right
 from kvorum.http.wire.fields import DATA, VERSION, Fields, Schema
 
 OBJECT: Final[Schema] = {"type": "object"}
@@ -14,6 +15,7 @@ class Route(NamedTuple):
 
     method: str
     path: str
+    right: Right
     tag: str
     summary: str
     description: str

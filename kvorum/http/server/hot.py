@@ -125,7 +125,10 @@ class HotApi:
             await self._watches.serve(scope, receive, send)
             return
         else:  # a name's own slashes are still encoded there, and part it from others here
-            await self._behind({**scope, "path": path.decode("latin-1")}, receive, send)
+            # FastAPI's routes know GET alone; uvicorn leaves out the body of what was a HEAD.
+            method = "GET" if scope["method"] == "HEAD" else scope["method"]
+            passed = {**scope, "path": path.decode("latin-1"), "method": method}
+            await self._behind(passed, receive, send)
             return
         began = self._monotonic()
         self._in_flight += 1

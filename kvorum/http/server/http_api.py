@@ -13,7 +13,7 @@ from kv.base.seats import Seats
 from kvorum.api.backend import Backend
 from kvorum.audit.stamps import NO_FIGURES, StampLog
 from kvorum.http.metrics.metrics import Metrics
-from kvorum.http.server.cold import ColdApi, Health
+from kvorum.http.server.cold import ColdApi
 from kvorum.http.server.hosts import HostGuard
 from kvorum.http.server.hot import HotApi
 from kvorum.http.server.http_server import HttpServer
@@ -49,10 +49,10 @@ class HttpApi:
         """
         self.metrics = Metrics()
         self.sessions = Sessions(backend, timers, spawn, holder)
-        cold = ColdApi(backend, self.metrics, Health(not_ready), VERSION, now)
+        cold = ColdApi(backend, self.metrics, not_ready, VERSION, now)
         requests = self.metrics.requests
         self._watches = watches = Watches(backend, requests, now)
-        hot = HotApi(backend, self.sessions, cold.application(), requests, now, watches)
+        hot = HotApi(backend, self.sessions, cold.application, requests, now, watches)
         app = HostGuard(hot, (*hosts, socket.gethostname()))
         served = app if stamps is None else StampedHttp(app, stamps, now)
         self._server = HttpServer(served, sock, seats or Seats())

@@ -1,5 +1,5 @@
-"""What a request body may hold: one table per route, which both checks requests and writes the
-OpenAPI schema.
+"""What bodies of the hot routes may hold, one table each, which both checks them and writes the
+OpenAPI schema; and the kinds of values that all routes take.
 
 A body is a JSON object or a msgpack map. Keys and values travel as text or, for other bytes, as
 `{"b64": "…"}` (msgpack has bytes and may use them); versions and timestamps as decimal strings.
@@ -160,7 +160,7 @@ def read(fields: Fields, body: object, where: str = "the body") -> dict[str, Any
         value = body.get(name)
         if value is not None:
             found[name] = kind.convert(value, name if where == "the body" else f"{where}.{name}")
-        elif required and kind is not ANY:
+        elif required:
             raise InvalidArgument(f"{where} lacks the field {name!r}")
         elif name in body:
             nulls += 1
@@ -195,7 +195,6 @@ TEXT = Kind(_text, {"type": "string"})
 VERSION = Kind(_version, {"type": "string", "pattern": "^[0-9]+$"})
 SNAPSHOT = Kind(_snapshot, VERSION.schema)
 BOOL = Kind(_bool, {"type": "boolean"})
-ANY = Kind(lambda value, where: value, {})
 
 
 def _numbers(value: Any, where: str) -> dict[str, int]:
@@ -225,9 +224,6 @@ TXN_DELETE: Fields = (_NS, _TABLE, _KEY, _IF_VERSION)
 FENCE: Fields = (
     Field("resource", TEXT, "What is locked."),
     Field("token", VERSION, "The fencing token of the lock."),
-)
-LOCK_BEAT: Fields = (
-    Field("wait_ms", integer(0, limits.WAIT_MS_MAX), "Wait so long for the lock; 0.", False),
 )
 OP: Fields = (
     Field("op", one_of("put", "delete"), "What to do."),
@@ -285,167 +281,3 @@ SCAN: Fields = (
     Field("cursor", TEXT, "Go on where the page with this cursor ended.", False),
 )
 NOTHING: Fields = ()
-_NODE_ID = integer(1, (1 << 32) - 1)
-MOVE: Fields = (
-    Field("from", _NODE_ID, "The node whose replica goes."),
-    Field("to", _NODE_ID, "The node that gets one."),
-    Field("why", TEXT, "For people; kept with the procedure.", False),
-)
-TRANSFER: Fields = (
-    Field("to", _NODE_ID, "The node that shall lead."),
-    Field("why", TEXT, "For people; kept with the procedure.", False),
-)
-SPLIT: Fields = (
-    Field("key", DATA, "Where the new partition begins; in the middle if left out.", False),
-)
-MERGE: Fields = (
-    Field("with", integer(2, (1 << 63) - 1), "The partition that begins where this one ends."),
-)
-TSO: Fields = (Field("count", integer(1, limits.TSO_COUNT_MAX), "How many."),)
-_TAGS = array(TEXT, limits.TAGS_MAX)
-NAMESPACE: Fields = (
-    Field("name", TEXT, "Name of the namespace."),
-    Field(
-        "replicas",
-        integer(1, limits.REPLICAS_MAX),
-        "Copies of each partition of its tables that do not say otherwise.",
-        False,
-    ),
-    Field("tags", _TAGS, "Tags that nodes must carry to hold replicas of its tables.", False),
-)
-MODIFY_NAMESPACE: Fields = (
-    Field(
-        "replicas",
-        integer(0, limits.REPLICAS_MAX),
-        "Copies of each partition of its tables that do not say otherwise; 0: one at every node.",
-        False,
-    ),
-    Field("tags", _TAGS, "Tags that nodes must carry to hold replicas of its tables.", False),
-)
-SETTINGS: Fields = (
-    Field("settings", NUMBERS, "Whole numbers by name; `GET /v1/cluster` lists what there is."),
-)
-_PARTITION_BYTES = "Bytes of keys and newest values above which a partition is split"
-COLUMN: Fields = (
-    Field("name", TEXT, "Name of the column."),
-    Field("type", TEXT, "SQL type, such as bigint, text, double precision, timestamp."),
-    Field("nullable", BOOL, "May hold nulls; true if left out.", False),
-)
-NEW_TABLE: Fields = (
-    Field("name", TEXT, "Name of the table."),
-    Field("replicas", integer(1, limits.REPLICAS_MAX), "Copies of each partition.", False),
-    Field(
-        "tags", array(TEXT, limits.TAGS_MAX), "Tags that nodes must carry to hold replicas.", False
-    ),
-    Field(
-        "split_keys",
-        array(DATA, limits.SPLIT_KEYS_MAX),
-        "Keys that cut the table into partitions, rising.",
-        False,
-    ),
-    Field(
-        "partition_bytes",
-        integer(limits.PARTITION_BYTES_MAX_MIN, limits.PARTITION_BYTES_MAX_MAX),
-        f"{_PARTITION_BYTES}; the cluster's setting if left out.",
-        False,
-    ),
-    Field("columns", array(record(COLUMN), limits.COLUMNS_MAX), "Columns of a SQL table.", False),
-    Field("primary_key", array(TEXT, limits.COLUMNS_MAX), "Columns of the primary key.", False),
-)
-MODIFY_TABLE: Fields = (
-    Field(
-        "replicas",
-        integer(0, limits.REPLICAS_MAX),
-        "Copies of each partition from now on; 0: as its namespace says, else at every node.",
-        False,
-    ),
-    Field(
-        "partition_bytes",
-        integer(0, limits.PARTITION_BYTES_MAX_MAX),
-        f"{_PARTITION_BYTES}; 0: the cluster's setting.",
-        False,
-    ),
-    Field(
-        "tags", array(TEXT, limits.TAGS_MAX), "Tags that nodes must carry to hold replicas.", False
-    ),
-    Field(
-        "add_columns",
-        array(record(COLUMN), limits.COLUMNS_MAX),
-        "New columns of a SQL table, behind those that there are; they must be nullable.",
-        False,
-    ),
-)
-OPEN_SNAPSHOT: Fields = (
-    Field("at", AT.kind, "The moment; now if left out.", False),
-    Field("owner", TEXT, "Who holds it, for people.", False),
-    Field(
-        "ttl_ms",
-        integer(1, limits.LEASE_TTL_MS_MAX),
-        f"It ends after so long without a heartbeat; {limits.LEASE_TTL_MS_DEFAULT} if left out.",
-        False,
-    ),
-)
-_PRIORITY = Field(
-    "priority",
-    integer(-limits.PROCEDURE_PRIORITY_MAX, limits.PROCEDURE_PRIORITY_MAX),
-    "The higher one begins first.",
-    False,
-)
-SIGNAL: Fields = (
-    Field("name", TEXT, "Which signal: its step takes it by this name."),
-    Field("payload", ANY, "Plain data for the step.", False),
-    Field("key", TEXT, "The same key is sent once.", False),
-)
-COMPLETION: Fields = (
-    Field("token", TEXT, "What `ctx.external()` gave."),
-    Field("result", ANY, "How it ended well …", False),
-    Field("error", ANY, "… or not.", False),
-)
-SCHEDULE: Fields = (
-    Field("name", TEXT, "Its name; an existing one is changed."),
-    Field("cron", TEXT, "Five fields: minute, hour, day of month, month, day of week."),
-    Field("procedure", TEXT, "What is started."),
-    Field("args", ANY, "With these arguments.", False),
-    Field("zone", TEXT, "Time zone; UTC if left out.", False),
-    Field(
-        "missed",
-        one_of("one", "all", "skip"),
-        "What becomes of times at which there was no master: the newest, each, none; one.",
-        False,
-    ),
-    Field("queue", TEXT, "In which it waits for its turn.", False),
-    _PRIORITY,
-    Field("pool", TEXT, "Which workers run it.", False),
-)
-QUEUE: Fields = (
-    Field("name", TEXT, "Of a queue, a type or a pool."),
-    Field("kind", one_of("queue", "type", "pool"), "queue if left out.", False),
-    Field(
-        "max_concurrent",
-        integer(0, limits.PROCEDURE_CONCURRENT_MAX),
-        "Begun and not ended; 0 = any number.",
-        False,
-    ),
-    Field("rate_per_s", ANY, "Begun per second; 0 = any number.", False),
-)
-_SURGERY: Fields = (
-    Field("reason", TEXT, "Why: kept in the audit."),
-    Field("actor", TEXT, "Who does it; `http` if left out.", False),
-    Field("dry_run", BOOL, "Change nothing, only tell what would change.", False),
-    Field("key", TEXT, "The same key acts once.", False),
-)
-ABORT: Fields = _SURGERY
-BYPASS: Fields = (
-    *_SURGERY,
-    Field("override", BOOL, "Also while a step of it is under way.", False),
-    Field("recursive", BOOL, "With everything below it that has not ended.", False),
-)
-RETRY: Fields = (
-    *_SURGERY,
-    Field("step", TEXT, "Go on from this step; the one that it has if left out.", False),
-)
-STEAL: Fields = (
-    Field("resource", TEXT, "What is locked."),
-    Field("holder", TEXT, "Only from this procedure; from all if left out.", False),
-    *_SURGERY,
-)

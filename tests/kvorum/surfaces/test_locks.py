@@ -76,7 +76,7 @@ def test_u2_owner_of_a_large_transaction_and_of_an_ended_one(
     """Whose the keys are is asked most when the transaction is long, or its owner is gone."""
 
     node = served.by_name["embedded"]
-    txn = node._portal.call(_large(node._db.backend, table))
+    txn = node._portal.call(_large(node._async.backend, table))
     row = next(r for r in of_table(db.locks(), "locks", table) if r["txn"] == str(txn))
     assert (row["keys"], row["owner"]) == (3_000, "large load")
     t = db.transaction(lock_wait_ms=0)

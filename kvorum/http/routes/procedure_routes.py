@@ -1,0 +1,395 @@
+"""Procedures: started, sent signals, looked at, operated on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import Body as AnyBody
+from fastapi import Header, Query
+from pydantic import Field
+
+from kv.base import limits
+from kvorum.api.model import ProcedureInfo
+from kvorum.http.routes.declaring import (
+    As,
+    Body,
+    BoolOrNone,
+    Id,
+    Node,
+    Plain,
+    Routes,
+    Text,
+    TextOrNone,
+    digits,
+)
+from kvorum.http.routes.rights import OPERATE_CLUSTER, READ_CLUSTER, Right
+from kvorum.http.routes.route import OBJECT, TS, items_of, object_of
+from kvorum.http.wire.fields import Schema, integer, one_of, wrong
+
+ROUTES: Final = Routes("procedures")
+LOCK_ROUTES: Final = Routes("locks")
+
+_TEXT: Final[Schema] = {"type": "string"}
+_ID: Final = object_of(id=_TEXT)
+_SURGERY: Final = object_of(
+    id=_TEXT,
+    what=_TEXT,
+    dry_run={"type": "boolean"},
+    changed={"type": "boolean"},
+    count={"type": "integer"},
+    procedures={"type": "array", "items": OBJECT},
+)
+_PROCEDURE: Final = object_of(
+    id=_TEXT,
+    name=_TEXT,
+    state=_TEXT,
+    step={"type": ["string", "null"]},
+    steps={"type": "array", "items": OBJECT},
+    locks={"type": "array", "items": {}},
+    result={},
+    error=OBJECT,
+)
+_EXPLAINED: Final = object_of(
+    id=TS,
+    name=_TEXT,
+    state=_TEXT,
+    step=_TEXT,
+    sentence=_TEXT,
+    waits={"type": "array", "items": OBJECT},
+)
+_READ: Final = Right("read", "procedure")
+_SUBMIT: Final = Right("submit", "procedure")
+_OPERATE: Final = Right("operate", "procedure")
+
+_PRIORITY_MAX: Final = limits.PROCEDURE_PRIORITY_MAX
+_FIRST: Final = "The higher one begins first."
+_WHERE: Final = "In which it waits for its turn."
+_WORKERS: Final = "Which workers run it."
+
+
+class Signal(Body):
+    name: Text = Field(description="Which signal: its step takes it by this name.")
+    payload: Any = Field(None, description="Plain data for the step.")
+    key: TextOrNone = Field(None, description="The same key is sent once.")
+
+
+class Completion(Body):
+    token: Text = Field(description="What `ctx.external()` gave.")
+    result: Any = Field(None, description="How it ended well …")
+    error: Any = Field(None, description="… or not.")
+
+
+class Schedule(Body):
+    name: Text = Field(description="Its name; an existing one is changed.")
+    cron: Text = Field(description="Five fields: minute, hour, day of month, month, day of week.")
+    procedure: Text = Field(description="What is started.")
+    args: Any = Field(None, description="With these arguments.")
+    zone: TextOrNone = Field(None, description="Time zone; UTC if left out.")
+    missed: Annotated[str | None, As(one_of("one", "all", "skip"))] = Field(
+        None,
+        description="What becomes of times at which there was no master: the newest, each, none; "
+        "one.",
+    )
+    queue: TextOrNone = Field(None, description=_WHERE)
+    priority: Annotated[int | None, As(integer(-_PRIORITY_MAX, _PRIORITY_MAX))] = Field(
+        None, description=_FIRST
+    )
+    pool: TextOrNone = Field(None, description=_WORKERS)
+
+
+class Limit(Body):
+    name: Text = Field(description="Of a queue, a type or a pool.")
+    kind: Annotated[str | None, As(one_of("queue", "type", "pool"))] = Field(
+        None, description="queue if left out."
+    )
+    max_concurrent: Annotated[int | None, As(integer(0, limits.PROCEDURE_CONCURRENT_MAX))] = Field(
+        None, description="Begun and not ended; 0 = any number."
+    )
+    rate_per_s: Any = Field(None, description="Begun per second; 0 = any number.")
+
+
+class Surgery(Body):
+    reason: Text = Field(description="Why: kept in the audit.")
+    actor: TextOrNone = Field(None, description="Who does it; `http` if left out.")
+    dry_run: BoolOrNone = Field(None, description="Change nothing, only tell what would change.")
+    key: TextOrNone = Field(None, description="The same key acts once.")
+
+
+class Bypass(Surgery):
+    override: BoolOrNone = Field(None, description="Also while a step of it is under way.")
+    recursive: BoolOrNone = Field(None, description="With everything below it that has not ended.")
+
+
+class Retry(Surgery):
+    step: TextOrNone = Field(
+        None, description="Go on from this step; the one that it has if left out."
+    )
+
+
+class Steal(Surgery):
+    resource: Text = Field(description="What is locked.")
+    holder: TextOrNone = Field(None, description="Only from this procedure; from all if left out.")
+
+
+@ROUTES.declare(
+    "POST",
+    "/v1/procedures/{name}",
+    Right("submit", "procedure", "{name}"),
+    ok=202,
+    answer=_ID,
+    errors=(404, 409, 413),
+)
+async def start_procedure(
+    node: Node,
+    name: str,
+    args: Annotated[Any, AnyBody(description="Any value.")] = None,
+    nonce: Annotated[TextOrNone, Header(alias="Idempotency-Key", description="Nonce.")] = None,
+    queue: Annotated[TextOrNone, Query(description=_WHERE)] = None,
+    priority: Annotated[
+        int | None, digits(-_PRIORITY_MAX, _PRIORITY_MAX), Query(description=_FIRST)
+    ] = None,
+    delay_ms: Annotated[
+        int | None,
+        digits(0, limits.PROCEDURE_TIMEOUT_MS_MAX),
+        Query(description="Begin so much later."),
+    ] = None,
+    at_ms: Annotated[
+        int | None, digits(0, 1 << 53), Query(description="Begin then, in ms since 1970.")
+    ] = None,
+    pool: Annotated[TextOrNone, Query(description=_WORKERS)] = None,
+) -> Plain:
+    """Start a procedure
+
+    The body is its arguments. The header `Idempotency-Key` is its nonce: the same one gives the
+    same id as long as the procedure is kept; of another procedure, or with other arguments, it is
+    refused (409 `NONCE_REUSED`).
+    """
+    if nonce is not None and not 0 < len(nonce) <= limits.NONCE_CHARS_MAX:
+        raise wrong("Idempotency-Key", f"1 to {limits.NONCE_CHARS_MAX} characters", nonce)
+    given = {
+        "queue": queue,
+        "pool": pool,
+        "delay_ms": delay_ms,
+        "at_ms": at_ms,
+        "priority": priority,
+    }
+    options = {option: value for option, value in given.items() if value is not None}
+    return {"id": str(await node.submit(name, args, nonce, options or None))}
+
+
+@ROUTES.declare(
+    "POST",
+    "/v1/procedures/{id}/signals",
+    _SUBMIT,
+    answer=object_of(sent={"type": "boolean"}),
+    errors=(404, 409, 413),
+)
+async def send_signal(node: Node, id: Id, body: Signal) -> object:
+    """Send a signal
+
+    Kept until a step takes it with `ctx.receive(name)`. `sent` false: the same key was sent before.
+    409 `ENDED`.
+    """
+    return await node.control("signal", {**body.given(), "id": id})
+
+
+@ROUTES.declare(
+    "POST",
+    "/v1/completions",
+    _SUBMIT,
+    answer=object_of(completed={"type": "boolean"}),
+    errors=(404, 409, 413),
+)
+async def complete(node: Node, body: Completion) -> object:
+    """End what an outside system was asked
+
+    With a result or an error. `completed` false: it was before, in the same way; in another way:
+    409 `ALREADY_COMPLETED`.
+    """
+    return await node.control("complete", body.given())
+
+
+@ROUTES.declare("GET", "/v1/schedules", READ_CLUSTER, answer=items_of(OBJECT))
+async def list_schedules(node: Node) -> Plain:
+    """List schedules
+
+    With the next time and the last run of each.
+    """
+    return {"items": await node.control("schedule.list", {})}
+
+
+@ROUTES.declare("POST", "/v1/schedules", _SUBMIT, errors=(404,))
+async def set_schedule(node: Node, body: Schedule) -> object:
+    """Start a procedure at the times of a clock
+
+    Once for each time of the cron expression; an existing schedule of the name is changed.
+    """
+    return await node.control("schedule.set", body.given())
+
+
+@ROUTES.declare("DELETE", "/v1/schedules/{name}", _SUBMIT, errors=(404,))
+async def remove_schedule(node: Node, name: str) -> object:
+    """Remove a schedule
+
+    What it started goes on.
+    """
+    return await node.control("schedule.remove", {"name": name})
+
+
+@ROUTES.declare("GET", "/v1/queues", READ_CLUSTER, answer=items_of(OBJECT))
+async def list_queues(node: Node) -> Plain:
+    """List queues and limits
+
+    Of everything that has a limit or waits for one: `running`, `waiting`.
+    """
+    return {"items": await node.control("queue.list", {})}
+
+
+@ROUTES.declare("POST", "/v1/queues", OPERATE_CLUSTER)
+async def set_limit(node: Node, body: Limit) -> object:
+    """Limit a queue, a type or a pool
+
+    Zeros remove the limit.
+    """
+    return await node.control("queue.set", body.given())
+
+
+@ROUTES.declare("GET", "/v1/procedures/{id}", _READ, answer=_PROCEDURE, errors=(404,))
+async def look_at_procedure(
+    node: Node,
+    id: Id,
+    wait_ms: Annotated[
+        int, digits(0, limits.WAIT_MS_MAX), Query(description="Wait so long for its end.")
+    ] = 0,
+) -> Plain:
+    """Look at a procedure
+
+    `result` when it succeeded, `error` when it did not. The result is kept for a while. `children`,
+    if there are any: each round as `{"first", "count"}`, ids from `first`. Of types of users also
+    `args` and `ctx_state` (`args_bytes`, `ctx_state_bytes` if they are large), and in `error` and
+    `retrying` the place in their code: `step`, `file`, `line`, `traceback`.
+    """
+    return _shown(await node.procedure(id, wait_ms))
+
+
+@ROUTES.declare("GET", "/v1/procedures", READ_CLUSTER, answer=items_of(_PROCEDURE))
+async def list_procedures(
+    node: Node,
+    state: Annotated[TextOrNone, Query(description="Only in this state.")] = None,
+    owner: Annotated[TextOrNone, Query(description="Only of this owner.")] = None,
+    name: Annotated[TextOrNone, Query(description="Only of this name.")] = None,
+) -> Plain:
+    """List procedures
+
+    The 100 newest of those that run and of the ended ones that are kept, without `steps`.
+    """
+    found = await node.procedures(state=state, owner=owner, name=name)
+    return {"items": [_shown(info) for info in found]}
+
+
+@ROUTES.declare(
+    "POST", "/v1/procedures/{id}/abort", _OPERATE, ok=202, answer=_SURGERY, errors=(404, 409)
+)
+async def abort(node: Node, id: Id, body: Surgery) -> object:
+    """Abort a procedure
+
+    It rolls back what it did; fine for one that was aborted already. A step under way gets a moment
+    to end; then what it still writes is refused. 409 `NOT_ABORTABLE`: it has ended, it fails
+    already, or it is past its point of no return.
+    """
+    return await node.control("abort", {"actor": "http", **body.given(), "id": id})
+
+
+@ROUTES.declare(
+    "POST", "/v1/procedures/{id}/bypass", _OPERATE, ok=202, answer=_SURGERY, errors=(404, 409, 413)
+)
+async def bypass(node: Node, id: Id, body: Bypass) -> object:
+    """End a procedure where it stands
+
+    Nothing more of it runs, nothing is undone, its locks end; its parent goes on. 409 `UNDER_WAY`:
+    a step runs (`override`); `HAS_CHILDREN`: `recursive`; `NOT_BYPASSABLE`: it has ended.
+    """
+    return await node.control("bypass", {"actor": "http", **body.given(), "id": id})
+
+
+@ROUTES.declare(
+    "POST", "/v1/procedures/{id}/retry", _OPERATE, ok=202, answer=_SURGERY, errors=(404, 409)
+)
+async def retry(node: Node, id: Id, body: Retry) -> object:
+    """Let a procedure go on at once
+
+    From the step that it has, or from `step`; also while it rolls back, as long as nothing is
+    undone. 409 `NOT_RETRYABLE`.
+    """
+    return await node.control("retry", {"actor": "http", **body.given(), "id": id})
+
+
+@ROUTES.declare("GET", "/v1/procedures/{id}/explain", _READ, answer=_EXPLAINED, errors=(404,))
+async def explain(node: Node, id: Id) -> object:
+    """What a procedure waits for
+
+    `sentence` for people; `waits`: `kind`, `text`, `since_ms`, and who has it.
+    """
+    return await node.control("explain", {"id": id})
+
+
+@LOCK_ROUTES.declare(
+    "POST", "/v1/locks/steal", Right("operate", "lock"), answer=_SURGERY, errors=(404,)
+)
+async def steal_lock(node: Node, body: Steal) -> object:
+    """Take a lock away
+
+    From who holds it: the next one gets it, late writes of the old one are refused. The old one
+    queues up again. 404 `LOCK_NOT_HELD`.
+    """
+    return await node.control("steal", {"actor": "http", **body.given()})
+
+
+@ROUTES.declare("GET", "/v1/audit", READ_CLUSTER, answer=items_of(OBJECT))
+async def audit(
+    node: Node,
+    id: Annotated[TextOrNone, Query(description="Only of this procedure.")] = None,
+    limit: Annotated[
+        int | None,
+        digits(1, limits.PROCEDURE_PAGE_MAX),
+        Query(description="100 if left out."),
+    ] = None,
+    before: Annotated[
+        int | None, digits(1, 1 << 53), Query(description="Only entries with smaller numbers.")
+    ] = None,
+) -> Plain:
+    """What was done to procedures
+
+    By whom, when and why, the newest first, with the states before and after.
+    """
+    asked = {"id": id, "limit": limit, "before": before}
+    return {"items": await node.control("audit.list", asked)}
+
+
+@ROUTES.declare("GET", "/v1/workers", READ_CLUSTER, answer=items_of(OBJECT))
+async def list_workers(node: Node) -> Plain:
+    """List workers
+
+    Processes that run procedures of their pool: `slots`, `running`, `procedures` (ids), `types`
+    (`name@version`), `silent_ms`.
+    """
+    return {"items": await node.workers()}
+
+
+def _shown(info: ProcedureInfo) -> Plain:
+    """As docs/reference/http.md has it: `result` and `error` only when there is one."""
+    shown: Plain = {
+        **info.extra,
+        "id": str(info.id),
+        "name": info.name,
+        "state": info.state,
+        "step": info.step,
+        "locks": info.locks,
+    }
+    if info.steps is not None:
+        shown["steps"] = info.steps
+    if info.state == "SUCCESS":
+        shown["result"] = info.result
+    if info.error is not None:
+        shown["error"] = info.error
+    return shown
