@@ -9,6 +9,7 @@
                     [ANSWER, run, …]     to a question
     process ─▶ us   [READY] or [BROKEN, why]
                     [BEAT]               its loop goes round
+                    [UNBEGUN, run]       it was withdrawn, and never begins
                     [ASK, run, …]        Ask: a read of the step's snapshot, a table's id
                     [PROGRESS, run, part, text]
                     [ENDED, run, …]      Ran: how it ended, with all that it wrote
@@ -20,16 +21,17 @@ a frame has a bound: [kind, run, is last, bytes]. What is said in one pass of a 
 (`Mouth`): [SEVERAL, [message, …]].
 
 Which steps have begun is not said, for it is asked only of a process that says nothing any more: it
-is marked in memory that both have (`MARKS` bytes, that of run N at N modulo MARKS). There, too,
-stands that a step need not begin any more, which its loop heard of and has not come to.
+is marked in memory that both have (`Marks`). There, too, stands that a step must not begin any
+more, which its loop heard of and has not come to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -45,9 +47,7 @@ from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, StepDef, UndoDef
 from procedures.engine.typed import plain_of
 
-MARKS: Final = 1 << 16  # far more than steps are under way
-BEGUN: Final = 1
-WITHDRAWN: Final = 2
+_MARKS: Final = 1 << 16  # far more than steps are under way
 SEVERAL: Final = "several"
 SETTINGS: Final = "settings"
 RUN: Final = "run"
@@ -59,6 +59,7 @@ ANSWER: Final = "answer"
 READY: Final = "ready"
 BROKEN: Final = "broken"
 BEAT: Final = "beat"
+UNBEGUN: Final = "unbegun"
 ASK: Final = "ask"
 PROGRESS: Final = "progress"
 ENDED: Final = "ended"
@@ -167,6 +168,54 @@ class Mouth:
                     break
             now, said = said[:count], said[count:]
             self._channel.send(now[0] if len(now) == 1 else [SEVERAL, now])
+
+
+class Memory(Protocol):
+    """Bytes that two processes have."""
+
+    def __getitem__(self, at: int, /) -> int: ...
+
+    def __setitem__(self, at: int, value: int, /) -> None: ...
+
+
+class Marks:
+    """Two bytes for each run, that of run N at N modulo _MARKS: "it has begun", which only the
+    process sets, and "it is withdrawn", which only we set. Either sets its own before it looks at
+    the other's. So there is no moment at which it begins while we know that it never will; both may
+    see each other, then it does not begin, and says so (UNBEGUN).
+    """
+
+    BYTES: Final = 2 * _MARKS
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._fence = threading.Lock()
+
+    def clear(self, run: int) -> None:
+        at = 2 * (run % _MARKS)
+        self._memory[at] = self._memory[at + 1] = 0
+
+    def begin(self, run: int) -> bool:
+        """In the process: whether it may."""
+        at = 2 * (run % _MARKS)
+        self._memory[at] = 1
+        with self._fence:  # for the processor, which may else look before others see what was set
+            pass
+        if self._memory[at + 1]:
+            self._memory[at] = 0
+            return False
+        return True
+
+    def withdraw(self, run: int) -> bool:
+        """Here: whether it certainly never begins."""
+        at = 2 * (run % _MARKS)
+        self._memory[at + 1] = 1
+        with self._fence:
+            pass
+        return not self._memory[at]
+
+    def has_begun(self, run: int) -> bool:
+        return bool(self._memory[2 * (run % _MARKS)])
 
 
 class Pieces:

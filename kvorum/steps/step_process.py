@@ -33,23 +33,22 @@ from kvorum.steps.step_channel import (
     ANSWER,
     ASK,
     BEAT,
-    BEGUN,
     BROKEN,
     CANCEL,
     ENDED,
     HIRE,
     LOOK,
     LOOKED,
-    MARKS,
     PROGRESS,
     READY,
     RUN,
     SETTINGS,
     SEVERAL,
-    WITHDRAWN,
+    UNBEGUN,
     Answer,
     Ask,
     Looked,
+    Marks,
     Mouth,
     Pieces,
     Ran,
@@ -150,7 +149,7 @@ class _Behind:
 class StepProcess:
     """See the module. `run` until it is ended."""
 
-    def __init__(self, sock: socket.socket, marks: mmap.mmap) -> None:
+    def __init__(self, sock: socket.socket, marks: Marks) -> None:
         self._marks = marks
         self._channel = Channel(sock, self._heard, _orphaned)
         self._mouth = Mouth(self._channel)
@@ -211,9 +210,9 @@ class StepProcess:
         What others did is told before, else it would be lost with it.
         """
         self._mouth.flush()
-        if self._marks[number % MARKS] == WITHDRAWN:
+        if not self._marks.begin(number):
+            self._mouth.say([UNBEGUN, number])
             return
-        self._marks[number % MARKS] = BEGUN
         look = read_look(data)
         try:
             told = Looked(None, *seen(self._types.get(look.name, look.version), look.args))
@@ -226,9 +225,9 @@ class StepProcess:
         self._mouth.flush()
 
     async def _execute(self, number: int, data: bytes, asking: _Asking) -> None:
-        if self._marks[number % MARKS] == WITHDRAWN:
-            return  # it runs elsewhere
-        self._marks[number % MARKS] = BEGUN
+        if not self._marks.begin(number):
+            self._mouth.say([UNBEGUN, number])
+            return
         try:
             ran = await self._ran(number, read_run(data), asking)
         except Exception as error:
@@ -348,9 +347,9 @@ async def _main() -> None:
     with contextlib.closing(socket.socket(fileno=os.dup(sys.stdin.fileno()))) as sock:
         os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())  # a step may read it
         marks = int(sys.argv[2])
-        with mmap.mmap(marks, MARKS) as shared:
+        with mmap.mmap(marks, Marks.BYTES) as shared:
             os.close(marks)
-            await StepProcess(sock, shared).run()
+            await StepProcess(sock, Marks(shared)).run()
 
 
 if __name__ == "__main__":

@@ -49,24 +49,23 @@ from kvorum.steps.step_channel import (
     ANSWER,
     ASK,
     BEAT,
-    BEGUN,
     BROKEN,
     CANCEL,
     ENDED,
     HIRE,
     LOOK,
     LOOKED,
-    MARKS,
     PROGRESS,
     READY,
     RUN,
     SETTINGS,
     SEVERAL,
-    WITHDRAWN,
+    UNBEGUN,
     Answer,
     Ask,
     Look,
     Looked,
+    Marks,
     Mouth,
     Pieces,
     Ran,
@@ -148,7 +147,8 @@ class _Process:
         self._ended_here = False
         self.heard = timers.monotonic()
         self._broken = ""
-        self._marks = mmap.mmap(-1, MARKS)
+        self._memory = mmap.mmap(-1, Marks.BYTES)
+        self._marks = Marks(self._memory)
         self._channel: Channel | None = None
         self._mouth: Mouth | None = None
         self._pieces = Pieces()
@@ -157,25 +157,24 @@ class _Process:
         self._waiting: list[list[Any]] = []  # said before it had begun
 
     def take(self, number: int, call: _Call) -> None:
-        self._marks[number % MARKS] = 0
+        self._marks.clear(number)
         self.calls[number] = call
 
-    def has_begun(self, number: int) -> bool:
-        return self._marks[number % MARKS] == BEGUN
+    def withdraw(self, number: int) -> bool:
+        """Whether it has not begun, and never will."""
+        return self._marks.withdraw(number)
 
     def let_go(self) -> None:
         """It is held up: what has not begun goes elsewhere."""
         for number, call in self.calls.items():
-            if self._marks[number % MARKS] != BEGUN:
+            if self.withdraw(number):
                 call.end(None)
 
     def cancel(self, number: int) -> None:
         """Nobody waits for it any more."""
-        if self.over:
-            return
-        if self._marks[number % MARKS] != BEGUN:
-            self._marks[number % MARKS] = WITHDRAWN
-        self.send([CANCEL, number])
+        if not self.over:
+            self.withdraw(number)
+            self.send([CANCEL, number])
 
     @property
     def why_over(self) -> str:
@@ -203,10 +202,11 @@ class _Process:
     async def _start(self) -> None:
         ours, theirs = socket.socketpair()
         marks = os.memfd_create(_MODULE)
-        os.ftruncate(marks, MARKS)
-        self._marks, before = mmap.mmap(marks, MARKS), self._marks
-        self._marks[:] = before[:]
+        os.ftruncate(marks, Marks.BYTES)
+        self._memory, before = mmap.mmap(marks, Marks.BYTES), self._memory
+        self._memory[:] = before[:]
         before.close()
+        self._marks = Marks(self._memory)
         with theirs, os.fdopen(marks):
             try:
                 self._child = await asyncio.create_subprocess_exec(
@@ -257,8 +257,8 @@ class _Process:
             os.close(self._handle)
             self._handle = -1
         calls, self.calls = self.calls, {}
-        begun = {number for number in calls if self._marks[number % MARKS] == BEGUN}
-        self._marks.close()
+        begun = {number for number in calls if self._marks.has_begun(number)}
+        self._memory.close()
         beside = f", beside {len(begun) - 1} others" if len(begun) > 1 else ""
         for number, call in calls.items():
             if self.ready and not self._ended_here and number in begun:
@@ -289,6 +289,9 @@ class _Process:
                 self.settled.set()
             case [str(kind)] if kind == BEAT:
                 pass
+            case [str(kind), int(run)] if kind == UNBEGUN:
+                if (call := self.calls.get(run)) is not None:
+                    call.end(None)
             case [str(kind), str(why)] if kind == BROKEN:
                 self._broken = why
                 log.error("a process for steps cannot be used: %s", why)
@@ -411,8 +414,7 @@ class StepProcesses(Runner):
 
     def unprepared(self, id: int) -> None:
         super().unprepared(id)
-        if self._timed.claim(id):
-            self._timed.leave()
+        self._timed.give_back(id)
 
     def runs_apart(self, name: str) -> bool:
         return name in self._names
@@ -482,14 +484,34 @@ class StepProcesses(Runner):
                 process = self._shared(timed=until > 0)
                 if (ended := await self._call(process, method, ctx, until)) is not None:
                     return ended  # else another one held its process up before it had begun
-        async with self._alone:
+        if not await self._place_alone(0.0 if ctx.record.final else until):
+            assert isinstance(method, StepDef)
+            return Failed(core.outlasted(ctx.name, method))
+        try:
+            if ctx.left_ms and ctx.record.final:  # each of its runs has that time for itself
+                until = self._timers.monotonic() + ctx.left_ms / 1000
             return await self._run_alone(method, ctx, until)
+        finally:
+            self._alone.release()
+
+    async def _place_alone(self, until: float) -> bool:
+        """Whether there is a place for one that runs alone, in time. `until`: 0 = it waits."""
+        try:
+            async with asyncio.timeout(until - self._timers.monotonic() if until else None):
+                await self._alone.acquire()
+                try:
+                    await self._new.acquire()
+                except BaseException:
+                    self._alone.release()
+                    raise
+        except TimeoutError:
+            return False
+        return True
 
     async def _run_alone(self, method: StepDef | UndoDef, ctx: StepContext, until: float) -> Ended:
         """Many may have shared the process that ended: they must not start theirs at once, and
         those that take long must not keep the one that ended it from being found.
         """
-        await self._new.acquire()
         with contextlib.ExitStack() as new:  # left once, however often it is closed
             new.callback(self._new.release)
             old_s = limits.STEP_PROCESS_ALONE_NEW_MS / 1000
@@ -568,10 +590,11 @@ class StepProcesses(Runner):
                 process.send(message)
             done = not late_ms or (await asyncio.wait([call.ended], timeout=late_ms / 1000))[0]
             if not done and not process.over:  # else it hears soon what became of it
-                if not process.has_begun(number):
+                if process.withdraw(number):
                     return _Late(begun=False)
                 if not await self._last_moment(process, call, what):
                     return _Late(begun=True)
+                return await call.ended or _Late(begun=False)
             return await call.ended
         finally:
             process.calls.pop(number, None)

@@ -220,22 +220,22 @@ def advance(
         case Again(delay_ms):
             return _again(record, declared, _duration("delay_ms", delay_ms), ran)
         case Next(step):
-            after = _finish(record, declared, ran)
-            after = replace(after, state=State.RUNNABLE, step=_known_step(declared, step))
-            if declared.steps[step].is_async:  # a plain one may have to wait for a thread
-                after = begun(after, declared.steps[step], ran.now_ms)
+            definition = declared.steps[_known_step(declared, step)]
+            after = _finish(record, declared, ran, State.RUNNABLE, step)
+            if definition.mark.deadline_ms and definition.is_async:  # a plain one waits for a place
+                after = begun(after, definition, ran.now_ms)
             return _logged(after, record.step, "next", ran, Flow.MORE)
         case Suspend(then, event, timeout_ms):
             return _suspend(record, declared, ran, then, event, _duration("timeout_ms", timeout_ms))
         case Done(result):
-            after = _finish(record, declared, ran)
+            after = _finish(record, declared, ran, State.SUCCESS, record.step)
             what = f"result of {record.name}"
             if declared.result is not None:
                 result = declared.result.plain(result, what)
             data = plain.encode(result, what, limits.PROCEDURE_STATE_BYTES_MAX)
             # a child keeps what its parent may still have to undo
             undo = after.undo if record.parent else ()
-            after = replace(after, state=State.SUCCESS, result=data, undo=undo)
+            after = replace(after, result=data, undo=undo)
             return _logged(after, record.step, "done", ran, Flow.ENDED)
         case Children():
             return _spawn(record, declared, outcome, ran, types, first_child)
@@ -243,13 +243,26 @@ def advance(
             assert_never(outcome)
 
 
-def _finish(record: Record, declared: ProcedureType, ran: Ran) -> Record:
-    """The current step is finished: it counts for undo, and the waits that led to it are over."""
+def _finish(
+    record: Record,
+    declared: ProcedureType,
+    ran: Ran,
+    state: State,
+    step: str,
+    *,
+    event: str = "",
+    due_ms: int = 0,
+) -> Record:
+    """The current step is finished: it counts for undo, and the waits that led to it are over.
+    `step` comes next, when that is due, or at the event.
+    """
     mark = declared.steps[record.step].mark
     undo = record.undo if record.partial else _push(record.undo, mark.undo, record.seq)
     final = record.final or mark.point_of_no_return
     return replace(
         record,
+        state=state,
+        step=step,
         seq=record.seq + 1,
         attempt=0,
         lost=0,
@@ -257,8 +270,8 @@ def _finish(record: Record, declared: ProcedureType, ran: Ran) -> Record:
         step_due_ms=0,
         partial=False,
         data=ran.data,
-        due_ms=0,
-        event="",
+        due_ms=due_ms,
+        event=event,
         waits_for=False,
         final=final,
         undo=() if final else undo,
@@ -300,13 +313,8 @@ def _suspend(
     due_ms = ran.now_ms + timeout_ms if timeout_ms else 0
     if ran.wake == RESTART and timeout_ms and (record.event, record.step) == (event, then):
         due_ms = record.due_ms or due_ms  # it only looked: the same wait goes on
-    after = replace(
-        _finish(record, declared, ran),
-        state=State.WAITING,
-        step=_known_step(declared, then),
-        event=event,
-        due_ms=due_ms,
-    )
+    known = _known_step(declared, then)
+    after = _finish(record, declared, ran, State.WAITING, known, event=event, due_ms=due_ms)
     return _logged(after, record.step, "suspend", ran, Flow.WAIT)
 
 
@@ -328,7 +336,8 @@ def _spawn(
         )
     if len(record.rounds) >= limits.PROCEDURE_ROUNDS_MAX:
         raise _too_many(where, "rounds of children", limits.PROCEDURE_ROUNDS_MAX)
-    after = _finish(record, declared, ran)
+    then = _known_step(declared, outcome.then)
+    after = _finish(record, declared, ran, State.WAITING, then)
     made = []
     for i, (name, args) in enumerate(outcome.calls):
         child = types.get(checked_text("procedure name", name, limits.NAME_CHARS_MAX))
@@ -346,8 +355,6 @@ def _spawn(
     undo = after.undo if after.final else (*after.undo, Undo("", first, count))
     after = replace(
         after,
-        state=State.WAITING,
-        step=_known_step(declared, outcome.then),
         waits_for=True,
         rounds=(*after.rounds, (first, count)),
         undo=undo,

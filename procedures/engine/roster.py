@@ -201,7 +201,8 @@ class Roster:
         parent = self._live.get(record.parent)
         if parent is not None:
             parent.bore(record.id)
-        self._mind(live)
+        if live.deadline_ms:
+            self._mind(live)
         return live
 
     def moved(self, live: Live, record: Record, version: int) -> None:
@@ -214,7 +215,7 @@ class Roster:
         live.tries = 0
         live.retry = None
         live.retry_ms = 0
-        live.deadline_ms = limit_ms(record)
+        live.deadline_ms = limit_ms(record) if record.deadline_ms or record.step_due_ms else 0
         live.rolling = record.state is State.ROLLING_BACK
         live.granted = record.grant != 0
         live.final = record.final
@@ -358,14 +359,16 @@ class Roster:
         pause_ms = max(1, int(pause * (0.5 + self._rng.random() / 2)))
         live.retry_ms = self._elapsed.now_ms() + pause_ms
         self._pauses.add(live.retry_ms, live.id)
-        self._mind(live)
+        if live.deadline_ms:
+            self._mind(live)
 
     # ------------------------------------------------------------------------------ the queue
     def enqueue(self, live: Live, *, front: bool = False) -> None:
         """At the tail (or front) of its queue, unless it is there already. One that waits for locks
         stays where it is, unless it is to fail: that needs none.
         """
-        self._mind(live)
+        if live.deadline_ms:
+            self._mind(live)
         if self.gate is not None and not live.begun and self.gate.active and not self.fails(live):
             if not self.gate.enter(live.id, live.limits, live.entry.priority):
                 return
@@ -484,7 +487,7 @@ class Roster:
         """It is here, and may have to fail before anybody runs it. (Of a step that is under way,
         whoever runs it sees to its deadline: most steps end long before, and need no timer.)
         """
-        if live.deadline_ms and live.deadline_ms != live.minded_ms:
+        if live.deadline_ms != live.minded_ms:
             live.minded_ms = live.deadline_ms
             self._due.add(live.deadline_ms, live.id)
 

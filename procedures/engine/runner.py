@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -71,7 +71,7 @@ class Places:
         self._kept: set[int] = set()
 
     async def take(self) -> None:
-        while self._taken >= self._count + self._extra:
+        while not self._free():
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._queue.append(turn)
             try:
@@ -79,11 +79,17 @@ class Places:
             except asyncio.CancelledError:
                 self._next()  # it may have been this one's turn
                 raise
+
+    def _free(self) -> bool:
+        if self._taken >= self._count + self._extra:
+            return False
         self._taken += 1
+        return True
 
     def leave(self) -> None:
         self._taken -= 1
-        self._next()
+        if self._queue:
+            self._next()
 
     def more(self, extra: int) -> None:
         """As many more, because so many are stuck."""
@@ -97,10 +103,17 @@ class Places:
             self._kept.add(id)
 
     def claim(self, id: int) -> bool:
-        """Whether one was kept for it. Whoever asks has it now, and leaves it."""
-        kept = id in self._kept
+        """Whether one was kept for it, or is free. Whoever asks has it now, and leaves it."""
+        if id not in self._kept:
+            return self._free()
         self._kept.discard(id)
-        return kept
+        return True
+
+    def give_back(self, id: int) -> None:
+        """One that was kept for it, and that its step did not claim."""
+        if id in self._kept:
+            self._kept.discard(id)
+            self.leave()
 
     def _next(self) -> None:
         free = self._count + self._extra - self._taken
@@ -142,8 +155,7 @@ class Runner:
 
     def unprepared(self, id: int) -> None:
         """This procedure's turn is over, whether a step of it ran or not."""
-        if self._places.claim(id):
-            self._places.leave()
+        self._places.give_back(id)
 
     def at_once(self, name: str) -> bool:
         """Whether a step of this type would be called now, not after a process has started."""
@@ -168,7 +180,8 @@ class Runner:
         """One execution. Raises CancelledError only if the engine itself is being stopped."""
         try:
             if method.is_async:
-                value = await self._in_time(method, make, ctx)
+                code = Driven(method.method(make(), ctx))
+                value = await (self._in_time(code, ctx.left_ms) if ctx.left_ms else code)
             else:
                 value = await self._in_thread(ctx.id, lambda: self._plain(method, make, ctx))
             if isinstance(method, UndoDef):
@@ -197,15 +210,10 @@ class Runner:
             return self._broke(error, method, ctx)
 
     @staticmethod
-    async def _in_time(
-        method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext
-    ) -> Any:
-        """An async method; at its deadline what it waits for is cancelled."""
-        code = Driven(method.method(make(), ctx))
-        if not ctx.left_ms:
-            return await code
+    async def _in_time(code: Awaitable[Any], left_ms: int) -> Any:
+        """An async method that has a deadline: at that what it waits for is cancelled."""
         try:
-            async with asyncio.timeout(ctx.left_ms / 1000) as time:
+            async with asyncio.timeout(left_ms / 1000) as time:
                 value = await code
         except (asyncio.CancelledError, GeneratorExit):
             raise  # the engine's

@@ -58,6 +58,7 @@ class Turns:
         self._runner = runner
         self._roster = roster
         self._ended = ended
+        self._prepared: set[int] = set()  # the runner keeps something for their next step
         self.commits = 0
         self.handed = 0  # of them gave their locks to the next one, too
         self.reign = 0  # of this executor, for grants of locks
@@ -65,28 +66,23 @@ class Turns:
 
     async def turn(self, live: Live, go_on: Callable[[Live], bool]) -> None:
         """Run it until it waits or ends, or `go_on` says no, or its share is used up (J10)."""
+        flow = Flow.MORE
         try:
-            flow = await self._several(live, go_on)
+            for _ in range(limits.PROCEDURE_STEPS_PER_TURN_MAX):
+                if self._roster.get(live.id) is not live:
+                    return
+                try:
+                    flow = await self._once(live)
+                except KvorumError as error:  # the store does not answer: nothing was decided
+                    flow = self._retry(live, core.error_failure(error))
+                if flow is not Flow.MORE or not go_on(live):
+                    break
         finally:
-            self._runner.unprepared(live.id)
-        if flow is None:
-            return
+            if live.id in self._prepared:
+                self._prepared.discard(live.id)
+                self._runner.unprepared(live.id)
         live.step_began = (0, 0, "")
         self.follow(live, flow)
-
-    async def _several(self, live: Live, go_on: Callable[[Live], bool]) -> Flow | None:
-        """Decisions, one behind the other; None: it is not here any more."""
-        flow = Flow.MORE
-        for _ in range(limits.PROCEDURE_STEPS_PER_TURN_MAX):
-            if self._roster.get(live.id) is not live:
-                return None
-            try:
-                flow = await self._once(live)
-            except KvorumError as error:  # the store does not answer: nothing was decided
-                flow = self._retry(live, core.error_failure(error))
-            if flow is not Flow.MORE or not go_on(live):
-                break
-        return flow
 
     def follow(self, live: Live, flow: Flow) -> None:
         match flow:
@@ -143,7 +139,8 @@ class Turns:
             return Flow.WAIT
         if error is not None:
             return await self.commit(live, self._failing(live, record, declared, error))
-        if (change := await self._taken_on(record, declared)) is not None:
+        elsewhere = record.pool or record.pending  # of workers, or not looked at
+        if elsewhere and (change := await self._taken_on(record, declared)) is not None:
             return await self._unheard(live, change)
         if live.entry.locks and not live.granted and not record.pending:
             return await self._grant(live, record, declared)
@@ -239,6 +236,8 @@ class Turns:
         end the procedure, or pass its point of no return, after the procedure's. Other steps are
         committed, and then undone.
         """
+        if not (record.deadline_ms or record.step_due_ms):
+            return None
         if not 0 < Turns._ends_by(record, declared, outcome) <= now_ms:
             return None
         return core.overdue(record, declared, now_ms)
@@ -278,7 +277,8 @@ class Turns:
         since, there = self._roster.signals, False
         ended = await self._runner.run(definition, declared.make, ctx)
         try:
-            ran = Ran(record.data, ctx.attempt, ctx.now_ms, self._clock.now_ms(), ctx.wake)
+            data = ended.data if isinstance(ended, Returned) else record.data
+            ran = Ran(data, ctx.attempt, ctx.now_ms, self._clock.now_ms(), ctx.wake)
             match ended:
                 case TryAgain(error):
                     return self._retry(live, error)
@@ -286,12 +286,11 @@ class Turns:
                     return await self._died(live, record, why, ran)
                 case Failed(error):
                     return await self._failed(live, record, declared, error, ran)
-                case Returned(outcome, data):
+                case Returned(outcome):
                     assert outcome is not None
                     if isinstance(outcome, Fail) and record.final:
                         error = core.failure(outcome.code, outcome.message)
                         return self._pause(live, error)
-                    ran = dataclasses.replace(ran, data=data)
                     if (late := self.late(record, declared, outcome, ran.now_ms)) is not None:
                         return await self._failed(live, record, declared, late, ran)
                     change, ops = await self.changed(record, outcome, ran, txn)
@@ -310,6 +309,7 @@ class Turns:
         counts over retries and restarts. (An async one that follows another step at once has it
         already.)
         """
+        self._prepared.add(record.id)
         await self._runner.prepared(definition, record.name, record.id)
         now_ms = self._clock.now_ms()
         after = core.begun(replace(record, updated_ms=now_ms), definition, now_ms)
@@ -351,7 +351,7 @@ class Turns:
             first = await self._store.take_ids(len(outcome.calls))
         change = core.advance(record, outcome, ran, self._types, first)
         ops = [] if isinstance(outcome, Fail) else await txn.writes()
-        if ops:  # which may be held up by others; its record is by nobody
+        if ops and (record.deadline_ms or record.step_due_ms):  # its record is held up by nobody
             until_ms = self._ends_by(record, self._types.get(record.name, record.version), outcome)
             change = dataclasses.replace(change, until_ms=until_ms)
         return change, ops
