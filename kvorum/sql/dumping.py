@@ -165,8 +165,10 @@ class _Declared:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Declared) and (self.first, self.last, self.tables) == (
-            other.first, other.last, other.tables,
-        )  # fmt: skip
+            other.first,
+            other.last,
+            other.tables,
+        )
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -84,9 +84,11 @@ class Front:
         self._cluster: tuple[float, Members, Cluster] | None = None
         self._definitions = 0  # that ended: what was read across the end of one is not kept
         self._system = SystemCatalog(
-            f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})", self._providers(),
-            last=self._last, ground=ground,
-        )  # fmt: skip
+            f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})",
+            self._providers(),
+            last=self._last,
+            ground=ground,
+        )
         self._analytic = DuckAnalytic(home)
         self._numbers = SequencePool(txn.run, timers)
         self._advisory = advisory.AdvisoryLocks(nodes, timers)
@@ -183,9 +185,9 @@ class Front:
             number = _table_of(row)
             if number not in owners:
                 table = await catalog.find_owner(self._txn, TableId(number))
-                owners[number] = {} if table is None else {
-                    "ns": table.namespace, "table": table.name,
-                }  # fmt: skip
+                owners[number] = (
+                    {} if table is None else {"ns": table.namespace, "table": table.name}
+                )
         return [{**row, **owners[_table_of(row)]} for row in rows]
 
     async def _tables(self) -> Sequence[Mapping[str, Any]]:
@@ -287,9 +289,14 @@ def _listed(one: Relation, held: Mapping[int, tuple[int, int]]) -> list[Mapping[
     parts += [(int(index.id), index.name, "index", index.state) for index in one.indexes]
     return [
         {
-            **common, "id": id_, "oid": relation_oid(id_), "name": name, "kind": kind,
-            "state": state, "partitions": held.get(id_, (0, 0))[0],
+            **common,
+            "id": id_,
+            "oid": relation_oid(id_),
+            "name": name,
+            "kind": kind,
+            "state": state,
+            "partitions": held.get(id_, (0, 0))[0],
             "size": held.get(id_, (0, 0))[1],
         }
         for id_, name, kind, state in parts
-    ]  # fmt: skip
+    ]

@@ -146,11 +146,7 @@ async def bootstrap(t: Writer) -> None:
 
 
 async def create_namespace(
-    t: Writer,
-    name: str,
-    replicas: int | None = None,
-    tags: tuple[str, ...] = (),
-    owner: str = "",
+    t: Writer, name: str, replicas: int | None = None, tags: tuple[str, ...] = (), owner: str = ""
 ) -> Namespace:
     """Raises InvalidArgument (name), AlreadyExists, TooLarge (too many)."""
     check_name("namespace", name)
@@ -310,10 +306,12 @@ async def create_table_record(t: Writer, spec: Table, table_id: TableId) -> Tabl
         raise AlreadyExists(
             f"table {spec.path} {being}",
             details={
-                "table": spec.path, "state": other.state, "sqlstate": "42P07",
+                "table": spec.path,
+                "state": other.state,
+                "sqlstate": "42P07",
                 "sql_message": f'relation "{spec.name}" already exists',
             },
-        )  # fmt: skip
+        )
     _check_count(
         f"tables in {spec.namespace}", len(await list_tables(t, spec.namespace)), TABLES_MAX
     )
@@ -357,11 +355,7 @@ async def modify(
     size = same.partition_bytes if partition_bytes is None else partition_bytes or None
     check_partition_bytes(f"table {table.path}", size)
     changed = replace(
-        wider,
-        replicas=replicas,
-        tags=tags,
-        partition_bytes=size,
-        version=same.version + 1,
+        wider, replicas=replicas, tags=tags, partition_bytes=size, version=same.version + 1
     )
     await write(t, changed)
     return changed

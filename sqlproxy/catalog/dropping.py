@@ -113,9 +113,11 @@ def _defaults(there: Relations, gone: dict[int, Relation], plan: Plan, lines: li
 def required(what: str, by: str) -> KvorumError:
     """2BP01: a part of something that only goes with it."""
     return refusal(
-        "2BP01", f"cannot drop {what} because {by} requires it", hint=f"You can drop {by} instead.",
+        "2BP01",
+        f"cannot drop {what} because {by} requires it",
+        hint=f"You can drop {by} instead.",
         code="HAS_DEPENDENTS",
-    )  # fmt: skip
+    )
 
 
 def referring(there: Relations, targets: Items[Table]) -> list[tuple[Table, str]]:

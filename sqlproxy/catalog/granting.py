@@ -32,9 +32,12 @@ Change = Callable[[str, Acl], Acl]  # (kind, list) → list
 
 
 async def grant_relations(
-    t: Writer, namespace: str, names: Iterable[str], owner: Callable[[Relation], str],
+    t: Writer,
+    namespace: str,
+    names: Iterable[str],
+    owner: Callable[[Relation], str],
     change: Change,
-) -> None:  # fmt: skip
+) -> None:
     """Raises KvorumError (42P01)."""
     for name in names:
         one = await _relation(t, namespace, name)
@@ -75,9 +78,10 @@ async def own_relation(t: Writer, namespace: str, name: str, owner: str) -> None
     one = await _relation(t, namespace, name)
     if isinstance(one, Sequence) and one.owned_by is not None:
         raise refusal(
-            "0A000", "cannot change owner of sequence with an owner",
+            "0A000",
+            "cannot change owner of sequence with an owner",
             detail=f'Sequence "{name}" is linked to a table.',
-        )  # fmt: skip
+        )
     await _own(t, namespace, one, owner)
 
 
@@ -108,9 +112,11 @@ async def own_database(t: Writer, name: str, owner: str) -> None:
     space = await catalog.lookup_namespace(t, name)
     old = space.owner or OWNER
     changed = replace(
-        space, owner=owner, acl=with_owner(space.acl, old, owner),
+        space,
+        owner=owner,
+        acl=with_owner(space.acl, old, owner),
         schema_acl=with_owner(space.schema_acl, old, owner),
-    )  # fmt: skip
+    )
     await catalog.put_namespace(t, changed)
 
 
@@ -150,9 +156,7 @@ async def comment(t: Writer, namespace: str, name: str, column: str, text: str) 
     await _put(t, replace(one, comments=(*others, *told)))
 
 
-async def note(
-    t: Writer, namespace: str, table: str, kind: str, name: str, text: str
-) -> None:  # fmt: skip
+async def note(t: Writer, namespace: str, table: str, kind: str, name: str, text: str) -> None:
     """Of INDEX or CONSTRAINT; without a text it goes. Raises KvorumError (42P01, 42704)."""
     one = await _relation(t, namespace, table)
     if not isinstance(one, Table) or name not in one.named_parts(kind):

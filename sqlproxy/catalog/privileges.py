@@ -30,14 +30,27 @@ OWNER: Final = "kvorum"  # the role that is always there, and owns what has no o
 PUBLIC: Final = ""
 
 LETTERS: Final = {
-    "select": "r", "insert": "a", "update": "w", "delete": "d", "truncate": "D",
-    "references": "x", "trigger": "t", "usage": "U", "create": "C", "connect": "c",
-    "temporary": "T", "temp": "T",
-}  # fmt: skip
+    "select": "r",
+    "insert": "a",
+    "update": "w",
+    "delete": "d",
+    "truncate": "D",
+    "references": "x",
+    "trigger": "t",
+    "usage": "U",
+    "create": "C",
+    "connect": "c",
+    "temporary": "T",
+    "temp": "T",
+}
 WORDS: Final = {letter: word.upper() for word, letter in LETTERS.items() if word != "temp"}
 ALL: Final = {
-    "table": "arwdDxt", "view": "arwdDxt", "sequence": "rwU", "schema": "UC", "database": "CTc",
-}  # fmt: skip
+    "table": "arwdDxt",
+    "view": "arwdDxt",
+    "sequence": "rwU",
+    "schema": "UC",
+    "database": "CTc",
+}
 _MADE: Final = {"schema": ((PUBLIC, "U"),), "database": ((PUBLIC, "Tc"),)}
 
 

@@ -184,9 +184,12 @@ async def check_free_type(t: Writer, namespace: str, name: str) -> None:
     await catalog.hold_namespace(t, namespace)
     if await find_relation(t, namespace, name) is not None:
         raise refusal(
-            "42710", f'type "{name}" already exists', kind=AlreadyExists, namespace=namespace,
+            "42710",
+            f'type "{name}" already exists',
+            kind=AlreadyExists,
+            namespace=namespace,
             name=name,
-        )  # fmt: skip
+        )
 
 
 async def enum_oids(t: Reader) -> set[int]:
@@ -201,15 +204,23 @@ def already(name: str, *, what: str, namespace: str) -> Exception:
     """The refusal in PostgreSQL's words."""
     if what in (TYPE, "type"):
         return refusal(
-            "42710", f'type "{name}" already exists', kind=AlreadyExists,
+            "42710",
+            f'type "{name}" already exists',
+            kind=AlreadyExists,
             hint="A relation has an associated type of the same name, so you must use a name that "
             "doesn't conflict with any existing type.",
-            namespace=namespace, name=name, being="type",
-        )  # fmt: skip
+            namespace=namespace,
+            name=name,
+            being="type",
+        )
     return refusal(
-        "42P07", f'relation "{name}" already exists', kind=AlreadyExists,
-        namespace=namespace, name=name, being=what,
-    )  # fmt: skip
+        "42P07",
+        f'relation "{name}" already exists',
+        kind=AlreadyExists,
+        namespace=namespace,
+        name=name,
+        being=what,
+    )
 
 
 async def create_view(t: Writer, view: View) -> View:

@@ -85,9 +85,16 @@ def put(t: Writer, role: Role) -> None:
     """Write it, whether or not it is there."""
     key = role_key(role.name)
     row = [
-        records.FORMAT, role.name, role.login, role.superuser, role.verifier,
-        role.connection_limit, role.create_database, role.create_role, list(role.member_of),
-    ]  # fmt: skip
+        records.FORMAT,
+        role.name,
+        role.login,
+        role.superuser,
+        role.verifier,
+        role.connection_limit,
+        role.create_database,
+        role.create_role,
+        list(role.member_of),
+    ]
     t.put(key, records.sealed(key, row))
 
 
@@ -178,11 +185,9 @@ def _role(key: bytes, value: bytes) -> Role:
 
 def _members(roles: Iterable[Role]) -> dict[str, Member]:
     return {
-        role.name: Member(
-            role.superuser, role.create_database, role.create_role, role.member_of
-        )
+        role.name: Member(role.superuser, role.create_database, role.create_role, role.member_of)
         for role in roles
-    }  # fmt: skip
+    }
 
 
 class RoleBook:

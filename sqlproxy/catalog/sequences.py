@@ -24,7 +24,7 @@ from sqlproxy.rows import records
 from sqlproxy.rows.naming import check_sql_name
 from sqlproxy.rows.schema import ROWID, Sequence, Table
 from sqlproxy.values.errors import OUT_OF_RANGE, SEQUENCE_LIMIT, SqlError
-from sqlproxy.values.refusals import fields_in, refusal
+from sqlproxy.values.refusals import fields_in, invalid
 from sqlproxy.values.types import resolve
 
 SEQUENCE_FIELDS: Final = frozenset(
@@ -156,9 +156,15 @@ def altered(sequence: Sequence, options: Mapping[str, Any], *, fresh: bool = Fal
     if cache < 1:
         raise _bad(f"CACHE ({cache}) must be greater than zero")
     return replace(
-        sequence, start=start, increment=increment, minimum=minimum, maximum=maximum, type=kind,
-        cache=cache, cycle=bool(given.get("cycle", sequence.cycle)),
-    )  # fmt: skip
+        sequence,
+        start=start,
+        increment=increment,
+        minimum=minimum,
+        maximum=maximum,
+        type=kind,
+        cache=cache,
+        cycle=bool(given.get("cycle", sequence.cycle)),
+    )
 
 
 _SHOWN: Final = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
@@ -173,4 +179,4 @@ def _bound(given: Mapping[str, Any], field: str, else_: int, none: int) -> int:
 
 
 def _bad(message: str) -> Exception:
-    return refusal("22023", message, kind=InvalidArgument)
+    return invalid("22023", message)

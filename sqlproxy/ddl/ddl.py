@@ -149,9 +149,11 @@ class DropNamespace:
         rest: list[View | Sequence | EnumType] = [*there.views, *there.sequences, *there.types]
         if rest and not (args.get("cascade") or built_in):
             raise refusal(
-                "2BP01", f"namespace {name} has {rest[0].kind} {rest[0].name}",
-                hint="Drop what is in it first.", code="NAMESPACE_NOT_EMPTY",
-            )  # fmt: skip
+                "2BP01",
+                f"namespace {name} has {rest[0].kind} {rest[0].name}",
+                hint="Drop what is in it first.",
+                code="NAMESPACE_NOT_EMPTY",
+            )
         await catalog.drop_namespace(t, name)
         await relations.forget_all(t, name)
         return done({"namespace": name})

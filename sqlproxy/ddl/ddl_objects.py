@@ -64,7 +64,7 @@ from sqlproxy.rows.schema import (
     View,
 )
 from sqlproxy.values.enums import same_type
-from sqlproxy.values.refusals import refusal
+from sqlproxy.values.refusals import invalid, refusal
 from sqlproxy.values.types import resolve
 
 Changed = Callable[[str, str], None]
@@ -141,10 +141,9 @@ class CreateView(_OfRelation):
                 comments=there.comments,
             )
             if any(number == view.id for number, _ in view.uses):
-                raise refusal(
-                    "42P17", f'infinite recursion detected in rules for relation "{view.name}"',
-                    kind=InvalidArgument,
-                )  # fmt: skip
+                raise invalid(
+                    "42P17", f'infinite recursion detected in rules for relation "{view.name}"'
+                )
             await catalog.hold_namespace(t, view.namespace)
             await relations.put_view(t, view)
         else:
@@ -165,7 +164,7 @@ async def _view(t: CatalogTxn, args: Mapping[str, Any]) -> View:
         check_sql_name(f"view {name}: column", column)
     if len({column for column, _ in columns}) < len(columns):
         twice = next(c for i, (c, _) in enumerate(columns) if c in [d for d, _ in columns[:i]])
-        raise refusal("42701", f'column "{twice}" specified more than once', kind=InvalidArgument)
+        raise invalid("42701", f'column "{twice}" specified more than once')
     uses = []
     for relation, names in args.get("uses") or ():
         one = await _usable(t, namespace, relation)
@@ -187,26 +186,25 @@ def _column_ids(one: Relation, names: list[str]) -> tuple[int, ...]:
             return ()
     for name in names:
         if name not in known:
-            raise refusal("42703", f'column "{name}" does not exist', kind=InvalidArgument)
+            raise invalid("42703", f'column "{name}" does not exist')
     return tuple(known[name] for name in names)
 
 
 def _check_replaced(old: View, new: View) -> None:
     """PostgreSQL: columns may be added behind the others, no more."""
     if len(new.columns) < len(old.columns):
-        raise refusal("42P16", "cannot drop columns from view", kind=InvalidArgument)
+        raise invalid("42P16", "cannot drop columns from view")
     for (had, was), (has, is_) in zip(old.columns, new.columns, strict=False):
         if had != has:
-            raise refusal(
-                "42P16", f'cannot change name of view column "{had}" to "{has}"',
+            raise invalid(
+                "42P16",
+                f'cannot change name of view column "{had}" to "{has}"',
                 hint="Use ALTER VIEW ... RENAME COLUMN ... to change name of view column instead.",
-                kind=InvalidArgument,
-            )  # fmt: skip
+            )
         if not same_type(was, is_):
-            raise refusal(
-                "42P16", f'cannot change data type of view column "{had}" from {was} to {is_}',
-                kind=InvalidArgument,
-            )  # fmt: skip
+            raise invalid(
+                "42P16", f'cannot change data type of view column "{had}" from {was} to {is_}'
+            )
 
 
 def _told(one: View | Sequence) -> dict[str, Any]:
@@ -323,9 +321,7 @@ class AlterSequence(_OfRelation):
                 less = type(start) is int and start < changed.minimum
                 than = f"less than MINVALUE ({changed.minimum})"
                 than = than if less else f"greater than MAXVALUE ({changed.maximum})"
-                raise refusal(
-                    "22023", f"RESTART value ({start}) cannot be {than}", kind=InvalidArgument
-                )
+                raise invalid("22023", f"RESTART value ({start}) cannot be {than}")
             put_stand(t, changed, Stand(start, False))
         return done(_told(changed))
 
@@ -347,9 +343,11 @@ def _column(table: Table, name: str) -> Column:
         if column.name == name:
             return column
     raise refusal(
-        "42703", f'column "{name}" of relation "{table.name}" does not exist', kind=NotFound,
+        "42703",
+        f'column "{name}" of relation "{table.name}" does not exist',
+        kind=NotFound,
         column=name,
-    )  # fmt: skip
+    )
 
 
 # -- names
@@ -450,9 +448,11 @@ async def _views_anew(
 
 def _unreadable(what: str) -> KvorumError:
     return refusal(
-        "0A000", f"{what} uses the old name, and its text was not given anew",
-        hint="Drop it first and make it again afterwards.", code="HAS_DEPENDENTS",
-    )  # fmt: skip
+        "0A000",
+        f"{what} uses the old name, and its text was not given anew",
+        hint="Drop it first and make it again afterwards.",
+        code="HAS_DEPENDENTS",
+    )
 
 
 @procedure("RenameColumn", locks=table_locks)
@@ -472,14 +472,15 @@ class RenameColumn(_OfRelation):
             raise wrong_kind(name, table.kind, "table")
         column = _column(table, had)
         if any(to == other.name for other in table.columns):
-            raise refusal(
-                "42701", f'column "{to}" of relation "{name}" already exists',
-                kind=InvalidArgument, column=to,
-            )  # fmt: skip
+            raise invalid("42701", f'column "{to}" of relation "{name}" already exists', column=to)
         renamed = renamed_column(
-            table, column, to, args.get("checks") or {}, args.get("generated") or {},
+            table,
+            column,
+            to,
+            args.get("checks") or {},
+            args.get("generated") or {},
             args.get("predicates") or {},
-        )  # fmt: skip
+        )
         await _views_anew(t, namespace, table.id, args.get("views") or {}, column.id)
         await catalog.write(t, renamed)
         self.changed(namespace, name)
@@ -518,6 +519,10 @@ def renamed_column(
         indexes.append(index)
     key = tuple(to if name == column.name else name for name in table.primary_key)
     return replace(
-        table, indexes=tuple(indexes), columns=tuple(columns), checks=tuple(parts), primary_key=key,
+        table,
+        indexes=tuple(indexes),
+        columns=tuple(columns),
+        checks=tuple(parts),
+        primary_key=key,
         version=table.version + 1,
-    )  # fmt: skip
+    )

@@ -47,7 +47,7 @@ from sqlproxy.rows.schema import (
     IndexColumn,
     Table,
 )
-from sqlproxy.values.refusals import fields_in, refusal
+from sqlproxy.values.refusals import fields_in, invalid, refusal
 from sqlproxy.values.types import resolve
 
 COLUMN_FIELDS: Final = frozenset(
@@ -145,20 +145,24 @@ def _column(at: int, fields: Mapping[str, Any], names: list[Any]) -> Column:
     if identity not in ("", ALWAYS, BY_DEFAULT):
         raise InvalidArgument(f"column {name}: identity is {ALWAYS!r} or {BY_DEFAULT!r}")
     if identity and type_.base not in _INTEGERS:
-        raise refusal(
-            "22023", "identity column type must be smallint, integer, or bigint",
-            kind=InvalidArgument,
-        )  # fmt: skip
+        raise invalid("22023", "identity column type must be smallint, integer, or bigint")
     if texts["generated"] is not None and (default is not None or texts["default_sql"] or identity):
-        raise refusal(
-            "42601", f'both default and generation expression specified for column "{name}"',
-            kind=InvalidArgument,
-        )  # fmt: skip
+        raise invalid(
+            "42601", f'both default and generation expression specified for column "{name}"'
+        )
     uses = fields.get("uses") or ()
     return Column(
-        0, name, kind, nullable and not identity, default, texts["default_sql"], identity,
-        texts["generated"], texts["on_update"], uses=tuple(_place(names, used) for used in uses),
-    )  # fmt: skip
+        0,
+        name,
+        kind,
+        nullable and not identity,
+        default,
+        texts["default_sql"],
+        identity,
+        texts["generated"],
+        texts["on_update"],
+        uses=tuple(_place(names, used) for used in uses),
+    )
 
 
 def _place(names: list[Any], used: Any) -> int:
@@ -197,18 +201,21 @@ def _index(table: Table, raw: Any) -> Index:
     include = [_known(table, name).id for name in fields.get("include") or ()]
     if not parts or len(parts) + len(include) > INDEX_COLUMNS_MAX:
         raise refusal(
-            "54011", f"cannot use more than {INDEX_COLUMNS_MAX} columns in an index",
-            kind=TooLarge, what="columns", limit=INDEX_COLUMNS_MAX, actual=len(parts),
-        )  # fmt: skip
+            "54011",
+            f"cannot use more than {INDEX_COLUMNS_MAX} columns in an index",
+            kind=TooLarge,
+            what="columns",
+            limit=INDEX_COLUMNS_MAX,
+            actual=len(parts),
+        )
     for part in parts:
         column = table.by_id(part.column)
         if problem := keys.unordered(column.resolved):
-            raise refusal(
+            raise invalid(
                 "42704",
                 f"data type {column.shown_type} has no default operator class "
                 'for access method "btree"',
                 detail=f"{where}: column {column.name}: {problem}",
-                kind=InvalidArgument,
                 column=column.name,
             )
     name = _optional_text(fields, "name", where) or ""
@@ -223,9 +230,16 @@ def _index(table: Table, raw: Any) -> Index:
         raise InvalidArgument(f"{where}: a constraint is about all rows, it has no predicate")
     uses = [_known(table, name).id for name in fields.get("where_columns") or ()]
     made = Index(
-        TableId(0), name, tuple(parts), bool(unique), tuple(include), bool(constraint),
-        primary=primary, where=where_sql, where_columns=tuple(uses) if where_sql else (),
-    )  # fmt: skip
+        TableId(0),
+        name,
+        tuple(parts),
+        bool(unique),
+        tuple(include),
+        bool(constraint),
+        primary=primary,
+        where=where_sql,
+        where_columns=tuple(uses) if where_sql else (),
+    )
     if where_sql:
         _check_predicate(table, made)
     return made
@@ -252,17 +266,11 @@ def _check_predicate(table: Table, index: Index) -> None:
 def check_primary(table: Table, parts: Iterable[IndexColumn]) -> None:
     """Raises InvalidArgument (42P16): another one, or a column that may be NULL."""
     if not table.hidden_key or table.key_index is not None:
-        raise refusal(
-            "42P16", f'multiple primary keys for table "{table.name}" are not allowed',
-            kind=InvalidArgument,
-        )  # fmt: skip
+        raise invalid("42P16", f'multiple primary keys for table "{table.name}" are not allowed')
     for part in parts:
         column = table.by_id(part.column)
         if column.nullable:
-            raise refusal(
-                "42P16", f'column "{column.name}" of a primary key must be NOT NULL',
-                kind=InvalidArgument,
-            )  # fmt: skip
+            raise invalid("42P16", f'column "{column.name}" of a primary key must be NOT NULL')
 
 
 def _index_column(table: Table, raw: Any) -> IndexColumn:
@@ -295,10 +303,9 @@ def _foreign_key(table: Table, raw: Any) -> WantedKey:
         raise InvalidArgument(f"{unknown[0]!r:.60} is not one of {', '.join(ACTIONS)}")
     referenced = tuple(fields.get("referenced") or ())
     if referenced and len(referenced) != len(columns):
-        raise refusal(
-            "42830", "number of referencing and referenced columns for foreign key disagree",
-            kind=InvalidArgument,
-        )  # fmt: skip
+        raise invalid(
+            "42830", "number of referencing and referenced columns for foreign key disagree"
+        )
     name = _optional_text(fields, "name", "a foreign key") or ""
     deferred = bool(fields.get("deferred"))
     deferrable = deferred or bool(fields.get("deferrable"))
@@ -312,10 +319,9 @@ def _known(table: Table, name: Any) -> Column:
     for column in table.columns:
         if column.name == name and not column.hidden:
             return column
-    raise refusal(
-        "42703", f'column "{name!s:.100}" named in key does not exist', kind=InvalidArgument,
-        column=str(name)[:100],
-    )  # fmt: skip
+    raise invalid(
+        "42703", f'column "{name!s:.100}" named in key does not exist', column=str(name)[:100]
+    )
 
 
 def _optional_text(fields: Mapping[str, Any], field: str, what: str) -> str | None:

@@ -143,10 +143,12 @@ class TruncateTable(RangeProcedure):
             self.changed(ctx.args["namespace"], name)
         return done(
             {
-                "namespace": ctx.args["namespace"], "names": ctx.state["names"], "tables": told,
+                "namespace": ctx.args["namespace"],
+                "names": ctx.state["names"],
+                "tables": told,
                 "cascaded": ctx.state["cascaded"],
             }
-        )  # fmt: skip
+        )
 
     @undo
     async def drop_new(self, ctx: StepContext) -> None:
@@ -177,12 +179,13 @@ async def _truncated(
         if not args.get("cascade"):
             table, to = found[0]
             raise refusal(
-                "0A000", "cannot truncate a table referenced in a foreign key constraint",
+                "0A000",
+                "cannot truncate a table referenced in a foreign key constraint",
                 detail=f'Table "{table.name}" references "{to}".',
                 hint=f'Truncate table "{table.name}" at the same time, '
                 "or use TRUNCATE ... CASCADE.",
                 code="HAS_DEPENDENTS",
-            )  # fmt: skip
+            )
         for table, _ in found:
             if table not in tables:
                 tables.append(table)

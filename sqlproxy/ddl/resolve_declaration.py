@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from kv.base.errors import AlreadyExists, InvalidArgument, NotFound
+from kv.base.errors import AlreadyExists, NotFound
 from kv.base.ids import TableId
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.catalog import Writer
@@ -22,7 +22,7 @@ from sqlproxy.ddl.declaring import Draft, WantedKey
 from sqlproxy.rows.naming import check_sql_name, first_free, joined_columns, nextval_of
 from sqlproxy.rows.schema import PUBLIC, Check, Column, ForeignKey, Index, Sequence, Table
 from sqlproxy.values import enums
-from sqlproxy.values.refusals import refusal
+from sqlproxy.values.refusals import invalid, refusal
 
 _FAMILIES: Final = {
     **dict.fromkeys(("int2", "int4", "int8", "oid"), "integer"),
@@ -82,9 +82,10 @@ async def with_sequences(
             columns[name] = replace(column, sequence=there.id)
             continue
         own = sequence_of(
-            table.namespace, first_free(table.name, name, "seq", names),
+            table.namespace,
+            first_free(table.name, name, "seq", names),
             {"type": column.type, **wanted},
-        )  # fmt: skip
+        )
         names[own.name] = relations.SEQUENCE
         number = await catalog.next_table_id(t)
         made.append(replace(own, id=number, owned_by=(table.id, column.id)))
@@ -150,9 +151,11 @@ def _keys_of(table: Table) -> set[str]:
 
 def constraint_exists(table: Table, name: str) -> Exception:
     return refusal(
-        "42710", f'constraint "{name}" for relation "{table.name}" already exists',
-        kind=AlreadyExists, constraint=name,
-    )  # fmt: skip
+        "42710",
+        f'constraint "{name}" for relation "{table.name}" already exists',
+        kind=AlreadyExists,
+        constraint=name,
+    )
 
 
 async def with_foreign_keys(t: Writer, table: Table, wanted: Iterable[WantedKey]) -> Table:
@@ -172,9 +175,15 @@ async def with_foreign_keys(t: Writer, table: Table, wanted: Iterable[WantedKey]
         referenced = _referenced(target, one)
         _check_types(name, columns, referenced)
         key = ForeignKey(
-            name, one.columns, target.id, tuple(c.id for c in referenced), one.on_delete,
-            one.on_update, deferrable=one.deferrable, deferred=one.deferred,
-        )  # fmt: skip
+            name,
+            one.columns,
+            target.id,
+            tuple(c.id for c in referenced),
+            one.on_delete,
+            one.on_update,
+            deferrable=one.deferrable,
+            deferred=one.deferred,
+        )
         table = replace(table, foreign_keys=(*table.foreign_keys, key))
         if target.id != table.id and table.id not in target.referenced_by:
             told = (*target.referenced_by, table.id)
@@ -187,7 +196,7 @@ async def _target(t: Writer, table: Table, name: str) -> Table:
     if there is None or (isinstance(there, Table) and there.state != PUBLIC):
         raise refusal("42P01", f'relation "{name}" does not exist', kind=NotFound, name=name)
     if not isinstance(there, Table) or there.plain:
-        raise refusal("42809", f'referenced relation "{name}" is not a table', kind=InvalidArgument)
+        raise invalid("42809", f'referenced relation "{name}" is not a table')
     return there
 
 
@@ -196,35 +205,29 @@ def _referenced(target: Table, wanted: WantedKey) -> list[Column]:
     if not wanted.referenced:
         found = [target.by_id(number) for number in target.declared_key]
         if not found:
-            raise refusal(
-                "42704", f'there is no primary key for referenced table "{target.name}"',
-                kind=InvalidArgument,
-            )  # fmt: skip
+            raise invalid("42704", f'there is no primary key for referenced table "{target.name}"')
         if len(found) != len(wanted.columns):
-            raise refusal(
-                "42830", "number of referencing and referenced columns for foreign key disagree",
-                kind=InvalidArgument,
-            )  # fmt: skip
+            raise invalid(
+                "42830", "number of referencing and referenced columns for foreign key disagree"
+            )
         return found
     found = []
     for name in wanted.referenced:
         column = next((c for c in target.visible if c.name == name), None)
         if column is None:
-            raise refusal(
+            raise invalid(
                 "42703",
                 f'column "{name!s:.100}" referenced in foreign key constraint does not exist',
-                kind=InvalidArgument,
             )
         found.append(column)
     ids = [column.id for column in found]
     if len(set(ids)) != len(ids) or not any(
         sorted(ids) == sorted(columns) for _, columns in target.unique_sets()
     ):
-        raise refusal(
+        raise invalid(
             "42830",
             "there is no unique constraint matching given keys for referenced table "
             f'"{target.name}"',
-            kind=InvalidArgument,
         )
     return found
 
@@ -235,12 +238,11 @@ def _check_types(name: str, columns: list[Column], referenced: list[Column]) -> 
         if _FAMILIES.get(a.base, a.base) != _FAMILIES.get(b.base, b.base) or (
             (a.element is not None or a.base == enums.BASE) and not enums.same_type(a.name, b.name)
         ):
-            raise refusal(
+            raise invalid(
                 "42804",
                 f'foreign key constraint "{name}" cannot be implemented',
                 detail=f'Key columns "{mine.name}" and "{theirs.name}" are of incompatible types: '
                 f"{enums.shown(mine.type)} and {enums.shown(theirs.type)}.",
-                kind=InvalidArgument,
             )
 
 

@@ -20,7 +20,7 @@ from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import Plan
 from sqlproxy.ddl import resolve_declaration
 from sqlproxy.ddl.change.settled import Settled
-from sqlproxy.values.refusals import refusal
+from sqlproxy.values.refusals import invalid
 from txn.results import ScanPage
 
 
@@ -155,11 +155,10 @@ def wrong_kind(name: str, is_: str, wanted: str) -> KvorumError:
     """42809, in PostgreSQL's words."""
     shown = {"key": "index"}.get(is_, is_)
     article = "an" if wanted == "index" else "a"
-    return refusal(
+    return invalid(
         "42809",
         f'"{name}" is not {article} {wanted}',
         hint=f"Use DROP {shown.upper()} to remove {'an' if shown == 'index' else 'a'} {shown}.",
-        kind=InvalidArgument,
     )
 
 

@@ -183,9 +183,13 @@ class Catalogs:
                 return known.declared
             found = _same_objects(known.declared.contents, found)
         place = Place(
-            space.name, space.owner, space.acl, space.schema_acl, space.comment,
+            space.name,
+            space.owner,
+            space.acl,
+            space.schema_acl,
+            space.comment,
             space.schema_comment,
-        )  # fmt: skip
+        )
         declared = Declared(found, version, place)
         self._known[database] = _Known(declared, asked, self._good_until(database, asked))
         return declared

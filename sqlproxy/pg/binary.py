@@ -198,12 +198,6 @@ _WRITERS: Final[dict[int, Writer]] = {
     oids.TIMESTAMPTZ: _timestamptz,
     oids.INTERVAL: _interval,
 }
-_REG: Final = frozenset(
-    {
-        oids.REGPROC, oids.REGPROCEDURE, oids.REGOPER, oids.REGOPERATOR, oids.REGCLASS,
-        oids.REGTYPE, oids.REGCONFIG, oids.REGNAMESPACE, oids.REGROLE,
-    }
-)  # fmt: skip
 
 
 @lru_cache(maxsize=512)
@@ -211,7 +205,7 @@ def writer(oid: int) -> Writer:
     """Raises SqlError: no such type, or PostgreSQL has no binary format for it."""
     if oid in _WRITERS:
         return _WRITERS[oid]
-    if oid in _REG:
+    if oid in oids.NAMES_OF_OBJECTS:
         return _regclass
     if oid in _WITHOUT:
         raise _no_function("output", oid)
@@ -446,7 +440,7 @@ def reader(oid: int) -> Reader:
     """Raises SqlError: no such type, or PostgreSQL has no binary format for it."""
     if oid in _READERS:
         return _READERS[oid]
-    if oid in _REG:
+    if oid in oids.NAMES_OF_OBJECTS:
         return _READERS[oids.OID]
     if oid in _WITHOUT or oid in (oids.PG_NODE_TREE, oids.VOID):
         raise _no_function("input", oid)

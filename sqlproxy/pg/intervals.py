@@ -54,19 +54,11 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
-_ISO = re.compile(
-    r"P(?:(?P<date>[^T]*))(?:T(?P<time>.*))?",
-    re.ASCII,
-)
+_ISO = re.compile(r"P(?:(?P<date>[^T]*))(?:T(?P<time>.*))?", re.ASCII)
 _ISO_PART = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([YMWDHS])", re.ASCII)
 _ISO_DATE = re.compile(r"(-?\d{1,9})-(-?\d{1,2})-(-?\d{1,2})", re.ASCII)
 _ISO_CLOCK = re.compile(r"(-?\d{1,9}):(-?\d{1,2})(?::(-?\d{1,2}(?:\.\d*)?))?", re.ASCII)
-_ISO_UNITS: Final = {
-    "Y": ("year", 1),
-    "M": ("month", 1),
-    "W": ("days", 7),
-    "D": ("days", 1),
-}
+_ISO_UNITS: Final = {"Y": ("year", 1), "M": ("month", 1), "W": ("days", 7), "D": ("days", 1)}
 _ISO_TIME_UNITS: Final = {
     "H": ("us", 3_600 * _SECOND_US),
     "M": ("us", 60 * _SECOND_US),

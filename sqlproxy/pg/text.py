@@ -34,19 +34,9 @@ _TRUE: Final = frozenset({"t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"}
 _FALSE: Final = frozenset({"f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"})
 _UUID = re.compile(r"(\{?)((?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4})(\}?)")
 _ESCAPED = re.compile(rb"\\(?:(\\)|([0-3][0-7]{2})|)")
-_TEXTS: Final = frozenset(
-    {
-        oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.UNKNOWN, oids.PG_NODE_TREE, oids.REFCURSOR,
-        oids.ACLITEM, oids.RECORD, oids.VOID, oids.ANY, oids.ANYELEMENT, oids.ANYARRAY,
-        oids.INET,
-    }
-)  # fmt: skip
-_NAMED: Final = frozenset(
-    {
-        oids.REGPROC, oids.REGPROCEDURE, oids.REGOPER, oids.REGOPERATOR, oids.REGCLASS,
-        oids.REGTYPE, oids.REGCONFIG, oids.REGNAMESPACE, oids.REGROLE,
-    }
-)  # fmt: skip
+_STRINGS: Final = frozenset({oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.UNKNOWN, oids.REFCURSOR})
+_PSEUDO: Final = frozenset({oids.RECORD, oids.VOID, oids.ANY, oids.ANYELEMENT, oids.ANYARRAY})
+_TEXTS: Final = _STRINGS | _PSEUDO | {oids.PG_NODE_TREE, oids.ACLITEM, oids.INET}
 
 
 # -- out
@@ -99,7 +89,7 @@ def writer(oid: int, style: Style = DEFAULT) -> Writer:
         return _WRITERS[oid]
     if oid == oids.TIMESTAMPTZ:
         return _timestamptz_writer(style)
-    if oid in _TEXTS or oid in _NAMED or enums.is_enum(oid):
+    if oid in _TEXTS or oid in oids.NAMES_OF_OBJECTS or enums.is_enum(oid):
         return str
     element = oids.element_of(oid)
     if element is None:
@@ -240,7 +230,7 @@ def reader(oid: int, style: Style = DEFAULT, typmod: int = -1) -> Reader:
         return partial(_read_styled, _STYLED[oid], style)
     if oid in _TEXTS:
         return str
-    if oid in _NAMED:
+    if oid in oids.NAMES_OF_OBJECTS:
         return _read_named
     if (enum := enums.of(oid)) is not None:
         return enum.read

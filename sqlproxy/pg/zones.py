@@ -36,41 +36,50 @@ _HOURS_MAX: Final = 167  # of a rule's time of day
 _NAME_MAX: Final = 255
 _UTC: Final = ("UTC", "Etc/UTC")
 _RULES: Final = "M3.2.0,M11.1.0"  # of a daylight time that says none
-_STANDARD: Final = {  # minutes east of Greenwich → abbreviations
-    -600: "hst taht", -570: "mart", -540: "akst gamt", -480: "pst", -420: "mst", -360: "cst galt",
-    -300: "act cot est pet", -240: "amt ast bot", -210: "nft nst",
-    -180: "bra brt gft pmst uyt wgt", -120: "fnt", -60: "azot egt",
-    0: "gmt uct ut utc wet z zulu", 60: "cet met mez wat", 120: "eet ist sast", 180: "eat fet",
-    210: "irt", 240: "mut ret sct", 270: "aft", 300: "mvt pkt tft tjt uzt", 345: "npt",
-    360: "almt bdt btt xjt", 390: "mmt", 420: "cxt ict wast",
-    480: "awst bnt bort cct hkt myt pht", 525: "acwst", 540: "jayt jst kst pwt", 570: "acst cast",
-    600: "aest chut ddut ligt mpt pgt trut yapt", 630: "lhst", 660: "pont vut",
-    720: "fjt gilt mht nzst nzt tvt wakt wft", 765: "chast", 780: "tot",
-}  # fmt: skip
-_DAYLIGHT: Final = {
-    -480: "akdt", -420: "pdt", -360: "mdt", -300: "cdt", -240: "edt", -180: "adt clst pyst",
-    -150: "ndt", -120: "brst pmdt uyst wgst", -60: "fnst", 0: "azost egst", 60: "bst wetdst",
-    120: "bdst cest cetdst mest mesz metdst", 180: "eest eetdst idt", 240: "msd", 300: "must",
-    360: "kgst pkst uzst yekst", 420: "almst", 480: "wadt", 540: "awsst ulast wdt", 600: "kdt",
-    630: "acdt acsst cadt sadt", 660: "aedt aesst", 780: "fjst nzdt", 825: "chadt",
-}  # fmt: skip
-_OF_ZONES: Final = {
-    "America/Argentina/Buenos_Aires": "arst art", "America/Asuncion": "pyt",
-    "America/Caracas": "vet", "America/Guyana": "gyt", "America/Santiago": "clt",
-    "Antarctica/Davis": "davt", "Antarctica/Mawson": "mawt", "Asia/Anadyr": "anast anat",
-    "Asia/Ashgabat": "tmt", "Asia/Baku": "azst azt", "Asia/Bishkek": "kgt", "Asia/Colombo": "lkt",
-    "Asia/Irkutsk": "irkst irkt", "Asia/Kamchatka": "petst pett",
-    "Asia/Krasnoyarsk": "krast krat", "Asia/Magadan": "magst magt",
-    "Asia/Novosibirsk": "novst novt", "Asia/Omsk": "omsst omst", "Asia/Singapore": "sgt",
-    "Asia/Tbilisi": "gest get", "Asia/Ulaanbaatar": "ulat", "Asia/Vladivostok": "vlast vlat",
-    "Asia/Yakutsk": "yakst yakt", "Asia/Yekaterinburg": "yekt", "Asia/Yerevan": "amst",
-    "Atlantic/Stanley": "fkst fkt", "Australia/Lord_Howe": "lhdt", "Europe/Moscow": "msk",
-    "Europe/Volgograd": "volt", "Indian/Chagos": "iot", "Pacific/Easter": "easst east",
-    "Pacific/Fakaofo": "tkt", "Pacific/Kiritimati": "lint", "Pacific/Kosrae": "kost",
-    "Pacific/Niue": "nut", "Pacific/Rarotonga": "ckt",
-}  # fmt: skip
+
+
+def _table(text: str) -> dict[str, str]:
+    """What stands first in each entry → the abbreviations after it."""
+    return dict(entry.split(maxsplit=1) for entry in text.split(";"))
+
+
+_STANDARD: Final = _table(
+    """
+    -600 hst taht; -570 mart; -540 akst gamt; -480 pst; -420 mst; -360 cst galt;
+    -300 act cot est pet; -240 amt ast bot; -210 nft nst; -180 bra brt gft pmst uyt wgt; -120 fnt;
+    -60 azot egt; 0 gmt uct ut utc wet z zulu; 60 cet met mez wat; 120 eet ist sast; 180 eat fet;
+    210 irt; 240 mut ret sct; 270 aft; 300 mvt pkt tft tjt uzt; 345 npt; 360 almt bdt btt xjt;
+    390 mmt; 420 cxt ict wast; 480 awst bnt bort cct hkt myt pht; 525 acwst; 540 jayt jst kst pwt;
+    570 acst cast; 600 aest chut ddut ligt mpt pgt trut yapt; 630 lhst; 660 pont vut;
+    720 fjt gilt mht nzst nzt tvt wakt wft; 765 chast; 780 tot
+    """
+)
+"""Minutes east of Greenwich → abbreviations."""
+_DAYLIGHT: Final = _table(
+    """
+    -480 akdt; -420 pdt; -360 mdt; -300 cdt; -240 edt; -180 adt clst pyst; -150 ndt;
+    -120 brst pmdt uyst wgst; -60 fnst; 0 azost egst; 60 bst wetdst;
+    120 bdst cest cetdst mest mesz metdst; 180 eest eetdst idt; 240 msd; 300 must;
+    360 kgst pkst uzst yekst; 420 almst; 480 wadt; 540 awsst ulast wdt; 600 kdt;
+    630 acdt acsst cadt sadt; 660 aedt aesst; 780 fjst nzdt; 825 chadt
+    """
+)
+_OF_ZONES: Final = _table(
+    """
+    America/Argentina/Buenos_Aires arst art; America/Asuncion pyt; America/Caracas vet;
+    America/Guyana gyt; America/Santiago clt; Antarctica/Davis davt; Antarctica/Mawson mawt;
+    Asia/Anadyr anast anat; Asia/Ashgabat tmt; Asia/Baku azst azt; Asia/Bishkek kgt;
+    Asia/Colombo lkt; Asia/Irkutsk irkst irkt; Asia/Kamchatka petst pett;
+    Asia/Krasnoyarsk krast krat; Asia/Magadan magst magt; Asia/Novosibirsk novst novt;
+    Asia/Omsk omsst omst; Asia/Singapore sgt; Asia/Tbilisi gest get; Asia/Ulaanbaatar ulat;
+    Asia/Vladivostok vlast vlat; Asia/Yakutsk yakst yakt; Asia/Yekaterinburg yekt;
+    Asia/Yerevan amst; Atlantic/Stanley fkst fkt; Australia/Lord_Howe lhdt; Europe/Moscow msk;
+    Europe/Volgograd volt; Indian/Chagos iot; Pacific/Easter easst east; Pacific/Fakaofo tkt;
+    Pacific/Kiritimati lint; Pacific/Kosrae kost; Pacific/Niue nut; Pacific/Rarotonga ckt
+    """
+)
 _FIXED: Final = {
-    word: (minutes, is_dst)
+    word: (int(minutes), is_dst)
     for table, is_dst in ((_STANDARD, False), (_DAYLIGHT, True))
     for minutes, words in table.items()
     for word in words.split()

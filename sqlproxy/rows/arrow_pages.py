@@ -132,10 +132,7 @@ def plain_page(lengths: bytes, blob: bytes, read_ts: int) -> Page | None:
 
 
 def page_columns(
-    table: Table,
-    page: Page,
-    columns: Sequence[str] | None = None,
-    texts: Collection[str] = (),
+    table: Table, page: Page, columns: Sequence[str] | None = None, texts: Collection[str] = ()
 ) -> pa.RecordBatch | None:
     """The rows as a batch of `arrow_schema(table, columns, texts)`, if they are simple."""
     schema = arrow_schema(table, columns, texts)
@@ -280,9 +277,12 @@ class _Slot:
             return cls(page, places, tags, starts, starts + fixed)
         if len(counted) == 1:
             return cls(
-                page, places, tags, starts,
+                page,
+                places,
+                tags,
+                starts,
                 starts + _numbers(data, places + 1, counted.pop()).astype(np.int64),
-            )  # fmt: skip
+            )
         sizes = np.broadcast_to(fixed, len(places)).copy()
         for width in counted - {0}:
             those = _COUNTED[tags] == width

@@ -69,10 +69,15 @@ _ARROW: Final = {
 }
 # Arrow's own integers behind the types that we store as integers.
 STORED_INT: Final = {
-    "int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "oid": pa.int64(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "oid": pa.int64(),
     "date": pa.int32(),
-    "time": pa.int64(), "timestamp": pa.int64(), "timestamptz": pa.int64(),
-}  # fmt: skip
+    "time": pa.int64(),
+    "timestamp": pa.int64(),
+    "timestamptz": pa.int64(),
+}
 _DECIMAL_DIGITS_MAX: Final = 76  # that Arrow can hold; a longer numeric goes as text
 _CHECKED: Final = frozenset(
     {"uuid", "json", "jsonb", "varchar", "char", "name", "interval", "enum", ARRAY}

@@ -55,11 +55,21 @@ MASK64: Final = (1 << 64) - 1
 NAN_BITS: Final = 0x7FF8 << 48
 
 TAG: Final = {
-    "bool": 0x10, "int2": 0x20, "int4": 0x20, "int8": 0x20, "oid": 0x20, "float4": 0x30,
-    "float8": 0x30, "numeric": 0x40, "text": 0x50, "varchar": 0x50, "char": 0x50, "name": 0x50,
-    "bytea": 0x51, "uuid": 0x52, "date": 0x60, "time": 0x61, "timestamp": 0x62,
-    "timestamptz": 0x63, "interval": 0x64, "enum": 0x21, ARRAY: 0x70,
-}  # fmt: skip
+    **dict.fromkeys(("int2", "int4", "int8", "oid"), 0x20),
+    **dict.fromkeys(("float4", "float8"), 0x30),
+    **dict.fromkeys(("text", "varchar", "char", "name"), 0x50),
+    "bool": 0x10,
+    "enum": 0x21,
+    "numeric": 0x40,
+    "bytea": 0x51,
+    "uuid": 0x52,
+    "date": 0x60,
+    "time": 0x61,
+    "timestamp": 0x62,
+    "timestamptz": 0x63,
+    "interval": 0x64,
+    ARRAY: 0x70,
+}
 EXACT: Final = frozenset(TAG) - {"float4", "float8", "numeric", "char", "interval", ARRAY}
 """Types whose stored value can be had back from a key."""
 _ARRAY_END: Final = b"\x00"  # below every tag: a shorter array sorts first

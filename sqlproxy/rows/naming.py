@@ -39,19 +39,19 @@ def _refused(what: str, name: object, allowed: str) -> InvalidArgument:
     return InvalidArgument(
         f"{what} name {name!r:.100} is not allowed: {allowed}",
         details={
-            "what": what, "name": str(name)[:100], "limit": NAME_CHARS_MAX,
+            "what": what,
+            "name": str(name)[:100],
+            "limit": NAME_CHARS_MAX,
             "sqlstate": INVALID_NAME,
         },
-    )  # fmt: skip
+    )
 
 
 def check_name(what: str, name: object) -> None:
     """Raise InvalidArgument unless `name` may name a namespace or a tag."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
         raise _refused(
-            what,
-            name,
-            f"1 to {NAME_CHARS_MAX} letters, digits, '_' and '-', the first one not '-'",
+            what, name, f"1 to {NAME_CHARS_MAX} letters, digits, '_' and '-', the first one not '-'"
         )
 
 

@@ -76,9 +76,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
 
 _COLUMN_EXTRA: Final = (
-    "default_sql", "identity", "generated", "on_update", "state", "hidden", "sequence", "uses",
-    "comment",
-)  # fmt: skip
+    *("default_sql", "identity", "generated", "on_update", "state", "hidden", "sequence"),
+    *("uses", "comment"),
+)
 _USUAL: Final = {f.name: f.default for f in fields(Column) if f.default is not MISSING}
 
 
@@ -127,10 +127,18 @@ def decode_namespace(key: bytes, value: bytes) -> Namespace:
     owner, acl, schema, defaults = more[3:7] if len(more) > 3 else ("", None, None, ())
     comment, of_schema = more[7:9] if len(more) > 7 else ("", None)
     return Namespace(
-        name, created, replicas, tuple(tags), state, owner, _decode_acl(acl), _decode_acl(schema),
+        name,
+        created,
+        replicas,
+        tuple(tags),
+        state,
+        owner,
+        _decode_acl(acl),
+        _decode_acl(schema),
         tuple((role, kind, _decode_acl(told) or ()) for role, kind, told in defaults),
-        comment, of_schema,
-    )  # fmt: skip
+        comment,
+        of_schema,
+    )
 
 
 # -- who may do what
@@ -166,10 +174,20 @@ def encode_table(table: Table) -> list[Any]:
     columns = [_encode_column(column) for column in table.columns]
     extra = _encode_extra(table)
     row = [
-        FORMAT, table.id, table.namespace, table.name, table.state, columns,
-        list(table.primary_key), table.replicas, list(table.tags), table.created, table.version,
-        table.next_column_id, table.partition_bytes,
-    ]  # fmt: skip
+        FORMAT,
+        table.id,
+        table.namespace,
+        table.name,
+        table.state,
+        columns,
+        list(table.primary_key),
+        table.replicas,
+        list(table.tags),
+        table.created,
+        table.version,
+        table.next_column_id,
+        table.partition_bytes,
+    ]
     if extra:
         row.append(extra)
     if extra or any(len(column) > 5 for column in columns):
@@ -184,13 +202,20 @@ def decode_table(key: bytes, value: bytes) -> Table:
         _, number, namespace, name, state, columns, primary_key, *rest = row
         replicas, tags, created, version, next_column_id, *more = rest
         table = Table(
-            id=TableId(number), namespace=namespace, name=name, state=state,
+            id=TableId(number),
+            namespace=namespace,
+            name=name,
+            state=state,
             columns=tuple(_decode_column(*column) for column in columns),
-            primary_key=tuple(primary_key), replicas=replicas, tags=tuple(tags), created=created,
-            version=version, next_column_id=next_column_id,
+            primary_key=tuple(primary_key),
+            replicas=replicas,
+            tags=tuple(tags),
+            created=created,
+            version=version,
+            next_column_id=next_column_id,
             partition_bytes=more[0] if more else None,
             primary_key_name=made_name(name, "", "pkey") if primary_key else "",
-        )  # fmt: skip
+        )
         return _with_extra(table, more[1]) if len(more) > 1 else table
     except (ValueError, TypeError, KeyError) as error:
         raise corrupt(key, str(error)) from error
@@ -264,17 +289,27 @@ def _encode_extra(table: Table) -> dict[str, Any]:
 def _encode_index(index: Index) -> list[Any]:
     columns = [[part.column, part.descending, part.nulls_first] for part in index.columns]
     row = [
-        index.id, index.name, columns, index.unique, list(index.include), index.constraint,
+        index.id,
+        index.name,
+        columns,
+        index.unique,
+        list(index.include),
+        index.constraint,
         index.state,
-    ]  # fmt: skip
+    ]
     return [*row, index.primary, index.since] if index.primary or index.since else row
 
 
 def _encode_foreign_key(key: ForeignKey) -> list[Any]:
     row = [
-        key.name, list(key.columns), key.table, list(key.referenced), key.on_delete, key.on_update,
+        key.name,
+        list(key.columns),
+        key.table,
+        list(key.referenced),
+        key.on_delete,
+        key.on_update,
         key.state,
-    ]  # fmt: skip
+    ]
     return [*row, key.deferred] if key.deferrable else row
 
 
@@ -295,9 +330,16 @@ def _decode_check(row: list[Any]) -> Check:
 def _decode_foreign_key(row: list[Any]) -> ForeignKey:
     name, columns, table, referenced, on_delete, on_update, state, *deferred = row
     return ForeignKey(
-        name, tuple(columns), TableId(table), tuple(referenced), on_delete, on_update, state,
-        bool(deferred), bool(deferred and deferred[0]),
-    )  # fmt: skip
+        name,
+        tuple(columns),
+        TableId(table),
+        tuple(referenced),
+        on_delete,
+        on_update,
+        state,
+        bool(deferred),
+        bool(deferred and deferred[0]),
+    )
 
 
 _PARTS: Final[dict[str, Callable[[list[Any]], Any]]] = {
@@ -344,9 +386,19 @@ def encode_view(view: View) -> list[Any]:
 
 def encode_sequence(s: Sequence) -> list[Any]:
     row = [
-        FORMAT, "sequence", s.id, s.version, s.start, s.increment, s.minimum, s.maximum, s.cycle,
-        s.type, s.cache, None if s.owned_by is None else list(s.owned_by),
-    ]  # fmt: skip
+        FORMAT,
+        "sequence",
+        s.id,
+        s.version,
+        s.start,
+        s.increment,
+        s.minimum,
+        s.maximum,
+        s.cycle,
+        s.type,
+        s.cache,
+        None if s.owned_by is None else list(s.owned_by),
+    ]
     return _with_rights(row, s)
 
 
@@ -354,11 +406,15 @@ def decode_view(namespace: str, name: str, row: list[Any]) -> View:
     """From an opened row. Raises ValueError, TypeError."""
     _, _, number, version, sql, columns, uses, *more = row
     return View(
-        id=number, namespace=namespace, name=name, sql=sql,
+        id=number,
+        namespace=namespace,
+        name=name,
+        sql=sql,
         columns=tuple((column, kind) for column, kind in columns),
-        uses=tuple((relation, tuple(ids)) for relation, ids in uses), version=version,
+        uses=tuple((relation, tuple(ids)) for relation, ids in uses),
+        version=version,
         **_rights(more),
-    )  # fmt: skip
+    )
 
 
 def decode_sequence(namespace: str, name: str, row: list[Any]) -> Sequence:
@@ -366,10 +422,20 @@ def decode_sequence(namespace: str, name: str, row: list[Any]) -> Sequence:
     _, _, number, version, start, increment, minimum, maximum, cycle, kind, cache, *rest = row
     owner, *more = rest
     return Sequence(
-        id=number, namespace=namespace, name=name, start=start, increment=increment,
-        minimum=minimum, maximum=maximum, cycle=cycle, type=kind, cache=cache, version=version,
-        owned_by=None if owner is None else (owner[0], owner[1]), **_rights(more),
-    )  # fmt: skip
+        id=number,
+        namespace=namespace,
+        name=name,
+        start=start,
+        increment=increment,
+        minimum=minimum,
+        maximum=maximum,
+        cycle=cycle,
+        type=kind,
+        cache=cache,
+        version=version,
+        owned_by=None if owner is None else (owner[0], owner[1]),
+        **_rights(more),
+    )
 
 
 # -- types
@@ -378,9 +444,16 @@ def decode_sequence(namespace: str, name: str, row: list[Any]) -> Sequence:
 def encode_type(one: EnumType) -> list[Any]:
     enum = one.enum
     return [
-        FORMAT_TYPE, "enum", one.id, enum.oid, enum.born, enum.version,
-        [list(pair) for pair in enum.labels], list(enum.pending), one.owner,
-    ]  # fmt: skip
+        FORMAT_TYPE,
+        "enum",
+        one.id,
+        enum.oid,
+        enum.born,
+        enum.version,
+        [list(pair) for pair in enum.labels],
+        list(enum.pending),
+        one.owner,
+    ]
 
 
 def decode_type(namespace: str, name: str, row: list[Any]) -> EnumType:

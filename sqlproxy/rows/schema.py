@@ -543,11 +543,7 @@ def _check_primary_key(where: str, columns: Items[Column], names: Items[str]) ->
     if len(names) > PRIMARY_KEY_COLUMNS_MAX:
         raise TooLarge(
             f"{where} has {len(names)} primary key columns; the limit is {PRIMARY_KEY_COLUMNS_MAX}",
-            details={
-                "what": "primary_key",
-                "limit": PRIMARY_KEY_COLUMNS_MAX,
-                "actual": len(names),
-            },
+            details={"what": "primary_key", "limit": PRIMARY_KEY_COLUMNS_MAX, "actual": len(names)},
         )
     for at, name in enumerate(names):
         if name not in by_name:

@@ -112,10 +112,7 @@ def _run_of(prepared: Prepared) -> Callable[[State, Any], Awaitable[str]]:
 
 
 async def _confirmed(
-    prepared: Prepared,
-    run: Callable[[State, Any], Awaitable[str]],
-    session: State,
-    bound: Any,
+    prepared: Prepared, run: Callable[[State, Any], Awaitable[str]], session: State, bound: Any
 ) -> str:
     """Bound to what is declared now, and asked again whether it may: it goes by names, which can be
     somebody else's by the time that a portal runs, or have come at another node just now.
@@ -148,10 +145,7 @@ def _touched(session: State) -> Touched:
 
 
 def query_portal(
-    session: State,
-    prepared: Prepared,
-    values: Sequence[Any],
-    sight: Sight | None = None,
+    session: State, prepared: Prepared, values: Sequence[Any], sight: Sight | None = None
 ) -> Portal:
     """Rows out. `sight`: what it reads; None: the transaction as it is now."""
     if sight is None and _reads_tables(prepared):
@@ -362,9 +356,16 @@ def _inner(prepared: Prepared, bound: Any, session: State) -> Prepared:
         )
         fields = system.fields
     return Prepared(
-        prepared.text, prepared.oids, bound, prepared.declared, fields, prepared.parameters,
-        plan=plan_of(bound), system=system, needs=prepared.needs,
-    )  # fmt: skip
+        prepared.text,
+        prepared.oids,
+        bound,
+        prepared.declared,
+        fields,
+        prepared.parameters,
+        plan=plan_of(bound),
+        system=system,
+        needs=prepared.needs,
+    )
 
 
 def _declare(

@@ -154,11 +154,7 @@ def remembered(
 
 
 async def _prepared(
-    session: State,
-    text: str,
-    parsed: Parsed | None,
-    oids: tuple[int, ...],
-    declared: Declared,
+    session: State, text: str, parsed: Parsed | None, oids: tuple[int, ...], declared: Declared
 ) -> Prepared:
     bound, needs, plan = await aside(text, _planned, parsed, declared, oids, session.style)
     if isinstance(bound, s.System):

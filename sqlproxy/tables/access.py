@@ -258,10 +258,7 @@ def _ordered(table: Table, access: Access, order: Sequence[Ordering]) -> Access 
         reverse, at = flip, at + 1
     if not reverse:
         return access
-    return Access(
-        access.index, access.components, access.given, access.low, access.high, access.prefix,
-        access.unique, reverse=True, few=access.few,
-    )  # fmt: skip
+    return replace(access, reverse=True)
 
 
 def directions_of(table: Table, index: Index | None) -> list[tuple[bool, bool]]:

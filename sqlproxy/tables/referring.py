@@ -83,11 +83,7 @@ async def check_parents(
 
 
 async def _check_parents(
-    t: Transaction,
-    tables: Tables,
-    table: Table,
-    key: ForeignKey,
-    rows: Sequence[tuple[Any, ...]],
+    t: Transaction, tables: Tables, table: Table, key: ForeignKey, rows: Sequence[tuple[Any, ...]]
 ) -> None:
     """`rows`: the values of the foreign key's columns."""
     parent = tables.table_by_id(key.table)

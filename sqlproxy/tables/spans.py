@@ -23,8 +23,12 @@ from sqlproxy.values.types import ARRAY, Type, resolve
 
 Value = Callable[[Expr], Any]  # what an expression without columns is now, in user form
 _WIDEST: Final = {
-    "int2": "int8", "int4": "int8", "float4": "float8", "varchar": "text", "char": "bpchar",
-}  # fmt: skip
+    "int2": "int8",
+    "int4": "int8",
+    "float4": "float8",
+    "varchar": "text",
+    "char": "bpchar",
+}
 
 
 @dataclass(frozen=True, slots=True)

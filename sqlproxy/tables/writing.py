@@ -42,11 +42,7 @@ from sqlproxy.tables.reading import Stored, TableReader, Touched, found_at
 from sqlproxy.tables.referring import Children, Gone, Tables, check_parents, places
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.single import Single, single_of
-from sqlproxy.values.errors import (
-    CARDINALITY_VIOLATION,
-    GENERATED_ALWAYS,
-    SqlError,
-)
+from sqlproxy.values.errors import CARDINALITY_VIOLATION, GENERATED_ALWAYS, SqlError
 from txn.transaction import Transaction
 
 Values = Sequence[Any]
@@ -254,11 +250,7 @@ class InsertPlan:
         return outcome
 
     async def _row_by_row(
-        self,
-        work: Work,
-        writer: TableWriter,
-        rows: Sequence[Values] | None,
-        conflict: _OnConflict,
+        self, work: Work, writer: TableWriter, rows: Sequence[Values] | None, conflict: _OnConflict
     ) -> Outcome:
         """ON CONFLICT whose RETURNING takes numbers: of the rows that were written, each before the
         next row takes its own.

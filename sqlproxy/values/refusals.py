@@ -5,7 +5,8 @@ SQLSTATE, message, DETAIL and HINT through a procedure to the session (`sqlproxy
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from kv.base.errors import InvalidArgument, KvorumError, Refused
 
@@ -28,6 +29,10 @@ def refusal(
         details["sql_hint"] = hint
     said = ". ".join(part for part in (message, detail.rstrip("."), hint.rstrip(".")) if part)
     return kind(said, code=code, details=details)
+
+
+invalid: Final = partial(refusal, kind=InvalidArgument)
+"""A `refusal` of what was asked for, not of how things are."""
 
 
 def dependents(what: str, found: list[str]) -> KvorumError:

@@ -475,8 +475,7 @@ class Connection(asyncio.Protocol):
         else:
             self.end(
                 Fatal(
-                    IDLE_IN_TRANSACTION,
-                    "terminating connection due to idle-in-transaction timeout",
+                    IDLE_IN_TRANSACTION, "terminating connection due to idle-in-transaction timeout"
                 )
             )
 

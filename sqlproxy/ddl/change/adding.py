@@ -89,9 +89,14 @@ class FillsColumn(Change):
         page = await ctx.txn.scan(ctx.state["at"], table_range(table.id)[1], limit=count)
         if page.items:
             await fill(
-                t, ctx, table, ctx.state["column"], page.items, rng=self.services.rng,
+                t,
+                ctx,
+                table,
+                ctx.state["column"],
+                page.items,
+                rng=self.services.rng,
                 shown=ctx.args["column"] if isinstance(ctx.args["column"], str) else "",
-            )  # fmt: skip
+            )
         ctx.state["rows"] += len(page.items)
         told = f"{ctx.state['rows']} rows"
         if page.resume is None:

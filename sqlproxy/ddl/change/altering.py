@@ -50,7 +50,7 @@ from sqlproxy.rows.schema import (
 )
 from sqlproxy.values import enums
 from sqlproxy.values.interval import ALL_FIELDS
-from sqlproxy.values.refusals import dependents, refusal
+from sqlproxy.values.refusals import dependents, invalid, refusal
 from sqlproxy.values.types import ROUNDED, Type, resolve
 
 _FIELDS: Final = frozenset({"namespace", "name", "action"})
@@ -130,10 +130,11 @@ class AlterTable(Change):
             return {**_told(changed), "index": name}
         if name == table.primary_key_name:
             raise refusal(
-                "0A000", "dropping a primary key that the table was made with is not supported: "
+                "0A000",
+                "dropping a primary key that the table was made with is not supported: "
                 "its rows lie by it",
                 hint="Make a table without it, copy the rows, and rename it.",
-            )  # fmt: skip
+            )
         if action.get("if_exists"):
             return {**_told(table), "missing": [name]}
         raise no_constraint(table, name)
@@ -172,21 +173,19 @@ class AlterTable(Change):
         if index is None or index.state != PUBLIC:
             raise refusal("42704", f'index "{had}" does not exist', kind=NotFound)
         if not index.unique:
-            raise refusal(
-                "42809", f'"{had}" is not a unique index',
+            raise invalid(
+                "42809",
+                f'"{had}" is not a unique index',
                 detail="Cannot create a primary key or unique constraint using such an index.",
-                kind=InvalidArgument,
-            )  # fmt: skip
+            )
         if index.where:
-            raise refusal(
-                "42809", f'"{had}" is a partial index',
+            raise invalid(
+                "42809",
+                f'"{had}" is a partial index',
                 detail="Cannot create a primary key or unique constraint using such an index.",
-                kind=InvalidArgument,
-            )  # fmt: skip
+            )
         if index.constraint:
-            raise refusal(
-                "55000", f'index "{had}" is already associated with a constraint',
-            )  # fmt: skip
+            raise refusal("55000", f'index "{had}" is already associated with a constraint')
         if primary:
             check_primary(table, index.columns)
         if name != had:
@@ -217,9 +216,11 @@ def referring_lines(
 def no_constraint(table: Table, name: str) -> KvorumError:
     """42704, in PostgreSQL's words."""
     return refusal(
-        "42704", f'constraint "{name}" of relation "{table.name}" does not exist', kind=NotFound,
+        "42704",
+        f'constraint "{name}" of relation "{table.name}" does not exist',
+        kind=NotFound,
         constraint=name,
-    )  # fmt: skip
+    )
 
 
 def _told(table: Table) -> dict[str, Any]:
@@ -233,8 +234,8 @@ def column_of(table: Table, action: Mapping[str, Any]) -> Column:
         if column.name == name:
             return column
     raise refusal(
-        "42703", f'column "{name!s:.100}" of relation "{table.name}" does not exist', kind=NotFound,
-    )  # fmt: skip
+        "42703", f'column "{name!s:.100}" of relation "{table.name}" does not exist', kind=NotFound
+    )
 
 
 def with_column(table: Table, column: Column) -> Table:
@@ -260,9 +261,10 @@ def added(table: Table, action: Mapping[str, Any], **more: Any) -> tuple[Table, 
     names = raw.pop("uses", [])
     if any(c.name == raw.get("name") for c in table.columns):
         raise refusal(
-            "42701", f'column "{raw["name"]}" of relation "{table.name}" already exists',
+            "42701",
+            f'column "{raw["name"]}" of relation "{table.name}" already exists',
             kind=AlreadyExists,
-        )  # fmt: skip
+        )
     (column,), _ = columns_in([raw])
     uses = tuple(table.column(name).id for name in names)
     nullable = raw.get("nullable", True)
@@ -282,35 +284,35 @@ def _set_default(table: Table, action: Mapping[str, Any]) -> Table:
     """What rows that have no value of it are read with stays as it was."""
     column = column_of(table, action)
     if column.generated is not None:
-        raise refusal(
-            "42601", f'column "{column.name}" of relation "{table.name}" is a generated column',
-            kind=InvalidArgument,
-        )  # fmt: skip
+        raise invalid(
+            "42601", f'column "{column.name}" of relation "{table.name}" is a generated column'
+        )
     if column.identity:
-        raise refusal(
-            "42601", f'column "{column.name}" of relation "{table.name}" is an identity column',
-            kind=InvalidArgument,
-        )  # fmt: skip
+        raise invalid(
+            "42601", f'column "{column.name}" of relation "{table.name}" is an identity column'
+        )
     value = stored_in(column.resolved, action, "default_stored")
     sql = action.get("default_sql")
     return with_column(
         table,
         replace(
-            column, default=value, default_sql=sql, sequence=0,
+            column,
+            default=value,
+            default_sql=sql,
+            sequence=0,
             initial=column.initial or (column.missing,),
         ),
-    )  # fmt: skip
+    )
 
 
 def _drop_not_null(table: Table, action: Mapping[str, Any]) -> Table:
     column = column_of(table, action)
     if column.id in table.declared_key:
-        raise refusal("42P16", f'column "{column.name}" is in a primary key', kind=InvalidArgument)
+        raise invalid("42P16", f'column "{column.name}" is in a primary key')
     if column.identity:
-        raise refusal(
-            "42601", f'column "{column.name}" of relation "{table.name}" is an identity column',
-            kind=InvalidArgument,
-        )  # fmt: skip
+        raise invalid(
+            "42601", f'column "{column.name}" of relation "{table.name}" is an identity column'
+        )
     return with_column(table, replace(column, nullable=True))
 
 
@@ -349,14 +351,13 @@ def length_of(kind: Type) -> int | None:
 def _set_type(table: Table, action: Mapping[str, Any]) -> Table:
     column, new = column_of(table, action), resolve(str(action.get("type")))
     if not same_form(column.resolved, new):
-        raise refusal(
+        raise invalid(
             "0A000",
             f'changing column "{column.name}" from {column.shown_type} to '
             f"{enums.shown(new.name)} is not supported: its values would have to be stored in "
             "another form",
             hint="Add a column of the new type, fill it by UPDATE, and drop the old one.",
-            kind=InvalidArgument,
-        )  # fmt: skip
+        )
     return with_column(table, replace(column, type=new.name))
 
 
@@ -365,15 +366,17 @@ async def check_type_readers(t: CatalogTxn, table: Table, column: Column) -> Non
     there = await relations.list_relations(t, table.namespace)
     if views := views_over(there, table.id, column.id):
         raise refusal(
-            "0A000", "cannot alter type of a column used by a view or rule",
+            "0A000",
+            "cannot alter type of a column used by a view or rule",
             detail=f'view {views[0].name} depends on column "{column.name}"',
-        )  # fmt: skip
+        )
     for other in table.columns:
         if column.id in other.uses:
             raise refusal(
-                "0A000", "cannot alter type of a column used by a generated column",
+                "0A000",
+                "cannot alter type of a column used by a generated column",
                 detail=f'Column "{column.name}" is used by generated column "{other.name}".',
-            )  # fmt: skip
+            )
 
 
 def _rename_constraint(table: Table, action: Mapping[str, Any]) -> Table:

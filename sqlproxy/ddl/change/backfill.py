@@ -25,18 +25,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.errors import KvorumError
 from kv.base.keys import table_prefix
-from kv.base.limits import (
-    SQL_BACKFILL_ROWS_MIN,
-)
+from kv.base.limits import SQL_BACKFILL_ROWS_MIN
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import Style
 from sqlproxy.pg.text import writer
 from sqlproxy.rows import rows
 from sqlproxy.rows.schema import Column, Index, Table
 from sqlproxy.tables.entries import IndexCodec, index_codec
-from sqlproxy.values.refusals import refusal
+from sqlproxy.values.refusals import invalid
 
 _PREFIX: Final = 4  # bytes of a table's id in front of its user keys
 
@@ -118,9 +116,7 @@ def _holds(codec: IndexCodec, slots: Sequence[Any]) -> bool:
     try:
         return codec.has_slots(slots)
     except SqlError as error:
-        raise refusal(
-            error.sqlstate, error.message, detail=error.detail, kind=InvalidArgument
-        ) from error
+        raise invalid(error.sqlstate, error.message, detail=error.detail) from error
 
 
 async def put_entries(
@@ -159,11 +155,13 @@ def lacking(
 def duplicated(codec: IndexCodec, key: bytes) -> KvorumError:
     """23505, in PostgreSQL's words."""
     shown = shown_values(codec.columns, codec.indexed_values(key))
-    return refusal(
-        "23505", f'could not create unique index "{codec.index.name}"',
+    return invalid(
+        "23505",
+        f'could not create unique index "{codec.index.name}"',
         detail=f"Key {shown} is duplicated.",
-        kind=InvalidArgument, code="DUPLICATE_KEY", constraint=codec.index.name,
-    )  # fmt: skip
+        code="DUPLICATE_KEY",
+        constraint=codec.index.name,
+    )
 
 
 def shown_values(columns: Sequence[Column], values: Sequence[Any]) -> str:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from kv.base.errors import InvalidArgument
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, children, done
 from procedures.engine.procedure import next as go_on
@@ -31,7 +30,7 @@ from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, table_locks
 from sqlproxy.rows import records
 from sqlproxy.rows.schema import WRITE_ONLY, Column, Table
-from sqlproxy.values.refusals import dependents, refusal
+from sqlproxy.values.refusals import dependents, invalid
 
 _FIELDS: Final = frozenset({"namespace", "name", "column", "cascade", "if_exists"})
 
@@ -59,9 +58,12 @@ class DropColumn(Change):
         ids = {c.id for c in gone}
         indexes = [i for i in table.indexes if ids & i.used_ids]
         ctx.state.update(
-            table=table.id, columns=sorted(ids), cascaded=told,
-            before=records.encode_table(table), indexes=[i.name for i in indexes],
-        )  # fmt: skip
+            table=table.id,
+            columns=sorted(ids),
+            cascaded=told,
+            before=records.encode_table(table),
+            indexes=[i.name for i in indexes],
+        )
         await self.write(t, _hidden(table, ids))
         return go_on("indexes")
 
@@ -70,11 +72,11 @@ class DropColumn(Change):
     ) -> tuple[list[Column], list[str]]:
         """The columns that go, and what else does, in words. Raises Refused."""
         if column.name in table.primary_key:
-            raise refusal(
-                "0A000", f'dropping column "{column.name}" of the primary key is not supported: '
+            raise invalid(
+                "0A000",
+                f'dropping column "{column.name}" of the primary key is not supported: '
                 "rows lie by it",
-                kind=InvalidArgument,
-            )  # fmt: skip
+            )
         there = await relations.list_relations(t, table.namespace)
         what = f"column {column.name} of table {table.name}"
         generated = [c for c in table.columns if column.id in c.uses]
@@ -140,13 +142,22 @@ def _hidden(table: Table, ids: set[int]) -> Table:
     """
     columns = tuple(
         replace(
-            c, state=WRITE_ONLY, nullable=True, default=None, default_sql=None, generated=None,
-            identity="", on_update=None, sequence=0, uses=(), initial=c.initial or (c.missing,),
+            c,
+            state=WRITE_ONLY,
+            nullable=True,
+            default=None,
+            default_sql=None,
+            generated=None,
+            identity="",
+            on_update=None,
+            sequence=0,
+            uses=(),
+            initial=c.initial or (c.missing,),
         )
         if c.id in ids
         else c
         for c in table.columns
-    )  # fmt: skip
+    )
     checks = tuple(check for check in table.checks if not ids & set(check.columns))
     indexes = tuple(
         replace(i, constraint=False, primary=False) if ids & i.used_ids else i

@@ -43,7 +43,7 @@ from sqlproxy.rows import rows
 from sqlproxy.rows.naming import first_free
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Check, ForeignKey, Table
 from sqlproxy.tables.entries import index_codec
-from sqlproxy.values.refusals import refusal
+from sqlproxy.values.refusals import invalid
 
 _FIELDS: Final = frozenset(
     {"namespace", "name", "check", "foreign_key", "not_null", "validate", "not_valid"}
@@ -227,10 +227,9 @@ def look_for_nulls(table: Table, name: str, found: Found) -> None:
     number, codec = table.column(name).id, rows.codec(table)
     for key, value, _ in found:
         if codec.decode_slots(key[_PREFIX:], value)[number] is None:
-            raise refusal(
-                "23502", f'column "{name}" of relation "{table.name}" contains null values',
-                kind=InvalidArgument,
-            )  # fmt: skip
+            raise invalid(
+                "23502", f'column "{name}" of relation "{table.name}" contains null values'
+            )
 
 
 async def look_for_breaches(t: CatalogTxn, table: Table, check: Check, found: Found) -> None:
@@ -250,13 +249,12 @@ async def look_for_breaches(t: CatalogTxn, table: Table, check: Check, found: Fo
         try:
             broken = holds(codec.decode_row(key[_PREFIX:], value), env) is False
         except SqlError as error:
-            raise refusal(error.sqlstate, error.message, kind=InvalidArgument) from error
+            raise invalid(error.sqlstate, error.message) from error
         if broken:
-            raise refusal(
+            raise invalid(
                 "23514",
                 f'check constraint "{check.name}" of relation "{table.name}" is violated by some '
                 "row",
-                kind=InvalidArgument,
             )
 
 
@@ -306,9 +304,8 @@ def parent_key(parent: Table, key: ForeignKey, values: Sequence[Any]) -> bytes:
 
 def _no_parent(table: Table, parent: Table, key: ForeignKey, values: Sequence[Any]) -> KvorumError:
     columns = [table.by_id(number) for number in key.columns]
-    return refusal(
+    return invalid(
         "23503",
         f'insert or update on table "{table.name}" violates foreign key constraint "{key.name}"',
         detail=f'Key {shown_values(columns, values)} is not present in table "{parent.name}".',
-        kind=InvalidArgument,
     )

@@ -60,7 +60,7 @@ from sqlproxy.rows.schema import DROPPING, Column, EnumType, Table
 from sqlproxy.values import enums
 from sqlproxy.values.enums import Enum
 from sqlproxy.values.errors import SqlError
-from sqlproxy.values.refusals import dependents, refusal
+from sqlproxy.values.refusals import dependents, invalid, refusal
 
 _CREATE_FIELDS: Final = frozenset({"namespace", "name", "labels", "owner"})
 _DROP_FIELDS: Final = frozenset({"namespace", "name", "names", "if_exists", "cascade"})
@@ -84,9 +84,7 @@ def _rename_locks(args: Any) -> list[Lock]:
 
 def refused(error: SqlError, kind: type[KvorumError] = InvalidArgument) -> KvorumError:
     """An error of SQL as one that a procedure carries."""
-    return refusal(
-        error.sqlstate, error.message, detail=error.detail, hint=error.hint, kind=kind
-    )  # fmt: skip
+    return refusal(error.sqlstate, error.message, detail=error.detail, hint=error.hint, kind=kind)
 
 
 def no_type(name: str) -> KvorumError:
@@ -198,13 +196,17 @@ def _check_unused(there: Relations, enum: Enum, *, cascade: bool) -> None:
             if any(enums.oid_in(of) == enum.oid for _, of in view.columns)
         ]
     if not lines:
-        lines += [f"{whose} depends on {shown}" for whose, sql in texts_of(there)
-                  if _says(sql, enum.name)]  # fmt: skip
+        lines += [
+            f"{whose} depends on {shown}" for whose, sql in texts_of(there) if _says(sql, enum.name)
+        ]
     if lines and cascade:
         raise refusal(
-            "0A000", f"DROP TYPE … CASCADE is not supported while {lines[0]}",
-            detail="\n".join(lines), hint="Drop the columns first.", code="HAS_DEPENDENTS",
-        )  # fmt: skip
+            "0A000",
+            f"DROP TYPE … CASCADE is not supported while {lines[0]}",
+            detail="\n".join(lines),
+            hint="Drop the columns first.",
+            code="HAS_DEPENDENTS",
+        )
     if lines:
         raise dependents(shown, lines)
 
@@ -287,7 +289,7 @@ class RenameEnum(_Changes):
         except SqlError as error:
             raise refused(error) from error
         if old not in enum.names:
-            raise refusal("22023", f'"{old}" is not an existing enum label', kind=InvalidArgument)
+            raise invalid("22023", f'"{old}" is not an existing enum label')
         if new in enum.names:
             raise refusal("42710", f'enum label "{new}" already exists', kind=AlreadyExists)
         return enums.renamed(enum, old, new)
@@ -343,9 +345,11 @@ def _check_texts(there: Relations, name: str = "", *, label: str = "") -> None:
     for whose, sql in texts_of(there):
         if _says(sql, name) if name else _labels_in(sql, label):
             raise refusal(
-                "0A000", f"{whose} says the old name, and its text is not written anew",
-                hint="Drop it first and make it again afterwards.", code="HAS_DEPENDENTS",
-            )  # fmt: skip
+                "0A000",
+                f"{whose} says the old name, and its text is not written anew",
+                hint="Drop it first and make it again afterwards.",
+                code="HAS_DEPENDENTS",
+            )
 
 
 @procedure("AddLabel", locks=table_locks)
@@ -382,9 +386,7 @@ class AddLabel(_Changes):
         }
         for neighbour in beside.values():
             if neighbour not in enum.names:
-                raise refusal(
-                    "22023", f'"{neighbour}" is not an existing enum label', kind=InvalidArgument
-                )
+                raise invalid("22023", f'"{neighbour}" is not an existing enum label')
         try:
             enums.check_label(label)
             if len(enum.labels) >= ENUM_LABELS_MAX:

@@ -16,7 +16,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from kv.base.errors import InvalidArgument
 from kv.base.keys import table_prefix
 from kv.base.ports import Rng
 from procedures.engine.context import StepContext
@@ -24,7 +23,7 @@ from sqlproxy.catalog import relations
 from sqlproxy.ddl.steps import CatalogTxn
 from sqlproxy.rows import rows
 from sqlproxy.rows.schema import Table
-from sqlproxy.values.refusals import refusal
+from sqlproxy.values.refusals import invalid
 
 if TYPE_CHECKING:
     from sqlproxy.front.bound.env import Env
@@ -80,9 +79,7 @@ async def fill(
                 at, stored = codec.encode_row((*row[:place], value, *row[place + 1 :]))
                 ctx.txn.put(table_prefix(table.id) + at, stored)
     except SqlError as error:
-        raise refusal(
-            error.sqlstate, error.message, detail=error.detail, kind=InvalidArgument
-        ) from error
+        raise invalid(error.sqlstate, error.message, detail=error.detail) from error
 
 
 def alone(table: Table, number: int | None) -> Table:
@@ -91,11 +88,18 @@ def alone(table: Table, number: int | None) -> Table:
         column
         if column.id == number
         else replace(
-            column, default=None, default_sql=None, generated=None, identity="", on_update=None,
-            sequence=0, uses=(), hidden=False,
+            column,
+            default=None,
+            default_sql=None,
+            generated=None,
+            identity="",
+            on_update=None,
+            sequence=0,
+            uses=(),
+            hidden=False,
         )
         for column in table.columns
-    )  # fmt: skip
+    )
     return replace(table, columns=columns, checks=())
 
 

@@ -36,14 +36,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import (
-    Busy,
-    InvalidArgument,
-    KvorumError,
-    NotFound,
-    SnapshotTooOld,
-    TooLarge,
-)
+from kv.base.errors import Busy, KvorumError, NotFound, SnapshotTooOld, TooLarge
 from kv.base.ids import PartitionId, TableId
 from kv.base.keys import table_range
 from kv.base.limits import INDEXES_MAX, LEASE_TTL_MS_MAX, SQL_BACKFILL_ROWS
@@ -78,7 +71,7 @@ from sqlproxy.rows.schema import (
     Table,
     placement,
 )
-from sqlproxy.values.refusals import refusal
+from sqlproxy.values.refusals import invalid, refusal
 from txn.results import ScanPage
 
 _FIELDS: Final = frozenset({"namespace", "name", "index", "if_not_exists"})
@@ -126,9 +119,8 @@ class CreateIndex(Change):
         await catalog.hold_namespace(t, table.namespace)
         await relations.put_name(t, table.namespace, index.name, row)
         ctx.state.update(
-            table=table.id, index=index.id, name=index.name,
-            partitions=[d.to_wire() for d in made],
-        )  # fmt: skip
+            table=table.id, index=index.id, name=index.name, partitions=[d.to_wire() for d in made]
+        )
         return go_on("partitions")
 
     @staticmethod
@@ -400,10 +392,9 @@ async def usable(t: CatalogTxn, namespace: str, name: str) -> Table:
     if there is None or there.state not in USABLE:
         raise gone(name)
     if there.plain:
-        raise refusal(
-            "0A000", f'"{name}" is a key-value table without columns: it cannot have this',
-            kind=InvalidArgument,
-        )  # fmt: skip
+        raise invalid(
+            "0A000", f'"{name}" is a key-value table without columns: it cannot have this'
+        )
     return there
 
 

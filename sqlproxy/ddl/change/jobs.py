@@ -35,13 +35,17 @@ def jobs_of(procedures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         found.append(
             {
                 **{name: one.get(name) for name in ("id", "state", "created_ms", "updated_ms")},
-                "kind": kind, "phase": one.get("step"), "database": database, "table": table,
+                "kind": kind,
+                "phase": one.get("step"),
+                "database": database,
+                "table": table,
                 "object": paths[1][1] if len(paths) > 1 else None,
-                "progress": part, "rows_done": rows,
+                "progress": part,
+                "rows_done": rows,
                 "rows_total": round(rows / part) if rows is not None and part else None,
                 "error": error.get("message") if isinstance(error, Mapping) else None,
             }
-        )  # fmt: skip
+        )
     return found
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from kv.base.errors import InvalidArgument
 from sqlproxy.front.bound.exprs import Call, walk
 from sqlproxy.front.types.registry import Proc
 from sqlproxy.pg.style import DEFAULT
@@ -20,7 +19,7 @@ from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.predicates import OwnNames
 from sqlproxy.tables.ruling import bound_condition
 from sqlproxy.values.errors import SqlError
-from sqlproxy.values.refusals import refusal
+from sqlproxy.values.refusals import invalid
 
 _ALIKE: Final = frozenset(("=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "&", "|", "#"))
 _ALIKE_UNARY: Final = frozenset(("+", "-", "~", "@"))
@@ -41,12 +40,13 @@ def check_meaning(table: Table, altered: Table, column: Column) -> None:
     ]
     for what, sql in conditions:
         if not _same(table, altered, sql):
-            raise refusal(
-                "0A000", f'changing the type of column "{column.name}" is not supported while '
+            raise invalid(
+                "0A000",
+                f'changing the type of column "{column.name}" is not supported while '
                 f"{what} uses it: its condition may say something else of the new type",
                 hint="Drop what uses it, change the type, and make it again.",
-                kind=InvalidArgument, users=[what],
-            )  # fmt: skip
+                users=[what],
+            )
 
 
 def _same(table: Table, altered: Table, sql: str) -> bool:
@@ -57,9 +57,7 @@ def _same(table: Table, altered: Table, sql: str) -> bool:
     try:
         behind = _calls(altered, sql)
     except SqlError as error:
-        raise refusal(
-            error.sqlstate, error.message, hint=error.hint, kind=InvalidArgument
-        ) from error
+        raise invalid(error.sqlstate, error.message, hint=error.hint) from error
     return all(_alike(call) for call in (behind - before))
 
 

@@ -29,7 +29,7 @@ from sqlproxy.ddl.change import constraints, indexes
 from sqlproxy.ddl.change.indexes import usable
 from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.steps import CatalogTxn, known_fields, list_in, name_in, table_locks
-from sqlproxy.values.refusals import refusal
+from sqlproxy.values.refusals import invalid
 
 _FIELDS: Final = frozenset({"namespace", "name", "parts"})
 _LOCKS: Final = {
@@ -67,11 +67,12 @@ def _locks(args: Any) -> list[Lock]:
     for kind, call in _calls(args):
         found += [lock for lock in _LOCKS[kind](call) if lock not in found]
     if len(found) > PROCEDURE_LOCKS_MAX:
-        raise refusal(
-            "54000", f"ALTER TABLE names {len(found)} tables and indexes; the limit is "
+        raise invalid(
+            "54000",
+            f"ALTER TABLE names {len(found)} tables and indexes; the limit is "
             f"{PROCEDURE_LOCKS_MAX}",
-            hint="Add them by several statements.", kind=InvalidArgument,
-        )  # fmt: skip
+            hint="Add them by several statements.",
+        )
     return found
 
 

@@ -34,7 +34,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from kv.base.errors import InvalidArgument
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, children, done, exclusive
 from procedures.engine.procedure import next as go_on
@@ -46,15 +45,22 @@ from sqlproxy.ddl.change.indexes import usable
 from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, names_in, table_locks
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Column, Index, Table, with_columns
-from sqlproxy.values.refusals import refusal
+from sqlproxy.values.refusals import invalid
 from sqlproxy.values.types import resolve
 
 _FIELDS: Final = frozenset(
     {
-        "namespace", "name", "column", "type", "sql", "uses", "default_stored", "default_sql",
+        "namespace",
+        "name",
+        "column",
+        "type",
+        "sql",
+        "uses",
+        "default_stored",
+        "default_sql",
         "indexes",
     }
-)  # fmt: skip
+)
 _NEW: Final = "_new_{}"  # the name of the column with this id, until it has its own
 
 
@@ -89,10 +95,12 @@ class ChangeType(FillsColumn):
         name = _NEW.format(table.next_column_id)
         wider = with_columns(table, [Column(0, name, resolve(name_in(args, "type")).name)])
         new = replace(
-            wider.columns[-1], state=WRITE_ONLY, nullable=old.nullable,
+            wider.columns[-1],
+            state=WRITE_ONLY,
+            nullable=old.nullable,
             generated=name_in(args, "sql"),
             uses=tuple(table.column(used).id for used in names_in(args, "uses")),
-        )  # fmt: skip
+        )
         ctx.state.update(table=table.id, column=new.id, old=old.id)
         await self.write(t, with_column(wider, new))
         return go_on("settled")
@@ -140,12 +148,20 @@ class ChangeType(FillsColumn):
         old, new = table.by_id(ctx.state["old"]), table.by_id(ctx.state["column"])
         args = ctx.args
         made = replace(
-            new, name=old.name, state=PUBLIC, nullable=old.nullable, generated=None, uses=(),
-            identity=old.identity, sequence=old.sequence, on_update=old.on_update,
+            new,
+            name=old.name,
+            state=PUBLIC,
+            nullable=old.nullable,
+            generated=None,
+            uses=(),
+            identity=old.identity,
+            sequence=old.sequence,
+            on_update=old.on_update,
             comment=old.comment,
             default=stored_in(new.resolved, args, "default_stored"),
-            default_sql=args.get("default_sql"), initial=(None,),
-        )  # fmt: skip
+            default_sql=args.get("default_sql"),
+            initial=(None,),
+        )
         columns = tuple(made if c.id == old.id else c for c in table.columns if c.id != new.id)
         await self.write(t, table, columns=columns)
         there = await relations.list_relations(t, table.namespace)
@@ -210,11 +226,12 @@ def _again(table: Table, index: Index) -> dict[str, Any]:
     """An index as it is, for CreateIndex."""
     columns = [
         {
-            "name": table.by_id(part.column).name, "descending": part.descending,
+            "name": table.by_id(part.column).name,
+            "descending": part.descending,
             "nulls_first": part.nulls_first,
         }
         for part in index.columns
-    ]  # fmt: skip
+    ]
     include = [table.by_id(number).name for number in index.include]
     return {"name": index.name, "columns": columns, "include": include}
 
@@ -236,9 +253,10 @@ def check_users(table: Table, column: Column, tables: Iterable[Table]) -> None:
             if k.table == table.id and column.id in k.referenced and other.id != table.id
         ]
     if users:
-        raise refusal(
-            "0A000", f'changing the type of column "{column.name}" is not supported while '
+        raise invalid(
+            "0A000",
+            f'changing the type of column "{column.name}" is not supported while '
             f"{users[0]} uses it",
             hint="Drop what uses it, change the type, and make it again.",
-            kind=InvalidArgument, users=users,
-        )  # fmt: skip
+            users=users,
+        )

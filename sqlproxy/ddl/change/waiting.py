@@ -15,12 +15,7 @@ from typing import Any, Protocol
 
 from kv.base.errors import KvorumError, UnknownOutcome
 from kv.base.ids import ProcedureId
-from kv.base.limits import (
-    DEADLINE_MS_MAX,
-    RETRY_WAIT_MS_MAX,
-    SQL_NOTICE_MS,
-    SQL_NOTICE_MS_FIRST,
-)
+from kv.base.limits import DEADLINE_MS_MAX, RETRY_WAIT_MS_MAX, SQL_NOTICE_MS, SQL_NOTICE_MS_FIRST
 from kv.base.ports import Timers
 from procedures.engine.client import ENDED, ProcedureInfo, error_of
 from sqlproxy.ddl.change.jobs import told

@@ -138,10 +138,11 @@ async def _set_type(session: State, table: str, action: d.SetType) -> None:
         await _alter(session, table, "set_type", column=column.name, type=action.type)
         return
     changes: dict[str, Any] = {
-        "column": column.name, "type": action.type,
+        "column": column.name,
+        "type": action.type,
         "sql": action.using or '"' + column.name.replace('"', '""') + '"',
         "uses": list(action.uses),
-    }  # fmt: skip
+    }
     if column.default_sql is not None:
         value = await _default_as(session, column, action.type)
         changes |= {"default_sql": column.default_sql, "default_stored": value}

@@ -14,11 +14,15 @@ from sqlproxy.values.types import resolve
 def column_args(column: d.ColumnDef) -> dict[str, Any]:
     """A column as procedures take it."""
     found: dict[str, Any] = {
-        "name": column.name, "type": column.type, "nullable": column.nullable,
-        "identity": column.identity or None, "generated": column.generated,
-        "uses": list(column.uses), "on_update": column.on_update,
+        "name": column.name,
+        "type": column.type,
+        "nullable": column.nullable,
+        "identity": column.identity or None,
+        "generated": column.generated,
+        "uses": list(column.uses),
+        "on_update": column.on_update,
         "default_sql": column.default_sql,
-    }  # fmt: skip
+    }
     if column.default is not None:
         found["default_stored"] = resolve(column.type).to_stored(column.default)
     if column.serial or column.identity:
@@ -76,10 +80,15 @@ def check_args(check: d.CheckDef) -> dict[str, Any]:
 
 def foreign_key_args(key: d.ForeignKeyDef) -> dict[str, Any]:
     return {
-        "name": key.name or "", "columns": list(key.columns), "table": key.table,
-        "referenced": list(key.referenced), "on_delete": key.on_delete, "on_update": key.on_update,
-        "deferrable": key.deferrable, "deferred": key.deferred,
-    }  # fmt: skip
+        "name": key.name or "",
+        "columns": list(key.columns),
+        "table": key.table,
+        "referenced": list(key.referenced),
+        "on_delete": key.on_delete,
+        "on_update": key.on_update,
+        "deferrable": key.deferrable,
+        "deferred": key.deferred,
+    }
 
 
 def table_args(

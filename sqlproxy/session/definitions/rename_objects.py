@@ -33,10 +33,12 @@ async def rename(session: State, bound: d.Rename) -> str:
         session,
         "RenameTable",
         {
-            "name": bound.relation, "to": bound.new_name, "if_exists": bound.missing_ok,
+            "name": bound.relation,
+            "to": bound.new_name,
+            "if_exists": bound.missing_ok,
             "views": _texts_of_relation(await session.declared(), bound),
         },
-    )  # fmt: skip
+    )
     if told.get("missing"):
         session.notice(f'relation "{bound.relation}" does not exist, skipping')
     return f"ALTER {bound.kind.upper()}"

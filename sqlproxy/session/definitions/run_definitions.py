@@ -124,8 +124,11 @@ async def drop_database(session: State, bound: d.DropDatabase) -> str:
 
 
 _DROPS: Final = {
-    "table": "DropTable", "view": "DropView", "sequence": "DropSequence", "index": "DropIndex",
-}  # fmt: skip
+    "table": "DropTable",
+    "view": "DropView",
+    "sequence": "DropSequence",
+    "index": "DropIndex",
+}
 
 
 async def drop(session: State, bound: d.Drop) -> str:

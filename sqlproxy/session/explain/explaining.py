@@ -58,9 +58,11 @@ async def explained(session: State, prepared: Prepared, values: Sequence[Any]) -
     if analyze:
         touched = Counted(session.services.clock.monotonic)
         run = replace(
-            prepared, bound=query, fields=getattr(query, "fields", None),
+            prepared,
+            bound=query,
+            fields=getattr(query, "fields", None),
             plan=plan if bound is query else plan_of(query),
-        )  # fmt: skip
+        )
         analyzed = await _analyzed(session, run, bound, plan, values, touched)
         lines = _with_scans(lines, touched.scans, env)
     if explain.options.get("format", "text") == "json":
@@ -200,12 +202,7 @@ def _scan(reader: TableReader, env: Env, *, filtered: bool) -> list[str]:
 
 
 async def _analyzed(
-    session: State,
-    run: Prepared,
-    bound: Any,
-    plan: Any,
-    values: Sequence[Any],
-    touched: Counted,
+    session: State, run: Prepared, bound: Any, plan: Any, values: Sequence[Any], touched: Counted
 ) -> list[str]:
     """`run`: what is run; `bound` and `plan`: how its rows are reached."""
     clock = session.services.clock
@@ -268,11 +265,7 @@ def _told(name: str, found: Sequence[int]) -> str:
 
 
 async def _looked(
-    session: State,
-    table: Table,
-    reader: TableReader | None,
-    env: Env,
-    found: dict[int, None],
+    session: State, table: Table, reader: TableReader | None, env: Env, found: dict[int, None]
 ) -> None:
     index = reader.access.index if reader is not None else None
     prefix, (start, last) = table_prefix((index or table).id), table_range((index or table).id)

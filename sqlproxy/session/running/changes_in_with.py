@@ -87,9 +87,13 @@ def _known(cte: Cte, rows: Sequence[Row]) -> Cte:
         for i, one in enumerate(cte.columns)
     )
     select = Select(
-        text="", tree={}, targets=targets, fields=(), values=constants,
+        text="",
+        tree={},
+        targets=targets,
+        fields=(),
+        values=constants,
         limit=None if rows else Const(oid=oids.INT4, value=0),
-    )  # fmt: skip
+    )
     return replace(cte, statement=select)
 
 

@@ -91,9 +91,12 @@ def _filled(
             return _row(part, stands[int(part.sequence.id)])
         if isinstance(part, SystemItem):
             return KnownItem(
-                alias=part.alias, columns=part.columns, offset=part.offset, lateral=part.lateral,
+                alias=part.alias,
+                columns=part.columns,
+                offset=part.offset,
+                lateral=part.lateral,
                 rows=asked[part.text],
-            )  # fmt: skip
+            )
         return None
 
     return replaced(node, row)

@@ -183,9 +183,14 @@ class Numbered:
     async def _query(self, select: Select) -> Batches:
         prepared, plan = self.prepared, plan_of(select)
         inner = Prepared(
-            prepared.text, prepared.oids, select, prepared.declared, None, prepared.parameters,
+            prepared.text,
+            prepared.oids,
+            select,
+            prepared.declared,
+            None,
+            prepared.parameters,
             plan=plan,
-        )  # fmt: skip
+        )
         return await self.ask(inner, self.sight)
 
     async def _computed(self, select: Select, most: int | None) -> AsyncIterator[list[Row]]:

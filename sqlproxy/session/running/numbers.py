@@ -178,8 +178,7 @@ class Numbers:
         """Raises SqlError (55000)."""
         if name not in self._currvals:
             raise SqlError(
-                NOT_IN_SEQUENCE,
-                f'currval of sequence "{name}" is not yet defined in this session',
+                NOT_IN_SEQUENCE, f'currval of sequence "{name}" is not yet defined in this session'
             )
         return int(self._currvals[name])
 

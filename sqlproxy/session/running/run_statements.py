@@ -171,11 +171,7 @@ def _asking(
 
 
 async def _constant(
-    session: State,
-    prepared: Prepared,
-    plan: ConstantPlan | ListingPlan,
-    env: Env,
-    numbers: Numbers,
+    session: State, prepared: Prepared, plan: ConstantPlan | ListingPlan, env: Env, numbers: Numbers
 ) -> Sequence[Row]:
     """Rows that need no table; what they wait for is got first."""
     assert prepared.declared is not None
@@ -284,12 +280,7 @@ def _part(
 
 
 async def _changed(
-    session: State,
-    prepared: Prepared,
-    values: Sequence[Any],
-    touched: Touched,
-    *,
-    alone: bool,
+    session: State, prepared: Prepared, values: Sequence[Any], touched: Touched, *, alone: bool
 ) -> Outcome:
     block = session.block
     assert prepared.declared is not None
@@ -330,9 +321,14 @@ async def _insert_select(
     """All rows are read before the first is written: the query may read the table itself."""
     select = prepared.bound.select
     inner = Prepared(
-        prepared.text, prepared.oids, select, prepared.declared, select.fields,
-        prepared.parameters, plan=plan_of(select),
-    )  # fmt: skip
+        prepared.text,
+        prepared.oids,
+        select,
+        prepared.declared,
+        select.fields,
+        prepared.parameters,
+        plan=plan_of(select),
+    )
     rows: list[Row] = []
     async for batch in await query(job.session, inner, values, job.touched):
         rows += batch

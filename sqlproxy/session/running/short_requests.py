@@ -94,12 +94,7 @@ class _Run(Use, Receiver):
     __slots__ = ("answer", "declared", "env", "finish", "key", "session", "short", "then")
 
     def __init__(
-        self,
-        session: State,
-        declared: Declared,
-        short: Any,
-        values: Sequence[Any],
-        done: Done,
+        self, session: State, declared: Declared, short: Any, values: Sequence[Any], done: Done
     ) -> None:
         presence = session.services.catalogs.presence
         Use.__init__(self, presence, declared.database, declared.version)

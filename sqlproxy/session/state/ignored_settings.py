@@ -11,22 +11,19 @@ from typing import Final
 
 from kv.base.limits import SQL_CONNECTIONS_MAX
 
+_ON: Final = """
+    enable_async_append enable_bitmapscan enable_gathermerge enable_hashagg enable_hashjoin
+    enable_incremental_sort enable_indexonlyscan enable_indexscan enable_material enable_memoize
+    enable_mergejoin enable_nestloop enable_parallel_append enable_parallel_hash
+    enable_partition_pruning enable_seqscan enable_sort enable_tidscan geqo jit_expressions
+    jit_tuple_deforming parallel_leader_participation
+"""
 SWITCHES: Final = {  # name → default
-    **dict.fromkeys(
-        (
-            "enable_async_append", "enable_bitmapscan", "enable_gathermerge", "enable_hashagg",
-            "enable_hashjoin", "enable_incremental_sort", "enable_indexonlyscan",
-            "enable_indexscan", "enable_material", "enable_memoize", "enable_mergejoin",
-            "enable_nestloop", "enable_parallel_append", "enable_parallel_hash",
-            "enable_partition_pruning", "enable_seqscan", "enable_sort", "enable_tidscan",
-            "geqo", "jit_expressions", "jit_tuple_deforming", "parallel_leader_participation",
-        ),
-        "on",
-    ),
+    **dict.fromkeys(_ON.split(), "on"),
     "enable_partitionwise_aggregate": "off",
     "enable_partitionwise_join": "off",
     "quote_all_identifiers": "off",  # names are quoted where they must be, which says the same
-}  # fmt: skip
+}
 NUMBERS: Final = {
     "commit_delay": "0",
     "commit_siblings": "5",

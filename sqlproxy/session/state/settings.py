@@ -19,7 +19,7 @@ from typing import Final
 from kv.base.limits import SQL_SETTING_CHARS_MAX
 from sqlproxy.pg import zones
 from sqlproxy.pg.style import is_utf8
-from sqlproxy.session.state import ignored_settings as indifferent
+from sqlproxy.session.state import ignored_settings
 from sqlproxy.values.errors import (
     CANNOT_CHANGE_NOW,
     INVALID_PARAMETER,
@@ -30,19 +30,12 @@ from sqlproxy.values.errors import (
 
 SERVER_VERSION: Final = "15.0"
 SERVER_VERSION_NUM: Final = "150000"
-ISOLATION_LEVELS: Final = (
-    "serializable",
-    "repeatable read",
-    "read committed",
-    "read uncommitted",
-)
+ISOLATION_LEVELS: Final = ("serializable", "repeatable read", "read committed", "read uncommitted")
 _TRUE: Final = frozenset({"on", "true", "yes", "1", "t", "y"})
 _FALSE: Final = frozenset({"off", "false", "no", "0", "f", "n"})
 _DURATION: Final = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d)?\s*")
 _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?\s*")
-_UNIT_MS: Final = {
-    "us": 0.001, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
-}  # fmt: skip
+_UNIT_MS: Final = {"us": 0.001, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 Check = Callable[[str, str], str]  # name, value → canonical value; raises SqlError
 
@@ -204,15 +197,15 @@ def _as_of(name: str, value: str) -> str:
 
 def _indifferent() -> Iterator[Setting]:
     told = "Decides nothing here."
-    for name, default in indifferent.SWITCHES.items():
+    for name, default in ignored_settings.SWITCHES.items():
         yield Setting(name, default, boolean, told)
-    for name, default in indifferent.NUMBERS.items():
+    for name, default in ignored_settings.NUMBERS.items():
         yield Setting(name, default, _number, told)
-    for name, default in indifferent.MEMORY.items():
+    for name, default in ignored_settings.MEMORY.items():
         yield Setting(name, default, _memory, told)
-    for name, allowed in indifferent.CHOICES.items():
+    for name, allowed in ignored_settings.CHOICES.items():
         yield Setting(name, allowed[0], _only(*allowed), told)
-    for name, value in indifferent.FIXED.items():
+    for name, value in ignored_settings.FIXED.items():
         yield Setting(name, value, _fixed, "As it is.")
 
 
@@ -225,8 +218,19 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting(
             "client_min_messages",
             "notice",
-            _only("debug5", "debug4", "debug3", "debug2", "debug1", "log", "notice", "warning",
-                  "error"),
+            _only(
+                *[
+                    "debug5",
+                    "debug4",
+                    "debug3",
+                    "debug2",
+                    "debug1",
+                    "log",
+                    "notice",
+                    "warning",
+                    "error",
+                ]
+            ),
             "The least severe notices that are sent.",
         ),
         Setting("check_function_bodies", "on", boolean, "There are no functions to check."),
@@ -236,7 +240,9 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("default_text_search_config", "pg_catalog.simple", _any, "Decides nothing here."),
         Setting("default_transaction_deferrable", "off", boolean, "Of new transactions."),
         Setting(
-            "default_transaction_isolation", "repeatable read", _isolation,
+            "default_transaction_isolation",
+            "repeatable read",
+            _isolation,
             "serializable or repeatable read; lower levels behave as the latter.",
         ),
         Setting("default_transaction_read_only", "off", boolean, "Of new transactions.", True),
@@ -250,7 +256,9 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("is_superuser", "on", _fixed, "Whether the role may do everything.", True),
         Setting("jit", "off", boolean, "Decides nothing here."),
         Setting(
-            "kvorum.autocommit_before_ddl", "off", boolean,
+            "kvorum.autocommit_before_ddl",
+            "off",
+            boolean,
             "A definition in a block commits the changes before it.",
         ),
         Setting("kvorum.as_of", "", _as_of, "Read a moment of the past; empty: now."),
@@ -275,12 +283,11 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("role", "none", _any, "Whose privileges count; none: the user's."),
         *_indifferent(),
     )
-}  # fmt: skip
+}
 
 
-_SPECIAL: Final = (
-    "statement_timeout", "lock_timeout", "default_transaction_read_only", "kvorum.as_of",
-)  # fmt: skip
+_LIMITS: Final = ("statement_timeout", "lock_timeout")
+_SPECIAL: Final = (*_LIMITS, "default_transaction_read_only", "kvorum.as_of")
 
 
 Marked = tuple[dict[str, str], dict[str, str | None], dict[str, str | None]]

@@ -64,9 +64,7 @@ class State:
         self.statements: Final = Statements(self.activity.now_us)
         self.cursors: Final = Cursors(self.block, self.activity)
         self.interrupts: Final = Interrupts(
-            self.settings,
-            services.cancel_after,
-            lambda error: refused(error, self.block.outcomes),
+            self.settings, services.cancel_after, lambda error: refused(error, self.block.outcomes)
         )
         self.variables: Final = Variables(
             self.settings, self.block, self.permits, self.channel, self.modes
