@@ -192,8 +192,8 @@ def _copy(base: int, rows: int) -> None:
 
 
 def _sink(base: int, rows: int) -> None:
-    from kv.base.methods import SINK_COMMIT, SINK_SEAL, SINK_STAGE
     from procedures.sink.format.sink_records import add_crc, pack_chunk
+    from procedures.verbs import SINK_COMMIT, SINK_SEAL, SINK_STAGE
     from pyspark_kvorum.options import Options
     from pyspark_kvorum.session import Session
 

@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from kv.base import limits
 from kv.base.errors import KvorumError
-from kv.base.methods import SINK_BEGIN
+from procedures.verbs import SINK_BEGIN
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
 from sqlproxy.rows.schema import Table

@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 
 from kv.base.errors import KvorumError, NotFound, SnapshotTooOld
 from kv.base.limits import LEASE_TTL_MS_MAX
-from kv.base.methods import SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 from pyspark_kvorum.session import Session
+from tso.verbs import SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 
 PIN_TTL_MS: Final = LEASE_TTL_MS_MAX
 _RELEASE_BUDGET_MS: Final = 5_000

@@ -22,9 +22,9 @@ from kv.base.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from kv.base.methods import PROC_CONTROL
 from kv.client.calls import NO_PARTITION, UNREACHABLE
 from kv.client.client import KvClient, connect
+from procedures.verbs import PROC_CONTROL
 from pyspark_kvorum.options import Options
 from sqlproxy.catalog import catalog
 from sqlproxy.rows.schema import Table

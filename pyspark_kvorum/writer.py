@@ -50,10 +50,10 @@ from kv.base.limits import (
     SINK_INLINE_KEPT,
     SINK_INLINE_TOTAL,
 )
-from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from procedures.sink.format.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE
 from procedures.sink.format.sink_records import add_crc, pack_ordered, pack_pieces
 from procedures.sink.placed_rows import DUPLICATE
+from procedures.verbs import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import alive
 from pyspark_kvorum.alive import Alive
 from pyspark_kvorum.options import (

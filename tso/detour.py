@@ -20,10 +20,11 @@ from typing import Final
 
 from kv.base.errors import DeadlineExceeded, KvorumError
 from kv.base.limits import TSO_DIRECT_MS, TSO_PATIENCE_MS, TSO_RELAYS_MAX
-from kv.base.methods import TSO, TSO_RELAYED
+from kv.base.methods import TSO
 from kv.base.ports import Timers
 from kv.client.client import KvClient
 from kv.client.router import Address
+from tso.verbs import TSO_RELAYED
 
 Fetch = Callable[[int, int], Awaitable[int]]  # (count, budget_ms) → first
 Ask = Callable[[Address, int, int], Awaitable[int]]  # (relay, count, budget_ms) → first

@@ -17,7 +17,7 @@ class Kv(Protocol):
     """Partition methods of `kv.base.methods`, routed by key. Errors are those of `kv.base.errors`.
 
     `call` raises Moved only when the arguments do not fit one partition any more, and
-    UnknownOutcome only for methods that are not REPEATABLE.
+    UnknownOutcome only for methods that are not repeatable.
     """
 
     async def call(self, method: int, key: bytes, *args: Any, budget_ms: int = 0) -> Any: ...

@@ -27,7 +27,7 @@ from kv.base.limits import (
     RETRY_WAIT_MS_FIRST,
     RETRY_WAIT_MS_MAX,
 )
-from kv.base.methods import asks, repeatable
+from kv.base.verbs import VERBS
 from kv.client.links import LinkExpired, LinkLost
 from kv.client.router import Location
 
@@ -63,12 +63,14 @@ class Call:
 
     __slots__ = (
         "args", "attempts", "deadline", "doubt", "last", "method", "not_before", "repeatable",
+        "verb",
     )  # fmt: skip
 
     def __init__(self, method: int, deadline: float, args: Sequence[object] = ()) -> None:
         self.method = method
         self.args = args
-        self.repeatable = repeatable(method, args)
+        self.verb = VERBS[method]
+        self.repeatable = self.verb.may_repeat(args)
         self.deadline = deadline
         self.attempts = 0
         self.doubt = False
@@ -89,14 +91,14 @@ class Call:
                     raise UnknownOutcome(
                         f"the reply was lost, it may or may not have been done: {error.reason}"
                     ) from error
-                self.doubt = self.doubt or not asks(self.method, self.args)
+                self.doubt = self.doubt or not self.verb.asks(self.args)
             case LinkExpired():
-                self.doubt = self.doubt or (error.sent and not asks(self.method, self.args))
+                self.doubt = self.doubt or (error.sent and not self.verb.asks(self.args))
                 raise self.out_of_time() from error
             case UnknownOutcome():  # its leader was deposed while it was in the log
                 if not self.repeatable:
                     raise error
-                self.doubt = self.doubt or not asks(self.method, self.args)
+                self.doubt = self.doubt or not self.verb.asks(self.args)
             case Busy():
                 self.not_before = float(error.details.get("retry_after_ms", 0)) / 1000
             case Unavailable() if error.code not in PASSING:

@@ -9,14 +9,14 @@
     UNAVAILABLE, no timestamps now           again after a pause
     no connection                            the next address, after a pause
     connection lost, request not sent        again
-    connection lost, request sent            REPEATABLE methods again; others: UNKNOWN_OUTCOME
+    connection lost, request sent            repeatable methods again; others: UNKNOWN_OUTCOME
     UNKNOWN_OUTCOME: the leader was deposed  the same
     deadline, request not sent or a query    DEADLINE_EXCEEDED
     deadline, request sent                   UNKNOWN_OUTCOME
     any other error                          the caller's
 
 While a partition's leader is being elected, one of its callers looks for it and the others wait for
-what that one finds. Of node methods, MASTER_METHODS go to the leader of the meta partition, which
+what that one finds. Of node methods, the master's go to the leader of the meta partition, which
 is remembered; the others stay at the node in use. Nodes that replies name are remembered, too, so
 that a client outlives those that it was told of.
 
@@ -48,27 +48,7 @@ from kv.base.errors import (
 from kv.base.ids import PartitionId
 from kv.base.limits import ADDRESSES_MAX, CONNECT_MS_MAX, DEADLINE_MS_DEFAULT
 from kv.base.members import address_in, others_in
-from kv.base.methods import (
-    AWAIT_CHANGES,
-    CHANGES,
-    FINISH,
-    INGEST,
-    LOOKUP,
-    MASTER_METHODS,
-    MGET,
-    PAIRS,
-    PARTS,
-    PREWRITE,
-    PREWRITE_ROWS,
-    READ_NOW,
-    RECOVER,
-    RESOLVE,
-    SCAN,
-    SCAN_SEALED,
-    SCAN_VALUES,
-    WRITE,
-    WRITE_ROWS,
-)
+from kv.base.methods import LOOKUP
 from kv.base.ports import Rng, Timers
 from kv.client.calls import GONE, NO_PARTITION, UNREACHABLE, Call, Started, started
 from kv.client.channels import Channels, LocalChannels, SocketChannels, tcp_connector
@@ -77,10 +57,6 @@ from kv.client.links import Link, LinkExpired, LinkLost, Receiver, Submitter
 from kv.client.router import ANYWHERE, Address, Location, Router
 from kv.client.turns import Turn
 
-MULTI_KEY: Final = frozenset(
-    {MGET, SCAN, CHANGES, AWAIT_CHANGES, WRITE, PREWRITE, PREWRITE_ROWS, RESOLVE, RECOVER}
-    | {FINISH, READ_NOW, SCAN_VALUES, SCAN_SEALED, PAIRS, PARTS, WRITE_ROWS, INGEST}
-)
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 # A deposed leader may have had the command in its log, a master that stops have begun it: what may
 # be repeated is asked of the next.
@@ -205,7 +181,7 @@ class KvClient:
             call.last = None  # as in `call`
 
     async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> list[Any]:
-        """The result list of a node method: of MASTER_METHODS at the meta partition's leader, of
+        """The result list of a node method: of the master's at the meta partition's leader, of
         others at the node in use; another one if that is gone.
         """
         budget_ms = budget_ms or self._budget_ms
@@ -316,7 +292,7 @@ class KvClient:
         match error:
             case Moved() if (row := error.details.get("descriptor")) is not None:
                 told = PartitionDescriptor.from_wire(row)
-                if told == used.descriptor and call.method in MULTI_KEY:
+                if told == used.descriptor and call.verb.several:
                     raise error  # the location is right: these keys do not lie in one partition
                 self._refresh(used, Location(told, used.address))
             case Moved():
@@ -393,7 +369,7 @@ class KvClient:
         """Attempts at the node in use, then at the others in turn. The result and who gave it.
         `skip`: begin so many addresses further, without giving up the one in use.
         """
-        turn = self._master if call.method in MASTER_METHODS else self._any
+        turn = self._master if call.verb.master else self._any
         while True:
             addresses = self._addresses()
             address = turn.address(addresses, skip)

@@ -11,28 +11,12 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.faults import Faults
 from kv.base.limits import MiB
-from kv.base.methods import (
-    AWAIT_CHANGES,
-    CHANGES,
-    GET,
-    MGET,
-    PAIRS,
-    PARTS,
-    PREWRITE,
-    PUT,
-    READ_NOW,
-    SCAN,
-    SCAN_SEALED,
-    SCAN_VALUES,
-    WRITE,
-)
+from kv.base.methods import GET, PREWRITE, PUT, RANGES, READS, WRITE
 from kv.partition.answers import moved, too_late
 from kv.partition.ports import Connection
 from kv.partition.request_writes import outer_reads
 from kv.partition.requests import check_request, first_and_last, plain
 
-_RANGES: Final = frozenset({SCAN, SCAN_VALUES, SCAN_SEALED, CHANGES, PAIRS, PARTS, AWAIT_CHANGES})
-READS: Final = frozenset({GET, MGET, READ_NOW}) | _RANGES
 READ_AHEAD_BYTES: Final = 16 * MiB
 _KEYS_AT_ONCE: Final = 64  # any of their records may be the largest
 _HOT: Final = frozenset({GET, PUT})
@@ -119,7 +103,7 @@ def in_time(batch: list[Item], now_s: float, refuse: Refuse) -> list[Item]:
 
 def check_range(d: PartitionDescriptor, r: list[Any], keys: Any) -> None:
     """Raises Moved unless every key of the request lies in the range."""
-    if r[1] in _RANGES:
+    if r[1] in RANGES:
         inside = r[5] >= d.start and (not d.end or (r[6] != b"" and r[6] <= d.end))
     else:
         outer = first_and_last(r, keys)

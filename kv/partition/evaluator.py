@@ -18,7 +18,16 @@ from typing import Any
 
 from kv.base.errors import KeyLocked, KvorumError, to_wire
 from kv.base.limits import ENTRY_BYTES_MAX, ENTRY_TARGET_BYTES, SHIP_OLD_BYTES_MAX, KiB
-from kv.base.methods import ABORTED, FINISH, PREWRITE, PREWRITE_ROWS, PUT, RESOLVE, ROLLBACK
+from kv.base.methods import (
+    ABORTED,
+    FINISH,
+    NEEDS_TIMESTAMP,
+    PREWRITE,
+    PREWRITE_ROWS,
+    PUT,
+    RESOLVE,
+    ROLLBACK,
+)
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import put_plain
 from kv.partition import internal
@@ -31,7 +40,7 @@ from kv.partition.ports import Connection
 from kv.partition.replies import Replies
 from kv.partition.scheduler import Scheduler
 from kv.partition.waits import Waiting
-from kv.partition.writes import HANDLERS, NEEDS_TIMESTAMP
+from kv.partition.writes import HANDLERS
 
 ENTRY_ROOM = ENTRY_BYTES_MAX - 256 * KiB
 _PREWRITES = frozenset({PREWRITE, PREWRITE_ROWS})

@@ -39,11 +39,7 @@ from kv.base.limits import (
     QUEUE_REQUESTS_MAX,
 )
 from kv.base.members import Alone, Members
-from kv.base.methods import (
-    FENCED,
-    NEW_WRITES,
-    READ_NOW,
-)
+from kv.base.methods import FENCED, NEEDS_TIMESTAMP, NEW_WRITES, READ_NOW, RISING
 from kv.base.ports import Timers
 from kv.base.room import goes_on
 from kv.base.timestamps import MAX
@@ -73,9 +69,8 @@ from kv.partition.requests import weight
 from kv.partition.reshaping import MakeShape, Shaping, stays
 from kv.partition.scheduler import Callback, Scheduler
 from kv.partition.statistics import Traffic
-from kv.partition.timestamps import RISING, Asked
+from kv.partition.timestamps import Asked
 from kv.partition.waits import Waiting
-from kv.partition.writes import NEEDS_TIMESTAMP
 
 TURNS_MAX = 16  # of those who waited for a key, one after the other in a drain
 READ_AHEAD_FROM = 64  # keys in a drain from which one sorted multi-get beats single reads

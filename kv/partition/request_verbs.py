@@ -10,9 +10,9 @@ from typing import Any
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import ENDS_KEYS_MAX, ENDS_MAX, MULTI_KEYS_MAX, PARALLEL_KEYS_MAX
+from kv.base.options import check_options
 from kv.base.timestamps import MAX
 from kv.partition.fields import NO_KEYS, Keys, check_int, check_key, check_keys, too_large
-from kv.partition.options import check_options
 
 
 def anchored(r: list[Any]) -> Keys:
@@ -23,7 +23,7 @@ def anchored(r: list[Any]) -> Keys:
 
 def commit(r: list[Any]) -> Keys:
     check_int(r[7], "commit_ts", MAX, 1)
-    check_options(r[8] if len(r) > 8 else None)
+    check_options("options", r[8] if len(r) > 8 else None)
     return anchored(r)
 
 
@@ -72,7 +72,7 @@ def finish(r: list[Any]) -> Keys:
 
 
 def rollback(r: list[Any]) -> Keys:
-    check_options(r[7] if len(r) > 7 else None)
+    check_options("options", r[7] if len(r) > 7 else None)
     return anchored(r)
 
 

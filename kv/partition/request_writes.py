@@ -26,6 +26,7 @@ from kv.base.limits import (
     VALUE_BYTES_MAX,
 )
 from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, OP_TOMBSTONE, WRITE
+from kv.base.options import check_options, options_of
 from kv.base.timestamps import MAX
 from kv.mvcc.packed import PackedKeys
 from kv.partition.fields import (
@@ -39,7 +40,6 @@ from kv.partition.fields import (
     check_value,
     too_large,
 )
-from kv.partition.options import check_options, options_of
 
 _VALUES: Final = {bytes, type(None)}
 _WITHOUT_VALUE: Final = (OP_DELETE, OP_CHECK, OP_TOMBSTONE)
@@ -67,7 +67,7 @@ def write(r: list[Any]) -> Keys:
     check_int(r[7], "flags", 0xFFFF)
     options = r[8] if len(r) > 8 else None
     if options is not None:
-        check_options(options)
+        check_options("options", options)
     if options and ("reads" in options or "ranges" in options):
         _check_reads(options)
         if r[6] == 0:
@@ -81,7 +81,7 @@ def prewrite(r: list[Any]) -> Keys:
     check_int(r[7], "ttl_ms", TXN_TTL_MS_MAX, 1)
     check_int(r[9], "flags", 0xFFFF)
     options = r[10] if len(r) > 10 else None
-    check_options(options)
+    check_options("options", options)
     if options and ("reads" in options or "ranges" in options):
         _check_reads(options)
         if r[8] == []:
@@ -105,7 +105,7 @@ def prewrite_rows(r: list[Any]) -> Keys:
         anchored = r[6] in keys
     if anchored:
         raise InvalidArgument("the anchor is prewritten by PREWRITE, before these rows")
-    check_options(r[10] if len(r) > 10 else None)
+    check_options("options", r[10] if len(r) > 10 else None)
     return NO_KEYS  # they are read at once, if at all
 
 
@@ -113,7 +113,7 @@ def write_rows(r: list[Any]) -> Keys:
     check_int(r[7], "start_ts", MAX)
     check_int(r[8], "flags", 0xFFFF)
     options = r[9] if len(r) > 9 else None
-    check_options(options)
+    check_options("options", options)
     if options and ("reads" in options or "ranges" in options):
         raise InvalidArgument("options reads and ranges are WRITE's: send ops")
     _check_rows(r[5], r[6], {bytes}, BATCH_OPS_MAX, BATCH_BYTES_MAX)

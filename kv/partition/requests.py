@@ -46,59 +46,50 @@ from kv.base.methods import (
     WRITE_ROWS,
 )
 from kv.base.timestamps import MAX
+from kv.base.verbs import VERBS, Touches
 from kv.mvcc.packed import PackedKeys
 from kv.partition import request_reads as reads
 from kv.partition import request_verbs as verbs
 from kv.partition import request_writes as writes
-from kv.partition.fields import HEAD, PREFIX_BYTES, Keys
+from kv.partition.fields import PREFIX_BYTES, Keys
 from kv.partition.request_writes import outer_reads
 
-CHECKERS: Final[dict[int, tuple[int, Callable[[list[Any]], Keys]]]] = {
-    GET: (3, reads.get),
-    PUT: (4, writes.put),
-    DELETE: (2, writes.delete),
-    WRITE: (3, writes.write),
-    WRITE_ROWS: (4, writes.write_rows),
-    INGEST: (4, writes.ingest),
-    MGET: (3, reads.mget),
-    READ_NOW: (3, reads.mget),
-    SCAN: (6, reads.scan),
-    SCAN_VALUES: (6, reads.scan_values),
-    SCAN_SEALED: (6, reads.scan_sealed),
-    CHANGES: (8, reads.changes),
-    PAIRS: (8, reads.pairs),
-    PARTS: (3, reads.parts),
-    AWAIT_CHANGES: (4, reads.await_changes),
-    PREWRITE: (5, writes.prewrite),
-    PREWRITE_ROWS: (5, writes.prewrite_rows),
-    COMMIT: (3, verbs.commit),
-    ROLLBACK: (2, verbs.rollback),
-    CHECK: (4, verbs.check),
-    RESOLVE: (3, verbs.resolve),
-    HEARTBEAT: (2, verbs.rollback),
-    RECOVER: (4, verbs.recover),
-    SETTLE: (3, verbs.settle),
-    FINISH: (1, verbs.finish),
+CHECKERS: Final[dict[int, Callable[[list[Any]], Keys]]] = {
+    GET: reads.get,
+    PUT: writes.put,
+    DELETE: writes.delete,
+    WRITE: writes.write,
+    WRITE_ROWS: writes.write_rows,
+    INGEST: writes.ingest,
+    MGET: reads.mget,
+    READ_NOW: reads.mget,
+    SCAN: reads.scan,
+    SCAN_VALUES: reads.scan_values,
+    SCAN_SEALED: reads.scan_sealed,
+    CHANGES: reads.changes,
+    PAIRS: reads.pairs,
+    PARTS: reads.parts,
+    AWAIT_CHANGES: reads.await_changes,
+    PREWRITE: writes.prewrite,
+    PREWRITE_ROWS: writes.prewrite_rows,
+    COMMIT: verbs.commit,
+    ROLLBACK: verbs.rollback,
+    CHECK: verbs.check,
+    RESOLVE: verbs.resolve,
+    HEARTBEAT: verbs.rollback,
+    RECOVER: verbs.recover,
+    SETTLE: verbs.settle,
+    FINISH: verbs.finish,
 }
 _OWN_KEYS: Final = frozenset({WRITE, PREWRITE})
-# more arguments: options (kv.partition.options), and what readers ask for beside (kv.base.methods)
-OPTIONAL: Final = {
-    **dict.fromkeys((WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS, MGET), 1),
-    **dict.fromkeys((COMMIT, ROLLBACK, HEARTBEAT), 1),
-    **dict.fromkeys((SCAN, SCAN_VALUES), 2),
-}
 
 
 def check_request(r: list[Any]) -> Keys:
     """The keys that the command will read. Raises InvalidArgument or TooLarge."""
-    entry = CHECKERS.get(r[1]) if type(r[1]) is int else None
-    if entry is None:
+    checker = CHECKERS.get(r[1]) if type(r[1]) is int else None
+    if checker is None:
         raise InvalidArgument(f"unknown partition method {r[1]!r:.40}")
-    count, checker = entry
-    if len(r) != HEAD + count and not 0 < len(r) - HEAD - count <= OPTIONAL.get(r[1], 0):
-        raise InvalidArgument(
-            f"method {r[1]} takes {count} arguments after partition and epoch, got {len(r) - HEAD}"
-        )
+    VERBS[r[1]].count(r)
     return checker(r)
 
 
@@ -135,7 +126,7 @@ def first_key(r: list[Any]) -> bytes | None:
         needed = check_request(r)
     except (InvalidArgument, TooLarge):
         return None
-    if r[1] in (SCAN, SCAN_VALUES, SCAN_SEALED, CHANGES, PAIRS, PARTS, AWAIT_CHANGES):
+    if VERBS[r[1]].touches is Touches.RANGE:
         return bytes(r[5])
     outer = first_and_last(r, needed)
     if outer is None and r[1] in (WRITE, PREWRITE) and (read := outer_reads(r)) is not None:

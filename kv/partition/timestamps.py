@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from kv.base.errors import KvorumError
-from kv.base.methods import FINISH, INGEST, READ_NOW, RESOLVE
+from kv.base.methods import READ_NOW
 from kv.partition.admission import Item
 from kv.partition.ports import Taken
-from kv.partition.writes import NEEDS_TIMESTAMP
-
-RISING: Final = NEEDS_TIMESTAMP | {RESOLVE, FINISH, INGEST}
-"""Commands that write versions. None is evaluated while a request for timestamps is out: versions
-must rise in the order of evaluation, and a commit that was resolved meanwhile, or a snapshot of
-which entries are written, would be younger than the timestamps that are on their way.
-"""
 
 
 class AtOnce:

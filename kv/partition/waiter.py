@@ -6,12 +6,16 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kv.base.limits import LOCK_WAIT_MARGIN_MS, LOCK_WAIT_SHARE
-from kv.base.methods import DELETE, PREWRITE, PREWRITE_ROWS, PUT, WRITE, WRITE_ROWS
+from kv.base.methods import DELETE, PARTITION_VERBS, PREWRITE, PREWRITE_ROWS, PUT, WRITE, WRITE_ROWS
+from kv.base.options import NONE, Options, options_of
 from kv.partition.admission import Item
-from kv.partition.options import NONE, Options, options_of
 from kv.partition.requests import weight
 
-_OPTIONS_AT: Final = {WRITE: 8, WRITE_ROWS: 9, PREWRITE: 10, PREWRITE_ROWS: 10}
+_OPTIONS_AT: Final = {
+    one.number: one.at("options")
+    for one in PARTITION_VERBS
+    if one.fresh and "options" in one.fields
+}
 LEAVES_INTENT: Final = frozenset({PREWRITE, PREWRITE_ROWS})
 
 

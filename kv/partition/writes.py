@@ -30,6 +30,7 @@ from kv.base.methods import (
     WRITE_ROWS,
 )
 from kv.base.ops import Op
+from kv.base.options import Options, options_of
 from kv.base.timestamps import MAX
 from kv.mvcc.check import check
 from kv.mvcc.commit import commit
@@ -44,13 +45,10 @@ from kv.mvcc.validate import Reads, guard, look, validate
 from kv.mvcc.view import Mutations, View
 from kv.mvcc.write import write
 from kv.mvcc.write_rows import write_rows
-from kv.partition.options import Options, options_of
 
 Result = list[Any]
 Handler = Callable[[View, list[Any], int, int, Mutations], Result]
 """(view, request, fresh timestamp or 0, now_ms, mutations) → the result fields of the reply."""
-
-NEEDS_TIMESTAMP: Final = frozenset({PUT, DELETE, WRITE, WRITE_ROWS, PREWRITE, PREWRITE_ROWS})
 
 
 def _put(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:

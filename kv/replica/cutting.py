@@ -21,7 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
-from kv.base.errors import InvalidArgument, KvorumError, NotLeader, Unavailable
+from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.limits import KEY_BYTES_MAX, KiB, MiB
 from kv.base.ports import Timers
 from kv.partition.sizes import SizeMap, rows_of
@@ -30,7 +30,6 @@ from kv.replica.replica import Replica
 MIDDLE: Final = "middle"
 LOAD: Final = "load"
 END: Final = "end"
-WAYS: Final = (MIDDLE, LOAD, END)
 _PREFIX_BYTES: Final = 4
 LOOK_BYTES: Final = 1 * MiB  # what one look may read …
 LOOK_ROWS: Final = 4_000  # … and how many rows of it
@@ -143,11 +142,3 @@ class SplitPoint:
         if partition not in self._surveys and len(self._surveys) < _SURVEYS_MAX:
             ended = partial(self._surveys.pop, partition, None)
             self._surveys[partition] = Survey(replica, self._timers, ended)
-
-
-def check_split_point(row: list[Any]) -> None:
-    """The arguments of SPLIT_POINT. Raises InvalidArgument."""
-    match row[3:]:
-        case [int(), str(how)] if how in WAYS:
-            return
-    raise InvalidArgument(f"SPLIT_POINT takes a partition id and one of {', '.join(WAYS)}")

@@ -4,9 +4,7 @@ addition.
 
 from __future__ import annotations
 
-from typing import Final
-
-METHODS_MAX: Final = 256
+from kv.base.verbs import METHODS_MAX
 
 
 class Counters:

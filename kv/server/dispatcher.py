@@ -2,12 +2,12 @@
 native request.
 
     frame ──▶ submit ──┬─▶ Machine.submit: its queue; it replies when its drain is done
-                       └─▶ validate ──▶ handler ──┬─▶ a list: replied at once
+                       └─▶ Verb.check ─▶ handler ──┬─▶ a list: replied at once
                                                   └─▶ a coroutine: one of a bounded set of tasks
 
 Invariants
   * every request gets exactly one reply, unless its connection is gone;
-  * what reaches a handler has the right types and sizes (validate.py); a machine checks its own;
+  * what reaches a handler has the right types and sizes (Verb.check); a machine checks its own;
   * a partition request reaches a machine only if its caller knew the partition's epoch; its field
     2, the caller's budget in ms, is then its deadline in seconds of `timers.monotonic()`;
   * what breaks is answered INTERNAL with an id that the log has, too (kv/base/faults.py), and the
@@ -41,22 +41,15 @@ from kv.base.faults import Faults
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
 from kv.base.members import Alone, Members, leader_details, others_details
-from kv.base.methods import (
-    FIND_TXN,
-    LOOKUP,
-    MASTER_METHODS,
-    NEW_WRITES,
-    NODE_METHODS,
-    PING,
-    REPEATABLE,
-    STATS,
-)
+from kv.base.methods import FIND_TXN, LOOKUP, NEW_WRITES, PING, STATS
 from kv.base.ports import Rng, Timers
 from kv.base.room import goes_on
 from kv.base.rpc import OK, error_row
-from kv.server.counters import METHODS_MAX, Counters
+from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS, Verb, repeatable
+from kv.server.counters import Counters
 from kv.server.express import Express
-from kv.server.validate import ARGS_AT, FIELDS, Check, Row, check_arguments, routing_key
+
+Row = list[Any]
 
 # Code of Unavailable: this node will not answer any more; ask another one or wait for it.
 STOPPING: Final = "STOPPING"
@@ -163,7 +156,7 @@ class Dispatcher:
         self._by_id = partitions.by_id
         self._timers = timers
         self._monotonic = timers.monotonic
-        self._handlers: dict[int, tuple[Handler, Check]] = {}
+        self._handlers: dict[int, tuple[Handler, Verb]] = {}
         # For metrics, which outlive a node that is closed: it keeps nothing of the partitions.
         self.figures = partial(_figures, self.counters, self.faults)
         self._stats: list[Callable[[], Mapping[str, int]]] = [self.figures]
@@ -174,18 +167,14 @@ class Dispatcher:
         self.register(STATS, self._statistics)
         self.register(FIND_TXN, self._find_txn)
 
-    def register(self, method: int, handler: Handler, check: Check | None = None) -> None:
-        """Serve a node method. `check` validates a row; those of `validate.FIELDS` have
-        one."""
-        assert NODE_METHODS <= method < METHODS_MAX, f"method {method} belongs to partitions"
+    def register(self, method: int, handler: Handler) -> None:
+        """Serve a node method."""
+        assert method >= NODE_METHODS, f"method {method} belongs to partitions"
         assert method not in self._handlers, f"method {method} is registered twice"
-        if check is None:
-            assert method in FIELDS, f"method {method} comes without a check of its arguments"
-            check = check_arguments
-        self._handlers[method] = (handler, check)
+        self._handlers[method] = (handler, VERBS[method])
 
     def unregister(self, method: int) -> None:
-        """Serve it no more. MASTER_METHODS are answered NOT_LEADER then, others UNKNOWN_METHOD."""
+        """Serve it no more: the master's are answered NOT_LEADER then, others UNKNOWN_METHOD."""
         self._handlers.pop(method, None)
 
     def add_stats(self, source: Callable[[], Mapping[str, int]]) -> None:
@@ -238,7 +227,7 @@ class Dispatcher:
             return InvalidArgument(
                 f"method {row[1]}: its arguments begin with partition_id and epoch, two integers"
             )
-        key = routing_key(row)
+        key = _routing_key(row)
         now_at = None if key is None else self._partitions.covering(key)
         return Moved(
             f"partition {row[3]} epoch {row[4]} is not served here: look the key up again",
@@ -250,14 +239,15 @@ class Dispatcher:
         if self._closing:
             raise _stopping(self._node_id)
         found = self._handlers.get(row[1])
-        if found is None and row[1] in MASTER_METHODS:
-            raise NotLeader(f"node {self._node_id} does not serve method {row[1]} now")
         if found is None:
+            verb = VERBS.get(row[1])
+            if verb is not None and verb.master:
+                raise NotLeader(f"node {self._node_id} does not serve {verb.name} now")
             raise InvalidArgument(f"this node has no method {row[1]}", code="UNKNOWN_METHOD")
-        handler, check = found
-        check(row)
+        handler, verb = found
+        verb.check(row)
         context = Context(conn, row[0], row[1], self._deadline(row[2]))
-        result = handler(context, row[ARGS_AT:])
+        result = handler(context, row[NODE_ARGS_AT:])
         if isinstance(result, list):
             conn.reply([row[0], OK, *result])
             return True
@@ -325,7 +315,7 @@ class Dispatcher:
         conn.reply(error_row(rid, error))
 
     def _internal(self, method: int, error: Exception) -> KvorumError:
-        return self.faults.answer(error, f"method {method}", unknown=method not in REPEATABLE)
+        return self.faults.answer(error, f"method {method}", unknown=not repeatable(method))
 
     def _lookup(self, _context: Context, args: list[Any]) -> Result:
         found = self._partitions.covering(args[0])
@@ -368,6 +358,21 @@ async def _with(row: Result, more: Awaitable[Any]) -> Result:
     return [*row, await more]
 
 
+def _routing_key(row: Row) -> bytes | None:
+    """The first key of a partition request, None if it has none or the request is not well
+    formed.
+    """
+    verb = VERBS.get(row[1])
+    if verb is None:
+        return None
+    found: Any = row
+    for step in verb.first_key:
+        if not isinstance(found, list | tuple) or len(found) <= step:
+            return None
+        found = found[step]
+    return found if type(found) is bytes else None
+
+
 def _discard(work: Awaitable[Result]) -> None:
     """Close a coroutine that will not be awaited (again), so that Python does not warn about it."""
     close = getattr(work, "close", None)
@@ -380,12 +385,12 @@ def _stopping(node_id: NodeId) -> Unavailable:
 
 
 def _interrupted(method: int, node_id: NodeId) -> KvorumError:
-    if method in REPEATABLE:
+    if repeatable(method):
         return _stopping(node_id)
     return UnknownOutcome(f"node {node_id} stopped while it worked on this: ask for its status")
 
 
 def _late(method: int) -> KvorumError:
-    if method in REPEATABLE:
+    if repeatable(method):
         return DeadlineExceeded("the deadline passed while this node worked on the request")
     return UnknownOutcome("the deadline passed while this node worked on it: ask for its status")

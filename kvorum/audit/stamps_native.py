@@ -1,5 +1,5 @@
-"""What a request of the native protocol says for the log of stamps: by method, from its arguments
-and its reply (kv/base/methods.py). Pure.
+"""What a request of the native protocol says for the log of stamps: which arguments and which part
+of the reply is what, its verb says (kv/base/verbs.py). Pure.
 
 Of a read of the newest state the moment is the partition's read point, which its reply was made
 at. Arguments may be anything, refused ones are told, too: what cannot be read is left out.
@@ -10,86 +10,67 @@ read and write for their clients is a request of somebody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from kv.base import methods as m
 from kv.base.errors import InvalidArgument
-from kvorum.api.method_names import METHOD_NAMES
+from kv.base.methods import COMMIT, COMMITTED, FINISH
+from kv.base.verbs import NODE_METHODS, PARTITION_ARGS_AT, RESULT_AT, VERBS, Touches, Verb
+from kvorum.api import verbs as _all  # noqa: F401 - every verb is in the table then
 from kvorum.api.names import PREFIX_BYTES
 from kvorum.audit.stamps import OK, Key, Stamp, StampLog
 from procedures.engine import plain
+from procedures.verbs import PROC_CONTROL, ProcControl
 
-_ARGS: Final = 5  # of a partition method, behind rid, method, deadline, partition and epoch
-_NODE_ARGS: Final = 3
 _SURFACE: Final = "native"
-
-# Where a method has what: (keys, start_ts, read_ts, commit_ts); -1 = nowhere
-_PLACES: Final[dict[int, tuple[Callable[[Sequence[Any]], Iterable[bytes]], int, int, int]]] = {}
-
-
-def _one(args: Sequence[Any]) -> list[bytes]:
-    return [args[0]]
+_NUMBERS: Final = ("read_ts", "start_ts", "commit_ts", "version", "txn", "procedure")
+_READ_TS, _START_TS, _COMMIT_TS, _, _TXN, _PROCEDURE = range(len(_NUMBERS))
+_MALFORMED: Final = (IndexError, KeyError, TypeError, ValueError, AttributeError, InvalidArgument)
 
 
-def _many(at: int) -> Callable[[Sequence[Any]], list[bytes]]:
-    return lambda args: list(args[at])
-
-
-def _rows(at: int) -> Callable[[Sequence[Any]], list[bytes]]:
+def _rows(request: list[Any], at: int) -> Sequence[Any]:
     """Of packed rows the first and the last."""
-    return lambda args: (
-        [args[at][0], args[at][-1]] if isinstance(args[at + 1], bytes) else list(args[at])
+    named = request[at]
+    return (named[0], named[-1]) if isinstance(request[at + 1], bytes) else named
+
+
+_KEYS: Final[Mapping[Touches | None, Callable[[list[Any], int], Sequence[Any]]]] = {
+    None: lambda _request, _at: (),
+    Touches.KEY: lambda request, at: (request[at],),
+    Touches.ANCHOR: lambda request, at: (request[at],),
+    Touches.RANGE: lambda request, at: (request[at],),
+    Touches.KEYS: lambda request, at: request[at],
+    Touches.ROWS: _rows,
+    Touches.OPS: lambda request, at: [op[1] for op in request[at]],
+    Touches.ENDS: lambda request, at: [key for end in request[at] for key in end[-1]],
+}
+
+
+class _Plan(NamedTuple):
+    """What a verb says, ready for use."""
+
+    name: str
+    keys: Callable[[list[Any], int], Sequence[Any]]
+    keys_at: int
+    ranges: bool  # its keys are shown as tables
+    shown: Sequence[tuple[int, int]]  # place in _NUMBERS, place in the request
+    told: Sequence[tuple[int, int]]  # the same, in the reply
+
+
+def _plan(verb: Verb) -> _Plan:
+    return _Plan(
+        verb.name,
+        _KEYS[verb.touches],
+        verb.at(verb.keys) if verb.keys else 0,
+        verb.touches is Touches.RANGE,
+        [(_NUMBERS.index(name), at) for name, at in verb.shown.items()],
+        [(_NUMBERS.index(name), at) for name, at in verb.told.items()],
     )
 
 
-def _ops(at: int) -> Callable[[Sequence[Any]], list[bytes]]:
-    return lambda args: [op[1] for op in args[at]]
-
-
-def _anchor(at: int) -> Callable[[Sequence[Any]], list[bytes]]:
-    return lambda args: [args[at]]
-
-
-_PLACES.update(
-    {
-        m.GET: (_one, -1, 1, -1),
-        m.PUT: (_one, -1, -1, -1),
-        m.DELETE: (_one, -1, -1, -1),
-        m.WRITE: (_ops(0), 1, -1, -1),
-        m.WRITE_ROWS: (_many(0), 2, -1, -1),
-        m.INGEST: (_many(0), -1, -1, -1),
-        m.MGET: (_many(0), -1, 1, -1),
-        m.READ_NOW: (_many(0), -1, 1, -1),
-        m.SCAN: (_one, -1, 2, -1),
-        m.SCAN_VALUES: (_one, -1, 2, -1),
-        m.SCAN_SEALED: (_one, -1, 2, -1),
-        m.PAIRS: (_one, -1, 2, -1),
-        m.PARTS: (_one, -1, -1, -1),
-        m.CHANGES: (_one, -1, 2, -1),
-        m.AWAIT_CHANGES: (_one, -1, -1, -1),
-        m.PREWRITE: (_ops(3), 0, -1, -1),
-        m.PREWRITE_ROWS: (_rows(3), 0, -1, -1),
-        m.COMMIT: (_anchor(0), 1, -1, 2),
-        m.ROLLBACK: (_anchor(0), 1, -1, -1),
-        m.CHECK: (_anchor(0), 1, -1, -1),
-        m.RESOLVE: (_many(2), 0, -1, 1),
-        m.HEARTBEAT: (_anchor(0), 1, -1, -1),
-        m.RECOVER: (_many(2), 0, -1, -1),
-        m.SETTLE: (_anchor(0), 1, -1, 2),
-    }
-)
-_Found = tuple[Sequence[Key], Sequence[int | str], int, int, int, int, int, int]
-"""keys, tables, read_ts, start_ts, commit_ts, version, txn, procedure: as Stamp has them."""
-_NOTHING: Final[_Found] = ((), (), 0, 0, 0, 0, 0, 0)
-_NAMES: Final = {int(number): name for number, name in METHOD_NAMES.items()}
-_VERSION_IS_RESULT: Final = frozenset({m.PUT, m.DELETE, m.WRITE, m.WRITE_ROWS})
-_READS: Final = frozenset({m.GET, m.MGET, m.SCAN, m.SCAN_VALUES, m.SCAN_SEALED, m.READ_NOW})
-_RANGES: Final = frozenset(
-    {m.SCAN, m.SCAN_VALUES, m.SCAN_SEALED, m.CHANGES, m.PAIRS, m.PARTS, m.AWAIT_CHANGES}
-)
-_PROCEDURE_ARG: Final = frozenset({m.PROC_GET, m.PROC_ACK, m.PROC_ABORT})
-_MALFORMED: Final = (IndexError, KeyError, TypeError, ValueError, AttributeError, InvalidArgument)
+_PLANS: Final = {verb.number: _plan(verb) for verb in VERBS}
+_NEWEST: Final = {verb.number for verb in VERBS if verb.keys and "read_ts" in verb.shown}
+_CONTROL_AT: Final = ProcControl.verb.at("args")
 
 
 class NativeStamps:
@@ -103,84 +84,68 @@ class NativeStamps:
         self, client: str, node: int, request: list[Any], reply: list[Any], took_s: float
     ) -> None:
         method = request[1]
-        if node and method >= m.NODE_METHODS:
+        if node and method >= NODE_METHODS:
             return
         code = str(reply[3]) if reply[1] and len(reply) > 3 else OK
-        name = _NAMES.get(method) or str(method)
-        if method == m.FINISH and code == OK:
+        if method == FINISH and code == OK:
             self._finished(client, node, request, reply, took_s)
             return
-        try:
-            found = self._found(method, request, reply)
-        except _MALFORMED:  # it was refused for that
-            found = _NOTHING
-        keys, tables, read_ts, start_ts, commit_ts, version, txn, procedure = found
-        told = _SURFACE, client, name, keys, tables, code, took_s
-        stamp = Stamp(*told, read_ts, start_ts, commit_ts, version, txn, procedure, node)
-        self._stamps.add(stamp)
+        keys: Sequence[Key] = ()
+        tables: Sequence[int | str] = ()
+        numbers = [0] * len(_NUMBERS)
+        plan = _PLANS.get(method)
+        if plan is not None:
+            try:
+                found = self._numbers(plan, request, reply)
+                named = [_key(key) for key in plan.keys(request, plan.keys_at)]
+            except _MALFORMED:  # it was refused for that
+                pass
+            else:
+                numbers = found
+                if plan.ranges:
+                    tables = (named[0][0],)
+                else:
+                    keys = named
+        name = str(method) if plan is None else plan.name
+        told = (_SURFACE, client, name, keys, tables, code, took_s)
+        self._stamps.add(Stamp._make((*told, *numbers, node)))
 
     def _finished(
         self, client: str, node: int, request: list[Any], reply: list[Any], took_s: float
     ) -> None:
         """Ends of many transactions: a stamp for each."""
         for (start_ts, anchor, commit_ts, keys), (status, _) in zip(
-            request[_ARGS], reply[2], strict=True
+            request[PARTITION_ARGS_AT], reply[RESULT_AT], strict=True
         ):
-            if anchor is not None and status != m.COMMITTED:
+            if anchor is not None and status != COMMITTED:
                 commit_ts = 0  # it was not looked at: COMMIT follows
             named = [_key(key) for key in keys]
             told = _SURFACE, client, "FINISH", named, (), OK, took_s
             self._stamps.add(Stamp(*told, 0, start_ts, commit_ts, 0, start_ts, 0, node))
 
-    def _found(self, method: int, request: list[Any], reply: list[Any]) -> _Found:
-        """What a stamp has from its keys to its procedure."""
-        done = not reply[1]
-        if method >= m.NODE_METHODS:
-            return _node_method(method, request[_NODE_ARGS:], reply[2:] if done else [])
-        args = request[_ARGS:]
-        keys_of, start_at, read_at, commit_at = _PLACES[method]
-        keys = [_key(key) for key in keys_of(args)]
-        start_ts = args[start_at] if start_at >= 0 else 0
-        read_ts = args[read_at] if read_at >= 0 else 0
-        commit_ts = args[commit_at] if commit_at >= 0 and done else 0
-        version = 0
-        if done and method in _VERSION_IS_RESULT:
-            commit_ts = reply[2]
-        elif done and method == m.COMMIT:
-            commit_ts = reply[3] if reply[2] == m.COMMITTED else 0
-        elif done and method == m.GET:
-            version = reply[3]
-        if done and not read_ts and method in _READS:
-            read_ts = self._read_point(request[3])
-        if method in _RANGES:
-            return (), (keys[0][0],), _int(read_ts), 0, 0, 0, 0, 0
-        numbers = (read_ts, start_ts, commit_ts, version, start_ts)
-        if not all(type(number) is int for number in numbers):
-            raise TypeError
-        return keys, (), *numbers, 0
-
-
-def _node_method(method: int, args: Sequence[Any], result: Sequence[Any]) -> _Found:
-    read_ts = start_ts = txn = procedure = 0
-    if method in _PROCEDURE_ARG:
-        procedure = _int(args[0])
-    elif method in (m.PROC_SUBMIT, m.PROC_SUBMIT_MORE) and result:
-        procedure = _int(result[0])
-    elif method == m.PROC_CONTROL:
-        procedure = _int(plain.read(args[1], "arguments").get("id", 0))
-    elif method in (m.FIND_TXN, m.HOLDS_TXN, m.END_TXN):
-        txn = _int(args[0])
-    elif method == m.TSO and result:
-        start_ts = _int(result[0])
-    elif method == m.SNAPSHOT_OPEN and result:
-        read_ts = _int(result[1])
-    return (), (), read_ts, start_ts, 0, 0, txn, procedure
-
-
-def _int(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError
-    return value
+    def _numbers(self, plan: _Plan, request: list[Any], reply: list[Any]) -> list[int]:
+        """The timestamps and ids of a stamp."""
+        found = [0] * len(_NUMBERS)
+        for place, at in plan.shown:
+            found[place] = request[at]
+        method = request[1]
+        if reply[1]:
+            found[_COMMIT_TS] = 0
+        else:
+            for place, at in plan.told:
+                found[place] = reply[at]
+            if method == COMMIT:
+                found[_COMMIT_TS] = reply[RESULT_AT + 1] if reply[RESULT_AT] == COMMITTED else 0
+            elif method in _NEWEST and not found[_READ_TS]:
+                found[_READ_TS] = self._read_point(request[3])
+        if method < NODE_METHODS:
+            found[_TXN] = found[_START_TS]
+        elif method == PROC_CONTROL:
+            found[_PROCEDURE] = plain.read(request[_CONTROL_AT], "arguments").get("id", 0)
+        for number in found:
+            if type(number) is not int:
+                raise TypeError
+        return found
 
 
 def _key(key: Any) -> Key:

@@ -244,16 +244,16 @@ def links(node: LocalNode, blocked: Sequence[Cut] | None) -> list[Cut]:
     """Set which nodes a node is cut off from (None: only ask); returns what holds now."""
     import asyncio
 
-    from kv.base import methods
     from kv.base.adapters import LoopTimers, SystemRng
     from kv.client.client import connect
+    from kvorum.api.verbs import LINKS
 
     async def ask() -> list[Cut]:
         timers = LoopTimers(asyncio.get_running_loop())
         host, _, port = node.address.rpartition(":")
         client = await connect([(host, int(port))], timers=timers, rng=SystemRng())
         try:
-            (now,) = await client.call_node(methods.LINKS, blocked, budget_ms=_ASK_MS)
+            (now,) = await client.call_node(LINKS, blocked, budget_ms=_ASK_MS)
         finally:
             client.close()
         return list(now)

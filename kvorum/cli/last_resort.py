@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from kv.base import methods
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.config import load, split_address
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.client.client import KvClient
 from kv.client.client import connect as connect_to
+from kvorum.api.verbs import FORCE_MEMBERS
 from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT
 from kvorum.cluster.force_members import Plan, proof
@@ -58,7 +58,7 @@ async def _call(
 ) -> tuple[list[Plan], bytes]:
     proved = proof(secret, order.voters, order.reason, ticket)
     rows, ticket = await client.call_node(
-        *(methods.FORCE_MEMBERS, list(order.voters), order.reason, ticket, proved),
+        *(FORCE_MEMBERS, list(order.voters), order.reason, ticket, proved),
         budget_ms=_ASK_MS,
     )
     return [Plan.from_wire(row) for row in rows], ticket

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kv.base.config import PEERS_OFFSET, NodeConfig, split_address
 from kv.base.errors import InvalidArgument, NotLeader, Refused
-from kv.base.limits import ENTRY_BYTES_MAX, NODES_MAX
+from kv.base.limits import ENTRY_BYTES_MAX
 from kv.base.members import leader_details, others_details
 from kv.client.client import KvClient
 from kv.client.links import Submitter
@@ -228,25 +228,6 @@ class Cluster:
         addresses = frozenset(a for n in cuts if (a := self.peers.address_of(n)) is not None)
         for channels in self._channels:
             channels.cut(addresses)
-
-
-def check_links(row: list[Any]) -> None:
-    """The arguments of LINKS. Raises InvalidArgument."""
-    _, _, _, *args = row
-    match args:
-        case [None]:
-            return
-        case [list(cuts)] if len(cuts) <= NODES_MAX and all(map(_is_cut, cuts)):
-            return
-    raise InvalidArgument(
-        'LINKS takes a list of node ids or [node id, "in" or "out"], or nothing to ask'
-    )
-
-
-def _is_cut(cut: Any) -> bool:
-    one_way = type(cut) is list and len(cut) == 2 and cut[1] in (_IN, _OUT)
-    node = cut[0] if one_way else cut
-    return type(node) is int and node > 0
 
 
 def _cut_of(cut: Any) -> tuple[int, str]:

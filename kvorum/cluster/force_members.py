@@ -37,16 +37,15 @@ import msgspec
 
 from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Refused
-from kv.base.limits import NODES_MAX
-from kv.base.methods import PING, REPLICA_STATUS
+from kv.base.methods import PING
 from kv.base.ports import Rng
 from kvorum.local.identity import Identity
 from procedures.master.map.audit import Forced
 from procedures.master.map.replica_methods import GroupView
+from procedures.verbs import REPLICA_STATUS
 from raft.api import GroupStatus
 from raft.errors import RaftError
 from raft.host import RaftHost
-from raft.rules.membership import REASON_BYTES_MAX
 
 log = logging.getLogger(__name__)
 
@@ -313,20 +312,4 @@ def _leader_lives(partition: int, node: int) -> Refused:
         f"node {node} leads partition {partition}: a majority lives, or has gone just now. Look "
         "again in some seconds; members that are gone while a majority lives are decommissioned",
         code="LEADER_LIVES",
-    )
-
-
-def check_force(row: list[Any]) -> None:
-    """The arguments of FORCE_MEMBERS. Raises InvalidArgument."""
-    match row[3:]:
-        case [list(voters), str(reason), bytes(), bytes()] if (
-            0 < len(voters) <= NODES_MAX
-            and all(type(node) is int and 0 < node < 1 << 63 for node in voters)
-            and reason.strip()
-            and len(reason.encode()) <= REASON_BYTES_MAX
-        ):
-            return
-    raise InvalidArgument(
-        f"FORCE_MEMBERS takes node ids, a reason of 1 to {REASON_BYTES_MAX} bytes, a ticket and a "
-        "proof"
     )

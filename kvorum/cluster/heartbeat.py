@@ -36,11 +36,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from kv.base.errors import InvalidArgument, KvorumError, NotLeader, Refused
+from kv.base.errors import KvorumError, NotLeader, Refused
 from kv.base.ids import META_PARTITION
 from kv.base.limits import (
     BEAT_AGAIN_MS,
@@ -53,13 +53,12 @@ from kv.base.limits import (
     NODES_MAX,
     SUSPECT_MS,
 )
-from kv.base.methods import BEAT, BEAT_NOW
 from kv.base.ports import Timers
+from kvorum.api.verbs import BEAT, BEAT_NOW
 from procedures.master.map.liveness import Health, Liveness
 
 log = logging.getLogger(__name__)
 
-BOOT_BYTES: Final = 8
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -122,13 +121,10 @@ class Heart:
         self._urgent.set()
 
     def asked(self, _context: object, args: list[Any]) -> list[Any]:
-        """The method BEAT_NOW. Raises InvalidArgument."""
-        match args:
-            case [int(master)] if 0 < master < 1 << 32:
-                self._hint = master
-                self.hurry()
-                return [True]
-        raise InvalidArgument("BEAT_NOW takes the id of the node that asks")
+        """The method BEAT_NOW."""
+        self._hint = args[0]
+        self.hurry()
+        return [True]
 
     async def run(self) -> None:
         """Beat until cancelled."""
@@ -402,29 +398,6 @@ def _packed(payload: Any) -> bytes:
     if len(packed) > BEAT_SECTION_BYTES_MAX:
         raise ValueError(f"{len(packed)} bytes, the limit is {BEAT_SECTION_BYTES_MAX}")
     return packed
-
-
-def check_beat(row: list[Any]) -> None:
-    """The arguments of BEAT. Raises InvalidArgument."""
-    match row[3:]:
-        case [int(node), bytes(boot), int(number), dict(told)] if (
-            0 < node < 1 << 32
-            and len(boot) == BOOT_BYTES
-            and 0 < number < 1 << 63
-            and len(told) <= BEAT_SECTIONS_MAX
-            and all(_is_section(name, packed) for name, packed in told.items())
-        ):
-            return
-    raise InvalidArgument("BEAT takes a node id, 8 bytes, a number and a map of named sections")
-
-
-def _is_section(name: Any, packed: Any) -> bool:
-    return (
-        type(name) is str
-        and len(name) <= NAME_CHARS_MAX
-        and type(packed) is bytes
-        and len(packed) <= BEAT_SECTION_BYTES_MAX
-    )
 
 
 def _check_new(name: str, sections: Mapping[str, object]) -> None:

@@ -24,10 +24,10 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from kv.base.config import NodeConfig, split_address
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
-from kv.base.limits import JOIN_MS_MAX, NAME_CHARS_MAX
-from kv.base.methods import JOIN
+from kv.base.limits import JOIN_MS_MAX
 from kv.client.channels import SocketChannels
 from kv.client.client import KvClient
+from kvorum.api.verbs import JOIN, TOKEN_BYTES
 from kvorum.local.identity import Identity
 from kvorum.local.ports import Ports
 from kvorum.version import VERSION
@@ -38,9 +38,6 @@ from txn.client import TxnClient
 
 log = logging.getLogger(__name__)
 
-TOKEN_BYTES: Final = 16
-_PROOF_BYTES: Final = 32
-_ADDRESS_CHARS_MAX: Final = 300
 _AGAIN_S: Final = 0.5
 _OWNER: Final = "cluster"
 
@@ -130,9 +127,11 @@ class JoinMethod:
         self._txn, self._procedures, self._learn = txn, procedures, learn
 
     def handle(self, _context: object, args: list[Any]) -> Awaitable[list[Any]]:
-        """The handler. Raises Refused, NotLeader, what `take_in` raises."""
+        """The handler. Raises InvalidArgument, Refused, NotLeader, what `take_in` raises."""
         self._procedures.current()
         address, version, token, proof, witness = (*args, False)[:5]  # optional, the last one
+        if not _is_address(address):
+            raise InvalidArgument("JOIN: address must be HOST:BASE")
         if self._config.port is None or not (
             self._config.cluster_secret or self._config.on_loopback
         ):
@@ -168,21 +167,6 @@ class JoinMethod:
     async def _members(self) -> list[NodeRow]:
         rows = await self._txn.run(all_nodes)
         return [row for row in rows if row.state is not NodeState.GONE and row.address]
-
-
-def check(row: list[Any]) -> None:
-    """The arguments of JOIN. Raises InvalidArgument."""
-    match row[3:]:
-        case [str(address), str(version), bytes(token), bytes(proof), *rest] if (
-            rest in ([], [True], [False])
-            and 0 < len(address) <= _ADDRESS_CHARS_MAX
-            and len(version) <= NAME_CHARS_MAX
-            and len(token) == TOKEN_BYTES
-            and len(proof) == _PROOF_BYTES
-            and _is_address(address)
-        ):
-            return
-    raise InvalidArgument("JOIN takes an address HOST:BASE, a version, a token, a proof, a flag")
 
 
 def _is_address(text: str) -> bool:

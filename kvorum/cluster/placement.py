@@ -13,16 +13,15 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from kv.base.descriptors import PartitionDescriptor, is_descriptor
-from kv.base.errors import InvalidArgument, KvorumError, Unavailable
+from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import KvorumError, Unavailable
 from kv.base.ids import NodeId, PartitionId
-from kv.base.limits import SPLIT_KEYS_MAX
-from kv.base.methods import CAMPAIGN, CREATE_PARTITION, DROP_PARTITION
 from kv.replica.replica import Replica
 from procedures.master.balancing.model import Level
 from procedures.master.map.nodes import all_nodes
 from procedures.master.map.partitions import Place, Reader, placed_partitions
 from procedures.master.map.placement import candidates, no_node_with, preferred, spread
+from procedures.verbs import CAMPAIGN, CREATE_PARTITION, DROP_PARTITION
 
 log = logging.getLogger(__name__)
 
@@ -179,21 +178,3 @@ class PartitionMethods:
         for partition in args[0]:
             await self._replicas.drop(PartitionId(partition))
         return [True]
-
-
-def check_create(row: list[Any]) -> None:
-    """The arguments of CREATE_PARTITION. Raises InvalidArgument."""
-    match row[3:]:
-        case [list(rows)] if 0 < len(rows) <= SPLIT_KEYS_MAX + 1 and all(map(is_descriptor, rows)):
-            return
-    raise InvalidArgument("CREATE_PARTITION takes a list of partition descriptors")
-
-
-def check_ids(row: list[Any]) -> None:
-    """The arguments of DROP_PARTITION and CAMPAIGN. Raises InvalidArgument."""
-    match row[3:]:
-        case [list(ids)] if 0 < len(ids) <= SPLIT_KEYS_MAX + 1 and all(
-            type(one) is int and one > 0 for one in ids
-        ):
-            return
-    raise InvalidArgument(f"method {row[1]} takes a list of partition ids")

@@ -20,12 +20,13 @@ from typing import Any, Final, Protocol
 from kv.base.config import split_address
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
-from kv.base.methods import REPORTS, STANDING
+from kvorum.api.verbs import STANDING
 from kvorum.version import VERSION
 from procedures.master.balancing.model import LEVELS
 from procedures.master.map.audit import Forced
 from procedures.master.map.nodes import NodeRow, NodeState
 from procedures.master.map.reports import Report, hint
+from procedures.verbs import REPORTS
 
 _ASK_MS: Final = 1_500  # a node that needs longer is taken for down
 

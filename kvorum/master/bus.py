@@ -19,7 +19,6 @@ from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION
 from kv.base.limits import BUS_PUSH_MS
-from kv.base.methods import BUS_ORDERS, BUS_REPORTS
 from kvorum.local.ports import Loop
 from kvorum.local.settings import Settings
 from kvorum.master import bus_work as work
@@ -46,6 +45,7 @@ from procedures.engine.client import ProcedureClient
 from procedures.engine.executor import Executor
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry
+from procedures.verbs import BUS_ORDERS, BUS_REPORTS
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +87,8 @@ class NodeBus:
         timers = store.ports.timers
         self.hands = Hands(self._handlers(look, stopped), timers, self._tell)
         self.courier = Courier(timers, self._reach, self._signal)
-        store.dispatcher.register(BUS_ORDERS, self._orders, _check_orders)
-        store.dispatcher.register(BUS_REPORTS, self._reports, _check_reports)
+        store.dispatcher.register(BUS_ORDERS, self._orders)
+        store.dispatcher.register(BUS_REPORTS, self._reports)
         store.heart.add("bus", _NodeSection(self.hands))
         store.pulse.add("bus", _MasterSection(self.courier))
 
@@ -246,13 +246,3 @@ class _MasterSection:
         if payload is not None:
             self._courier.heard(target, read_reports(payload))
         return [list(order) for order in self._courier.asked(target)]
-
-
-def _check_orders(row: list[Any]) -> None:
-    """The arguments of BUS_ORDERS. Raises InvalidArgument."""
-    read_orders(row[3] if len(row) == 4 else None)
-
-
-def _check_reports(row: list[Any]) -> None:
-    """The arguments of BUS_REPORTS. Raises InvalidArgument."""
-    read_reports(row[4] if len(row) == 5 and isinstance(row[3], str) else None)

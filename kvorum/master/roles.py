@@ -18,7 +18,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from kv.base import methods
 from kv.base.errors import Busy, KvorumError, NotLeader, Unavailable
 from kv.server.dispatcher import STOPPING
 from procedures.engine.executor import Executor
@@ -27,19 +26,28 @@ from procedures.engine.records import Record
 from procedures.engine.service import Handler, ProcedureService
 from procedures.engine.submission import Submission
 from procedures.pools import service as pools
+from procedures.verbs import (
+    LOCK_BEAT,
+    LOCK_END,
+    PROC_ABORT,
+    PROC_ACK,
+    PROC_GET,
+    PROC_LIST,
+    PROC_SUBMIT,
+)
 
 log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 0.05
 _AGAIN: Final = frozenset({"retry", "reroute", "restart_txn", "unknown_outcome"})
 _METHODS: Final = (
-    methods.PROC_SUBMIT,
-    methods.PROC_GET,
-    methods.PROC_LIST,
-    methods.PROC_ACK,
-    methods.PROC_ABORT,
-    methods.LOCK_BEAT,
-    methods.LOCK_END,
+    PROC_SUBMIT,
+    PROC_GET,
+    PROC_LIST,
+    PROC_ACK,
+    PROC_ABORT,
+    LOCK_BEAT,
+    LOCK_END,
     *pools.METHODS,
 )
 _STARTING_MS: Final = 20

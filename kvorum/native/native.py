@@ -27,15 +27,6 @@ from kv.base.errors import (
     Unavailable,
 )
 from kv.base.limits import BATCH_OPS_MAX, MULTI_KEYS_MAX
-from kv.base.methods import (
-    END_TXN,
-    LOCK_BEAT,
-    LOCK_END,
-    SNAPSHOT_LIST,
-    SNAPSHOT_OPEN,
-    SNAPSHOT_RELEASE,
-    SNAPSHOT_RENEW,
-)
 from kv.base.ops import Op
 from kv.base.ports import Timers
 from kv.client.client import KvClient
@@ -53,6 +44,7 @@ from kvorum.api.model import (
     condition,
 )
 from kvorum.api.names import PREFIX_BYTES, Names
+from kvorum.api.verbs import END_TXN
 from kvorum.api.watching import WatchSpec
 from kvorum.native.epoch import check_version
 from kvorum.native.native_admin import NativeAdmin
@@ -60,8 +52,10 @@ from kvorum.native.native_session import NativeSession, OwnTransactions
 from kvorum.native.native_watch import NativeWatcher
 from procedures.engine.grants import fence_ops, is_fence
 from procedures.master.map.nodes import NodeState, all_nodes
+from procedures.verbs import LOCK_BEAT, LOCK_END
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
+from tso.verbs import SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 from txn.client import TxnClient
 from txn.ended import BY_REQUEST
 from txn.terms import USUAL, Terms

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from kv.base.ids import META_PARTITION
 from kv.base.limits import TSO_CUT_OFF_MS, TSO_DIRECT_MS
-from kv.base.methods import TSO, TSO_RELAYED
+from kv.base.methods import TSO
 from kvorum.cluster import handover
+from tso.verbs import TSO_RELAYED
 
 if TYPE_CHECKING:
     from kvorum.storage.store import Store

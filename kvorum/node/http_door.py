@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kv.base.methods import HOLDS_TXN
+from kvorum.api.verbs import HOLDS_TXN
 from kvorum.http.metrics.metrics import Metrics
 from kvorum.http.server.holders import Holders
 from kvorum.http.server.http_api import HttpApi, Spawn

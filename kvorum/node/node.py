@@ -26,18 +26,26 @@ import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from kv.base import methods
 from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.ids import NodeId
 from kvorum.api.backend import Backend
 from kvorum.api.names import TableIds
+from kvorum.api.verbs import (
+    ANCHORED,
+    CHECK_REPLICA,
+    END_TXN,
+    FORCE_MEMBERS,
+    JOIN,
+    RAISE_SAFEPOINT,
+    TOKEN_BYTES,
+)
 from kvorum.audit.stamps import StampLog
 from kvorum.cluster import joining
 from kvorum.cluster.catchup import caught_up
-from kvorum.cluster.force_members import ForceMethod, check_force
+from kvorum.cluster.force_members import ForceMethod
 from kvorum.cluster.members import enrol, enrol_founders
-from kvorum.cluster.placement import PartitionMethods, check_create, check_ids
+from kvorum.cluster.placement import PartitionMethods
 from kvorum.local.ports import Loop, Ports
 from kvorum.master.balancing import Balancing
 from kvorum.master.bus import NodeBus
@@ -51,9 +59,7 @@ from kvorum.storage.drop_transactions import Settling
 from kvorum.storage.key_waits import KeyWaits
 from kvorum.storage.store import Store
 from kvorum.transfer.digest import CheckReplica
-from kvorum.transfer.digest import check_args as check_digest
 from kvorum.transfer.raise_safepoint import RaiseSafepoint
-from kvorum.transfer.raise_safepoint import check_args as check_past
 from kvorum.version import VERSION
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
@@ -65,11 +71,25 @@ from procedures.engine.service import ProcedureService
 from procedures.engine.waits import NUMBER, ProcedureWaits
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeState
-from procedures.master.map.replica_methods import ReplicaMethods, check_change, check_status
+from procedures.master.map.replica_methods import ReplicaMethods
 from procedures.master.shape.reshape_methods import ReshapeMethods
 from procedures.sink.sink_service import SinkService
+from procedures.verbs import (
+    CAMPAIGN,
+    CAUGHT_UP,
+    CHANGE_REPLICAS,
+    CREATE_PARTITION,
+    DROP_PARTITION,
+    FREEZE_PARTITION,
+    MERGE_PARTITION,
+    REPLICA_STATUS,
+    SETTLE_PARTITION,
+    SPLIT_PARTITION,
+    THAW_PARTITION,
+)
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
+from tso.verbs import SAFEPOINT
 
 log = logging.getLogger(__name__)
 
@@ -230,10 +250,10 @@ class Node:
 
     async def _join_again(self) -> None:
         """Have the master go on with what a start before this one began."""
-        token = self.ports.rng.token(joining.TOKEN_BYTES)
+        token = self.ports.rng.token(TOKEN_BYTES)
         request = joining.request(self.config, token, witness=self.store.identity.witness)
         try:
-            await self.store.kv.call_node(methods.JOIN, *request)
+            await self.store.kv.call_node(JOIN, *request)
         except Refused as error:
             # By now it is a member, so its address is taken: by itself.
             if error.details.get("node") != self.store.identity.node:
@@ -270,7 +290,7 @@ class Node:
             *(store.manager, lambda: store.cluster.peers.nodes, store.cluster.calls),
             *(store.txn, ports.timers),
         )
-        store.dispatcher.register(methods.ANCHORED, settling.handle)
+        store.dispatcher.register(ANCHORED, settling.handle)
         store.txn.resolver.gone = settling.gone
         self.bus = NodeBus(
             *(store, self.config, lambda: self.master),
@@ -336,22 +356,22 @@ class Node:
         join = joining.JoinMethod(
             self.config, store.identity, store.txn, self.master, self.upkeep.learn
         )
-        store.dispatcher.register(methods.JOIN, join.handle, joining.check)
+        store.dispatcher.register(JOIN, join.handle)
         here = PartitionMethods(store.manager)
-        store.dispatcher.register(methods.CREATE_PARTITION, here.create, check_create)
-        store.dispatcher.register(methods.DROP_PARTITION, here.drop, check_ids)
-        store.dispatcher.register(methods.CAMPAIGN, here.campaign, check_ids)
+        store.dispatcher.register(CREATE_PARTITION, here.create)
+        store.dispatcher.register(DROP_PARTITION, here.drop)
+        store.dispatcher.register(CAMPAIGN, here.campaign)
         replicas = ReplicaMethods(store.manager)
-        store.dispatcher.register(methods.REPLICA_STATUS, replicas.status, check_status)
-        store.dispatcher.register(methods.CHANGE_REPLICAS, replicas.change, check_change)
+        store.dispatcher.register(REPLICA_STATUS, replicas.status)
+        store.dispatcher.register(CHANGE_REPLICAS, replicas.change)
         reshaping = ReshapeMethods(store.manager)
         for method, work in (
-            (methods.SPLIT_PARTITION, reshaping.split),
-            (methods.FREEZE_PARTITION, reshaping.freeze),
-            (methods.THAW_PARTITION, reshaping.thaw),
-            (methods.CAUGHT_UP, reshaping.caught_up),
-            (methods.MERGE_PARTITION, reshaping.merge),
-            (methods.SETTLE_PARTITION, reshaping.settle),
+            (SPLIT_PARTITION, reshaping.split),
+            (FREEZE_PARTITION, reshaping.freeze),
+            (THAW_PARTITION, reshaping.thaw),
+            (CAUGHT_UP, reshaping.caught_up),
+            (MERGE_PARTITION, reshaping.merge),
+            (SETTLE_PARTITION, reshaping.settle),
         ):
             store.dispatcher.register(method, work)
         force = ForceMethod(
@@ -359,15 +379,11 @@ class Node:
             *(store.cluster.calls, store.cluster.hears, ports.rng),
             *(self.upkeep.audit.keep, ports.clock.now_ms),
         )
-        store.dispatcher.register(methods.FORCE_MEMBERS, force.handle, check_force)
-        store.dispatcher.register(methods.SAFEPOINT, lambda _context, _args: [self._safepoint()])
-        store.dispatcher.register(
-            methods.RAISE_SAFEPOINT, RaiseSafepoint(store.manager).handle, check_past
-        )
-        store.dispatcher.register(
-            methods.CHECK_REPLICA, CheckReplica(store.manager).handle, check_digest
-        )
-        store.dispatcher.register(methods.END_TXN, self._end_transaction)
+        store.dispatcher.register(FORCE_MEMBERS, force.handle)
+        store.dispatcher.register(SAFEPOINT, lambda _context, _args: [self._safepoint()])
+        store.dispatcher.register(RAISE_SAFEPOINT, RaiseSafepoint(store.manager).handle)
+        store.dispatcher.register(CHECK_REPLICA, CheckReplica(store.manager).handle)
+        store.dispatcher.register(END_TXN, self._end_transaction)
 
     async def _end_transaction(self, context: object, args: list[Any]) -> list[Any]:
         """The method END_TXN."""

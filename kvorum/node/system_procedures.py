@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kv.base.methods import RAISE_SAFEPOINT
+from kvorum.api.verbs import RAISE_SAFEPOINT
 from kvorum.cluster.placement import SpreadPartitions
 from kvorum.steps.modules import declared
 from kvorum.storage.drop_transactions import Settling

@@ -23,7 +23,7 @@ from kv.base.config import NodeConfig
 from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_PAUSE_S, RECONCILE_S
-from kv.base.methods import OLDEST_INTENT
+from kvorum.api.verbs import OLDEST_INTENT
 from kvorum.cluster.forced_members import Audit
 from kvorum.cluster.members import members, placed
 from kvorum.local.heap import Trimmer

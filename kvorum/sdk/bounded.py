@@ -18,8 +18,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 from kv.base.errors import DeadlineExceeded, KvorumError, UnknownOutcome
-from kv.base.methods import PROC_CONTROL, asks
 from kvorum.api.backend import Backend, Session
+from procedures.verbs import ProcControl
 
 READS: Final = frozenset(
     {"scan", "multi_get", "status", "open_snapshot", "snapshots", "namespaces", "tables"}
@@ -69,7 +69,7 @@ class _Bounded:
                 async with asyncio.timeout((timeout_ms + MARGIN_MS) / 1000):
                     found = await work(*args, **named)
             except TimeoutError:
-                question = name == "control" and asks(PROC_CONTROL, args)
+                question = name == "control" and ProcControl.verb.asks(args)
                 kind = DeadlineExceeded if question else late
                 raise kind(_said(name, timeout_ms, kind), details=self._details()) from None
             if name == "begin":

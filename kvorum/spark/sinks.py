@@ -23,7 +23,6 @@ from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused, Snap
 from kv.base.ids import TableId
 from kv.base.keys import table_range, unescape
 from kv.base.limits import SCAN_ROWS_MAX, SINK_JOB_SILENT_MS, SINK_PREPARED_WARN_MS
-from kv.base.methods import SINK_ABORT
 from kv.base.timestamps import physical_ms
 from kvorum.api.addresses import parse_url
 from kvorum.native.native import NativeBackend
@@ -41,6 +40,7 @@ from procedures.sink.format.sink_records import (
     task_of,
 )
 from procedures.sink.spark_job import SPARK_JOB
+from procedures.verbs import SINK_ABORT
 from sqlproxy.catalog import catalog
 from txn.client import TxnClient
 

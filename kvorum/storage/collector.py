@@ -31,13 +31,13 @@ from kv.base.limits import (
     GC_PAUSE_MS,
     GC_STEP_ROWS_MAX,
 )
-from kv.base.methods import COLLECT_BELOW
 from kv.mvcc.gc import Collected, Due, OldVersions
 from kv.replica.due import due_rows, forget, start_ts_of
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
 from kv.storage.engine import Engine
 from kvorum.storage.garbage import Garbage
+from tso.verbs import COLLECT_BELOW
 
 log = logging.getLogger(__name__)
 

@@ -34,10 +34,10 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.intents import Abandoned
 from kv.base.limits import SETTLE_KEYS_MAX, SETTLE_MS_MAX
-from kv.base.methods import ANCHORED
 from kv.base.ports import Timers
 from kv.replica.anchored import anchored, close, inside
 from kv.replica.manager import ReplicaManager
+from kvorum.api.verbs import ANCHORED
 from kvorum.cluster.links import NodeCalls
 from kvorum.cluster.members import partition_map
 from txn.client import TxnClient

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kv.base import methods
 from kv.base.errors import KvorumError
 from tso.safepoint import SafepointService
+from tso.verbs import COLLECT_BELOW, SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 
 Handler = Callable[[object, list[Any]], Awaitable[list[Any]] | list[Any]]
 
@@ -24,11 +24,11 @@ class RetentionMethods:
     def handlers(self) -> dict[int, Handler]:
         """By method."""
         return {
-            methods.SNAPSHOT_OPEN: self._open,
-            methods.SNAPSHOT_RENEW: self._renew,
-            methods.SNAPSHOT_RELEASE: self._release,
-            methods.SNAPSHOT_LIST: self._list,
-            methods.COLLECT_BELOW: self._collect_below,
+            SNAPSHOT_OPEN: self._open,
+            SNAPSHOT_RENEW: self._renew,
+            SNAPSHOT_RELEASE: self._release,
+            SNAPSHOT_LIST: self._list,
+            COLLECT_BELOW: self._collect_below,
         }
 
     async def _open(self, _context: object, args: list[Any]) -> list[Any]:

@@ -26,21 +26,11 @@ from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.faults import Faults
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.keys import META_RANGE
-from kv.base.methods import (
-    BEAT,
-    BEAT_NOW,
-    LINKS,
-    REFUSE_WAIT,
-    REPORTS,
-    SPLIT_POINT,
-    STANDING,
-    TSO,
-    WAITS,
-)
+from kv.base.methods import SPLIT_POINT, TSO
 from kv.base.waits import Held, Waits
 from kv.partition.machine import PartitionMachine
 from kv.partition.scheduler import Scheduler
-from kv.replica.cutting import SplitPoint, check_split_point
+from kv.replica.cutting import SplitPoint
 from kv.replica.held import Owners, Waited, held
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
@@ -48,9 +38,10 @@ from kv.replica.room import Room
 from kv.server.dispatcher import STOPPING, Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
+from kvorum.api.verbs import BEAT, BEAT_NOW, BOOT_BYTES, LINKS, REFUSE_WAIT, STANDING, WAITS
 from kvorum.cluster import handover, joining, replica_report, replica_status
-from kvorum.cluster.cluster import CONSENSUS, Cluster, check_links
-from kvorum.cluster.heartbeat import BOOT_BYTES, Heart, Pulse, check_beat, leader_of_meta
+from kvorum.cluster.cluster import CONSENSUS, Cluster
+from kvorum.cluster.heartbeat import Heart, Pulse, leader_of_meta
 from kvorum.cluster.members import placed
 from kvorum.cluster.peers import KnownPeers
 from kvorum.cluster.replica_report import Seldom, disk_figures
@@ -63,6 +54,7 @@ from kvorum.storage.retention import RetentionMethods
 from kvorum.storage.waiting import Everywhere, WaitMethods
 from procedures.master.map.partitions import Place
 from procedures.master.map.reports import Picture
+from procedures.verbs import REPORTS
 from raft.host import RaftHost
 from tso.client import TsoClient
 from tso.detour import detour
@@ -181,12 +173,12 @@ class Store:
         self.dispatcher.register(TSO, self.tso.handle)
         for method, handler in RetentionMethods(self.safepoint).handlers().items():
             self.dispatcher.register(method, handler)
-        self.dispatcher.register(LINKS, self.cluster.links, check_links)
+        self.dispatcher.register(LINKS, self.cluster.links)
         self.dispatcher.register(STANDING, self._standing)
-        self.dispatcher.register(BEAT, self.pulse.handle, check_beat)
+        self.dispatcher.register(BEAT, self.pulse.handle)
         self.dispatcher.register(BEAT_NOW, self.heart.asked)
         points = SplitPoint(self.manager, ports.timers)
-        self.dispatcher.register(SPLIT_POINT, points.handle, check_split_point)
+        self.dispatcher.register(SPLIT_POINT, points.handle)
         self.dispatcher.register(REPORTS, self._reports)
         if not self.identity.witness:
             report = replica_report.ReplicaReport(

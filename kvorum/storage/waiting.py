@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 from kv.base.config import split_address
 from kv.base.errors import KvorumError, from_wire, to_wire
 from kv.base.limits import LOCKS_TOLD_MAX
-from kv.base.methods import REFUSE_WAIT, WAITS
 from kv.base.timestamps import physical_ms
 from kv.base.waits import PROCEDURE, Held, Wait, Waits
+from kvorum.api.verbs import REFUSE_WAIT, WAITS
 from kvorum.cluster.replica_status import Nodes
 from procedures.master.map.nodes import NodeRow, NodeState
 from sqlproxy.rows.schema import Table

@@ -33,7 +33,7 @@ from kv.base.limits import (
     SQL_BACKFILL_ROWS,
     TRANSFER_TIMEOUT_MS,
 )
-from kv.base.methods import CHECK_REPLICA
+from kvorum.api.verbs import CHECK_REPLICA
 from kvorum.transfer.backup import all_tables, covered, locks_of
 from kvorum.transfer.digest import added
 from kvorum.transfer.export import table_in

@@ -17,12 +17,12 @@ applied, the leader's says what the others need.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from kv.base.errors import Busy, InvalidArgument, NotFound
+from kv.base.errors import Busy, NotFound
 from kv.base.keys import from_u64, u64, unescape
-from kv.base.limits import CHECK_STEP_ROWS, TXN_LIFETIME_MS_MAX
+from kv.base.limits import TXN_LIFETIME_MS_MAX
 from kv.base.timestamps import physical_ms
 from kv.mvcc.records import Lock, hist_range
 from kv.mvcc.scan import scan
@@ -127,15 +127,3 @@ def stale(locks: Iterable[tuple[bytes, Lock]], start: bytes, end: bytes, at: int
         if start <= key and (not end or key < end) and physical_ms(lock.start_ts) < before_ms
     ]
     return sorted(old)[:_TOLD_MAX]
-
-
-def check_args(row: Sequence[Any]) -> None:
-    """The arguments of CHECK_REPLICA. Raises InvalidArgument."""
-    match row[3:]:
-        case [int(partition), bytes(), bytes(), int(at), int(rows)] if (
-            partition > 0 and at > 0 and 0 < rows <= CHECK_STEP_ROWS
-        ):
-            return
-    raise InvalidArgument(
-        f"CHECK_REPLICA takes a partition, two keys, a timestamp and at most {CHECK_STEP_ROWS} rows"
-    )

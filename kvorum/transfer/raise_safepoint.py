@@ -9,11 +9,8 @@ below are refused (SNAPSHOT_TOO_OLD). Nobody holds a snapshot of it by then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
-from kv.base.errors import InvalidArgument
-from kv.base.limits import LIST_ITEMS_MAX
 from kv.replica.replica import Replica
 from kvorum.storage.collector import raised
 
@@ -40,15 +37,3 @@ class RaiseSafepoint:
                 await raised(replica, safepoint)
                 done.append(partition)
         return [done]
-
-
-def check_args(row: Sequence[Any]) -> None:
-    """The arguments of RAISE_SAFEPOINT. Raises InvalidArgument."""
-    match row[3:]:
-        case [list(partitions), int(safepoint)] if (
-            safepoint > 0
-            and len(partitions) <= LIST_ITEMS_MAX
-            and all(type(one) is int and one > 0 for one in partitions)
-        ):
-            return
-    raise InvalidArgument("RAISE_SAFEPOINT takes a list of partitions and a timestamp")

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar, assert_never
 
-from kv.base import methods
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.errors import KvorumError, Unavailable
 from kv.client.client import connect
+from kvorum.api.verbs import LINKS
 from kvorum.connecting import aconnect
 from kvorum.programs.localcluster import LocalCluster, LocalNode
 from kvorum.verify.plan import Fault
@@ -220,7 +220,7 @@ async def set_links(node: LocalNode, cuts: Sequence[Cut] | None) -> list[Cut]:
     client = await connect([address], timers=timers, rng=SystemRng(), budget_ms=_ASK_MS)
     try:
         # This very node, and no other one in its place.
-        (now,) = await client.call_at(address, methods.LINKS, cuts, budget_ms=_ASK_MS)
+        (now,) = await client.call_at(address, LINKS, cuts, budget_ms=_ASK_MS)
     finally:
         client.close()
     return list(now)

@@ -27,12 +27,12 @@ from typing import Any, Protocol, TypeVar
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError
-from kv.base.methods import BUS_REPORTS
 from kv.base.ports import Timers
 from procedures.bus.handlers import Handler, Hands
 from procedures.bus.messages import Order, Report, read_orders
 from procedures.bus.targets import worker_target
 from procedures.engine.submission import checked_text
+from procedures.verbs import BUS_REPORTS
 
 log = logging.getLogger(__name__)
 

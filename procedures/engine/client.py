@@ -12,13 +12,23 @@ import builtins
 from collections import OrderedDict
 from typing import Any, Final, Protocol
 
-from kv.base import errors, limits, methods
+from kv.base import errors, limits
 from kv.base.errors import DeadlineExceeded, InvalidArgument, KvorumError, Refused
 from kv.base.ids import ProcedureId
 from kv.base.ports import Timers
 from procedures.engine import plain
 from procedures.engine.procedure import procedure_name
 from procedures.engine.typed import plain_of
+from procedures.verbs import (
+    PROC_ABORT,
+    PROC_ACK,
+    PROC_CONTROL,
+    PROC_GET,
+    PROC_LIST,
+    PROC_SUBMIT,
+    PROC_SUBMIT_MORE,
+    WORK_LIST,
+)
 
 _MARGIN_MS: Final = 5_000  # a long poll's answer may take this much longer than its wait
 ENDED: Final = frozenset({"SUCCESS", "FAILED", "ROLLED_BACK", "BYPASSED"})
@@ -71,10 +81,10 @@ class ProcedureClient:
         data = plain.encode(args, f"arguments of {called}", limits.PROCEDURE_ARGS_BYTES_MAX)
         if options:
             row = await self._nodes.call_node(
-                methods.PROC_SUBMIT_MORE, called, data, self._owner, nonce, options
+                PROC_SUBMIT_MORE, called, data, self._owner, nonce, options
             )
             return ProcedureId(row[0])
-        row = await self._nodes.call_node(methods.PROC_SUBMIT, called, data, self._owner, nonce)
+        row = await self._nodes.call_node(PROC_SUBMIT, called, data, self._owner, nonce)
         if len(row) > 1:
             self._told[row[0]] = row[1]
             if len(self._told) > limits.PROCEDURE_TOLD_MAX:
@@ -90,7 +100,7 @@ class ProcedureClient:
             ended: ProcedureInfo = plain.decode(told)
             return ended
         row = await self._nodes.call_node(
-            methods.PROC_GET, id, wait_ms, budget_ms=wait_ms + self._margin_ms
+            PROC_GET, id, wait_ms, budget_ms=wait_ms + self._margin_ms
         )
         info: ProcedureInfo = plain.decode(row[0])
         return info
@@ -130,7 +140,7 @@ class ProcedureClient:
         wanted = {name: value for name, value in filters.items() if value is not None}
         found: list[ProcedureInfo] = []
         while True:
-            rows, more = await self._nodes.call_node(methods.PROC_LIST, wanted)
+            rows, more = await self._nodes.call_node(PROC_LIST, wanted)
             found += map(plain.decode, rows)
             if not more:
                 return found
@@ -140,24 +150,24 @@ class ProcedureClient:
     async def acknowledge(self, id: int) -> None:
         """The result was fetched: forget it. Raises Refused (NOT_ENDED, HAS_PARENT)."""
         self._told.pop(id, None)
-        await self._nodes.call_node(methods.PROC_ACK, id)
+        await self._nodes.call_node(PROC_ACK, id)
 
     async def workers(self) -> builtins.list[ProcedureInfo]:
         """The worker processes that are here, and what they run."""
-        row = await self._nodes.call_node(methods.WORK_LIST)
+        row = await self._nodes.call_node(WORK_LIST)
         return [plain.decode(told) for told in row[0]]
 
     async def control(self, what: str, args: dict[str, Any]) -> Any:
         """Signals, completions, schedules, limits (procedures/pools/control.py)."""
         data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
-        row = await self._nodes.call_node(methods.PROC_CONTROL, what, data)
+        row = await self._nodes.call_node(PROC_CONTROL, what, data)
         return plain.decode(row[0])
 
     async def abort(self, id: int, reason: str, *, dry_run: bool = False) -> None:
         """Make it fail and roll back; `dry_run`: only raise what an abort would raise now. Raises
         Refused (NOT_ABORTABLE), NotFound.
         """
-        await self._nodes.call_node(methods.PROC_ABORT, id, reason, dry_run)
+        await self._nodes.call_node(PROC_ABORT, id, reason, dry_run)
 
 
 def error_of(info: ProcedureInfo) -> KvorumError:

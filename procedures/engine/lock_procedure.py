@@ -25,7 +25,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from kv.base import limits, methods
+from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused, TxnAborted
 from kv.base.ports import Timers
 from procedures.engine import plain
@@ -35,6 +35,7 @@ from procedures.engine.procedure import Lock, Outcome, done, exclusive, shared, 
 from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step
 from procedures.engine.resources import check_resource
+from procedures.verbs import LOCK_BEAT, LOCK_END
 from txn.deadlock import DEADLOCK
 
 LOCK: Final = "kvorum.lock"
@@ -222,8 +223,8 @@ class LockService:
             await self.end(id)
             return [True]
 
-        dispatcher.register(methods.LOCK_BEAT, beat)
-        dispatcher.register(methods.LOCK_END, end)
+        dispatcher.register(LOCK_BEAT, beat)
+        dispatcher.register(LOCK_END, end)
 
     async def beat(self, id: int, wait_ms: int) -> tuple[str, int]:
         """State and fencing token (0 unless held). Raises NotFound (PROCEDURE_NOT_FOUND), Refused

@@ -23,7 +23,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple, Protocol
 
-from kv.base import limits, methods
+from kv.base import limits
 from kv.base.errors import InvalidArgument
 from kv.base.ports import Clock, Timers
 from procedures.engine import plain
@@ -33,6 +33,7 @@ from procedures.engine.records import Entry, Record
 from procedures.engine.roster import Live
 from procedures.engine.submission import Submission
 from procedures.engine.view import info
+from procedures.verbs import PROC_ABORT, PROC_ACK, PROC_GET, PROC_LIST, PROC_SUBMIT
 
 _ANSWER_MS: Final = 500  # what a waiting reply leaves of its caller's patience
 _FILTERS: Final = frozenset({"state", "owner", "name", "limit", "before"})
@@ -102,11 +103,11 @@ class ProcedureService:
                 await self._executor.abort(id, reason)
             return [True]
 
-        dispatcher.register(methods.PROC_SUBMIT, submit)
-        dispatcher.register(methods.PROC_GET, get)
-        dispatcher.register(methods.PROC_LIST, listing)
-        dispatcher.register(methods.PROC_ACK, ack)
-        dispatcher.register(methods.PROC_ABORT, abort)
+        dispatcher.register(PROC_SUBMIT, submit)
+        dispatcher.register(PROC_GET, get)
+        dispatcher.register(PROC_LIST, listing)
+        dispatcher.register(PROC_ACK, ack)
+        dispatcher.register(PROC_ABORT, abort)
 
     async def submit(self, name: str, args: Any, *, owner: str, nonce: str | None = None) -> int:
         return await self._executor.submit(Submission(name, args, owner, nonce or ""))

@@ -14,22 +14,30 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from kv.base import limits, methods
+from kv.base import limits
 from kv.base.errors import InvalidArgument, TooLarge
 from procedures.engine import plain
 from procedures.engine.executor import Executor
 from procedures.engine.submission import Options, Submission
 from procedures.pools import messages
+from procedures.verbs import (
+    PROC_CONTROL,
+    PROC_SUBMIT_MORE,
+    WORK_ENTER,
+    WORK_LEAVE,
+    WORK_LIST,
+    WORK_POLL,
+)
 
 Handler = Callable[[Any, list[Any]], Awaitable[list[Any]] | list[Any]]
 
 METHODS: Final = (
-    methods.WORK_ENTER,
-    methods.WORK_POLL,
-    methods.WORK_LEAVE,
-    methods.WORK_LIST,
-    methods.PROC_CONTROL,
-    methods.PROC_SUBMIT_MORE,
+    WORK_ENTER,
+    WORK_POLL,
+    WORK_LEAVE,
+    WORK_LIST,
+    PROC_CONTROL,
+    PROC_SUBMIT_MORE,
 )
 
 _OPTIONS: Final = frozenset({"queue", "priority", "delay_ms", "at_ms", "pool"})
@@ -94,12 +102,12 @@ def register(executor: Executor, dispatcher: Methods) -> None:
         options = Options(**told)
         return [await executor.submit(Submission(name, data, owner, nonce, options=options))]
 
-    dispatcher.register(methods.PROC_CONTROL, do)
-    dispatcher.register(methods.PROC_SUBMIT_MORE, submit)
-    dispatcher.register(methods.WORK_ENTER, enter)
-    dispatcher.register(methods.WORK_POLL, poll)
-    dispatcher.register(methods.WORK_LEAVE, leave)
-    dispatcher.register(methods.WORK_LIST, listing)
+    dispatcher.register(PROC_CONTROL, do)
+    dispatcher.register(PROC_SUBMIT_MORE, submit)
+    dispatcher.register(WORK_ENTER, enter)
+    dispatcher.register(WORK_POLL, poll)
+    dispatcher.register(WORK_LEAVE, leave)
+    dispatcher.register(WORK_LIST, listing)
 
 
 def _fields(args: list[Any], method: str, *kinds: type) -> list[Any]:

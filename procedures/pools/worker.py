@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from kv.base import limits, methods
+from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, to_wire
 from kv.base.ports import Clock, Timers
 from procedures.engine import core, records
@@ -43,6 +43,7 @@ from procedures.pools.messages import (
     Types,
 )
 from procedures.pools.worker_turns import Desk, HandTurns
+from procedures.verbs import WORK_ENTER, WORK_LEAVE, WORK_POLL
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +199,7 @@ class Worker:
             )
             try:
                 answer = await self._unless_over(
-                    self._nodes.call_node(methods.WORK_ENTER, self.name, messages.encode(entry))
+                    self._nodes.call_node(WORK_ENTER, self.name, messages.encode(entry))
                 )
                 if answer is None:
                     return False
@@ -240,7 +241,7 @@ class Worker:
 
     async def _leave(self) -> None:
         try:
-            await self._nodes.call_node(methods.WORK_LEAVE, self.name, self._epoch, budget_ms=2_000)
+            await self._nodes.call_node(WORK_LEAVE, self.name, self._epoch, budget_ms=2_000)
         except KvorumError as error:
             log.warning("left without a word: %s", error)
 
@@ -277,7 +278,7 @@ class Worker:
         wait_ms = 0 if self._stopping else limits.WORKER_POLL_MS
         try:
             row = await self._nodes.call_node(
-                methods.WORK_POLL,
+                WORK_POLL,
                 self.name,
                 epoch,
                 self._seq,

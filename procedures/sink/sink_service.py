@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from kv.base import limits, methods, system
+from kv.base import limits, system
 from kv.base.errors import (
     ConditionFailed,
     InvalidArgument,
@@ -29,6 +29,7 @@ from kv.base.keys import successor, table_range
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock
 from kv.base.timestamps import physical_ms
+from procedures import verbs
 from procedures.engine import plain
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
@@ -108,12 +109,12 @@ class SinkService:
             return await self.commit(args[0], wait_ms=max(0, left_ms))
 
         return {
-            methods.SINK_BEGIN: serve(self.begin),
-            methods.SINK_STAGE: serve(self.stage),
-            methods.SINK_SEAL: serve(self.seal),
-            methods.SINK_PLACE: serve(self.place),
-            methods.SINK_COMMIT: commit,
-            methods.SINK_ABORT: serve(self.abort),
+            verbs.SINK_BEGIN: serve(self.begin),
+            verbs.SINK_STAGE: serve(self.stage),
+            verbs.SINK_SEAL: serve(self.seal),
+            verbs.SINK_PLACE: serve(self.place),
+            verbs.SINK_COMMIT: commit,
+            verbs.SINK_ABORT: serve(self.abort),
         }
 
     async def begin(self, attempt: Any, table: Any, lease_ms: Any) -> list[Any]:

@@ -35,6 +35,7 @@ from procedures.master.map.partitions import (
 )
 from procedures.master.map.replica_methods import ReplicaMethods
 from procedures.master.members import membership
+from procedures.verbs import CHANGE_REPLICAS, CREATE_PARTITION, DROP_PARTITION, REPLICA_STATUS
 from raft.api import RaftConfig
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemoryNetwork, MemorySyncer
@@ -78,8 +79,8 @@ class OneNode:
         )
         replicas = ReplicaMethods(self.manager)
         self.methods: dict[int, Callable[[object, list[Any]], list[Any]]] = {
-            methods.REPLICA_STATUS: replicas.status,
-            methods.CHANGE_REPLICAS: replicas.change,
+            REPLICA_STATUS: replicas.status,
+            CHANGE_REPLICAS: replicas.change,
         }
         world.network.hosts[self.id] = self.host
         self.up = True
@@ -106,11 +107,11 @@ class OneNode:
         self.engine, self.log = engine, log
 
     async def call(self, method: int, args: list[Any]) -> list[Any]:
-        if method == methods.CREATE_PARTITION:
+        if method == CREATE_PARTITION:
             for row in args[0]:
                 await self.manager.create(PartitionDescriptor.from_wire(row))
             return [True]
-        if method == methods.DROP_PARTITION:
+        if method == DROP_PARTITION:
             for partition in args[0]:
                 await self.manager.drop(PartitionId(partition))
             return [True]

@@ -16,8 +16,8 @@ import pytest
 
 import kvorum
 from kv.base.adapters import LoopTimers, SystemRng
-from kv.base.methods import STANDING
 from kv.client.client import connect
+from kvorum.api.verbs import STANDING
 from kvorum.cluster.replica_status import Standing
 from tests.kit.cables import CABLES_HOST, Cables
 from tests.kit.clusters import READY_S, Nodes

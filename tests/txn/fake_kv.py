@@ -45,7 +45,6 @@ from kv.base.methods import (
     PREWRITE,
     PUT,
     RECOVER,
-    REPEATABLE,
     RESOLVE,
     ROLLBACK,
     SCAN,
@@ -55,6 +54,7 @@ from kv.base.methods import (
 )
 from kv.base.ops import Op, put
 from kv.base.timestamps import compose, physical_ms
+from kv.base.verbs import repeatable
 from tests.kit.simloop import SimClock, SimLoop
 
 
@@ -538,7 +538,7 @@ class FakeKv:
                 await self._travel(self.after, sent)
                 return reply
         except TimeoutError:
-            if method in REPEATABLE or not delivered:
+            if repeatable(method) or not delivered:
                 raise Unavailable("no answer") from None
             raise UnknownOutcome("no answer") from None
 

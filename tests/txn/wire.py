@@ -8,7 +8,7 @@ from typing import Any
 
 from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError, Unavailable
-from kv.base.methods import REPEATABLE
+from kv.base.verbs import repeatable
 from tests.kit.simloop import SimLoop
 from tests.txn.fake_kv import Sent
 from tests.txn.world import Hooked
@@ -83,7 +83,7 @@ class NoisyKv(Hooked):
 
     async def call(self, method: int, key: bytes, *args: Any, budget_ms: int = 0) -> Any:
         rng = self.loop.rng
-        if method in REPEATABLE:
+        if repeatable(method):
             if rng.random() < 0.15:
                 echo = self.loop.create_task(self._echo(method, key, args))
                 self._echoes.add(echo)
@@ -93,7 +93,7 @@ class NoisyKv(Hooked):
             if rng.random() < 0.05:
                 await asyncio.sleep(rng.random() * self.late_s)
         reply = await super().call(method, key, *args, budget_ms=budget_ms)
-        if method in REPEATABLE and rng.random() < 0.05:
+        if repeatable(method) and rng.random() < 0.05:
             raise Unavailable("the answer is lost")
         return reply
 

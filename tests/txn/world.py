@@ -14,8 +14,9 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, Unavailable, UnknownOutcome
 from kv.base.keys import u32
 from kv.base.limits import TXN_SPILL_BYTES
-from kv.base.methods import PENDING, REPEATABLE
+from kv.base.methods import PENDING
 from kv.base.ports import Timers
+from kv.base.verbs import repeatable
 from tests.kit.simloop import SimLoop, SimRng
 from tests.txn.fake_kv import Cluster, FakeKv, FakeTso
 from tests.txn.real_kv import RealCluster
@@ -186,7 +187,7 @@ class LossyKv(Hooked):
     async def arrives(self, method: int) -> None:
         if self.loop.rng.random() < self.loss:
             self.lost += 1
-            if method in REPEATABLE:
+            if repeatable(method):
                 raise Unavailable("lost")
             raise UnknownOutcome("lost")
 

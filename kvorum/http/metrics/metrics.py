@@ -18,7 +18,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from kvorum.api.method_names import METHOD_NAMES
+from kvorum.api.verbs import method_name
 from kvorum.http.metrics.figures import FIGURES, Figure
 from kvorum.local.measure import Histogram
 
@@ -111,7 +111,7 @@ def _translate(layer: str, figures: Mapping[str, float]) -> Iterable[Metric]:
         if family is None:
             family = families[name] = _family(f"{layer}_{name}", labelled=bool(thing))
         if (layer, name) == ("rpc", "requests"):
-            thing = METHOD_NAMES.get(thing, thing)
+            thing = method_name(int(thing))
         family.add_metric([thing] if thing else [], value)
     yield from families.values()
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from kv.base.errors import KvorumError
 from kv.base.members import Address
-from kv.base.methods import HOLDS_TXN
 from kv.client.client import KvClient
+from kvorum.api.verbs import HOLDS_TXN
 
 _ASK_MS: Final = 1_500
 _NOBODY: Final = ["", 0]

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import MEMBERSHIP_CALL_MS
-from kv.base.methods import CAUGHT_UP, CHANGE_REPLICAS, REPLICA_STATUS
 from procedures.master.map.replica_methods import NO_REPLICA, GroupView
+from procedures.verbs import CAUGHT_UP, CHANGE_REPLICAS, REPLICA_STATUS
 
 
 class Calls(Protocol):

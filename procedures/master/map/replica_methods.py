@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Busy, InvalidArgument, NotFound, NotLeader, Refused, Unavailable
+from kv.base.errors import Busy, NotFound, NotLeader, Refused, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import MEMBERSHIP_PAUSE_MS
 from raft.api import ConsensusGroup, GroupStatus
@@ -216,27 +216,3 @@ def _not_leader(partition: int, leader: int | None) -> NotLeader:
 
 def _later(error: RaftError) -> Busy:
     return Busy(str(error), details={"what": "membership", "retry_after_ms": MEMBERSHIP_PAUSE_MS})
-
-
-def check_status(row: list[Any]) -> None:
-    """The arguments of REPLICA_STATUS. Raises InvalidArgument."""
-    match row[3:]:
-        case [None]:
-            return
-        case [list(ids)] if len(ids) <= _PARTITIONS_MAX and all(
-            type(one) is int and one > 0 for one in ids
-        ):
-            return
-    raise InvalidArgument("REPLICA_STATUS takes a list of partition ids, or nothing for all")
-
-
-def check_change(row: list[Any]) -> None:
-    """The arguments of CHANGE_REPLICAS. Raises InvalidArgument."""
-    match row[3:]:
-        case [int(partition), str(change), int(node)] if (
-            partition > 0 and change in CHANGES and 0 < node <= 1 << 63
-        ):
-            return
-    raise InvalidArgument(
-        f"CHANGE_REPLICAS takes a partition id, one of {', '.join(CHANGES)}, and a node id"
-    )

@@ -7,7 +7,6 @@ from dataclasses import replace
 from kv.base.errors import Refused
 from kv.base.ids import NodeId
 from kv.base.limits import MEMBERSHIP_CALL_MS, MEMBERSHIP_PAUSE_MS
-from kv.base.methods import CREATE_PARTITION
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, again, children, done
 from procedures.engine.procedure import next as go_on
@@ -30,6 +29,7 @@ from procedures.master.members.moves import (
     with_learner,
     with_voter,
 )
+from procedures.verbs import CREATE_PARTITION
 
 
 @procedure(ADD_REPLICAS, locks=node_locks)

@@ -12,7 +12,6 @@ from typing import Any, Final
 from kv.base.errors import Busy, InvalidArgument, KvorumError, Refused
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import MEMBERSHIP_CALL_MS, MEMBERSHIP_MOVES_MAX, MEMBERSHIP_PAUSE_MS
-from kv.base.methods import DROP_PARTITION
 from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.procedure import Lock, exclusive
 from procedures.master.balancing.model import Level
@@ -27,6 +26,7 @@ from procedures.master.map.partitions import (
 )
 from procedures.master.map.placement import candidates, carries, lacks, one_more
 from procedures.master.map.replica_methods import REMOVE, GroupView
+from procedures.verbs import DROP_PARTITION
 from txn.results import ScanPage
 
 ADD_REPLICAS: Final = "AddReplicas"

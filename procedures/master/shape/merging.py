@@ -36,12 +36,6 @@ from kv.base.limits import (
     MERGE_MEET_LOOKS_MAX,
     RESHAPE_CALL_MS,
 )
-from kv.base.methods import (
-    FREEZE_PARTITION,
-    MERGE_PARTITION,
-    SETTLE_PARTITION,
-    THAW_PARTITION,
-)
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
 from procedures.engine.procedure import next as go_on
@@ -51,6 +45,7 @@ from procedures.master.members.membership import MembershipServices
 from procedures.master.members.moves import MasterTxn
 from procedures.master.shape.reshape_methods import CANNOT_MERGE
 from procedures.master.shape.splitting import id_of, row_of
+from procedures.verbs import FREEZE_PARTITION, MERGE_PARTITION, SETTLE_PARTITION, THAW_PARTITION
 
 MERGE_NAME: Final = "kvorum.merge_partitions"
 _TABLE_BYTES: Final = 4

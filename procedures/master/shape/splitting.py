@@ -34,7 +34,7 @@ from kv.base.limits import (
     SPLIT_FOLLOW_LOOK_MS,
     SPLIT_FOLLOW_LOOKS,
 )
-from kv.base.methods import SETTLE_PARTITION, SPLIT_PARTITION, SPLIT_POINT
+from kv.base.methods import SPLIT_POINT
 from kv.partition.shapes import BORN
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, exclusive
@@ -49,6 +49,7 @@ from procedures.master.map.partitions import (
 )
 from procedures.master.members.membership import MembershipServices
 from procedures.master.members.moves import MasterTxn
+from procedures.verbs import SETTLE_PARTITION, SPLIT_PARTITION
 
 SPLIT_NAME: Final = "kvorum.split_partition"
 CANNOT_SPLIT: Final = "CANNOT_SPLIT"

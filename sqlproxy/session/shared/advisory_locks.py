@@ -18,7 +18,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol
 
-from kv.base import methods
 from kv.base.errors import KvorumError, NotFound
 from kv.base.limits import (
     ADVISORY_BEAT_MS,
@@ -29,6 +28,7 @@ from kv.base.limits import (
 from kv.base.ports import Timers
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.engine.lock_procedure import HELD, LOCK, WAITING
+from procedures.verbs import LOCK_BEAT, LOCK_END
 from txn.waiting import Background, sleep
 
 _WORD: Final = "sql"
@@ -177,7 +177,7 @@ class AdvisoryLocks:
 
     async def _beat(self, id: int, wait_ms: int) -> str:
         budget_ms = wait_ms + _BEAT_MARGIN_MS
-        state, _ = await self._nodes.call_node(methods.LOCK_BEAT, id, wait_ms, budget_ms=budget_ms)
+        state, _ = await self._nodes.call_node(LOCK_BEAT, id, wait_ms, budget_ms=budget_ms)
         return str(state)
 
     async def give_back(self, held: Held) -> None:
@@ -191,7 +191,7 @@ class AdvisoryLocks:
     async def end(self, id: int) -> None:
         """Nobody has it, or waits for it, here."""
         with suppress(KvorumError):  # it ends by itself when nobody is heard of
-            await self._nodes.call_node(methods.LOCK_END, id)
+            await self._nodes.call_node(LOCK_END, id)
 
     def give_back_soon(self, held: Held) -> None:
         """`give_back` of a session that is over."""

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kv.base import limits
-from kv.base.methods import SINK_COMMIT, SINK_PLACE, SINK_SEAL, SINK_STAGE
+from procedures.verbs import SINK_COMMIT, SINK_PLACE, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import KvorumDataSource, alive, writer
 from pyspark_kvorum.placing import Placing
 from pyspark_kvorum.session import Session

@@ -15,7 +15,8 @@ import kvorum
 import kvorum.spark
 from kv.base.errors import InvalidArgument
 from kv.base.keys import table_range
-from kv.base.methods import SINK_PLACE, SINK_STAGE, STATS
+from kv.base.methods import STATS
+from procedures.verbs import SINK_PLACE, SINK_STAGE
 from pyspark_kvorum.bulk import AT, EACH, Layout, cuts, key_columns, layout
 from pyspark_kvorum.changes import ChangesReader, changes_schema
 from pyspark_kvorum.options import Options

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 import kvorum
-from kv.base.methods import SINK_ABORT, SINK_BEGIN
 from procedures.sink.spark_job import SPARK_JOB
+from procedures.verbs import SINK_ABORT, SINK_BEGIN
 from pyspark_kvorum.alive import Alive
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session

@@ -13,9 +13,10 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import InvalidArgument, NotLeader, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import KEY_BYTES_MAX, MiB
+from kv.base.methods import SplitPoint as SplitPointMethod
 from kv.partition.sizes import SizeMap
 from kv.partition.statistics import Traffic
-from kv.replica.cutting import END, LOAD, MIDDLE, SplitPoint, check_split_point, split_key
+from kv.replica.cutting import END, LOAD, MIDDLE, SplitPoint, split_key
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine
 
@@ -129,7 +130,7 @@ def test_g2_only_the_leader_answers_and_only_what_is_asked_rightly() -> None:
         with pytest.raises(Unavailable):
             SplitPoint(nobody, timers).handle(None, [5, MIDDLE])
         for args in ([], [5], [5, "above"], ["5", MIDDLE]):
-            with pytest.raises(InvalidArgument, match="SPLIT_POINT takes"):
-                check_split_point([0, 132, 0, *args])
+            with pytest.raises(InvalidArgument, match="SPLIT_POINT"):
+                SplitPointMethod.verb.check([0, 132, 0, *args])
 
     asyncio.run(main())

@@ -21,9 +21,10 @@ from kv.base.errors import (
 )
 from kv.base.ids import META_PARTITION
 from kv.base.limits import CONNECT_MS_MAX
-from kv.base.methods import CHANGE_REPLICAS, COMMIT, FIND_TXN, GET, LOOKUP, PING, PUT, TSO
+from kv.base.methods import COMMIT, FIND_TXN, GET, LOOKUP, PING, PUT, TSO
 from kv.client.calls import Call
 from kv.client.client import KvClient
+from procedures.verbs import CHANGE_REPLICAS
 from tests.kit.simloop import SimLoop, SimRng, run
 from tests.kv.rpc.fakes import KEY
 from tests.kv.rpc.several import Cluster, address_of
@@ -351,7 +352,7 @@ def test_rpc_a_node_method_may_say_who_leads_something_else() -> None:
         def elsewhere(_context: object, _args: list[Any]) -> list[Any]:
             raise NotLeader("that partition is led by node 3", details={"leader": 3})
 
-        cluster.node(1).dispatcher.register(CHANGE_REPLICAS, elsewhere, lambda _row: None)
+        cluster.node(1).dispatcher.register(CHANGE_REPLICAS, elsewhere)
         with pytest.raises(NotLeader) as caught:
             await cluster.client().call_at(address_of(1), CHANGE_REPLICAS, 9, "remove", 1)
         assert caught.value.details["leader"] == 3

@@ -21,28 +21,11 @@ from kv.base.errors import (
     UnknownOutcome,
 )
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, TSO_COUNT_MAX
-from kv.base.methods import (
-    BEAT,
-    FIND_TXN,
-    GET,
-    JOIN,
-    LOOKUP,
-    MGET,
-    PING,
-    PREWRITE,
-    PROC_ABORT,
-    PROC_GET,
-    PROC_LIST,
-    PROC_SUBMIT,
-    RESOLVE,
-    STATS,
-    TSO,
-    WRITE,
-)
+from kv.base.methods import FIND_TXN, GET, LOOKUP, MGET, PING, PREWRITE, RESOLVE, STATS, TSO, WRITE
 from kv.base.rpc import error_of
 from kv.server import dispatcher as dispatcher_module
 from kv.server.dispatcher import Context, Dispatcher
-from kv.server.validate import FIELDS, routing_key
+from procedures.verbs import PROC_ABORT, PROC_GET, PROC_LIST, PROC_SUBMIT
 from tests.kv.rpc.fakes import KEY, FakePartitions, make_dispatcher, until
 
 
@@ -142,7 +125,6 @@ async def test_rpc_moved_without_a_key(row: list[Any]) -> None:
     """A request whose key cannot be found must be refused without breaking the node."""
     dispatcher, _, _ = make_dispatcher()
     assert submit(dispatcher, row).error(1).details == {"descriptor": None}
-    assert routing_key(row) is None
 
 
 @pytest.mark.parametrize(
@@ -209,21 +191,6 @@ async def test_rpc_unknown_method_and_budget() -> None:
     assert str(DEADLINE_MS_MAX + 1) in conn.error(4).message
 
 
-async def test_rpc_handlers_bring_their_own_check() -> None:
-    """A method outside the table is validated by its owner's check, before its handler."""
-    dispatcher, _, _ = make_dispatcher()
-
-    def check(row: list[Any]) -> None:
-        if len(row) != 4:
-            raise InvalidArgument("one argument")
-
-    dispatcher.register(JOIN, lambda _context, args: [args[0] * 2], check)
-    assert JOIN not in FIELDS
-    conn = submit(dispatcher, [1, JOIN, 0], [2, JOIN, 0, 21])
-    assert conn.error(1).message == "one argument"
-    assert conn.rows[-1] == [2, 0, 42]
-
-
 async def test_rpc_method_is_registered_once() -> None:
     """Two owners of one method would hide one of them."""
     dispatcher, _, _ = make_dispatcher()
@@ -231,8 +198,6 @@ async def test_rpc_method_is_registered_once() -> None:
         dispatcher.register(PING, lambda _context, _args: [])
     with pytest.raises(AssertionError, match="belongs to partitions"):
         dispatcher.register(GET, lambda _context, _args: [])
-    with pytest.raises(AssertionError, match="without a check"):
-        dispatcher.register(BEAT, lambda _context, _args: [])
 
 
 async def test_rpc_async_handlers_answer_out_of_order() -> None:

@@ -19,26 +19,15 @@ from kv.base.errors import (
     UnknownOutcome,
 )
 from kv.base.ids import PartitionId
-from kv.base.methods import (
-    COMMIT,
-    GET,
-    PING,
-    PREWRITE,
-    PROC_ABORT,
-    PROC_CONTROL,
-    PROC_SUBMIT,
-    PUT,
-    QUERIES,
-    REPEATABLE,
-    WRITE,
-    asks,
-)
+from kv.base.methods import COMMIT, GET, PING, PREWRITE, PUT, WRITE
 from kv.base.rpc import FrameEncoder, error_row
+from kv.base.verbs import VERBS, repeatable
 from kv.client import connection as connection_module
 from kv.client.client import KvClient, connect
 from kv.client.connection import open_connection
 from kv.client.links import LinkExpired
 from kv.server.dispatcher import Context
+from procedures.verbs import PROC_ABORT, PROC_CONTROL, PROC_SUBMIT
 from tests.kit.machine import free_port
 from tests.kv.rpc.fakes import (
     CLUSTER,
@@ -76,7 +65,7 @@ def dies_first(server: FaultyServer, rows: list[Any], transport: Any) -> None:
 )
 async def test_rpc_repeatable_is_sent_again(method: int, args: list[Any]) -> None:
     """A lost reply to what may be repeated must not be the caller's problem."""
-    assert method in REPEATABLE
+    assert repeatable(method)
     async with FaultyServer(dies_first) as server:
         client = await server.client()
         assert await client.call(method, A, *args) == [b"again", 9]
@@ -89,7 +78,7 @@ async def test_rpc_repeatable_is_sent_again(method: int, args: list[Any]) -> Non
 )
 async def test_rpc_lost_write_is_unknown_and_never_repeated(method: int, args: list[Any]) -> None:
     """Sending a write twice could do it twice; calling it failed could lose it. It is unknown."""
-    assert method not in REPEATABLE
+    assert not repeatable(method)
     async with FaultyServer(dies_first) as server:
         client = await server.client()
         with pytest.raises(UnknownOutcome):
@@ -150,7 +139,7 @@ async def test_rpc_doubt_outlives_refusals() -> None:
         else:
             reply(transport, *(error_row(row[0], NotLeader("not me")) for row in rows))
 
-    assert COMMIT not in QUERIES
+    assert not VERBS[COMMIT].asks(())
     async with FaultyServer(script) as server:
         client = await server.client()
         with pytest.raises(UnknownOutcome):
@@ -526,8 +515,8 @@ async def test_rpc_pings_grow_rare_while_the_server_works(monkeypatch: pytest.Mo
 
 def test_rpc_what_asks_only_is_known() -> None:
     """A list of schedules that got no answer is told as a change in doubt."""
-    assert asks(PROC_CONTROL, ("schedule.list", b""))
-    assert not asks(PROC_CONTROL, ("schedule.set", b""))
-    assert not asks(PROC_CONTROL, ())
-    assert asks(GET, ())
-    assert not asks(COMMIT, ())
+    assert VERBS[PROC_CONTROL].asks(("schedule.list", b""))
+    assert not VERBS[PROC_CONTROL].asks(("schedule.set", b""))
+    assert not VERBS[PROC_CONTROL].asks(())
+    assert VERBS[GET].asks(())
+    assert not VERBS[COMMIT].asks(())

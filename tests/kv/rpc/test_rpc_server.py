@@ -14,12 +14,13 @@ import pytest
 
 from kv.base.errors import Busy, InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.limits import FRAME_BYTES_MAX, IN_FLIGHT_PER_CONNECTION_MAX, REPLY_WINDOW_BYTES
-from kv.base.methods import GET, PING, PROC_GET, PROTOCOL, PUT, VERSION
+from kv.base.methods import GET, PING, PROTOCOL, PUT, VERSION
 from kv.base.rpc import FrameDecoder, FrameEncoder, Hello, error_of
 from kv.client.client import connect
 from kv.server import socket_server
 from kv.server.dispatcher import Context
 from kv.server.socket_server import ServerConnection, SocketServer
+from procedures.verbs import PROC_GET
 from tests.kv.rpc.fakes import CLUSTER, KEY, SeededRng, running_node, until
 
 HELLO = Hello(cluster=CLUSTER).to_wire()

@@ -11,9 +11,10 @@ import pytest
 from kv.base.errors import Busy, DeadlineExceeded, KvorumError, NotLeader, UnknownOutcome
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import DEADLINE_MS_DEFAULT
-from kv.base.methods import GET, PROC_GET, PUT
+from kv.base.methods import GET, PUT
 from kv.client.client import KvClient, local_client
 from kv.server.dispatcher import Context, Dispatcher
+from procedures.verbs import PROC_GET
 from tests.kit.simloop import SimLoop, SimRng, run
 from tests.kv.rpc.fakes import KEY, FakeMachine, FakePartitions
 from tests.tso.timers import SimTimers

@@ -14,12 +14,13 @@ from kv.base.checksum import seal
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
 from kv.base.keys import table_prefix
-from kv.base.methods import ANCHORED, PREWRITE, PUT
+from kv.base.methods import PREWRITE, PUT
 from kv.base.ops import put
 from kv.replica.metakeys import CLOSED, meta_key
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine
 from kvorum.api.model import TableSpec
+from kvorum.api.verbs import ANCHORED
 from kvorum.cluster.members import partition_map
 from kvorum.node.node import Node
 from kvorum.storage.drop_transactions import Settling

@@ -10,7 +10,7 @@ import pytest
 
 from kv.base.errors import InvalidArgument, KvorumError, Refused
 from kv.base.ids import META_PARTITION
-from kv.base.methods import FORCE_MEMBERS
+from kvorum.api.verbs import FORCE_MEMBERS
 from kvorum.cluster.force_members import Plan, proof
 from kvorum.sdk.database import AsyncDatabase
 from tests.kvorum.cluster.three import Trio, client, trio, until

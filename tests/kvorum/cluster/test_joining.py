@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kv.base.errors import InvalidArgument, Refused
-from kv.base.methods import JOIN
+from kvorum.api.verbs import JOIN
 from kvorum.cluster import joining
 from tests.kvorum.cluster.three import Trio, client, trio, until
 

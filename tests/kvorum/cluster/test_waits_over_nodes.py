@@ -13,10 +13,11 @@ from kv.base.errors import KvorumError, TxnAborted
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix
 from kv.base.limits import TXN_TTL_MS_DEFAULT
-from kv.base.methods import BLIND, CHANGE_REPLICAS, OP_PUT, PREWRITE, RESOLVE, ROLLBACK
+from kv.base.methods import BLIND, OP_PUT, PREWRITE, RESOLVE, ROLLBACK
 from kv.replica.replica import Replica
 from kvorum.api.model import Put, TableSpec
 from kvorum.node.node import Node
+from procedures.verbs import CHANGE_REPLICAS
 from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 

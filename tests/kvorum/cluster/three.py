@@ -17,10 +17,10 @@ from typing import Any
 from kv.base.config import NodeConfig
 from kv.base.errors import Unavailable
 from kv.base.ids import META_PARTITION
-from kv.base.methods import LINKS
 from kv.server.socket_server import SocketServer
 from kv.storage.engine import Engine
 from kv.storage.memory import MemoryEngine
+from kvorum.api.verbs import LINKS
 from kvorum.connecting import aconnect
 from kvorum.local.ports import system_ports
 from kvorum.node.node import Node, build

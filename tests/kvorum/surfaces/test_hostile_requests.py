@@ -1,7 +1,7 @@
 """Nothing that a client sends over the native protocol breaks a node, or hurts another client.
 
-Derived from the table of methods (kvorum/api/method_names.py: METHOD_NAMES, which is compared with
-kv/base/methods.py below): one that is new needs an example here, or the first test fails.
+Derived from the table of verbs (kv/base/verbs.py: VERBS, which is compared with
+EXAMPLES below): one that is new needs an example here, or the first test fails.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import msgpack
 import pytest
 
 import kvorum
-from kv.base import methods
+import kvorum.api.verbs
 from kv.base.adapters import SystemRng
 from kv.base.config import NodeConfig
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import from_wire
 from kv.base.ids import NodeId, PartitionId
 from kv.base.rpc import decode, requests_of
-from kvorum.api.method_names import METHOD_NAMES
+from kv.base.verbs import NODE_METHODS, VERBS
 from kvorum.local.ports import system_ports
 from kvorum.node.node import Node, build
 
@@ -131,6 +131,9 @@ OBEYED: Final = frozenset({"CREATE_PARTITION"})  # whose example would change wh
 BROKEN: Final = ("internal error", "unexpected")
 
 
+VERB: Final = {verb.name: verb for verb in VERBS}
+
+
 def requests(name: str, whole: list[Any]) -> Iterator[list[Any]]:
     """Every prefix of the example, each argument replaced by each wrong value, and too many."""
     for n in range(len(whole) + (name not in OBEYED)):
@@ -216,8 +219,7 @@ async def keep_working(db: kvorum.AsyncDatabase, number: int, stop: asyncio.Even
 
 def test_every_method_has_an_example() -> None:
     """A method that is added is tried with malformed arguments, too."""
-    assert set(METHOD_NAMES.values()) == EXAMPLES.keys()
-    assert {str(getattr(methods, name)) for name in EXAMPLES} == METHOD_NAMES.keys()
+    assert VERB.keys() == EXAMPLES.keys()
 
 
 @pytest.mark.slow
@@ -235,11 +237,11 @@ async def test_no_request_breaks_a_node(node: Node, caplog: pytest.LogCaptureFix
         try:
             rid = 0
             for name, example in EXAMPLES.items():
-                number = int(getattr(methods, name))
+                number = VERB[name].number
                 rows = []
                 for args in requests(name, example):
                     heads = [[]]
-                    if number < methods.NODE_METHODS:
+                    if number < NODE_METHODS:
                         heads = [[1, 1], [2, 1]] if args else [[], [1], [2, 1], ["x", 1], [2, None]]
                     for head in heads:
                         rid += 1

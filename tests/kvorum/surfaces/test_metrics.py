@@ -5,13 +5,9 @@ from __future__ import annotations
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from kv.base import methods
-from kvorum.api.method_names import METHOD_NAMES
 from kvorum.http.metrics.figures import FIGURES
 from kvorum.local.measure import POINTS_S, Histogram
 from tests.kvorum.surfaces.conftest import Served
-
-NOT_METHODS = {"NODE_METHODS", "VERSION", "BLIND", "PENDING", "COMMITTED", "ABORTED"}
 
 
 def test_every_figure_is_described(http: httpx.Client, served: Served) -> None:
@@ -31,17 +27,6 @@ def test_every_figure_is_described(http: httpx.Client, served: Served) -> None:
     led = {s.labels["partition"]: s.value for s in ours["kvorum_partition_leader"].samples}
     assert led["1"] == 1
     assert {"process_resident_memory_bytes", "process_cpu_seconds"} <= set(shown)
-
-
-def test_every_method_has_a_name_in_metrics() -> None:
-    """A new method would be counted under a number that only the code explains."""
-    numbers = {
-        str(value)
-        for name, value in vars(methods).items()
-        if name.isupper() and type(value) is int and not name.startswith("OP_")
-        if name not in NOT_METHODS
-    }
-    assert set(METHOD_NAMES) == numbers
 
 
 def test_histogram_counts_each_duration_once() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kv.base import methods
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable
 from kv.base.ids import META_PARTITION
 from kvorum.api.model import ProcedureInfo, TableSpec
 from kvorum.master.bus import NodeBus
 from kvorum.node.node import Node
 from procedures.bus.handlers import Handler, Job
+from procedures.verbs import BUS_ORDERS, BUS_REPORTS
 from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 
@@ -149,9 +149,9 @@ def test_n4_heartbeats_carry_it_where_pushes_are_blocked() -> None:
             raise Unavailable("the test blocks it")
 
         for node in test.cluster.nodes.values():
-            for method in (methods.BUS_ORDERS, methods.BUS_REPORTS):
+            for method in (BUS_ORDERS, BUS_REPORTS):
                 node.store.dispatcher.unregister(method)
-                node.store.dispatcher.register(method, refused, lambda _row: None)
+                node.store.dispatcher.register(method, refused)
         for name in (ONE, TWO):
             info = await test.ended(await test.submit(name, ARGS), 30)
             assert info.state == "SUCCESS", info.error

@@ -9,13 +9,14 @@ from typing import Any
 import msgpack
 import pytest
 
-from kv.base import errors, limits, methods, rpc
+from kv.base import errors, limits, rpc
 from kv.base.adapters import LoopTimers
 from kv.base.errors import DeadlineExceeded, InvalidArgument, KvorumError, NotFound, Refused
 from procedures.engine import plain
 from procedures.engine.client import ProcedureClient
 from procedures.engine.executor import Executor
 from procedures.engine.service import ProcedureService
+from procedures.verbs import PROC_GET, PROC_SUBMIT
 from tests.kit import simloop
 from tests.procedures.engine.test_procedures_lifecycle import ALL
 from tests.procedures.lab import Lab, refusal
@@ -170,7 +171,7 @@ def test_j3_arguments_of_strangers_are_refused(packed: bytes) -> None:
 
     async def test(desk: Desk) -> None:
         async with desk.open() as executor:
-            call = desk.wire.call_node(methods.PROC_SUBMIT, "three", packed, "tester", None)
+            call = desk.wire.call_node(PROC_SUBMIT, "three", packed, "tester", None)
             assert isinstance(await refusal(call), InvalidArgument)
             assert not executor.live()
 
@@ -197,7 +198,7 @@ def test_m2_a_wait_ends_with_the_procedure() -> None:
             assert isinstance(late, DeadlineExceeded)
             assert late.details == {"procedure": str(id), "state": "WAITING"}
             # a caller with little patience is answered within it
-            told = (await desk.wire.call_node(methods.PROC_GET, id, 60_000, budget_ms=2_000))[0]
+            told = (await desk.wire.call_node(PROC_GET, id, 60_000, budget_ms=2_000))[0]
             assert plain.decode(told)["state"] == "WAITING"
             for wait_ms in (-1, limits.WAIT_MS_MAX + 1):
                 assert isinstance(

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kv.base.adapters import LoopTimers
-from kv.base.errors import InvalidArgument, NotLeader, Refused, Unavailable
+from kv.base.errors import InvalidArgument, NotLeader, Refused, TooLarge, Unavailable
 from kv.base.limits import (
     BEAT_GAP_MS,
     BEAT_MS,
@@ -18,8 +18,8 @@ from kv.base.limits import (
     DEAD_AFTER_MS_MIN,
     SUSPECT_MS,
 )
-from kv.base.methods import BEAT, BEAT_NOW
-from kvorum.cluster.heartbeat import Heart, Pulse, check_beat
+from kvorum.api.verbs import BEAT, BEAT_NOW, Beat
+from kvorum.cluster.heartbeat import Heart, Pulse
 from procedures.master.map.liveness import Health
 from tests.kit.simloop import SimLoop
 
@@ -61,7 +61,7 @@ class World:
         if method == BEAT_NOW:
             return self.hearts[node].asked(None, list(args))
         assert method == BEAT
-        check_beat([0, BEAT, 0, *args])
+        Beat.verb.check([0, BEAT, 0, *args])
         reply = self.pulses[node].handle(None, list(args))
         if self.replies_lost:
             raise Unavailable("cut")
@@ -333,8 +333,8 @@ def test_a4_strangers_and_those_who_are_no_master_are_refused() -> None:
 )
 def test_a4_malformed_beats_are_refused(args: list[Any]) -> None:
     """What reaches the sections has the right shape and size."""
-    with pytest.raises(InvalidArgument, match="BEAT takes"):
-        check_beat([0, BEAT, 0, *args])
+    with pytest.raises((InvalidArgument, TooLarge), match="BEAT"):
+        Beat.verb.check([0, BEAT, 0, *args])
 
 
 def test_a4_bytes_that_are_no_payload_are_left_out() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from kv.base import methods
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Unavailable
 from kv.base.ids import NodeId, PartitionId
@@ -20,6 +19,7 @@ from procedures.master.map.partitions import (
     hold_new_ones,
 )
 from procedures.master.members import moves
+from procedures.verbs import CREATE_PARTITION, DROP_PARTITION
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl import ddl
 from sqlproxy.ddl.steps import DdlServices
@@ -360,14 +360,14 @@ class Spread:
     async def create(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         for node in descriptors[0].voters:
             rows = [descriptor.to_wire() for descriptor in descriptors]
-            await self._world.call_at(node, methods.CREATE_PARTITION, rows)
+            await self._world.call_at(node, CREATE_PARTITION, rows)
 
     async def close(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         return
 
     async def drop(self, descriptors: Sequence[PartitionDescriptor]) -> None:
         for node in descriptors[0].voters:
-            await self._world.call_at(node, methods.DROP_PARTITION, [d.id for d in descriptors])
+            await self._world.call_at(node, DROP_PARTITION, [d.id for d in descriptors])
 
 
 def test_f4_the_end_of_a_move_and_the_making_of_a_table_exclude_each_other() -> None:

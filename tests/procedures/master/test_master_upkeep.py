@@ -12,6 +12,7 @@ import pytest
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, KvorumError, Refused, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
+from kv.base.verbs import Request
 from kv.replica.manager import OLDEST
 from procedures.engine.memory_store import Table
 from procedures.master.map.groups import Groups
@@ -28,9 +29,10 @@ from procedures.master.map.nodes import (
 )
 from procedures.master.map.partitions import Placed
 from procedures.master.map.placement import preferred
-from procedures.master.map.replica_methods import GroupView, MemberView, check_change, check_status
+from procedures.master.map.replica_methods import GroupView, MemberView
 from procedures.master.members.reconcile import Reconciler, differences
 from procedures.master.schedulers.balance import Balancer, moves
+from procedures.verbs import ChangeReplicas, ReplicaStatus
 from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, crashed
 from tests.procedures.nodes import World, Writer
@@ -366,25 +368,25 @@ def test_f5_orders_find_the_leader_wherever_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "args"),
+    ("order", "args"),
     [
-        (check_change, [2, "learner"]),
-        (check_change, [2, "crown", 3]),
-        (check_change, [0, "learner", 3]),
-        (check_change, [2, "learner", 0]),
-        (check_change, ["2", "learner", 1]),
-        (check_status, [[0]]),
-        (check_status, [7]),
-        (check_status, []),
+        (ChangeReplicas, [2, "learner"]),
+        (ChangeReplicas, [2, "crown", 3]),
+        (ChangeReplicas, [0, "learner", 3]),
+        (ChangeReplicas, [2, "learner", 0]),
+        (ChangeReplicas, ["2", "learner", 1]),
+        (ReplicaStatus, [[0]]),
+        (ReplicaStatus, [7]),
+        (ReplicaStatus, []),
     ],
 )
-def test_c15_bad_orders_are_refused(check: Any, args: list[Any]) -> None:
+def test_c15_bad_orders_are_refused(order: type[Request], args: list[Any]) -> None:
     """A malformed order would reach consensus, or break the handler."""
     with pytest.raises(KvorumError) as caught:
-        check([1, 95, 0, *args])
+        order.verb.check([1, 95, 0, *args])
     assert caught.value.code == "INVALID_ARGUMENT"
-    check_change([1, 95, 0, 2, "promote", 3])
-    check_status([1, 98, 0, None])
+    ChangeReplicas.verb.check([1, 95, 0, 2, "promote", 3])
+    ReplicaStatus.verb.check([1, 98, 0, None])
 
 
 # ------------------------------------------------------------------ crashes of the master

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from kv.base import limits, methods
+from kv.base import limits
 from kv.base.adapters import LoopTimers
 from procedures.sink.format.sink_records import add_crc, pack_chunk
+from procedures.verbs import SINK_PLACE
 from pyspark_kvorum import packing
 from pyspark_kvorum.placing import Placing
 from pyspark_kvorum.session import Session
@@ -37,7 +38,7 @@ class _Session:
         return await ask()
 
     async def ask(self, method: int, *args: Any) -> Any:
-        assert method == methods.SINK_PLACE
+        assert method == SINK_PLACE
         return await self.life.sink.place(*args)
 
     def now_ms(self) -> int:

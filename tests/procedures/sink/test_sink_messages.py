@@ -11,8 +11,8 @@ from pyspark.sql import types as T
 
 from kv.base import limits
 from kv.base.errors import KvorumError
-from kv.base.methods import SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from procedures.sink.format.sink_records import add_crc, unpack_chunk
+from procedures.verbs import SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import KvorumDataSource, writer
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session

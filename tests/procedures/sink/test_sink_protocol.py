@@ -11,7 +11,7 @@ import pytest
 from kv.base import limits
 from kv.base.errors import InvalidArgument, Refused, TooLarge
 from kv.base.ops import delete, put
-from kv.server.validate import check_arguments
+from kv.base.verbs import VERBS
 from procedures.engine.procedure import State
 from procedures.sink import sink_commit
 from procedures.sink.format.sink_records import (
@@ -760,7 +760,7 @@ def test_o6_methods_count_their_arguments() -> None:
     async def work(world: World, life: Life) -> None:
         for method in life.sink.handlers():
             with pytest.raises(InvalidArgument, match="takes"):
-                check_arguments([1, method, 0])
+                VERBS[method].check([1, method, 0])
 
     play(work)
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from kv.base.errors import KvorumError
-from kv.base.methods import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from kvorum.spark.sinks import Sinks
 from procedures.sink.spark_job import SPARK_JOB
+from procedures.verbs import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import writer
 from pyspark_kvorum.session import Session
 from tests.kit.machine import free_port_base

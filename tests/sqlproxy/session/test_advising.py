@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kv.base import methods
 from kv.base.adapters import LoopTimers
 from kv.base.errors import KvorumError, Unavailable
 from kv.base.limits import ADVISORY_BEAT_MS, ADVISORY_TTL_MS
+from procedures.verbs import LOCK_BEAT, LOCK_END, PROC_SUBMIT
 from sqlproxy.session.shared.advisory_locks import AdvisoryLocks, Held, Key, resource_of, rows
 from tests.kit.simloop import SimLoop, run
 
@@ -25,9 +25,9 @@ class Nodes:
         self.asked.append(method)
         if self.fails is not None:
             raise self.fails
-        if method == methods.PROC_SUBMIT:
+        if method == PROC_SUBMIT:
             return [7]
-        return [self.state, 1] if method == methods.LOCK_BEAT else [True]
+        return [self.state, 1] if method == LOCK_BEAT else [True]
 
 
 async def taken(locks: AdvisoryLocks, *, wait: bool = False) -> Held | None:
@@ -86,7 +86,7 @@ def test_p10_who_is_cancelled_while_he_waits_leaves_no_lock() -> None:
             waits.cancel()
             await asyncio.sleep(5)
             assert waits.cancelled()
-            assert nodes.asked[-1] == methods.LOCK_END
+            assert nodes.asked[-1] == LOCK_END
         await locks.close()
 
     run(main)

@@ -28,7 +28,8 @@ from kv.base.errors import (
 )
 from kv.base.ids import TableId
 from kv.base.keys import table_prefix, table_range
-from kv.base.methods import INGEST, REPEATABLE
+from kv.base.methods import INGEST
+from kv.base.verbs import repeatable
 from sqlproxy.ddl.change import slices
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import WRITE_ONLY, Column, Index, IndexColumn, Table
@@ -87,7 +88,7 @@ class Careless(Hooked):
             await asyncio.sleep(rng.random() / 5)
 
     async def returns(self, method: int) -> None:
-        if method in REPEATABLE and self.loop.rng.random() < 0.1:
+        if repeatable(method) and self.loop.rng.random() < 0.1:
             raise Unavailable("lost")
 
 

@@ -136,12 +136,12 @@ CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
 }
 
 
-def check_options(options: Any) -> None:
+def check_options(what: str, options: Any) -> None:
     """Raises InvalidArgument unless it is a map of known names to values of their kind, or None."""
     if options is None:
         return
     if type(options) is not dict:
-        raise InvalidArgument(f"options must be a map or nil, got {type(options).__name__}")
+        raise InvalidArgument(f"{what} must be a map or nil, got {type(options).__name__}")
     for name, value in options.items():
         check = CHECKS.get(name)
         if check is None:
