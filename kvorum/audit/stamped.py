@@ -7,32 +7,20 @@ that it saw; without the log no such timestamp is taken.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from kv.base.errors import KvorumError
 from kvorum.api.backend import Backend, Session
-from kvorum.api.model import (
-    BatchOp,
-    NamespaceInfo,
-    Page,
-    ProcedureInfo,
-    Record,
-    ScanSpec,
-    SnapshotInfo,
-    TableInfo,
-    TableKey,
-    TableSpec,
-    TxnState,
-)
-from kvorum.api.watching import Watcher, WatchSpec
+from kvorum.api.model import BatchOp, Record, TableKey
 from kvorum.audit.stamps import Key, Stamp, StampLog
 from txn.terms import USUAL, Terms
-from txn.trace import CommitTrace
 
 T = TypeVar("T")
+Known = dict[str, Any]
+"""Fields of a stamp."""
 _INTERNAL = "INTERNAL"
 _CANCELLED = "CANCELLED"
 
@@ -48,6 +36,50 @@ class Caller:
 caller_of_request: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 
+def _nothing(*_: object, **__: object) -> Known:
+    return {}
+
+
+def _key(ns: str, table: str, key: bytes) -> Key:
+    return f"{ns}.{table}", key
+
+
+def _of_key(ns: str, table: str, key: bytes, *_: object, **__: object) -> Known:
+    return {"keys": [_key(ns, table, key)]}
+
+
+def _of_keys(keys: Sequence[TableKey], *_: object) -> Known:
+    return {"keys": [_key(*key) for key in keys]}
+
+
+def _of_ops(ops: Sequence[BatchOp]) -> Known:
+    return {"keys": [_key(op.ns, op.table, op.key) for op in ops if isinstance(op.key, bytes)]}
+
+
+def _of_table(ns: str, table: str, *_: object) -> Known:
+    return {"tables": [f"{ns}.{table}"]}
+
+
+def _of_namespace(ns: str, *_: object) -> Known:
+    return {"tables": [f"{ns}.*"]}
+
+
+def _of_txn(txn: int) -> Known:
+    return {"txn": txn}
+
+
+def _of_procedure(procedure: int, *_: object, **__: object) -> Known:
+    return {"procedure": procedure}
+
+
+def _version(record: Record | None) -> Known:
+    return {} if record is None else {"version": record.version}
+
+
+def _committed(version: int) -> Known:
+    return {"commit_ts": version}
+
+
 class _Stamper:
     """Makes the stamps of one surface."""
 
@@ -59,7 +91,7 @@ class _Stamper:
         method: str,
         work: Awaitable[T],
         *,
-        then: Callable[[T], dict[str, int]] | None = None,
+        then: Callable[[T], Known] = _nothing,
         **known: Any,
     ) -> T:
         """`work`, and its stamp: what is `known` before, and what `then` reads off the result."""
@@ -68,11 +100,11 @@ class _Stamper:
             caller.told = True
         began = self._monotonic()
         code = _CANCELLED
-        found: dict[str, int] = {}
+        found: Known = {}
         try:
             result = await work
             code = "OK"
-            found = {} if then is None else then(result)
+            found = then(result)
         except KvorumError as error:
             code = error.code
             raise
@@ -91,288 +123,146 @@ class _Stamper:
         self._log.add(Stamp(self._surface, client, method, **known))
 
 
-class StampedSession:
-    """kvorum.api.backend.Session."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How a method is stamped: under which name ({0}: its first argument), with what its arguments
+    say, and what its result does. `at_start`: it reads the transaction's snapshot.
+    """
 
-    def __init__(self, session: Session, stamper: _Stamper) -> None:
-        self._session, self._stamp = session, stamper.stamp
-        self._known: dict[str, Any] = {"txn": session.id, "start_ts": session.start_ts}
-
-    @property
-    def id(self) -> int:
-        return self._session.id
-
-    @property
-    def start_ts(self) -> int:
-        return self._session.start_ts
-
-    async def get(self, ns: str, table: str, key: bytes) -> Record | None:
-        return await self._stamp(
-            "txn.get",
-            self._session.get(ns, table, key),
-            then=_version,
-            keys=[_key(ns, table, key)],
-            read_ts=self.start_ts,
-            **self._known,
-        )
-
-    async def multi_get(self, keys: Sequence[TableKey]) -> list[Record | None]:
-        work, named = self._session.multi_get(keys), [_key(*key) for key in keys]
-        return await self._stamp(
-            "txn.multi_get", work, keys=named, read_ts=self.start_ts, **self._known
-        )
-
-    async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
-        work, named = self._session.scan(ns, table, spec), [f"{ns}.{table}"]
-        return await self._stamp(
-            "txn.scan", work, tables=named, read_ts=self.start_ts, **self._known
-        )
-
-    async def put(
-        self,
-        ns: str,
-        table: str,
-        key: bytes,
-        value: bytes,
-        cond: int | None = None,
-        ttl_ms: int = 0,
-    ) -> None:
-        work = self._session.put(ns, table, key, value, cond, ttl_ms)
-        await self._stamp("txn.put", work, keys=[_key(ns, table, key)], **self._known)
-
-    async def delete(self, ns: str, table: str, key: bytes, cond: int | None = None) -> None:
-        work = self._session.delete(ns, table, key, cond)
-        await self._stamp("txn.delete", work, keys=[_key(ns, table, key)], **self._known)
-
-    async def commit(self) -> int:
-        return await self._stamp(
-            "txn.commit", self._session.commit(), then=_committed, **self._known
-        )
-
-    async def abort(self) -> None:
-        await self._stamp("txn.abort", self._session.abort(), **self._known)
-
-    async def heartbeat(self) -> None:
-        await self._stamp("txn.heartbeat", self._session.heartbeat(), **self._known)
-
-    def trace(self) -> CommitTrace | None:
-        return self._session.trace()
+    name: str
+    said: Callable[..., Known] = _nothing
+    then: Callable[[Any], Known] = _nothing
+    at_start: bool = False
 
 
-class StampedBackend:
-    """kvorum.api.backend.Backend."""
+SESSION: Final[Mapping[str, Row]] = {
+    "get": Row("txn.get", _of_key, _version, at_start=True),
+    "multi_get": Row("txn.multi_get", _of_keys, at_start=True),
+    "scan": Row("txn.scan", _of_table, at_start=True),
+    "put": Row("txn.put", _of_key),
+    "delete": Row("txn.delete", _of_key),
+    "commit": Row("txn.commit", then=_committed),
+    "abort": Row("txn.abort"),
+    "heartbeat": Row("txn.heartbeat"),
+}
+BACKEND: Final[Mapping[str, Row]] = {
+    "put": Row("put", _of_key, _committed),
+    "delete": Row("delete", _of_key, _committed),
+    "scan": Row("scan", _of_table, lambda page: {"read_ts": page.at}),
+    "multi_get": Row("multi_get", _of_keys, lambda found: {"read_ts": found[1]}),
+    "batch": Row("batch", _of_ops, _committed),
+    "watch": Row(
+        "watch", lambda ns, table, spec: {**_of_table(ns, table), "read_ts": spec.above or 0}
+    ),
+    "status": Row("txn.status", _of_txn, lambda state: {"commit_ts": state.commit_ts or 0}),
+    "abort_transaction": Row("txn.abort", _of_txn),
+    "timestamps": Row("timestamps", then=lambda first: {"start_ts": first}),
+    "open_snapshot": Row("snapshot.open", then=lambda snapshot: {"read_ts": snapshot.at}),
+    "renew_snapshot": Row("snapshot.renew"),
+    "release_snapshot": Row("snapshot.release"),
+    "snapshots": Row("snapshot.list"),
+    "beat_lock": Row("lock.heartbeat"),
+    "end_lock": Row("lock.release"),
+    "namespaces": Row("namespace.list"),
+    "create_namespace": Row("namespace.create", _of_namespace),
+    "alter_namespace": Row("namespace.{1}", _of_namespace),
+    "drop_namespace": Row("namespace.drop", _of_namespace),
+    "tables": Row("table.list", _of_namespace),
+    "create_table": Row("table.create", _of_table),
+    "alter_table": Row("table.{2}", _of_table),
+    "drop_table": Row("table.drop", _of_table),
+    "control": Row("procedure.{0}"),
+    "submit": Row("procedure.submit", then=lambda id: {"procedure": id}),
+    "procedure": Row("procedure.get", _of_procedure),
+    "procedures": Row("procedure.list"),
+    "acknowledge": Row("procedure.acknowledge", _of_procedure),
+    "workers": Row("workers"),
+    "cluster": Row("cluster"),
+    "set_settings": Row("setting.set"),
+    "nodes": Row("nodes"),
+    "partitions": Row("partitions"),
+    "locks": Row("locks"),
+}
+
+
+def stamped(
+    backend: Backend, log: StampLog, surface: str, monotonic: Callable[[], float]
+) -> Backend:
+    """`backend`, with a stamp for each request."""
+    return cast(Backend, _StampedBackend(backend, _Stamper(log, surface, monotonic)))
+
+
+class _Stamped:
+    """Stands for `inner`, whose methods of the table are stamped with what is `known` before."""
 
     def __init__(
-        self, backend: Backend, log: StampLog, surface: str, monotonic: Callable[[], float]
+        self, inner: object, table: Mapping[str, Row], stamper: _Stamper, known: Known
     ) -> None:
-        self._backend = backend
-        self._stamper = _Stamper(log, surface, monotonic)
-        self._stamp = self._stamper.stamp
+        for method, row in table.items():
+            setattr(self, method, self._stamping(getattr(inner, method), row, stamper, known))
 
-    async def _at(self, at: int) -> int:
-        return at or await self._backend.timestamps(1)
+    def _stamping(
+        self, method: Callable[..., Awaitable[T]], row: Row, stamper: _Stamper, known: Known
+    ) -> Callable[..., Awaitable[T]]:
+        if row.at_start:
+            known = {**known, "read_ts": known["start_ts"]}
 
-    # ------------------------------------------------------------------------------------ data
+        async def call(*args: Any, **named: Any) -> T:
+            found = {**known, **row.said(*args, **named)}
+            work = method(*args, **named)
+            return await stamper.stamp(row.name.format(*args), work, then=row.then, **found)
+
+        return call
+
+
+class _StampedSession(_Stamped):
+    def __init__(self, session: Session, stamper: _Stamper) -> None:
+        self.id, self.start_ts, self.trace = session.id, session.start_ts, session.trace
+        known = {"txn": self.id, "start_ts": self.start_ts}
+        super().__init__(session, SESSION, stamper, known)
+
+
+class _StampedBackend(_Stamped):
+    """What the table cannot say: requests that ask twice, or have several stamps."""
+
+    def __init__(self, backend: Backend, stamper: _Stamper) -> None:
+        super().__init__(backend, BACKEND, stamper, {})
+        self._backend, self._stamper = backend, stamper
+        self.close = backend.close
 
     async def get(self, ns: str, table: str, key: bytes, at: int) -> Record | None:
         read_ts = at  # of one that is refused before it has one
 
         async def work() -> Record | None:
             nonlocal read_ts
-            read_ts = await self._at(at)
+            read_ts = at or await self._backend.timestamps(1)
             return await self._backend.get(ns, table, key, read_ts)
 
-        return await self._stamp(
+        return await self._stamper.stamp(
             "get",
             work(),
             then=lambda record: {"read_ts": read_ts, **_version(record)},
-            keys=[_key(ns, table, key)],
+            **_of_key(ns, table, key),
         )
-
-    async def put(
-        self, ns: str, table: str, key: bytes, value: bytes, cond: int | None, ttl_ms: int
-    ) -> int:
-        work = self._backend.put(ns, table, key, value, cond, ttl_ms)
-        return await self._stamp("put", work, then=_committed, keys=[_key(ns, table, key)])
-
-    async def delete(self, ns: str, table: str, key: bytes, cond: int | None) -> int:
-        work = self._backend.delete(ns, table, key, cond)
-        return await self._stamp("delete", work, then=_committed, keys=[_key(ns, table, key)])
-
-    async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
-        work = self._backend.scan(ns, table, spec)
-        return await self._stamp(
-            "scan", work, then=lambda page: {"read_ts": page.at}, tables=[f"{ns}.{table}"]
-        )
-
-    async def multi_get(self, keys: Sequence[TableKey], at: int) -> tuple[list[Record | None], int]:
-        work, named = self._backend.multi_get(keys, at), [_key(*key) for key in keys]
-        return await self._stamp(
-            "multi_get", work, then=lambda found: {"read_ts": found[1]}, keys=named
-        )
-
-    async def batch(self, ops: Sequence[BatchOp]) -> int:
-        work = self._backend.batch(ops)
-        return await self._stamp("batch", work, then=_committed, keys=_keys(ops))
-
-    async def watch(self, ns: str, table: str, spec: WatchSpec) -> Watcher:
-        work = self._backend.watch(ns, table, spec)
-        named = [f"{ns}.{table}"]
-        return await self._stamp("watch", work, tables=named, read_ts=spec.above or 0)
 
     async def multi_write(self, ops: Sequence[BatchOp]) -> list[int | KvorumError]:
         """A stamp for each op: each has its own timestamp, or its own refusal."""
-        results = await self._stamp("multi_write", self._backend.multi_write(ops), keys=_keys(ops))
+        work = self._backend.multi_write(ops)
+        results = await self._stamper.stamp("multi_write", work, **_of_ops(ops))
         for op, result in zip(ops, results, strict=True):
             if isinstance(result, KvorumError):
-                self._stamper.told("multi_write.op", code=result.code, keys=_keys([op]))
+                self._stamper.told("multi_write.op", code=result.code, **_of_ops([op]))
             else:
-                self._stamper.told("multi_write.op", keys=_keys([op]), commit_ts=result)
+                self._stamper.told("multi_write.op", commit_ts=result, **_of_ops([op]))
         return results
-
-    # ---------------------------------------------------------------------------- transactions
 
     async def begin(
         self, *, ttl_ms: int, isolation: str, terms: Terms = USUAL, recorded: bool = False
-    ) -> StampedSession:
+    ) -> Session:
         work = self._backend.begin(
             ttl_ms=ttl_ms, isolation=isolation, terms=terms, recorded=recorded
         )
-        session = await self._stamp(
+        session = await self._stamper.stamp(
             "txn.begin", work, then=lambda s: {"txn": s.id, "start_ts": s.start_ts}
         )
-        return StampedSession(session, self._stamper)
-
-    async def status(self, txn: int) -> TxnState:
-        work = self._backend.status(txn)
-        return await self._stamp(
-            "txn.status", work, then=lambda s: {"commit_ts": s.commit_ts or 0}, txn=txn
-        )
-
-    async def abort_transaction(self, txn: int) -> None:
-        await self._stamp("txn.abort", self._backend.abort_transaction(txn), txn=txn)
-
-    async def timestamps(self, count: int) -> int:
-        work = self._backend.timestamps(count)
-        return await self._stamp("timestamps", work, then=lambda first: {"start_ts": first})
-
-    # ------------------------------------------------------------------------------- snapshots
-
-    async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo:
-        work = self._backend.open_snapshot(at, owner, ttl_ms)
-        return await self._stamp("snapshot.open", work, then=lambda s: {"read_ts": s.at})
-
-    async def renew_snapshot(self, id: int) -> None:
-        await self._stamp("snapshot.renew", self._backend.renew_snapshot(id))
-
-    async def release_snapshot(self, id: int) -> bool:
-        return await self._stamp("snapshot.release", self._backend.release_snapshot(id))
-
-    async def beat_lock(self, id: int, wait_ms: int) -> tuple[str, int]:
-        return await self._stamp("lock.heartbeat", self._backend.beat_lock(id, wait_ms))
-
-    async def end_lock(self, id: int) -> None:
-        await self._stamp("lock.release", self._backend.end_lock(id))
-
-    async def snapshots(self) -> list[SnapshotInfo]:
-        return await self._stamp("snapshot.list", self._backend.snapshots())
-
-    # ------------------------------------------------------------------- namespaces and tables
-
-    async def namespaces(self) -> list[NamespaceInfo]:
-        return await self._stamp("namespace.list", self._backend.namespaces())
-
-    async def create_namespace(self, name: str, change: dict[str, Any] | None = None) -> None:
-        work = self._backend.create_namespace(name, change)
-        await self._stamp("namespace.create", work, tables=[f"{name}.*"])
-
-    async def alter_namespace(
-        self, name: str, what: str, change: dict[str, Any] | None = None
-    ) -> NamespaceInfo:
-        work = self._backend.alter_namespace(name, what, change)
-        return await self._stamp(f"namespace.{what}", work, tables=[f"{name}.*"])
-
-    async def drop_namespace(self, name: str) -> None:
-        work = self._backend.drop_namespace(name)
-        await self._stamp("namespace.drop", work, tables=[f"{name}.*"])
-
-    async def tables(self, ns: str) -> list[TableInfo]:
-        return await self._stamp("table.list", self._backend.tables(ns), tables=[f"{ns}.*"])
-
-    async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
-        work = self._backend.create_table(ns, name, spec)
-        return await self._stamp("table.create", work, tables=[f"{ns}.{name}"])
-
-    async def alter_table(
-        self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
-    ) -> TableInfo:
-        work = self._backend.alter_table(ns, name, what, change)
-        return await self._stamp(f"table.{what}", work, tables=[f"{ns}.{name}"])
-
-    async def drop_table(self, ns: str, name: str) -> None:
-        work = self._backend.drop_table(ns, name)
-        await self._stamp("table.drop", work, tables=[f"{ns}.{name}"])
-
-    # ------------------------------------------------------------------------------ procedures
-
-    async def control(self, what: str, args: dict[str, Any]) -> Any:
-        return await self._stamp(f"procedure.{what}", self._backend.control(what, args))
-
-    async def submit(
-        self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
-    ) -> int:
-        work = self._backend.submit(name, args, nonce, options)
-        return await self._stamp("procedure.submit", work, then=lambda id: {"procedure": id})
-
-    async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
-        work = self._backend.procedure(procedure, wait_ms)
-        return await self._stamp("procedure.get", work, procedure=procedure)
-
-    async def procedures(
-        self, *, state: str | None, owner: str | None, name: str | None
-    ) -> list[ProcedureInfo]:
-        work = self._backend.procedures(state=state, owner=owner, name=name)
-        return await self._stamp("procedure.list", work)
-
-    async def acknowledge(self, procedure: int) -> None:
-        work = self._backend.acknowledge(procedure)
-        await self._stamp("procedure.acknowledge", work, procedure=procedure)
-
-    # --------------------------------------------------------------------------------- cluster
-
-    async def workers(self) -> list[dict[str, Any]]:
-        return await self._stamp("workers", self._backend.workers())
-
-    async def cluster(self) -> dict[str, Any]:
-        return await self._stamp("cluster", self._backend.cluster())
-
-    async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
-        return await self._stamp("setting.set", self._backend.set_settings(values))
-
-    async def nodes(self) -> list[dict[str, Any]]:
-        return await self._stamp("nodes", self._backend.nodes())
-
-    async def partitions(self) -> list[dict[str, Any]]:
-        return await self._stamp("partitions", self._backend.partitions())
-
-    async def locks(self, every: bool = False) -> dict[str, Any]:
-        return await self._stamp("locks", self._backend.locks(every))
-
-    async def close(self) -> None:
-        await self._backend.close()
-
-
-def _key(ns: str, table: str, key: bytes) -> Key:
-    return f"{ns}.{table}", key
-
-
-def _keys(ops: Sequence[BatchOp]) -> list[Key]:
-    return [_key(op.ns, op.table, op.key) for op in ops if isinstance(op.key, bytes)]
-
-
-def _version(record: Record | None) -> dict[str, int]:
-    return {} if record is None else {"version": record.version}
-
-
-def _committed(version: int) -> dict[str, int]:
-    return {"commit_ts": version}
+        return cast(Session, _StampedSession(session, self._stamper))

@@ -26,7 +26,7 @@ from kv.base.limits import MiB
 from kv.server.socket_server import Submitter
 from kv.server.tap import Tap
 from kvorum.api.backend import Backend
-from kvorum.audit.stamped import StampedBackend
+from kvorum.audit.stamped import stamped
 from kvorum.audit.stamps import StampLog
 from kvorum.audit.stamps_native import NativeStamps
 from kvorum.local.ports import Server
@@ -59,7 +59,7 @@ class Doors:
         if self.stamps is None:
             return self._node.backend
         clock = self._node.ports.clock
-        return StampedBackend(self._node.backend, self.stamps, name, clock.monotonic)
+        return stamped(self._node.backend, self.stamps, name, clock.monotonic)
 
     # ----------------------------------------------------------------------------------- audit
 

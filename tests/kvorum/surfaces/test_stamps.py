@@ -17,6 +17,8 @@ import kvorum
 from kv.base.adapters import SystemRng
 from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, Unavailable
+from kvorum.api.backend import Backend, Session
+from kvorum.audit import stamped
 from kvorum.audit.stamps import Stamp, StampLog
 from kvorum.local.ports import system_ports
 from kvorum.node.node import build
@@ -128,6 +130,17 @@ def test_e7_the_stamps_of_a_workload_are_complete_and_consistent(
 
 
 @pytest.mark.slow
+def test_e7_every_request_of_a_surface_is_stamped() -> None:
+    """One that is missing in the tables could not be made at an audited node, or left no stamp."""
+    by_hand = {"get", "multi_write", "begin"}
+    assert asked(Backend) - {"close"} == set(stamped.BACKEND) | by_hand
+    assert asked(Session) - {"id", "start_ts", "trace"} == set(stamped.SESSION)
+
+
+def asked(protocol: type) -> set[str]:
+    return {name for name in vars(protocol) if not name.startswith("_")}
+
+
 def test_e7_keys_are_told_only_if_wanted(tmp_path: Path) -> None:
     """Keys may be names of people: a log that has them is another thing to protect."""
     with audited(tmp_path) as (db, base, file):
