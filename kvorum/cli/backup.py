@@ -53,10 +53,15 @@ def backup(
         return {"target": place, "locks": locks, "rate": wanted}
 
     found = following.run(
-        (BACKUP, BACKUP_HERE), args, connect=connect, json=json,
-        here=is_own(target) and not on_nodes, resume=resume, again="SCHEMA_CHANGED",
+        (BACKUP, BACKUP_HERE),
+        args,
+        connect=connect,
+        json=json,
+        here=is_own(target) and not on_nodes,
+        resume=resume,
+        again="SCHEMA_CHANGED",
         same={"target": place},
-    )  # fmt: skip
+    )
     if json:
         output.emit(found)
         return
@@ -86,10 +91,16 @@ def _verify(place: Any, json: bool) -> None:
     if json:
         output.emit(
             {
-                "source": place.uri, "whole": True, "at": str(m.at), "cluster": m.cluster,
-                "files": m.files, "rows": m.rows, "bytes": m.size, "tables": list(m.tables),
+                "source": place.uri,
+                "whole": True,
+                "at": str(m.at),
+                "cluster": m.cluster,
+                "files": m.files,
+                "rows": m.rows,
+                "bytes": m.size,
+                "tables": list(m.tables),
             }
-        )  # fmt: skip
+        )
         return
     output.lines(
         [
@@ -145,10 +156,15 @@ def restore(
         return {"source": place, "force": force, "rate": wanted}
 
     found = following.run(
-        (RESTORE, RESTORE_HERE), args, connect=connect, json=json,
-        here=is_own(source) and not on_nodes, resume=resume, again=AGAIN,
+        (RESTORE, RESTORE_HERE),
+        args,
+        connect=connect,
+        json=json,
+        here=is_own(source) and not on_nodes,
+        resume=resume,
+        again=AGAIN,
         same={"source": place},
-    )  # fmt: skip
+    )
     if json:
         output.emit(found)
         return

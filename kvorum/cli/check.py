@@ -39,9 +39,14 @@ def check(
         return {"locks": lock_names(await all_tables(backend.txn))}
 
     found = following.run(
-        (CHECK, CHECK), args, connect=connect, json=json, here=False, resume=resume,
+        (CHECK, CHECK),
+        args,
+        connect=connect,
+        json=json,
+        here=False,
+        resume=resume,
         again="SCHEMA_CHANGED",
-    )  # fmt: skip
+    )
     if json:
         output.emit(found)
     else:

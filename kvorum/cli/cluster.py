@@ -320,9 +320,10 @@ def _shown_cuts(cuts: list[dict[str, Any]] | None) -> str:
     if cuts is None:
         return "?"
     words = {
-        (False, False): "from {}", (False, True): "does not hear {}",
+        (False, False): "from {}",
+        (False, True): "does not hear {}",
         (True, False): "is not heard by {}",
-    }  # fmt: skip
+    }
     return "; ".join(words[c["hears"], c["heard"]].format(c["node"]) for c in cuts) or "-"
 
 

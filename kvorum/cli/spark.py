@@ -33,11 +33,19 @@ def list_sinks(connect: Connect = None, json: Json = False) -> None:
     output.table(
         ("ATTEMPT", "TABLE", "STATE", "TASKS", "ROWS", "PROCEDURE", "LEASE_MIN", "PREPARED_MIN"),
         [
-            (a.attempt, a.table, a.state, a.tasks, a.rows, a.procedure or "-",
-             _minutes(a.left_ms), _minutes(a.since_ms))
+            (
+                a.attempt,
+                a.table,
+                a.state,
+                a.tasks,
+                a.rows,
+                a.procedure or "-",
+                _minutes(a.left_ms),
+                _minutes(a.since_ms),
+            )
             for a in attempts
         ],
-    )  # fmt: skip
+    )
     output.table(
         ("APPLICATION", "TABLE", "VERSION", "QUERY", "COMMITTED"),
         [(w.app, w.table or "(jobs)", w.version, w.query or "-", w.committed) for w in ledgers],
@@ -45,11 +53,18 @@ def list_sinks(connect: Connect = None, json: Json = False) -> None:
     output.table(
         ("JOB", "APPLICATION", "VERSION", "STATE", "STEP", "AGE_MIN", "PROGRESS"),
         [
-            (j.id, j.app, j.version, j.state, j.step, _minutes(j.age_ms),
-             j.progress + (" (stale: commit or abort it)" if j.stale else ""))
+            (
+                j.id,
+                j.app,
+                j.version,
+                j.state,
+                j.step,
+                _minutes(j.age_ms),
+                j.progress + (" (stale: commit or abort it)" if j.stale else ""),
+            )
             for j in jobs
         ],
-    )  # fmt: skip
+    )
 
 
 @app.command("commit")

@@ -25,16 +25,15 @@ if TYPE_CHECKING:
     from prompt_toolkit.completion import WordCompleter
     from psycopg.pq.abc import PGresult
 
-WORDS: Final = (
-    "SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "HAVING", "LIMIT", "OFFSET", "JOIN",
-    "LEFT JOIN", "INSERT INTO", "VALUES", "UPDATE", "SET", "DELETE FROM", "RETURNING",
-    "ON CONFLICT", "DO NOTHING", "DO UPDATE SET", "CREATE TABLE", "CREATE INDEX",
-    "CREATE UNIQUE INDEX", "CREATE VIEW", "CREATE DATABASE", "ALTER TABLE", "ADD COLUMN",
-    "DROP TABLE", "DROP INDEX", "PRIMARY KEY", "NOT NULL", "DEFAULT", "UNIQUE", "REFERENCES",
-    "CHECK", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "EXPLAIN", "ANALYZE", "SHOW", "COPY",
-    "TRUNCATE", "DISTINCT", "UNION ALL", "WITH", "AND", "OR", "NOT", "NULL", "IS", "IN", "LIKE",
-    "BETWEEN", "EXISTS", "CASE", "WHEN", "THEN", "ELSE", "END", "COUNT", "SUM",
-)  # fmt: skip
+_WORDS: Final = """
+    SELECT, FROM, WHERE, GROUP BY, ORDER BY, HAVING, LIMIT, OFFSET, JOIN, LEFT JOIN, INSERT INTO,
+    VALUES, UPDATE, SET, DELETE FROM, RETURNING, ON CONFLICT, DO NOTHING, DO UPDATE SET,
+    CREATE TABLE, CREATE INDEX, CREATE UNIQUE INDEX, CREATE VIEW, CREATE DATABASE, ALTER TABLE,
+    ADD COLUMN, DROP TABLE, DROP INDEX, PRIMARY KEY, NOT NULL, DEFAULT, UNIQUE, REFERENCES, CHECK,
+    BEGIN, COMMIT, ROLLBACK, SAVEPOINT, EXPLAIN, ANALYZE, SHOW, COPY, TRUNCATE, DISTINCT, UNION ALL,
+    WITH, AND, OR, NOT, NULL, IS, IN, LIKE, BETWEEN, EXISTS, CASE, WHEN, THEN, ELSE, END, COUNT, SUM
+"""
+WORDS: Final = [" ".join(words.split()) for words in _WORDS.split(",")]
 HELP: Final = """\
 \\d [TABLE]  tables, or the columns and indexes of one    \\x  one column per line, on and off
 \\l          databases                                    \\timing  how long statements take
@@ -128,7 +127,7 @@ def prompt(connection: psycopg.Connection) -> None:
     """Ask for statements until the end of the input."""
     from prompt_toolkit.completion import WordCompleter
 
-    completer = WordCompleter(list(WORDS), ignore_case=True)
+    completer = WordCompleter(WORDS, ignore_case=True)
     session = _session(completer)
     shell = _Shell(connection, completer)
     shell.learn_names()
@@ -236,9 +235,14 @@ class _Shell:
         info = self._connection.info
         try:
             other = psycopg.connect(
-                host=info.host, port=info.port, dbname=name, user=info.user,
-                password=info.password or None, autocommit=True, connect_timeout=10,
-            )  # fmt: skip
+                host=info.host,
+                port=info.port,
+                dbname=name,
+                user=info.user,
+                password=info.password or None,
+                autocommit=True,
+                connect_timeout=10,
+            )
         except psycopg.OperationalError as error:
             sys.stderr.write(f"{error}\n")
             return

@@ -83,16 +83,25 @@ def export(
 
     async def args(_backend: NativeBackend) -> Any:
         return {
-            "table": list(name), "target": place, "format": format, "where": where,
+            "table": list(name),
+            "target": place,
+            "format": format,
+            "where": where,
             "columns": [one.strip() for one in columns.split(",") if one.strip()],
-            "prefix": prefix.encode(), "at": as_of, "rate": wanted,
-        }  # fmt: skip
+            "prefix": prefix.encode(),
+            "at": as_of,
+            "rate": wanted,
+        }
 
     found = following.run(
-        (EXPORT, EXPORT_HERE), args, connect=connect, json=json,
-        here=is_own(target) and not on_nodes, resume=resume,
+        (EXPORT, EXPORT_HERE),
+        args,
+        connect=connect,
+        json=json,
+        here=is_own(target) and not on_nodes,
+        resume=resume,
         same={"table": list(name), "target": place},
-    )  # fmt: skip
+    )
     if json:
         output.emit(found)
         return
@@ -223,19 +232,30 @@ def import_(
             await create_for(backend, *name, place, format, query, keys, written)
             made = True
         return how | {
-            "table": list(name), "source": place, "format": format, "on_conflict": on_conflict,
-            "on_error": on_error, "atomic": atomic, "query": query, "rate": wanted,
-        }  # fmt: skip
+            "table": list(name),
+            "source": place,
+            "format": format,
+            "on_conflict": on_conflict,
+            "on_error": on_error,
+            "atomic": atomic,
+            "query": query,
+            "rate": wanted,
+        }
 
     async def drop(backend: NativeBackend) -> None:
         if made:
             await backend.drop_table(*name)
 
     found = following.run(
-        (IMPORT, IMPORT_HERE), args, connect=connect, json=json,
-        here=(local or database) and not on_nodes, resume=resume,
-        same={"table": list(name), "source": place}, undo=drop,
-    )  # fmt: skip
+        (IMPORT, IMPORT_HERE),
+        args,
+        connect=connect,
+        json=json,
+        here=(local or database) and not on_nodes,
+        resume=resume,
+        same={"table": list(name), "source": place},
+        undo=drop,
+    )
     if json:
         output.emit(found)
     else:

@@ -69,10 +69,20 @@ def verify(
         if check is not None:
             raise SystemExit(check_file(check, json=json))
         done = Verification(
-            names=workload.split(","), seconds=seconds, faults=nemesis, nodes=nodes, data=data,
-            port=port, connect=connect, clients=clients, seed=seed, isolation=isolation,
-            history=history, keep=keep, json=json,
-        ).run()  # fmt: skip
+            names=workload.split(","),
+            seconds=seconds,
+            faults=nemesis,
+            nodes=nodes,
+            data=data,
+            port=port,
+            connect=connect,
+            clients=clients,
+            seed=seed,
+            isolation=isolation,
+            history=history,
+            keep=keep,
+            json=json,
+        ).run()
     except KvorumError as e:
         output.die(e, as_json=json)
     except KeyboardInterrupt:

@@ -9,8 +9,23 @@ from typing import Final
 from kv.storage.log import SyncDone
 from kvorum.local.ports import Syncer
 
-POINTS_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-                   1, 2.5, 10)  # fmt: skip
+POINTS_S: Final = (
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    10,
+)
 
 
 class Histogram:

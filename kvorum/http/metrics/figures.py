@@ -65,7 +65,8 @@ FIGURES: Final = {
     "partition_term": Figure("The Raft term.", True, "partition"),
     "partition_lag": Figure(
         "At the leader: entries that its slowest member lacks. Elsewhere: entries not applied yet.",
-        True, "partition",
+        True,
+        "partition",
     ),
     "partition_applied_index": Figure("The last log entry applied.", True, "partition"),
     "client_lookups": Figure("Questions of this node's own client where a key lives."),
@@ -130,4 +131,4 @@ FIGURES: Final = {
     "audit_waiting": Figure("Requests that wait to be written to it.", True),
     "http_transactions_open": Figure("Transactions that HTTP clients hold open.", True),
     "http_watches_open": Figure("Watches that HTTP clients hold open.", True),
-}  # fmt: skip
+}
