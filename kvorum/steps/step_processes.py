@@ -602,7 +602,7 @@ class StepProcesses(Runner):
                 process.cancel(number)
             for task in list(call.answering):
                 task.cancel()
-            if len(self._all) > 1:
+            if not process.calls and len(self._all) > 1:
                 self._spare(process)
 
     async def _last_moment(self, process: _Process, call: _Call, what: str) -> bool:
