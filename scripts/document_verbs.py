@@ -36,7 +36,8 @@ def _table(verbs: list[Verb]) -> str:
 
 
 def _row(verb: Verb) -> str:
-    needed, optional = verb.fields[: verb.fewest], verb.fields[verb.fewest :]
+    fewest = len(verb.fields) - verb.optional
+    needed, optional = verb.fields[:fewest], verb.fields[fewest:]
     args = ", ".join(needed) + "".join(f"[, {field}" for field in optional) + "]" * len(optional)
     answer = " ".join((verb.request.__doc__ or "").split()).removeprefix("→ ")
     again = verb.repeat if verb.repeat is not Repeat.ONCE or not verb.nonce else f"by {verb.nonce}"

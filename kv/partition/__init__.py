@@ -8,7 +8,7 @@ Raft log as its WAL.
     replies     how all of them answer
     scheduler   one drain per pass of the event loop over all partitions that have requests
     requests    what a request must look like (bad input is refused before anything is looked at);
-                request_reads, request_writes, request_verbs, fields
+                request_writes: those that write rows
     admission   late, misplaced and malformed requests are answered first
     internal    commands of the node's own services: its records, the collector
     answers     the machine's own refusals

@@ -1,4 +1,4 @@
-"""Requests that write rows: PUT, DELETE, WRITE, WRITE_ROWS, INGEST, and the prewrites of a
+"""What must hold among the arguments of WRITE, WRITE_ROWS, INGEST, and of the prewrites of a
 transaction. See kv/partition/requests.py.
 
 Invariants of what passes: a key occurs once; the rows of WRITE_ROWS, PREWRITE_ROWS and INGEST rise;
@@ -16,58 +16,39 @@ from typing import Any, Final
 import msgpack
 
 from kv.base.errors import InvalidArgument
+from kv.base.fields import (
+    PREFIX_BYTES,
+    STORAGE_KEY_BYTES_MAX,
+    check_bound,
+    check_key,
+    check_value,
+    integer,
+    too_large,
+)
 from kv.base.limits import (
     BATCH_BYTES_MAX,
     BATCH_OPS_MAX,
     PREWRITE_BYTES_MAX,
     PREWRITE_KEYS_MAX,
     TTL_MS_MAX,
-    TXN_TTL_MS_MAX,
     VALUE_BYTES_MAX,
 )
 from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, OP_TOMBSTONE, WRITE
-from kv.base.options import check_options, options_of
+from kv.base.options import options_of
 from kv.base.timestamps import MAX
 from kv.mvcc.packed import PackedKeys
-from kv.partition.fields import (
-    NO_KEYS,
-    PREFIX_BYTES,
-    STORAGE_KEY_BYTES_MAX,
-    Keys,
-    check_bound,
-    check_int,
-    check_key,
-    check_value,
-    too_large,
-)
 
+Keys = Sequence[bytes]
+NO_KEYS: Final[Keys] = ()
+_COND: Final = integer(0, MAX)
+_TTL_MS: Final = integer(0, TTL_MS_MAX)
 _VALUES: Final = {bytes, type(None)}
 _WITHOUT_VALUE: Final = (OP_DELETE, OP_CHECK, OP_TOMBSTONE)
 _SAMPLED: Final = 16  # of so many rows one is counted as traffic on its key
 
 
-def put(r: list[Any]) -> Keys:
-    check_key(r[5])
-    check_value(r[6])
-    if r[7] is not None:
-        check_int(r[7], "cond", MAX)
-    check_int(r[8], "ttl_ms", TTL_MS_MAX)
-    return (r[5],)
-
-
-def delete(r: list[Any]) -> Keys:
-    check_key(r[5])
-    if r[6] is not None:
-        check_int(r[6], "cond", MAX)
-    return (r[5],)
-
-
 def write(r: list[Any]) -> Keys:
-    check_int(r[6], "start_ts", MAX)
-    check_int(r[7], "flags", 0xFFFF)
     options = r[8] if len(r) > 8 else None
-    if options is not None:
-        check_options("options", options)
     if options and ("reads" in options or "ranges" in options):
         _check_reads(options)
         if r[6] == 0:
@@ -76,12 +57,7 @@ def write(r: list[Any]) -> Keys:
 
 
 def prewrite(r: list[Any]) -> Keys:
-    check_int(r[5], "start_ts", MAX, 1)
-    check_key(r[6])
-    check_int(r[7], "ttl_ms", TXN_TTL_MS_MAX, 1)
-    check_int(r[9], "flags", 0xFFFF)
     options = r[10] if len(r) > 10 else None
-    check_options("options", options)
     if options and ("reads" in options or "ranges" in options):
         _check_reads(options)
         if r[8] == []:
@@ -92,9 +68,6 @@ def prewrite(r: list[Any]) -> Keys:
 
 
 def prewrite_rows(r: list[Any]) -> Keys:
-    check_int(r[5], "start_ts", MAX, 1)
-    check_key(r[6])
-    check_int(r[7], "ttl_ms", TXN_TTL_MS_MAX, 1)
     keys = r[8]
     bytes_max = PREWRITE_BYTES_MAX + VALUE_BYTES_MAX
     if type(r[9]) is bytes:
@@ -105,15 +78,11 @@ def prewrite_rows(r: list[Any]) -> Keys:
         anchored = r[6] in keys
     if anchored:
         raise InvalidArgument("the anchor is prewritten by PREWRITE, before these rows")
-    check_options("options", r[10] if len(r) > 10 else None)
     return NO_KEYS  # they are read at once, if at all
 
 
 def write_rows(r: list[Any]) -> Keys:
-    check_int(r[7], "start_ts", MAX)
-    check_int(r[8], "flags", 0xFFFF)
     options = r[9] if len(r) > 9 else None
-    check_options("options", options)
     if options and ("reads" in options or "ranges" in options):
         raise InvalidArgument("options reads and ranges are WRITE's: send ops")
     _check_rows(r[5], r[6], {bytes}, BATCH_OPS_MAX, BATCH_BYTES_MAX)
@@ -122,9 +91,6 @@ def write_rows(r: list[Any]) -> Keys:
 
 
 def ingest(r: list[Any]) -> Keys:
-    check_int(r[7], "at", MAX, 1)
-    if type(r[8]) is not bool:
-        raise InvalidArgument(f"unique must be true or false, got {r[8]!r:.40}")
     _check_rows(r[5], r[6], {bytes}, BATCH_OPS_MAX, BATCH_BYTES_MAX)
     return NO_KEYS  # they are read at once
 
@@ -144,7 +110,7 @@ def _check_packed(sent: Any, values: bytes, rows_max: int, bytes_max: int) -> Pa
             pass
         case _:
             raise InvalidArgument("packed keys are [first, prefix bytes, rows, packed, last]")
-    check_key(first)
+    check_key("a key", first)
     if len(packed) + len(values) > bytes_max:
         raise too_large("bytes of keys and values", bytes_max, len(packed) + len(values))
     try:
@@ -162,7 +128,7 @@ def _check_packed(sent: Any, values: bytes, rows_max: int, bytes_max: int) -> Pa
         raise InvalidArgument("keys must be bytes, values bytes or nil")
     _check_whole(prefix, own, len(packed) + len(values), bytes_max)
     if len(values) > VALUE_BYTES_MAX:
-        check_value(max(filter(None, bodies), key=len, default=b""))
+        check_value("a value", max(filter(None, bodies), key=len, default=b""))
     if not all(map(lt, own, islice(own, 1, None))):
         raise InvalidArgument("keys must rise: they are not sorted, or one occurs twice")
     if first != prefix + own[0] or last != prefix + own[-1]:
@@ -174,8 +140,8 @@ def _check_whole(prefix: bytes, own: list[bytes], size: int, bytes_max: int) -> 
     """Packed rows of `size`, as they are without a prefix: so they become versions, and have to fit
     an entry then.
     """
-    check_key(prefix + min(own, key=len))
-    check_key(prefix + max(own, key=len))
+    check_key("a key", prefix + min(own, key=len))
+    check_key("a key", prefix + max(own, key=len))
     size += len(prefix) * len(own)
     if size > bytes_max:
         raise too_large("bytes of keys and values", bytes_max, size)
@@ -191,12 +157,12 @@ def _check_rows(keys: Any, values: Any, kinds: set[type], rows_max: int, bytes_m
         nil = " or nil" if type(None) in kinds else ""
         raise InvalidArgument(f"keys must be bytes, values bytes{nil}")
     lengths = list(map(len, keys))
-    check_key(keys[lengths.index(min(lengths))])
-    check_key(keys[lengths.index(max(lengths))])
+    check_key("a key", keys[lengths.index(min(lengths))])
+    check_key("a key", keys[lengths.index(max(lengths))])
     size = sum(lengths)
     lengths = list(map(len, filter(None, values)))
     if lengths and max(lengths) > VALUE_BYTES_MAX:
-        check_value(max(filter(None, values), key=len))
+        check_value("a value", max(filter(None, values), key=len))
     size += sum(lengths)
     if size > bytes_max:
         raise too_large("bytes of keys and values", bytes_max, size)
@@ -246,13 +212,13 @@ def check_ops(ops: Any, *, ops_max: int, bytes_max: int) -> list[bytes]:
 
 def _check_op(i: int, op: Sequence[Any]) -> int:
     kind, key, value, cond, ttl_ms = op
-    check_key(key)
+    check_key(f"operation {i}: key", key)
     size = len(key)
     if cond is not None:
-        check_int(cond, f"operation {i}: cond", MAX)
+        _COND(f"operation {i}: cond", cond)
     if kind == OP_PUT:
-        check_value(value)
-        check_int(ttl_ms, f"operation {i}: ttl_ms", TTL_MS_MAX)
+        check_value(f"operation {i}: value", value)
+        _TTL_MS(f"operation {i}: ttl_ms", ttl_ms)
         return size + len(value)
     if kind == OP_CHECK and cond is None:
         raise InvalidArgument(f"operation {i}: a check needs a condition")
@@ -269,7 +235,7 @@ def _check_reads(options: dict[str, Any]) -> None:
     """What a serializable transaction read: keys that rise, ranges that rise and do not overlap."""
     reads = options.get("reads", ())
     for key in reads:
-        check_key(key)
+        check_key("option reads: a key", key)
     if not all(map(lt, reads, islice(reads, 1, None))):
         raise InvalidArgument("option reads: keys must rise: they are not sorted, or one is twice")
     last: bytes | None = b""
@@ -277,8 +243,8 @@ def _check_reads(options: dict[str, Any]) -> None:
         if type(row) is not list or len(row) != 2:
             raise InvalidArgument("option ranges: each is [start, end]")
         start, end = row
-        check_key(start)
-        check_bound(end, 1)
+        check_key("a key", start)
+        check_bound("a range's end", end)
         if last is None or start < last or (end and end <= start):
             raise InvalidArgument("option ranges: they must rise, not overlap, and not be empty")
         last = end or None

@@ -1,13 +1,13 @@
 """What a partition request must look like. Checked before anything is read, so that bad input
 changes nothing (C15).
 
-A request is `[rid, method, deadline, partition id, epoch, *args]` (kv.base.methods). Each checker
-gets the whole request and returns the keys that its command will read, for the read-ahead; ranges
-of keys against the partition are checked by the machine.
+A request is `[rid, method, deadline, partition id, epoch, *args]`. Each argument by itself is
+checked as its declaration says (kv/base/methods.py); what must hold among them is here, for those
+that write rows in request_writes.py. `check_request` returns the keys that the command will read,
+for the read-ahead; ranges of keys against the partition are checked by the machine.
 
-Here is what all methods share: the table of checkers, which keys of a request must lie in the
-partition, the short way for a plain GET or PUT, and what a queued request weighs. The checkers lie
-beside: request_reads.py, request_writes.py, request_verbs.py; of single fields, fields.py.
+Beside: which keys of a request must lie in the partition, the short way for a plain GET or PUT, and
+what a queued request weighs.
 """
 
 from __future__ import annotations
@@ -17,80 +17,106 @@ from typing import Any, Final
 
 from kv.base import methods
 from kv.base.errors import InvalidArgument, TooLarge
-from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from kv.base.methods import (
-    AWAIT_CHANGES,
-    CHANGES,
-    CHECK,
-    COMMIT,
-    DELETE,
-    FINISH,
-    GET,
-    HEARTBEAT,
-    INGEST,
-    MGET,
-    PAIRS,
-    PARTS,
-    PREWRITE,
-    PREWRITE_ROWS,
-    PUT,
-    READ_NOW,
-    RECOVER,
-    RESOLVE,
-    ROLLBACK,
-    SCAN,
-    SCAN_SEALED,
-    SCAN_VALUES,
-    SETTLE,
-    WRITE,
-    WRITE_ROWS,
-)
+from kv.base.fields import PREFIX_BYTES, check_key, integer, too_large
+from kv.base.limits import ENDS_KEYS_MAX, ENDS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
+from kv.base.methods import GET, PARTITION_VERBS, PREWRITE, RANGES, WRITE
 from kv.base.timestamps import MAX
-from kv.base.verbs import VERBS, Touches
 from kv.mvcc.packed import PackedKeys
-from kv.partition import request_reads as reads
-from kv.partition import request_verbs as verbs
 from kv.partition import request_writes as writes
-from kv.partition.fields import PREFIX_BYTES, Keys
-from kv.partition.request_writes import outer_reads
+from kv.partition.request_writes import NO_KEYS, Keys, outer_reads
 
-CHECKERS: Final[dict[int, Callable[[list[Any]], Keys]]] = {
-    GET: reads.get,
-    PUT: writes.put,
-    DELETE: writes.delete,
-    WRITE: writes.write,
-    WRITE_ROWS: writes.write_rows,
-    INGEST: writes.ingest,
-    MGET: reads.mget,
-    READ_NOW: reads.mget,
-    SCAN: reads.scan,
-    SCAN_VALUES: reads.scan_values,
-    SCAN_SEALED: reads.scan_sealed,
-    CHANGES: reads.changes,
-    PAIRS: reads.pairs,
-    PARTS: reads.parts,
-    AWAIT_CHANGES: reads.await_changes,
-    PREWRITE: writes.prewrite,
-    PREWRITE_ROWS: writes.prewrite_rows,
-    COMMIT: verbs.commit,
-    ROLLBACK: verbs.rollback,
-    CHECK: verbs.check,
-    RESOLVE: verbs.resolve,
-    HEARTBEAT: verbs.rollback,
-    RECOVER: verbs.recover,
-    SETTLE: verbs.settle,
-    FINISH: verbs.finish,
-}
 _OWN_KEYS: Final = frozenset({WRITE, PREWRITE})
+_START_TS: Final = integer(1, MAX)
 
 
 def check_request(r: list[Any]) -> Keys:
     """The keys that the command will read. Raises InvalidArgument or TooLarge."""
-    checker = CHECKERS.get(r[1]) if type(r[1]) is int else None
-    if checker is None:
+    found = _CHECKS.get(r[1]) if type(r[1]) is int else None
+    if found is None:
         raise InvalidArgument(f"unknown partition method {r[1]!r:.40}")
-    VERBS[r[1]].count(r)
-    return checker(r)
+    check, rule = found
+    check(r)
+    return NO_KEYS if rule is None else rule(r)
+
+
+def _key(r: list[Any]) -> Keys:
+    return (r[5],)
+
+
+def _range(r: list[Any]) -> Keys:
+    if r[6] and r[6] < r[5]:
+        raise InvalidArgument(
+            f"range from {r[5][:64]!r} to {r[6][:64]!r}: the end lies before the start"
+        )
+    return NO_KEYS
+
+
+def _scan_sealed(r: list[Any]) -> Keys:
+    if r[9]:
+        raise InvalidArgument("SCAN_SEALED goes forward only: reverse must be false")
+    if not r[7]:
+        raise InvalidArgument("SCAN_SEALED reads at a timestamp: read_ts must not be 0")
+    return _range(r)
+
+
+def _resolve(r: list[Any]) -> Keys:
+    keys: list[bytes] = r[7]
+    if len(set(keys)) != len(keys):
+        raise InvalidArgument("resolve: a key occurs twice")
+    return keys
+
+
+def _recover(r: list[Any]) -> Keys:
+    if not r[7]:
+        raise InvalidArgument("recover needs keys")
+    return NO_KEYS  # only intents are looked at
+
+
+def _finish(r: list[Any]) -> Keys:
+    ends = r[5]
+    if type(ends) is not list or not ends:
+        raise InvalidArgument("ends must be a list with at least one transaction")
+    if len(ends) > ENDS_MAX:
+        raise too_large("transactions", ENDS_MAX, len(ends))
+    needed: list[bytes] = []
+    for row in ends:
+        if type(row) is not list or len(row) != 4 or type(row[3]) is not list or not row[3]:
+            raise InvalidArgument("each end is [start_ts, anchor, commit_ts, keys], with keys")
+        start_ts, anchor, commit_ts, keys = row
+        _START_TS("start_ts", start_ts)
+        if type(commit_ts) is not int or not start_ts < commit_ts <= MAX:
+            raise InvalidArgument(f"commit_ts must be above start_ts, got {commit_ts!r:.40}")
+        for key in keys:
+            check_key("a key", key)
+        if len(set(keys)) != len(keys):
+            raise InvalidArgument("finish: a key occurs twice in a transaction")
+        needed += keys
+        if anchor is not None and anchor != keys[0]:
+            check_key("an anchor", anchor)
+            needed.append(anchor)
+    if len(needed) > ENDS_KEYS_MAX:
+        raise too_large("keys", ENDS_KEYS_MAX, len(needed))
+    if len({row[0] for row in ends}) != len(ends):
+        raise InvalidArgument("finish: a transaction occurs twice")
+    return needed
+
+
+# What must hold among the arguments, and the keys that are read ahead: of reads only GET's, others
+# read what they need themselves, at once.
+_RULES: Final[dict[int, Callable[[list[Any]], Keys]]] = {
+    **dict.fromkeys(RANGES, _range),
+    **dict.fromkeys((GET, methods.PUT, methods.DELETE), _key),
+    methods.SCAN_SEALED: _scan_sealed,
+    methods.RESOLVE: _resolve,
+    methods.RECOVER: _recover,
+    methods.FINISH: _finish,
+    WRITE: writes.write,
+    methods.WRITE_ROWS: writes.write_rows,
+    methods.INGEST: writes.ingest,
+    PREWRITE: writes.prewrite,
+    methods.PREWRITE_ROWS: writes.prewrite_rows,
+}
+_CHECKS: Final = {verb.number: (verb.check, _RULES.get(verb.number)) for verb in PARTITION_VERBS}
 
 
 def first_and_last(r: list[Any], keys: Keys) -> tuple[bytes, bytes] | None:
@@ -126,7 +152,7 @@ def first_key(r: list[Any]) -> bytes | None:
         needed = check_request(r)
     except (InvalidArgument, TooLarge):
         return None
-    if VERBS[r[1]].touches is Touches.RANGE:
+    if r[1] in RANGES:
         return bytes(r[5])
     outer = first_and_last(r, needed)
     if outer is None and r[1] in (WRITE, PREWRITE) and (read := outer_reads(r)) is not None:
@@ -143,7 +169,7 @@ def plain(r: list[Any]) -> bool:
             len(r) == 8
             and type(r[5]) is bytes
             and PREFIX_BYTES <= len(r[5]) <= KEY_BYTES_MAX
-            and r[6] == 0
+            and (r[6] == 0 or (type(r[6]) is int and 0 < r[6] <= MAX))
             and r[7] is None
         )
     if len(r) != 9:

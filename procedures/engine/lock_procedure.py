@@ -215,12 +215,10 @@ class LockService:
 
     def register(self, dispatcher: Methods) -> None:
         async def beat(_caller: Any, args: list[Any]) -> list[Any]:
-            id, wait_ms = _numbers(args, 2, "LOCK_BEAT wants id, wait_ms")
-            return list(await self.beat(id, wait_ms))
+            return list(await self.beat(*args))
 
         async def end(_caller: Any, args: list[Any]) -> list[Any]:
-            (id,) = _numbers(args, 1, "LOCK_END wants id")
-            await self.end(id)
+            await self.end(args[0])
             return [True]
 
         dispatcher.register(LOCK_BEAT, beat)
@@ -306,9 +304,3 @@ class LockService:
                 code="NOT_A_LOCK",
             )
         return record
-
-
-def _numbers(args: list[Any], count: int, wanted: str) -> list[int]:
-    if len(args) != count or any(type(arg) is not int or not 0 <= arg < 1 << 64 for arg in args):
-        raise InvalidArgument(f"{wanted}, got {args!r:.80}")
-    return args

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from kv.base import limits
-from kv.base.errors import InvalidArgument, TooLarge
+from kv.base.errors import InvalidArgument
 from procedures.engine import plain
 from procedures.engine.executor import Executor
 from procedures.engine.submission import Options, Submission
@@ -54,42 +53,30 @@ def register(executor: Executor, dispatcher: Methods) -> None:
     assert control is not None
 
     async def enter(_caller: Any, args: list[Any]) -> list[Any]:
-        name, data = _fields(args, "WORK_ENTER", str, bytes)
-        _name(name)
-        if len(data) > limits.WORKER_DECLARATIONS_BYTES_MAX:
-            raise TooLarge(
-                f"a worker declares {len(data)} bytes, the limit is "
-                f"{limits.WORKER_DECLARATIONS_BYTES_MAX}: serve fewer modules with one worker",
-                details={"limit": limits.WORKER_DECLARATIONS_BYTES_MAX, "actual": len(data)},
-            )
+        name, data = args
         return list(await crew.enter(name, messages.entry(data)))
 
     async def poll(_caller: Any, args: list[Any]) -> list[Any]:
-        name, epoch, seq, seen, again, wait_ms, said = _fields(
-            args, "WORK_POLL", str, int, int, int, bool, int, bytes
-        )
+        name, epoch, seq, seen, again, wait_ms, said = args
         return [await crew.poll(name, epoch, seq, seen, again, wait_ms, said)]
 
     async def leave(_caller: Any, args: list[Any]) -> list[Any]:
-        name, epoch = _fields(args, "WORK_LEAVE", str, int)
+        name, epoch = args
         await crew.leave(name, epoch)
         return [True]
 
-    def listing(_caller: Any, args: list[Any]) -> list[Any]:
-        _fields(args, "WORK_LIST")
+    def listing(_caller: Any, _args: list[Any]) -> list[Any]:
         return [[plain.pack(row) for row in crew.workers()]]
 
     async def do(_caller: Any, args: list[Any]) -> list[Any]:
-        what, packed = _fields(args, "PROC_CONTROL", str, bytes)
+        what, packed = args
         told = plain.read(packed, f"the arguments of {what:.40}")
         if type(told) is not dict:
             raise InvalidArgument(f"the arguments of {what:.40} must be a map")
         return [plain.pack(await control.do(what, told))]
 
     async def submit(_caller: Any, args: list[Any]) -> list[Any]:
-        name, packed, owner, nonce, told = _fields(
-            [*args[:3], args[3] or "", *args[4:]], "PROC_SUBMIT_MORE", str, bytes, str, str, dict
-        )
+        name, packed, owner, nonce, told = args
         unknown = sorted(set(told) - _OPTIONS)
         if unknown:
             raise InvalidArgument(
@@ -100,7 +87,7 @@ def register(executor: Executor, dispatcher: Methods) -> None:
                 raise InvalidArgument(f"{what} must be text")
         data = plain.read(packed, f"arguments of {name:.80}")
         options = Options(**told)
-        return [await executor.submit(Submission(name, data, owner, nonce, options=options))]
+        return [await executor.submit(Submission(name, data, owner, nonce or "", options=options))]
 
     dispatcher.register(PROC_CONTROL, do)
     dispatcher.register(PROC_SUBMIT_MORE, submit)
@@ -108,19 +95,3 @@ def register(executor: Executor, dispatcher: Methods) -> None:
     dispatcher.register(WORK_POLL, poll)
     dispatcher.register(WORK_LEAVE, leave)
     dispatcher.register(WORK_LIST, listing)
-
-
-def _fields(args: list[Any], method: str, *kinds: type) -> list[Any]:
-    """Checked arguments. Raises InvalidArgument."""
-    if [type(arg) for arg in args] != list(kinds):
-        wanted = ", ".join(kind.__name__ for kind in kinds) or "none"
-        got = ", ".join(type(arg).__name__ for arg in args) or "none"
-        raise InvalidArgument(f"{method} takes ({wanted:.200}), got ({got:.200})")
-    return args
-
-
-def _name(name: str) -> None:
-    if not 0 < len(name) <= limits.NAME_CHARS_MAX:
-        raise InvalidArgument(
-            f"a worker's name has 1 to {limits.NAME_CHARS_MAX} characters, got {len(name)}"
-        )
