@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from sqlproxy.catalog.privileges import Need
 from sqlproxy.front import blocks
@@ -227,7 +227,7 @@ def relations(parsed: Parsed) -> frozenset[str]:
 
 def bind(
     parsed: Parsed | None, names: Names, declared: Sequence[int] = (), style: Style = DEFAULT_STYLE
-) -> Any:
+) -> object:
     """The bound statement (`statements`, `definitions`). Raises SqlError with the position in
     characters.
     """
@@ -236,7 +236,7 @@ def bind(
 
 def bind_with_needs(
     parsed: Parsed | None, names: Names, declared: Sequence[int] = (), style: Style = DEFAULT_STYLE
-) -> tuple[Any, tuple[Need, ...]]:
+) -> tuple[object, tuple[Need, ...]]:
     """The same, and what who runs it must be allowed."""
     if parsed is None:
         return s.Empty(), ()
@@ -284,10 +284,11 @@ class _Bind:
         self.queries = Queries(self.binder)
         self.writes = Writes(self.queries)
 
-    def statement(self, parsed: Parsed) -> Any:
+    def statement(self, parsed: Parsed) -> object:
         self.binder.lists = parsed.lists
         bound = self._plain(parsed.kind, parsed.body, parsed)
         if parsed.rows is not None:
+            assert isinstance(bound, s.Insert)
             given, types = bulk.filled(parsed.rows, bound.columns, self.writes, self.declared)
             self.parameters.types = list(types)
             bound = replace(bound, given=given)
@@ -298,7 +299,7 @@ class _Bind:
             bound = replace(bound, as_of=parsed.extras.as_of)
         if isinstance(bound, s.System) or isinstance(getattr(bound, "query", None), s.System):
             return bound  # the catalog finds its parameters' types
-        if hasattr(bound, "parameters"):
+        if isinstance(bound, s.Statement | s.DeclareCursor | s.Explain):
             return replace(bound, parameters=self.parameters.final())
         self.parameters.final()
         return bound
@@ -309,7 +310,7 @@ class _Bind:
             if param.oid == 705:
                 self.parameters.decide(param, oids.TEXT, 0)
 
-    def _plain(self, kind: str, body: Node, parsed: Parsed) -> Any:
+    def _plain(self, kind: str, body: Node, parsed: Parsed) -> object:
         if kind in _QUERIES:
             return self._query(body, parsed)
         if kind in _WRITES:
@@ -328,7 +329,7 @@ class _Bind:
     def _is_users(self, name: str) -> bool:
         return self.names.table(name) is not None or self.names.view(name) is not None
 
-    def _write(self, kind: str, body: Node, text: str) -> Any:
+    def _write(self, kind: str, body: Node, text: str) -> object:
         match kind:
             case "InsertStmt":
                 return self.writes.insert(body, text=text)
@@ -339,9 +340,9 @@ class _Bind:
             case _:
                 return self.writes.merge(body, text)
 
-    def _define(self, kind: str, body: Node, parsed: Parsed) -> Any:
+    def _define(self, kind: str, body: Node, parsed: Parsed) -> object:
         ddl = Definitions(self.queries)
-        simple: dict[str, Callable[[Node], Any]] = {
+        simple: dict[str, Callable[[Node], object]] = {
             "CreateTableAsStmt": ddl.create_table_as,
             "IndexStmt": ddl.create_index,
             "ViewStmt": ddl.create_view,
@@ -364,7 +365,7 @@ class _Bind:
             self.binder.needs.clear()  # its query is asked for when the view is read
         return bound
 
-    def _command(self, kind: str, body: Node, parsed: Parsed) -> Any:
+    def _command(self, kind: str, body: Node, parsed: Parsed) -> object:
         if kind == "VariableShowStmt" and body["name"].lower() == "jobs":
             jobs = parse(_SHOW_JOBS)
             assert jobs is not None
@@ -388,6 +389,7 @@ class _Bind:
                 return s.Execute(body["name"], others.arguments(body.get("params", ())))
             case "CopyStmt":
                 query = self._inside(body["query"], parsed) if "query" in body else None
+                assert query is None or isinstance(query, s.Select | s.System | s.Change)
                 return others.copy(body, query)
             case "DeclareCursorStmt":
                 return self._cursor(body, parsed)
@@ -399,13 +401,14 @@ class _Bind:
             case _:
                 raise unsupported(_refused(kind, body))
 
-    def _inside(self, node: Node, parsed: Parsed) -> Any:
+    def _inside(self, node: Node, parsed: Parsed) -> object:
         kind, body = unwrap(node)
         return self._plain(kind, body, replace(parsed, kind=kind, body=body))
 
     def _cursor(self, body: Node, parsed: Parsed) -> s.DeclareCursor:
         options = body.get("options", 0)
         query = self._inside(body["query"], parsed)
+        assert isinstance(query, s.Select | s.System)
         if any(not isinstance(cte.statement, s.Select) for cte in getattr(query, "ctes", ())):
             raise SqlError(
                 "0A000", "DECLARE CURSOR must not contain data-modifying statements in WITH"
@@ -436,7 +439,7 @@ def _close(body: Node) -> s.ClosePortal:
     return s.ClosePortal(body.get("portalname"))
 
 
-_COMMANDS: Final[dict[str, Callable[[Node], Any]]] = {
+_COMMANDS: Final[dict[str, Callable[[Node], object]]] = {
     "DoStmt": blocks.do,
     "TransactionStmt": commands.transaction,
     "VariableSetStmt": commands.set_variable,

@@ -50,7 +50,7 @@ _LOCK_MODES: Final = (
 _ALL: Final = 0x7FFF_FFFF_FFFF_FFFF  # FETCH ALL's count in PostgreSQL's tree
 
 
-def transaction(body: Node) -> Any:
+def transaction(body: Node) -> object:
     """BEGIN, COMMIT, SAVEPOINT and their like."""
     name = body.get("savepoint_name", "")
     chain = bool(body.get("chain"))
@@ -96,7 +96,7 @@ _OF_NAMES: Final = frozenset({"search_path"})
 """Settings that are a list of names: SHOW quotes what needs it, and SET takes that again."""
 
 
-def set_variable(body: Node) -> Any:
+def set_variable(body: Node) -> object:
     name = body.get("name", "").lower()
     local = bool(body.get("is_local"))
     match body.get("kind", "VAR_SET_VALUE"):
@@ -260,7 +260,7 @@ class Commands:
 
     # -- COPY
 
-    def copy(self, body: Node, query: Any) -> s.Copy:
+    def copy(self, body: Node, query: s.Select | s.System | s.Change | None) -> s.Copy:
         if body.get("is_program"):
             raise unsupported("COPY … PROGRAM")
         if "filename" in body:

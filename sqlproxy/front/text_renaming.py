@@ -84,6 +84,7 @@ def _checked(view: View, body: Node, before: Select, after: Names) -> str:
         now = front.bind(parse(text), after)
     except SqlError as error:
         raise _refused(view, f"could not be read any more: {error.message}") from error
+    assert isinstance(now, Select)
     if _answer(now) != _answer(before):
         raise _refused(view, "would answer other columns")
     return text

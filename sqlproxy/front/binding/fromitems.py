@@ -14,10 +14,9 @@ from sqlproxy.front.binding.scope import Parameters, Rel, Scope, columns_of
 from sqlproxy.front.binding.typenames import type_of
 from sqlproxy.front.bound.exprs import Call, Coalesce, Column, Expr, Logic
 from sqlproxy.front.bound.statements import (
+    Change,
     CteItem,
-    Delete,
     FunctionItem,
-    Insert,
     Item,
     ItemColumn,
     JoinItem,
@@ -26,7 +25,6 @@ from sqlproxy.front.bound.statements import (
     SequenceItem,
     SystemItem,
     TableItem,
-    Update,
     shown,
 )
 from sqlproxy.front.functions.system_columns import of_rows, with_row_number
@@ -101,7 +99,7 @@ class Selecting(Protocol):
     def within(self, clause: str) -> AbstractContextManager[None]: ...
 
 
-def output(statement: Select | Insert | Update | Delete) -> tuple[ItemColumn, ...]:
+def output(statement: Select | Change) -> tuple[ItemColumn, ...]:
     """The columns that a query, or RETURNING, has for the query around it."""
     found = []
     targets = statement.targets if isinstance(statement, Select) else statement.returning
@@ -192,7 +190,7 @@ class FromItems:
         name = body["relname"]
         pos = at(body)
         if "schemaname" not in body and (cte := scope.cte(name)) is not None:
-            if not cte.columns and isinstance(cte.statement, Insert | Update | Delete):
+            if not cte.columns and isinstance(cte.statement, Change):
                 raise SqlError(
                     "0A000",
                     f'WITH query "{name}" does not have a RETURNING clause',

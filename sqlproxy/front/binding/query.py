@@ -26,9 +26,8 @@ from sqlproxy.front.bound.exprs import (
     walk,
 )
 from sqlproxy.front.bound.statements import (
+    Change,
     Cte,
-    Delete,
-    Insert,
     Item,
     ItemColumn,
     JoinItem,
@@ -37,7 +36,6 @@ from sqlproxy.front.bound.statements import (
     SetOperation,
     TableItem,
     Target,
-    Update,
 )
 from sqlproxy.front.syntax.syntax import Node, at, strings, unwrap
 from sqlproxy.front.types import resolve
@@ -639,7 +637,7 @@ class Queries:
         names = strings(part.get("aliascolnames"))
         hints = {"CTEMaterializeAlways": True, "CTEMaterializeNever": False}
         hint = hints.get(part.get("ctematerialized", ""))
-        statement: Select | Insert | Update | Delete
+        statement: Select | Change
         if kind != "SelectStmt":
             if scope.parent is not None:
                 raise SqlError(

@@ -135,9 +135,7 @@ class JoinItem(Item):
 @dataclass(frozen=True, slots=True)
 class Cte:
     name: str
-    statement: (
-        Select | Insert | Update | Delete | None
-    )  # None: the recursive one, while it is bound
+    statement: Select | Change | None  # None: the recursive one, while it is bound
     columns: tuple[ItemColumn, ...]
     recursive: bool = False
     materialized: bool | None = None
@@ -280,13 +278,28 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Insert(Statement):
+class Change(Statement):
+    """`items`: the target first, then those of FROM or USING."""
+
+    target: TableItem
+    items: tuple[Item, ...] = ()
+    where: Expr | None = None
+    current_of: str = ""
+    returning: tuple[Target, ...] = ()
+    fields: tuple[Field, ...] | None = None
+
+    @property
+    def conjuncts(self) -> tuple[Expr, ...]:
+        return conjuncts(self.where)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insert(Change):
     """`columns` are those named, in the order of the values; each value is an expression without
     columns of the column's type, or Default. With `select`: its rows, converted by `conversions`,
     whose columns index its row.
     """
 
-    target: TableItem
     columns: tuple[TableColumn, ...]
     rows: tuple[tuple[Expr, ...], ...] | None = None
     given: Columns | None = None
@@ -295,41 +308,16 @@ class Insert(Statement):
     conversions: tuple[Expr, ...] = ()
     overriding: str = ""  # "", user, system
     conflict: Conflict | None = None
-    returning: tuple[Target, ...] = ()
-    fields: tuple[Field, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update(Statement):
-    """`items`: the target first, then FROM's."""
-
-    target: TableItem
+class Update(Change):
     assignments: tuple[Assignment, ...]
-    items: tuple[Item, ...]
-    where: Expr | None = None
-    current_of: str = ""
-    returning: tuple[Target, ...] = ()
-    fields: tuple[Field, ...] | None = None
-
-    @property
-    def conjuncts(self) -> tuple[Expr, ...]:
-        return conjuncts(self.where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delete(Statement):
-    """`items`: the target first, then USING's."""
-
-    target: TableItem
-    items: tuple[Item, ...]
-    where: Expr | None = None
-    current_of: str = ""
-    returning: tuple[Target, ...] = ()
-    fields: tuple[Field, ...] | None = None
-
-    @property
-    def conjuncts(self) -> tuple[Expr, ...]:
-        return conjuncts(self.where)
+class Delete(Change):
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,14 +334,11 @@ class MergeWhen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merge(Statement):
+class Merge(Change):
     """`items`: the target, then the source."""
 
-    target: TableItem
-    items: tuple[Item, ...]
     on: Expr
     whens: tuple[MergeWhen, ...]
-    fields: tuple[Field, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,7 +481,7 @@ class Copy:
     format: CopyFormat
     target: TableItem | None = None
     columns: tuple[TableColumn, ...] = ()
-    query: Select | System | Insert | Update | Delete | None = None
+    query: Select | System | Change | None = None
     where: Expr | None = None
     freeze: bool = False
     fields: tuple[Field, ...] = ()
@@ -504,7 +489,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    statement: Any
+    statement: object
     options: Mapping[str, str]
     fields: tuple[Field, ...]
     parameters: tuple[int, ...] = ()
