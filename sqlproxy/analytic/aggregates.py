@@ -117,7 +117,7 @@ class Calls:
         return f"{shown(value, offset.oid, word)} {word}"
 
     @staticmethod
-    def _rows_offset(value: Any, oid: int, word: str) -> str:
+    def _rows_offset(value: object, oid: int, word: str) -> str:
         return str(forms.literal(value, oid)[0])
 
     def _ranged(self, spec: WindowSpec) -> str:

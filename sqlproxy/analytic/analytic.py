@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -96,7 +96,7 @@ class DuckAnalytic:
             for loader in loaders:
                 loader.close()
 
-    def describe(self, bound: Any, env: Env) -> list[tuple[Table, Access | None]]:
+    def describe(self, bound: object, env: Env) -> list[tuple[Table, Access | None]]:
         """The tables that a query scans, in the order of its text, each with its way; None: a plain
         table, whole. Raises SqlError.
         """
@@ -111,7 +111,7 @@ class DuckAnalytic:
         loaders = [Loader(source, directory) for source in selects.sources]
         return [(loader.table, loader.access) for loader in loaders]
 
-    async def change(self, job: Work, bound: Any, text: str) -> Outcome:
+    async def change(self, job: Work, bound: object, text: str) -> Outcome:
         """A change whose rows have to be found by a join. Raises SqlError."""
 
         async def run(selects: Selects, make: Callable[[], Query]) -> list[Row]:

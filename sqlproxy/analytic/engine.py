@@ -81,13 +81,13 @@ class Engine:
                 root.execute(text)
             self._root = root
 
-    def submit(self, call: Callable[..., T], *args: Any) -> Future[T]:
+    def submit(self, call: Callable[..., T], *args: object) -> Future[T]:
         """Away from the loop."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(SQL_ANALYTIC_QUERIES_MAX, "analytic")
         return self._threads.submit(call, *args)
 
-    async def in_thread(self, call: Callable[..., T], *args: Any) -> T:
+    async def in_thread(self, call: Callable[..., T], *args: object) -> T:
         """The same, awaited to its end even by a caller that is cancelled."""
         future = asyncio.wrap_future(self.submit(call, *args))
         try:
@@ -161,7 +161,7 @@ class Running:
 
         return await self._call(read)
 
-    async def _call(self, call: Callable[..., T], *args: Any) -> T:
+    async def _call(self, call: Callable[..., T], *args: object) -> T:
         future = asyncio.wrap_future(self._engine.submit(call, *args))
         try:
             return await asyncio.shield(future)

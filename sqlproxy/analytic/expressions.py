@@ -252,13 +252,13 @@ class Expressions:
 
     def function(
         self,
-        key: Any,
+        key: object,
         fn: Callable[..., Any],
         arguments: Sequence[Sql],
         oid: int,
         held_as: str,
         *,
-        nothing: Any = None,
+        nothing: object = None,
     ) -> Sql:
         """A call of a function of values in user form; `nothing` for a NULL."""
 
@@ -689,7 +689,7 @@ class Expressions:
         return None
 
 
-def _literal(value: Any, oid: int) -> tuple[Text, int, str]:
+def _literal(value: object, oid: int) -> tuple[Text, int, str]:
     text, kind = literal(value, oid)
     return text, oid, kind
 

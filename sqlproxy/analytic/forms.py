@@ -179,7 +179,7 @@ def _writer(oid: int, held_as: str) -> Callable[[Any], Any] | None:
             return None
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     if isinstance(value, Decimal) and value.is_nan():
         raise unsupported("NaN in a column of type numeric(p,s) in a join or an aggregate")
     return value

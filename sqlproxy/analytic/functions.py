@@ -48,7 +48,7 @@ class Functions:
 
     def add(
         self,
-        key: Any,
+        key: object,
         row_fn: Callable[[Sequence[Any]], Any],
         parameters: Sequence[Shape],
         result: Shape,

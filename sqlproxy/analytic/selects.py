@@ -1041,7 +1041,7 @@ class Selects:
         """generate_series of numeric and timestamptz, whose steps are PostgreSQL's own."""
         fn, env = SERIES[call.proc.source], self.env
 
-        def listed(*values: Any) -> list[Any]:
+        def listed(*values: object) -> list[Any]:
             return fn(env, *values)
 
         return self.expressions.function(

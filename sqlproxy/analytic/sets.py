@@ -32,7 +32,7 @@ def column_of(lister: Lister, place: int) -> Lister:
 # -- JSON
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return jsonb.dumps(value)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
 
 from sqlproxy.front import front
 from sqlproxy.front.binding.scope import Names
@@ -101,7 +100,7 @@ def _refused(view: View, why: str) -> SqlError:
     )
 
 
-def _rename_at(node: Any, wanted: set[int], old: str, new: str) -> None:
+def _rename_at(node: object, wanted: set[int], old: str, new: str) -> None:
     for reference in find(node, "ColumnRef"):
         if reference.get("location", 0) in wanted:
             _rename_last(reference, old, new)
@@ -113,7 +112,7 @@ def _rename_last(reference: Node, old: str, new: str) -> None:
         last["String"]["sval"] = new
 
 
-def _meaning(value: Any, table: int, column: int, around: list[set[str]]) -> Iterator[Column]:
+def _meaning(value: object, table: int, column: int, around: list[set[str]]) -> Iterator[Column]:
     """The references in a bound query that mean the table's column itself, not a column of a
     subquery or a view that hands it on. `around`: the aliases of the table, query by query.
     """

@@ -197,7 +197,7 @@ def attnums(table: Table) -> dict[int, int]:
 PATH: Final = "\x1f"  # between the parts of `_path`: no name has it
 
 
-def class_row(id: int, name: str, kind: str, **more: Any) -> Row:
+def class_row(id: int, name: str, kind: str, **more: object) -> Row:
     return {
         **CLASS,
         "oid": id,

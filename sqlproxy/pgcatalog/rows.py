@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import definitions, oids, rights
@@ -341,7 +341,7 @@ def default_of(contents: Contents, column: Column) -> str | None:
     return text.upper() if text.lower() in _NOW else definitions.operand(text)
 
 
-def _constant(value: Any, name: str) -> str:
+def _constant(value: object, name: str) -> str:
     """A default that was declared as a value, not as SQL."""
     if isinstance(value, bool):
         return "true" if value else "false"

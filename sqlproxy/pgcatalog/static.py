@@ -151,13 +151,13 @@ def _column(
     return Column(name, row.oid, typmod)
 
 
-def _types(data: Any) -> dict[int, TypeRow]:
+def _types(data: object) -> dict[int, TypeRow]:
     wanted = ("oid", "typname", "typelem", "typarray", "typbasetype", "typtypmod", "typnamespace")
     listed = zip(*(_of(data, "pg_type", c) for c in wanted), strict=True)
     return {row[0]: TypeRow(*row) for row in listed}
 
 
-def _functions(data: Any) -> dict[str, list[Function]]:
+def _functions(data: object) -> dict[str, list[Function]]:
     wanted = ("oid", "proname", "proargtypes", "pronargdefaults", "prorettype", "proretset")
     found: dict[str, list[Function]] = {}
     for oid, name, arguments, defaults, result, many in zip(

@@ -195,7 +195,7 @@ def rows(view: SystemView, told: Sequence[Told]) -> list[tuple[Any, ...]]:
     ]
 
 
-def _inside(told: Any, path: str) -> Any:
+def _inside(told: object, path: str) -> Any:
     for part in path.split("."):
         told = told.get(part) if isinstance(told, Mapping) else None
     return told

@@ -35,7 +35,7 @@ def flat(value: Sequence[Any]) -> list[Any]:
     return found
 
 
-def shape(value: Any) -> tuple[int, ...]:
+def shape(value: object) -> tuple[int, ...]:
     """The length of each dimension, by its first element; () of an empty array."""
     found: list[int] = []
     while isinstance(value, list):
@@ -73,7 +73,7 @@ def problem(value: list[Any]) -> tuple[str, str] | None:
     return None
 
 
-def _shapes(value: Any) -> Iterator[tuple[int, ...]]:
+def _shapes(value: object) -> Iterator[tuple[int, ...]]:
     """The shape seen along the way to each element."""
     if not isinstance(value, list):
         yield ()

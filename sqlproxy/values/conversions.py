@@ -60,7 +60,7 @@ def _expected(what: str, value: object) -> ValueError:
     return ValueError(f"expected {what}, got {type(value).__name__} {value!r:.80}")
 
 
-def _bool(value: Any) -> bool:
+def _bool(value: object) -> bool:
     if value is True or value is False:
         return bool(value)
     raise _expected("a bool", value)
@@ -69,7 +69,7 @@ def _bool(value: Any) -> bool:
 def _int(bits: int) -> Convert:
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
 
-    def check(value: Any) -> int:
+    def check(value: object) -> int:
         if type(value) is int and low <= value <= high:
             return value
         raise _expected(f"an integer from {low} to {high}", value)
@@ -77,7 +77,7 @@ def _int(bits: int) -> Convert:
     return check
 
 
-def _float8(value: Any) -> float:
+def _float8(value: object) -> float:
     if type(value) is float:
         return value
     if type(value) is int:
@@ -88,7 +88,7 @@ def _float8(value: Any) -> float:
     raise _expected("a number", value)
 
 
-def _float4(value: Any) -> float:
+def _float4(value: object) -> float:
     try:
         rounded: float = _FLOAT4.unpack(_FLOAT4.pack(_float8(value)))[0]
     except OverflowError:
@@ -96,7 +96,7 @@ def _float4(value: Any) -> float:
     return rounded
 
 
-def _decimal(value: Any) -> Decimal:
+def _decimal(value: object) -> Decimal:
     if type(value) is Decimal:
         if not value.is_snan() and (
             not value.is_finite() or abs(value.adjusted()) <= NUMERIC_EXPONENT_MAX
@@ -113,7 +113,7 @@ def _decimal(value: Any) -> Decimal:
     raise _expected(f"a Decimal within 10^±{NUMERIC_EXPONENT_MAX} or an int", value)
 
 
-def _numeric_any(value: Any) -> str:
+def _numeric_any(value: object) -> str:
     return str(_decimal(value))
 
 
@@ -124,7 +124,7 @@ def rounded_number(precision: int, scale: int) -> Convert:
     context = Context(prec=NUMERIC_EXPONENT_MAX * 2, rounding=ROUND_HALF_UP)
     step = Decimal(1).scaleb(-scale)
 
-    def check(value: Any) -> str:
+    def check(value: object) -> str:
         given = _decimal(value)
         if given.is_nan():
             return "NaN"
@@ -151,7 +151,7 @@ def _overflow(precision: int, scale: int, given: Decimal) -> str:
     return f"{field} must round to an absolute value less than {limit}."
 
 
-def text_in(value: Any) -> str:
+def text_in(value: object) -> str:
     if type(value) is not str:
         raise _expected("a str", value)
     value.encode()  # lone surrogates have no UTF-8: UnicodeEncodeError is a ValueError
@@ -167,7 +167,7 @@ def _too_long(shown: str) -> DoesNotFit:
 def length_checked(length: int) -> Convert:
     """More than `length` characters only if they are blanks, which are cut: so says SQL."""
 
-    def check(value: Any) -> str:
+    def check(value: object) -> str:
         text = text_in(value)
         if length and len(text) > length:
             if text[length:].strip(" "):
@@ -178,12 +178,12 @@ def length_checked(length: int) -> Convert:
     return check
 
 
-def _blanks_off(value: Any) -> str:
+def _blanks_off(value: object) -> str:
     return text_in(value).rstrip(" ")
 
 
 def blank_padded(length: int) -> Convert:
-    def check(value: Any) -> str:
+    def check(value: object) -> str:
         text = _blanks_off(value)
         if len(text) > length:
             raise _too_long(f"character({length})")
@@ -192,19 +192,19 @@ def blank_padded(length: int) -> Convert:
     return check
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     """Cut to 63 bytes, at a character, as PostgreSQL does."""
     text = text_in(value)
     return text.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
 
 
-def _oid(value: Any) -> int:
+def _oid(value: object) -> int:
     if type(value) is int and 0 <= value < 1 << 32:
         return value
     raise _expected("an integer from 0 to 4294967295", value)
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     text = text_in(value)
     try:
         msgspec.json.decode(text)
@@ -213,17 +213,17 @@ def _json(value: Any) -> str:
     return text
 
 
-def _jsonb(value: Any) -> str:
+def _jsonb(value: object) -> str:
     return jsonb.canonical(text_in(value))
 
 
-def _bytea(value: Any) -> bytes:
+def _bytea(value: object) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise _expected("bytes", value)
 
 
-def _uuid(value: Any) -> bytes:
+def _uuid(value: object) -> bytes:
     if isinstance(value, UUID):
         return value.bytes
     if type(value) is str:
@@ -231,32 +231,32 @@ def _uuid(value: Any) -> bytes:
     raise _expected("a UUID or its text", value)
 
 
-def _date(value: Any) -> int:
+def _date(value: object) -> int:
     if isinstance(value, date) and not isinstance(value, datetime):
         return value.toordinal() - _EPOCH_DAY
     raise _expected("a date", value)
 
 
-def _time(value: Any) -> int:
+def _time(value: object) -> int:
     if isinstance(value, time) and value.tzinfo is None:
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         return seconds * 1_000_000 + value.microsecond
     raise _expected("a time without zone", value)
 
 
-def _timestamp(value: Any) -> int:
+def _timestamp(value: object) -> int:
     if isinstance(value, datetime) and value.tzinfo is None:
         return (value - _EPOCH) // _MICROSECOND
     raise _expected("a datetime without zone", value)
 
 
-def _timestamptz(value: Any) -> int:
+def _timestamptz(value: object) -> int:
     if isinstance(value, datetime) and value.utcoffset() is not None:
         return (value - _EPOCH_UTC) // _MICROSECOND
     raise _expected("a datetime with a zone", value)
 
 
-def _interval(value: Any) -> bytes:
+def _interval(value: object) -> bytes:
     if isinstance(value, Interval):
         if value.fits:
             return INTERVAL.pack(value.months, value.days, value.us)
@@ -279,7 +279,7 @@ def rounded_time(to_stored: Convert, base: str, digits: int) -> Convert:
             return lambda value: min(_round(to_stored(value), unit), _LAST_US // unit * unit)
         case _:  # PostgreSQL's timestamps count from 2000, and round there
 
-            def moment(value: Any) -> int:
+            def moment(value: object) -> int:
                 us = _round(to_stored(value) - _US_2000, unit) + _US_2000
                 if us > _LAST_MOMENT_US:
                     raise DoesNotFit(DATETIME_OVERFLOW, "timestamp out of range")
@@ -294,7 +294,7 @@ def cut_interval(to_stored: Convert, fields: int, digits: int | None) -> Convert
         return to_stored
     kept = TIME_DIGITS_MAX if digits is None else digits
 
-    def convert(value: Any) -> bytes:
+    def convert(value: object) -> bytes:
         found = Interval(*INTERVAL.unpack(to_stored(value))).cut(fields, kept)
         return INTERVAL.pack(found.months, found.days, found.us)
 
@@ -302,7 +302,7 @@ def cut_interval(to_stored: Convert, fields: int, digits: int | None) -> Convert
 
 
 def listed(to_stored: Convert) -> Convert:
-    def check(value: Any) -> list[Any]:
+    def check(value: object) -> list[Any]:
         if not isinstance(value, list | tuple):
             raise _expected("a list", value)
         found = arrays.mapped(to_stored, value)

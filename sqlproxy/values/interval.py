@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import total_ordering
-from typing import Any, Final
+from typing import Final
 
 DAYS_PER_MONTH: Final = 30
 DAY_US: Final = 86_400_000_000
@@ -70,10 +70,10 @@ class Interval:
         """Whether each field is the same."""
         return (self.months, self.days, self.us) == (other.months, other.days, other.us)
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Interval) and self.span == other.span
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: object) -> bool:
         return self.span < other.span if isinstance(other, Interval) else NotImplemented
 
     def __hash__(self) -> int:

@@ -32,7 +32,7 @@ def parse(text: str) -> Any:
         raise ValueError("the JSON value is nested too deeply") from None
 
 
-def dumps(value: Any) -> str:
+def dumps(value: object) -> str:
     """The text of what `parse` gives, and of plain Python values. Raises ValueError, TypeError."""
     parts: list[str] = []
     try:

@@ -46,7 +46,7 @@ def dependents(what: str, found: list[str]) -> KvorumError:
     )
 
 
-def fields_in(raw: Any, what: str, known: frozenset[str]) -> Mapping[str, Any]:
+def fields_in(raw: object, what: str, known: frozenset[str]) -> Mapping[str, Any]:
     """A map that has no other fields. Raises InvalidArgument."""
     if not isinstance(raw, Mapping):
         raise InvalidArgument(f"{what} must be a map, got {raw!r:.80}")

@@ -63,7 +63,7 @@ def in_order(ctes: Sequence[Node]) -> list[Node]:
     return found
 
 
-def _named_in(node: Any, names: Set[str]) -> Iterator[str]:
+def _named_in(node: object, names: Set[str]) -> Iterator[str]:
     """Which of these queries a tree reads; one of its own WITH hides another of that name."""
     if isinstance(node, list):
         for one in node:
@@ -101,7 +101,7 @@ class _Walk:
             if key not in ("larg", "rarg", "op", "all"):
                 self.walk(part, why or _SUBQUERY)
 
-    def walk(self, node: Any, why: str) -> None:
+    def walk(self, node: object, why: str) -> None:
         if isinstance(node, list):
             for one in node:
                 self.walk(one, why)

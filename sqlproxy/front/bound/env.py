@@ -17,7 +17,7 @@ TOLD: Final = frozenset(("user", "session_user", "database", "process"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _no_sequences(*args: Any) -> int:
+def _no_sequences(*args: object) -> int:
     raise unsupported("a sequence here")
 
 

@@ -351,7 +351,7 @@ def _parts_of(kind: type[Expr]) -> tuple[str, ...]:
     return found
 
 
-def _inside(value: Any) -> Iterator[Expr]:
+def _inside(value: object) -> Iterator[Expr]:
     if isinstance(value, Expr):
         yield value
     elif isinstance(value, tuple):

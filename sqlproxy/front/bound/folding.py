@@ -46,7 +46,7 @@ def rebuilt(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
     return replace(expr, **parts) if parts else expr
 
 
-def _inside(value: Any, change: Callable[[Expr], Expr | None]) -> Any:
+def _inside(value: object, change: Callable[[Expr], Expr | None]) -> Any:
     if isinstance(value, Expr):
         return rebuilt(value, change)
     if isinstance(value, tuple) and value:

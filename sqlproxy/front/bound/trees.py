@@ -13,7 +13,7 @@ from sqlproxy.rows.schema import Sequence, Table, View
 _TOLD: Final = ("fields", "tree")  # of statements: nothing of what they read
 
 
-def looked_into(node: Any) -> bool:
+def looked_into(node: object) -> bool:
     """Whether it has parts by name; what is declared is no part of a statement."""
     return is_dataclass(node) and not isinstance(node, type | Table | View | Sequence)
 

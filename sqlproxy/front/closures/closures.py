@@ -148,7 +148,7 @@ def nested_array(values: list[Any]) -> list[Any]:
     return parts
 
 
-def _shape_of(value: Any) -> tuple[int, ...]:
+def _shape_of(value: object) -> tuple[int, ...]:
     return (len(value), *_shape_of(value[0])) if isinstance(value, list) and value else ()
 
 

@@ -338,7 +338,7 @@ class _Compiler:
         self.cells.pop()
         whole = arg.fn
 
-        def convert(value: Any, row: Sequence[Any], env: Env) -> Any:
+        def convert(value: object, row: Sequence[Any], env: Env) -> Any:
             if isinstance(value, list):
                 return [convert(v, row, env) for v in value]
             cell[0] = value
@@ -557,7 +557,7 @@ class _Compiler:
         columns = [self.part(one) for one in expr.columns]
         types = [(a.oid, element_of(b.oid)) for a, b in zip(expr.left, expr.columns, strict=True)]
 
-        def answer_of(columns: list[list[Any]], zone: Any) -> Any:
+        def answer_of(columns: list[list[Any]], zone: object) -> Any:
             keys = [comparing.common_key(*pair, zone) for pair in types]
             return among(keys, list(zip(*columns, strict=True)), expr.negated)
 

@@ -20,7 +20,7 @@ Key = Callable[[Any], Any]
 Answer = Callable[[Any], bool | None]
 
 
-def no_answer(value: Any) -> None:
+def no_answer(value: object) -> None:
     """Of an array that is NULL."""
     return
 
@@ -38,7 +38,7 @@ def answering(operator: str, every: bool, key: Key | None, elements: Sequence[An
     else:
         decides = _bound(operator, every, keys)
 
-    def answer(value: Any) -> bool | None:
+    def answer(value: object) -> bool | None:
         if value is None:
             return of_null
         return (not every) if decides(value if key is None else key(value)) else unknown

@@ -8,7 +8,7 @@ forgetting to declare a function as `total` costs time, never an answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from sqlproxy.front.bound.exprs import (
     ArrayExpr,
@@ -79,7 +79,7 @@ def single(select: Select) -> bool:
     return not select.items or (select.aggregates and not select.group)
 
 
-def inside(node: Any) -> Iterator[Expr]:
+def inside(node: object) -> Iterator[Expr]:
     """All expressions in a tree, those of queries in it too."""
     stack = [node]
     while stack:
@@ -92,7 +92,7 @@ def inside(node: Any) -> Iterator[Expr]:
             stack.extend(value for _, value in parts(one))
 
 
-def raises(node: Any, hot: Callable[[Column], bool] | None = None) -> bool:
+def raises(node: object, hot: Callable[[Column], bool] | None = None) -> bool:
     """Whether computing it can raise. `hot`: columns of which computing the value can raise."""
     return any(
         raises_itself(one) or (hot is not None and isinstance(one, Column) and hot(one))

@@ -142,7 +142,7 @@ def uses_of(select: Select) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Tables (columns by id) and views (columns by place) that a query reads, directly."""
     found: dict[int, set[int]] = {}
 
-    def visit(value: Any) -> None:
+    def visit(value: object) -> None:
         if isinstance(value, SelectItem) and value.view is not None:
             found.setdefault(value.view.id, set())
             return

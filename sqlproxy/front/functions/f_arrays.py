@@ -12,7 +12,7 @@ from sqlproxy.front.types.registry import element_of
 from sqlproxy.values.errors import SqlError, unsupported
 
 
-def shape(value: Any) -> list[int]:
+def shape(value: object) -> list[int]:
     found = []
     while isinstance(value, list) and value:
         found.append(len(value))
@@ -28,13 +28,13 @@ def _mismatch(what: str = "") -> SqlError:
     return SqlError("2202E", "cannot concatenate incompatible arrays", detail=what)
 
 
-def _append(value: list[Any] | None, item: Any) -> list[Any]:
+def _append(value: list[Any] | None, item: object) -> list[Any]:
     if value and len(shape(value)) > 1:
         raise SqlError("22000", "argument must be empty or one-dimensional array")
     return [*(value or ()), item]
 
 
-def _prepend(item: Any, value: list[Any] | None) -> list[Any]:
+def _prepend(item: object, value: list[Any] | None) -> list[Any]:
     if value and len(shape(value)) > 1:
         raise SqlError("22000", "argument must be empty or one-dimensional array")
     return [item, *(value or ())]
@@ -86,12 +86,12 @@ class Same:
         self._key = key
         self._kept: tuple[list[Any] | None, dict[Any, int] | None] = (None, None)
 
-    def __call__(self, a: Any, b: Any) -> bool:
+    def __call__(self, a: object, b: object) -> bool:
         if a is None or b is None:
             return a is b
         return bool(self._key(a) == self._key(b))
 
-    def first(self, value: list[Any], item: Any, start: int = 0) -> int | None:
+    def first(self, value: list[Any], item: object, start: int = 0) -> int | None:
         """The first place of an element in a list without lists, from a place on."""
         there, places = self._kept
         if there is value and places is not None and not start:
@@ -109,7 +109,7 @@ class Same:
             return None
         return found
 
-    def _hashed(self, item: Any) -> Any:
+    def _hashed(self, item: object) -> Any:
         return None if item is None else (self._key(item),)
 
 
@@ -121,7 +121,9 @@ def _flat_only(value: list[Any], what: str) -> None:
         raise unsupported(f"{what} in multidimensional arrays")
 
 
-def _position(same: Same, value: list[Any] | None, item: Any, start: int | None = 1) -> int | None:
+def _position(
+    same: Same, value: list[Any] | None, item: object, start: int | None = 1
+) -> int | None:
     if value is None:
         return None
     _flat_only(value, "searching for elements")
@@ -131,21 +133,21 @@ def _position(same: Same, value: list[Any] | None, item: Any, start: int | None 
     return None if found is None else found + 1
 
 
-def _positions(same: Same, value: list[Any] | None, item: Any) -> list[int] | None:
+def _positions(same: Same, value: list[Any] | None, item: object) -> list[int] | None:
     if value is None:
         return None
     _flat_only(value, "searching for elements")
     return [i for i, v in enumerate(value, 1) if same(v, item)]
 
 
-def _remove(same: Same, value: list[Any] | None, item: Any) -> list[Any] | None:
+def _remove(same: Same, value: list[Any] | None, item: object) -> list[Any] | None:
     if value is None:
         return None
     _flat_only(value, "removing elements")
     return [v for v in value if not same(v, item)]
 
 
-def _replace(same: Same, value: list[Any] | None, old: Any, new: Any) -> list[Any] | None:
+def _replace(same: Same, value: list[Any] | None, old: object, new: object) -> list[Any] | None:
     if value is None:
         return None
     return [
@@ -202,7 +204,7 @@ def _trim(value: list[Any], n: int) -> list[Any]:
     return value[: len(value) - n]
 
 
-def _fill(item: Any, sizes: list[int]) -> list[Any]:
+def _fill(item: object, sizes: list[int]) -> list[Any]:
     if not sizes:
         return []
     if any(isinstance(s, list) for s in sizes):
@@ -220,7 +222,7 @@ def _bucket(site: Site) -> Callable[..., Any]:
 
     key = comparing.key_of(site.types[0])
 
-    def found(value: Any, bounds: list[Any]) -> int:
+    def found(value: object, bounds: list[Any]) -> int:
         if None in bounds:
             raise SqlError("22004", "thresholds array must not contain NULLs")
         if any(isinstance(one, list) for one in bounds):

@@ -120,7 +120,7 @@ def _json_path(text: str, path: Sequence[str | None]) -> str | None:
 # -- jsonb
 
 
-def _member(value: Any, key: str | int) -> Any:
+def _member(value: object, key: str | int) -> Any:
     if isinstance(key, int):
         if isinstance(value, dict):
             return _MISSING
@@ -138,7 +138,7 @@ def _field(as_text: bool) -> Callable[[str, str | int], str | None]:
     return call
 
 
-def _shown(value: Any, as_text: bool) -> str | None:
+def _shown(value: object, as_text: bool) -> str | None:
     if value is _MISSING:
         return None
     if as_text:
@@ -149,7 +149,7 @@ def _shown(value: Any, as_text: bool) -> str | None:
     return dump(value)
 
 
-def _at_path(value: Any, path: Sequence[str | None]) -> Any:
+def _at_path(value: object, path: Sequence[str | None]) -> Any:
     for step in path:
         if step is None:
             return _MISSING
@@ -168,7 +168,7 @@ def _path(as_text: bool) -> Callable[[str, Sequence[str | None]], str | None]:
     return lambda text, path: _shown(_at_path(load(text), path), as_text)
 
 
-def _contains(a: Any, b: Any) -> bool:
+def _contains(a: object, b: object) -> bool:
     if isinstance(a, dict) and isinstance(b, dict):
         return all(k in a and _contains(a[k], v) for k, v in b.items())
     if isinstance(a, list) and isinstance(b, list):
@@ -259,7 +259,7 @@ def _insert(text: str, path: Sequence[str | None], new: str, after: bool = False
 
 
 def _changed(
-    value: Any, path: list[str | None], new: Any, create: bool, insert: bool, after: bool
+    value: object, path: list[str | None], new: object, create: bool, insert: bool, after: bool
 ) -> Any:
     step, rest = path[0], path[1:]
     if step is None:
@@ -291,7 +291,7 @@ def _changed_list(
     out: list[Any],
     at: int,
     rest: list[str | None],
-    new: Any,
+    new: object,
     create: bool,
     insert: bool,
     after: bool,
@@ -335,14 +335,14 @@ def _length(text: str) -> int:
     raise SqlError(INVALID_PARAMETER, f"cannot get array length of {what}")
 
 
-def _stripped(value: Any) -> Any:
+def _stripped(value: object) -> Any:
     if isinstance(value, dict):
         return {k: _stripped(v) for k, v in value.items() if v is not None}
     return [_stripped(v) for v in value] if isinstance(value, list) else value
 
 
 def _pretty(text: str) -> str:
-    def show(value: Any, indent: str) -> str:
+    def show(value: object, indent: str) -> str:
         inner = indent + "    "
         if isinstance(value, dict):
             if not value:
@@ -413,7 +413,7 @@ def _build_array(canonical: bool) -> OfSite:
     def of_site(site: Site) -> Callable[..., Any]:
         writers = [json_writer(t, site.style) for t in site.types]
 
-        def call(*values: Any) -> str:
+        def call(*values: object) -> str:
             text = "[" + ", ".join(w(v) for w, v in zip(writers, values, strict=True)) + "]"
             return jsonb.canonical(text) if canonical else text
 
@@ -435,7 +435,7 @@ def _build_object(canonical: bool) -> OfSite:
         keys = [json_writer(t, site.style) for t in site.types[::2]]
         writers = [json_writer(t, site.style) for t in site.types[1::2]]
 
-        def call(*values: Any) -> str:
+        def call(*values: object) -> str:
             parts = []
             for i, (key, write) in enumerate(zip(keys, writers, strict=True)):
                 if values[2 * i] is None:
@@ -511,7 +511,7 @@ def _row(canonical: bool) -> OfSite:
     def of_site(site: Site) -> Callable[..., Any]:
         writers = [json_writer(oid, site.style) for oid in site.types[2:]]
 
-        def call(names: Sequence[str], outer: bool, *values: Any) -> str | None:
+        def call(names: Sequence[str], outer: bool, *values: object) -> str | None:
             if outer and all(value is None for value in values):
                 return None
             members = zip(names, writers, values, strict=True)

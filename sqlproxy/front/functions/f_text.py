@@ -83,7 +83,7 @@ def _pad(left: bool) -> Callable[..., str]:
 
 
 def _strip(which: str) -> Callable[..., Any]:
-    def call(value: Any, chars: Any = " ") -> Any:
+    def call(value: object, chars: object = " ") -> Any:
         if not chars:
             return value
         return getattr(value, which)(chars)
@@ -243,7 +243,7 @@ def _concat(site: Site) -> Callable[..., Any]:
         )
     outputs = [output(t, site.style) for t in site.types]
 
-    def call(*values: Any) -> str:
+    def call(*values: object) -> str:
         return "".join(w(v) for w, v in zip(outputs, values, strict=True) if v is not None)
 
     return call
@@ -268,7 +268,7 @@ def _concat_ws(site: Site) -> Callable[..., Any]:
         return of_array
     outputs = [output(t, site.style) for t in site.types[1:]]
 
-    def call(separator: str | None, *values: Any) -> str | None:
+    def call(separator: str | None, *values: object) -> str | None:
         if separator is None:
             return None
         return separator.join(w(v) for w, v in zip(outputs, values, strict=True) if v is not None)
@@ -285,7 +285,7 @@ def _format(site: Site) -> Callable[..., Any]:
         return lambda text, values: None if text is None else _formatted(text, spread(values or []))
     outputs = [output(t, site.style) for t in site.types[1:]]
 
-    def call(text: str | None, *values: Any) -> str | None:
+    def call(text: str | None, *values: object) -> str | None:
         if text is None:
             return None
         shown = [None if v is None else w(v) for w, v in zip(outputs, values, strict=True)]

@@ -547,7 +547,7 @@ def _overlaps_of(first: bool, second: bool) -> Callable[..., bool | None]:
             return time_of(time_us(start) + length.us)
         return add(start, length) if start.tzinfo is None else add_zoned(env, start, length)
 
-    def call(env: Env, a: Any, b: Any, c: Any, d: Any) -> bool | None:
+    def call(env: Env, a: object, b: object, c: object, d: object) -> bool | None:
         return _overlaps(a, end(env, a, b) if first else b, c, end(env, c, d) if second else d)
 
     return call

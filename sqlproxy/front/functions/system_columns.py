@@ -138,7 +138,7 @@ def _texts(types: Sequence[int]) -> Callable[[Sequence[Any]], str]:
 def _ctid(site: Site) -> Callable[..., int | None]:
     text = _texts(site.types)
 
-    def ctid(*key: Any) -> int | None:
+    def ctid(*key: object) -> int | None:
         if all(one is None for one in key):
             return None
         if len(key) == 1 and type(key[0]) is int and 0 <= key[0] < 1 << _CTID_BITS:
@@ -152,7 +152,7 @@ def _ctid(site: Site) -> Callable[..., int | None]:
 def _xmin(site: Site) -> Callable[..., int | None]:
     text = _texts(site.types)
 
-    def xmin(*values: Any) -> int | None:
+    def xmin(*values: object) -> int | None:
         if all(one is None for one in values):
             return None
         return max(_FIRST_XID, crc32(text(values).encode()))
@@ -161,7 +161,7 @@ def _xmin(site: Site) -> Callable[..., int | None]:
 
 
 def _constant(site: Site) -> Callable[..., int | None]:
-    def constant(value: int, *key: Any) -> int | None:
+    def constant(value: int, *key: object) -> int | None:
         return None if all(one is None for one in key) else value
 
     return constant

@@ -34,7 +34,7 @@ Made = Callable[[SubQuery, tuple[Expr, ...]], Later]
 """What stands for a subquery that names these parts of the row."""
 
 
-def row_subqueries(bound: Any) -> bool:
+def row_subqueries(bound: object) -> bool:
     """Whether a change computes subqueries with its rows."""
     if isinstance(bound, Insert):
         return bound.subqueries
@@ -82,7 +82,7 @@ def _named(select: Select) -> list[Column]:
     return [replace(found[index], level=0) for index in sorted(found)]
 
 
-def _outer(node: Any, depth: int) -> Iterator[Column]:
+def _outer(node: object, depth: int) -> Iterator[Column]:
     match node:
         case Column():
             if node.level == depth:
@@ -128,7 +128,7 @@ def answering(query: SubQuery, values: Sequence[Any]) -> Select:
     )
 
 
-def _constant(of: Expr, value: Any) -> Const:
+def _constant(of: Expr, value: object) -> Const:
     return Const(oid=of.oid, typmod=of.typmod, pos=of.pos, value=value)
 
 

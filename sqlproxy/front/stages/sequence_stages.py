@@ -405,14 +405,14 @@ def without_unread(node: Any) -> Any:
 Inside = Cte | SelectItem | SubQuery | Select
 
 
-def inside(node: Any) -> list[Inside]:
+def inside(node: object) -> list[Inside]:
     """The queries inside a bound statement, of its own level, that take numbers and depend on
     nothing around them, in the order in which they are computed; not those that nobody reads.
     """
     return list(_inside(without_unread(node)))
 
 
-def _inside(node: Any) -> Iterator[Inside]:
+def _inside(node: object) -> Iterator[Inside]:
     match node:
         case Cte():
             found = not node.recursive and _by_itself(node.statement)
@@ -430,7 +430,7 @@ def _inside(node: Any) -> Iterator[Inside]:
                 yield from _inside(part)
 
 
-def _by_itself(select: Any) -> bool:
+def _by_itself(select: object) -> bool:
     return isinstance(select, Select) and select.numbers and not _outer(select, 0)
 
 
@@ -439,7 +439,7 @@ def correlated(select: Select) -> bool:
     return _outer(select, 0)
 
 
-def _outer(node: Any, depth: int) -> bool:
+def _outer(node: object, depth: int) -> bool:
     """Whether a column of a query around is named."""
     if isinstance(node, Column):
         return node.level >= depth
@@ -448,7 +448,7 @@ def _outer(node: Any, depth: int) -> bool:
     return any(_outer(part, depth) for part in _parts(node))
 
 
-def _items(node: Any) -> Iterator[CteItem]:
+def _items(node: object) -> Iterator[CteItem]:
     """What a tree reads of WITH queries."""
     if isinstance(node, CteItem):
         yield node
@@ -456,7 +456,7 @@ def _items(node: Any) -> Iterator[CteItem]:
         yield from _items(part)
 
 
-def _parts(node: Any) -> Iterator[Any]:
+def _parts(node: object) -> Iterator[Any]:
     if isinstance(node, tuple):
         yield from node
     elif looked_into(node):
@@ -543,14 +543,14 @@ def settled(select: Select) -> Select:
     return replace(_plainer(select), numbers=own)
 
 
-def settled_change(bound: Any) -> Any:
+def settled_change(bound: object) -> Any:
     """The same of a change."""
     if not isinstance(bound, Update | Delete):
         return bound
     return replace(bound, subqueries=any(True for _ in _subqueries(bound)))
 
 
-def _subqueries(node: Any) -> Iterator[SubQuery]:
+def _subqueries(node: object) -> Iterator[SubQuery]:
     if isinstance(node, SubQuery):
         yield node
     for part in _parts(node):

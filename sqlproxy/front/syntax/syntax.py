@@ -232,7 +232,7 @@ def strings(nodes: list[Node] | None) -> list[str]:
     return [node["String"].get("sval", "") for node in nodes or () if "String" in node]
 
 
-def without_void(node: Any, oids: Sequence[int]) -> Any:
+def without_void(node: object, oids: Sequence[int]) -> Any:
     """A tree whose calls do not have the parameters that were declared void: so a client says where
     the result of its `{? = call f(?)}` belongs.
     """
@@ -252,7 +252,7 @@ def _is_void(node: Node, oids: Sequence[int]) -> bool:
     return 1 <= number <= len(oids) and oids[number - 1] == VOID
 
 
-def find(node: Any, kind: str) -> Iterator[Node]:
+def find(node: object, kind: str) -> Iterator[Node]:
     """The fields of every node of a kind, anywhere inside."""
     stack = [node]
     while stack:

@@ -92,7 +92,7 @@ def zoned_test(name: str) -> Callable[[Any, Any, Any], bool]:
     """With the zone as the third argument."""
     plain = PLAIN[name]
 
-    def compare(a: Any, b: Any, zone: Any) -> bool:
+    def compare(a: object, b: object, zone: object) -> bool:
         return plain(_aware(a, zone), _aware(b, zone))
 
     return compare
@@ -170,11 +170,11 @@ def key_of(oid: int) -> Callable[[Any], Any]:
     return _same
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> Any:
     return value
 
 
-def common_key(left: int, right: int, zone: Any) -> Callable[[Any], Any] | None:
+def common_key(left: int, right: int, zone: object) -> Callable[[Any], Any] | None:
     """What compares, and hashes, as values of both types do; None: the values themselves. Only of
     types that `test` or `zoned` knows.
     """
@@ -191,7 +191,7 @@ def json_key(text: str) -> Any:
     return _json_key(jsonb.parse(text))
 
 
-def _json_key(value: Any) -> Any:
+def _json_key(value: object) -> Any:
     match value:
         case None:
             return (0,)
