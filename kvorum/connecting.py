@@ -22,8 +22,8 @@ from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX
 from kvorum.api.addresses import Address, parse_url
 from kvorum.api.backend import Backend
 from kvorum.native.remote import connect_backend
-from kvorum.sdk.bounded import bounded
 from kvorum.sdk.database import AsyncDatabase
+from kvorum.sdk.operation_deadlines import bounded
 from kvorum.sdk.portal import Portal
 from kvorum.sdk.sync import Database
 

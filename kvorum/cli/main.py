@@ -13,31 +13,31 @@ import typer
 
 from kv.base.errors import KvorumError
 from kvorum.cli import (
-    backup,
-    bus,
-    check,
-    cluster,
-    control,
-    data,
+    backup_commands,
+    bus_commands,
+    check_command,
+    cluster_commands,
+    data_commands,
     doctor,
-    explain,
-    hold,
-    locks,
-    members,
-    nodes,
-    operating,
+    explain_commands,
+    lock_command,
+    locks_command,
+    member_commands,
+    message_commands,
     output,
-    partitions,
-    procs,
-    shaping,
-    snapshots,
-    spark,
-    sql,
-    tables,
-    transfer,
-    verify,
-    watch,
-    worker,
+    partition_auto,
+    partition_commands,
+    procedure_commands,
+    snapshot_commands,
+    spark_commands,
+    sql_command,
+    start_commands,
+    surgery_commands,
+    table_commands,
+    transfer_commands,
+    verify_command,
+    watch_command,
+    worker_commands,
 )
 from kvorum.local.extras import advice
 
@@ -64,56 +64,56 @@ def version(
 
 
 for command in (
-    nodes.start,
-    nodes.dev,
-    nodes.proxy,
-    nodes.status,
-    data.get,
-    data.put,
-    data.delete,
-    data.scan,
-    data.txn,
-    sql.sql,
-    watch.watch,
-    hold.lock,
-    locks.locks,
+    start_commands.start,
+    start_commands.dev,
+    start_commands.proxy,
+    start_commands.status,
+    data_commands.get,
+    data_commands.put,
+    data_commands.delete,
+    data_commands.scan,
+    data_commands.txn,
+    sql_command.sql,
+    watch_command.watch,
+    lock_command.lock,
+    locks_command.locks,
     doctor.doctor,
-    verify.verify,
-    worker.worker,
-    backup.backup,
-    backup.restore,
-    transfer.export,
-    check.check,
-    worker.workers,
+    verify_command.verify,
+    worker_commands.worker,
+    backup_commands.backup,
+    backup_commands.restore,
+    transfer_commands.export,
+    check_command.check,
+    worker_commands.workers,
 ):
     app.command(command.__name__)(command)
-app.command("import")(transfer.import_)
-tables.tables.command("flush")(bus.flush)
-tables.tables.command("place")(explain.place)
-members.partitions.command("move")(explain.move)
-members.partitions.command("transfer")(explain.transfer)
-app.add_typer(explain.explain, name="explain")
-tables.tables.command("compact")(bus.compact)
-app.add_typer(bus.checkpoints, name="checkpoint")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(members.nodes, name="node")
-app.add_typer(members.partitions, name="partition")
-members.partitions.command("auto")(shaping.auto)
-members.partitions.command("split")(partitions.split)
-members.partitions.command("merge")(partitions.merge)
-procs.app.command("signal")(control.signal)
-procs.app.command("complete")(control.complete)
-procs.app.command("check-upgrade")(control.check_upgrade)
+app.command("import")(transfer_commands.import_)
+table_commands.tables.command("flush")(bus_commands.flush)
+table_commands.tables.command("place")(explain_commands.place)
+member_commands.partitions.command("move")(explain_commands.move)
+member_commands.partitions.command("transfer")(explain_commands.transfer)
+app.add_typer(explain_commands.explain, name="explain")
+table_commands.tables.command("compact")(bus_commands.compact)
+app.add_typer(bus_commands.checkpoints, name="checkpoint")
+app.add_typer(cluster_commands.app, name="cluster")
+app.add_typer(member_commands.nodes, name="node")
+app.add_typer(member_commands.partitions, name="partition")
+member_commands.partitions.command("auto")(partition_auto.auto)
+member_commands.partitions.command("split")(partition_commands.split)
+member_commands.partitions.command("merge")(partition_commands.merge)
+procedure_commands.app.command("signal")(message_commands.signal)
+procedure_commands.app.command("complete")(message_commands.complete)
+procedure_commands.app.command("check-upgrade")(message_commands.check_upgrade)
 for _action in ("abort", "bypass", "retry", "steal", "explain", "audit"):
-    procs.app.command(_action)(getattr(operating, _action))
-app.add_typer(procs.app, name="proc")
-app.add_typer(control.queues, name="queue")
-app.add_typer(control.schedules, name="schedule")
-app.add_typer(bus.settings, name="setting")
-app.add_typer(snapshots.app, name="snapshot")
-app.add_typer(spark.app, name="spark")
-app.add_typer(tables.namespaces, name="namespace")
-app.add_typer(tables.tables, name="table")
+    procedure_commands.app.command(_action)(getattr(surgery_commands, _action))
+app.add_typer(procedure_commands.app, name="proc")
+app.add_typer(message_commands.queues, name="queue")
+app.add_typer(message_commands.schedules, name="schedule")
+app.add_typer(bus_commands.settings, name="setting")
+app.add_typer(snapshot_commands.app, name="snapshot")
+app.add_typer(spark_commands.app, name="spark")
+app.add_typer(table_commands.namespaces, name="namespace")
+app.add_typer(table_commands.tables, name="table")
 
 
 def main() -> None:

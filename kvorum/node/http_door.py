@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from kvorum.api.verbs import HOLDS_TXN
 from kvorum.http.metrics.metrics import Metrics
-from kvorum.http.server.holders import Holders
 from kvorum.http.server.http_api import HttpApi, Spawn
+from kvorum.http.server.transaction_holders import Holders
 
 if TYPE_CHECKING:
     from kvorum.node.node import Node

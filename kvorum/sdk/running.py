@@ -14,8 +14,8 @@ from kv.base.ports import Rng
 from kvorum.api.backend import Backend
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.outcome import result_of
-from kvorum.api.starting import start_options, submitted
-from kvorum.sdk.bounded import MARGIN_MS
+from kvorum.api.submit_options import start_options, submitted
+from kvorum.sdk.operation_deadlines import MARGIN_MS
 from procedures.engine.procedure import procedure_name
 from procedures.engine.records import Record as ProcedureRecord
 from procedures.engine.records import decode as decode_record

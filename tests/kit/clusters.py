@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import kvorum
-from kvorum.cli.cluster import links
+from kvorum.cli.cluster_commands import links
 from kvorum.programs.localcluster import LocalCluster
 from procedures.master.members.membership import DECOMMISSION
 from tests.kit.machine import free_port_base

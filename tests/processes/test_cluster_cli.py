@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kvorum.cli.cluster import links
+from kvorum.cli.cluster_commands import links
 from kvorum.programs.localcluster import LocalCluster
 from tests.kit.machine import ROOT, free_port_base
 

@@ -34,7 +34,7 @@ from kvorum.api.model import (
     TableSpec,
     TxnState,
 )
-from kvorum.api.starting import control_request
+from kvorum.api.submit_options import control_request
 from kvorum.api.watching import WatchSpec
 from kvorum.http.client.calls import HEADERS, RAW, Calls, Effect, rows_of, version_of
 from kvorum.http.client.http_session import HttpSession

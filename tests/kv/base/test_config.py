@@ -10,7 +10,7 @@ import pytest
 
 from kv.base.config import OPTIONS, NodeConfig, load
 from kv.base.errors import InvalidArgument
-from kvorum.cli import nodes
+from kvorum.cli import start_commands
 
 SECRET = "sixteen characters and more"
 
@@ -185,7 +185,7 @@ def test_the_secret_is_never_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="16 to 1024 characters") as caught:
         load({}, {"KVORUM_CLUSTER_SECRET": "too short"})
     assert "too short" not in f"{caught.value.message} {caught.value.details}"
-    assert "cluster_secret" not in inspect.signature(nodes.start).parameters
+    assert "cluster_secret" not in inspect.signature(start_commands.start).parameters
 
 
 def test_spellings_are_brought_to_one_form() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import kvorum
-from kvorum.sdk.bounded import bounded
 from kvorum.sdk.defining import AsyncDefining
+from kvorum.sdk.operation_deadlines import bounded
 from tests.kvorum.surfaces.conftest import Served
 
 TIMEOUT_MS = 700

@@ -105,7 +105,7 @@ def force(
     """Last resort, when the majority is gone for good: the survivors go on with what they have.
     What only the others had is lost. They must be down, and must be emptied before they join again.
     """
-    from kvorum.cli.last_resort import Order, force_members
+    from kvorum.cli.force_members_plan import Order, force_members
 
     try:
         ids = tuple(int(one) for one in voters.split(","))

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvorum.cli import following, output
+from kvorum.cli import long_procedures, output
 from kvorum.cli.connection import Connect, Json, table_of
-from kvorum.cli.following import Resume
+from kvorum.cli.long_procedures import Resume
 
 if TYPE_CHECKING:
     from kvorum.native.native import NativeBackend
@@ -38,7 +38,7 @@ def check(
             return {"table": name, "locks": [f"table/{name[0]}/{name[1]}"]}
         return {"locks": lock_names(await all_tables(backend.txn))}
 
-    found = following.run(
+    found = long_procedures.run(
         (CHECK, CHECK),
         args,
         connect=connect,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kv.base.errors import Refused
-from kvorum.cli import following, output
+from kvorum.cli import long_procedures, output
 from kvorum.cli.connection import Connect, Json, told
-from kvorum.cli.following import OnNodes, Rate, Resume
+from kvorum.cli.long_procedures import OnNodes, Rate, Resume
 
 if TYPE_CHECKING:
     from kvorum.native.native import NativeBackend
@@ -45,14 +45,14 @@ def backup(
             _verify(place_of(source), json)
         return
     with told(json):
-        wanted = following.rate_of(rate)
+        wanted = long_procedures.rate_of(rate)
         place = uri_of(target)
 
     async def args(backend: NativeBackend) -> Any:
         locks = lock_names(await all_tables(backend.txn))
         return {"target": place, "locks": locks, "rate": wanted}
 
-    found = following.run(
+    found = long_procedures.run(
         (BACKUP, BACKUP_HERE),
         args,
         connect=connect,
@@ -148,14 +148,14 @@ def restore(
     from kvorum.transfer.restore import AGAIN, RESTORE, RESTORE_HERE
 
     with told(json):
-        wanted = following.rate_of(rate)
+        wanted = long_procedures.rate_of(rate)
         place = uri_of(source)
 
     async def args(backend: NativeBackend) -> Any:
         await _none_under_way(backend, (RESTORE, RESTORE_HERE))
         return {"source": place, "force": force, "rate": wanted}
 
-    found = following.run(
+    found = long_procedures.run(
         (RESTORE, RESTORE_HERE),
         args,
         connect=connect,

@@ -8,7 +8,7 @@ import typer
 
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
-from kvorum.cli.explain import Partition, Wait
+from kvorum.cli.explain_commands import Partition, Wait
 
 
 def split(

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from kvorum.cli import following, output
+from kvorum.cli import long_procedures, output
 from kvorum.cli.connection import DEFAULT, Connect, Json, table_of, told
-from kvorum.cli.following import OnNodes, Rate, Resume
+from kvorum.cli.long_procedures import OnNodes, Rate, Resume
 
 if TYPE_CHECKING:
     from kvorum.native.native import NativeBackend
@@ -78,7 +78,7 @@ def export(
 
     name = table_of(table)
     with told(json):
-        wanted = following.rate_of(rate)
+        wanted = long_procedures.rate_of(rate)
         place = uri_of(target)
 
     async def args(_backend: NativeBackend) -> Any:
@@ -93,7 +93,7 @@ def export(
             "rate": wanted,
         }
 
-    found = following.run(
+    found = long_procedures.run(
         (EXPORT, EXPORT_HERE),
         args,
         connect=connect,
@@ -109,7 +109,7 @@ def export(
 
 
 def _script(what: str, target: str, user: str, connect: str | None, as_json: bool) -> None:
-    from kvorum.cli.sql import connected
+    from kvorum.cli.sql_command import connected
     from kvorum.sql.dumping import Changed, NoTable, dump
 
     database, _, table = what.partition(".")
@@ -214,7 +214,7 @@ def import_(
     name = table_of(table)
     database = is_database(source)
     with told(json):
-        wanted = following.rate_of(rate)
+        wanted = long_procedures.rate_of(rate)
         local = not database and is_own(source)
         if database:
             check_no_password(source)
@@ -246,7 +246,7 @@ def import_(
         if made:
             await backend.drop_table(*name)
 
-    found = following.run(
+    found = long_procedures.run(
         (IMPORT, IMPORT_HERE),
         args,
         connect=connect,

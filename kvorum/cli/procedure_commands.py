@@ -1,4 +1,4 @@
-"""`kvorum proc list|show|submit|wait|dump`; what operators do is in operating.py."""
+"""`kvorum proc list|show|submit|wait|dump`; what operators do is in surgery_commands.py."""
 
 from __future__ import annotations
 
