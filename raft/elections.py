@@ -8,22 +8,20 @@ The library grants votes and starts elections; here is what may reach it, and wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raft import pinned
 from raft.api import Rng
+from raft.fence import Fence
+from raft.followers import Followers
+from raft.handover import Handover
 from raft.library import LibraryGroup
 from raft.pinned import CANDIDATE, FOLLOWER, Message, node_of
+from raft.quiet import Quiet
 from raft.rules.lease import Lease, Promise
 from raft.rules.prevote import PreVote, log_is_current
 from raft.rules.reads import Rounds
 from raft.rules.votes import VoteBox
-
-if TYPE_CHECKING:
-    from raft.fence import Fence
-    from raft.followers import Followers
-    from raft.handover import Handover
-    from raft.quiet import Quiet
 
 
 class Elections(LibraryGroup):

@@ -19,15 +19,13 @@ other side can have written under it, and what that side writes never looks newe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from raft.api import Rng
 from raft.errors import Fenced
+from raft.journal import Journal
 from raft.pinned import Message
 from raft.rules.prevote import log_is_current
-
-if TYPE_CHECKING:
-    from raft.group import Group
 
 FORCED_TERM_STEP = 1 << 32
 _FROM_LEADERS = frozenset({"append_entries", "snapshot", "timeout_now"})
@@ -39,10 +37,22 @@ def forced_term(term: int, rng: Rng) -> int:
     return term + FORCED_TERM_STEP + int(rng.random() * FORCED_TERM_STEP)
 
 
+class Fenceable(Protocol):
+    """The group that this keeps others from."""
+
+    journal: Journal
+
+    @property
+    def term(self) -> int: ...
+    @property
+    def commit_index(self) -> int: ...
+    def post(self, peer: int, message: Message) -> None: ...
+
+
 class Fence:
     """One replica's view. `removed`: it was told that it is no member."""
 
-    def __init__(self, core: Group) -> None:
+    def __init__(self, core: Fenceable) -> None:
         self._core = core
         self.removed = False
 

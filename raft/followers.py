@@ -24,17 +24,15 @@ share (the transport puts them into one frame).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from raft.api import RaftConfig, RaftCounters
+from raft.journal import Journal
 from raft.pinned import Message, node_of
 from raft.records import Entry
 from raft.rules import witness
 from raft.rules.flow import Flow, InFlight
 from raft.rules.progress import Progress
-
-if TYPE_CHECKING:
-    from raft.journal import Journal
 
 LONG_AGO = float("-inf")
 

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import Protocol, assert_never
 
+from raft.followers import Followers
+from raft.journal import Journal
 from raft.rules.transfer import Step, Transfer
 
-if TYPE_CHECKING:
-    from raft.group import Group
+
+class Leader(Protocol):
+    """The group whose leadership goes."""
+
+    me: int
+    journal: Journal
+    followers: Followers
+
+    @property
+    def raft_leader(self) -> bool: ...
+    def now_s(self) -> float: ...
+    def replicate(self) -> None: ...
+    def order_election(self, target: int) -> None: ...
+    def renew(self) -> None: ...
 
 
 class Handover:
     """At most one transfer at a time. While `target` is not None, proposals are refused."""
 
-    def __init__(self, core: Group, *, give_up_s: float, resend_s: float) -> None:
+    def __init__(self, core: Leader, *, give_up_s: float, resend_s: float) -> None:
         self._core, self._give_up_s, self._resend_s = core, give_up_s, resend_s
         self._transfer: Transfer | None = None
 

@@ -15,17 +15,15 @@ its predecessors in `rules/reorder`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 from raft.api import RaftConfig, RaftCounters
 from raft.errors import InvariantBroken
+from raft.journal import Journal
 from raft.pinned import Message
 from raft.records import Entry
 from raft.rules import append
 from raft.rules.reorder import Parked
-
-if TYPE_CHECKING:
-    from raft.journal import Journal
 
 _LONG_AGO = float("-inf")
 

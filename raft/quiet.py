@@ -10,18 +10,41 @@ Messages, beside the heartbeats that carry `sleep` (the end of the leader's log)
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from raft.followers import Followers
+from raft.journal import Journal
 from raft.pinned import Message
 from raft.rules.hibernate import Sleep
-
-if TYPE_CHECKING:
-    from raft.group import Group
+from raft.rules.reads import Rounds
 
 _TO_A_SLEEPING_LEADER = frozenset(
     {"hb_ack", "next_node_idx", "snapshot_ack", "asleep", "stale", "removed"}
 )
 """Late answers: they do not ask for anything. (A newer term in them is acted on all the same.)"""
+
+
+class Sleeper(Protocol):
+    """The group that may fall asleep."""
+
+    journal: Journal
+    followers: Followers
+    rounds: Rounds
+
+    @property
+    def term(self) -> int: ...
+    @property
+    def commit_index(self) -> int: ...
+    @property
+    def raft_leader(self) -> bool: ...
+    @property
+    def leader_id(self) -> int | None: ...
+    @property
+    def handing_over(self) -> int | None: ...
+    def now_s(self) -> float: ...
+    def post(self, peer: int, message: Message) -> None: ...
+    def confirm_leadership(self) -> int: ...
+    def await_leader(self, *, impatient: bool = False) -> None: ...
 
 
 class Quiet:
@@ -31,7 +54,7 @@ class Quiet:
 
     def __init__(
         self,
-        core: Group,
+        core: Sleeper,
         *,
         after_s: float | None,
         unreachable: Collection[int],

@@ -19,11 +19,20 @@ reads of a follower in `reads`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from raft.administration import Administration
-from raft.api import RaftConfig, ReadDone, Recovery, SnapshotId, SnapshotSink, StateMachine
+from raft.api import (
+    RaftConfig,
+    RaftCounters,
+    ReadDone,
+    Recovery,
+    SnapshotId,
+    SnapshotSink,
+    StateMachine,
+)
 from raft.errors import (
     ApplyFailed,
     BadConfig,
@@ -39,10 +48,21 @@ from raft.reads import ASK_MAX, FollowerReads
 from raft.records import DATA, DATA_KIND, WITHHELD_KIND, Base
 from raft.restore import Receiver
 from raft.rules.reads import PendingRead, ReadQueue
-from raft.snapshot import Sender, Snapshots
+from raft.snapshot import Budget, Sender, Snapshots
 
-if TYPE_CHECKING:
-    from raft.host import RaftHost
+
+class Host(Protocol):
+    """The node's end of all groups (raft.host): it runs a replica's doors."""
+
+    counters: RaftCounters
+    snapshot_budget: Budget
+    clock: Callable[[], float]
+
+    def barrier(self, done: Callable[[], object]) -> None: ...
+    def guard(self, replica: Replica, door: Callable[..., object], *args: object) -> None: ...
+    def enter(self, replica: Replica, door: Callable[..., object], *args: object) -> None: ...
+    def soon(self, replica: Replica, door: Callable[[], object]) -> None: ...
+    def schedule(self, replica: Replica) -> None: ...
 
 
 _ROUTINE = frozenset({"append_entries", "next_node_idx", "hb_ack", "snapshot", "snapshot_ack"})
@@ -54,7 +74,7 @@ class Replica(Administration):
 
     def __init__(
         self,
-        host: RaftHost,
+        host: Host,
         journal: Journal,
         core: Group,
         sm: StateMachine,

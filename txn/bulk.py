@@ -120,9 +120,15 @@ class BulkTransactions:
         live, when it has waited `met_ms` for it, and may raise instead of waiting on.
         """
         return BulkTransaction(
-            self, start_ts, anchor, checked=checked, terms=terms, beside=beside, met=met,
+            self,
+            start_ts,
+            anchor,
+            checked=checked,
+            terms=terms,
+            beside=beside,
+            met=met,
             met_ms=met_ms,
-        )  # fmt: skip
+        )
 
     async def lives(self, record: Record) -> bool:
         """Whether a transaction, whose record was there, is still to be decided."""
@@ -142,9 +148,8 @@ class BulkTransactions:
             nonlocal alive
             try:
                 (status,) = await self.kv.call(
-                    HEARTBEAT, anchor, anchor, start_ts, {"ttl_ms": ttl_ms},
-                    budget_ms=BULK_TTL_MS,
-                )  # fmt: skip
+                    HEARTBEAT, anchor, anchor, start_ts, {"ttl_ms": ttl_ms}, budget_ms=BULK_TTL_MS
+                )
             except TxnAborted:  # so old that it is forgotten
                 status = ABORTED
             alive = alive and status != ABORTED
@@ -211,9 +216,13 @@ class BulkTransactions:
                     part = [todo[i] for i in group[at : at + PREWRITE_KEYS_MAX]]
                     try:
                         _, left = await self.kv.call(
-                            RESOLVE, part[0], start_ts, commit_ts, part,
+                            RESOLVE,
+                            part[0],
+                            start_ts,
+                            commit_ts,
+                            part,
                             budget_ms=deadline.budget_ms(),
-                        )  # fmt: skip
+                        )
                     except (Reroute, TryLater, UnknownOutcome):
                         if deadline.passed:
                             raise
@@ -242,9 +251,13 @@ class BulkTransactions:
                 part, at = message[at:high], high
                 try:
                     resolved, _ = await self.kv.call(
-                        RESOLVE, part[0], start_ts, commit_ts, [part[0]],
+                        RESOLVE,
+                        part[0],
+                        start_ts,
+                        commit_ts,
+                        [part[0]],
                         budget_ms=BULK_PART_BUDGET_MS,
-                    )  # fmt: skip
+                    )
                 except (Reroute, TryLater, UnknownOutcome):
                     resolved = 0
                 if resolved != len(part):

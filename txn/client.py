@@ -95,9 +95,14 @@ class TxnClient:
         self._writer = BatchWriter(kv, self.reader.now, self.coordinator, timers, rng)
         self._backoff = Backoff(timers, rng, first_ms=RETRY_WAIT_MS_FIRST, max_ms=RETRY_WAIT_MS_MAX)
         self.bulk = BulkTransactions(
-            kv, tso, resolver=self.resolver, backoff=self._backoff, timers=timers, get=self.get,
+            kv,
+            tso,
+            resolver=self.resolver,
+            backoff=self._backoff,
+            timers=timers,
+            get=self.get,
             loop_s=loop_s,
-        )  # fmt: skip
+        )
 
     async def close(self, drain_s: float = _DRAIN_S) -> None:
         """Finish what runs in the background, at most `drain_s`; readers heal the rest."""
@@ -164,9 +169,14 @@ class TxnClient:
         """
         at = await self.reader.past(at) if at else await self.reader.now()
         return await self.reader.scan(
-            start, end, at, limit=limit, reverse=reverse,
-            budget_ms=budget_ms or self._budget_ms, tally=tally,
-        )  # fmt: skip
+            start,
+            end,
+            at,
+            limit=limit,
+            reverse=reverse,
+            budget_ms=budget_ms or self._budget_ms,
+            tally=tally,
+        )
 
     def feed(
         self,
@@ -342,9 +352,15 @@ class TxnClient:
         is; how many (`txn.ingesting`).
         """
         return await ingest(
-            self._kv, self.resolver, self._backoff, keys, values, at=at, unique=unique,
+            self._kv,
+            self.resolver,
+            self._backoff,
+            keys,
+            values,
+            at=at,
+            unique=unique,
             deadline=Deadline(self.timers, budget_ms or self._budget_ms),
-        )  # fmt: skip
+        )
 
     async def status(self, txn: int) -> TxnStatus:
         """What became of a transaction, whoever began it and whatever restarted since.

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from operator import add, lt
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar, cast
 
 from kv.base.limits import BATCH_BYTES_MAX, BATCH_OPS_MAX, PREWRITE_BYTES_MAX, PREWRITE_KEYS_MAX
 from kv.base.methods import OP_PUT, OP_READ
@@ -23,6 +23,7 @@ from kv.base.ops import Op
 from txn.messages import Indexes
 
 T = TypeVar("T")
+Bytes: TypeAlias = Sequence[bytes]
 
 FEW_OPS: Final = 64  # a commit of more is looked at: rows (`as_rows`), or to be weighed and cut
 
@@ -59,7 +60,7 @@ def row_runs(
     millions.
     """
     count = len(keys)
-    sizes = map(len, values) if None not in values else map(_len_or_0, values)  # type: ignore[arg-type]
+    sizes = map(len, [value or b"" for value in values] if None in values else cast(Bytes, values))
     ends = list(accumulate(map(add, map(len, keys), sizes)))
     if count <= 1 or (count <= PREWRITE_KEYS_MAX and ends[-1] <= PREWRITE_BYTES_MAX):
         return [(keys, values)]
@@ -72,10 +73,6 @@ def row_runs(
         cut.append((keys[low:high], values[low:high]))
         low = high
     return cut
-
-
-def _len_or_0(value: bytes | None) -> int:
-    return len(value) if value else 0
 
 
 def as_rows(ops: Sequence[Op]) -> tuple[list[bytes], list[bytes], bool] | None:

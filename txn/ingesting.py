@@ -36,9 +36,14 @@ async def ingest(
             high = await end_of_part(kv, some, low)
             try:
                 (put,) = await kv.call(
-                    INGEST, some[low], some[low:high], theirs[low:high], at, unique,
+                    INGEST,
+                    some[low],
+                    some[low:high],
+                    theirs[low:high],
+                    at,
+                    unique,
                     budget_ms=deadline.budget_ms(),
-                )  # fmt: skip
+                )
             except KeyLocked as met:
                 await resolver.met_by_write(met, attempt, deadline)
             except (Moved, NotLeader, TryLater, UnknownOutcome):

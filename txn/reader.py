@@ -354,9 +354,16 @@ class Reader:
             high = min(end, here.end) if end and here.end else end or here.end
             try:
                 (lengths, rows), resume = await self._kv.call(
-                    SCAN_SEALED, start, start, high, read_ts, limit, False, None,
+                    SCAN_SEALED,
+                    start,
+                    start,
+                    high,
+                    read_ts,
+                    limit,
+                    False,
+                    None,
                     budget_ms=reading.budget_ms(),
-                )  # fmt: skip
+                )
             except KeyLocked:
                 return None
             except Moved:
@@ -385,9 +392,16 @@ class Reader:
         low = max(start, here.start)
         high = min(end, here.end) if end and here.end else end or here.end
         rows, resume, *told = await reading.past_intents(
-            self._kv, method, route, low, high, limit=limit, reverse=reverse,
-            through=method == SCAN_VALUES, counted=tally is not None,
-        )  # fmt: skip
+            self._kv,
+            method,
+            route,
+            low,
+            high,
+            limit=limit,
+            reverse=reverse,
+            through=method == SCAN_VALUES,
+            counted=tally is not None,
+        )
         if tally is not None:
             tally.versions += told[0]
         if resume is None:  # this partition is exhausted; the next one begins where it ends

@@ -179,9 +179,13 @@ class Resolver:
             outcome = self._known.get(start_ts)
             if outcome is None or (outcome.status == PENDING and not outcome.invisible_at(read_ts)):
                 outcome, _ = await self.check(
-                    start_ts, other.anchor, ttl_ms=other.ttl_ms, push_above=read_ts,
-                    budget_ms=deadline.budget_ms(), recovers=False,
-                )  # fmt: skip
+                    start_ts,
+                    other.anchor,
+                    ttl_ms=other.ttl_ms,
+                    push_above=read_ts,
+                    budget_ms=deadline.budget_ms(),
+                    recovers=False,
+                )
             if outcome.status != PENDING and len(self._background) < RESOLVES_IN_FLIGHT_MAX:
                 resolving = self._resolve_quietly(start_ts, outcome, other.keys)
                 if outcome.invisible_at(read_ts):
@@ -266,9 +270,14 @@ class Resolver:
         )
         if status == STAGING:
             status, _ = await recover(
-                self._kv, start_ts, anchor, more[1],
-                fence=age_ms >= RECOVERY_GRACE_MS, budget_ms=budget_ms, dropped=self.dropped,
-            )  # fmt: skip
+                self._kv,
+                start_ts,
+                anchor,
+                more[1],
+                fence=age_ms >= RECOVERY_GRACE_MS,
+                budget_ms=budget_ms,
+                dropped=self.dropped,
+            )
             return bool(status != PENDING)
         return True
 
@@ -298,9 +307,13 @@ class Resolver:
         d = met.details
         try:
             outcome, d["age_ms"] = await self.check(
-                d["txn"], d["anchor"], push_above=push_above, ttl_ms=d["ttl_ms"],
-                budget_ms=deadline.budget_ms(), recovers=recovers,
-            )  # fmt: skip
+                d["txn"],
+                d["anchor"],
+                push_above=push_above,
+                ttl_ms=d["ttl_ms"],
+                budget_ms=deadline.budget_ms(),
+                recovers=recovers,
+            )
         except DeadlineExceeded as error:
             why = "its status could not be learned before the deadline"
             raise self._blocked(met, why) from error
@@ -334,9 +347,14 @@ class Resolver:
             status, late = PENDING, age_ms >= RECOVERY_GRACE_MS
             if recovers or late:
                 status, commit_ts = await recover(
-                    self._kv, start_ts, anchor, more[1], fence=late, budget_ms=budget_ms,
+                    self._kv,
+                    start_ts,
+                    anchor,
+                    more[1],
+                    fence=late,
+                    budget_ms=budget_ms,
                     dropped=self.dropped,
-                )  # fmt: skip
+                )
         outcome = Outcome(status, commit_ts, min_commit_ts)
         self.learn(start_ts, outcome)
         return outcome, int(age_ms)

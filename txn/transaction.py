@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from kv.base.errors import (
     ConditionFailed,
@@ -29,20 +29,20 @@ from kv.base.keys import u32
 from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
 from kv.base.methods import OP_CHECK
 from kv.base.ops import Op, check, delete, put
+from kv.base.ports import Clock, Timers
 from txn.buffer import WriteBuffer, merged
+from txn.coordinator import Coordinator
 from txn.cutting import FEW_OPS
 from txn.ended import BY_OWNER, is_committed, is_over
 from txn.large import anchor_of
+from txn.reader import Reader
 from txn.readset import Held, ReadSet
 from txn.refusals import renumber, too_old
 from txn.results import ScanPage, Tally
 from txn.sending import Request
+from txn.spill import OpenFile
 from txn.terms import Terms
 from txn.trace import CommitTrace
-
-if TYPE_CHECKING:
-    from txn.client import TxnClient
-
 
 STATUS_ONLY_KEY: Final = u32(0)
 """The anchor of recorded transactions that wrote nothing: in the meta range, in a table that no one
@@ -67,6 +67,19 @@ class TxnState(Enum):
     UNKNOWN = "unknown"
 
 
+class Client(Protocol):
+    """What a transaction uses of the client that began it (txn.client)."""
+
+    clock: Clock
+    timers: Timers
+    reader: Reader
+    coordinator: Coordinator
+    open_file: OpenFile
+    spill_bytes: int
+
+    async def commit_large(self, start_ts: int, buffer: WriteBuffer, terms: Terms) -> int: ...
+
+
 class TxnReads:
     """The reads of a transaction, by itself or by a View of it: the snapshot, with the writes of
     `_buffer` over it (their version is 0).
@@ -75,7 +88,7 @@ class TxnReads:
     __slots__ = ()
 
     start_ts: int
-    _client: TxnClient
+    _client: Client
     _buffer: WriteBuffer
     _reads: ReadSet | None
     _budget_ms: int
@@ -143,9 +156,14 @@ class TxnReads:
         async def read(low: bytes, high: bytes, wanted: int) -> ScanPage:
             with self._snapshot():
                 return await self._client.reader.scan(
-                    low, high, self.start_ts,
-                    limit=wanted, reverse=reverse, budget_ms=self._budget_ms, tally=tally,
-                )  # fmt: skip
+                    low,
+                    high,
+                    self.start_ts,
+                    limit=wanted,
+                    reverse=reverse,
+                    budget_ms=self._budget_ms,
+                    tally=tally,
+                )
 
         page = await merged(self._buffer, read, start, end, reverse=reverse, limit=limit)
         if self._reads is not None:
@@ -216,7 +234,7 @@ class Transaction(TxnReads):
 
     def __init__(
         self,
-        client: TxnClient,
+        client: Client,
         start_ts: int,
         *,
         ttl_ms: int,

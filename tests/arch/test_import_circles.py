@@ -39,8 +39,6 @@ CIRCLES_LEFT: frozenset[frozenset[str]] = frozenset(
         ),
         frozenset({"kvorum.transfer.fsspec_places", "kvorum.transfer.places"}),
         frozenset({"procedures.engine.executor", "procedures.pools.control"}),
-        frozenset({"raft.cycle", "raft.host", "raft.replica"}),
-        frozenset({"raft.elections", "raft.fence", "raft.group", "raft.handover", "raft.quiet"}),
         frozenset(
             {
                 "tests.sim.raft.machine",
@@ -50,7 +48,6 @@ CIRCLES_LEFT: frozenset[frozenset[str]] = frozenset(
                 "tests.sim.raft.world",
             }
         ),
-        frozenset({"txn.client", "txn.transaction"}),
     }
 )
 
