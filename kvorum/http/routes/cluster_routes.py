@@ -201,7 +201,7 @@ async def merge(node: Node, id: Id, body: Merge) -> Plain:
     return await _started(node, "kvorum.merge_partitions", {"left": id, "right": body.right})
 
 
-@ROUTES.declare("GET", "/v1/locks", READ_CLUSTER, answer=_LOCKS)
+@ROUTES.declare("GET", "/v1/locks", OPERATE_CLUSTER, answer=_LOCKS)
 async def list_locks(
     node: Node,
     every: Annotated[Flag, Query(alias="all", description="A row for each key.")] = False,

@@ -7,14 +7,15 @@ from __future__ import annotations
 from typing import Final
 
 from kv.base import limits
+from kv.base.verbs import Action, Kind
 from kvorum.http.routes.rights import READ_CLUSTER, TABLE, Right
 from kvorum.http.routes.route import ERROR, TS, D, Route, items_of, object_of
 from kvorum.http.wire import fields
 from kvorum.http.wire.fields import AT, BOOL, TEXT, VERSION, Field, integer
 
-_READ = Right("read", "table", TABLE)
-_WRITE = Right("write", "table", TABLE)
-_READ_SOME, _WRITE_SOME = Right("read", "table"), Right("write", "table")
+_READ = Right(Action.READ, Kind.TABLE, TABLE)
+_WRITE = Right(Action.WRITE, Kind.TABLE, TABLE)
+_READ_SOME, _WRITE_SOME = Right(Action.READ, Kind.TABLE), Right(Action.WRITE, Kind.TABLE)
 _VERSIONED = object_of(version=TS)
 _ROW = object_of(key=D, value=D, version=TS)
 _ENC = Field(

@@ -9,6 +9,7 @@ from fastapi import Header, Query
 from pydantic import Field
 
 from kv.base import limits
+from kv.base.verbs import Action, Kind
 from kvorum.api.model import ProcedureInfo
 from kvorum.http.routes.declaring import (
     As,
@@ -57,9 +58,9 @@ _EXPLAINED: Final = object_of(
     sentence=_TEXT,
     waits={"type": "array", "items": OBJECT},
 )
-_READ: Final = Right("read", "procedure")
-_SUBMIT: Final = Right("submit", "procedure")
-_OPERATE: Final = Right("operate", "procedure")
+_READ: Final = Right(Action.READ, Kind.PROCEDURE_TYPE)
+_SUBMIT: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE)
+_OPERATE: Final = Right(Action.OPERATE, Kind.PROCEDURE_TYPE)
 
 _PRIORITY_MAX: Final = limits.PROCEDURE_PRIORITY_MAX
 _FIRST: Final = "The higher one begins first."
@@ -134,7 +135,7 @@ class Steal(Surgery):
 @ROUTES.declare(
     "POST",
     "/v1/procedures/{name}",
-    Right("submit", "procedure", "{name}"),
+    Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{name}"),
     ok=202,
     answer=_ID,
     errors=(404, 409, 413),
@@ -272,7 +273,7 @@ async def look_at_procedure(
     return _shown(await node.procedure(id, wait_ms))
 
 
-@ROUTES.declare("GET", "/v1/procedures", READ_CLUSTER, answer=items_of(_PROCEDURE))
+@ROUTES.declare("GET", "/v1/procedures", _READ, answer=items_of(_PROCEDURE))
 async def list_procedures(
     node: Node,
     state: Annotated[TextOrNone, Query(description="Only in this state.")] = None,
@@ -334,7 +335,7 @@ async def explain(node: Node, id: Id) -> object:
 
 
 @LOCK_ROUTES.declare(
-    "POST", "/v1/locks/steal", Right("operate", "lock"), answer=_SURGERY, errors=(404,)
+    "POST", "/v1/locks/steal", Right(Action.OPERATE, Kind.LOCK), answer=_SURGERY, errors=(404,)
 )
 async def steal_lock(node: Node, body: Steal) -> object:
     """Take a lock away
@@ -345,7 +346,7 @@ async def steal_lock(node: Node, body: Steal) -> object:
     return await node.control("steal", {"actor": "http", **body.given()})
 
 
-@ROUTES.declare("GET", "/v1/audit", READ_CLUSTER, answer=items_of(OBJECT))
+@ROUTES.declare("GET", "/v1/audit", _OPERATE, answer=items_of(OBJECT))
 async def audit(
     node: Node,
     id: Annotated[TextOrNone, Query(description="Only of this procedure.")] = None,

@@ -1,28 +1,25 @@
-"""What a caller of a route must be allowed to do, said where the route is declared. It is not asked
-for yet: the HTTP API knows no identities.
+"""What a caller of a route must be allowed to do, said where the route is declared, in the words of
+the table of verbs (kv/base/verbs.py). It is not asked for yet: the HTTP API knows no identities.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-Action = Literal["read", "write", "define", "submit", "run", "operate", "backup", "admin", "open"]
-"""`define`: namespaces and tables; `submit`: start procedures; `run`: work for a pool; `operate`:
-abort, move, settings; `open`: anybody may."""
-Resource = Literal["cluster", "namespace", "table", "procedure", "pool", "lock", "place"]
+from kv.base.verbs import Action, Kind
 
 
 class Right(NamedTuple):
-    """An action on a resource. `name`: which one, as the parts of the path say; "" where only the
-    body says it, or what the id in the path stands for.
+    """An action (None: anybody may) on a resource. `name`: which one, by the parts of the path; ""
+    where only the body says it, or what the id in the path stands for, or it is all of that kind.
     """
 
-    action: Action
-    resource: Resource
+    action: Action | None
+    kind: Kind
     name: str = ""
 
 
 TABLE: Final = "{ns}.{table}"
-OPEN: Final = Right("open", "cluster")
-READ_CLUSTER: Final = Right("read", "cluster")
-OPERATE_CLUSTER: Final = Right("operate", "cluster")
+OPEN: Final = Right(None, Kind.CLUSTER)
+READ_CLUSTER: Final = Right(Action.READ, Kind.CLUSTER)
+OPERATE_CLUSTER: Final = Right(Action.OPERATE, Kind.CLUSTER)

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from kv.base import limits
+from kv.base.verbs import Action, Kind
 from kvorum.http.routes.declaring import As, Body, Id, Node, Nothing, Plain, Routes, TextOrNone
 from kvorum.http.routes.rights import READ_CLUSTER, Right
 from kvorum.http.routes.route import TS, items_of, object_of
@@ -26,7 +27,7 @@ _SNAPSHOT: Final = object_of(
     left_ms={"type": "integer"},
 )
 _LOCK_STATE: Final = {"type": "string", "enum": ["waiting", "held", "ended"]}
-_HOLD: Final = Right("read", "lock")
+_HOLD: Final = Right(Action.WRITE, Kind.LOCK)
 
 
 class Timestamps(Body):

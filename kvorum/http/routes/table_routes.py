@@ -8,6 +8,7 @@ from pydantic import Field
 
 from kv.base import limits
 from kv.base.errors import NotFound
+from kv.base.verbs import Action, Kind
 from kvorum.api.model import Column, TableInfo, TableSpec
 from kvorum.http.routes.declaring import (
     As,
@@ -45,9 +46,9 @@ _TABLE_INFO: Final = object_of(
 _NAMESPACE_INFO: Final = object_of(
     name={"type": "string"}, replicas=_NUMBER_OR_NULL, tags=_TEXTS, state=_STATE
 )
-_READ_NAMESPACE: Final = Right("read", "namespace", "{ns}")
-_DEFINE_NAMESPACE: Final = Right("define", "namespace", "{ns}")
-_DEFINE_TABLE: Final = Right("define", "table", TABLE)
+_READ_NAMESPACE: Final = Right(Action.READ, Kind.NAMESPACE, "{ns}")
+_DEFINE_NAMESPACE: Final = Right(Action.DEFINE, Kind.NAMESPACE, "{ns}")
+_DEFINE_TABLE: Final = Right(Action.DEFINE, Kind.TABLE, TABLE)
 
 _PARTITION_BYTES: Final = "Bytes of keys and newest values above which a partition is split"
 _TABLES_TAGS: Final = "Tags that nodes must carry to hold replicas of its tables."
@@ -123,7 +124,7 @@ async def list_namespaces(node: Node) -> Plain:
 @ROUTES.declare(
     "POST",
     "/v1/namespaces",
-    Right("define", "namespace"),
+    Right(Action.DEFINE, Kind.NAMESPACE),
     ok=201,
     answer=object_of(name={"type": "string"}),
     errors=(409,),
