@@ -170,8 +170,6 @@ class _Declared:
             other.tables,
         )
 
-    __hash__ = None  # type: ignore[assignment]
-
     def _rows(self, query: str, *values: Any) -> list[Row]:
         return self._ask.execute(query.encode(), values or None).fetchall()
 

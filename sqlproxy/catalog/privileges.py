@@ -138,8 +138,6 @@ class Members:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Members) and self._members == other._members
 
-    __hash__ = None  # type: ignore[assignment]
-
     def get(self, name: str) -> Member | None:
         return self._members.get(name)
 

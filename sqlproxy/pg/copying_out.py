@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sqlproxy.pg import binary, oids, text
@@ -160,8 +160,3 @@ def _binary_row(fields: Sequence[Field]) -> WriteRow:
         return b"".join(out)
 
     return write
-
-
-def rows_bytes(rows: Iterable[Sequence[Any]], write: WriteRow) -> bytes:
-    """Several rows as one piece, e.g. of a file."""
-    return b"".join([write(row) for row in rows])

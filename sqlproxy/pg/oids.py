@@ -197,7 +197,6 @@ _BY_NAME: Final = {of.name: of for of in TYPES.values()} | {
     "bpchar": TYPES[BPCHAR],
     "bpchar[]": TYPES[TYPES[BPCHAR].array_oid],
 }
-_BY_CATALOG_NAME: Final = {of.catalog_name: of for of in TYPES.values()}
 
 
 def _add(enum: enums.Enum) -> None:
@@ -257,11 +256,6 @@ def _interval(name: str) -> tuple[PgType, int]:
     return _BY_NAME["interval" + (found[3] or "")], fields << 16 | digits
 
 
-def by_catalog_name(name: str) -> PgType | None:
-    """By pg_type.typname: `bpchar`, `_int4`."""
-    return _BY_CATALOG_NAME.get(name)
-
-
 def array_of(oid: int) -> PgType | None:
     """The array type of an element type."""
     base = TYPES.get(oid)
@@ -285,11 +279,6 @@ def numeric_modifiers(typmod: int) -> tuple[int, int] | None:
         return None
     packed = typmod - _HEADER
     return packed >> 16 & 0xFFFF, (packed & 0x7FF ^ 1_024) - 1_024
-
-
-def length_modifier(typmod: int) -> int | None:
-    """n of varchar(n) and char(n); None: it has none."""
-    return None if typmod < _HEADER else typmod - _HEADER
 
 
 def canonical(oid: int, typmod: int = -1) -> str:

@@ -47,7 +47,6 @@ USABLE: Final = (PUBLIC, DISABLED)  # what users see of tables, and may change
 
 WRITE_ONLY: Final = "write_only"
 DELETE_ONLY: Final = "delete_only"
-PART_STATES: Final = (DELETE_ONLY, WRITE_ONLY, PUBLIC)  # of what a table has
 
 DEFAULT_NAMESPACE: Final = "default"
 POSTGRES_NAMESPACE: Final = "postgres"  # a database of SQL is a namespace; clients expect this one
@@ -141,6 +140,11 @@ class Column:
     def missing(self) -> Any:
         """What a row that is shorter than the table has in it, in the user's form."""
         return self.default if self.initial is None else self.initial[0]
+
+    def without_expressions(self, **changes: Any) -> Column:
+        """The same, given by whoever writes it, with these changes."""
+        nothing: dict[str, Any] = {"default_sql": None, "generated": None, "on_update": None}
+        return replace(self, **nothing, identity="", sequence=0, uses=(), **changes)
 
 
 @dataclass(frozen=True, slots=True)

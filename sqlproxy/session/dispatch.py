@@ -28,7 +28,7 @@ from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.loading import Loader
 from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.running.reserving import numbering
-from sqlproxy.session.shared.prepared import Prepared, plan_of
+from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.portals import Batches, CopyIn, Portal, at_once
 from sqlproxy.session.state.sight import Sight
 from sqlproxy.session.state.state import State
@@ -355,17 +355,7 @@ def _inner(prepared: Prepared, bound: Any, session: State) -> Prepared:
             bound.text, bound.tree["SelectStmt"], prepared.oids
         )
         fields = system.fields
-    return Prepared(
-        prepared.text,
-        prepared.oids,
-        bound,
-        prepared.declared,
-        fields,
-        prepared.parameters,
-        plan=plan_of(bound),
-        system=system,
-        needs=prepared.needs,
-    )
+    return prepared.part(bound, fields, system, prepared.needs)
 
 
 def _declare(

@@ -129,6 +129,30 @@ class _Returning:
         return tuple(fn(row, env) for fn in self._fns)
 
 
+def _explicit(insert: Insert, given: Sequence[int]) -> frozenset[int]:
+    """The places whose values count: OVERRIDING USER VALUE leaves identities to their sequences."""
+    columns, ignored = insert.target.table.columns, insert.overriding == "user"
+    return frozenset(place for place in given if not (ignored and columns[place].identity))
+
+
+def _defaulted(insert: Insert, given: Sequence[int], explicit: frozenset[int]) -> Counter[int]:
+    """How many rows have DEFAULT at a place."""
+    return Counter(
+        place
+        for row in insert.rows or ()
+        for place, expr in zip(given, row, strict=True)
+        if isinstance(expr, Default) and place in explicit
+    )
+
+
+def _by_column(rows: Sequence[Sequence[Compiled | None]]) -> list[list[Fn]] | None:
+    """Many rows without DEFAULT, in which the order of evaluation cannot be seen; None: others."""
+    if len(rows) < _MANY or any(one is None for row in rows for one in row):
+        return None
+    columns = zip(*rows, strict=True)
+    return [[one.fn for one in column if one is not None] for column in columns]
+
+
 class InsertPlan:
     """INSERT of VALUES, or of rows that somebody else made (`rows`)."""
 
@@ -152,27 +176,10 @@ class InsertPlan:
         self._each = Counter(name for one in conversions for name in one.taken)
         self._numbered = any(one.numbered for one in (*compiled, *conversions))
         self._unsure = any(one.unsure for one in (*compiled, *conversions))
-        self._explicit = frozenset(
-            place
-            for place in self._places
-            if not (insert.overriding == "user" and table.columns[place].identity)
-        )
-        # of these places so many rows have DEFAULT
-        self._defaulted = Counter(
-            place
-            for row in insert.rows or ()
-            for place, expr in zip(self._places, row, strict=True)
-            if isinstance(expr, Default) and place in self._explicit
-        )
+        self._explicit = _explicit(insert, self._places)
+        self._defaulted = _defaulted(insert, self._places, self._explicit)
         self._given_columns = insert.given
-        # many rows without DEFAULT, in which the order of evaluation cannot be seen
-        self._by_column: list[list[Fn]] | None = None
-        given = all(one is not None for row in self._rows for one in row)
-        if given and len(self._rows) >= _MANY and not self._numbered:
-            self._by_column = [
-                [one.fn for one in column if one is not None]
-                for column in zip(*self._rows, strict=True)
-            ]
+        self._by_column = None if self._numbered else _by_column(self._rows)
 
     def _check_identities(self, insert: Insert) -> None:
         """GENERATED ALWAYS takes DEFAULT only, unless the user insists."""

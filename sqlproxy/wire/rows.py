@@ -114,14 +114,6 @@ def _column(at: int, oid: int, code: int, style: Style, names: dict[str, Any]) -
     return _SIZED.format(raw=f"W{at}({value}).encode()")
 
 
-def field_encoder(oid: int, code: int, style: Style) -> Callable[[Any], bytes]:
-    """One value, not NULL, without its length: for COPY."""
-    if code:
-        return binary.writer(oid)
-    write = text.writer(oid, style)
-    return lambda value: write(value).encode()
-
-
 @lru_cache(maxsize=4_096)
 def parameter_reader(oid: int, code: int, style: Style) -> Read:
     """A parameter's bytes into its value. Raises SqlError: no such type, no such format."""

@@ -20,7 +20,6 @@ kept (it stays).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -36,10 +35,10 @@ from sqlproxy.ddl import resolve_declaration
 from sqlproxy.ddl.change.altering import added, stored_in, with_column
 from sqlproxy.ddl.change.backfill import fewer
 from sqlproxy.ddl.change.filling import fill
-from sqlproxy.ddl.change.indexes import part_done, usable
+from sqlproxy.ddl.change.indexes import part_done
 from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.declaring import Draft, columns_in
-from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, table_locks
+from sqlproxy.ddl.steps import CatalogTxn, table_locks
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Table
 
 _FIELDS: Final = frozenset({"namespace", "name", "column", "initial_stored"})
@@ -52,16 +51,6 @@ def register(registry: Registry, services: ChangeServices) -> None:
 
 class FillsColumn(Change):
     """A change that computes a column. ctx.state: table, column (ids), at (key), rows."""
-
-    async def named(
-        self, ctx: StepContext, fields: frozenset[str]
-    ) -> tuple[Mapping[str, Any], CatalogTxn, Table]:
-        """The arguments, which may have `fields`, and the table that they name. Raises NotFound,
-        InvalidArgument.
-        """
-        args = known_fields(ctx.args, fields)
-        t = await CatalogTxn.of(ctx)
-        return args, t, await usable(t, name_in(args, "namespace"), name_in(args, "name"))
 
     async def forget(self, ctx: StepContext) -> tuple[CatalogTxn, Table] | None:
         """Nobody gives the column a value, nobody has seen it. None: nothing was declared."""

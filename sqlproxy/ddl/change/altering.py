@@ -33,10 +33,9 @@ from procedures.engine.registry import Registry, procedure, step
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import views_over
 from sqlproxy.ddl import resolve_declaration
-from sqlproxy.ddl.change.indexes import usable
 from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.declaring import Draft, check_primary, columns_in
-from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, table_locks
+from sqlproxy.ddl.steps import CatalogTxn, table_locks
 from sqlproxy.rows.naming import check_sql_name
 from sqlproxy.rows.schema import (
     ALWAYS,
@@ -70,9 +69,7 @@ class AlterTable(Change):
     @step(first=True)
     async def alter(self, ctx: StepContext) -> Outcome:
         """Raises NotFound, AlreadyExists, InvalidArgument, Refused in PostgreSQL's words."""
-        args = known_fields(ctx.args, _FIELDS)
-        t = await CatalogTxn.of(ctx)
-        table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        args, t, table = await self.named(ctx, _FIELDS)
         action = args.get("action")
         if not isinstance(action, Mapping):
             raise InvalidArgument(f"the argument 'action' must be a map, got {action!r:.80}")

@@ -25,9 +25,8 @@ from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import views_over
 from sqlproxy.ddl import resolve_declaration
 from sqlproxy.ddl.change.altering import column_of, referring_lines
-from sqlproxy.ddl.change.indexes import usable
 from sqlproxy.ddl.change.states import Change, ChangeServices
-from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, table_locks
+from sqlproxy.ddl.steps import CatalogTxn, table_locks
 from sqlproxy.rows import records
 from sqlproxy.rows.schema import WRITE_ONLY, Column, Table
 from sqlproxy.values.refusals import dependents, invalid
@@ -47,9 +46,7 @@ class DropColumn(Change):
     @step(first=True, undo="show")
     async def hide(self, ctx: StepContext) -> Outcome:
         """Raises NotFound (42703), Refused (2BP01, 0A000)."""
-        args = known_fields(ctx.args, _FIELDS)
-        t = await CatalogTxn.of(ctx)
-        table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        args, t, table = await self.named(ctx, _FIELDS)
         missing = not any(c.name == args.get("column") for c in table.visible)
         if args.get("if_exists") and missing:
             return done({"table_id": table.id, "missing": [args.get("column")]})
@@ -141,18 +138,8 @@ def _hidden(table: Table, ids: set[int]) -> Table:
     A hidden one is never demanded: who does not see it cannot give it.
     """
     columns = tuple(
-        replace(
-            c,
-            state=WRITE_ONLY,
-            nullable=True,
-            default=None,
-            default_sql=None,
-            generated=None,
-            identity="",
-            on_update=None,
-            sequence=0,
-            uses=(),
-            initial=c.initial or (c.missing,),
+        c.without_expressions(
+            state=WRITE_ONLY, nullable=True, default=None, initial=c.initial or (c.missing,)
         )
         if c.id in ids
         else c

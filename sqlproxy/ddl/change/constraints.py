@@ -35,13 +35,12 @@ from sqlproxy.catalog import catalog, relations
 from sqlproxy.ddl import resolve_declaration
 from sqlproxy.ddl.change.altering import column_of, no_constraint, with_column
 from sqlproxy.ddl.change.backfill import shown_values
-from sqlproxy.ddl.change.indexes import usable
 from sqlproxy.ddl.change.states import Change, ChangeServices
 from sqlproxy.ddl.declaring import with_parts
-from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in
+from sqlproxy.ddl.steps import CatalogTxn, name_in
 from sqlproxy.rows import rows
 from sqlproxy.rows.naming import first_free
-from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Check, ForeignKey, Table
+from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Check, Column, ForeignKey, Table
 from sqlproxy.tables.entries import index_codec
 from sqlproxy.values.refusals import invalid
 
@@ -72,9 +71,7 @@ class AddConstraint(Change):
     @step(first=True, undo="withdraw")
     async def declare(self, ctx: StepContext) -> Outcome:
         """Raises NotFound, AlreadyExists, InvalidArgument in PostgreSQL's words."""
-        args = known_fields(ctx.args, _FIELDS)
-        t = await CatalogTxn.of(ctx)
-        table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        args, t, table = await self.named(ctx, _FIELDS)
         ctx.state["table"] = table.id
         if "validate" in args:
             one = part_of(table, str(args["validate"]))
@@ -258,14 +255,9 @@ async def look_for_breaches(t: CatalogTxn, table: Table, check: Check, found: Fo
             )
 
 
-def _plain_columns(table: Table) -> Any:
+def _plain_columns(table: Table) -> tuple[Column, ...]:
     """Without defaults and the like, which need not be compiled."""
-    return tuple(
-        replace(
-            c, default_sql=None, generated=None, on_update=None, sequence=0, identity="", uses=()
-        )
-        for c in table.columns
-    )
+    return tuple(c.without_expressions() for c in table.columns)
 
 
 async def look_for_parents(

@@ -85,19 +85,7 @@ async def fill(
 def alone(table: Table, number: int | None) -> Table:
     """The table without expressions but those of this column: the others need not be compiled."""
     columns = tuple(
-        column
-        if column.id == number
-        else replace(
-            column,
-            default=None,
-            default_sql=None,
-            generated=None,
-            identity="",
-            on_update=None,
-            sequence=0,
-            uses=(),
-            hidden=False,
-        )
+        column if column.id == number else column.without_expressions(default=None, hidden=False)
         for column in table.columns
     )
     return replace(table, columns=columns, checks=())

@@ -56,22 +56,21 @@ from sqlproxy.catalog import catalog, relations
 from sqlproxy.ddl import resolve_declaration
 from sqlproxy.ddl.change.backfill import fewer, fill_index
 from sqlproxy.ddl.change.slices import Pace, checked_in_slices, in_slices
-from sqlproxy.ddl.change.states import Change, ChangeServices, gone
+from sqlproxy.ddl.change.states import Change, ChangeServices, usable
 from sqlproxy.ddl.declaring import with_parts
-from sqlproxy.ddl.steps import CatalogTxn, RangeProcedure, known_fields, name_in, wrong_kind
+from sqlproxy.ddl.steps import CatalogTxn, RangeProcedure, known_fields, name_in
 from sqlproxy.rows import records
 from sqlproxy.rows.naming import first_free, joined_columns
 from sqlproxy.rows.schema import (
     DELETE_ONLY,
     PUBLIC,
-    USABLE,
     WRITE_ONLY,
     ForeignKey,
     Index,
     Table,
     placement,
 )
-from sqlproxy.values.refusals import invalid, refusal
+from sqlproxy.values.refusals import refusal
 from txn.results import ScanPage
 
 _FIELDS: Final = frozenset({"namespace", "name", "index", "if_not_exists"})
@@ -382,20 +381,6 @@ def _keys(there: relations.Relations) -> list[ForeignKey]:
 def made_in(ctx: StepContext) -> list[PartitionDescriptor]:
     """The partitions that the index began with."""
     return [PartitionDescriptor.from_wire(row) for row in ctx.state["partitions"]]
-
-
-async def usable(t: CatalogTxn, namespace: str, name: str) -> Table:
-    """A table with columns that users see. Raises NotFound, InvalidArgument (42809)."""
-    there = await relations.find_relation(t, namespace, name)
-    if there is not None and not isinstance(there, Table):
-        raise wrong_kind(name, there.kind, "table")
-    if there is None or there.state not in USABLE:
-        raise gone(name)
-    if there.plain:
-        raise invalid(
-            "0A000", f'"{name}" is a key-value table without columns: it cannot have this'
-        )
-    return there
 
 
 def declared(table: Table, raw: Any) -> Index:

@@ -26,9 +26,8 @@ from procedures.engine.procedure import Lock, Outcome, children, done
 from procedures.engine.registry import Registry, procedure, step
 from sqlproxy.catalog import catalog
 from sqlproxy.ddl.change import constraints, indexes
-from sqlproxy.ddl.change.indexes import usable
 from sqlproxy.ddl.change.states import Change, ChangeServices
-from sqlproxy.ddl.steps import CatalogTxn, known_fields, list_in, name_in, table_locks
+from sqlproxy.ddl.steps import CatalogTxn, list_in, name_in, table_locks
 from sqlproxy.values.refusals import invalid
 
 _FIELDS: Final = frozenset({"namespace", "name", "parts"})
@@ -83,9 +82,7 @@ class AddParts(Change):
     @step(first=True)
     async def begin(self, ctx: StepContext) -> Outcome:
         """Raises NotFound, InvalidArgument."""
-        args = known_fields(ctx.args, _FIELDS)
-        t = await CatalogTxn.of(ctx)
-        await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        args, _, _ = await self.named(ctx, _FIELDS)
         if not 0 < (count := len(_calls(args))) <= SQL_PARTS_MAX:
             raise InvalidArgument(f"1 to {SQL_PARTS_MAX} parts can be added at once, got {count}")
         ctx.state["at"] = 0

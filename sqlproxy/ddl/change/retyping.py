@@ -41,9 +41,8 @@ from procedures.engine.registry import Registry, procedure, step, undo
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.ddl.change.adding import FillsColumn
 from sqlproxy.ddl.change.altering import check_type_readers, column_of, stored_in, with_column
-from sqlproxy.ddl.change.indexes import usable
 from sqlproxy.ddl.change.states import Change, ChangeServices
-from sqlproxy.ddl.steps import CatalogTxn, known_fields, name_in, names_in, table_locks
+from sqlproxy.ddl.steps import CatalogTxn, name_in, names_in, table_locks
 from sqlproxy.rows.schema import PUBLIC, WRITE_ONLY, Column, Index, Table, with_columns
 from sqlproxy.values.refusals import invalid
 from sqlproxy.values.types import resolve
@@ -187,9 +186,7 @@ class AlterType(Change):
     @step(first=True)
     async def look(self, ctx: StepContext) -> Outcome:
         """Raises NotFound, InvalidArgument."""
-        args = known_fields(ctx.args, _FIELDS)
-        t = await CatalogTxn.of(ctx)
-        table = await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+        args, _, table = await self.named(ctx, _FIELDS)
         ctx.state["again"] = [_again(table, index) for index in _plain(table, args)]
         return children([("ChangeType", args)], then="make")
 

@@ -9,7 +9,7 @@ paused.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -18,11 +18,11 @@ from kv.base.ids import TableId
 from kv.base.ports import Rng, Timers
 from procedures.engine.context import StepContext
 from procedures.master.map.partitions import Maker
-from sqlproxy.catalog import catalog
+from sqlproxy.catalog import catalog, relations
 from sqlproxy.ddl.change.settled import Settled, Store
-from sqlproxy.ddl.steps import CatalogTxn, DdlServices
-from sqlproxy.rows.schema import Table
-from sqlproxy.values.refusals import refusal
+from sqlproxy.ddl.steps import CatalogTxn, DdlServices, known_fields, name_in, wrong_kind
+from sqlproxy.rows.schema import USABLE, Table
+from sqlproxy.values.refusals import invalid, refusal
 from txn.results import ScanPage
 from txn.transaction import Transaction
 
@@ -92,6 +92,17 @@ class Change:
     def __init__(self, services: ChangeServices) -> None:
         self.services = services
 
+    @staticmethod
+    async def named(
+        ctx: StepContext, fields: frozenset[str]
+    ) -> tuple[Mapping[str, Any], CatalogTxn, Table]:
+        """The arguments, which may have `fields`, and the table that they name. Raises NotFound,
+        InvalidArgument.
+        """
+        args = known_fields(ctx.args, fields)
+        t = await CatalogTxn.of(ctx)
+        return args, t, await usable(t, name_in(args, "namespace"), name_in(args, "name"))
+
     async def settle(self, ctx: StepContext, *, native: bool = False) -> None:
         """Until nobody uses the version before the last one, nor can commit what was bound to it;
         `native`: nobody without SQL either. It comes before the step's first read: what the step
@@ -122,3 +133,17 @@ class Change:
 def gone(name: str) -> Exception:
     """42P01, in PostgreSQL's words."""
     return refusal("42P01", f'relation "{name}" does not exist', kind=NotFound, name=name)
+
+
+async def usable(t: CatalogTxn, namespace: str, name: str) -> Table:
+    """A table with columns that users see. Raises NotFound, InvalidArgument (42809)."""
+    there = await relations.find_relation(t, namespace, name)
+    if there is not None and not isinstance(there, Table):
+        raise wrong_kind(name, there.kind, "table")
+    if there is None or there.state not in USABLE:
+        raise gone(name)
+    if there.plain:
+        raise invalid(
+            "0A000", f'"{name}" is a key-value table without columns: it cannot have this'
+        )
+    return there

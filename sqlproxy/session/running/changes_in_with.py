@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from kv.base.limits import SQL_WITH_ROWS_MAX
-from sqlproxy.front.bound.exprs import Column, Const
+from sqlproxy.front.bound.exprs import Const
 from sqlproxy.front.bound.statements import (
     Cte,
     CteItem,
@@ -22,12 +22,12 @@ from sqlproxy.front.bound.statements import (
     Item,
     Select,
     TableItem,
-    Target,
     Update,
 )
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Row
 from sqlproxy.rows.schema import Table
+from sqlproxy.session.running.known_rows import values_of
 from sqlproxy.session.shared.prepared import Prepared, plan_of
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.writing import Outcome
@@ -74,26 +74,9 @@ def _known(cte: Cte, rows: Sequence[Row]) -> Cte:
             f'the change "{cte.name}" in WITH returns more than {SQL_WITH_ROWS_MAX} rows',
             hint="Change fewer rows at a time, or in statements of their own in one transaction.",
         )
-    listed = rows or [(None,) * len(cte.columns)]
-    constants = tuple(
-        tuple(
-            Const(oid=column.oid, typmod=column.typmod, value=value)
-            for column, value in zip(cte.columns, row, strict=True)
-        )
-        for row in listed
-    )
-    targets = tuple(
-        Target(Column(oid=one.oid, typmod=one.typmod, index=i, name=one.name), one.name)
-        for i, one in enumerate(cte.columns)
-    )
-    select = Select(
-        text="",
-        tree={},
-        targets=targets,
-        fields=(),
-        values=constants,
-        limit=None if rows else Const(oid=oids.INT4, value=0),
-    )
+    select = values_of(cte.columns, rows or [(None,) * len(cte.columns)])
+    if not rows:
+        select = replace(select, limit=Const(oid=oids.INT4, value=0))
     return replace(cte, statement=select)
 
 

@@ -8,12 +8,13 @@ rows that are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from sqlproxy.front.bound.exprs import Column, Const
 from sqlproxy.front.bound.statements import (
+    ItemColumn,
     KnownItem,
     Select,
     SelectItem,
@@ -103,15 +104,7 @@ def _filled(
 
 
 def _row(item: SequenceItem, stand: tuple[int, int, bool]) -> SelectItem:
-    row = tuple(
-        Const(oid=column.oid, typmod=column.typmod, value=value)
-        for column, value in zip(item.columns, stand, strict=True)
-    )
-    targets = tuple(
-        Target(Column(oid=one.oid, typmod=one.typmod, index=i, name=one.name), one.name)
-        for i, one in enumerate(item.columns)
-    )
-    select = Select(text="", tree={}, targets=targets, fields=(), values=(row,))
+    select = values_of(item.columns, [stand])
     return SelectItem(
         alias=item.alias,
         columns=item.columns,
@@ -119,3 +112,20 @@ def _row(item: SequenceItem, stand: tuple[int, int, bool]) -> SelectItem:
         lateral=item.lateral,
         select=select,
     )
+
+
+def values_of(columns: Iterable[ItemColumn], rows: Iterable[Row]) -> Select:
+    """VALUES: rows that are known, of these columns."""
+    there = tuple(columns)
+    constants = tuple(
+        tuple(
+            Const(oid=column.oid, typmod=column.typmod, value=value)
+            for column, value in zip(there, row, strict=True)
+        )
+        for row in rows
+    )
+    targets = tuple(
+        Target(Column(oid=one.oid, typmod=one.typmod, index=i, name=one.name), one.name)
+        for i, one in enumerate(there)
+    )
+    return Select(text="", tree={}, targets=targets, fields=(), values=constants)

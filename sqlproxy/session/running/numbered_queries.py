@@ -181,17 +181,7 @@ class Numbered:
         return skip or 0, keep
 
     async def _query(self, select: Select) -> Batches:
-        prepared, plan = self.prepared, plan_of(select)
-        inner = Prepared(
-            prepared.text,
-            prepared.oids,
-            select,
-            prepared.declared,
-            None,
-            prepared.parameters,
-            plan=plan,
-        )
-        return await self.ask(inner, self.sight)
+        return await self.ask(self.prepared.part(select), self.sight)
 
     async def _computed(self, select: Select, most: int | None) -> AsyncIterator[list[Row]]:
         """Of a query that is settled. OFFSET skips rows whose numbers were taken."""

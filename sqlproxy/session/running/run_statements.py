@@ -20,7 +20,7 @@ from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.known_rows import with_stands
 from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.running.reserving import each, reserve, supply
-from sqlproxy.session.shared.prepared import Prepared, plan_of
+from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.block import Sole
 from sqlproxy.session.state.portals import Batches, at_once
 from sqlproxy.session.state.session_locks import Unanswered
@@ -320,15 +320,7 @@ async def _insert_select(
 ) -> Outcome:
     """All rows are read before the first is written: the query may read the table itself."""
     select = prepared.bound.select
-    inner = Prepared(
-        prepared.text,
-        prepared.oids,
-        select,
-        prepared.declared,
-        select.fields,
-        prepared.parameters,
-        plan=plan_of(select),
-    )
+    inner = prepared.part(select, select.fields)
     rows: list[Row] = []
     async for batch in await query(job.session, inner, values, job.touched):
         rows += batch

@@ -45,6 +45,22 @@ class Prepared:
     def __post_init__(self) -> None:
         self.short = self.plan is not None or None
 
+    def part(
+        self,
+        bound: Any,
+        fields: Sequence[Field] | None = None,
+        system: SystemQuery | None = None,
+        needs: tuple[Need, ...] = (),
+    ) -> Prepared:
+        """A statement inside this one."""
+        plan = plan_of(bound)
+        return Prepared(
+            *(self.text, self.oids, bound, self.declared, fields, self.parameters),
+            plan=plan,
+            system=system,
+            needs=needs,
+        )
+
 
 def plan_of(bound: Any) -> Plan:
     """How a query or a change runs without DuckDB; None if it cannot."""

@@ -54,7 +54,7 @@ def of_options(options: str) -> CopyFormat:
 
 def written(of: CopyFormat, rows: list[tuple[Any, ...]]) -> bytes:
     write = copying_out.row_writer(of, FIELDS, DEFAULT)
-    data = copying_out.header(of, FIELDS) + copying_out.rows_bytes(rows, write)
+    data = copying_out.header(of, FIELDS) + b"".join(map(write, rows))
     return data + copying_out.TRAILER if of.kind == "binary" else data
 
 
