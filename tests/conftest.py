@@ -63,6 +63,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> turns.T
     return turns.Turns(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    turns.import_all(session.config)
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the marked tests a longer limit unless they set their own; of tests with `few`, leave so

@@ -14,12 +14,15 @@ these figures, so it does no harm that they get old. `make test-all DURATIONS=1`
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from xdist.remote import Producer
@@ -65,6 +68,23 @@ def best(files: Iterable[str], took_s: Mapping[str, float], *, worker: int, work
         return waits(file) != computes, of_spark == (worker == 0), took_s.get(file, 0.0)
 
     return max(files, key=rank)
+
+
+def import_all(config: pytest.Config) -> None:
+    """Of a whole run in several processes: each begins elsewhere, so that each compiles a part of
+    the files for all. In a fresh clone that is most of what collecting takes, and all of them did
+    it for the same file at the same time.
+    """
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for file in files[first:] + files[:first]:
+        name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        # Whatever is wrong with it is told when it is collected.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(name)
 
 
 class Turns(LoadFileScheduling):
