@@ -21,6 +21,8 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from kv.base.adapters import LoopTimers
+
 _START = 1_700_000_000.0  # any moment will do, as long as timestamps made from it are plausible
 
 
@@ -128,17 +130,33 @@ class SimLoop(asyncio.SelectorEventLoop):
 
 
 class SimClock:
-    """kv.base.ports.Clock on the loop's time; `skew_ms` may be set."""
+    """kv.base.ports.Clock of one machine: `rate` local seconds per second of the loop; `skew_ms` of
+    the wall clock may be set, to jump forth and back.
+    """
 
-    def __init__(self, loop: SimLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, rate: float = 1.0) -> None:
+        self.rate, self.skew_ms = rate, 0
         self._loop = loop
-        self.skew_ms = 0
 
     def now_ms(self) -> int:
-        return int((_START + self._loop.time()) * 1000) + self.skew_ms
+        return int((_START + self.monotonic()) * 1000) + self.skew_ms
 
     def monotonic(self) -> float:
-        return self._loop.time()
+        return self._loop.time() * self.rate
+
+
+class SimTimers(LoopTimers):
+    """kv.base.ports.Timers by that clock."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: SimClock) -> None:
+        super().__init__(loop)
+        self.monotonic = clock.monotonic
+        self._clock = clock
+
+    def call_later(
+        self, delay_s: float, fn: Callable[..., object], *args: Any
+    ) -> asyncio.TimerHandle:
+        return super().call_later(delay_s / self._clock.rate, fn, *args)
 
 
 class SimRng:

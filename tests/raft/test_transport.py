@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from kv.base.adapters import LoopTimers
 from raft.errors import BadConfig
 from raft.handshake import read_refusal
 from raft.limits import TransportLimits
@@ -42,14 +43,6 @@ def run(request: pytest.FixtureRequest) -> Callable[[Test], None]:
     return run
 
 
-class LoopTimers:
-    """The running loop as raft.api.Timers."""
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.monotonic, self.call_later, self.call_soon = loop.time, loop.call_later, loop.call_soon
-
-
 class Node:
     """A transport and what it told."""
 
@@ -59,7 +52,7 @@ class Node:
             "node_id": node,
             "incarnation": incarnation_of(node),
             "secret": b"secret",
-            "timers": LoopTimers(),
+            "timers": LoopTimers(asyncio.get_running_loop()),
             "rng": SeededRng(node),
             "peers": MemoryPeers(),
         }

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kv.base.adapters import LoopTimers
 from kv.base.errors import (
     Busy,
     Corruption,
@@ -21,7 +22,6 @@ from kv.base.errors import (
 from kv.base.limits import LEASE_LIFETIME_MS_MAX, LEASES_MAX
 from kv.base.timestamps import compose, physical_ms
 from tests.kit.simloop import SimClock, SimLoop, run
-from tests.tso.timers import SimTimers
 from tso.leases import Horizon, Lease, Leases, decode
 from tso.oracle import Oracle
 from tso.safepoint import Done, SafepointService
@@ -70,7 +70,7 @@ class Place:
         self.service = SafepointService(
             KEY,
             self.oracle,
-            SimTimers(loop),
+            LoopTimers(loop),
             read=self.meta.read,
             persist=self.meta.persist,
             retention_ms=RETENTION_MS,

@@ -13,7 +13,6 @@ from kv.base.limits import TSO_COUNT_MAX
 from kv.base.methods import GET, TSO
 from tests.kit.simloop import SimLoop, SimRng, run
 from tests.kv.rpc.fakes import KEY, SeededRng, running_node
-from tests.tso.timers import SimTimers
 from tso.client import LocalTso, TsoClient, remote_tso
 from tso.service import Done, TsoService
 
@@ -50,7 +49,7 @@ class FakeOracle:
 
 
 def client_of(loop: SimLoop, oracle: FakeOracle, *, budget_ms: int = 10_000) -> TsoClient:
-    return TsoClient(oracle.fetch, SimTimers(loop), SimRng(1), budget_ms=budget_ms)
+    return TsoClient(oracle.fetch, LoopTimers(loop), SimRng(1), budget_ms=budget_ms)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -223,7 +222,7 @@ def test_tso_local_waits_the_same_way() -> None:
 
     async def main(loop: SimLoop) -> None:
         oracle = FakeOracle()
-        local = LocalTso(oracle, SimTimers(loop), SimRng(1), budget_ms=1000)
+        local = LocalTso(oracle, LoopTimers(loop), SimRng(1), budget_ms=1000)
         assert [await local.now(), await local.take(10), await local.now()] == [1, 2, 12]
         oracle.errors = [Unavailable("bound", code="TSO_BOUND"), NotLeader("not me")]
         assert await local.now() == 13
@@ -232,7 +231,7 @@ def test_tso_local_waits_the_same_way() -> None:
             await local.now()
         assert loop.time() <= 2
         with pytest.raises(InvalidArgument):
-            await LocalTso(Refusing(), SimTimers(loop), SimRng(1)).take(0)
+            await LocalTso(Refusing(), LoopTimers(loop), SimRng(1)).take(0)
 
     run(main)
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from kv.base.adapters import LoopTimers
 from kv.base.errors import DeadlineExceeded, NotLeader, Refused
 from kv.base.limits import TSO_CUT_OFF_MS, TSO_DIRECT_MS, TSO_RELAYS_MAX
 from kv.client.router import Address
 from tests.kit.simloop import SimLoop, run
-from tests.tso.timers import SimTimers
 from tso.detour import Detour, Route
 
 NODES: list[Address] = [(f"node{i}", 1) for i in range(3)]
@@ -27,7 +27,7 @@ class Network:
         self.refuses: Refused | None = None
         self.able = set(able)
         self.asked: list[Address] = []
-        self.detour = Detour(self._direct, self._relayed, lambda: NODES, SimTimers(loop))
+        self.detour = Detour(self._direct, self._relayed, lambda: NODES, LoopTimers(loop))
 
     def take(self, count: int) -> int:
         first, self.last = self.last + 1, self.last + count

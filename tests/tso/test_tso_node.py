@@ -11,7 +11,6 @@ from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.limits import TSO_COUNT_MAX, TSO_PATIENCE_MS
 from tests.kit.simloop import SimLoop, SimRng, run
 from tests.tso.test_tso_client import FakeOracle, client_of
-from tests.tso.timers import SimTimers
 from tso.node import NO_ORACLE, NodeTso
 
 
@@ -44,7 +43,7 @@ class Asker:
 
 def node_of(loop: SimLoop, oracle: FakeOracle) -> tuple[NodeTso, Local]:
     local = Local(oracle)
-    return NodeTso(local, client_of(loop, oracle), SimTimers(loop), SimRng(2)), local
+    return NodeTso(local, client_of(loop, oracle), LoopTimers(loop), SimRng(2)), local
 
 
 def test_e7_the_oracle_of_the_own_process_answers_at_once() -> None:

@@ -9,10 +9,10 @@ import asyncio
 import pytest
 
 from kv.base import timestamps
+from kv.base.adapters import LoopTimers
 from kv.base.errors import Corruption, NotLeader, Unavailable
 from kv.base.limits import TSO_AHEAD_MS
 from tests.kit.simloop import SimClock, SimLoop, run
-from tests.tso.timers import SimTimers
 from tso.service import Done, TsoService, bound_of, bound_record
 
 KEY = b"tso"
@@ -56,7 +56,7 @@ class Log:
 def make(loop: SimLoop, log: Log | None = None) -> tuple[TsoService, Log, SimClock]:
     log = log or Log(loop)
     clock = SimClock(loop)
-    service = TsoService(clock, SimTimers(loop), read_bound=log.read, persist=log.persist)
+    service = TsoService(clock, LoopTimers(loop), read_bound=log.read, persist=log.persist)
     return service, log, clock
 
 
@@ -92,7 +92,7 @@ def test_e2_without_its_lease_a_leader_hands_out_nothing() -> None:
         refusal = NotLeader("ask node 2", details={"leader": 2})
         service = TsoService(
             SimClock(loop),
-            SimTimers(loop),
+            LoopTimers(loop),
             read_bound=log.read,
             persist=log.persist,
             lease=lambda: holds[0],
@@ -264,7 +264,9 @@ def test_tso_persist_may_end_at_once() -> None:
         def persist(bound: int, done: Done) -> None:
             done(None)
 
-        service = TsoService(SimClock(loop), SimTimers(loop), read_bound=lambda: 0, persist=persist)
+        service = TsoService(
+            SimClock(loop), LoopTimers(loop), read_bound=lambda: 0, persist=persist
+        )
         service.role(leader=True)
         assert service.take() > 0
         service.role(leader=True)

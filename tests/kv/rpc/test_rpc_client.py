@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kv.base.adapters import LoopTimers
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import (
     Busy,
@@ -359,16 +360,14 @@ async def test_rpc_one_timer_serves_all_deadlines() -> None:
     assert link.in_flight == 0
 
 
-class CountingTimers:
+class CountingTimers(LoopTimers):
     def __init__(self) -> None:
+        super().__init__(asyncio.get_running_loop())
         self.later = 0
-        loop = asyncio.get_running_loop()
-        self.monotonic = loop.time
-        self.call_soon = loop.call_soon
 
     def call_later(self, delay_s: float, fn: Callable[..., object], *args: Any) -> Any:
         self.later += 1
-        return asyncio.get_running_loop().call_later(delay_s, fn, *args)
+        return super().call_later(delay_s, fn, *args)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import asyncio
 
 import pytest
 
+from kv.base.adapters import LoopTimers
 from kv.base.errors import Busy, DeadlineExceeded, KvorumError, NotLeader, UnknownOutcome
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import DEADLINE_MS_DEFAULT
@@ -17,12 +18,11 @@ from kv.server.dispatcher import Context, Dispatcher
 from procedures.verbs import PROC_GET
 from tests.kit.simloop import SimLoop, SimRng, run
 from tests.kv.rpc.fakes import KEY, FakeMachine, FakePartitions
-from tests.tso.timers import SimTimers
 
 
 def make(loop: SimLoop) -> tuple[KvClient, FakeMachine, Dispatcher]:
     partitions = FakePartitions()
-    timers = SimTimers(loop)
+    timers = LoopTimers(loop)
     dispatcher = Dispatcher(node_id=NodeId(1), partitions=partitions, timers=timers, rng=SimRng(2))
     client = local_client(dispatcher, timers, SimRng(3))
     return client, partitions.machines[PartitionId(1)], dispatcher

@@ -5,7 +5,6 @@ when asked for.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from kv.base.checksum import intact, seal
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.storage.memory import MemoryEngine, TimedSyncer
+from raft.memory import VirtualTimers
 
 operations = st.lists(
     st.one_of(
@@ -128,30 +128,6 @@ def test_a_failed_sync_stays_failed() -> None:
             engine.sync()
 
 
-class VirtualTimers:
-    """Virtual time: `advance` runs what falls due."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.due: list[tuple[float, Callable[..., object], tuple[Any, ...]]] = []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def call_soon(self, fn: Callable[..., object], *args: Any) -> object:
-        return self.call_later(0, fn, *args)
-
-    def call_later(self, delay_s: float, fn: Callable[..., object], *args: Any) -> Any:
-        self.due.append((self.now + delay_s, fn, args))
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-        ready = [item for item in self.due if item[0] <= self.now]
-        self.due = [item for item in self.due if item[0] > self.now]
-        for _, fn, args in ready:
-            fn(*args)
-
-
 def test_a_slow_sync_covers_what_was_written_before_it_began() -> None:
     """If it also covered later writes, a lost acknowledged write would go unnoticed in
     simulation.
@@ -161,9 +137,9 @@ def test_a_slow_sync_covers_what_was_written_before_it_began() -> None:
     put(engine, b"1")
     syncer.start(answers.append)
     put(engine, b"2")
-    timers.advance(0.4)
+    timers.run(0.4)
     assert answers == []
-    timers.advance(0.2)
+    timers.run(0.2)
     assert answers == [None]
     assert engine.stats()["unsynced_batches"] == 1
     survivors = {
@@ -172,7 +148,7 @@ def test_a_slow_sync_covers_what_was_written_before_it_began() -> None:
     assert survivors == {1, 2}
     engine.fail_sync(Unavailable("I/O error"))
     syncer.start(answers.append)
-    timers.advance(1)
+    timers.run(1)
     assert isinstance(answers[-1], Unavailable)
 
 

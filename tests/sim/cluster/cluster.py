@@ -28,8 +28,7 @@ from kvorum.local.ports import Ports
 from kvorum.native.native import NativeBackend
 from kvorum.node.node import Node, build
 from kvorum.sdk.database import AsyncDatabase
-from tests.kit.simloop import SimRng
-from tests.sim.cluster.clock import Clock, Timers
+from tests.kit.simloop import SimClock, SimRng, SimTimers
 from tests.sim.cluster.life import Life, LivesLoop, State
 from tests.sim.cluster.network import Network
 from tests.sim.cluster.plan import Plan
@@ -65,7 +64,7 @@ class NodeProcess:
         self.node: Node | None = None
         self.ready = False
         self.sync_fails = False
-        self.clock = Clock(cluster.loop, rate=cluster.plan.rate_of(number))
+        self.clock = SimClock(cluster.loop, rate=cluster.plan.rate_of(number))
         self._disks: dict[str, MemoryEngine] = {}
         self._epoch = 0
 
@@ -192,7 +191,7 @@ class NodeProcess:
         cluster = self.cluster
         return Ports(
             clock=self.clock,
-            timers=Timers(cluster.loop, self.clock),
+            timers=SimTimers(cluster.loop, self.clock),
             rng=SimRng(cluster.rng.getrandbits(64)),
             open_engine=self._open_engine,
             syncer=self._syncer,
@@ -207,7 +206,7 @@ class NodeProcess:
 
     def _syncer(self, engine: Engine) -> _Syncer:
         assert isinstance(engine, MemoryEngine)
-        return _Syncer(engine, Timers(self.cluster.loop, self.clock), self._sync_s)
+        return _Syncer(engine, SimTimers(self.cluster.loop, self.clock), self._sync_s)
 
     def _sync_s(self) -> float:
         cluster = self.cluster
@@ -233,7 +232,7 @@ class ClientProcess:
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.cluster, self.number = cluster, number
-        self.clock = Clock(cluster.loop, rate=1.0)
+        self.clock = SimClock(cluster.loop)
         self._epoch = 0
         self.life = self._new_life()
 
@@ -254,7 +253,7 @@ class ClientProcess:
         """To be called, and used, in its life. As kvorum.native.remote.connect_backend."""
         cluster = self.cluster
         rng: Rng = SimRng(cluster.rng.getrandbits(64))
-        timers = Timers(cluster.loop, self.clock)
+        timers = SimTimers(cluster.loop, self.clock)
         addresses = [(host(i), PORT) for i in range(1, cluster.plan.nodes + 1)]
         cluster.rng.shuffle(addresses)
         kv, tso_kv = (
