@@ -1,4 +1,6 @@
-"""One node process and one Spark session for all tests of this directory."""
+"""One node process and one Spark session for all tests of this directory, and a namespace of each
+file's own.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ import kvorum
 from tests.kit.machine import ROOT, free_port_base, java_home
 from tests.kit.processes import NodeProcess
 
-NAMESPACE = "spark"
+
+def namespace_of(module: str) -> str:
+    """Of a test file: no other one's tables and types meet its own on the node that all share."""
+    return module.rpartition(".")[2]
 
 
 @pytest.fixture(scope="session")
@@ -25,10 +30,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         yield node
 
 
-@pytest.fixture(scope="session")
-def db(node: NodeProcess) -> Iterator[kvorum.Database]:
+@pytest.fixture(scope="module")
+def db(node: NodeProcess, request: pytest.FixtureRequest) -> Iterator[kvorum.Database]:
     with kvorum.connect(node.url) as db:
-        db.create_namespace(NAMESPACE)
+        db.create_namespace(namespace_of(request.module.__name__))
         yield db
 
 
@@ -61,13 +66,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
-def options(node: NodeProcess) -> Callable[..., dict[str, str]]:
+def options(node: NodeProcess, request: pytest.FixtureRequest) -> Callable[..., dict[str, str]]:
     """`options("table", where="…")`: the options of one load or save."""
 
     def make(table: str, **more: str) -> dict[str, str]:
         return {
             "endpoint": f"127.0.0.1:{node.base}",
-            "table": f"{NAMESPACE}.{table}",
+            "table": f"{namespace_of(request.module.__name__)}.{table}",
             "timeoutMs": "30000",
             **more,
         }

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import kvorum
-from tests.clients.spark.conftest import NAMESPACE
+from tests.clients.spark.conftest import namespace_of
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
 
+NAMESPACE = namespace_of(__name__)
 pytestmark = pytest.mark.spark
 
 Options = Callable[..., dict[str, str]]
@@ -314,7 +315,7 @@ def test_o14_schema_mismatch(
 
 
 WRONG_LOAD = [
-    ({"table": "spark.nowhere"}, "no table spark.nowhere"),
+    ({"table": f"{NAMESPACE}.nowhere"}, f"no table {NAMESPACE}.nowhere"),
     ({"table": "nodot"}, "namespace.table"),
     ({"endpoint": "nowhere"}, "HOST:BASE"),
     ({"columns": "id,nothing"}, "'nothing'"),

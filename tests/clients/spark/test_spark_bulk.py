@@ -24,9 +24,10 @@ from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import spark_schema
 from pyspark_kvorum.writer import KvorumBatchWriter, _Stage
-from tests.clients.spark.conftest import NAMESPACE
+from tests.clients.spark.conftest import namespace_of
 from tests.kit.processes import NodeProcess
 
+NAMESPACE = namespace_of(__name__)
 pytestmark = pytest.mark.spark
 
 OptionsOf = Callable[..., dict[str, str]]

@@ -26,10 +26,11 @@ from pyspark_kvorum.options import Options
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import narrowed, spark_schema
-from tests.clients.spark.conftest import NAMESPACE
+from tests.clients.spark.conftest import namespace_of
 from tests.kit.machine import ROOT, free_port_base, java_home
 from tests.kit.processes import NodeProcess
 
+NAMESPACE = namespace_of(__name__)
 pytestmark = pytest.mark.spark
 
 OptionsOf = Callable[..., dict[str, str]]

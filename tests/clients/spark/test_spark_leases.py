@@ -14,9 +14,10 @@ from procedures.verbs import SINK_ABORT, SINK_BEGIN
 from pyspark_kvorum.alive import Alive
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
-from tests.clients.spark.conftest import NAMESPACE
+from tests.clients.spark.conftest import namespace_of
 from tests.kit.processes import NodeProcess
 
+NAMESPACE = namespace_of(__name__)
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SHORT_MS = 1_000

@@ -25,8 +25,9 @@ from pyspark_kvorum.types import narrowed, spark_schema
 from pyspark_kvorum.where import Condition
 from sqlproxy.rows import arrow_rows
 from sqlproxy.rows.schema import Table
-from tests.clients.spark.conftest import NAMESPACE
+from tests.clients.spark.conftest import namespace_of
 
+NAMESPACE = namespace_of(__name__)
 pytestmark = pytest.mark.spark
 
 OptionsOf = Callable[..., dict[str, str]]

@@ -16,10 +16,11 @@ import pytest
 
 import kvorum
 import kvorum.spark
-from tests.clients.spark.conftest import NAMESPACE
+from tests.clients.spark.conftest import namespace_of
 from tests.kit.machine import ROOT, free_port_base
 from tests.kit.processes import NodeProcess
 
+NAMESPACE = namespace_of(__name__)
 pytestmark = pytest.mark.spark
 
 Options = Callable[..., dict[str, str]]

@@ -28,9 +28,11 @@ from sqlproxy.rows import arrow_rows
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables import conditions
-from tests.clients.spark.conftest import NAMESPACE
+from tests.clients.spark.conftest import namespace_of
 from tests.kit.processes import NodeProcess
 from tests.procedures.sink.arrow_client import write
+
+NAMESPACE = namespace_of(__name__)
 
 VALUES: dict[str, list[str]] = {
     "bool": ["true", "false"],

@@ -15,9 +15,10 @@ import pytest
 import kvorum
 import kvorum.spark
 from sqlproxy.values import enums
-from tests.clients.spark.conftest import NAMESPACE
+from tests.clients.spark.conftest import namespace_of
 from tests.kit.processes import NodeProcess
 
+NAMESPACE = namespace_of(__name__)
 pytestmark = pytest.mark.spark
 
 Options = Callable[..., dict[str, str]]
