@@ -32,15 +32,33 @@ from bench.peers import PeerFailed, Peers
 from bench.stats import Record, median_of_runs
 
 NAMES = (
-    "kv", "cluster", "failover", "groups", "transactions", "http", "procedures", "spark", "memory",
-    "recovery", "recovery-procedures", "many-procedures", "split", "spread",
-)  # fmt: skip
+    "kv",
+    "cluster",
+    "failover",
+    "groups",
+    "transactions",
+    "http",
+    "procedures",
+    "spark",
+    "memory",
+    "recovery",
+    "recovery-procedures",
+    "many-procedures",
+    "split",
+    "spread",
+)
 _SIZE = 100
 # What the goals name, and 1 KiB beside it.
 _AGAINST_ETCD = (
-    ("put", 1, 100), ("put", 64, 100), ("put", 256, 100), ("get", 64, 100), ("get", 256, 100),
-    ("txn", 64, 100), ("put", 64, 1024), ("put", 256, 1024),
-)  # fmt: skip
+    ("put", 1, 100),
+    ("put", 64, 100),
+    ("put", 256, 100),
+    ("get", 64, 100),
+    ("get", 256, 100),
+    ("txn", 64, 100),
+    ("put", 64, 1024),
+    ("put", 256, 1024),
+)
 _CLUSTERS = (("put", 1, 100), ("put", 64, 100), ("put", 256, 100), ("get", 64, 100))
 _LOAD_MB = 1000
 _FAILOVERS = 5

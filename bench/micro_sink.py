@@ -87,9 +87,14 @@ class Bench:
 
         async def commit() -> None:
             request = {
-                "attempt": attempt, "table": TABLE, "app": "bench", "version": version,
-                "query": "q", "manifest": manifest, "twice": "refuse",
-            }  # fmt: skip
+                "attempt": attempt,
+                "table": TABLE,
+                "app": "bench",
+                "version": version,
+                "query": "q",
+                "manifest": manifest,
+                "twice": "refuse",
+            }
             while (await self.sink.commit(request, wait_ms=20_000))[0]:
                 pass
 

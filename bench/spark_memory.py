@@ -93,9 +93,10 @@ def run(rows: list[int]) -> list[Record]:
                     took = write_batch(node, frame, count, f"m{count}")
                 told = {name: round(value, 1) for name, value in watch.most.items()}
                 found.append(
-                    {"bench": "spark", "op": "driver_memory", "rows": count} | told
+                    {"bench": "spark", "op": "driver_memory", "rows": count}
+                    | told
                     | {"samples": watch.samples, "rows_s": took["rows_s"]}
-                )  # fmt: skip
+                )
         finally:
             end(spark)
     return found

@@ -80,9 +80,13 @@ def run(minutes: float, rows: int, per_minute: int) -> Record:
         try:
             create_table(node, "soak")
             query = start_stream(
-                spark, node, "soak", node.folder / "checkpoint", rows,
+                spark,
+                node,
+                "soak",
+                node.folder / "checkpoint",
+                rows,
                 trigger=f"{60_000 // per_minute} milliseconds",
-            )  # fmt: skip
+            )
             options = Options.parse(options_of(node, "soak"))
             samples = []
             with Session(options, late=True) as sight:

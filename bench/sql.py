@@ -103,10 +103,30 @@ def run(port: int, pid: int, script: str, clients: int) -> Record:
         mode = "extended" if "not prepared" in script else "prepared"
         before = tree_cpu_s([pid])
         done = subprocess.run(
-            ["pgbench", "-n", "-M", mode, "-h", "127.0.0.1", "-p", str(port), "-U", "kvorum",
-             "-c", str(clients), "-T", str(SECONDS), "-f", file.name, "postgres"],
-            capture_output=True, text=True, check=True, timeout=SECONDS + 60,
-        ).stdout  # fmt: skip
+            [
+                "pgbench",
+                "-n",
+                "-M",
+                mode,
+                "-h",
+                "127.0.0.1",
+                "-p",
+                str(port),
+                "-U",
+                "kvorum",
+                "-c",
+                str(clients),
+                "-T",
+                str(SECONDS),
+                "-f",
+                file.name,
+                "postgres",
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=SECONDS + 60,
+        ).stdout
         spent = tree_cpu_s([pid]) - before
     count = int(re.search(r"actually processed: (\d+)", done)[1])  # type: ignore[index]
     rate = float(re.search(r"tps = ([\d.]+)", done)[1])  # type: ignore[index]

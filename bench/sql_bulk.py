@@ -64,10 +64,14 @@ class _Bench:
         work()
         took, spent = time.perf_counter() - began, tree_cpu_s([self._pid]) - cpu
         return {
-            "bench": "sql bulk", "system": self._system, "case": case, "rows": rows,
-            "seconds": round(took, 3), "rows_s": round(rows / took),
+            "bench": "sql bulk",
+            "system": self._system,
+            "case": case,
+            "rows": rows,
+            "seconds": round(took, 3),
+            "rows_s": round(rows / took),
             "server_us": per_op_us(spent, rows),
-        }  # fmt: skip
+        }
 
     def copy_in(self, text: str, data: bytes) -> None:
         with self.connection.cursor().copy(text) as copy:
@@ -123,22 +127,26 @@ def measured(system: str, port: int, pid: int) -> Iterator[Record]:
         "INSERT of 1,000 rows", statements * _STATEMENT_ROWS, lambda: bench.insert(statements)
     )
     yield bench.timed(
-        "INSERT of 1,000 rows of literals", statements * _STATEMENT_ROWS,
+        "INSERT of 1,000 rows of literals",
+        statements * _STATEMENT_ROWS,
         lambda: bench.insert_literals(statements),
-    )  # fmt: skip
+    )
     data = binary_rows(ROWS // 4)
     yield bench.timed(
-        "COPY FROM, binary", ROWS // 4,
+        "COPY FROM, binary",
+        ROWS // 4,
         lambda: bench.copy_in("COPY other FROM STDIN (FORMAT binary)", data),
-    )  # fmt: skip
+    )
     bench.query("SELECT count(*) FROM other")()
     lines = text_rows(ROWS)
     yield bench.timed("COPY FROM, text", ROWS, lambda: bench.copy_in("COPY big FROM STDIN", lines))
     yield bench.timed("first count", ROWS, bench.query("SELECT count(*) FROM big"))
     yield bench.timed("count", ROWS, bench.query("SELECT count(*) FROM big"))
-    yield bench.timed("scan of 5 columns", ROWS, bench.query(
-        "SELECT max(id), max(v), max(n), max(x), max(at) FROM big"
-    ))  # fmt: skip
+    yield bench.timed(
+        "scan of 5 columns",
+        ROWS,
+        bench.query("SELECT max(id), max(v), max(n), max(x), max(at) FROM big"),
+    )
     yield bench.timed("COPY TO, text", ROWS, lambda: bench.copy_out("COPY big TO STDOUT"))
     for name, text in _QUERIES.items():
         yield bench.timed(name, ROWS, bench.query(text))

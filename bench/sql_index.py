@@ -76,5 +76,10 @@ def measured(system: str, port: int, pid: int) -> Iterator[Record]:
     case = {"bench": "sql index", "system": system, "rows": ROWS, "clients": READERS}
     yield {**case, "case": "point reads, quiet", **quiet}
     ratio = round(beside["p99_ms"] / quiet["p99_ms"], 2)
-    yield {**case, "case": "beside CREATE INDEX", **beside, "seconds": round(took, 1),
-           "p99_of_quiet": ratio}  # fmt: skip
+    yield {
+        **case,
+        "case": "beside CREATE INDEX",
+        **beside,
+        "seconds": round(took, 1),
+        "p99_of_quiet": ratio,
+    }

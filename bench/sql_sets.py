@@ -60,7 +60,11 @@ def measured(system: str, port: int, pid: int) -> Iterator[Record]:
                     best = min(best or (took, spent), (took, spent))
                 assert best is not None
                 yield {
-                    "bench": "sql sets", "system": system, "case": f"{name}, {count} values",
-                    "rows": ROWS, "seconds": round(best[0], 3), "rows_s": round(ROWS / best[0]),
+                    "bench": "sql sets",
+                    "system": system,
+                    "case": f"{name}, {count} values",
+                    "rows": ROWS,
+                    "seconds": round(best[0], 3),
+                    "rows_s": round(ROWS / best[0]),
                     "server_us": per_op_us(best[1], ROWS),
-                }  # fmt: skip
+                }

@@ -236,9 +236,14 @@ def _sink(base: int, rows: int) -> None:
 
         async def commit() -> None:
             request = {
-                "attempt": "bench", "table": table, "app": "bench", "version": 0, "query": "q",
-                "manifest": manifest, "twice": "refuse",
-            }  # fmt: skip
+                "attempt": "bench",
+                "table": table,
+                "app": "bench",
+                "version": 0,
+                "query": "q",
+                "manifest": manifest,
+                "twice": "refuse",
+            }
             while (await session.ask(SINK_COMMIT, request))[0]:
                 pass
 

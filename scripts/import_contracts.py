@@ -86,8 +86,11 @@ class RoomsContract(Contract):
         above: set[str] = set()
         for room, names in declared.items():
             faults += [f"{room} names {name}, which is not above it" for name in set(names) - above]
-            faults += [f"{room} names {name} and imports nothing of it"
-                       for name in names if name not in found.get(room, {})]  # fmt: skip
+            faults += [
+                f"{room} names {name} and imports nothing of it"
+                for name in names
+                if name not in found.get(room, {})
+            ]
             above.add(room)
         for room, imported in found.items():
             if room not in declared:

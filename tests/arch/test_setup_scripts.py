@@ -22,8 +22,13 @@ def fake_java(home: Path, version: str) -> Path:
     return home
 
 
-def ask(tmp_path: Path, *, java_home: Path | None = None, path: Path | None = None,
-        jvm_dir: Path | None = None) -> subprocess.CompletedProcess[str]:  # fmt: skip
+def ask(
+    tmp_path: Path,
+    *,
+    java_home: Path | None = None,
+    path: Path | None = None,
+    jvm_dir: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
     """Run the search with only these places to look in."""
     tools = tmp_path / "tools"
     tools.mkdir()

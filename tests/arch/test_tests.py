@@ -40,12 +40,33 @@ def test_spark_test_fails_without_java(tmp_path: Path) -> None:
     for tool in ("bash", "env", "sed", "head", "readlink"):
         (tools / tool).symlink_to(_which(tool))
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"),
-         "--rootdir", str(ROOT), "-p", "tests.conftest", "-p", "no:cacheprovider", str(probe)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "PATH": str(tools), "JAVA_HOME": "", "JVM_DIR": str(tmp_path / "empty"),
-             "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-c",
+            str(ROOT / "pyproject.toml"),
+            "--rootdir",
+            str(ROOT),
+            "-p",
+            "tests.conftest",
+            "-p",
+            "no:cacheprovider",
+            str(probe),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            **os.environ,
+            "PATH": str(tools),
+            "JAVA_HOME": "",
+            "JVM_DIR": str(tmp_path / "empty"),
+            "PYTHONPATH": str(ROOT),
+        },
+    )
     assert run.returncode == 1, run.stdout + run.stderr
     assert "Java 17 is needed for Spark: apt-get install openjdk-17-jre-headless" in run.stdout
 

@@ -35,9 +35,15 @@ def environment() -> dict[str, str]:
 
 def run(*command: str | Path, cwd: Path, **env: str) -> str:
     done = subprocess.run(
-        command, cwd=cwd, env=environment() | env, check=False, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        command,
+        cwd=cwd,
+        env=environment() | env,
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}"
     return done.stdout
 

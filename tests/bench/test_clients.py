@@ -26,10 +26,22 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 def spec(op: str, transport: str = "native", rows_per_op: int = 1) -> Spec:
     return Spec(
-        op=op, clients=1, size=10, transport=transport, client="lean", url="", native_port=0,
-        http_port=0, table="t", table_id=100, table_end=b"\0\0\0\x65", partition=7, epoch=3,
-        rows_per_op=rows_per_op, keys=len(NAMES),
-    )  # fmt: skip
+        op=op,
+        clients=1,
+        size=10,
+        transport=transport,
+        client="lean",
+        url="",
+        native_port=0,
+        http_port=0,
+        table="t",
+        table_id=100,
+        table_end=b"\0\0\0\x65",
+        partition=7,
+        epoch=3,
+        rows_per_op=rows_per_op,
+        keys=len(NAMES),
+    )
 
 
 def native_server(answer: Callable[[list[Any]], list[Any]]) -> Serve:
@@ -98,8 +110,14 @@ async def test_native_requests_have_the_contract_shape(op: str) -> None:
     assert len(tally.latencies) > 5
     assert all(latency > 0 for latency in tally.latencies)
     calls = {row[1]: row[2:] for row in seen}
-    wanted = {"put": {m.PUT}, "get": {m.GET}, "scan": {m.SCAN}, "batch": {m.WRITE},
-              "txn": {m.TSO, m.GET, m.WRITE}, "txn2": {m.READ_NOW, m.WRITE}}  # fmt: skip
+    wanted = {
+        "put": {m.PUT},
+        "get": {m.GET},
+        "scan": {m.SCAN},
+        "batch": {m.WRITE},
+        "txn": {m.TSO, m.GET, m.WRITE},
+        "txn2": {m.READ_NOW, m.WRITE},
+    }
     assert set(calls) == wanted[op]
     for method, args in calls.items():
         assert args[0] == 0
@@ -240,9 +258,13 @@ async def test_http_requests_are_those_of_the_api(op: str) -> None:
         "get": {(b"GET", b"/v1/kv/bench/t/")},
         "scan": {(b"GET", b"/v1/kv/bench/t?limit=5&start=")},
         "batch": {(b"POST", b"/v1/batch")},
-        "txn": {(b"POST", b"/v1/txn"), (b"POST", b"/v1/txn/77/get"),
-                (b"POST", b"/v1/txn/77/put"), (b"POST", b"/v1/txn/77/commit")},
-    }  # fmt: skip
+        "txn": {
+            (b"POST", b"/v1/txn"),
+            (b"POST", b"/v1/txn/77/get"),
+            (b"POST", b"/v1/txn/77/put"),
+            (b"POST", b"/v1/txn/77/commit"),
+        },
+    }
     assert {(method, target.split(b"k0", 1)[0]) for method, target in seen} == wanted[op]
 
 
@@ -255,11 +277,20 @@ def test_an_http_error_is_told_with_its_reason() -> None:
 def test_peers_results_get_our_names() -> None:
     """Ratios are taken by name: a field under the peer's name would never be found."""
     theirs = {
-        "ops_s": 9, "srv_us_op": 1, "cli_us_op": 2, "err": 0, "other_cores": [0.3], "runs": [9],
-    }  # fmt: skip
+        "ops_s": 9,
+        "srv_us_op": 1,
+        "cli_us_op": 2,
+        "err": 0,
+        "other_cores": [0.3],
+        "runs": [9],
+    }
     assert ours(theirs) == {
-        "ops_s": 9, "server_us_op": 1, "client_us_op": 2, "errors": 0, "other_cores": 0.3,
-    }  # fmt: skip
+        "ops_s": 9,
+        "server_us_op": 1,
+        "client_us_op": 2,
+        "errors": 0,
+        "other_cores": 0.3,
+    }
 
 
 def test_turns_alternate_and_survive_a_missing_peer(

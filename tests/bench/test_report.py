@@ -10,15 +10,45 @@ import pytest
 from bench import report
 
 RECORDS = [
-    {"bench": "env", "date": "2026-01-01 00:00 UTC", "cores": 2, "cpu": "X", "memory_gb": 24.0,
-     "kernel": "6.1", "filesystem": "ext4", "python": "3.11.2", "versions": {"msgpack": "1.0"}},
-    {"bench": "kv", "op": "put", "clients": 64, "size": 100, "transport": "native",
-     "client": "lean", "ops_s": 16_000.0, "p50_ms": 4.0, "p99_ms": 9.0, "server_us_op": 40.0,
-     "client_us_op": 8.0, "runs": [16_000.0]},
-    {"bench": "peer", "peer": "etcd", "op": "put", "clients": 64, "size": 100, "ops_s": 10_000.0,
-     "p50_ms": 6.0, "p99_ms": 12.0, "server_us_op": 77.0, "client_us_op": 40.0},
+    {
+        "bench": "env",
+        "date": "2026-01-01 00:00 UTC",
+        "cores": 2,
+        "cpu": "X",
+        "memory_gb": 24.0,
+        "kernel": "6.1",
+        "filesystem": "ext4",
+        "python": "3.11.2",
+        "versions": {"msgpack": "1.0"},
+    },
+    {
+        "bench": "kv",
+        "op": "put",
+        "clients": 64,
+        "size": 100,
+        "transport": "native",
+        "client": "lean",
+        "ops_s": 16_000.0,
+        "p50_ms": 4.0,
+        "p99_ms": 9.0,
+        "server_us_op": 40.0,
+        "client_us_op": 8.0,
+        "runs": [16_000.0],
+    },
+    {
+        "bench": "peer",
+        "peer": "etcd",
+        "op": "put",
+        "clients": 64,
+        "size": 100,
+        "ops_s": 10_000.0,
+        "p50_ms": 6.0,
+        "p99_ms": 12.0,
+        "server_us_op": 77.0,
+        "client_us_op": 40.0,
+    },
     {"bench": "memory", "op": "idle", "cpu_percent": 1.25, "rss_mb": 91.0},
-]  # fmt: skip
+]
 
 
 def test_the_report_names_ratio_and_verdict() -> None:

@@ -48,9 +48,7 @@ VIEW: Final[dict[str, Any]] = {
     "columns": [["email", "text"]],
     "uses": [["people", ["email"]]],
 }
-NAMES: Final = {
-    "t", "people", "people_pkey", "people_email_key", "people_age_idx", "people_id_seq",
-}  # fmt: skip
+NAMES: Final = {"t", "people", "people_pkey", "people_email_key", "people_age_idx", "people_id_seq"}
 
 
 async def coherent(place: Place) -> Any:

@@ -24,11 +24,19 @@ import pytest
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-extensions", "--remote-debugging-pipe", "--window-size=1280,900",
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--remote-debugging-pipe",
+    "--window-size=1280,900",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
-)  # fmt: skip
+)
 _PATIENCE_S = 20.0
 
 
@@ -164,9 +172,12 @@ def browser(profile: Path) -> Iterator[Browser]:
     command = [program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
     process = subprocess.Popen(
         ["bash", "-c", script, "browser", *command],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        pass_fds=(to_child, from_child), start_new_session=True,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(to_child, from_child),
+        start_new_session=True,
+    )
     os.close(to_child)
     os.close(from_child)
     try:

@@ -320,5 +320,6 @@ def test_p13_two_processes_never_take_the_same_number(
     assert len(found) == len(set(found)) == 2 * sum(50 - 5 * round for round in range(8))
     other.execute("SELECT setval('numbers_of_two', 100000), nextval('numbers_of_two')")
     assert other.execute("SELECT nextval('numbers_of_two') FROM of_two LIMIT 2").fetchall() == [
-        (100002,), (100003,),
-    ]  # fmt: skip
+        (100002,),
+        (100003,),
+    ]

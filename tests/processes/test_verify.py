@@ -110,8 +110,10 @@ def test_u12_an_interrupted_run_leaves_a_users_cluster_whole(tmp_path: Path) -> 
                     *("--data", str(tmp_path / "cluster"), "--seconds", "60"),
                     *("--nemesis", ["pause,cut", "kill"][number], "--seed", str(number)),
                 ),
-                stdout=subprocess.PIPE, text=True, cwd=ROOT,
-            )  # fmt: skip
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+            )
             _wait_for_fault(run)
             run.send_signal(signal.SIGINT)
             said, _ = run.communicate(timeout=60)
@@ -147,8 +149,10 @@ def test_u12_a_run_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None
         data = tmp_path / f"cluster-{delay_s}"
         run = subprocess.Popen(
             command("--data", str(data), "--seconds", "60", "--nemesis", "pause", *new_cluster()),
-            stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
         deadline = time.monotonic() + 60
         while not LocalCluster.exists(data):
             assert time.monotonic() < deadline
@@ -187,8 +191,10 @@ def test_u12_a_cluster_that_does_not_come_back_is_told(tmp_path: Path) -> None:
             *("--workload", "set", "--data", str(data), "--seconds", "8", "--nemesis", "pause"),
             *("--seed", "5", "--json", *new_cluster()),
         ),
-        stdout=subprocess.PIPE, text=True, cwd=ROOT,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
     deadline = time.monotonic() + 60
     while not (LocalCluster.exists(data) and _ready(data)):
         assert time.monotonic() < deadline

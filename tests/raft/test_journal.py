@@ -33,9 +33,15 @@ def test_the_stored_bytes_are_what_the_docs_say() -> None:
     assert records.encode_hard(records.hard_key(7), HardState(5, None))[12:] == b"\xff" * 8
     base = records.encode_base(records.base_key(7), Base(9, 4, Membership(2, (1, 3), (8,))))
     assert base[4:].hex() == (
-        "0000000000000009" "0000000000000004" "0000000000000002"
-        "0002" "0000000000000001" "0000000000000003" "0001" "0000000000000008"
-    )  # fmt: skip
+        "0000000000000009"
+        "0000000000000004"
+        "0000000000000002"
+        "0002"
+        "0000000000000001"
+        "0000000000000003"
+        "0001"
+        "0000000000000008"
+    )
 
 
 @given(st.binary(max_size=40), st.integers(0, 9), st.data())

@@ -106,8 +106,12 @@ def test_q4_what_is_not_answered_is_sent_again(error: Exception, behind: bool) -
         if behind:
             return
         error.details = {
-            "txn": 1 << 18, "anchor": KEYS[0], "keys": [KEYS[0]], "age_ms": 10**7, "ttl_ms": 1,
-        }  # fmt: skip
+            "txn": 1 << 18,
+            "anchor": KEYS[0],
+            "keys": [KEYS[0]],
+            "age_ms": 10**7,
+            "ttl_ms": 1,
+        }
 
     async def test(world: RealWorld, client: TxnClient, kv: Spoiled) -> None:
         (kv.behind if behind else kv.before).extend([error, error])

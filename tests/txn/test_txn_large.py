@@ -68,9 +68,10 @@ def test_b6_what_no_entry_holds_is_committed_in_two_phases(
         network.sent.clear()
         value = b"n" * (2000 if what == "entry" else 1)
         version = await commit(
-            client, [put(key, value) for key in KEYS[:-1]] + [delete(KEYS[-1])],
+            client,
+            [put(key, value) for key in KEYS[:-1]] + [delete(KEYS[-1])],
             transaction=transaction,
-        )  # fmt: skip
+        )
         assert {WRITE, PREWRITE} <= set(network.sent)
         rows, _ = await client.multi_get(KEYS)
         assert rows == [(value, version)] * (len(KEYS) - 1) + [None]

@@ -98,9 +98,13 @@ def test_b6_what_is_no_plain_put_is_no_row() -> None:
     assert as_rows(puts) == (KEYS, VALUES, False)
     assert as_rows([put(op.key, op.value or b"", 0) for op in puts]) == (KEYS, VALUES, True)
     for odd in (
-        delete(KEYS[9]), check(KEYS[9], 0), put(KEYS[9], b"", 0), put(KEYS[9], b"", 7),
-        put(KEYS[9], b"", ttl_ms=1), put(KEYS[8], b""),
-    ):  # fmt: skip
+        delete(KEYS[9]),
+        check(KEYS[9], 0),
+        put(KEYS[9], b"", 0),
+        put(KEYS[9], b"", 7),
+        put(KEYS[9], b"", ttl_ms=1),
+        put(KEYS[8], b""),
+    ):
         assert as_rows([*puts[:9], odd, *puts[10:]]) is None
     large = b"x" * VALUE_BYTES_MAX
     assert as_rows([put(key, large) for key in KEYS]) is None

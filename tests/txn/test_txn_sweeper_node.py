@@ -45,8 +45,12 @@ async def test_d12_node_cleans_up_behind_a_killed_client(tmp_path: Path) -> None
         client = await asyncio.to_thread(
             subprocess.run,
             [sys.executable, "-c", KILLED.format(base=base)],
-            cwd=ROOT, capture_output=True, text=True, check=False, timeout=50,
-        )  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=50,
+        )
         assert client.returncode == -signal.SIGKILL, client.stderr
         txn = int(client.stdout)
         async with asyncio.timeout(30):

@@ -57,9 +57,16 @@ class Manual:
         self.touched += keys
         ops = [[OP_PUT, key, b"%d" % self.ts, None, 0] for key in keys]
         await self.world.kv().call(
-            PREWRITE, keys[0], self.ts, self.anchor, TXN_TTL_MS_DEFAULT, ops, BLIND,
-            self.options or None, budget_ms=budget_ms,
-        )  # fmt: skip
+            PREWRITE,
+            keys[0],
+            self.ts,
+            self.anchor,
+            TXN_TTL_MS_DEFAULT,
+            ops,
+            BLIND,
+            self.options or None,
+            budget_ms=budget_ms,
+        )
 
     async def beat(self) -> None:
         await self.world.kv().call(HEARTBEAT, self.anchor, self.anchor, self.ts, budget_ms=1_000)

@@ -202,9 +202,14 @@ class Matrix:
         argv += [f"{NAMESPACE}.{TABLE}", str(self.folder), self.master]
         with (self.folder / "driver.log").open("ab") as log:
             self.driver = subprocess.Popen(
-                argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
+                argv,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self.restarts += 1
 
     def _session_processes(self) -> list[psutil.Process]:
@@ -467,9 +472,10 @@ class Matrix:
         txn = sinks._backend.txn
         decode = codec(sinks.ask(catalog.lookup(txn, NAMESPACE, TABLE))).decode_row
         wanted = {
-            number * PER_FILE + n: f"v{number}" for number, rows in self.files.items()
+            number * PER_FILE + n: f"v{number}"
+            for number, rows in self.files.items()
             for n in range(rows)
-        }  # fmt: skip
+        }
         with kvorum.connect(self.cluster.url) as db:
             rows = [decode(item.key, item.value) for item in db.table(NAMESPACE, TABLE).rows()]
         assert len(rows) == len(wanted), f"{len(rows)} rows, not {len(wanted)}"
@@ -577,9 +583,16 @@ def main() -> None:
 
     try:
         told = run(
-            folder, rounds=args.rounds, seed=args.seed, master=args.master, quick=args.quick,
-            seconds=args.seconds, only=args.only, bulk=args.bulk, say=say,
-        )  # fmt: skip
+            folder,
+            rounds=args.rounds,
+            seed=args.seed,
+            master=args.master,
+            quick=args.quick,
+            seconds=args.seconds,
+            only=args.only,
+            bulk=args.bulk,
+            say=say,
+        )
     except AssertionError as e:
         say(f"FAILED in {folder} (--seed {args.seed}): {e}")
         raise SystemExit(1) from None

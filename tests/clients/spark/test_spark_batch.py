@@ -40,18 +40,39 @@ TYPES = {
 }
 ROWS: list[tuple[Any, ...]] = [
     (
-        1, True, -32_768, 2**31 - 1, 1.5, math.pi, Decimal("123456789.125"), "zażółć \x01 gęś",
-        bytearray(b"\x00\xff"), date(1969, 12, 31), datetime(1900, 1, 1, 0, 0, 0, 1),  # noqa: DTZ001
-        datetime(2013, 1, 1, 5, 0, tzinfo=UTC), "6d0c4f7e-1f0a-4b3a-9a53-0f3d0c2b1a99",
+        1,
+        True,
+        -32_768,
+        2**31 - 1,
+        1.5,
+        math.pi,
+        Decimal("123456789.125"),
+        "zażółć \x01 gęś",
+        bytearray(b"\x00\xff"),
+        date(1969, 12, 31),
+        datetime(1900, 1, 1, 0, 0, 0, 1),  # noqa: DTZ001
+        datetime(2013, 1, 1, 5, 0, tzinfo=UTC),
+        "6d0c4f7e-1f0a-4b3a-9a53-0f3d0c2b1a99",
         '{"a": [1]}',
     ),
     (2, *([None] * 13)),
     (
-        -(2**63), False, 0, 0, -0.25, 1e300, Decimal("-0.001"), "", bytearray(b""),
-        date(9999, 12, 31), datetime(2038, 1, 19, 3, 14, 7), datetime(1970, 1, 1, tzinfo=UTC),  # noqa: DTZ001
-        "00000000-0000-0000-0000-000000000000", "null",
+        -(2**63),
+        False,
+        0,
+        0,
+        -0.25,
+        1e300,
+        Decimal("-0.001"),
+        "",
+        bytearray(b""),
+        date(9999, 12, 31),
+        datetime(2038, 1, 19, 3, 14, 7),  # noqa: DTZ001
+        datetime(1970, 1, 1, tzinfo=UTC),
+        "00000000-0000-0000-0000-000000000000",
+        "null",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")

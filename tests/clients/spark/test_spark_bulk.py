@@ -345,9 +345,13 @@ def test_g8_partitions_that_split_while_rows_are_laid(
     with ThreadPoolExecutor(1) as aside, Session(told) as session:
         writer = KvorumBatchWriter.create(told, session, False)
         stage = _Stage(
-            session, session.table, writer.attempt, 0, "",
+            session,
+            session.table,
+            writer.attempt,
+            0,
+            "",
             keep=lambda anchor, start_ts: kept.append((anchor, start_ts)),
-        )  # fmt: skip
+        )
         done = session.run(stage.all(batches()))
     writer.commit([done])
     rows = list(db.table(NAMESPACE, "bulk_cut").rows())

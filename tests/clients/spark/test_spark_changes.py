@@ -402,9 +402,12 @@ def driver(node: NodeProcess, folder: Path, how: str) -> Iterator[subprocess.Pop
     with (folder / f"{how}.log").open("ab") as log:
         running = subprocess.Popen(
             [*command, *names],
-            cwd=ROOT, env={**env, "PYSPARK_PYTHON": sys.executable},
-            stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
+            cwd=ROOT,
+            env={**env, "PYSPARK_PYTHON": sys.executable},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
     try:
         yield running
     finally:

@@ -31,15 +31,35 @@ GOOD = {"endpoint": "h1:7600, [::1]:7601", "table": "ns.t"}
 def test_o14_options_are_read() -> None:
     """An option is dropped, or its case matters."""
     options = Options.parse(
-        {**GOOD, "COLUMNS": "b, a", "Where": " x = 1 ", "keyFrom": "1", "at": "7", "appId": "me",
-         "txnAppId": "job", "txnVersion": "3", "timeoutMs": "5000", "pageRows": "10",
-         "checkpointLocation": "/x", "queryName": "q"}
-    )  # fmt: skip
+        {
+            **GOOD,
+            "COLUMNS": "b, a",
+            "Where": " x = 1 ",
+            "keyFrom": "1",
+            "at": "7",
+            "appId": "me",
+            "txnAppId": "job",
+            "txnVersion": "3",
+            "timeoutMs": "5000",
+            "pageRows": "10",
+            "checkpointLocation": "/x",
+            "queryName": "q",
+        }
+    )
     assert options == Options(
-        addresses=(("h1", 7600), ("::1", 7601)), namespace="ns", table="t", columns=("b", "a"),
-        where="x = 1", key_from="1", key_to=None, page_rows=10, app="me", txn_app="job",
-        txn_version=3, timeout_ms=5_000,
-    )  # fmt: skip
+        addresses=(("h1", 7600), ("::1", 7601)),
+        namespace="ns",
+        table="t",
+        columns=("b", "a"),
+        where="x = 1",
+        key_from="1",
+        key_to=None,
+        page_rows=10,
+        app="me",
+        txn_app="job",
+        txn_version=3,
+        timeout_ms=5_000,
+    )
     assert Options.parse(GOOD).page_rows == limits.SCAN_ROWS_MAX
 
 
@@ -128,12 +148,9 @@ def kept(text: str, of: Table, rows: list[dict[str, Any]]) -> list[int]:
 ROWS = [
     {"k": at, "i": i, "s": s, "f": f, "d": None, "n": Decimal(i or 0), "y": b"y"}
     for at, (i, s, f) in enumerate(
-        (
-            (1, "a", True), (2, "b", False), (3, None, None), (None, "a_c", True),
-            (5, "abc", False),
-        )
+        ((1, "a", True), (2, "b", False), (3, None, None), (None, "a_c", True), (5, "abc", False))
     )
-]  # fmt: skip
+]
 
 
 def of_rows() -> Table:
@@ -179,16 +196,24 @@ def test_o14_conditions_select_as_sql_does(text: str, want: list[int | None]) ->
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("i =", "syntax error"), ("nope = 1", "does not exist"), ("i = 'x'", "invalid input"),
-        ("i LIKE 'a'", "operator does not exist"), ("i", "must be type boolean"),
-        ("s IS TRUE", "must be type boolean"), ("i = (SELECT 1)", "subquery"),
-        ("i = 1 LIMIT 2", "more than one"), ("i = 1 ORDER BY s", "more than one"),
-        ("i = 1 GROUP BY i", "more than one"), ("i = 1 FOR UPDATE", "more than one"),
-        ("i = 1 UNION SELECT 2", "more than one"), ("I = 'x'", "invalid input"),
-        ("i = 1; DROP TABLE x", "multiple commands"), ("s = i", "operator does not exist"),
+        ("i =", "syntax error"),
+        ("nope = 1", "does not exist"),
+        ("i = 'x'", "invalid input"),
+        ("i LIKE 'a'", "operator does not exist"),
+        ("i", "must be type boolean"),
+        ("s IS TRUE", "must be type boolean"),
+        ("i = (SELECT 1)", "subquery"),
+        ("i = 1 LIMIT 2", "more than one"),
+        ("i = 1 ORDER BY s", "more than one"),
+        ("i = 1 GROUP BY i", "more than one"),
+        ("i = 1 FOR UPDATE", "more than one"),
+        ("i = 1 UNION SELECT 2", "more than one"),
+        ("I = 'x'", "invalid input"),
+        ("i = 1; DROP TABLE x", "multiple commands"),
+        ("s = i", "operator does not exist"),
         ("d < f", "operator does not exist"),
     ],
-)  # fmt: skip
+)
 def test_o14_conditions_that_cannot_be(text: str, why: str) -> None:
     """A condition that the source cannot evaluate selects something instead of being refused."""
     with pytest.raises(InvalidArgument, match="option where") as caught:
@@ -212,11 +237,18 @@ def test_o14_conditions_compare_as_sql_does() -> None:
         for day in (1, 2, 3)
     ]
     for text, want in [
-        ("c = 'AA'", [0, 1, 2]), ("c = 'AA      '", [0, 1, 2]), ("c IN ('AA', 'B')", [0, 1, 2]),
-        ("c <> 'AA'", []), ("c BETWEEN 'A' AND 'AA'", [0, 1, 2]), ("C = 'ABCDE'", []),
-        ("ts > '2026-01-01'", [1, 2]), ("TS >= '2026-01-02 00:00:00'", [1, 2]),
-        ("ts >= '2026-01-01T23:30:00-01:00'", [2]), ("\"Mixed\" = 2", [1]), ("Mixed = 2", [1]),
-    ]:  # fmt: skip
+        ("c = 'AA'", [0, 1, 2]),
+        ("c = 'AA      '", [0, 1, 2]),
+        ("c IN ('AA', 'B')", [0, 1, 2]),
+        ("c <> 'AA'", []),
+        ("c BETWEEN 'A' AND 'AA'", [0, 1, 2]),
+        ("C = 'ABCDE'", []),
+        ("ts > '2026-01-01'", [1, 2]),
+        ("TS >= '2026-01-02 00:00:00'", [1, 2]),
+        ("ts >= '2026-01-01T23:30:00-01:00'", [2]),
+        ('"Mixed" = 2', [1]),
+        ("Mixed = 2", [1]),
+    ]:
         assert kept(text, of, rows) == want, text
 
 
@@ -232,13 +264,22 @@ def test_o3_where_compares_labels_and_uuids_as_sql_does() -> None:
         for n, m in enumerate(["sad", "ok", "happy", None])
     ]
     for text, want in [
-        ("m > 'sad'", [1, 2]), ("m >= 'ok'", [1, 2]), ("'ok' >= m", [0, 1]), ("m < 'sad'", []),
-        ("NOT m < 'sad'", [0, 1, 2]), ("m BETWEEN 'sad' AND 'ok'", [0, 1]), ("m <> 'ok'", [0, 2]),
-        ("m BETWEEN 'happy' AND 'sad'", []), ("m IN ('ok', 'happy')", [1, 2]), ("m = m", [0, 1, 2]),
-        ("u = 'ABCDEF12-0000-4000-8000-000000000001'", [1]), ("m IS NULL", [3]),
-        ("u > 'ABCDEF12-0000-4000-8000-000000000001'::uuid", [2, 3]), ("j IS NULL", []),
+        ("m > 'sad'", [1, 2]),
+        ("m >= 'ok'", [1, 2]),
+        ("'ok' >= m", [0, 1]),
+        ("m < 'sad'", []),
+        ("NOT m < 'sad'", [0, 1, 2]),
+        ("m BETWEEN 'sad' AND 'ok'", [0, 1]),
+        ("m <> 'ok'", [0, 2]),
+        ("m BETWEEN 'happy' AND 'sad'", []),
+        ("m IN ('ok', 'happy')", [1, 2]),
+        ("m = m", [0, 1, 2]),
+        ("u = 'ABCDEF12-0000-4000-8000-000000000001'", [1]),
+        ("m IS NULL", [3]),
+        ("u > 'ABCDEF12-0000-4000-8000-000000000001'::uuid", [2, 3]),
+        ("j IS NULL", []),
         ("j = '{}'", [0, 1, 2, 3]),
-    ]:  # fmt: skip
+    ]:
         assert kept(text, of, rows) == want, text
     for text in ["m = 'angry'", "m LIKE 'o%'", "u = 'x'", "m = u"]:
         with pytest.raises(InvalidArgument, match="option where"):
@@ -260,7 +301,7 @@ def test_o3_where_compares_labels_and_uuids_as_sql_does() -> None:
         (READ, {"txnAppId": "x", "txnVersion": "1"}, "option txnAppId is for a batch write"),
         (READ, {"txnappid": "x", "txnversion": "1"}, "option txnAppId is for a batch write"),
     ],
-)  # fmt: skip
+)
 def test_o14_options_of_another_use_are_refused(use: str, given: dict[str, str], text: str) -> None:
     """An option that does nothing here is taken: a write that should be idempotent is not, a
     condition is forgotten.
@@ -313,8 +354,10 @@ def test_o14_schema_of_a_table() -> None:
     assert spark_schema(table()) == PLAIN
     found = spark_schema(table(("a", "int8"), ("n", "numeric(10,2)"), ("z", "numeric")))
     assert [f.dataType for f in found.fields] == [
-        T.LongType(), T.DecimalType(10, 2), T.DecimalType(38, 18)
-    ]  # fmt: skip
+        T.LongType(),
+        T.DecimalType(10, 2),
+        T.DecimalType(38, 18),
+    ]
     assert [f.nullable for f in found.fields] == [False, True, True]
     for kind in ("time", "interval", "uuid", "numeric(40,2)"):
         found = spark_schema(table(("a", "int8"), ("b", kind)))

@@ -247,8 +247,12 @@ class Driver:
         with (folder / "driver.log").open("ab") as log:
             self.child = subprocess.Popen(
                 [sys.executable, *argv, f"{NAMESPACE}.{table}", str(folder)],
-                env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def kill(self) -> None:
         """kill -9, its Java and its Python workers, too."""

@@ -211,12 +211,21 @@ def test_conditions_of_plain_tables() -> None:
     keys = [b"", b"\x00", b"a", b"a\x00", b"b", b"\xff"]
     values = [b"v", b"\x00", b"\\x00", b"a", b"", b"v"]
     for text, want in [
-        ("key = 'a'", [2]), ("key > 'a'", [3, 4, 5]), ("key >= 'a'", [2, 3, 4, 5]),
-        ("key <= 'a'", [0, 1, 2]), ("key < 'a'", [0, 1]), ("key IN ('b', '\\x00')", [1, 4]),
-        ("key = X'FF'", [5]), ("value = '\\x00'", [1]), ("value = X'5c783030'", [2]),
-        ("key BETWEEN 'a' AND 'b' AND value <> ''", [2, 3]), ("key = NULL", []),
-        ("KEY = 'a' OR Value = 'a'", [2, 3]), ("length(key) = 2", [3]), ("key > NULL", []),
-    ]:  # fmt: skip
+        ("key = 'a'", [2]),
+        ("key > 'a'", [3, 4, 5]),
+        ("key >= 'a'", [2, 3, 4, 5]),
+        ("key <= 'a'", [0, 1, 2]),
+        ("key < 'a'", [0, 1]),
+        ("key IN ('b', '\\x00')", [1, 4]),
+        ("key = X'FF'", [5]),
+        ("value = '\\x00'", [1]),
+        ("value = X'5c783030'", [2]),
+        ("key BETWEEN 'a' AND 'b' AND value <> ''", [2, 3]),
+        ("key = NULL", []),
+        ("KEY = 'a' OR Value = 'a'", [2, 3]),
+        ("length(key) = 2", [3]),
+        ("key > NULL", []),
+    ]:
         condition = Condition(text, table)
         assert condition.rows(keys, values) == want, text
         low, high = condition.bounds()
@@ -230,17 +239,25 @@ def test_conditions_of_plain_tables() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("id =", "syntax error"), ("nope = 1", 'column "nope" does not exist'),
-        ("id = 'x'", "invalid input syntax"), ("id", "must be type boolean"),
-        ("id = (SELECT 1)", "subquery"), ("count(id) > 1", "aggregate"),
-        ("id = 1; DROP TABLE x", "multiple commands"), ("id = 1 LIMIT 2", "more than one"),
-        ("id = 1 UNION SELECT true", "more than one"), ("c_jsonb < c_text", "operator"),
-        ("c_timestamptz < now()", "write the value itself"), ("random() < 1", "the value itself"),
-        ("c_date = 'today'", "write the value itself"), ("c_text = current_user", "value itself"),
-        ("c_bytea = X'0'", "hexadecimal"), ("id = $1", "parameter"),
+        ("id =", "syntax error"),
+        ("nope = 1", 'column "nope" does not exist'),
+        ("id = 'x'", "invalid input syntax"),
+        ("id", "must be type boolean"),
+        ("id = (SELECT 1)", "subquery"),
+        ("count(id) > 1", "aggregate"),
+        ("id = 1; DROP TABLE x", "multiple commands"),
+        ("id = 1 LIMIT 2", "more than one"),
+        ("id = 1 UNION SELECT true", "more than one"),
+        ("c_jsonb < c_text", "operator"),
+        ("c_timestamptz < now()", "write the value itself"),
+        ("random() < 1", "the value itself"),
+        ("c_date = 'today'", "write the value itself"),
+        ("c_text = current_user", "value itself"),
+        ("c_bytea = X'0'", "hexadecimal"),
+        ("id = $1", "parameter"),
         ("age(c_timestamp) > '1 day'", "write the value itself"),
     ],
-)  # fmt: skip
+)
 def test_conditions_that_are_refused(text: str, said: str) -> None:
     """What is no condition on one row selects something, or its refusal does not say why."""
     table = declared(VALUES | {"jsonb": []})
@@ -363,8 +380,15 @@ def test_an_overwrite_replaces_what_was_read(
     fill(sql, "replaced_where")
     every = [row[0] for row in sql.execute("SELECT id FROM replaced_where ORDER BY 1")]
     make = Conditions(3, EVERY, {kind: name_of(kind) for kind in EVERY})
-    texts = ["c_float8 > 0", "NOT (c_float8 >= 0)", "c_bytea = '\\x00'", "c_bytea = X'00'",
-             "C_INT4 < 3000000000", "c_int4 IN (1, NULL)", "c_numeric_10_2 = 1.2345"]  # fmt: skip
+    texts = [
+        "c_float8 > 0",
+        "NOT (c_float8 >= 0)",
+        "c_bytea = '\\x00'",
+        "c_bytea = X'00'",
+        "C_INT4 < 3000000000",
+        "c_int4 IN (1, NULL)",
+        "c_numeric_10_2 = 1.2345",
+    ]
     texts += [make.one(2) for _ in range(12)]
     compared = 0
     for text in texts:

@@ -125,8 +125,10 @@ def test_o10_several_tables_in_one_commit(
     told = cli(node, "spark", "sinks")
     (prepared,) = [a for a in told["attempts"] if a["state"] == "PREPARED"]
     assert (prepared["table"], prepared["rows"], prepared["left_ms"]) == (
-        f"{NAMESPACE}.{one}", 9, None
-    )  # fmt: skip
+        f"{NAMESPACE}.{one}",
+        9,
+        None,
+    )
     (listed,) = told["jobs"]
     assert (listed["app"], listed["version"]) == ("nightly", 7)
     program(dies=False, expect=(False, True))
@@ -180,10 +182,18 @@ def test_o14_types_that_spark_has_as_text(
     columns += [kvorum.Column(name, kind) for name, kind in kinds.items()]
     db.create_table(NAMESPACE, "texts", columns=columns, primary_key=["id"])
     one = (
-        1, "12:30:00.250000", "1 mon -2 days +00:00:01.5", "9" * 40 + ".25", [1, None, 3],
-        {"x": [1.5]}, "12345678-1234-5678-1234-567812345678", datetime(2026, 11, 22, 16, 16),  # noqa: DTZ001 - without a zone
-        ["a", "", None], "ok", ["sad", None],
-    )  # fmt: skip
+        1,
+        "12:30:00.250000",
+        "1 mon -2 days +00:00:01.5",
+        "9" * 40 + ".25",
+        [1, None, 3],
+        {"x": [1.5]},
+        "12345678-1234-5678-1234-567812345678",
+        datetime(2026, 11, 22, 16, 16),  # noqa: DTZ001 - without a zone
+        ["a", "", None],
+        "ok",
+        ["sad", None],
+    )
     schema = "id INT, t STRING, i STRING, n STRING, a ARRAY<INT>, j MAP<STRING, ARRAY<DOUBLE>>,"
     schema += " u STRING, d TIMESTAMP_NTZ, s ARRAY<STRING>, e STRING, m ARRAY<STRING>"
     frame = spark.createDataFrame([one, (2, *[None] * 10)], schema)

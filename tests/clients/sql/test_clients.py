@@ -37,8 +37,12 @@ async def test_asyncpg(sql: Sql) -> None:
         )
         row = await conn.fetchrow("SELECT * FROM a WHERE id = $1", 7)
         assert dict(row) == {
-            "id": 7, "v": "7", "n": Decimal("1.75"), "tags": ["x", "7"], "j": '{"a": 1}',
-        }  # fmt: skip
+            "id": 7,
+            "v": "7",
+            "n": Decimal("1.75"),
+            "tags": ["x", "7"],
+            "j": '{"a": 1}',
+        }
         async with conn.transaction():
             seen = [r["id"] async for r in conn.cursor("SELECT id FROM a ORDER BY id", prefetch=7)]
         assert seen == list(range(50))
@@ -306,13 +310,61 @@ EXECUTE p (3);
 
 
 _BACKSLASH = [
-    "\\l", "\\l+", "\\dn", "\\dn+", "\\d", "\\d+", "\\dt", "\\dt+", "\\di", "\\di+", "\\ds", "\\dv",
-    "\\dv+", "\\df", "\\dT", "\\du", "\\dg", "\\dp", "\\z", "\\db", "\\dx", "\\dy", "\\dC", "\\dD",
-    "\\do", "\\dO", "\\dc", "\\dF", "\\des", "\\dew", "\\det", "\\dE", "\\dm", "\\dP", "\\dA",
-    "\\dL", "\\dd", "\\ddp", "\\drds", "\\dRp", "\\dRs", "\\dX", "\\dconfig", "\\encoding",
-    "\\conninfo", "\\d s", "\\d+ s", "\\d s_pkey", "\\d s_id_seq", "\\d view_of_s",
-    "\\d+ view_of_s", "\\sv view_of_s", "\\dt s*", "\\dl",
-]  # fmt: skip
+    "\\l",
+    "\\l+",
+    "\\dn",
+    "\\dn+",
+    "\\d",
+    "\\d+",
+    "\\dt",
+    "\\dt+",
+    "\\di",
+    "\\di+",
+    "\\ds",
+    "\\dv",
+    "\\dv+",
+    "\\df",
+    "\\dT",
+    "\\du",
+    "\\dg",
+    "\\dp",
+    "\\z",
+    "\\db",
+    "\\dx",
+    "\\dy",
+    "\\dC",
+    "\\dD",
+    "\\do",
+    "\\dO",
+    "\\dc",
+    "\\dF",
+    "\\des",
+    "\\dew",
+    "\\det",
+    "\\dE",
+    "\\dm",
+    "\\dP",
+    "\\dA",
+    "\\dL",
+    "\\dd",
+    "\\ddp",
+    "\\drds",
+    "\\dRp",
+    "\\dRs",
+    "\\dX",
+    "\\dconfig",
+    "\\encoding",
+    "\\conninfo",
+    "\\d s",
+    "\\d+ s",
+    "\\d s_pkey",
+    "\\d s_id_seq",
+    "\\d view_of_s",
+    "\\d+ view_of_s",
+    "\\sv view_of_s",
+    "\\dt s*",
+    "\\dl",
+]
 
 
 @pytest.mark.slow
@@ -336,10 +388,13 @@ def test_psql_backslash_commands(sql: Sql) -> None:
     assert "s_pkey" in told["\\di"]
     assert sql.database in told["\\l"]
     for part in (
-        "not null", "nextval('s_id_seq'::regclass)", '"s_pkey" PRIMARY KEY, btree (id)',
-        '"s_v" btree (v DESC)', '"s_n_check" CHECK (n > 0)',
+        "not null",
+        "nextval('s_id_seq'::regclass)",
+        '"s_pkey" PRIMARY KEY, btree (id)',
+        '"s_v" btree (v DESC)',
+        '"s_n_check" CHECK (n > 0)',
         'TABLE "child" CONSTRAINT "child_s_fkey" FOREIGN KEY (s) REFERENCES s(id) ON DELETE',
-    ):  # fmt: skip
+    ):
         assert part in told["\\d s"], part
 
 
@@ -351,8 +406,11 @@ def test_pgbench(sql: Sql) -> None:
     def pgbench(*words: str) -> str:
         done = subprocess.run(
             ["pgbench", *address, *words, sql.database],
-            capture_output=True, text=True, timeout=200, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -28,8 +28,10 @@ def test_p4_comments_are_kept_and_told(sql: Sql, db: psycopg.Connection) -> None
     db.execute("CREATE OR REPLACE VIEW v AS SELECT a, b, a + 1 AS d FROM u")
     ask = "SELECT obj_description(%s::regclass, 'pg_class')"
     assert [db.execute(ask, (n,)).fetchone() for n in ("u", "v", "s")] == [
-        ("what 'it' is",), ("of v",), ("of s",),
-    ]  # fmt: skip
+        ("what 'it' is",),
+        ("of v",),
+        ("of s",),
+    ]
     assert db.execute("SELECT col_description('v'::regclass, 2)").fetchone() == ("of v.b",)
     engine = sa.create_engine(sql.url())
     told = sa.inspect(engine)
@@ -85,9 +87,13 @@ def test_p4_comments_on_indexes_and_constraints(db: psycopg.Connection) -> None:
     db.execute("ALTER TABLE t RENAME CONSTRAINT c TO d")
     db.execute("TRUNCATE t")
     assert _notes(db) == {
-        "index j": "index", "index v": "index", "index t_pkey": "index",
-        "constraint v": "of u", "constraint d": "of c", "constraint t_pkey": "of t_pkey",
-    }  # fmt: skip
+        "index j": "index",
+        "index v": "index",
+        "index t_pkey": "index",
+        "constraint v": "of u",
+        "constraint d": "of c",
+        "constraint t_pkey": "of t_pkey",
+    }
     db.execute("DROP INDEX j")
     db.execute("CREATE INDEX j ON t (b)")
     db.execute("ALTER TABLE t DROP CONSTRAINT d, ADD CONSTRAINT d CHECK (b > 1)")

@@ -57,10 +57,16 @@ def summary(conn: psycopg.Connection) -> object:
 def expected(numbers: list[int]) -> object:
     names = [f"näme {i}" for i in numbers if i % 7]
     return (
-        len(numbers), sum(numbers), len(names), min(names), sum(i % 1000 for i in numbers),
-        sum(i / 4 for i in numbers), datetime(2026, 1, 31, 12, 0, 0, 250_000),  # noqa: DTZ001
-        len(numbers), "p",
-    )  # fmt: skip
+        len(numbers),
+        sum(numbers),
+        len(names),
+        min(names),
+        sum(i % 1000 for i in numbers),
+        sum(i / 4 for i in numbers),
+        datetime(2026, 1, 31, 12, 0, 0, 250_000),  # noqa: DTZ001
+        len(numbers),
+        "p",
+    )
 
 
 @pytest.mark.slow

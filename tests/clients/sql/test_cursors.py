@@ -104,8 +104,9 @@ def test_portals_of_drivers_read_what_was_there(sql: Sql, t: psycopg.Connection)
     """asyncpg's cursors and JDBC's fetch size are portals that are fetched in pieces."""
 
     async def main() -> None:
-        conn = await asyncpg.connect(sql.dsn.replace("host=", "postgresql://?host=")
-                                     .replace(" ", "&"))  # fmt: skip
+        conn = await asyncpg.connect(
+            sql.dsn.replace("host=", "postgresql://?host=").replace(" ", "&")
+        )
         for query in QUERIES:
             async with conn.transaction():
                 await conn.execute("insert into t values (500, 1, 'own')")
@@ -168,9 +169,14 @@ def test_sessions_tell_of_their_cursors_and_statements(sql: Sql, t: psycopg.Conn
         rows = t.execute(cursors + "where name <> '' order by name").fetchall()
         assert rows == [
             ("b", "declare b binary cursor for select 1", False, True, False),
-            ("h", "declare h scroll cursor with hold for select id from t; select 1",
-             True, False, True),
-        ]  # fmt: skip
+            (
+                "h",
+                "declare h scroll cursor with hold for select id from t; select 1",
+                True,
+                False,
+                True,
+            ),
+        ]
         t.commit()
         assert t.execute("select name from pg_cursors where name <> ''").fetchall() == [("h",)]
         t.execute("close h")
@@ -193,8 +199,9 @@ def test_what_names_another_statement_is_described_by_it(sql: Sql, t: psycopg.Co
     """Describe said that EXECUTE and FETCH have no rows, and then rows came."""
 
     async def main() -> None:
-        conn = await asyncpg.connect(host="127.0.0.1", port=sql.port, user="kvorum",
-                                     database=sql.database)  # fmt: skip
+        conn = await asyncpg.connect(
+            host="127.0.0.1", port=sql.port, user="kvorum", database=sql.database
+        )
         await conn.execute("prepare foo as select id as x, w from t where id < 3 order by id")
         rows = await conn.fetch("execute foo")
         assert [dict(row) for row in rows] == [{"x": 1, "w": "w1"}, {"x": 2, "w": "w2"}]
@@ -219,8 +226,9 @@ def test_what_names_another_statement_is_described_by_it(sql: Sql, t: psycopg.Co
 
 async def _canceled(sql: Sql) -> None:
     """A cursor whose first rows were given up for: its block has failed, so it has no end."""
-    conn = await asyncpg.connect(host="127.0.0.1", port=sql.port, user="kvorum",
-                                 database=sql.database)  # fmt: skip
+    conn = await asyncpg.connect(
+        host="127.0.0.1", port=sql.port, user="kvorum", database=sql.database
+    )
     try:
         async with conn.transaction():
             cursor = await conn.cursor("select pg_sleep(60)")
@@ -251,6 +259,7 @@ def test_parameters_that_are_void_are_no_arguments(t: psycopg.Connection) -> Non
 def test_cursors_over_the_catalog_take_parameters(t: psycopg.Connection) -> None:
     """A driver's server-side cursor over pg_class could not be given values."""
     with t.cursor(name="q") as cursor:
-        cursor.execute("select relname from pg_class where relname = %s and relkind = %s",
-                       ("t", "r"))  # fmt: skip
+        cursor.execute(
+            "select relname from pg_class where relname = %s and relkind = %s", ("t", "r")
+        )
         assert cursor.fetchall() == [("t",)]

@@ -114,8 +114,11 @@ def test_p4_types_change_with_their_values(db: psycopg.Connection) -> None:
     assert db.execute("SELECT sum(b), max(c) FROM t").fetchone() == (720_600, "999")
     assert db.execute("SELECT a FROM t WHERE b = 77").fetchall() == [(77,)]
     assert [c.name for c in db.execute("SELECT * FROM t LIMIT 0").description or ()] == [
-        "a", "b", "c", "d",
-    ]  # fmt: skip
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
     with pytest.raises(psycopg.errors.NotNullViolation):
         db.execute("ALTER TABLE t ALTER d TYPE int USING NULL::int")
     with pytest.raises(psycopg.errors.StringDataRightTruncation):
@@ -191,8 +194,10 @@ def test_p4_pgbench_initialises_as_it_is(sql: Sql) -> None:
 @pytest.mark.slow
 def test_p4_renames_reach_checks_generated_columns_and_views(db: psycopg.Connection) -> None:
     """A view that says the old name could not be read any more."""
-    db.execute("CREATE TABLE t (a int PRIMARY KEY, b text CHECK (t.b <> 'no'), c int, "
-               "g text GENERATED ALWAYS AS (upper(b)) STORED)")  # fmt: skip
+    db.execute(
+        "CREATE TABLE t (a int PRIMARY KEY, b text CHECK (t.b <> 'no'), c int, "
+        "g text GENERATED ALWAYS AS (upper(b)) STORED)"
+    )
     db.execute("CREATE VIEW v AS SELECT a, b FROM t WHERE b IS NOT NULL ORDER BY b")
     db.execute("CREATE VIEW w AS SELECT t.b::varchar, x.b AS other FROM t JOIN t x ON x.a = t.a")
     db.execute("CREATE VIEW n AS WITH q AS (SELECT b FROM t) SELECT * FROM q")

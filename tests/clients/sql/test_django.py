@@ -23,7 +23,11 @@ def test_django(sql: Sql, tmp_path: Path) -> None:
     shutil.copytree(SITE, tmp_path / "site", ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run(
         [sys.executable, "run.py", str(sql.port), sql.database],
-        cwd=tmp_path / "site", capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+        cwd=tmp_path / "site",
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-4000:]}"
     assert done.stdout.count("ok ") >= 24

@@ -61,8 +61,11 @@ def test_what_is_handled_leaves_nothing_of_itself(db: psycopg.Connection) -> Non
         ("BEGIN RAISE NOTICE 'x'; END", "0A000"),
         ("BEGIN SELECT 1; END", "0A000"),
         ("BEGIN COMMIT; END", "0A000"),
-        ("BEGIN CREATE TABLE a (n int); CREATE TABLE b (n int); "
-         "EXCEPTION WHEN others THEN NULL; END", "0A000"),
+        (
+            "BEGIN CREATE TABLE a (n int); CREATE TABLE b (n int); "
+            "EXCEPTION WHEN others THEN NULL; END",
+            "0A000",
+        ),
         ("BEGIN IF true THEN CREATE TABLE a (n int); END", "42601"),
         ("BEGIN CREATE TABLE a (n int); EXCEPTION WHEN nonsense THEN NULL; END", "42704"),
         ("BEGIN nonsense; END", "42601"),
@@ -70,7 +73,7 @@ def test_what_is_handled_leaves_nothing_of_itself(db: psycopg.Connection) -> Non
         ("BEGIN", "0A000"),
         ("'", "42601"),
     ],
-)  # fmt: skip
+)
 def test_the_rest_of_plpgsql_is_refused(db: psycopg.Connection, block: str, state: str) -> None:
     """Half of a block would be done, or the connection end."""
     with pytest.raises(psycopg.Error) as caught:

@@ -49,8 +49,11 @@ UPDATE orders SET parent = 3 WHERE id = 2;
 INSERT INTO nokey VALUES (1, 'a'), (1, 'a'), (NULL, NULL);
 """
 ASKED = (
-    'SELECT * FROM "Users" ORDER BY 1', "SELECT * FROM orders ORDER BY 1",
-    "SELECT * FROM nokey ORDER BY 1", "SELECT * FROM bare", "SELECT * FROM on_view ORDER BY 1",
+    'SELECT * FROM "Users" ORDER BY 1',
+    "SELECT * FROM orders ORDER BY 1",
+    "SELECT * FROM nokey ORDER BY 1",
+    "SELECT * FROM bare",
+    "SELECT * FROM on_view ORDER BY 1",
     "SELECT obj_description('orders'::regclass), col_description('orders'::regclass, 4)",
     "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1",
     "SELECT conname, contype, pg_get_constraintdef(oid) FROM pg_constraint ORDER BY 1",
@@ -65,8 +68,8 @@ ASKED = (
     "SELECT sequencename, start_value, increment_by, max_value, cycle, last_value"
     " FROM pg_sequences ORDER BY 1",
     "INSERT INTO orders (usr) VALUES (2) RETURNING id, k",
-    "INSERT INTO \"Users\" (name) VALUES ('n') RETURNING \"userId\", g",
-)  # fmt: skip
+    'INSERT INTO "Users" (name) VALUES (\'n\') RETURNING "userId", g',
+)
 
 
 def exported(sql: Sql, what: str, target: str) -> subprocess.CompletedProcess[bytes]:

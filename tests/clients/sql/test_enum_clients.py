@@ -66,8 +66,9 @@ def test_p2_sqlalchemy_s_native_enums(sql: Sql) -> None:
         conn.execute(sa.text("INSERT INTO t (id, d) VALUES (4, 'q')"))
     told = sa.inspect(engine)
     assert [(one["name"], one["labels"]) for one in told.get_enums()] == [  # type: ignore[attr-defined]
-        ("color", ["red", "green"]), ("xy", ["x", "y"]),
-    ]  # fmt: skip
+        ("color", ["red", "green"]),
+        ("xy", ["x", "y"]),
+    ]
     columns = {one["name"]: one["type"] for one in told.get_columns("t")}
     assert isinstance(columns["c"], pg.ENUM)
     assert columns["c"].enums == ["red", "green"]
@@ -102,9 +103,7 @@ async def test_p1_asyncpg_reads_and_writes_enums(sql: Sql) -> None:
     records = [(2, "sad", ["ok"]), (3, None, None)]
     await conn.copy_records_to_table("p", records=records)
     found = await conn.fetch("SELECT m, a FROM p ORDER BY m")
-    assert [tuple(row) for row in found] == [
-        ("sad", ["ok"]), ("happy", ["ok", None]), (None, None),
-    ]  # fmt: skip
+    assert [tuple(row) for row in found] == [("sad", ["ok"]), ("happy", ["ok", None]), (None, None)]
     assert await conn.fetchval("SELECT id FROM p WHERE m = ANY ($1::mood[])", ["sad"]) == 2
     with pytest.raises(asyncpg.InvalidTextRepresentationError, match='enum mood: "bad"'):
         await conn.execute(insert, 4, "bad", None)

@@ -127,7 +127,8 @@ def test_p6_what_is_no_label_is_22p02(moods: psycopg.Connection, statement: str)
         ("SELECT m LIKE 'o%' FROM p", "42883", "operator does not exist: mood ~~ unknown"),
         ("SELECT m = d::text FROM p", "42883", "operator does not exist: mood = text"),
         (
-            "UPDATE p SET m = 'ok'::text", "42804",
+            "UPDATE p SET m = 'ok'::text",
+            "42804",
             'column "m" is of type mood but expression is of type text',
         ),
         ("SELECT m::int FROM p", "42846", "cannot cast type mood to integer"),
@@ -137,21 +138,24 @@ def test_p6_what_is_no_label_is_22p02(moods: psycopg.Connection, statement: str)
         ("CREATE TABLE mood (a int)", "42710", 'type "mood" already exists'),
         ("ALTER TYPE mood ADD VALUE 'ok'", "42710", 'enum label "ok" already exists'),
         (
-            "ALTER TYPE mood ADD VALUE 'x' AFTER 'y'", "22023",
+            "ALTER TYPE mood ADD VALUE 'x' AFTER 'y'",
+            "22023",
             '"y" is not an existing enum label',
         ),
         (
-            "ALTER TYPE mood RENAME VALUE 'y' TO 'x'", "22023",
+            "ALTER TYPE mood RENAME VALUE 'y' TO 'x'",
+            "22023",
             '"y" is not an existing enum label',
         ),
         ("ALTER TYPE mood RENAME VALUE 'sad' TO 'ok'", "42710", 'enum label "ok" already exists'),
         ("ALTER TYPE mood RENAME TO p", "42710", 'type "p" already exists'),
         (
-            "DROP TYPE mood", "2BP01",
+            "DROP TYPE mood",
+            "2BP01",
             "cannot drop type mood because other objects depend on it",
         ),
     ],
-)  # fmt: skip
+)
 def test_p4_mistakes_with_enums(
     moods: psycopg.Connection, statement: str, state: str, words: str
 ) -> None:
@@ -172,8 +176,11 @@ def test_p8_aggregates_and_joins_of_enums(moods: psycopg.Connection) -> None:
         "{NULL,happy,ok,sad}"
     ]
     assert _column(moods, "SELECT m FROM p UNION SELECT d FROM p ORDER BY 1") == [
-        "sad", "ok", "happy", None,
-    ]  # fmt: skip
+        "sad",
+        "ok",
+        "happy",
+        None,
+    ]
     assert _column(moods, "SELECT max(m::text) FROM p") == ["sad"]
     assert _column(moods, "SELECT id FROM p WHERE m = (SELECT min(d) FROM p)") == [2]
 

@@ -93,8 +93,10 @@ def test_p1_explain_analyze_tells_what_changes_read(sql: Any) -> None:
         text = "INSERT INTO u SELECT id, count(*) FROM t GROUP BY id"
         lines = _lines(db, text)
         assert [line.strip() for line in lines[:3]] == [
-            "Insert on u", "DuckDB (Select)", "Seq Scan on t"
-        ]  # fmt: skip
+            "Insert on u",
+            "DuckDB (Select)",
+            "Seq Scan on t",
+        ]
         assert _reads(lines) == [(0, 100, 100), (0, 100, 100)]
         plain = [row[0].strip() for row in db.execute("EXPLAIN " + text).fetchall()]
         assert plain == ["Insert on u", "DuckDB (Select)", "Seq Scan on t"]

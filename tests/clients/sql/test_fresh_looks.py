@@ -67,7 +67,7 @@ DECLARED = (
     ("CREATE SEQUENCE w0", "INSERT INTO t (id) VALUES (nextval('w0')+200), (nextval('w0')+200)"),
     ("DROP TABLE u", "CREATE TABLE u (id text PRIMARY KEY)"),
     ("DROP VIEW s", "CREATE TABLE s (id text PRIMARY KEY)"),
-)  # fmt: skip
+)
 
 
 def test_q2_what_another_process_has_just_declared_is_there(

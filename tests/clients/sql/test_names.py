@@ -17,9 +17,24 @@ from tests.clients.sql.conftest import Sql
 pytestmark = pytest.mark.cluster
 
 NAMES = (
-    "a:b", "%s %(n)s", "(3) [x] {y}", "quote ' one", "a;b,c", "é UPPER", "$1 \\back", "select",
-    "a.b", "public.x.", "a/b", "../7", 'say "it"', '"', "-x", " both ", ".",
-)  # fmt: skip
+    "a:b",
+    "%s %(n)s",
+    "(3) [x] {y}",
+    "quote ' one",
+    "a;b,c",
+    "é UPPER",
+    "$1 \\back",
+    "select",
+    "a.b",
+    "public.x.",
+    "a/b",
+    "../7",
+    'say "it"',
+    '"',
+    "-x",
+    " both ",
+    ".",
+)
 
 
 @pytest.mark.few(4)

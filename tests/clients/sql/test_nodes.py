@@ -74,9 +74,8 @@ class ProxyProcess:
         words = ("proxy", "--connect", node.url, "--port", str(self.base))
         with log.open("ab") as out:
             self.child = subprocess.Popen(
-                [sys.executable, "-m", "kvorum", *words],
-                cwd=ROOT, env=env, stdout=out, stderr=out,
-            )  # fmt: skip
+                [sys.executable, "-m", "kvorum", *words], cwd=ROOT, env=env, stdout=out, stderr=out
+            )
 
     def connect(self, database: str) -> psycopg.Connection:
         deadline = time.monotonic() + 30

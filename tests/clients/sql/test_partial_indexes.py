@@ -96,16 +96,20 @@ def test_p8_a_partial_index_is_used_only_where_the_where_implies_it(
     [
         ("a LEFT JOIN b ON aid = a.id AND k = 5 WHERE gone IS NULL", [(2, 2), (4, 4)]),
         ("b RIGHT JOIN a ON aid = a.id AND k = 5 WHERE gone IS NULL", [(2, 2), (4, 4)]),
-        ("a LEFT JOIN b ON aid = a.id AND k = 5 AND gone IS NULL",
-         [(1, None), (2, 2), (3, None), (4, 4)]),
+        (
+            "a LEFT JOIN b ON aid = a.id AND k = 5 AND gone IS NULL",
+            [(1, None), (2, 2), (3, None), (4, 4)],
+        ),
         ("a LEFT JOIN b ON aid = a.id WHERE k = 5 AND gone IS NULL", [(2, 2), (4, 4)]),
         ("a FULL JOIN b ON aid = a.id WHERE gone IS NULL AND k = 5", [(2, 2), (4, 4)]),
-        ("a LEFT JOIN (b JOIN a AS c ON aid = c.id) ON aid = a.id AND k = 5 WHERE gone IS NULL",
-         [(2, 2), (4, 4)]),
+        (
+            "a LEFT JOIN (b JOIN a AS c ON aid = c.id) ON aid = a.id AND k = 5 WHERE gone IS NULL",
+            [(2, 2), (4, 4)],
+        ),
         ("a LEFT JOIN b ON aid = a.id AND k = 5 WHERE coalesce(gone, 0) = 0", [(2, 2), (4, 4)]),
         ("a JOIN b ON aid = a.id AND k = 5 WHERE gone IS NULL", [(2, 2), (4, 4)]),
     ],
-)  # fmt: skip
+)
 def test_p8_a_partial_index_makes_no_rows_without_a_match(
     db: psycopg.Connection, query: str, found: list[Any]
 ) -> None:
@@ -331,7 +335,7 @@ WIDER = (  # type, wider type, condition, values, what the change is told
     ("int4", "int8", "n::boolean", ("0", "1"), "42846"),
     ("int2", "int4", "(n << 14) > 0", ("1", "2"), "0A000"),
     ("int4", "int8", "to_hex(n) = 'ffffffff'", ("1", "-1"), "0A000"),
-)  # fmt: skip
+)
 
 
 @pytest.mark.slow
@@ -380,9 +384,11 @@ def test_p9_on_conflict_acts_on_the_constraint_that_it_names(
     told = db.execute(f"INSERT INTO t VALUES (2, 1) {on} DO UPDATE SET n = t.n + 1 RETURNING id")
     assert told.fetchall() == [(1,)]
     assert db.execute(f"INSERT INTO t VALUES (2, 1) {on} DO NOTHING").rowcount == 0
-    for conflict in (f"INSERT INTO t VALUES (2, 9) {on} DO NOTHING",
-                     f"INSERT INTO t VALUES (2, 1) {on} DO UPDATE SET k = 2",
-                     "INSERT INTO t VALUES (9, 1) ON CONFLICT (id) DO NOTHING"):  # fmt: skip
+    for conflict in (
+        f"INSERT INTO t VALUES (2, 9) {on} DO NOTHING",
+        f"INSERT INTO t VALUES (2, 1) {on} DO UPDATE SET k = 2",
+        "INSERT INTO t VALUES (9, 1) ON CONFLICT (id) DO NOTHING",
+    ):
         with pytest.raises(errors.UniqueViolation):
             db.execute(conflict)
     assert db.execute("SELECT id, k, n FROM t ORDER BY id").fetchall() == [(1, 1, 1), (2, 2, 0)]

@@ -121,8 +121,10 @@ def test_q2_a_column_is_rounded_when_its_precision_falls(db: psycopg.Connection)
     db.execute("INSERT INTO r VALUES (3, %s, '35 mons')", (LATE,))
     assert db.execute(at).fetchall() == [*short, (LATE.replace(microsecond=678_900),)]
     assert db.execute("SELECT y::text FROM r ORDER BY id").fetchall() == [
-        ("1 year",), (None,), ("2 years",),
-    ]  # fmt: skip
+        ("1 year",),
+        (None,),
+        ("2 years",),
+    ]
     db.execute("ALTER TABLE r ADD n timestamp(0) DEFAULT '2020-01-01 00:00:00.7'")
     assert {row[0].second for row in db.execute("SELECT n FROM r")} == {1}
     with pytest.raises(psycopg.errors.DatetimeFieldOverflow, match="behind the year 9999"):

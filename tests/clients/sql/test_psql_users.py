@@ -108,8 +108,11 @@ def test_p1_what_is_refused_is_named_in_words_of_sql(db: psycopg.Connection) -> 
             db.execute(statement)
         assert caught.value.sqlstate == state, statement
     assert _one(db, "SELECT x'ff'::int, -x'10'::int, x'ffffffff'::int, b'101'::bigint") == (
-        255, -16, -1, 5,
-    )  # fmt: skip
+        255,
+        -16,
+        -1,
+        5,
+    )
 
 
 def test_p13_a_default_holds_the_sequence_that_it_takes_numbers_from(
@@ -211,7 +214,9 @@ def test_u2_tables_and_databases_have_sizes(sql: Sql, db: psycopg.Connection) ->
         "WHERE database = current_database() ORDER BY name"
     )
     assert told.fetchall() == [
-        ("i", "index", 1, True), ("s", "sequence", None, None), ("t", "table", 1, True),
-    ]  # fmt: skip
+        ("i", "index", 1, True),
+        ("s", "sequence", None, None),
+        ("t", "table", 1, True),
+    ]
     collation = "SELECT datcollate, datctype FROM pg_database WHERE datname = current_database()"
     assert _one(db, collation) == ("C.UTF-8", "C.UTF-8")

@@ -81,13 +81,16 @@ class Table:
             self.last += 1
             values = [f"'{self.last:06}'", *(self._value(self.columns[n]) for n in names)]
             rows.append(f"({', '.join(values)})")
-        db.execute(f"INSERT INTO s (id{''.join(', ' + n for n in names)}) VALUES "
-                   f"{', '.join(rows)}".encode())  # fmt: skip
+        db.execute(
+            f"INSERT INTO s (id{''.join(', ' + n for n in names)}) VALUES "
+            f"{', '.join(rows)}".encode()
+        )
 
     def update(self, db: psycopg.Connection) -> None:
         name = self.rng.choice(list(self.columns))
-        db.execute(f"UPDATE s SET {name} = {self._value(self.columns[name])} "
-                   f"WHERE {self._some()}".encode())  # fmt: skip
+        db.execute(
+            f"UPDATE s SET {name} = {self._value(self.columns[name])} WHERE {self._some()}".encode()
+        )
 
     def delete(self, db: psycopg.Connection) -> None:
         db.execute(f"DELETE FROM s WHERE {self._some()}".encode())

@@ -126,9 +126,14 @@ def test_p2_order_by_sorts_by_every_key_and_places_nulls(
     """A second key, DESC, NULLS FIRST, LIMIT or OFFSET is not minded, with or without an index."""
     db, rows = filled
     for first, down, nulls_first in (
-        (1, False, False), (1, True, True), (1, False, True), (1, True, False),
-        (3, False, False), (3, False, True), (4, True, True),
-    ):  # fmt: skip
+        (1, False, False),
+        (1, True, True),
+        (1, False, True),
+        (1, True, False),
+        (3, False, False),
+        (3, False, True),
+        (4, True, True),
+    ):
         words = f"{'DESC' if down else 'ASC'} NULLS {'FIRST' if nulls_first else 'LAST'}"
         key = _key(down, nulls_first)
         ordered = sorted(rows, key=lambda r: (key(r[first]), -r[2], r[0]))

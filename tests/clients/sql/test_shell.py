@@ -35,10 +35,15 @@ class Terminal:
         self._master, slave = pty.openpty()
         ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
         self.child = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=ROOT,
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=env,
+            cwd=ROOT,
             start_new_session=True,
             preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0),
-        )  # fmt: skip
+        )
         os.close(slave)
         self.shown = ""
         self._seen = 0
@@ -85,9 +90,11 @@ def terminal(sql: Sql, tmp_path: Path) -> Iterator[Terminal]:
 def _started(sql: Sql, state: Path) -> Terminal:
     env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
     env |= {
-        "XDG_STATE_HOME": str(state), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1",
+        "XDG_STATE_HOME": str(state),
+        "TERM": "xterm",
+        "PROMPT_TOOLKIT_NO_CPR": "1",
         "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
+    }
     address = f"127.0.0.1:{sql.node.base}"
     made = Terminal(
         [sys.executable, "-m", "kvorum", "sql", "--connect", address, "-d", sql.database], env

@@ -34,7 +34,8 @@ def test_p4_types_that_are_not_there_are_dropped_if_they_exist(db: psycopg.Conne
         ("DROP TYPE IF EXISTS t", "2BP01", "cannot drop type t because table t requires it"),
         ("DROP TYPE v", "2BP01", "cannot drop type v because view v requires it"),
         (
-            "DROP TYPE IF EXISTS int4", "2BP01",
+            "DROP TYPE IF EXISTS int4",
+            "2BP01",
             "cannot drop type integer because it is required by the database system",
         ),
         ("DROP DOMAIN t", "42809", '"t" is not a domain'),
@@ -44,7 +45,7 @@ def test_p4_types_that_are_not_there_are_dropped_if_they_exist(db: psycopg.Conne
         ("ALTER TYPE mood RENAME TO m", "42704", 'type "mood" does not exist'),
         ("CREATE TABLE u (a mood)", "42704", 'type "mood" does not exist'),
     ],
-)  # fmt: skip
+)
 def test_p4_what_names_a_type_is_told_as_in_postgresql(
     db: psycopg.Connection, statement: str, state: str, words: str
 ) -> None:

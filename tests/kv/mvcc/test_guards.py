@@ -31,9 +31,15 @@ def hold(
     """(before_ts, 0 = none; ranges left), as a PREWRITE answers them."""
     checked = look(store, reads, start_ts=start, now_ms=store.now_ms)
     store._run(
-        guard, reads, checked, start_ts=start, anchor=anchor, ttl_ms=ttl, bound_ts=bound,
+        guard,
+        reads,
+        checked,
+        start_ts=start,
+        anchor=anchor,
+        ttl_ms=ttl,
+        bound_ts=bound,
         now_ms=store.now_ms,
-    )  # fmt: skip
+    )
     before_ts = 0 if checked.before_ts == MAX else checked.before_ts
     return before_ts, checked.left(reads)
 
@@ -434,16 +440,28 @@ def test_d13_guards_sent_again_keep_their_bound() -> None:
     for bound in (at(12), at(20)):
         checked = look(store, reads, start_ts=T, now_ms=store.now_ms)
         done = store._run(
-            guard, reads, checked, start_ts=T, anchor=A, ttl_ms=1000, bound_ts=bound,
+            guard,
+            reads,
+            checked,
+            start_ts=T,
+            anchor=A,
+            ttl_ms=1000,
+            bound_ts=bound,
             now_ms=store.now_ms,
-        )  # fmt: skip
+        )
         assert done == (at(12), True)
     more = read(b"k1", b"k3")
     checked = look(store, more, start_ts=T, now_ms=store.now_ms)
     done = store._run(
-        guard, more, checked, start_ts=T, anchor=A, ttl_ms=1000, bound_ts=at(21),
+        guard,
+        more,
+        checked,
+        start_ts=T,
+        anchor=A,
+        ttl_ms=1000,
+        bound_ts=at(21),
         now_ms=store.now_ms,
-    )  # fmt: skip
+    )
     assert done == (at(21), True)
     assert store.recover(b"k1", b"k4", b"k3", start=T, anchor=A) == (True, at(21))
 
@@ -455,9 +473,15 @@ def test_d13_guards_without_a_bound_commit_nothing() -> None:
     assert store.recover(b"k1", start=T, anchor=A) == (False, 0)
     checked = look(store, read(b"k1"), start_ts=T, now_ms=store.now_ms)
     done = store._run(
-        guard, read(b"k1"), checked, start_ts=T, anchor=A, ttl_ms=1000, bound_ts=at(20),
+        guard,
+        read(b"k1"),
+        checked,
+        start_ts=T,
+        anchor=A,
+        ttl_ms=1000,
+        bound_ts=at(20),
         now_ms=store.now_ms,
-    )  # fmt: skip
+    )
     assert not done.exact
 
 

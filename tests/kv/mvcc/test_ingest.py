@@ -28,9 +28,15 @@ def ingested(
     m = Mutations()
     try:
         put_ = ingest(
-            store, keys, [found[key] for key in keys], at=ts, unique=unique, now_ms=NOW_MS, m=m,
+            store,
+            keys,
+            [found[key] for key in keys],
+            at=ts,
+            unique=unique,
+            now_ms=NOW_MS,
+            m=m,
             **more,
-        )  # fmt: skip
+        )
     except KvorumError:
         assert m.empty
         assert store.snapshot() == before
@@ -276,9 +282,10 @@ class History:
         taken = [rows[-1][1] for rows in self.rows]
         taken += [number for _, _, rows in self.pending for number in rows.values()]
         free = [
-            row for row in range(self.ROWS)
+            row
+            for row in range(self.ROWS)
             if row not in busy and not (self.unique and taken.count(taken[row]) > 1)
-        ]  # fmt: skip
+        ]
         if not free:
             return
         rows = self.rng.sample(free, min(len(free), self.rng.choice((1, 1, 2))))
@@ -313,9 +320,13 @@ class History:
                 self.committed(new, ts)
             else:
                 self.store.prewrite(
-                    *some, start=start, anchor=some[0].key, fresh=self.tick(), flags=flags,
+                    *some,
+                    start=start,
+                    anchor=some[0].key,
+                    fresh=self.tick(),
+                    flags=flags,
                     ttl=10**6,
-                )  # fmt: skip
+                )
                 self.pending.append((start, some, new))
         except (KeyLocked, WriteConflict, ConditionFailed, TxnAborted):
             pass
@@ -376,9 +387,14 @@ class History:
             ts = max([ts, *(from_u64(r) for r in self.store.many_cur(keys) if r)]) + 1
         try:
             ingest(
-                view, keys, [found[key] for key in keys], at=ts,
-                unique=self.unique and self.without != "unique", now_ms=NOW_MS + self.clock, m=m,
-            )  # fmt: skip
+                view,
+                keys,
+                [found[key] for key in keys],
+                at=ts,
+                unique=self.unique and self.without != "unique",
+                now_ms=NOW_MS + self.clock,
+                m=m,
+            )
         except ConditionFailed:
             return not self.looking and self.looked_at(rows)
         except (KeyLocked, TxnAborted):
@@ -397,10 +413,11 @@ class History:
         for key, value in found.items():
             if there[key] not in (None, value):
                 owners = [
-                    row for row in range(self.ROWS)
+                    row
+                    for row in range(self.ROWS)
                     if (number := self.number(row, start)) is not None
                     and self.entry(row, number)[0] == key
-                ]  # fmt: skip
+                ]
                 assert len(owners) > 1, "a duplicate that is none"
                 self.duplicate = True
                 return True

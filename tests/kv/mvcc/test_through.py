@@ -44,9 +44,14 @@ def page(
     store: Store, start: bytes = b"b", end: bytes = b"", *, limit: int = 100, ts: int = NOW
 ) -> Values | None:
     return through_chunks(
-        store, start, end, read_ts=ts, limit=limit, committed={at(0): DONE},
+        store,
+        start,
+        end,
+        read_ts=ts,
+        limit=limit,
+        committed={at(0): DONE},
         stored=store.rows["lock"].get,
-    )  # fmt: skip
+    )
 
 
 def resolved(store: Store) -> list[bytes]:
@@ -171,9 +176,14 @@ def test_p10_a_chunk_that_is_damaged_is_never_read() -> None:
         page(store)
     with pytest.raises(Corruption):
         through_chunks(
-            store, b"b", b"", read_ts=NOW, limit=10, committed={at(0): DONE},
+            store,
+            b"b",
+            b"",
+            read_ts=NOW,
+            limit=10,
+            committed={at(0): DONE},
             stored=lambda _key: None,
-        )  # fmt: skip
+        )
     store.safepoint = NOW + 1
     with pytest.raises(SnapshotTooOld):
         page(store)

@@ -23,9 +23,16 @@ def rows(store: Store, found: dict[bytes, bytes], *, ts: int, start: int = 0, **
     keys = sorted(found)
     m = Mutations()
     version = write_rows(
-        store, keys, [found[key] for key in keys], start_ts=start, commit_ts=ts,
-        now_ms=NOW_MS, m=m, flags=more.pop("flags", 0), **more,
-    )  # fmt: skip
+        store,
+        keys,
+        [found[key] for key in keys],
+        start_ts=start,
+        commit_ts=ts,
+        now_ms=NOW_MS,
+        m=m,
+        flags=more.pop("flags", 0),
+        **more,
+    )
     store.apply(m)
     return version
 

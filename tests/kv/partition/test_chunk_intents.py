@@ -64,10 +64,18 @@ BAD: list[tuple[list[Any], type[Exception]]] = [
     ([5, ANCHOR, 1, [ANCHOR, k("k")], [b"v", b"v"]], InvalidArgument),
     ([5, ANCHOR, 1, [k("k" * 4097)], [b"v"]], TooLarge),
     ([5, ANCHOR, 1, [k("k")], [b"x" * (limits.VALUE_BYTES_MAX + 1)]], TooLarge),
-    ([5, ANCHOR, 1, [k(f"{i:05d}") for i in range(limits.PREWRITE_KEYS_MAX + 1)],
-      [b"v"] * (limits.PREWRITE_KEYS_MAX + 1)], TooLarge),
+    (
+        [
+            5,
+            ANCHOR,
+            1,
+            [k(f"{i:05d}") for i in range(limits.PREWRITE_KEYS_MAX + 1)],
+            [b"v"] * (limits.PREWRITE_KEYS_MAX + 1),
+        ],
+        TooLarge,
+    ),
     ([5, ANCHOR, 1, [k(f"{i:05d}") for i in range(9)], [b"x" * limits.MiB] * 9], TooLarge),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("args", "kind"), BAD)
@@ -119,11 +127,28 @@ BROKEN: list[tuple[dict[str, Any], type[Exception]]] = [
     ({"keys": [b"1", b"2", b"2" * 4097], "last": k("2" * 4097)}, TooLarge),
     ({"values": [b"v", b"x" * (limits.VALUE_BYTES_MAX + 1), b""]}, TooLarge),
     ({"values": [b"x" * limits.VALUE_BYTES_MAX] * 3}, TooLarge),
-    ({"first": k("p" * 4_090 + "1"), "prefix": 4_094, "rows": 2_000, "last": k("p" * 4_090 + "999"),
-      "keys": sorted(b"%d" % i for i in range(1, 2_001)), "values": [b"v" * 99] * 2_000}, TooLarge),
-    ({"rows": 2_001, "keys": [b"%05d" % i for i in range(2_001)], "values": [b""] * 2_001,
-      "first": k("00000"), "last": k("02000")}, TooLarge),
-]  # fmt: skip
+    (
+        {
+            "first": k("p" * 4_090 + "1"),
+            "prefix": 4_094,
+            "rows": 2_000,
+            "last": k("p" * 4_090 + "999"),
+            "keys": sorted(b"%d" % i for i in range(1, 2_001)),
+            "values": [b"v" * 99] * 2_000,
+        },
+        TooLarge,
+    ),
+    (
+        {
+            "rows": 2_001,
+            "keys": [b"%05d" % i for i in range(2_001)],
+            "values": [b""] * 2_001,
+            "first": k("00000"),
+            "last": k("02000"),
+        },
+        TooLarge,
+    ),
+]
 
 
 @pytest.mark.parametrize(("wrong", "kind"), BROKEN)

@@ -24,7 +24,7 @@ BAD: list[tuple[list[Any], type[Exception]]] = [
     ([[b"k"], [b"v"], 5, False], InvalidArgument),
     ([[k("k" * 4097)], [b"v"], 5, False], TooLarge),
     ([[k("k")], [b"x" * (limits.VALUE_BYTES_MAX + 1)], 5, False], TooLarge),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("args", "kind"), BAD)

@@ -453,9 +453,15 @@ class Crowd:
 
     def play(self, steps: int) -> None:
         kinds = {
-            self.write: 4, self.look: 4, self.look_back: 1, self.prewrite: 1, self.finish: 2,
-            self.reach: 3, self.tell: 3, self.wait: 6,
-        }  # fmt: skip
+            self.write: 4,
+            self.look: 4,
+            self.look_back: 1,
+            self.prewrite: 1,
+            self.finish: 2,
+            self.reach: 3,
+            self.tell: 3,
+            self.wait: 6,
+        }
         for _ in range(steps):
             self.rng.choices(list(kinds), list(kinds.values()))[0]()
         for _ in range(50):

@@ -28,10 +28,17 @@ BAD: list[tuple[list[Any], type[Exception]]] = [
     ([[b"k"], [b"v"], 0, 0], InvalidArgument),
     ([[k("k" * 4097)], [b"v"], 0, 0], TooLarge),
     ([[k("k")], [b"x" * (limits.VALUE_BYTES_MAX + 1)], 0, 0], TooLarge),
-    ([[k(f"{i:05d}") for i in range(limits.BATCH_OPS_MAX + 1)],
-      [b"v"] * (limits.BATCH_OPS_MAX + 1), 0, 0], TooLarge),
+    (
+        [
+            [k(f"{i:05d}") for i in range(limits.BATCH_OPS_MAX + 1)],
+            [b"v"] * (limits.BATCH_OPS_MAX + 1),
+            0,
+            0,
+        ],
+        TooLarge,
+    ),
     ([[k(f"{i:05d}") for i in range(17)], [b"x" * limits.MiB] * 17, 0, 0], TooLarge),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("args", "kind"), BAD)

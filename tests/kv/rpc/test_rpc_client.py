@@ -235,8 +235,11 @@ def test_rpc_router_entries_never_overlap() -> None:
     assert len(router) == 3, "an older epoch of a known partition changes nothing"
     router.learn(descriptor(2, b"a", b"z", 3), at)
     assert [router.find(k) and router.find(k).descriptor.id for k in (b"", b"a", b"y", b"z")] == [  # type: ignore[union-attr]
-        None, 2, 2, None,
-    ]  # fmt: skip
+        None,
+        2,
+        2,
+        None,
+    ]
 
 
 def test_rpc_router_is_bounded() -> None:

@@ -118,9 +118,15 @@ async def test_rpc_moved_names_the_descriptor(partition: int, epoch: int) -> Non
 
 @pytest.mark.parametrize(
     "row",
-    [[1, GET, 0, 9, 9], [1, MGET, 0, 9, 9, [], 0, None], [1, WRITE, 0, 9, 9, 5, 0, 0],
-     [1, WRITE, 0, 9, 9, [[1]], 0, 0], [1, 50, 0, 9, 9, KEY], [1, GET, 0, 9, 9, "text", 0, None]],
-)  # fmt: skip
+    [
+        [1, GET, 0, 9, 9],
+        [1, MGET, 0, 9, 9, [], 0, None],
+        [1, WRITE, 0, 9, 9, 5, 0, 0],
+        [1, WRITE, 0, 9, 9, [[1]], 0, 0],
+        [1, 50, 0, 9, 9, KEY],
+        [1, GET, 0, 9, 9, "text", 0, None],
+    ],
+)
 async def test_rpc_moved_without_a_key(row: list[Any]) -> None:
     """A request whose key cannot be found must be refused without breaking the node."""
     dispatcher, _, _ = make_dispatcher()
@@ -129,10 +135,15 @@ async def test_rpc_moved_without_a_key(row: list[Any]) -> None:
 
 @pytest.mark.parametrize(
     "row",
-    [[1, GET, 0], [1, GET, 0, 1], [1, GET, 0, [], 1, KEY, 0, None], [1, GET, 0, 1, "1", KEY, 0,
-     None],
-     [1, GET, 0, None, None, KEY, 0, None], [1, GET, 0, {}, 1, KEY, 0, None]],
-)  # fmt: skip
+    [
+        [1, GET, 0],
+        [1, GET, 0, 1],
+        [1, GET, 0, [], 1, KEY, 0, None],
+        [1, GET, 0, 1, "1", KEY, 0, None],
+        [1, GET, 0, None, None, KEY, 0, None],
+        [1, GET, 0, {}, 1, KEY, 0, None],
+    ],
+)
 async def test_rpc_partition_head_of_wrong_type(row: list[Any]) -> None:
     """Wrong types where the route is must be an answer, not an exception on the loop."""
     dispatcher, _, _ = make_dispatcher()

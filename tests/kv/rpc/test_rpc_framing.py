@@ -111,14 +111,41 @@ def test_rpc_garbage_never_crashes(garbage: bytes) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"\xc1", b"\x93\x01", b"\x01\x02", b"\xa1\xff", b"\x91\xd4\x05a", b"\x91\xc7\x00\x05",
-     b"\x91\xd6\xff\x00\x00\x00\x00", b"\x91" * 3000 + b"\x90", b"\x91\x81\x90\x01", b"", b"\x80",
-     b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff",
-     b"\x91" + b"\xdd\x00\x0f\x42\x40"],
-    ids=["never-used-byte", "cut", "two-values", "bad-utf8", "ext", "empty-ext", "timestamp-ext",
-         "too-deep", "list-as-map-key", "nothing", "a-map", "huge-list", "huge-map", "huge-bytes",
-         "list-of-a-million"],
-)  # fmt: skip
+    [
+        b"\xc1",
+        b"\x93\x01",
+        b"\x01\x02",
+        b"\xa1\xff",
+        b"\x91\xd4\x05a",
+        b"\x91\xc7\x00\x05",
+        b"\x91\xd6\xff\x00\x00\x00\x00",
+        b"\x91" * 3000 + b"\x90",
+        b"\x91\x81\x90\x01",
+        b"",
+        b"\x80",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\x91" + b"\xdd\x00\x0f\x42\x40",
+    ],
+    ids=[
+        "never-used-byte",
+        "cut",
+        "two-values",
+        "bad-utf8",
+        "ext",
+        "empty-ext",
+        "timestamp-ext",
+        "too-deep",
+        "list-as-map-key",
+        "nothing",
+        "a-map",
+        "huge-list",
+        "huge-map",
+        "huge-bytes",
+        "list-of-a-million",
+    ],
+)
 def test_rpc_bad_body_is_named(body: bytes) -> None:
     """A peer that speaks wrongly must learn what was wrong."""
     with pytest.raises(InvalidArgument, match=r"malformed frame: .") as caught:
@@ -233,10 +260,20 @@ def test_rpc_unsendable_row_fails_alone(bad: Any, error_class: type[KvorumError]
 
 @pytest.mark.parametrize(
     ("row", "rid"),
-    [("x", None), ([], None), ([1], 1), ([1, 2], 1), ([1, "2", 0], 1), ([1, -2, 0], 1),
-     ([1, 2, None], 1), ([True, 2, 0], None), ([0, 2, 0], None), ([-1, 2, 0], None),
-     (["a", 2, 0], None)],
-)  # fmt: skip
+    [
+        ("x", None),
+        ([], None),
+        ([1], 1),
+        ([1, 2], 1),
+        ([1, "2", 0], 1),
+        ([1, -2, 0], 1),
+        ([1, 2, None], 1),
+        ([True, 2, 0], None),
+        ([0, 2, 0], None),
+        ([-1, 2, 0], None),
+        (["a", 2, 0], None),
+    ],
+)
 def test_rpc_wrong_row_shapes_are_named(row: Any, rid: int | None) -> None:
     """A row that is no request is a protocol error; it names the request where it has an id."""
     with pytest.raises(InvalidArgument, match="a request is") as caught:
@@ -267,14 +304,19 @@ def test_rpc_hello_layout() -> None:
 
 @pytest.mark.parametrize(
     ("message", "code"),
-    [(["http", 1, {}], "WRONG_PROTOCOL"), ([PROTOCOL, VERSION + 1, {}], "WRONG_VERSION"),
-     ([PROTOCOL, VERSION, {"cluster": "other"}], "WRONG_CLUSTER"), ([], "MALFORMED_FRAME"),
-     ([PROTOCOL, VERSION], "MALFORMED_FRAME"), ([PROTOCOL, "1", {}], "MALFORMED_FRAME"),
-     ([PROTOCOL, VERSION, []], "MALFORMED_FRAME"),
-     ([PROTOCOL, VERSION, {"cluster": 5}], "MALFORMED_FRAME"),
-     ([PROTOCOL, VERSION, {"node": "n"}], "MALFORMED_FRAME"),
-     ([b"kvorum-rpc", VERSION, {}], "MALFORMED_FRAME")],
-)  # fmt: skip
+    [
+        (["http", 1, {}], "WRONG_PROTOCOL"),
+        ([PROTOCOL, VERSION + 1, {}], "WRONG_VERSION"),
+        ([PROTOCOL, VERSION, {"cluster": "other"}], "WRONG_CLUSTER"),
+        ([], "MALFORMED_FRAME"),
+        ([PROTOCOL, VERSION], "MALFORMED_FRAME"),
+        ([PROTOCOL, "1", {}], "MALFORMED_FRAME"),
+        ([PROTOCOL, VERSION, []], "MALFORMED_FRAME"),
+        ([PROTOCOL, VERSION, {"cluster": 5}], "MALFORMED_FRAME"),
+        ([PROTOCOL, VERSION, {"node": "n"}], "MALFORMED_FRAME"),
+        ([b"kvorum-rpc", VERSION, {}], "MALFORMED_FRAME"),
+    ],
+)
 def test_rpc_wrong_hello_is_refused_with_the_reason(message: list[Any], code: str) -> None:
     """Talking to another cluster or version must fail before anything is read or written there."""
     with pytest.raises((Refused, InvalidArgument)) as caught:

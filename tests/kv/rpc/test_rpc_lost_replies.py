@@ -283,10 +283,15 @@ async def test_rpc_client_that_slept_blames_itself(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     "junk",
-    [b"\xff\xff\xff\xff", b"\x01\x00\x00\x00\xc1", FrameEncoder().message([5]),
-     FrameEncoder().message([[1]]), FrameEncoder().message([error_row(0, Busy("go away"))])],
+    [
+        b"\xff\xff\xff\xff",
+        b"\x01\x00\x00\x00\xc1",
+        FrameEncoder().message([5]),
+        FrameEncoder().message([[1]]),
+        FrameEncoder().message([error_row(0, Busy("go away"))]),
+    ],
     ids=["oversize", "not-msgpack", "row-not-a-list", "short-row", "connection-error"],
-)  # fmt: skip
+)
 async def test_rpc_server_that_breaks_the_protocol_is_left(junk: bytes) -> None:
     """A broken server must cost its client a connection, not an exception on the loop."""
 

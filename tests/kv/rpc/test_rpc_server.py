@@ -101,10 +101,13 @@ async def test_rpc_one_frame_per_drain() -> None:
 
 @pytest.mark.parametrize(
     ("first", "code"),
-    [(["http", 1, {}], "WRONG_PROTOCOL"), ([PROTOCOL, 99, {}], "WRONG_VERSION"),
-     ([PROTOCOL, VERSION, {"cluster": "zz"}], "WRONG_CLUSTER"),
-     ([[1, PING, 0]], "MALFORMED_FRAME")],
-)  # fmt: skip
+    [
+        (["http", 1, {}], "WRONG_PROTOCOL"),
+        ([PROTOCOL, 99, {}], "WRONG_VERSION"),
+        ([PROTOCOL, VERSION, {"cluster": "zz"}], "WRONG_CLUSTER"),
+        ([[1, PING, 0]], "MALFORMED_FRAME"),
+    ],
+)
 async def test_rpc_wrong_hello_closes_with_the_reason(first: list[Any], code: str) -> None:
     """A peer of another cluster or version must not get as far as a request."""
     async with running_node() as node, raw(node.port, greet=False) as peer:
@@ -116,12 +119,15 @@ async def test_rpc_wrong_hello_closes_with_the_reason(first: list[Any], code: st
 
 @pytest.mark.parametrize(
     ("data", "code"),
-    [(struct.pack("<I", FRAME_BYTES_MAX + 1), "TOO_LARGE"),
-     (b"\x01\x00\x00\x00\xc1", "MALFORMED_FRAME"),
-     (b"\x01\x00\x00\x00\x80", "MALFORMED_FRAME"), (b"GET / HTTP/1.1\r\n\r\n", "TOO_LARGE"),
-     (b"\x04\x00\x00\x00\x91\xd4\x01a", "MALFORMED_FRAME")],
+    [
+        (struct.pack("<I", FRAME_BYTES_MAX + 1), "TOO_LARGE"),
+        (b"\x01\x00\x00\x00\xc1", "MALFORMED_FRAME"),
+        (b"\x01\x00\x00\x00\x80", "MALFORMED_FRAME"),
+        (b"GET / HTTP/1.1\r\n\r\n", "TOO_LARGE"),
+        (b"\x04\x00\x00\x00\x91\xd4\x01a", "MALFORMED_FRAME"),
+    ],
     ids=["oversize", "not-msgpack", "not-a-list", "http", "extension"],
-)  # fmt: skip
+)
 async def test_rpc_malformed_frame_closes_with_the_reason(data: bytes, code: str) -> None:
     """After broken framing nothing on that connection can be trusted; others are not touched."""
     async with running_node() as node, raw(node.port) as good, raw(node.port) as bad:

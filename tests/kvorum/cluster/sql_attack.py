@@ -66,9 +66,13 @@ class Proxy:
         words = ("proxy", "--connect", self._connect, "--port", str(self.base))
         with self._log.open("ab") as out:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "kvorum", *words], cwd=ROOT, env=env,
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-            )  # fmt: skip
+                [sys.executable, "-m", "kvorum", *words],
+                cwd=ROOT,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
 
     def tell(self, what: signal.Signals) -> None:
         assert self._child is not None
@@ -318,8 +322,12 @@ def checked(attacked: Field) -> list[str]:
     words = ("check", "--connect", attacked.nodes.local.connect)
     done = subprocess.run(
         [sys.executable, "-m", "kvorum", *words],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     return [] if done.returncode == 0 else [f"check: {done.stdout[-3000:]}{done.stderr[-2000:]}"]
 
 
@@ -347,9 +355,13 @@ def main() -> None:
     say(f"seed {given.seed}, in {folder}")
     with field(folder) as attacked:
         found = attack(
-            attacked, seconds=given.seconds, seed=given.seed, loads=given.only.split(","),
-            clients=given.clients, faults=[f for f in given.faults.split(",") if f],
-        )  # fmt: skip
+            attacked,
+            seconds=given.seconds,
+            seed=given.seed,
+            loads=given.only.split(","),
+            clients=given.clients,
+            faults=[f for f in given.faults.split(",") if f],
+        )
     say("\n".join(found) or "nothing wrong")
     sys.exit(1 if found else 0)
 

@@ -376,9 +376,8 @@ class Register(_Linearizable):
                 "ON CONFLICT (k) DO UPDATE SET v = excluded.v"
             )
             self._write(
-                client, "write", {"key": key, "value": new},
-                lambda: done(client.do(text, key, new)),
-            )  # fmt: skip
+                client, "write", {"key": key, "value": new}, lambda: done(client.do(text, key, new))
+            )
         elif roll < 0.85:
             old = self._seen.get(key, "nothing")
             text = "UPDATE register SET v = %s, n = n + 1 WHERE k = %s AND v = %s"

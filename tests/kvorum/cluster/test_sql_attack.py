@@ -44,9 +44,15 @@ def test_p10_half_a_load_is_noticed() -> None:
     """The judge of COPY would let a part of a load, or a refused one, pass."""
     write = ("write", {"batch": 1, "count": 30})
     for outcome, found, wrong in (
-        ("ok", 30, False), ("ok", 29, True), ("ok", 0, True), ("fail", 0, False),
-        ("fail", 30, True), ("unknown", 30, False), ("unknown", 0, False), ("unknown", 7, True),
-    ):  # fmt: skip
+        ("ok", 30, False),
+        ("ok", 29, True),
+        ("ok", 0, True),
+        ("fail", 0, False),
+        ("fail", 30, True),
+        ("unknown", 30, False),
+        ("unknown", 0, False),
+        ("unknown", 7, True),
+    ):
         told = history((*write, outcome, None), ("final read", {"batch": 1}, "ok", found))
         assert bool(all_or_nothing(told)) is wrong, (outcome, found)
 

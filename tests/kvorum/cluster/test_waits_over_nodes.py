@@ -81,9 +81,16 @@ class Trio:
         """What a coordinator at `node` would send."""
         ops = [[OP_PUT, self.prefix + key, b"x", None, 0]]
         await self.nodes[node].store.kv.call(
-            PREWRITE, self.prefix + key, txn, self.prefix + anchor, TXN_TTL_MS_DEFAULT, ops, BLIND,
-            {"owner": owner}, budget_ms=30_000,
-        )  # fmt: skip
+            PREWRITE,
+            self.prefix + key,
+            txn,
+            self.prefix + anchor,
+            TXN_TTL_MS_DEFAULT,
+            ops,
+            BLIND,
+            {"owner": owner},
+            budget_ms=30_000,
+        )
 
     async def end(self, node: int, txn: int, anchor: bytes, *keys: bytes) -> None:
         kv = self.nodes[node].store.kv

@@ -55,10 +55,22 @@ def test_u2_folding_joins_what_nodes_tell() -> None:
         return Held(node, node, INTENT, b"tabl" + key, None, txn, "", 5, 6, keys)
 
     wait = Wait(
-        node=1, source=1, id=1, kind=INTENT, resource=b"tablk", waiter=0, waiter_owner="",
-        holder=9, holder_owner="", held=b"tablk", anchor=b"a", ttl_ms=1, waited_ms=1, priority=0,
+        node=1,
+        source=1,
+        id=1,
+        kind=INTENT,
+        resource=b"tablk",
+        waiter=0,
+        waiter_owner="",
+        holder=9,
+        holder_owner="",
+        held=b"tablk",
+        anchor=b"a",
+        ttl_ms=1,
+        waited_ms=1,
+        priority=0,
         holding=False,
-    )  # fmt: skip
+    )
     found = Found([wait], [row(1, b"m", 7, 3), row(2, b"c", 7, 2), row(1, b"k", 9)])
     old = Held.from_wire(row(3, b"x", 7).to_wire()[:-1])
     found.held.append(old)

@@ -215,9 +215,12 @@ async def test_u9_the_command_lists_and_releases(served: Served) -> None:
 async def _command(served: Served, *args: str, code: int = 0) -> str:
     command = ["-m", "kvorum", "snapshot", *args, "--connect", f"127.0.0.1:{served.base}"]
     process = await asyncio.create_subprocess_exec(
-        ROOT / ".venv/bin/python", *command, cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        ROOT / ".venv/bin/python",
+        *command,
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     out, err = await process.communicate()
     assert process.returncode == code, err
     return out.decode()

@@ -15,18 +15,25 @@ from kvorum.cli.sql_split import split
         ("select 1", ["select 1"]),
         ("select 1; -- behind\n select 2;", ["select 1", "select 2"]),
         ("select 'a;''b'; select \"x;\"\"y\";", ["select 'a;''b'", 'select "x;""y"']),
-        (r"select E'a\';b'; select 'a\'; select 2",
-         [r"select E'a\';b'", r"select 'a\'", "select 2"]),
+        (
+            r"select E'a\';b'; select 'a\'; select 2",
+            [r"select E'a\';b'", r"select 'a\'", "select 2"],
+        ),
         ("select $$;$$, $a$;$$;$a$; select $1;", ["select $$;$$, $a$;$$;$a$", "select $1"]),
         ("select a$1;b$2;", ["select a$1", "b$2"]),
         ("select 1 -- a;b\n, 2 /* ;'*/;x", ["select 1 -- a;b\n, 2 /* ;'*/", "x"]),
         ("create rule r do (a; b); c", ["create rule r do (a; b)", "c"]),
-        ("\\restrict q'x\nselect 1;\n\\unrestrict q'x", [
-            "\\restrict q'x", "select 1", "\\unrestrict q'x",
-        ]),
+        (
+            "\\restrict q'x\nselect 1;\n\\unrestrict q'x",
+            [
+                "\\restrict q'x",
+                "select 1",
+                "\\unrestrict q'x",
+            ],
+        ),
         ("select 1); select 2", ["select 1)", "select 2"]),
     ],
-)  # fmt: skip
+)
 def test_a_semicolon_ends_a_statement_outside_of_what_is_quoted(
     text: str, found: list[str]
 ) -> None:
@@ -37,9 +44,17 @@ def test_a_semicolon_ends_a_statement_outside_of_what_is_quoted(
 
 @pytest.mark.parametrize(
     "text",
-    ["select 1", "select ';", 'select ";', "select $x$;$$", "select (1;", "select 1 /* ;",
-     "select E'\\';", "copy t from stdin;\n1\tx\n"],
-)  # fmt: skip
+    [
+        "select 1",
+        "select ';",
+        'select ";',
+        "select $x$;$$",
+        "select (1;",
+        "select 1 /* ;",
+        "select E'\\';",
+        "copy t from stdin;\n1\tx\n",
+    ],
+)
 def test_what_is_not_whole_is_told(text: str) -> None:
     """The prompt would send it at Enter."""
     assert not split(text)[1]

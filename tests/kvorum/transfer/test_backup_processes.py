@@ -128,9 +128,17 @@ def assert_values_are_kept(nodes: Nodes, source: str) -> None:
     assert done(nodes, *words)["rows"] == 1
     kinds = [kind for _, kind in postgresql.schema_of(source, query)]
     assert kinds == [
-        "int4", "interval", "jsonb", "numeric(12,4)", "varchar(7)", "char(3)", "bpchar", "int4[]",
-        "interval[]", "timestamp",
-    ]  # fmt: skip
+        "int4",
+        "interval",
+        "jsonb",
+        "numeric(12,4)",
+        "varchar(7)",
+        "char(3)",
+        "bpchar",
+        "int4[]",
+        "interval[]",
+        "timestamp",
+    ]
     with psycopg.connect(source, autocommit=True) as connection:
         columns = "iv::text, j::text, n::text, v, c || '|', b || '|', a::text, ai::text, ts::text"
         deadline = time.monotonic() + 30
@@ -300,9 +308,14 @@ def test_u3_tables_by_the_command(tmp_path: Path) -> None:
         with psycopg.connect(there.partition("?")[0], autocommit=True) as connection:
             found = connection.execute("SELECT id, name, born FROM copy ORDER BY id").fetchall()
         assert [row[:2] for row in found] == [
-            (1, "ann"), (2, "bob"), (3, "cleo"), (11, "ann"), (13, "cleo"), (21, "ann"),
+            (1, "ann"),
+            (2, "bob"),
+            (3, "cleo"),
+            (11, "ann"),
+            (13, "cleo"),
+            (21, "ann"),
             (23, "cleo"),
-        ]  # fmt: skip
+        ]
         table = Table.declare(
             "default", "copy", columns=[Column(1, "id", "int4")], primary_key=["id"]
         )

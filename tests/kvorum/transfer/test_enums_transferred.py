@@ -75,9 +75,12 @@ async def test_u3_a_restored_cluster_has_its_types(tmp_path: Path) -> None:
         text = enums.text_of(now)
         assert [column.type for column in found.columns] == ["int4", text, f"{text}[]"]
         types_as_before = zip(found.columns, one.columns, strict=True)
-        assert replace(
-            found, columns=tuple(replace(new, type=old.type) for new, old in types_as_before)
-        ) == one  # fmt: skip
+        assert (
+            replace(
+                found, columns=tuple(replace(new, type=old.type) for new, old in types_as_before)
+            )
+            == one
+        )
         assert await stored(db, one.id) == before
         args = {"namespace": "default", "name": "mood", "label": "glad", "after": "sad"}
         await db.wait(await db.submit("AddLabel", args), timeout_ms=20_000)

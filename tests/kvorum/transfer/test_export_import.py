@@ -28,19 +28,31 @@ from tests.harness.sql_scenarios import PEOPLE
 from tests.kvorum.cluster.three import client, trio
 
 TYPES = {
-    "id": ("int4", 7), "b": ("bool", True), "i2": ("int2", -3), "i8": ("int8", 1 << 60),
-    "f": ("float8", 0.1), "n": ("numeric(12,3)", "1234567.125"), "t": ("text", 'a,"b"\nc'),
-    "e": ("text", ""), "nul": ("text", None), "v": ("varchar(5)", "ab"),
+    "id": ("int4", 7),
+    "b": ("bool", True),
+    "i2": ("int2", -3),
+    "i8": ("int8", 1 << 60),
+    "f": ("float8", 0.1),
+    "n": ("numeric(12,3)", "1234567.125"),
+    "t": ("text", 'a,"b"\nc'),
+    "e": ("text", ""),
+    "nul": ("text", None),
+    "v": ("varchar(5)", "ab"),
     "by": ("bytea", b"\x00\xff"),
-    "u": ("uuid", "0d9b2a4e-0000-4000-8000-000000000001"), "d": ("date", "2026-11-22"),
-    "ti": ("time", "12:34:56.5"), "ts": ("timestamp", "2026-11-22 12:34:56.789"),
+    "u": ("uuid", "0d9b2a4e-0000-4000-8000-000000000001"),
+    "d": ("date", "2026-11-22"),
+    "ti": ("time", "12:34:56.5"),
+    "ts": ("timestamp", "2026-11-22 12:34:56.789"),
     "tz": ("timestamptz", "2026-11-22 12:34:56.789+02"),
     "iv": ("interval", "1 mon 2 days 03:04:05"),
-    "j": ("jsonb", '{"a": [1, null, "x"]}'), "a": ("int4[]", "{1,NULL,3}"),
-    "ta": ("text[]", '{"x,y",z}'), "bp": ("bpchar", "ab "),
+    "j": ("jsonb", '{"a": [1, null, "x"]}'),
+    "a": ("int4[]", "{1,NULL,3}"),
+    "ta": ("text[]", '{"x,y",z}'),
+    "bp": ("bpchar", "ab "),
     "ua": ("uuid[]", "{0d9b2a4e-0000-4000-8000-000000000001,NULL}"),
-    "ja": ("jsonb[]", '{"{\\"a\\": 1.50}",NULL}'), "ia": ("interval[]", '{"1 mon",NULL}'),
-}  # fmt: skip
+    "ja": ("jsonb[]", '{"{\\"a\\": 1.50}",NULL}'),
+    "ia": ("interval[]", '{"1 mon",NULL}'),
+}
 
 
 @asynccontextmanager
@@ -217,8 +229,11 @@ async def test_what_is_wrong_with_a_row_is_told_with_its_line(tmp_path: Path) ->
         found = await run(db, "import", on_error="skip", **args)
         assert (found["rows"], found["skipped"]) == (3, 4)
         assert [(line, code) for _, line, code, _ in found["errors"]] == [
-            (3, "22P02"), (4, "23514"), (5, "23505"), (7, "INVALID_VALUE"),
-        ]  # fmt: skip
+            (3, "22P02"),
+            (4, "23514"),
+            (5, "23505"),
+            (7, "INVALID_VALUE"),
+        ]
         rows = [codec(table).decode_row(key, value) for key, value in await stored(db, table.id)]
         assert [row[1:] for row in rows] == [("a@x", 10), ("d@x, or so", 40), ("f@x", None)]
         for index in table.indexes:
@@ -563,8 +578,12 @@ def test_csv_pieces_are_the_same_wherever_they_are_cut() -> None:
     data = 'a,b\r\n1,"x\r\ny"\r\n2,\r\n,"a""b"\r\n\r\n3,"é"\r\n'.encode()
     whole, end, lines = formats.csv_rows(data, 0, 100, True, 0)
     assert [row.values for row in whole] == [
-        ("a", "b"), ("1", "x\r\ny"), ("2", None), (None, 'a"b'), ("3", "é"),
-    ]  # fmt: skip
+        ("a", "b"),
+        ("1", "x\r\ny"),
+        ("2", None),
+        (None, 'a"b'),
+        ("3", "é"),
+    ]
     assert [row.line for row in whole] == [1, 2, 4, 5, 7]
     assert end == len(data)
     for cut in range(len(data)):

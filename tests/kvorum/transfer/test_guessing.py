@@ -27,21 +27,42 @@ from sqlproxy.values.interval import Interval
 @pytest.mark.parametrize(
     ("cells", "kind"),
     [
-        (["1", "-7", None], "int8"), (["01234", "5"], "text"), (["+49123"], "text"),
-        (["00", "0"], "text"), (["-0"], "text"), (["9223372036854775807"], "int8"),
-        (["12345678901234567890"], "numeric"), (["1", "12345678901234567890"], "numeric"),
-        (["1.5", "2"], "float8"), (["1.5", "1234567890123456"], "numeric"),
-        (["1.2345678901234567"], "numeric"), (["01.5"], "text"), ([".5"], "text"),
-        (["1e3", "1"], "float8"), (["1e9999"], "text"), (["true", "False"], "bool"),
-        (["true", "1"], "text"), (["t"], "text"), (["2024-02-29"], "date"),
-        (["2023-02-29"], "text"), (["2024-02-29", "2024-02-29 10:00"], "timestamp"),
+        (["1", "-7", None], "int8"),
+        (["01234", "5"], "text"),
+        (["+49123"], "text"),
+        (["00", "0"], "text"),
+        (["-0"], "text"),
+        (["9223372036854775807"], "int8"),
+        (["12345678901234567890"], "numeric"),
+        (["1", "12345678901234567890"], "numeric"),
+        (["1.5", "2"], "float8"),
+        (["1.5", "1234567890123456"], "numeric"),
+        (["1.2345678901234567"], "numeric"),
+        (["01.5"], "text"),
+        ([".5"], "text"),
+        (["1e3", "1"], "float8"),
+        (["1e9999"], "text"),
+        (["true", "False"], "bool"),
+        (["true", "1"], "text"),
+        (["t"], "text"),
+        (["2024-02-29"], "date"),
+        (["2023-02-29"], "text"),
+        (["2024-02-29", "2024-02-29 10:00"], "timestamp"),
         (["2024-02-29T10:00:00Z"], "timestamptz"),
-        (["2024-02-29T10:00:00Z", "2024-02-29 10:00"], "text"), (["20240229"], "int8"),
-        (["0x10"], "text"), (["1_000"], "text"), (["1,5"], "text"), ([" 1"], "text"),
-        ([None], "text"), ([], "text"), (["a", "1"], "text"), (["\u0661"], "text"),
-        (["NaN"], "text"), (["1", "x", "1.5"], "text"),
+        (["2024-02-29T10:00:00Z", "2024-02-29 10:00"], "text"),
+        (["20240229"], "int8"),
+        (["0x10"], "text"),
+        (["1_000"], "text"),
+        (["1,5"], "text"),
+        ([" 1"], "text"),
+        ([None], "text"),
+        ([], "text"),
+        (["a", "1"], "text"),
+        (["\u0661"], "text"),
+        (["NaN"], "text"),
+        (["1", "x", "1.5"], "text"),
     ],
-)  # fmt: skip
+)
 def test_types_of_texts(cells: list[str | None], kind: str) -> None:
     """An id loses its zeros, its sign or its last digits."""
     assert guessing.of_texts(cells) == kind
@@ -51,27 +72,46 @@ def test_types_of_texts(cells: list[str | None], kind: str) -> None:
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        ([1, None], "int8"), ([10**29], "numeric"), ([1, 10**29], "numeric"), (["01234"], "text"),
-        (["123"], "text"), ([Decimal("1.5"), 2], "float8"),
-        ([Decimal("1e400"), 2], "numeric"), ([Decimal("1e-400")], "numeric"),
-        ([True], "bool"), ([True, 1], "text"),
-        ([Decimal("0.1234567890123456789")], "numeric"), ([{"a": 1}], "jsonb"),
+        ([1, None], "int8"),
+        ([10**29], "numeric"),
+        ([1, 10**29], "numeric"),
+        (["01234"], "text"),
+        (["123"], "text"),
+        ([Decimal("1.5"), 2], "float8"),
+        ([Decimal("1e400"), 2], "numeric"),
+        ([Decimal("1e-400")], "numeric"),
+        ([True], "bool"),
+        ([True, 1], "text"),
+        ([Decimal("0.1234567890123456789")], "numeric"),
+        ([{"a": 1}], "jsonb"),
         ([[1, 2]], "int8[]"),
-        ([[1], ["a"]], "jsonb"), ([[1, "a"]], "jsonb"), ([[]], "jsonb"), ([["a"]], "text[]"),
-        ([{"a": 1}, "x"], "jsonb"), (["2024-02-29"], "date"), ([[[1]]], "jsonb"),
+        ([[1], ["a"]], "jsonb"),
+        ([[1, "a"]], "jsonb"),
+        ([[]], "jsonb"),
+        ([["a"]], "text[]"),
+        ([{"a": 1}, "x"], "jsonb"),
+        (["2024-02-29"], "date"),
+        ([[[1]]], "jsonb"),
     ],
-)  # fmt: skip
+)
 def test_types_of_values(values: list[Any], kind: str) -> None:
     """A number of JSON is rounded, or nested values become text."""
     assert guessing.of_values(values) == kind
 
 
-@given(st.lists(st.one_of(
-    st.integers(-(10**40), 10**40).map(str),
-    st.decimals(allow_nan=False, allow_infinity=False).map(str),
-    st.from_regex(r"[-+]?0?[0-9]{1,25}(\\.[0-9]{1,20})?", fullmatch=True),
-    st.dates().map(str), st.text("01a.-+", max_size=5), st.booleans().map(str),
-), max_size=6))  # fmt: skip
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(-(10**40), 10**40).map(str),
+            st.decimals(allow_nan=False, allow_infinity=False).map(str),
+            st.from_regex(r"[-+]?0?[0-9]{1,25}(\\.[0-9]{1,20})?", fullmatch=True),
+            st.dates().map(str),
+            st.text("01a.-+", max_size=5),
+            st.booleans().map(str),
+        ),
+        max_size=6,
+    )
+)
 def test_what_is_guessed_holds_every_value(cells: list[str]) -> None:
     """A value of the very column that the type was guessed from does not fit it, or comes back as
     another number.
@@ -92,16 +132,25 @@ WAYS: list[tuple[str, bytes, dict[str, str]]] = [
     ("t.csv", b"id,name\n01,\xc3\xa4\n02,b\n", {}),
     ("t.csv", b"\xef\xbb\xbfid;name\n01;\xc3\xa4\n02;b\n", {"delimiter": ";"}),
     ("t.csv", b"id\tname\n01\t\xe4\n02\tb\n", {"delimiter": "tab", "encoding": "latin-1"}),
-    ("t.csv", "id|name\r\n01|ä\r\n02|b\r\n".encode("utf-16"),
-     {"delimiter": "|", "encoding": "utf-16"}),
+    (
+        "t.csv",
+        "id|name\r\n01|ä\r\n02|b\r\n".encode("utf-16"),
+        {"delimiter": "|", "encoding": "utf-16"},
+    ),
     ("t.csv.gz", gzip.compress(b"id,name\n01,\xc3\xa4\n02,b\n"), {}),
-    ("t.csv", gzip.compress(b"id,name\n01,\xe4\n02,b\n"),
-     {"encoding": "cp1252", "compression": "gzip"}),
+    (
+        "t.csv",
+        gzip.compress(b"id,name\n01,\xe4\n02,b\n"),
+        {"encoding": "cp1252", "compression": "gzip"},
+    ),
     ("t.json", b'{"id": "01", "name": "\xc3\xa4"}\n{"id": "02", "name": "b"}\n', {}),
     ("t.json", b' [{"id": "01", "name": "\xc3\xa4"},\n{"id": "02", "name": "b"}]\n', {}),
-    ("t.jsonl.gz",
-     gzip.compress(b'[\n{"id":"01","name":"\xc3\xa4"}\n,{"id":"02","name":"b"} ]'), {}),
-]  # fmt: skip
+    (
+        "t.jsonl.gz",
+        gzip.compress(b'[\n{"id":"01","name":"\xc3\xa4"}\n,{"id":"02","name":"b"} ]'),
+        {},
+    ),
+]
 
 
 @pytest.mark.parametrize(("name", "data", "how"), WAYS, ids=range(len(WAYS)))
@@ -139,10 +188,12 @@ def test_files_however_they_are_written(
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b'[{"a": 1}', "in the middle"), (b'[{"a": 1} {"a": 2}]', "no array of objects"),
-        (b'[{"a": 1},]', "no array of objects"), (b'[{"a": }]', "no array of objects"),
+        (b'[{"a": 1}', "in the middle"),
+        (b'[{"a": 1} {"a": 2}]', "no array of objects"),
+        (b'[{"a": 1},]', "no array of objects"),
+        (b'[{"a": }]', "no array of objects"),
     ],
-)  # fmt: skip
+)
 def test_arrays_that_are_none(data: bytes, why: str) -> None:
     """The rest of a damaged array is left out without a word."""
     with pytest.raises(InvalidArgument, match=why):
@@ -154,9 +205,16 @@ def test_arrays_that_are_none(data: bytes, why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [{"delimiter": '"'}, {"delimiter": "ab"}, {"delimiter": "\n"}, {"encoding": "klingon"},
-            {"encoding": "rot13"}, {"compression": "zip"}],
-)  # fmt: skip
+    "how",
+    [
+        {"delimiter": '"'},
+        {"delimiter": "ab"},
+        {"delimiter": "\n"},
+        {"encoding": "klingon"},
+        {"encoding": "rot13"},
+        {"compression": "zip"},
+    ],
+)
 def test_ways_that_there_are_not(how: dict[str, str]) -> None:
     """A wrong option is taken for the usual, and the file for a damaged one."""
     with pytest.raises(InvalidArgument, match=next(iter(how))):
@@ -199,15 +257,21 @@ def test_parquet_types(tmp_path: Path) -> None:
         "lasts": pa.array([timedelta(days=-1, microseconds=-5)], pa.duration("us")),
         "nanos": pa.array([1_999], pa.timestamp("ns")),
         "clock": pa.array([1_999], pa.time64("ns")),
-    }  # fmt: skip
+    }
     source = tmp_path / "t.parquet"
     pq.write_table(pa.table(columns), source)
     found = dict(schema_of(source.as_uri(), "", ""))
     assert found == {
-        "fixed": "bytea", "map": "jsonb", "labels": "text", "big": "numeric(20,0)",
-        "list": "int4[]", "deep": "jsonb", "lasts": "interval", "nanos": "timestamp",
+        "fixed": "bytea",
+        "map": "jsonb",
+        "labels": "text",
+        "big": "numeric(20,0)",
+        "list": "int4[]",
+        "deep": "jsonb",
+        "lasts": "interval",
+        "nanos": "timestamp",
         "clock": "time",
-    }  # fmt: skip
+    }
     with source.open("rb") as file:
         piece = formats.read_piece("parquet", file, [], 0, 0, 10)
     values = dict(zip(piece.names, piece.rows[0].values, strict=True))

@@ -115,19 +115,34 @@ def test_u3_one_of_several_writers_takes_a_place(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["s3://bucket/a?region=eu&endpoint_override=http://h:9", "hdfs://me@h:8020/a:b@c", "hdfs://h:8020/a:b@c",
-               "https://h:8443/@a/b", "webhdfs://h:9870/a@b",
-               "abfs://container@account/a?credential_kind=anonymous", "file:///a:b@c", "/a:b@c"]
-)  # fmt: skip
+    "target",
+    [
+        "s3://bucket/a?region=eu&endpoint_override=http://h:9",
+        "hdfs://me@h:8020/a:b@c",
+        "hdfs://h:8020/a:b@c",
+        "https://h:8443/@a/b",
+        "webhdfs://h:9870/a@b",
+        "abfs://container@account/a?credential_kind=anonymous",
+        "file:///a:b@c",
+        "/a:b@c",
+    ],
+)
 def test_u3_places_without_keys_are_taken(target: str) -> None:
     """A region, a container or an odd path would be refused as if it were a key."""
     check_no_keys(target)
 
 
 @pytest.mark.parametrize(
-    "target", ["s3://key:12/3@bucket/a", "s3://key:123/45@bucket/a", "fsspec+s3://key:123/45@bucket/a",
-               "sftp://me:123/45@host/a", "https://me:abc/5@host/a", "hdfs://me:abc@h:8020/a"]
-)  # fmt: skip
+    "target",
+    [
+        "s3://key:12/3@bucket/a",
+        "s3://key:123/45@bucket/a",
+        "fsspec+s3://key:123/45@bucket/a",
+        "sftp://me:123/45@host/a",
+        "https://me:abc/5@host/a",
+        "hdfs://me:abc@h:8020/a",
+    ],
+)
 def test_u3_a_secret_with_a_slash_is_one(target: str) -> None:
     """A secret of digits and a slash is taken for a port and a path, and kept in clear."""
     with pytest.raises(InvalidArgument, match="has keys in it"):
@@ -308,10 +323,16 @@ def test_u3_nodes_use_only_listed_urls() -> None:
     for good in ("sftp://store/backups", "sftp://store/backups/a/b", "https://data/x.csv"):
         assert "transfer_places" not in str(_refusal(good, listed)), "its library may be missing"
     for bad in (
-        "sftp://store/backups-other", "sftp://store/backups/../etc", "sftp://other/backups",
-        "https://data.other/x", "simplecache::sftp://store/backups", "http://data/x",
-        "fsspec+file:///etc", "fsspec+local:///etc", "fsspec+sftp://store/backups",
-    ):  # fmt: skip
+        "sftp://store/backups-other",
+        "sftp://store/backups/../etc",
+        "sftp://other/backups",
+        "https://data.other/x",
+        "simplecache::sftp://store/backups",
+        "http://data/x",
+        "fsspec+file:///etc",
+        "fsspec+local:///etc",
+        "fsspec+sftp://store/backups",
+    ):
         assert _refusal(bad, listed), bad
     for climbing in ("%2e%2e", ".%2E", "..%2fx", "a%2f..", "..\\x", "..;a=b"):
         assert "no chains" in str(_refusal(f"https://data/a/{climbing}/x", listed)), climbing
@@ -360,16 +381,25 @@ def test_u3_nodes_ask_only_listed_databases() -> None:
     """A node would ask any database in its network, with the password of its own user."""
     listed = ["postgresql://db/shop", "postgres://[::1]:5433"]
     for good in (
-        "postgresql://db/shop?table=a.b", "postgres://me@DB:5432/shop?sslmode=require",
+        "postgresql://db/shop?table=a.b",
+        "postgres://me@DB:5432/shop?sslmode=require",
         "postgresql://[::1]:5433/any?table=t",
-    ):  # fmt: skip
+    ):
         check_database(good, here=False, listed=listed)
     for bad in (
-        "postgresql://db-other/shop", "postgresql://db/shop2", "postgresql://db:5433/shop",
-        "postgresql://db,evil/shop", "postgresql://db/shop?host=evil", "postgresql:///shop",
-        "postgresql://a@evil,x@db/shop", "postgresql://db#@evil/shop", "postgresql://%2Ftmp/shop",
-        "postgresql://db/shop#?host=evil", "postgresql://db/shop?service=x", "postgresql://db",
-    ):  # fmt: skip
+        "postgresql://db-other/shop",
+        "postgresql://db/shop2",
+        "postgresql://db:5433/shop",
+        "postgresql://db,evil/shop",
+        "postgresql://db/shop?host=evil",
+        "postgresql:///shop",
+        "postgresql://a@evil,x@db/shop",
+        "postgresql://db#@evil/shop",
+        "postgresql://%2Ftmp/shop",
+        "postgresql://db/shop#?host=evil",
+        "postgresql://db/shop?service=x",
+        "postgresql://db",
+    ):
         with pytest.raises(InvalidArgument):
             check_database(bad, here=False, listed=listed)
         check_database(bad, here=True)
@@ -386,12 +416,15 @@ def test_an_option_of_a_database_stays_one() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql://me:hush@db/x", "postgres://me:hush@db,other/x?table=t",
-        "postgresql://db/x?table=t&password=hush", "postgresql://db/x?p%61ssword=hush",
-        "postgresql://db/x?sslpassword=hush", "postgresql://me:hu/sh@db/x",
+        "postgresql://me:hush@db/x",
+        "postgres://me:hush@db,other/x?table=t",
+        "postgresql://db/x?table=t&password=hush",
+        "postgresql://db/x?p%61ssword=hush",
+        "postgresql://db/x?sslpassword=hush",
+        "postgresql://me:hu/sh@db/x",
         "postgresql://me:hu?sh@db/x",
     ],
-)  # fmt: skip
+)
 def test_a_password_is_refused_and_not_repeated(url: str) -> None:
     """It would stand in the procedure's arguments, its history and all backups."""
     for here in (True, False):

@@ -329,17 +329,22 @@ FEED = {
     "lost": fed().does("event", F0, event(4, a="1", b=None)).does("final position", F0, 6),
     "order: twice": fed().does("event", F0, FIRST).does("event", F0, FIRST),
     "order": (
-        fed().does("write", SECOND, version=6).does("event", F0, event(6, a="2"))
+        fed()
+        .does("write", SECOND, version=6)
+        .does("event", F0, event(6, a="2"))
         .does("event", F0, FIRST)
     ),
     "torn": (
-        fed().does("write", {"id": 4, "changes": {"c": "4", "d": "4"}}, version=6)
+        fed()
+        .does("write", {"id": 4, "changes": {"c": "4", "d": "4"}}, version=6)
         .does("event", F0, event(6, c="4"))
     ),
     "torn: a delete is missing": (
-        Story("feed").does("write", {"id": 3, "changes": {"b": "3"}}, version=4)
+        Story("feed")
+        .does("write", {"id": 3, "changes": {"b": "3"}}, version=4)
         .does("write", {"id": 1, "changes": {"a": "1", "b": None}}, version=5)
-        .does("event", F0, event(4, b="3")).does("event", F0, event(5, a="1"))
+        .does("event", F0, event(4, b="3"))
+        .does("event", F0, event(5, a="1"))
     ),
     "torn: more": fed().does("event", F0, event(5, a="1", b=None, c="1")),
     "from-nowhere": fed().does("event", F0, event(6, a="9")),
@@ -351,22 +356,33 @@ FEED = {
     "version": fed().does("event", F0, event(6, a="1", b=None)),
     "disagree": fed().does("event", F0, FIRST).does("event", {"consumer": 1}, event(5, a="1")),
     "state": (
-        fed().does("event", F0, FIRST).does("final position", F0, 6)
+        fed()
+        .does("event", F0, FIRST)
+        .does("final position", F0, 6)
         .does("final read", None, {"a": ["1", 5], "b": ["1", 5]})
     ),
     "state: unknown write": (
-        fed().maybe("write", SECOND).does("event", F0, FIRST).does("final position", F0, 6)
+        fed()
+        .maybe("write", SECOND)
+        .does("event", F0, FIRST)
+        .does("final position", F0, 6)
         .does("final read", None, {"a": ["2", 6]})
     ),
-}  # fmt: skip
+}
 FEED_CLEAN = [
-    fed().does("event", F0, FIRST).does("final position", F0, 6)
+    fed()
+    .does("event", F0, FIRST)
+    .does("final position", F0, 6)
     .does("final read", None, {"a": ["1", 5]}),
-    fed().maybe("write", SECOND).does("event", F0, FIRST).does("event", F0, event(6, a="2"))
-    .does("final position", F0, 7).does("final read", None, {"a": ["2", 6]}),
+    fed()
+    .maybe("write", SECOND)
+    .does("event", F0, FIRST)
+    .does("event", F0, event(6, a="2"))
+    .does("final position", F0, 7)
+    .does("final read", None, {"a": ["2", 6]}),
     fed().does("final position", F0, 4).fails("write", SECOND),
     fed().does("event", F0, event(5, a="1")),  # there was no b to delete
-]  # fmt: skip
+]
 
 WRONG = {
     "refused": Story("set").fails("add", add(1), wrong="the key is empty").does("final", ROUND, []),

@@ -44,11 +44,17 @@ BAD = {
     "refused but done": story().fails("write", write(1)).does("read", K, 1),
     "new, then old": overlapping_reads_disagree(),
     "unknown seen, then gone": (
-        story().does("write", write(1)).maybe("write", write(2)).does("read", K, 2)
+        story()
+        .does("write", write(1))
+        .maybe("write", write(2))
+        .does("read", K, 2)
         .does("read", K, 1)
     ),
     "unknown done twice": (
-        story().maybe("write", write(1)).does("read", K, 1).does("write", write(2))
+        story()
+        .maybe("write", write(1))
+        .does("read", K, 1)
+        .does("write", write(2))
         .does("read", K, 1)
     ),
     "deleted and there": (
@@ -60,7 +66,7 @@ BAD = {
     "refused for nothing": story().does("write", write(1)).does("cas", cas(1, 2), False),
     "absent for nothing": story().does("cas", cas(None, 1), False),
     "before it was written": story().does("read", K, 1).does("write", write(1)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -83,9 +89,14 @@ def write_ends_late() -> Story:
 def unknown_comes_late() -> Story:
     """The write takes effect long after its client gave up: between two reads."""
     return (
-        story().does("write", write(1)).maybe("write", write(2)).does("read", K, 1)
-        .does("write", write(3)).does("read", K, 3).does("read", K, 2)
-    )  # fmt: skip
+        story()
+        .does("write", write(1))
+        .maybe("write", write(2))
+        .does("read", K, 1)
+        .does("write", write(3))
+        .does("read", K, 3)
+        .does("read", K, 2)
+    )
 
 
 GOOD = {
@@ -103,7 +114,7 @@ GOOD = {
     "keys are apart": (
         story().does("write", {"key": "a", "value": 1}).does("read", {"key": "b"}, None)
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -87,9 +87,11 @@ def test_k9_sessions_do_not_wait_in_circles() -> None:
 
             async def ask(resource: str, session: str, *, shared: bool = False) -> tuple[int, str]:
                 args = {
-                    "resource": resource, "exclusive": not shared, "ttl_ms": TTL_MS,
+                    "resource": resource,
+                    "exclusive": not shared,
+                    "ttl_ms": TTL_MS,
                     "session": session,
-                }  # fmt: skip
+                }
                 id = await executor.submit(Submission(LOCK, args, session))
                 return id, (await service.beat(id, 0))[0]
 
@@ -146,8 +148,11 @@ def test_k9_one_of_a_circle_is_refused() -> None:
 
             async def ask(resource: str, session: str) -> int:
                 args = {
-                    "resource": resource, "exclusive": True, "ttl_ms": TTL_MS, "session": session,
-                }  # fmt: skip
+                    "resource": resource,
+                    "exclusive": True,
+                    "ttl_ms": TTL_MS,
+                    "session": session,
+                }
                 id: int = await executor.submit(Submission(LOCK, args, session))
                 return id
 

@@ -162,10 +162,18 @@ def test_m2_result_or_error_comes_back() -> None:
 
 @pytest.mark.parametrize(
     "packed",
-    [b"", b"\xc1", b"\x81", b"\x81\x90\xc0", b"\xa1\xff", b"\xc7\x01\x05x",
-     b"\x91" * 200_000, b"{}"],
+    [
+        b"",
+        b"\xc1",
+        b"\x81",
+        b"\x81\x90\xc0",
+        b"\xa1\xff",
+        b"\xc7\x01\x05x",
+        b"\x91" * 200_000,
+        b"{}",
+    ],
     ids=["empty", "reserved", "torn", "list-as-key", "no-utf8", "extension", "deep", "two-values"],
-)  # fmt: skip
+)
 def test_j3_arguments_of_strangers_are_refused(packed: bytes) -> None:
     """Bytes that are no plain value would break the node's handler, or be stored."""
 

@@ -40,9 +40,8 @@ class Write:
         with Session(self.options, self.writer.table) as session:
             part = len(self.staged)
             stage = _Stage(
-                session, self.writer.table, self.writer.attempt, part, "",
-                columns=self.writer.given,
-            )  # fmt: skip
+                session, self.writer.table, self.writer.attempt, part, "", columns=self.writer.given
+            )
             self.staged.append(session.run(stage.all(iter(batches))))
         return self
 

@@ -57,9 +57,13 @@ class PlacedTask:
         self.session = _Session(world, life)
         table = cast(Table, SimpleNamespace(id=client.table))
         self.placing = Placing(
-            cast(Session, self.session), table, client.attempt, part, name,
+            cast(Session, self.session),
+            table,
+            client.attempt,
+            part,
+            name,
             lambda anchor, start_ts: self.kept.append((anchor, start_ts)),
-        )  # fmt: skip
+        )
         self.chunks: list[bytes] = []
         self.rows = self.crc = 0
         self.laid = 0
@@ -103,16 +107,28 @@ class PlacedTask:
         self.crc = add_crc(self.crc, len(self.chunks), chunk)
         self.chunks.append(chunk)
         await self.session.life.sink.stage(
-            self.client.attempt, self.client.table, self.part, self.name,
-            len(self.chunks) - 1, chunk,
-        )  # fmt: skip
+            self.client.attempt,
+            self.client.table,
+            self.part,
+            self.name,
+            len(self.chunks) - 1,
+            chunk,
+        )
 
     async def seal(self) -> None:
         await self.tell()
         await self.session.life.sink.seal(
-            self.client.attempt, self.client.table, self.part, self.name, len(self.chunks),
-            self.rows, self.crc, None, self.placing.sealed(), self.placing.rows,
-        )  # fmt: skip
+            self.client.attempt,
+            self.client.table,
+            self.part,
+            self.name,
+            len(self.chunks),
+            self.rows,
+            self.crc,
+            None,
+            self.placing.sealed(),
+            self.placing.rows,
+        )
 
     async def all_of_it(self, *, chunk_rows: int = 40) -> None:
         assert await self.start()

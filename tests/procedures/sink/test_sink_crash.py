@@ -28,9 +28,14 @@ class Scenario:
     """A batch of two tasks and a loser, message by message; `progress` survives the process."""
 
     def __init__(
-        self, *, app: str, replaces: bool = False, inline: bool = False, unique: bool = False,
+        self,
+        *,
+        app: str,
+        replaces: bool = False,
+        inline: bool = False,
+        unique: bool = False,
         world: World | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`inline`: nothing is staged. `unique`: its rows are known to have a key each. `world`:
         the first task lays its rows in place there, and so does the second one's first try.
         """

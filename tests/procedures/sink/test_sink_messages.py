@@ -179,8 +179,12 @@ def test_o13_who_only_commits_looks_nothing_up(
     ((_, (request,)),) = heard.asked
     told = {name: request[name] for name in ("attempt", "table", "app", "version", "query")}
     assert told == {
-        "attempt": "attempt", "table": TABLE.id, "app": "app", "version": 7, "query": "query",
-    }  # fmt: skip
+        "attempt": "attempt",
+        "table": TABLE.id,
+        "app": "app",
+        "version": 7,
+        "query": "query",
+    }
     heard.asked.clear()
     made.commit([empty], 8)
     ((_, (request,)),) = heard.asked

@@ -265,8 +265,11 @@ def test_a_batch_of_an_older_checkpoint_is_told() -> None:
         assert await batch("replay", 3, [1, 3]) is None
         assert await batch("older", 2, [1, 2]) is None, "the same batch, from an older checkpoint"
         assert await batch("untold", 2) is None
-        for version, digest, why in ((3, [2, 3], "1 rows"), (2, [1, 9], "other contents"),
-                                     (0, [1, 0], "too long ago")):  # fmt: skip
+        for version, digest, why in (
+            (3, [2, 3], "1 rows"),
+            (2, [1, 9], "other contents"),
+            (0, [1, 0], "too long ago"),
+        ):
             error = await batch(f"b{version}", version, digest)
             assert error is not None, version
             assert (error.code, why in error.message) == ("SINK_OTHER_BATCH", True), error.message

@@ -696,29 +696,49 @@ BAD: list[tuple[str, list[Any], type[Exception], str]] = [
     ("stage", ["a", TABLE, 0, "t", 0, b"\xc1"], InvalidArgument, "chunk"),
     ("stage", ["a", TABLE, 0, "t", 0, pack_plain([b"k"], [])], InvalidArgument, "1 keys"),
     ("stage", ["a", TABLE, 0, "t", 0, pack_plain(["k"], [b"v"])], InvalidArgument, "bytes"),  # type: ignore[list-item]
-    ("stage", ["a", TABLE, 0, "t", 0, pack_plain([b"k", b"k"], [b"v", b"v"])], InvalidArgument,
-     "order"),
+    (
+        "stage",
+        ["a", TABLE, 0, "t", 0, pack_plain([b"k", b"k"], [b"v", b"v"])],
+        InvalidArgument,
+        "order",
+    ),
     ("stage", ["a", TABLE, 0, "t", 0, pack_plain([b"k" * 4097], [b"v"])], TooLarge, "key"),
     ("stage", ["a", TABLE, 0, "t", 0, pieces()], InvalidArgument, "chunk"),
     ("stage", ["a", TABLE, 0, "t", 0, pieces(7)], InvalidArgument, "packed"),
     ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 1, b"a", b""])], InvalidArgument, "piece"),
     ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 0, b"a", b"", b""])], InvalidArgument, "piece"),
-    ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 2**64 - 1, b"b", b"", b""])], InvalidArgument,
-     "piece"),
+    (
+        "stage",
+        ["a", TABLE, 0, "t", 0, pieces([b"a", 2**64 - 1, b"b", b"", b""])],
+        InvalidArgument,
+        "piece",
+    ),
     ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 2, b"a", b"", b""])], InvalidArgument, "order"),
     ("stage", ["a", TABLE, 0, "t", 0, pieces([b"a", 1, b"b", b"", b""])], InvalidArgument, "order"),
-    ("stage", ["a", TABLE, 0, "t", 0, pieces([b"b", 1, b"b", b"", b""], [b"b", 1, b"b", b"", b""])],
-     InvalidArgument, "order"),
-    ("stage", ["a", TABLE, 0, "t", 0, pieces([b"k" * 4097, 1, b"k" * 4097, b"", b""])], TooLarge,
-     "key"),
-    ("stage", ["a", TABLE, 0, "t", 0, b"x" * (limits.SINK_CHUNK_BYTES_MAX + 1)], TooLarge,
-     "smaller chunks"),
+    (
+        "stage",
+        ["a", TABLE, 0, "t", 0, pieces([b"b", 1, b"b", b"", b""], [b"b", 1, b"b", b"", b""])],
+        InvalidArgument,
+        "order",
+    ),
+    (
+        "stage",
+        ["a", TABLE, 0, "t", 0, pieces([b"k" * 4097, 1, b"k" * 4097, b"", b""])],
+        TooLarge,
+        "key",
+    ),
+    (
+        "stage",
+        ["a", TABLE, 0, "t", 0, b"x" * (limits.SINK_CHUNK_BYTES_MAX + 1)],
+        TooLarge,
+        "smaller chunks",
+    ),
     ("seal", ["a", TABLE, 0, "t", 0, 1, 1, None], InvalidArgument, "chunks"),
     ("seal", ["a", TABLE, 0, "t", 1, 0, 1, None], InvalidArgument, "rows"),
     ("commit", [[]], InvalidArgument, "map"),
     ("commit", [{"attempt": "a"}], InvalidArgument, "lacks app, manifest"),
     ("abort", [b"a"], InvalidArgument, "attempt"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("method", "args", "kind", "text"), BAD)
@@ -742,11 +762,18 @@ def test_o6_bad_commit_requests() -> None:
     async def work(world: World, life: Life) -> None:
         good = Client(life.sink, "a1").request([Task(0, "t", some_rows(1, "x"))], 0)
         for field, value in (
-            ("table", "100"), ("app", 7), ("app", "x" * 201), ("version", -1), ("version", True),
-            ("query", None), ("manifest", "x"), ("manifest", [[0, "t", 1, 1]]),
-            ("manifest", [[0, "t", 1, 1, None]]), ("manifest", [[0, "", 1, 1, 1]]),
+            ("table", "100"),
+            ("app", 7),
+            ("app", "x" * 201),
+            ("version", -1),
+            ("version", True),
+            ("query", None),
+            ("manifest", "x"),
+            ("manifest", [[0, "t", 1, 1]]),
+            ("manifest", [[0, "t", 1, 1, None]]),
+            ("manifest", [[0, "", 1, 1, 1]]),
             ("manifest", [[0, "t", 1, 1, 1]] * 2),
-        ):  # fmt: skip
+        ):
             error = await refusal(life.sink.commit(good | {field: value}))
             assert isinstance(error, InvalidArgument), (field, value)
         assert life.executor.live() == []

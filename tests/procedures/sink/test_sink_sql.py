@@ -310,12 +310,16 @@ def test_frames_of_narrower_types_and_of_none(sql: psycopg.Connection, to: To) -
     )
     frame = pa.record_batch(
         {
-            "ID": pa.array([1], pa.int32()), "N": pa.array([7], pa.int16()),
-            "f": pa.array([1.5], pa.float32()), "ts": pa.array([0], pa.date32()),
-            "j": pa.nulls(1), "i": pa.nulls(1), "u": pa.nulls(1),
+            "ID": pa.array([1], pa.int32()),
+            "N": pa.array([7], pa.int16()),
+            "f": pa.array([1.5], pa.float32()),
+            "ts": pa.array([0], pa.date32()),
+            "j": pa.nulls(1),
+            "i": pa.nulls(1),
+            "u": pa.nulls(1),
             "a": pa.array([[1]], pa.list_(pa.int32())),
         }
-    )  # fmt: skip
+    )
     write(frame, **to("t"))
     found = sql.execute("SELECT id, n::text, f, ts::text, j, i, u, a FROM t").fetchone()
     assert found == (1, "7.00", 1.5, "1970-01-01 00:00:00", None, None, None, [1])
@@ -427,10 +431,11 @@ def test_o14_nested_values_become_json(sql: psycopg.Connection, to: To) -> None:
                 (1, {"a": [1, 2], "m": [("x", 1.5)]}, "12:30:00.25", "1 mon 2 days"),
                 (2, None, None, None),
             ],
-            j=struct, id=pa.int32(),
+            j=struct,
+            id=pa.int32(),
         ),
         **to("t"),
-    )  # fmt: skip
+    )
     found = sql.execute("SELECT j, at::text, took::text FROM t ORDER BY id").fetchall()
     assert found == [
         ({"a": [1, 2], "m": {"x": 1.5}}, "12:30:00.25", "1 mon 2 days"),

@@ -332,9 +332,15 @@ class Client:
 
     async def seal(self, task: Task, last: bytes | None = None) -> None:
         await self.sink.seal(
-            self.attempt, self.table, task.part, task.name, len(task.chunks), task.rows, task.crc,
+            self.attempt,
+            self.table,
+            task.part,
+            task.name,
+            len(task.chunks),
+            task.rows,
+            task.crc,
             last,
-        )  # fmt: skip
+        )
 
     def request(
         self,

@@ -70,9 +70,14 @@ def _run(expression: str) -> list[str | None] | str:
     try:
         for one in functions:
             link.create_function(
-                one.name, one.call, list(one.parameters), one.result, type=PythonUDFType.ARROW,
-                null_handling=FunctionNullHandling.SPECIAL, side_effects=one.volatile,
-            )  # fmt: skip
+                one.name,
+                one.call,
+                list(one.parameters),
+                one.result,
+                type=PythonUDFType.ARROW,
+                null_handling=FunctionNullHandling.SPECIAL,
+                side_effects=one.volatile,
+            )
         column = link.sql(query.text).to_arrow_table().column(0).combine_chunks()
         return users(column, query.columns[0].oid, query.columns[0].held)
     except duckdb.Error as error:

@@ -26,19 +26,61 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
 
 ATOMS = (
-    "n > 4", "n = 7", "cid = 2", "cid is null", "id < 12", "id between 5 and 20",
+    "n > 4",
+    "n = 7",
+    "cid = 2",
+    "cid is null",
+    "id < 12",
+    "id between 5 and 20",
     "id in (1, 5, 100)",
-    "f < 3.5", "f = 'NaN'", "raw > 1.05", "raw = 1.00", "amount = n", "n = f", "at > '2024-01-10'",
-    "z < '2024-03-05 00:00+00'", "tags is null", "'a' = any (tags)", "u is not null", "s <> 1",
-    "span > '1 day'", "b < '\\x05'", "t >= '03:00'", "n is distinct from 3", "raw * 2 > amount",
-    "g > -1", "n % 3 = 1", "coalesce(n, 0) < 5", "(n, s) < (5, 1)", "tags = '{x,null}'",
-)  # fmt: skip
+    "f < 3.5",
+    "f = 'NaN'",
+    "raw > 1.05",
+    "raw = 1.00",
+    "amount = n",
+    "n = f",
+    "at > '2024-01-10'",
+    "z < '2024-03-05 00:00+00'",
+    "tags is null",
+    "'a' = any (tags)",
+    "u is not null",
+    "s <> 1",
+    "span > '1 day'",
+    "b < '\\x05'",
+    "t >= '03:00'",
+    "n is distinct from 3",
+    "raw * 2 > amount",
+    "g > -1",
+    "n % 3 = 1",
+    "coalesce(n, 0) < 5",
+    "(n, s) < (5, 1)",
+    "tags = '{x,null}'",
+)
 TARGETS = (
-    "id", "n + s", "amount * n", "raw + 1", "f * 2", "upper(tags[1])", "at::date", "n::text || 'x'",
-    "case when n > 3 then raw else amount end", "greatest(n, s)", "nullif(n, 7)", "-id", "z",
+    "id",
+    "n + s",
+    "amount * n",
+    "raw + 1",
+    "f * 2",
+    "upper(tags[1])",
+    "at::date",
+    "n::text || 'x'",
+    "case when n > 3 then raw else amount end",
+    "greatest(n, s)",
+    "nullif(n, 7)",
+    "-id",
+    "z",
     "span",
-    "round(amount, 1)", "id / 7", "id % 7", "length(u::text)", "g", "b", "t", "j", "n is null",
-)  # fmt: skip
+    "round(amount, 1)",
+    "id / 7",
+    "id % 7",
+    "length(u::text)",
+    "g",
+    "b",
+    "t",
+    "j",
+    "n is null",
+)
 
 
 def _condition(rng: random.Random, depth: int = 2) -> str:
@@ -132,10 +174,14 @@ def test_n4_a_large_table_goes_to_a_file_and_comes_back(
     """A table above the bound stays in memory, loses rows on its way, or leaves its file behind."""
     monkeypatch.setattr(sources, "SQL_ANALYTIC_SOURCE_BYTES", 10_000)
     table = Table(
-        id=TableId(77), namespace="n", name="t", state="public", primary_key=("id",),
+        id=TableId(77),
+        namespace="n",
+        name="t",
+        state="public",
+        primary_key=("id",),
         columns=(Column(1, "id", "int8", nullable=False), Column(2, "b", "text")),
         next_column_id=3,
-    )  # fmt: skip
+    )
     columns = item_columns(table)
     item = TableItem(alias="t", columns=columns, offset=0, table=table)
     kinds = tuple(held(column.oid, column.typmod) for column in columns)

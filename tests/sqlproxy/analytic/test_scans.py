@@ -31,9 +31,14 @@ from txn.results import Tally
 
 READ_TS = 100
 TABLE = Table(
-    id=TableId(77), namespace="n", name="t", state="public", primary_key=("id",),
-    columns=(Column(1, "id", "int8", nullable=False), Column(2, "b", "text")), next_column_id=3,
-)  # fmt: skip
+    id=TableId(77),
+    namespace="n",
+    name="t",
+    state="public",
+    primary_key=("id",),
+    columns=(Column(1, "id", "int8", nullable=False), Column(2, "b", "text")),
+    next_column_id=3,
+)
 
 
 class _Store:

@@ -54,8 +54,9 @@ async def test_p13_values_are_postgresql_s() -> None:
     with pytest.raises(SqlError) as caught:
         await take(store, ONE)
     assert (caught.value.sqlstate, caught.value.message) == (
-        "2200H", 'nextval: reached maximum value of sequence "s" (9)',
-    )  # fmt: skip
+        "2200H",
+        'nextval: reached maximum value of sequence "s" (9)',
+    )
     assert await take(store, replace(ONE, cycle=True), 2) == [1, 2]
     down = Sequence(8, "shop", "d", start=-1, increment=-3, minimum=-8, maximum=-1)
     assert await take(store, down, 9) == [-1, -4, -7]

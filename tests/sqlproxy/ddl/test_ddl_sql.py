@@ -43,7 +43,7 @@ PEOPLE: dict[str, Any] = {
         {"sql": "age < id", "columns": ["age", "id"]},
     ],
     "foreign_keys": [{"columns": ["boss"], "table": "people", "on_delete": "set null"}],
-}  # fmt: skip
+}
 ORDERS: dict[str, Any] = {
     "namespace": "shop",
     "name": "orders",
@@ -148,9 +148,11 @@ def test_p4_a_table_with_everything_is_as_declared() -> None:
         key, age = table.indexes
         assert (key.name, key.unique, key.constraint) == ("people_email_key", True, True)
         assert age == Index(
-            age.id, "people_age_email_boss_idx",
-            (IndexColumn(4, descending=True, nulls_first=True), IndexColumn(2)), include=(3,),
-        )  # fmt: skip
+            age.id,
+            "people_age_email_boss_idx",
+            (IndexColumn(4, descending=True, nulls_first=True), IndexColumn(2)),
+            include=(3,),
+        )
         assert len({table.id, key.id, age.id}) == 3
         assert [(c.name, c.columns) for c in table.checks] == [
             ("people_age_check", (4,)),
@@ -158,8 +160,12 @@ def test_p4_a_table_with_everything_is_as_declared() -> None:
         ]
         (boss,) = table.foreign_keys
         assert (boss.name, boss.columns, boss.table, boss.referenced, boss.on_delete) == (
-            "people_boss_fkey", (3,), table.id, (1,), "set null",
-        )  # fmt: skip
+            "people_boss_fkey",
+            (3,),
+            table.id,
+            (1,),
+            "set null",
+        )
         number, twice = table.column("id"), table.column("twice")
         assert (number.default_sql, number.nullable) == (
             "nextval('people_id_seq'::regclass)",
@@ -170,8 +176,11 @@ def test_p4_a_table_with_everything_is_as_declared() -> None:
         there = await relations.list_relations(world.reader, "shop")
         (sequence,) = there.sequences
         assert (sequence.name, sequence.type, sequence.maximum, sequence.owned_by) == (
-            "people_id_seq", "int4", 2**31 - 1, (table.id, 1),
-        )  # fmt: skip
+            "people_id_seq",
+            "int4",
+            2**31 - 1,
+            (table.id, 1),
+        )
         assert number.sequence == sequence.id
 
     shop(test)
@@ -193,31 +202,58 @@ def test_p5_names_and_keys_that_clash_are_refused_in_postgresql_s_words() -> Non
         for args, state, words in (
             (PEOPLE, "42P07", 'relation "people" already exists'),
             (orders(name="people_pkey"), "42P07", 'relation "people_pkey" already exists'),
-            (orders(indexes=[{"name": "people_email_key", "columns": ["who"]}]), "42P07",
-             'relation "people_email_key" already exists'),
-            (orders(foreign_keys=[{"columns": ["who"], "table": "none"}]), "42P01",
-             'relation "none" does not exist'),
-            (refers("who", referenced=["age"]), "42830",
-             'there is no unique constraint matching given keys for referenced table "people"'),
-            (refers("who", "n"), "42830",
-             "number of referencing and referenced columns for foreign key disagree"),
-            (refers("who", referenced=["email"]), "42804",
-             'foreign key constraint "orders_who_fkey" cannot be implemented'),
+            (
+                orders(indexes=[{"name": "people_email_key", "columns": ["who"]}]),
+                "42P07",
+                'relation "people_email_key" already exists',
+            ),
+            (
+                orders(foreign_keys=[{"columns": ["who"], "table": "none"}]),
+                "42P01",
+                'relation "none" does not exist',
+            ),
+            (
+                refers("who", referenced=["age"]),
+                "42830",
+                'there is no unique constraint matching given keys for referenced table "people"',
+            ),
+            (
+                refers("who", "n"),
+                "42830",
+                "number of referencing and referenced columns for foreign key disagree",
+            ),
+            (
+                refers("who", referenced=["email"]),
+                "42804",
+                'foreign key constraint "orders_who_fkey" cannot be implemented',
+            ),
             (refers("nobody"), "42703", 'column "nobody" named in key does not exist'),
-            (orders(checks=[{"name": "a", "sql": "true"}, {"name": "a", "sql": "true"}]), "42710",
-             'constraint "a" for relation "orders" already exists'),
-            (orders(columns=[*ORDERS["columns"], {"name": "j", "type": "json"}],
-                    indexes=[{"columns": ["j"]}]), "42704",
-             'data type json has no default operator class for access method "btree"'),
-        ):  # fmt: skip
+            (
+                orders(checks=[{"name": "a", "sql": "true"}, {"name": "a", "sql": "true"}]),
+                "42710",
+                'constraint "a" for relation "orders" already exists',
+            ),
+            (
+                orders(
+                    columns=[*ORDERS["columns"], {"name": "j", "type": "json"}],
+                    indexes=[{"columns": ["j"]}],
+                ),
+                "42704",
+                'data type json has no default operator class for access method "btree"',
+            ),
+        ):
             assert await world.refused("CreateTable", args) == (state, words)
             assert await world.names() == before
         again = await world.do("CreateTable", {**PEOPLE, "if_not_exists": True})
         assert again["exists"] == "table"
-        second = {**ORDERS, "name": "people_email", "columns": [{"name": "key", "type": "int4"}],
-                  "primary_key": ["key"], "foreign_keys": [],
-                  "indexes": [{"columns": ["key"], "unique": True, "constraint": True}],
-                  }  # fmt: skip
+        second = {
+            **ORDERS,
+            "name": "people_email",
+            "columns": [{"name": "key", "type": "int4"}],
+            "primary_key": ["key"],
+            "foreign_keys": [],
+            "indexes": [{"columns": ["key"], "unique": True, "constraint": True}],
+        }
         await world.do("CreateTable", second)
         assert (await world.table("people_email")).indexes == (), "the primary key says that"
 
@@ -268,13 +304,16 @@ def test_a_drop_is_refused_while_something_depends_on_it() -> None:
         )
         dropped = await world.do("DropTable", {**drop, "cascade": True})
         assert dropped["cascaded"] == [
-            "view grown", "view v2", "constraint orders_who_fkey on table orders",
-        ]  # fmt: skip
+            "view grown",
+            "view v2",
+            "constraint orders_who_fkey on table orders",
+        ]
         assert await world.names() == {"orders", "orders_pkey"}
         assert (await world.table("orders")).foreign_keys == ()
         assert await world.refused("DropTable", drop) == (
-            "TABLE_NOT_FOUND", "there is no table shop.people",
-        )  # fmt: skip
+            "TABLE_NOT_FOUND",
+            "there is no table shop.people",
+        )
         gone = await world.do("DropTable", {**drop, "if_exists": True})
         assert gone["missing"] == ["people"]
         await world.do("CreateTable", PEOPLE)
@@ -314,8 +353,9 @@ def test_an_index_goes_by_way_of_not_being_read() -> None:
             "people requires it",
         )
         assert await world.refused("DropIndex", {**key, "name": "people"}) == (
-            "42809", '"people" is not an index',
-        )  # fmt: skip
+            "42809",
+            '"people" is not an index',
+        )
         await world.do("DropIndex", {**names, "if_exists": True})
 
     shop(test)
@@ -334,8 +374,9 @@ def test_truncate_gives_new_ranges_and_changes_every_reference() -> None:
         names = {"namespace": "shop", "names": ["people"]}
         _, error = await world.call("TruncateTable", names)
         assert (error["sqlstate"], error["sql_detail"]) == (
-            "0A000", 'Table "orders" references "people".',
-        )  # fmt: skip
+            "0A000",
+            'Table "orders" references "people".',
+        )
         told = await world.do("TruncateTable", {**names, "cascade": True})
         people, orders = await world.table("people"), await world.table("orders")
         assert told["tables"] == {"people": people.id, "orders": orders.id}
@@ -366,8 +407,9 @@ def test_renames_keep_what_refers_by_id() -> None:
         rename = {"namespace": "shop", "name": "people", "to": "folk"}
         assert (await world.refused("RenameTable", rename))[0] == "0A000"
         assert await world.refused("RenameTable", {**rename, "to": "orders"}) == (
-            "42P07", 'relation "orders" already exists',
-        )  # fmt: skip
+            "42P07",
+            'relation "orders" already exists',
+        )
         text = {"views": {"grown": "SELECT email FROM folk WHERE age > 17"}}
         await world.do("RenameTable", {**rename, **text})
         folk = await world.table("folk")
@@ -384,17 +426,25 @@ def test_renames_keep_what_refers_by_id() -> None:
         assert "people_email_key" not in await world.names()
         column = {"namespace": "shop", "name": "folk", "column": "age", "to": "years"}
         assert (await world.refused("RenameColumn", column))[0] == "0A000"
-        await world.do("RenameColumn", {
-            **column, "generated": {"twice": "years * 2"},
-            "checks": {"people_age_check": "years > 0", "people_check": "years < id"},
-            "views": {"grown": "SELECT email FROM folk WHERE years > 17"},
-        })  # fmt: skip
+        await world.do(
+            "RenameColumn",
+            {
+                **column,
+                "generated": {"twice": "years * 2"},
+                "checks": {"people_age_check": "years > 0", "people_check": "years < id"},
+                "views": {"grown": "SELECT email FROM folk WHERE years > 17"},
+            },
+        )
         folk = await world.table("folk")
         assert folk.column("years").id == people.column("age").id
         assert folk.column("twice").generated == "years * 2"
         assert [check.sql for check in folk.checks] == ["years > 0", "years < id"]
-        key = {**column, "column": "id", "to": "number",
-               "checks": {"people_check": "years < number"}}  # fmt: skip
+        key = {
+            **column,
+            "column": "id",
+            "to": "number",
+            "checks": {"people_check": "years < number"},
+        }
         await world.do("RenameColumn", key)
         assert (await world.table("folk")).primary_key == ("number",)
         assert (await world.refused("RenameColumn", {**column, "to": "x"}))[0] == "42703"
@@ -411,9 +461,11 @@ def test_views_are_replaced_as_postgresql_allows() -> None:
         assert (await world.refused("CreateView", VIEW))[0] == "42P07"
         for columns, words in (
             ([["mail", "varchar(40)"]], 'cannot change name of view column "email" to "mail"'),
-            ([["email", "text"]], 'cannot change data type of view column "email" from '
-             "varchar(40) to text"),
-        ):  # fmt: skip
+            (
+                [["email", "text"]],
+                'cannot change data type of view column "email" from varchar(40) to text',
+            ),
+        ):
             args = {**VIEW, "replace": True, "columns": columns}
             assert await world.refused("CreateView", args) == ("42P16", words)
         more = [["email", "varchar(40)"], ["age", "int4"]]
@@ -421,8 +473,9 @@ def test_views_are_replaced_as_postgresql_allows() -> None:
         assert (second["id"], second["version"]) == (first["id"], 2)
         unknown = {**VIEW, "name": "w", "uses": [["people", ["none"]]]}
         assert (await world.refused("CreateView", unknown))[0] == "42703"
-        told = await world.do("DropView", {"namespace": "shop", "names": ["grown", "no"],
-                                           "if_exists": True})  # fmt: skip
+        told = await world.do(
+            "DropView", {"namespace": "shop", "names": ["grown", "no"], "if_exists": True}
+        )
         assert (told["dropped"], told["missing"]) == (["grown"], ["no"])
 
     shop(test)
@@ -437,11 +490,13 @@ def test_sequences_are_checked_and_altered() -> None:
             ({"increment": 0}, "INCREMENT must not be zero"),
             ({"minimum": 5, "maximum": 5}, "MINVALUE (5) must be less than MAXVALUE (5)"),
             ({"start": 0}, "START value (0) cannot be less than MINVALUE (1)"),
-            ({"type": "int2", "maximum": 40000},
-             "MAXVALUE (40000) is out of range for sequence data type smallint"),
+            (
+                {"type": "int2", "maximum": 40000},
+                "MAXVALUE (40000) is out of range for sequence data type smallint",
+            ),
             ({"type": "text"}, "sequence type must be smallint, integer, or bigint"),
             ({"cache": -1}, "CACHE (-1) must be greater than zero"),
-        ):  # fmt: skip
+        ):
             found = await world.refused("CreateSequence", {**one, "options": options})
             assert found == ("22023", words)
         await world.do("CreateSequence", {**one, "options": {"increment": -1, "start": -5}})
@@ -467,8 +522,9 @@ def test_p3_a_database_goes_with_everything_in_it() -> None:
     async def test(world: Shop) -> None:
         await world.do("CreateNamespace", {"namespace": "old"})
         for name in ("a", "b"):
-            await world.do("CreateTable", {**PEOPLE, "namespace": "old", "name": name,
-                                           "foreign_keys": []})  # fmt: skip
+            await world.do(
+                "CreateTable", {**PEOPLE, "namespace": "old", "name": name, "foreign_keys": []}
+            )
         old = {"namespace": "old"}
         await world.do("CreateView", {**VIEW, **old, "uses": [["a", ["email"]]]})
         assert (await world.refused("DropNamespace", old))[0] in ("NAMESPACE_NOT_EMPTY", "2BP01")
@@ -497,10 +553,13 @@ def test_p3_indexes_follow_their_table() -> None:
 def test_states_of_parts_are_kept(state: str) -> None:
     """The online schema change works with them; the catalog must not forget where it is."""
     table = Table(
-        id=TableId(100), namespace="shop", name="t", primary_key=("a",),
+        id=TableId(100),
+        namespace="shop",
+        name="t",
+        primary_key=("a",),
         columns=(Column(1, "a", "int4"), Column(2, "b", "int4", state=state, initial=(5,))),
         indexes=(Index(TableId(101), "i", (IndexColumn(2),), state=state),),
-    )  # fmt: skip
+    )
     from sqlproxy.rows.records import decode_table, encode_table, sealed
 
     found = decode_table(b"k", sealed(b"k", encode_table(table)))

@@ -22,17 +22,29 @@ _CASES = [
     ("SELECT CAST(9223372036854775807 AS BIGINT) * 2", "22003", None),
     ("SELECT CAST(70000 AS SMALLINT)", "22003", "smallint out of range"),
     ("SELECT CAST(1e10 AS INTEGER)", "22003", "integer out of range"),
-    ("SELECT (SELECT * FROM range(2))", "21000",
-     "more than one row returned by a subquery used as an expression"),
-    ("SELECT ntile(0) OVER () FROM range(2)", "22014",
-     "argument of ntile must be greater than zero"),
+    (
+        "SELECT (SELECT * FROM range(2))",
+        "21000",
+        "more than one row returned by a subquery used as an expression",
+    ),
+    (
+        "SELECT ntile(0) OVER () FROM range(2)",
+        "22014",
+        "argument of ntile must be greater than zero",
+    ),
     ("SELECT regexp_matches('a', '[')", "2201B", None),
-    ("SELECT error('KV:22003:value out of range: overflow')", "22003",
-     "value out of range: overflow"),
-    ("SELECT error('KVORUM|42P01|relation \"x\" does not exist')", "42P01",
-     'relation "x" does not exist'),
+    (
+        "SELECT error('KV:22003:value out of range: overflow')",
+        "22003",
+        "value out of range: overflow",
+    ),
+    (
+        "SELECT error('KVORUM|42P01|relation \"x\" does not exist')",
+        "42P01",
+        'relation "x" does not exist',
+    ),
     ("SELECT no_such_function(1)", "XX000", None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "state", "words"), _CASES, ids=[case[0] for case in _CASES])

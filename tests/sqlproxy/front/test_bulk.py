@@ -22,26 +22,109 @@ from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames
 
 TYPES = (
-    "int4", "int2", "int8", "text", "varchar(5)", "char(3)", "float8", "float4", "numeric",
-    "numeric(8,2)", "bool", "date", "timestamp", "timestamptz", "time", "interval", "uuid", "bytea",
-    "json", "jsonb", "int4[]", "text[]", "name",
-)  # fmt: skip
+    "int4",
+    "int2",
+    "int8",
+    "text",
+    "varchar(5)",
+    "char(3)",
+    "float8",
+    "float4",
+    "numeric",
+    "numeric(8,2)",
+    "bool",
+    "date",
+    "timestamp",
+    "timestamptz",
+    "time",
+    "interval",
+    "uuid",
+    "bytea",
+    "json",
+    "jsonb",
+    "int4[]",
+    "text[]",
+    "name",
+)
 MANY = Table(
-    id=TableId(7), namespace="postgres", name="many", state="public", primary_key=("c0",),
+    id=TableId(7),
+    namespace="postgres",
+    name="many",
+    state="public",
+    primary_key=("c0",),
     columns=tuple(Column(n + 1, f"c{n}", kind) for n, kind in enumerate(TYPES)),
-)  # fmt: skip
+)
 NAMES = FakeNames(MANY)
 ENV = Env()
 ROWS = 16
 
-PLAIN = ["1", "0", "-7", "007", "2147483647", "2147483648", "-2147483648", "9223372036854775807",
-         "99999999999999999999", "1.5", "-0.0", "12.3456", "true", "FALSE", "null", "NULL", "''",
-         "'a'", "'it''s'", "'1'", "' 12 '", "'1.5'", "'t'", "'2026-01-31'", "'2026-01-31 12:00'",
-         "'12:34:56'", "'1 day'", "'{1,2}'", "'{\"a\": 1}'", "'\\x00ff'", "'now'", "'NaN'",
-         "'6f1c2b1e-0000-4000-8000-000000000000'", "'a,b)('", "'$1'", "'ü€'"]  # fmt: skip
-NOT_PLAIN = ["1+1", "default", "E'a'", "'a'::text", "-(1)", "1e5", "1.", ".5", "- 5", "--1",
-             "/**/1", "current_date", "U&'a'", "$1", "(1)", "+1", "b'1'", "1a", "'a' 'b'", "0x1F",
-             "row(1)", "1٢", "٢", "-٢", "1.٢", "$\u0661", "fal\u017fe"]  # fmt: skip
+PLAIN = [
+    "1",
+    "0",
+    "-7",
+    "007",
+    "2147483647",
+    "2147483648",
+    "-2147483648",
+    "9223372036854775807",
+    "99999999999999999999",
+    "1.5",
+    "-0.0",
+    "12.3456",
+    "true",
+    "FALSE",
+    "null",
+    "NULL",
+    "''",
+    "'a'",
+    "'it''s'",
+    "'1'",
+    "' 12 '",
+    "'1.5'",
+    "'t'",
+    "'2026-01-31'",
+    "'2026-01-31 12:00'",
+    "'12:34:56'",
+    "'1 day'",
+    "'{1,2}'",
+    "'{\"a\": 1}'",
+    "'\\x00ff'",
+    "'now'",
+    "'NaN'",
+    "'6f1c2b1e-0000-4000-8000-000000000000'",
+    "'a,b)('",
+    "'$1'",
+    "'ü€'",
+]
+NOT_PLAIN = [
+    "1+1",
+    "default",
+    "E'a'",
+    "'a'::text",
+    "-(1)",
+    "1e5",
+    "1.",
+    ".5",
+    "- 5",
+    "--1",
+    "/**/1",
+    "current_date",
+    "U&'a'",
+    "$1",
+    "(1)",
+    "+1",
+    "b'1'",
+    "1a",
+    "'a' 'b'",
+    "0x1F",
+    "row(1)",
+    "1٢",
+    "٢",
+    "-٢",
+    "1.٢",
+    "$\u0661",
+    "fal\u017fe",
+]
 
 
 def outcome(work: Callable[[], Any]) -> Any:
@@ -67,8 +150,10 @@ def both(text: str, oids: Sequence[int] = (), params: Sequence[Any] = ()) -> tup
         return bound, wanted, False
     assert bound.parameters == wanted.parameters
     assert (bound.columns, bound.conflict, bound.returning) == (
-        wanted.columns, wanted.conflict, wanted.returning,
-    )  # fmt: skip
+        wanted.columns,
+        wanted.conflict,
+        wanted.returning,
+    )
     found = outcome(lambda: values(bound, params))
     return found, outcome(lambda: values(wanted, params)), bound.given is not None
 
@@ -83,9 +168,10 @@ def test_p1_literals_are_what_the_parser_says(column: int) -> None:
     """A literal would become another value, type or error when it comes in a long INSERT."""
     taken = 0
     for literal in PLAIN:
-        text = insert(["c0", f"c{column}"] if column else ["c0"], [
-            [str(n), literal] if column else [literal] for n in range(ROWS)
-        ])  # fmt: skip
+        text = insert(
+            ["c0", f"c{column}"] if column else ["c0"],
+            [[str(n), literal] if column else [literal] for n in range(ROWS)],
+        )
         found, wanted, quick = both(text + " " * 200)
         assert found == wanted, literal
         taken += quick
@@ -107,12 +193,42 @@ def test_p1_mixed_literals(seed: int) -> None:
 
 
 # What JSON reads as SQL does, what it refuses, and what it would read in another way.
-NEARLY = [*PLAIN, *(one for one in NOT_PLAIN if one != "$1"), "'[1]'", "'(a)'", "':)'", "':('",
-          "'(['",
-          "'\\u0041'", "'a\\'", "'\"'", "'\t\n'", "'\x7f'", "\u00a01", "-0", "1E2",
-          "-1e-1", "18446744073709551615", "18446744073709551616", "True",
-          "NULL", "'a' ", " 1 ", "[1]", "{}", '"c0"', "'", "''''", "'a''''b'", "()", "1,", "NaN",
-          "'\ud800'", "array[1]", "((1))"]  # fmt: skip
+NEARLY = [
+    *PLAIN,
+    *(one for one in NOT_PLAIN if one != "$1"),
+    "'[1]'",
+    "'(a)'",
+    "':)'",
+    "':('",
+    "'(['",
+    "'\\u0041'",
+    "'a\\'",
+    "'\"'",
+    "'\t\n'",
+    "'\x7f'",
+    "\u00a01",
+    "-0",
+    "1E2",
+    "-1e-1",
+    "18446744073709551615",
+    "18446744073709551616",
+    "True",
+    "NULL",
+    "'a' ",
+    " 1 ",
+    "[1]",
+    "{}",
+    '"c0"',
+    "'",
+    "''''",
+    "'a''''b'",
+    "()",
+    "1,",
+    "NaN",
+    "'\ud800'",
+    "array[1]",
+    "((1))",
+]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -129,8 +245,10 @@ def test_p1_literals_that_look_like_json(seed: int) -> None:
         tail = rng.choice(["", "", ";", " ;\n", " returning c0", ";;", ",", ")", "; select 1"])
         found, wanted, _ = both(insert([f"c{c}" for c in kinds], rows, tail))
         assert found == wanted, (kinds, rows, tail)
-    rows = [[str(rng.randint(-(1 << 33), 1 << 33)), rng.choice(["'(a, b)'", "'v'", "null"])]
-            for _ in range(ROWS)]  # fmt: skip
+    rows = [
+        [str(rng.randint(-(1 << 33), 1 << 33)), rng.choice(["'(a, b)'", "'v'", "null"])]
+        for _ in range(ROWS)
+    ]
     for kind in ("c2", "c8"):
         found, wanted, quick = both(insert([kind, "c3"], rows))
         assert found == wanted
@@ -175,22 +293,25 @@ def test_p1_what_is_not_plain_goes_to_the_parser(odd: str, row: int) -> None:
     assert not quick
 
 
-@pytest.mark.parametrize("text", [
-    insert(["c0", "c3"], [["1", "'a'"]] * 19 + [["1"]]),
-    insert(["c0"], [["1", "'a'"]] * 20),
-    insert(["c0", "c0"], [["1", "2"]] * 20),
-    insert(["c0", "none"], [["1", "2"]] * 20),
-    insert(["c0", "c3"], [["1", "'a'"]] * 20, " returning none"),
-    insert(["c0", "c3"], [["1", "'a'"]] * 20, " on conflict (c3) do nothing"),
-    insert(["c0", "c3"], [["1", "'a'"]] * 20, ","),
-    insert(["c0", "c3"], [["1", "'a'"]] * 20, "; select 1"),
-    insert(["c0", "c3"], [["1", "'a'"]] * 19 + [["9999999999", "'a'"]]),
-    insert(["c0", "c3"], [["1", "'a'"]] * 19 + [["'x'", "'a'"]]),
-    insert(["c4", "c0"], [["'abcde'", "1"]] * 19 + [["'too long'", "1"]]),
-    insert(["c0", "c3"], [["1", "'a'"]] * 20).replace("many", "nothing"),
-    "insert into t (a, g) values " + ", ".join("(1, 2)" for _ in range(40)),
-    "  \n" + insert(["c0", "c3"], [["1", "'a'"]] * 19 + [["'ü'", "'a'"]]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        insert(["c0", "c3"], [["1", "'a'"]] * 19 + [["1"]]),
+        insert(["c0"], [["1", "'a'"]] * 20),
+        insert(["c0", "c0"], [["1", "2"]] * 20),
+        insert(["c0", "none"], [["1", "2"]] * 20),
+        insert(["c0", "c3"], [["1", "'a'"]] * 20, " returning none"),
+        insert(["c0", "c3"], [["1", "'a'"]] * 20, " on conflict (c3) do nothing"),
+        insert(["c0", "c3"], [["1", "'a'"]] * 20, ","),
+        insert(["c0", "c3"], [["1", "'a'"]] * 20, "; select 1"),
+        insert(["c0", "c3"], [["1", "'a'"]] * 19 + [["9999999999", "'a'"]]),
+        insert(["c0", "c3"], [["1", "'a'"]] * 19 + [["'x'", "'a'"]]),
+        insert(["c4", "c0"], [["'abcde'", "1"]] * 19 + [["'too long'", "1"]]),
+        insert(["c0", "c3"], [["1", "'a'"]] * 20).replace("many", "nothing"),
+        "insert into t (a, g) values " + ", ".join("(1, 2)" for _ in range(40)),
+        "  \n" + insert(["c0", "c3"], [["1", "'a'"]] * 19 + [["'ü'", "'a'"]]),
+    ],
+)
 def test_p1_errors_are_the_parsers(text: str) -> None:
     """A wrong row of many would be told with other words, or a position in the first row."""
     found, wanted, _ = both(text)
@@ -198,10 +319,17 @@ def test_p1_errors_are_the_parsers(text: str) -> None:
     assert isinstance(wanted, tuple)
 
 
-@pytest.mark.parametrize("tail", [
-    "", ";", " ; ", " returning c0, c3 as x", "\nON CONFLICT DO NOTHING",
-    " on conflict (c0) do update set c3 = excluded.c3 || '!' returning *",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "",
+        ";",
+        " ; ",
+        " returning c0, c3 as x",
+        "\nON CONFLICT DO NOTHING",
+        " on conflict (c0) do update set c3 = excluded.c3 || '!' returning *",
+    ],
+)
 def test_p1_what_follows_the_rows_stays(tail: str) -> None:
     """RETURNING or ON CONFLICT behind many rows would be forgotten."""
     text = insert(["c0", "c3"], [[str(n), f"'v{n}'"] for n in range(ROWS)], tail)
@@ -217,10 +345,19 @@ def numbered(columns: int, rows: int = ROWS) -> list[list[str]]:
     return [[f"${r * columns + c + 1}" for c in range(columns)] for r in range(rows)]
 
 
-@pytest.mark.parametrize("oids", [
-    (), (23, 25) * ROWS, (21, 1043) * ROWS, (0, 705) * ROWS, (20,), (21, 25) * 7 + (20, 25) * 9,
-    (25, 25) * ROWS, (16, 25) * ROWS,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "oids",
+    [
+        (),
+        (23, 25) * ROWS,
+        (21, 1043) * ROWS,
+        (0, 705) * ROWS,
+        (20,),
+        (21, 25) * 7 + (20, 25) * 9,
+        (25, 25) * ROWS,
+        (16, 25) * ROWS,
+    ],
+)
 def test_p1_parameters_are_what_the_parser_says(oids: tuple[int, ...]) -> None:
     """A parameter would have another type, be converted otherwise, or come to another column."""
     text = insert(["c0", "c4"], numbered(2))
@@ -229,11 +366,19 @@ def test_p1_parameters_are_what_the_parser_says(oids: tuple[int, ...]) -> None:
     assert found == wanted
 
 
-@pytest.mark.parametrize("numbers", [
-    [["$1", "$2"], ["$1", "$3"]], [["$1", "$2"], ["$4", "$3"]], [["$1", "$2"], ["$2", "$3"]],
-    [["$2", "$1"], ["$4", "$3"]], [["$1", "7"], ["$2", "7"]], [["$1", "null"], ["$2", "$3"]],
-    [["$3", "'a'"], ["$4", "'a'"]], [["$0", "$1"], ["$2", "$3"]],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [["$1", "$2"], ["$1", "$3"]],
+        [["$1", "$2"], ["$4", "$3"]],
+        [["$1", "$2"], ["$2", "$3"]],
+        [["$2", "$1"], ["$4", "$3"]],
+        [["$1", "7"], ["$2", "7"]],
+        [["$1", "null"], ["$2", "$3"]],
+        [["$3", "'a'"], ["$4", "'a'"]],
+        [["$0", "$1"], ["$2", "$3"]],
+    ],
+)
 def test_p1_parameters_in_any_order(numbers: list[list[str]]) -> None:
     """Numbers that do not rise evenly would be taken for others."""
     (a, b), (c, d) = numbers
@@ -259,14 +404,17 @@ def test_p1_a_parameter_out_of_range_is_told_by_row() -> None:
         values(bound, params)
 
 
-@pytest.mark.parametrize("text", [
-    "insert into t values (" + "'" * 40_001,
-    "insert into t values " + "(1, 'a', " * 20_000,
-    "insert into t values (1)" + ", (1)" * 20_000 + ", x",
-    "insert into t (" + "a, " * 20_000 + "b) values (1)",
-    "insert into t values" + " " * 60_000 + "x",
-    "insert into t values (1" + "1" * 60_000 + ")" + ", (1)" * 20,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "insert into t values (" + "'" * 40_001,
+        "insert into t values " + "(1, 'a', " * 20_000,
+        "insert into t values (1)" + ", (1)" * 20_000 + ", x",
+        "insert into t (" + "a, " * 20_000 + "b) values (1)",
+        "insert into t values" + " " * 60_000 + "x",
+        "insert into t values (1" + "1" * 60_000 + ")" + ", (1)" * 20,
+    ],
+)
 def test_p1_no_text_makes_the_patterns_slow(text: str) -> None:
     """A text that nearly fits would take a quadratic time, and with it the node."""
     began = time.process_time()

@@ -126,8 +126,10 @@ def test_an_error_is_told_as_of_the_whole_text() -> None:
         with pytest.raises(SqlError) as expected:
             _bound(whole(text))
         assert (told.value.sqlstate, told.value.message, told.value.position) == (
-            expected.value.sqlstate, expected.value.message, expected.value.position
-        )  # fmt: skip
+            expected.value.sqlstate,
+            expected.value.message,
+            expected.value.position,
+        )
 
 
 @pytest.mark.parametrize("name", ["int4", "text", "values", "update"])

@@ -24,9 +24,18 @@ GOLDEN: dict[str, Any] = json.loads(pathlib.Path(__file__).with_name("golden.jso
 FIELDS = (Field("a", oids.INT4), Field("b", oids.TEXT))
 LIMIT = 1 << 20
 ROWS: list[tuple[Any, ...]] = [
-    (1, "plain"), (2, None), (3, ""), (4, "tab\tnew\nline\\back"), (5, "a,b;c|d"),
-    (6, "q\"uo'te"), (7, "\\."), (8, "NULL"), (9, "\r\b\fv"), (None, "ä€"), (10, " x "),
-]  # fmt: skip
+    (1, "plain"),
+    (2, None),
+    (3, ""),
+    (4, "tab\tnew\nline\\back"),
+    (5, "a,b;c|d"),
+    (6, "q\"uo'te"),
+    (7, "\\."),
+    (8, "NULL"),
+    (9, "\r\b\fv"),
+    (None, "ä€"),
+    (10, " x "),
+]
 CSV = {"kind": "csv", "delimiter": ",", "null": ""}
 OPTIONS: dict[str, dict[str, Any]] = {
     "": {},
@@ -118,22 +127,25 @@ def test_garbage_is_read_or_refused(data: bytes, options: str, piece: int) -> No
 
 
 @pytest.mark.parametrize("piece", [1, 3, 1000])
-@pytest.mark.parametrize(("options", "data", "wanted"), [
-    ("", b"1\tb\\", [(1, "b")]),
-    ("", b"1\ta\n2\tb\\", [(1, "a"), (2, "b")]),
-    ("", b"1\ta\\\nb\\", [(1, "a\nb")]),
-    ("", b"1\ta\\\n", [(1, "a\n")]),
-    ("", b"1\ta\\\r\n2\tb\n", [(1, "a\r"), (2, "b")]),
-    ("", b"1\tb\n2\tc\r\n", "literal carriage return found in data, line 2"),
-    ("", b"1\tb\n2\r\tc\n", "literal carriage return found in data, line 2"),
-    ("", b"1\tb\r\n2\tc\n", "literal newline found in data, line 2"),
-    ("", b"1\tb\r\n2\tc\r", "literal carriage return found in data, line 2"),
-    ("", b"1\tb\r2\tc\n", "literal newline found in data, line 2"),
-    ("(format csv)", b"1,b\n2,c\r\n", "unquoted carriage return found in data, line 2"),
-    ("(format csv)", b'1,b\n2,"c\n"\r\n', "unquoted carriage return found in data, line 3"),
-    ("(format csv)", b"1,b\r\n2,c\n,d\r\n", "unquoted newline found in data, line 2"),
-    ("(format csv)", b'1,b\n2,"c\r"\n', [(1, "b"), (2, "c\r")]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "data", "wanted"),
+    [
+        ("", b"1\tb\\", [(1, "b")]),
+        ("", b"1\ta\n2\tb\\", [(1, "a"), (2, "b")]),
+        ("", b"1\ta\\\nb\\", [(1, "a\nb")]),
+        ("", b"1\ta\\\n", [(1, "a\n")]),
+        ("", b"1\ta\\\r\n2\tb\n", [(1, "a\r"), (2, "b")]),
+        ("", b"1\tb\n2\tc\r\n", "literal carriage return found in data, line 2"),
+        ("", b"1\tb\n2\r\tc\n", "literal carriage return found in data, line 2"),
+        ("", b"1\tb\r\n2\tc\n", "literal newline found in data, line 2"),
+        ("", b"1\tb\r\n2\tc\r", "literal carriage return found in data, line 2"),
+        ("", b"1\tb\r2\tc\n", "literal newline found in data, line 2"),
+        ("(format csv)", b"1,b\n2,c\r\n", "unquoted carriage return found in data, line 2"),
+        ("(format csv)", b'1,b\n2,"c\n"\r\n', "unquoted carriage return found in data, line 3"),
+        ("(format csv)", b"1,b\r\n2,c\n,d\r\n", "unquoted newline found in data, line 2"),
+        ("(format csv)", b'1,b\n2,"c\r"\n', [(1, "b"), (2, "c\r")]),
+    ],
+)
 def test_line_ends_and_backslashes_are_postgresqls(
     options: str, data: bytes, wanted: Any, piece: int
 ) -> None:
@@ -211,14 +223,22 @@ def with_lengths(**options: Any) -> CopyFormat:
 @pytest.mark.parametrize(
     ("line", "state", "message", "where"),
     [
-        ("7\tabcdef\tx\t1", "22001", "value too long for type character varying(4)",
-         'column a: "abcdef"'),
+        (
+            "7\tabcdef\tx\t1",
+            "22001",
+            "value too long for type character varying(4)",
+            'column a: "abcdef"',
+        ),
         ("7\tabcd\twxyz\t1", "22001", "value too long for type character(3)", 'column b: "wxyz"'),
         ("7\tabcd\txyz\t1234.5", "22003", "numeric field overflow", 'column n: "1234.5"'),
-        ("7\t" + "y" * 101 + "\tx\t1", "22001", "value too long for type character varying(4)",
-         'column a: "' + "y" * 100 + '..."'),
+        (
+            "7\t" + "y" * 101 + "\tx\t1",
+            "22001",
+            "value too long for type character varying(4)",
+            'column a: "' + "y" * 100 + '..."',
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_too_long_for_its_column_is_told_by_line(
     line: str, state: str, message: str, where: str, many: bool
 ) -> None:

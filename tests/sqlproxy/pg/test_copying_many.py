@@ -17,9 +17,17 @@ from sqlproxy.pg.style import DEFAULT
 from sqlproxy.values.errors import SqlError
 
 KINDS = {
-    "a": oids.INT2, "b": oids.INT4, "c": oids.INT8, "d": oids.FLOAT8, "e": oids.BOOL,
-    "f": oids.DATE, "g": oids.TIMESTAMP, "h": oids.TEXT, "i": oids.NUMERIC, "j": oids.TIMESTAMPTZ,
-}  # fmt: skip
+    "a": oids.INT2,
+    "b": oids.INT4,
+    "c": oids.INT8,
+    "d": oids.FLOAT8,
+    "e": oids.BOOL,
+    "f": oids.DATE,
+    "g": oids.TIMESTAMP,
+    "h": oids.TEXT,
+    "i": oids.NUMERIC,
+    "j": oids.TIMESTAMPTZ,
+}
 FORMATS = {
     "text": CopyFormat(table="t"),
     "csv": CopyFormat("csv", delimiter=",", null="", table="t"),
@@ -69,12 +77,15 @@ def test_columns_are_what_lines_are(kinds: list[str], form: str, data: st.DataOb
 
 
 PLAIN: dict[str, st.SearchStrategy[Any]] = {
-    "a": st.integers(-(1 << 15), (1 << 15) - 1), "b": st.integers(-(1 << 31), (1 << 31) - 1),
+    "a": st.integers(-(1 << 15), (1 << 15) - 1),
+    "b": st.integers(-(1 << 31), (1 << 31) - 1),
     "c": st.integers(-(1 << 63), (1 << 63) - 1),
-    "d": st.integers(-(10**9), 10**9).map(lambda n: n / 64), "e": st.booleans(),
-    "f": st.dates(), "g": st.datetimes().map(lambda at: at.replace(fold=0)),
+    "d": st.integers(-(10**9), 10**9).map(lambda n: n / 64),
+    "e": st.booleans(),
+    "f": st.dates(),
+    "g": st.datetimes().map(lambda at: at.replace(fold=0)),
     "h": st.text("abc äß'(){}", min_size=1),
-}  # fmt: skip
+}
 
 
 @settings(max_examples=50)
@@ -94,12 +105,14 @@ def test_plain_rows_go_the_quick_way_and_come_back(kinds: list[str], data: st.Da
 @given(
     st.lists(
         st.tuples(
-            st.none() | st.integers(-5, 5), st.none() | st.text(), st.none() | st.datetimes(),
+            st.none() | st.integers(-5, 5),
+            st.none() | st.text(),
+            st.none() | st.datetimes(),
             st.none() | st.floats(),
         )
     ),
     st.sampled_from(["text", "csv", "nil", "binary"]),
-)  # fmt: skip
+)
 def test_many_rows_out_are_the_bytes_of_each(rows: list[Any], form: str) -> None:
     """A tab or a backslash in one cell of a page would break the lines of the others."""
     of = FORMATS.get(form) or CopyFormat("binary")
@@ -113,14 +126,17 @@ def test_many_rows_out_are_the_bytes_of_each(rows: list[Any], form: str) -> None
 @given(
     st.lists(
         st.tuples(
-            st.none() | PLAIN["a"], st.none() | PLAIN["c"], st.none() | st.floats(allow_nan=False),
-            st.none() | st.text("aä"), st.none() | st.dates(date(1, 1, 1), date(9999, 12, 31)),
+            st.none() | PLAIN["a"],
+            st.none() | PLAIN["c"],
+            st.none() | st.floats(allow_nan=False),
+            st.none() | st.text("aä"),
+            st.none() | st.dates(date(1, 1, 1), date(9999, 12, 31)),
         ),
         min_size=1,
     ),
     st.integers(1, 60),
     st.integers(0, 40),
-)  # fmt: skip
+)
 def test_binary_rows_in_any_pieces(rows: list[Any], piece: int, cut: int) -> None:
     """Half a row, or one that is cut for good, would be lost or taken for another."""
     fields = [Field(name, KINDS[name]) for name in "acdhf"]

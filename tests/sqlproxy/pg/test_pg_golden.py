@@ -81,9 +81,10 @@ def test_literals_mean_what_they_mean_in_postgresql(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "record", [r for r in GOLDEN["values"] if "binary" in r and "bytes" not in r["binary"]],
+    "record",
+    [r for r in GOLDEN["values"] if "binary" in r and "bytes" not in r["binary"]],
     ids=lambda r: f"{r['type']}:{r['in']}"[:60],
-)  # fmt: skip
+)
 def test_postgresqls_binary_is_read_and_written_again(record: dict[str, str]) -> None:
     """Bytes that PostgreSQL sends would be refused, or come back as others."""
     oid = oids.by_name(record["type"])[0].oid

@@ -32,9 +32,17 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "oid": st.integers(0, (1 << 32) - 1),
     "float4": FLOAT4,
     "float8": st.floats(allow_nan=False),
-    "numeric": st.decimals(allow_nan=False, allow_infinity=True).map(
-        lambda d: d if not d.is_finite() else Decimal(format(d, "f")) if abs(d.adjusted()) < 300 else Decimal(1)  # noqa: E501 - one rule
-    ).map(lambda d: d if d else abs(d)),
+    "numeric": st.decimals(allow_nan=False, allow_infinity=True)
+    .map(
+        lambda d: (
+            d
+            if not d.is_finite()
+            else Decimal(format(d, "f"))
+            if abs(d.adjusted()) < 300
+            else Decimal(1)
+        )
+    )
+    .map(lambda d: d if d else abs(d)),
     "text": TEXTS,
     "varchar": TEXTS,
     "bytea": st.binary(max_size=50),
@@ -49,7 +57,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         st.integers(-(1 << 31), (1 << 31) - 1),
         st.integers(-(1 << 62), 1 << 62),
     ),
-}  # fmt: skip
+}
 
 
 def same(left: Any, right: Any) -> bool:

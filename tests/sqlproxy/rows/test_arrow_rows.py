@@ -52,9 +52,12 @@ def test_u3_batches_are_rounded_as_their_columns_say() -> None:
     table = declare(["timestamp(2)", "time(1)", "interval(0)", "interval year", "time(1)[]"], [0])
     moment = datetime.fromisoformat("1999-12-31 23:59:59.995")
     value = {
-        "c0": [moment], "c1": [moment.time()], "c2": [pa.MonthDayNano([14, 3, 1_500_000_000])],
-        "c3": [pa.MonthDayNano([14, 3, 5_000])], "c4": [[moment.time().replace(second=1)]],
-    }  # fmt: skip
+        "c0": [moment],
+        "c1": [moment.time()],
+        "c2": [pa.MonthDayNano([14, 3, 1_500_000_000])],
+        "c3": [pa.MonthDayNano([14, 3, 5_000])],
+        "c4": [[moment.time().replace(second=1)]],
+    }
     batch = pa.RecordBatch.from_pydict(value, schema=arrow_rows.arrow_schema(table))
     keys, stored = arrow_rows.encode_batch(table, batch)
     found = arrow_rows.decode_batch(table, keys, stored).to_pylist()[0]
@@ -222,8 +225,10 @@ def test_rows_of_an_older_table_are_filled_and_damage_is_named() -> None:
     keys, values = [k for k, _ in pairs], [v for _, v in pairs]
     found = arrow_rows.decode_batch(new, keys, values)
     assert found.to_pylist() == [
-        {"c0": 1, "c1": "new"}, {"c0": 2, "c1": None}, {"c0": 3, "c1": "x"},
-    ]  # fmt: skip
+        {"c0": 1, "c1": "new"},
+        {"c0": 2, "c1": None},
+        {"c0": 3, "c1": "x"},
+    ]
     with pytest.raises(Corruption) as caught:
         arrow_rows.decode_batch(new, keys, [values[0], b"\xc1", values[2]])
     assert caught.value.details["key"] == keys[1]
@@ -239,8 +244,9 @@ def test_a_plain_table_is_two_binary_columns() -> None:
     keys, values = arrow_rows.encode_batch(table, batch)
     assert (keys, values) == ([b"a", b"b"], [b"v", b"w"])
     assert arrow_rows.decode_batch(table, keys, values).to_pylist() == [
-        {"key": b"a", "value": b"v"}, {"key": b"b", "value": b"w"},
-    ]  # fmt: skip
+        {"key": b"a", "value": b"v"},
+        {"key": b"b", "value": b"w"},
+    ]
     assert arrow_rows.decode_batch(table, keys, values, ["value"]).schema.names == ["value"]
     for bad in ({"key": [b"a"]}, {"key": [None], "value": [b"v"]}, {"key": [b"a"], "v": [b"v"]}):
         with pytest.raises(InvalidArgument):
@@ -282,15 +288,27 @@ def test_decimals_are_rescaled_exactly() -> None:
 def test_every_type_of_sql_goes_through_arrow_and_back() -> None:
     """Spark and DuckDB see values through Arrow: what changes on the way is another value."""
     given_: dict[str, Any] = {
-        "varchar(3)": "ab ", "char(4)": "ab  ", "bpchar": "ab", "name": "n", "oid": 4_294_967_295,
-        "interval": Interval(1, -2, 3), "jsonb": '{"a": [1, 2.50]}', "timestamp(0)":
-        datetime(2020, 1, 1, 0, 0, 1), "numeric(3,5)": Decimal("0.00123"),  # noqa: DTZ001
-        "numeric(3,-2)": Decimal(12_300), "numeric(100,2)": Decimal("1.25"),
-        "int4[]": [1, None, 3], "text[]": [], "uuid[]": [UUID(int=7), None],
-        "interval[]": [Interval(0, 1, 2)], "numeric(5,2)[]": [Decimal("1.50")],
-        ENUM: "so-so", f"{ENUM}[]": ["ok", None, "sad"], "char(3)[]": ["a  "],
+        "varchar(3)": "ab ",
+        "char(4)": "ab  ",
+        "bpchar": "ab",
+        "name": "n",
+        "oid": 4_294_967_295,
+        "interval": Interval(1, -2, 3),
+        "jsonb": '{"a": [1, 2.50]}',
+        "timestamp(0)": datetime(2020, 1, 1, 0, 0, 1),  # noqa: DTZ001
+        "numeric(3,5)": Decimal("0.00123"),
+        "numeric(3,-2)": Decimal(12_300),
+        "numeric(100,2)": Decimal("1.25"),
+        "int4[]": [1, None, 3],
+        "text[]": [],
+        "uuid[]": [UUID(int=7), None],
+        "interval[]": [Interval(0, 1, 2)],
+        "numeric(5,2)[]": [Decimal("1.50")],
+        ENUM: "so-so",
+        f"{ENUM}[]": ["ok", None, "sad"],
+        "char(3)[]": ["a  "],
         "timestamptz[]": [datetime(2020, 1, 1, tzinfo=UTC)],
-    }  # fmt: skip
+    }
     table = declare(["int4", *given_], [0])
     row = (1, *given_.values())
     key, value = rows.encode_row(table, row)

@@ -36,8 +36,10 @@ def test_p6_a_column_says_all_of_its_type() -> None:
     text = enums.text_of(MOOD)
     assert enums.parsed(text) == MOOD
     assert (enums.oid_in(text), enums.shown(text), enums.shown(f"{text}[]")) == (
-        MOOD.oid, "Mood", "Mood[]",
-    )  # fmt: skip
+        MOOD.oid,
+        "Mood",
+        "Mood[]",
+    )
     kind = resolve(text)
     assert (kind.name, kind.base, kind.to_stored('"b"]')) == (text, "enum", -5)
     array = resolve(f"{text}[]")

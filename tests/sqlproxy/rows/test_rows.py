@@ -19,9 +19,23 @@ from sqlproxy.rows import rows
 from sqlproxy.rows.schema import Column, Table
 
 ALL = (
-    "bool", "int2", "int4", "int8", "float4", "float8", "numeric", "numeric(10,2)", "text", "bytea",
-    "uuid", "date", "time", "timestamp", "timestamptz", "json",
-)  # fmt: skip
+    "bool",
+    "int2",
+    "int4",
+    "int8",
+    "float4",
+    "float8",
+    "numeric",
+    "numeric(10,2)",
+    "text",
+    "bytea",
+    "uuid",
+    "date",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "json",
+)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "int2": st.integers(-(1 << 15), (1 << 15) - 1),
@@ -137,9 +151,13 @@ def test_dropped_columns_leave_their_place_empty() -> None:
     """Ids are places in stored rows: a new column must never read what a dropped one wrote."""
     before = declare(("k", "int4"), ("gone", "text"), ("a", "text"))
     after = Table(
-        id=before.id, namespace="default", name="t", primary_key=("k",), next_column_id=5,
+        id=before.id,
+        namespace="default",
+        name="t",
+        primary_key=("k",),
+        next_column_id=5,
         columns=(before.columns[0], before.columns[2], Column(4, "new", "int4")),
-    )  # fmt: skip
+    )
     key, value = rows.encode_row(before, (1, "secret", "x"))
     assert rows.decode_row(after, key, value) == (1, "x", None)
     key, value = rows.encode_row(after, (1, "y", 5))
@@ -206,8 +224,10 @@ def test_sizes_are_bounded() -> None:
     with pytest.raises(TooLarge) as caught:
         rows.encode_row(table, ("x" * KEY_BYTES_MAX, ""))
     assert caught.value.details == {
-        "what": "key_bytes", "limit": KEY_BYTES_MAX, "actual": KEY_BYTES_MAX + 3,
-    }  # fmt: skip
+        "what": "key_bytes",
+        "limit": KEY_BYTES_MAX,
+        "actual": KEY_BYTES_MAX + 3,
+    }
     with pytest.raises(TooLarge, match=str(VALUE_BYTES_MAX)):
         rows.encode_row(table, ("x", "y" * VALUE_BYTES_MAX))
 
@@ -276,9 +296,12 @@ def test_bad_declarations_are_refused(columns: Any, key: tuple[str, ...], reason
 def test_declarations_are_completed() -> None:
     """SQL's names of types, ids in order, key columns never null."""
     table = declare(
-        Column(0, "k", "BIGINT", nullable=True), ("a", "double precision"), ("b", "Decimal(10, 2)"),
-        ("c", "numeric(5)"), ("d", "timestamp with time zone"),
-    )  # fmt: skip
+        Column(0, "k", "BIGINT", nullable=True),
+        ("a", "double precision"),
+        ("b", "Decimal(10, 2)"),
+        ("c", "numeric(5)"),
+        ("d", "timestamp with time zone"),
+    )
     assert [(c.id, c.type, c.nullable) for c in table.columns] == [
         (1, "int8", False),
         (2, "float8", True),

@@ -51,5 +51,7 @@ def test_p10_rows_are_encoded_in_slices() -> None:
     assert max(count for _, count in found) == SQL_LOAD_SLICE_ROWS
     assert all(len(column) == count for columns, count in found for column in columns)
     assert [row for columns, _ in found for row in zip(*columns, strict=True)] == [
-        *rows, *rows, *rows[:1]
-    ]  # fmt: skip
+        *rows,
+        *rows,
+        *rows[:1],
+    ]

@@ -54,9 +54,14 @@ def test_p4_a_parameter_keeps_its_type_when_the_column_gets_another() -> None:
     def change(kind: str) -> None:
         columns = (Column(1, "id", "int4", nullable=False), Column(2, "n", kind))
         table = Table(
-            id=TableId(1001), namespace="d", name="t", state=PUBLIC, columns=columns,
-            primary_key=("id",), next_column_id=3,
-        )  # fmt: skip
+            id=TableId(1001),
+            namespace="d",
+            name="t",
+            state=PUBLIC,
+            columns=columns,
+            primary_key=("id",),
+            next_column_id=3,
+        )
         now.append(Declared(Relations("d", (table,), (), ()), len(now)))
 
     session: Any = SimpleNamespace(

@@ -74,15 +74,22 @@ def test_p1_plans_are_trees_in_json() -> None:
     (inner,) = told["Plan"].pop("Plans")
     assert told == {
         "Plan": {
-            "Node Type": "ModifyTable", "Operation": "Update", "Relation Name": "t", "Alias": "t",
+            "Node Type": "ModifyTable",
+            "Operation": "Update",
+            "Relation Name": "t",
+            "Alias": "t",
             "Actual Rows": 3,
         },
         "Execution Time": 1.5,
-    }  # fmt: skip
+    }
     assert inner == {
-        "Node Type": "Index Scan", "Scan Direction": "Backward", "Index Name": "t_a_idx",
-        "Relation Name": "t", "Alias": "t", "Key Range": ["[01, 02)", "[03, 04)"],
+        "Node Type": "Index Scan",
+        "Scan Direction": "Backward",
+        "Index Name": "t_a_idx",
+        "Relation Name": "t",
+        "Alias": "t",
+        "Key Range": ["[01, 02)", "[03, 04)"],
         "Filter": "the whole WHERE",
-    }  # fmt: skip
+    }
     (told,) = json.loads(as_json(["DuckDB (Select)", "  Seq Scan on a", "  Seq Scan on b"]))
     assert [one["Relation Name"] for one in told["Plan"]["Plans"]] == ["a", "b"]

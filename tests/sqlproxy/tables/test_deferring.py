@@ -17,9 +17,12 @@ from sqlproxy.tables.referring import check_deferred
 from sqlproxy.values.errors import SqlError
 
 PARENT = Table(
-    id=TableId(1001), namespace="shop", name="parent", columns=(Column(1, "id", "int4"),),
+    id=TableId(1001),
+    namespace="shop",
+    name="parent",
+    columns=(Column(1, "id", "int4"),),
     primary_key=("id",),
-)  # fmt: skip
+)
 
 
 def key(name: str) -> ForeignKey:
@@ -27,10 +30,13 @@ def key(name: str) -> ForeignKey:
 
 
 CHILD = Table(
-    id=TableId(1002), namespace="shop", name="child",
-    columns=(Column(1, "id", "int4"), Column(2, "p", "int4")), primary_key=("id",),
+    id=TableId(1002),
+    namespace="shop",
+    name="child",
+    columns=(Column(1, "id", "int4"), Column(2, "p", "int4")),
+    primary_key=("id",),
     foreign_keys=(key("one"), key("two")),
-)  # fmt: skip
+)
 
 
 class Store:

@@ -64,8 +64,10 @@ def test_p7_nulls_in_every_column_come_back(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(ORDERED), min_size=1, max_size=3))
     columns = [(f"c{i}", kind) for i, kind in enumerate(kinds)]
     t = table(("id", "int8"), *columns, ("more", "json"))
-    parts = [IndexColumn(i + 2, data.draw(st.booleans()), data.draw(st.booleans()))
-             for i in range(len(kinds))]  # fmt: skip
+    parts = [
+        IndexColumn(i + 2, data.draw(st.booleans()), data.draw(st.booleans()))
+        for i in range(len(kinds))
+    ]
     one = index(*parts, unique=data.draw(st.booleans()), include=(len(kinds) + 2,))
     values = [data.draw(st.none() | VALUES[kind]) for kind in kinds]
     row = (data.draw(VALUES["int8"]), *values, data.draw(st.none() | VALUES["json"]))
@@ -88,8 +90,10 @@ def test_p6_entries_of_many_rows_are_those_of_each(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(ORDERED), min_size=1, max_size=3))
     columns = [(f"c{i}", kind) for i, kind in enumerate(kinds)]
     t = table(("id", "int8"), ("name", "text"), *columns, key=("name", "id"))
-    parts = [IndexColumn(i + 3, data.draw(st.booleans()), data.draw(st.booleans()))
-             for i in range(len(kinds))]  # fmt: skip
+    parts = [
+        IndexColumn(i + 3, data.draw(st.booleans()), data.draw(st.booleans()))
+        for i in range(len(kinds))
+    ]
     include = data.draw(st.sampled_from([(), (1,), (len(kinds) + 2, 2)]))
     one = index(*parts, unique=data.draw(st.booleans()), include=include)
     nulls = data.draw(st.booleans())
@@ -155,9 +159,13 @@ def test_entries_that_cannot_be_are_refused() -> None:
     codec = index_codec(t, index(IndexColumn(2), unique=True))
     key, value = codec.entry((1, "x"))
     for bad_key, bad_value in (
-        (key, b""), (key, b"\xc1"), (key, msgspec.msgpack.encode([2, 1])), (b"", value),
-        (key[:-1], value), (b"\x20" + key[1:], value),
-    ):  # fmt: skip
+        (key, b""),
+        (key, b"\xc1"),
+        (key, msgspec.msgpack.encode([2, 1])),
+        (b"", value),
+        (key[:-1], value),
+        (b"\x20" + key[1:], value),
+    ):
         with pytest.raises(Corruption, match="t_idx"):
             codec.decode(bad_key, bad_value)
     with pytest.raises(TooLarge, match="t_idx"):

@@ -100,9 +100,12 @@ def test_p8_what_a_where_implies(predicate: str, where: str, used: bool) -> None
         return
     passes, holds, env = compile(bound).fn, predicates.holds(T, made), Env()
     values: list[tuple[Any, ...]] = [
-        (None, 0, 1, 2, 3, 4, 5, 6, 7, 9), (None, 0, 2, 5), (None, "x", "X", "y", "z"),
-        (None, True, False), (None,),
-    ]  # fmt: skip
+        (None, 0, 1, 2, 3, 4, 5, 6, 7, 9),
+        (None, 0, 2, 5),
+        (None, "x", "X", "y", "z"),
+        (None, True, False),
+        (None,),
+    ]
     rows = [row for row in itertools.product(*values) if passes(row, env) is True]
     assert all(holds(row) for row in rows)
 
@@ -110,9 +113,13 @@ def test_p8_what_a_where_implies(predicate: str, where: str, used: bool) -> None
 def test_a_predicate_is_kept_and_an_older_program_refuses_the_table() -> None:
     """An index would be read as one of all rows."""
     table = Table(
-        id=T.id, namespace="db", name="t", columns=T.columns, primary_key=("n",),
+        id=T.id,
+        namespace="db",
+        name="t",
+        columns=T.columns,
+        primary_key=("n",),
         indexes=(index("n > 5"), Index(TableId(11), "j", (IndexColumn(1),))),
-    )  # fmt: skip
+    )
     row = records.encode_table(table)
     key, pack = b"key", msgspec.msgpack.encode
     assert records.decode_table(key, seal(key, pack(row))).indexes == table.indexes

@@ -143,9 +143,13 @@ def test_too_many_combinations_become_ranges() -> None:
 def test_like_prefix() -> None:
     """What a pattern begins with, escapes understood."""
     for pattern, begins in (
-        ("abc%", "abc"), ("abc", "abc"), ("%x", ""), ("a_c", "a"), ("a\\%b%", "a%b"),
+        ("abc%", "abc"),
+        ("abc", "abc"),
+        ("%x", ""),
+        ("a_c", "a"),
+        ("a\\%b%", "a%b"),
         ("\\\\", "\\"),
-    ):  # fmt: skip
+    ):
         assert like_prefix(pattern) == begins
 
 

@@ -73,18 +73,35 @@ def test_times_are_rounded_to_their_digits(kind: str) -> None:
 def test_names_of_types_are_folded_to_one() -> None:
     """Two spellings of one type must not be two types."""
     for written, name in (
-        ("character varying(5)", "varchar(5)"), ("CHARACTER (3)", "char(3)"), ("char", "char(1)"),
-        ("bpchar", "bpchar"), ("int[3][]", "int4[]"), ("integer ARRAY", "int4[]"),
-        ("timestamp(3) with time zone", "timestamptz(3)"), ("float(24)", "float4"),
-        ("numeric(5, -2)[]", "numeric(5,-2)[]"), ("varchar", "varchar"), ("jsonb", "jsonb"),
-        ("time without time zone", "time"), ("dec(4)", "numeric(4,0)"),
-    ):  # fmt: skip
+        ("character varying(5)", "varchar(5)"),
+        ("CHARACTER (3)", "char(3)"),
+        ("char", "char(1)"),
+        ("bpchar", "bpchar"),
+        ("int[3][]", "int4[]"),
+        ("integer ARRAY", "int4[]"),
+        ("timestamp(3) with time zone", "timestamptz(3)"),
+        ("float(24)", "float4"),
+        ("numeric(5, -2)[]", "numeric(5,-2)[]"),
+        ("varchar", "varchar"),
+        ("jsonb", "jsonb"),
+        ("time without time zone", "time"),
+        ("dec(4)", "numeric(4,0)"),
+    ):
         assert canonical(written) == name
         assert canonical(name) == name
     for wrong in (
-        "varchar(0)", "char(10485761)", "timestamp(7)", "int4(3)", "numeric(1,2,3)", "text(3)",
-        "money", "time with time zone", "int4[", "float(54)", "",
-    ):  # fmt: skip
+        "varchar(0)",
+        "char(10485761)",
+        "timestamp(7)",
+        "int4(3)",
+        "numeric(1,2,3)",
+        "text(3)",
+        "money",
+        "time with time zone",
+        "int4[",
+        "float(54)",
+        "",
+    ):
         with pytest.raises(InvalidArgument):
             resolve(wrong)
 

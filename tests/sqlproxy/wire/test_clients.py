@@ -25,10 +25,17 @@ async def psql(served: Served, script: str, *options: str) -> tuple[int, str, st
     if PSQL is None:
         pytest.fail("psql is not installed: apt-get install postgresql-client")
     process = await asyncio.create_subprocess_exec(
-        PSQL, "-X", "-q", "-A", "-t", *options, served.url,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        PSQL,
+        "-X",
+        "-q",
+        "-A",
+        "-t",
+        *options,
+        served.url,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    )
     out, err = await process.communicate(script.encode())
     return process.returncode or 0, out.decode(), err.decode()
 
@@ -51,10 +58,15 @@ async def test_psql_script_with_many_statements_errors_and_notices(served: Serve
 async def test_psql_several_statements_in_one_message(served: Served) -> None:
     """`-c` with several statements is one simple query: all results, one implicit transaction."""
     process = await asyncio.create_subprocess_exec(
-        PSQL or "psql", "-X", "-A", "-t", served.url,
-        "-c", "insert into log values (1); select 1; select 2",
+        PSQL or "psql",
+        "-X",
+        "-A",
+        "-t",
+        served.url,
+        "-c",
+        "insert into log values (1); select 1; select 2",
         stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    )
     out, _ = await process.communicate()
     assert out.decode().split() == ["INSERT", "0", "1", "1", "2"]
     assert served.sessions.shared.log == ["1"]
@@ -86,11 +98,22 @@ async def aconnect(served: Served, **options: Any) -> psycopg.AsyncConnection[An
 async def test_psycopg_parameters_of_every_kind_come_back(served: Served) -> None:
     """A parameter or a result lost its value, in text or in binary."""
     values = [
-        True, 7, 1 << 40, 1.5, "tëxt", b"\x00\xff", decimal.Decimal("-12345.6700"),
-        dt.date(2024, 2, 29), NAIVE,
-        dt.datetime(2024, 2, 29, 12, 30, tzinfo=dt.UTC), dt.time(1, 2, 3),
-        uuid.UUID(int=5), [1, None, 3], ["a b", None, 'q"'], None,
-    ]  # fmt: skip
+        True,
+        7,
+        1 << 40,
+        1.5,
+        "tëxt",
+        b"\x00\xff",
+        decimal.Decimal("-12345.6700"),
+        dt.date(2024, 2, 29),
+        NAIVE,
+        dt.datetime(2024, 2, 29, 12, 30, tzinfo=dt.UTC),
+        dt.time(1, 2, 3),
+        uuid.UUID(int=5),
+        [1, None, 3],
+        ["a b", None, 'q"'],
+        None,
+    ]
     types = "bool int4 int8 float8 text bytea numeric date timestamp timestamptz time uuid int4[] text[] int4"  # noqa: E501 - one list
     query = "select " + ", ".join(f"%s::{name}" for name in types.split())
     async with await aconnect(served) as conn:
@@ -239,10 +262,21 @@ async def test_asyncpg_values_prepared_cursor_and_transaction(served: Served) ->
     conn = await asyncpg_connect(served)
     interval = dt.timedelta(days=3, hours=4, microseconds=5)
     values = [
-        5, "t", 2.5, True, b"\x01", decimal.Decimal("1.50"), dt.date(2000, 1, 1),
-        NAIVE, dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
-        uuid.UUID(int=9), interval, None, '{"a": 1}', '{"b": 2}',
-    ]  # fmt: skip
+        5,
+        "t",
+        2.5,
+        True,
+        b"\x01",
+        decimal.Decimal("1.50"),
+        dt.date(2000, 1, 1),
+        NAIVE,
+        dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
+        uuid.UUID(int=9),
+        interval,
+        None,
+        '{"a": 1}',
+        '{"b": 2}',
+    ]
     types = "int8 text float8 bool bytea numeric date timestamp timestamptz uuid interval text json jsonb"  # noqa: E501 - one list
     query = "select " + ", ".join(
         f"${n}::{name} as c{n}" for n, name in enumerate(types.split(), 1)

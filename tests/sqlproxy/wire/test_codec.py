@@ -174,9 +174,18 @@ def test_format_codes_are_checked_against_the_columns() -> None:
 def test_errors_and_notices_carry_their_fields() -> None:
     """Drivers read these by letter: byte by byte what PostgreSQL sends."""
     error = SqlError(
-        "23505", "duplicate", detail="Key.", hint="h", position=5, schema="public", table="t",
-        column="c", datatype="int4", constraint="t_pkey", where="COPY t",
-    )  # fmt: skip
+        "23505",
+        "duplicate",
+        detail="Key.",
+        hint="h",
+        position=5,
+        schema="public",
+        table="t",
+        column="c",
+        datatype="int4",
+        constraint="t_pkey",
+        where="COPY t",
+    )
     assert codec.error_response(error, offset=10) == message(
         ord("E"),
         b"SERROR\0VERROR\0C23505\0Mduplicate\0DKey.\0Hh\0P15\0WCOPY t\0spublic\0tt\0cc\0dint4\0"

@@ -78,8 +78,11 @@ async def test_p10_a_copy_is_read_in_slices() -> None:
     for a, b in rows:
         binary += struct.pack(">hiqi", 2, 8, a, len(b)) + b.encode()
     binary += b"\xff\xff"
-    forms = ((text, CopyFormat(table="t")), (csv, CopyFormat("csv", ",", "", table="t")),
-             (binary, CopyFormat("binary", table="t")))  # fmt: skip
+    forms = (
+        (text, CopyFormat(table="t")),
+        (csv, CopyFormat("csv", ",", "", table="t")),
+        (binary, CopyFormat("binary", table="t")),
+    )
     for data, of in forms:
         fake = await copied(data, of, chance)
         assert fake.rows == rows

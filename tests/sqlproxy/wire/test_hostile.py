@@ -369,9 +369,7 @@ async def test_encryption_requests_are_answered(served: Served) -> None:
     assert await raw.reader.readexactly(1) == b"N"
     raw.send(hello(options="-c a=b --c-d=e\\ f -cx=y", DateStyle="ISO"))
     await raw.until(b"Z")
-    assert served.sessions.shared.settings == {
-        "a": "b", "c_d": "e f", "x": "y", "DateStyle": "ISO"
-    }  # fmt: skip
+    assert served.sessions.shared.settings == {"a": "b", "c_d": "e f", "x": "y", "DateStyle": "ISO"}
     await raw.close()
 
 
@@ -482,11 +480,28 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     directory: Path = tmp_path_factory.mktemp("tls")
     key, cert = directory / "key.pem", directory / "cert.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-         "-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost",
-         "-sha256"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-keyout",
+            key,
+            "-out",
+            cert,
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-sha256",
+        ],
+        check=True,
+        capture_output=True,
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     der = ssl.PEM_cert_to_DER_cert(cert.read_text())

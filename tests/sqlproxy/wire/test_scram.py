@@ -17,9 +17,15 @@ VERIFIER = make_verifier("pencil", SALT).text()
 
 
 def login(
-    server: Scram, password: str, *, gs2: str = "n,,", mechanism: str = "SCRAM-SHA-256",
-    end_point: bytes = b"", nonce: str = "clientnonce", tamper: str = "",
-) -> bytes:  # fmt: skip
+    server: Scram,
+    password: str,
+    *,
+    gs2: str = "n,,",
+    mechanism: str = "SCRAM-SHA-256",
+    end_point: bytes = b"",
+    nonce: str = "clientnonce",
+    tamper: str = "",
+) -> bytes:
     """What a client does (RFC 5802); `tamper` replaces the nonce of the last message."""
     bare = f"n=,r={nonce}"
     first = server.first(mechanism, (gs2 + bare).encode()).decode()

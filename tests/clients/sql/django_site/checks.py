@@ -27,7 +27,7 @@ from django.db.models import (
     Value,
     When,
     Window,
-)  # fmt: skip
+)
 from django.db.models.functions import (
     Cast,
     Coalesce,
@@ -37,7 +37,7 @@ from django.db.models.functions import (
     RowNumber,
     TruncDay,
     Upper,
-)  # fmt: skip
+)
 from django.test import Client
 from django.utils import timezone
 from shop.models import Author, Book, Tag
@@ -275,10 +275,18 @@ def admin_login():
 def admin_pages():
     year = timezone.localdate().year
     for url in (
-        "shop/book/", "shop/book/?q=T1", "shop/book/?o=-3.2", "shop/book/?tags__id__exact=1",
-        "shop/book/?author__id__exact=1", "shop/author/", "auth/user/", "auth/group/",
-        "auth/user/1/change/", "shop/book/add/", f"shop/book/?at__year={year}",
-    ):  # fmt: skip
+        "shop/book/",
+        "shop/book/?q=T1",
+        "shop/book/?o=-3.2",
+        "shop/book/?tags__id__exact=1",
+        "shop/book/?author__id__exact=1",
+        "shop/author/",
+        "auth/user/",
+        "auth/group/",
+        "auth/user/1/change/",
+        "shop/book/add/",
+        f"shop/book/?at__year={year}",
+    ):
         assert CLIENT.get(f"/admin/{url}").status_code == 200, url
 
 

@@ -47,11 +47,13 @@ ROWS: Final = 24
 NUMBERS: Final = 200  # of `u`: now and then two rows have the same
 BARE: Final = replace(
     Table.declare(
-        "default", "t", primary_key=("id",),
+        "default",
+        "t",
+        primary_key=("id",),
         columns=[Column(0, "id", "int4"), Column(0, "u", "int4"), Column(0, "b", "text")],
     ),
     id=TableId(100),
-)  # fmt: skip
+)
 PLAIN: Final = Index(TableId(101), "t_u_b", (IndexColumn(2),), False, (3,), state=WRITE_ONLY)
 UNIQUE: Final = Index(TableId(101), "t_u", (IndexColumn(2),), True, (), state=WRITE_ONLY)
 PARTIAL: Final = replace(PLAIN, where="b = 'x' OR b IS NULL", where_columns=(3,))

@@ -57,8 +57,11 @@ SPEC: Final[dict[str, Any]] = {
 }
 NAME: Final = {"namespace": "default", "name": "m"}
 PARTIAL: Final[dict[str, Any]] = {
-    "name": "part", "columns": ["b"], "where": "a > 2 OR b IS NULL", "where_columns": ["a", "b"],
-}  # fmt: skip
+    "name": "part",
+    "columns": ["b"],
+    "where": "a > 2 OR b IS NULL",
+    "where_columns": ["a", "b"],
+}
 UNIQUE: Final[dict[str, Any]] = {"name": "alone", "columns": ["u"], "unique": True}
 CHANGES: Final[list[list[tuple[str, dict[str, Any]]]]] = [
     [
@@ -245,12 +248,14 @@ class World:
         number = self.chance.randrange(KEYS)
         c: Any = number * 7
         values = {
-            "id": number, "a": self.chance.randrange(6), "s": self.numbers,
+            "id": number,
+            "a": self.chance.randrange(6),
+            "s": self.numbers,
             "c": c if table.column("c").type == "int4" else f"c{c}",
             "u": self.chance.choice(
                 [None, self.chance.randrange(VALUES) if self.doubles else self.numbers]
             ),
-        }  # fmt: skip
+        }
         made = [values.get(column.name) for column in table.columns]
         row: tuple[Any, ...] = self.writers[table.id, table.version].rules.finished(made, Env())
         return row

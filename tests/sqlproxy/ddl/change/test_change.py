@@ -281,8 +281,11 @@ def test_q4_a_unique_index_is_checked_until_all_rows_have_entries_at_one_time(
     checks: list[int] = []
     # What a chunk of each time finds: a row without entry at 101; all at 103, but it is too old
     # behind the first chunk; all at 104, in three chunks.
-    found = {101: [(False, b""), (True, None)], 103: [(True, b""), SnapshotTooOld("collected")],
-             104: [(True, b""), (True, b""), (True, None)]}  # fmt: skip
+    found = {
+        101: [(False, b""), (True, None)],
+        103: [(True, b""), SnapshotTooOld("collected")],
+        104: [(True, b""), (True, b""), (True, None)],
+    }
 
     async def test(it: World) -> None:
         await it.rows((1, 5), (2, 6))
@@ -312,9 +315,15 @@ def test_q4_a_unique_index_is_checked_until_all_rows_have_entries_at_one_time(
         assert result["rows"] == 2
         assert checks == [101] * 2 + [103] * 2 + [104] * 3
         assert holding.told == [
-            "open 101", "renew 101", "release 101", "open 104", "lost", "open 104", "renew 104",
+            "open 101",
+            "renew 101",
+            "release 101",
+            "open 104",
+            "lost",
+            "open 104",
+            "renew 104",
             "release 104",
-        ]  # fmt: skip
+        ]
         assert not holding.held
 
     world(test)
@@ -548,8 +557,9 @@ def test_p4_rows_that_break_a_new_constraint_take_it_back() -> None:
         key = {"foreign_key": {"columns": ["a"], "table": "t"}}
         _, error = await it.call("AddConstraint", {**NAME, **key})
         assert (error["sqlstate"], error["sql_detail"]) == (
-            "23503", 'Key (a)=(5) is not present in table "t".',
-        )  # fmt: skip
+            "23503",
+            'Key (a)=(5) is not present in table "t".',
+        )
         table = await it.table()
         assert (table.checks, table.foreign_keys) == ((), ())
         _, error = await it.call("AddConstraint", {**NAME, **check, "not_valid": True})
@@ -565,11 +575,16 @@ def test_p4_rows_that_break_a_new_constraint_take_it_back() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "same"),
     [
-        ("int2", "int8", True), ("int8", "int4", False), ("varchar(3)", "varchar(4)", True),
-        ("varchar(4)", "varchar(3)", False), ("varchar(9)", "text", True),
-        ("text", "varchar(9)", False), ("int4", "text", False), ("text", "text", True),
+        ("int2", "int8", True),
+        ("int8", "int4", False),
+        ("varchar(3)", "varchar(4)", True),
+        ("varchar(4)", "varchar(3)", False),
+        ("varchar(9)", "text", True),
+        ("text", "varchar(9)", False),
+        ("int4", "text", False),
+        ("text", "text", True),
     ],
-)  # fmt: skip
+)
 def test_p4_types_change_at_once_where_rows_stay_as_they_are(
     old: str, new: str, same: bool
 ) -> None:
@@ -578,8 +593,11 @@ def test_p4_types_change_at_once_where_rows_stay_as_they_are(
 
 
 CHILD: Final[dict[str, Any]] = {
-    **SPEC, "name": "child", "indexes": [], "foreign_keys": [{"columns": ["a"], "table": "t"}],
-}  # fmt: skip
+    **SPEC,
+    "name": "child",
+    "indexes": [],
+    "foreign_keys": [{"columns": ["a"], "table": "t"}],
+}
 
 
 def test_q2_a_table_that_refers_to_another_takes_rows_when_all_know_of_it() -> None:
@@ -921,9 +939,12 @@ def test_p4_a_primary_key_is_added_once() -> None:
         again = {**key, "columns": ["id"], "name": "other_key"}
         _, error = await it.call("CreateIndex", {**bare, "index": again})
         assert error["sqlstate"] == "42P16"
-        child = {**SPEC, "name": "child", "indexes": [], "foreign_keys": [
-            {"columns": ["a"], "table": "bare"}
-        ]}  # fmt: skip
+        child = {
+            **SPEC,
+            "name": "child",
+            "indexes": [],
+            "foreign_keys": [{"columns": ["a"], "table": "bare"}],
+        }
         _, error = await it.call("CreateTable", child)
         assert not error, error
 
@@ -961,8 +982,11 @@ def test_p4_nobody_writes_while_a_column_takes_the_place_of_another() -> None:
         assert not error, error
         types = [(t.column("a").type, t.frozen) for _, t in it.seen]
         assert [one for n, one in enumerate(types) if n == 0 or one != types[n - 1]] == [
-            ("int4", False), ("int4", True), ("text", True), ("text", False),
-        ]  # fmt: skip
+            ("int4", False),
+            ("int4", True),
+            ("text", True),
+            ("text", False),
+        ]
         assert [c.name for c in (await it.table()).columns] == ["id", "a", "b"]
         frozen: Any = next(t for _, t in it.seen if t.frozen)
         writer, nothing = TableWriter(frozen, FakeRules()), None  # type: ignore[arg-type]
@@ -993,5 +1017,8 @@ def test_q3_jobs_tell_what_is_changed() -> None:
     locks = [["exclusive", "table/shop/t"], ["exclusive", "table/shop/u"], ["shared", "cluster"]]
     (job,) = jobs_of([{**row, "locks": locks}, {**row, "name": "CreateTable"}])
     assert (job["kind"], job["phase"], job["table"], job["object"]) == (
-        "add index", "backfill", "t", "u",
-    )  # fmt: skip
+        "add index",
+        "backfill",
+        "t",
+        "u",
+    )

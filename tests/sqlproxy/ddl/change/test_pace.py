@@ -37,11 +37,13 @@ T = TypeVar("T")
 
 TABLE = replace(
     Table.declare(
-        "default", "t", columns=[Column(0, "id", "int8"), Column(0, "n", "int4")],
+        "default",
+        "t",
+        columns=[Column(0, "id", "int8"), Column(0, "n", "int4")],
         primary_key=("id",),
     ),
     id=TableId(100),
-)  # fmt: skip
+)
 PLAIN = Index(TableId(101), "t_n", (IndexColumn(2),), False, ())
 UNIQUE = replace(PLAIN, unique=True)
 START, END = table_range(TABLE.id)
