@@ -4,15 +4,14 @@ by its pid.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+from tests.kit.commands import command, settings
 from tests.kit.machine import ROOT
 
 READY_S = 90.0  # of a loaded machine
@@ -26,11 +25,8 @@ class NodeProcess:
         self.data = data
         self.base = base
         self.log = data.with_suffix(".log")
-        command = [
-            *(sys.executable, "-m", "kvorum", "start", "--data", str(data), "--port", str(base)),
-            *options,
-        ]
-        self._command = ["bash", "-c", f'{before}; exec "$0" "$@"', *command] if before else command
+        words = command("start", "--data", str(data), "--port", str(base), *options)
+        self._command = ["bash", "-c", f'{before}; exec "$0" "$@"', *words] if before else words
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -39,12 +35,14 @@ class NodeProcess:
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start the process; whether it gets ready is another question."""
-        # Our own variables (KVORUM_KILLS) are no settings of a node, which refuses unknown ones.
-        env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
-        env["PYTHONPATH"] = str(ROOT)
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
-                self._command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self._command,
+                cwd=ROOT,
+                env=settings(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         return self._child
 

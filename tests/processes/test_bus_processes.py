@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import kvorum
 from tests.kit.clusters import Nodes, cluster
+from tests.kit.commands import run
 
 pytestmark = pytest.mark.cluster
-
-
-def command(nodes: Nodes, *words: str) -> Any:
-    """What `kvorum WORDS --json` prints."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "kvorum", *words, "--connect", nodes.local.connect, "--json"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return json.loads(ran.stdout)
 
 
 def points(nodes: Nodes) -> dict[int, list[str]]:
@@ -47,7 +32,8 @@ def test_n9_r6_flush_compact_copy_and_a_killed_master(tmp_path: Path) -> None:
         table = db.table("default", "k")
         for i in range(200):
             table.put(f"a{i}", "x" * 100)
-        told = command(nodes, "table", "flush", "default.k")
+        where = nodes.local.connect
+        told = run("table", "flush", "default.k", "--json", connect=where).json
         assert {t: r["partitions"] for t, r in told["targets"].items()} == {
             f"node/{n}": 2 for n in (1, 2, 3)
         }
@@ -58,7 +44,7 @@ def test_n9_r6_flush_compact_copy_and_a_killed_master(tmp_path: Path) -> None:
         told = db.wait(db.submit("kvorum.checkpoint", {"name": "before"}), timeout_ms=60_000)
         assert sorted(told["targets"]) == ["node/1", "node/2", "node/3"]
         assert points(nodes) == {n: ["before"] for n in (1, 2, 3)}
-        (point,) = command(nodes, "checkpoint", "list")["points"]
+        (point,) = run("checkpoint", "list", "--json", connect=where).json["points"]
         assert (point["name"], point["nodes"], point["whole"]) == ("before", [1, 2, 3], True)
         with pytest.raises(kvorum.KvorumError) as caught:
             db.wait(db.submit("kvorum.checkpoint", {"name": "before"}), timeout_ms=60_000)

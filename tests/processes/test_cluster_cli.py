@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,28 +14,16 @@ import pytest
 
 from kvorum.cli.cluster_commands import links
 from kvorum.programs.localcluster import LocalCluster
+from tests.kit.commands import command, run, settings
 from tests.kit.machine import ROOT, free_port_base
 
 pytestmark = pytest.mark.cluster
 
 
-def kvorum(*words: str, connect: str = "") -> subprocess.CompletedProcess[str]:
-    """One command."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
-    if connect:
-        env["KVORUM_CONNECT"] = connect
-    env["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, "-m", "kvorum", *words]
-    return subprocess.run(
-        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
 def done(*words: str, connect: str = "") -> Any:
     """Its JSON; the command must succeed."""
-    told = kvorum(*words, "--json", connect=connect)
-    assert told.returncode == 0, f"{words}: {told.stderr}"
-    return json.loads(told.stdout) if told.stdout else None
+    ended = run(*words, "--json", connect=connect, apart=True)
+    return ended.json if ended.out else None
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +64,7 @@ def test_f3_a_cluster_is_started_hurt_and_healed_by_commands(
     done("cluster", "start", "1", *where)
     done("cluster", "pause", "2", *where)
     assert status(directory)["nodes"][1]["state"] == "paused"
-    assert kvorum("get", "default/t/a", connect=connect).stdout.strip() == "2"
+    assert run("get", "default/t/a", connect=connect, apart=True).out.strip() == b"2"
     done("cluster", "cut", "1", "3", *where)
     both = {"hears": False, "heard": False}
     cuts = [node["cuts"] for node in status(directory)["nodes"]]
@@ -89,8 +74,8 @@ def test_f3_a_cluster_is_started_hurt_and_healed_by_commands(
     three = LocalCluster.open(directory).node(3)
     assert links(three, None) == [[1, "in"]]
     assert links(LocalCluster.open(directory).node(1), None) == []
-    assert "does not hear 1" in kvorum("cluster", "status", *where).stdout
-    again = kvorum("cluster", "cut", "1", "3", "--one-way", *where).stdout
+    assert b"does not hear 1" in run("cluster", "status", *where, apart=True).out
+    again = run("cluster", "cut", "1", "3", "--one-way", *where, apart=True).out.decode()
     there, back = again.splitlines()
     assert there == "node 1 → node 3: cut, 3 does not hear 1"
     assert back == "node 3 → node 1: open"
@@ -100,7 +85,7 @@ def test_f3_a_cluster_is_started_hurt_and_healed_by_commands(
     told = status(directory)
     assert [node["state"] for node in told["nodes"]] == ["running"] * 3
     assert {row["id"] for row in told["members"]} == {1, 2, 3}
-    text = kvorum("cluster", "status", *where).stdout
+    text = run("cluster", "status", *where, apart=True).out.decode()
     assert "PARTITION  LEADER  TERM  VOTERS" in text
     assert len(done("node", "list", connect=connect)["items"]) == 3
     assert len(done("partition", "list", connect=connect)["items"]) == 2
@@ -118,9 +103,10 @@ def test_f8_a_table_says_how_many_copies_it_wants(running: tuple[Path, str, int]
     mine = [row["replicas"] for row in rows if len(row["replicas"]) == 1]
     assert len(mine) == 2
     assert mine[0] != mine[1]
-    wrong = kvorum("table", "create", "default/none", "--replicas", "0", connect=connect)
-    assert wrong.returncode == 1
-    assert "replicas must be 1 to" in wrong.stderr
+    wrong = run(
+        "table", "create", "default/none", "--replicas", "0", connect=connect, code=1, apart=True
+    )
+    assert "replicas must be 1 to" in wrong.err.decode()
 
 
 @pytest.mark.parametrize(
@@ -135,21 +121,18 @@ def test_cluster_commands_refuse_what_makes_no_sense(
     running: tuple[Path, str, int], words: tuple[str, ...], says: str
 ) -> None:
     """A typing error must not take a cluster down, nor end in a traceback."""
-    told = kvorum("cluster", *words, "--data", str(running[0]))
-    assert told.returncode == 1
-    assert says in told.stderr
-    assert len(told.stderr.splitlines()) == 1
+    told = run("cluster", *words, "--data", str(running[0]), code=1, apart=True)
+    assert says in told.err.decode()
+    assert len(told.err.decode().splitlines()) == 1
 
 
 def test_cluster_commands_say_when_there_is_no_cluster(tmp_path: Path) -> None:
     """The usual first mistake is the wrong directory."""
-    told = kvorum("cluster", "status", "--data", str(tmp_path))
-    assert told.returncode == 1
-    assert "kvorum cluster up --data" in told.stderr
+    told = run("cluster", "status", "--data", str(tmp_path), code=1, apart=True)
+    assert "kvorum cluster up --data" in told.err.decode()
     (tmp_path / "letters").write_text("precious")
-    told = kvorum("cluster", "up", "--data", str(tmp_path))
-    assert told.returncode == 1
-    assert "is not empty" in told.stderr
+    told = run("cluster", "up", "--data", str(tmp_path), code=1, apart=True)
+    assert "is not empty" in told.err.decode()
     assert (tmp_path / "letters").read_text() == "precious"
 
 
@@ -157,16 +140,14 @@ def test_cluster_commands_say_when_there_is_no_cluster(tmp_path: Path) -> None:
 def test_a1_a_proxy_serves_a_cluster_and_keeps_nothing(running: tuple[Path, str, int]) -> None:
     """Clients that know one address must not depend on one node, nor on one proxy."""
     directory, connect, base = running
-    command = [sys.executable, "-m", "kvorum", "proxy", "--connect", connect]
-    env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
     proxies = []
     try:
         for port in (base, base + 40):
             proxies.append(
                 subprocess.Popen(
-                    [*command, "--port", str(port)],
+                    command("proxy", "--connect", connect, "--port", str(port)),
                     cwd=ROOT,
-                    env=env | {"PYTHONPATH": str(ROOT)},
+                    env=settings(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                 )

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,8 @@ import pytest
 import kvorum
 from kvorum.programs.localcluster import LocalCluster
 from tests.kit.clusters import MODULES, Nodes
-from tests.kit.machine import ROOT, free_port_base
+from tests.kit.commands import run
+from tests.kit.machine import free_port_base
 from tests.processes.workload import Seen, check, load, prepare
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(150)]
@@ -47,16 +45,8 @@ def payload(directory: Path) -> int:
 def command(nodes: Nodes, *words: str) -> tuple[int, Any]:
     """A command of the operator; its exit code and its JSON."""
     secret = (nodes.local.directory / "secret").read_text().strip()
-    done = subprocess.run(
-        [sys.executable, "-m", "kvorum", *words, "--json"],
-        env={**os.environ, "KVORUM_CLUSTER_SECRET": secret},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=40,
-        check=False,
-    )
-    return done.returncode, json.loads(done.stdout or done.stderr)
+    ended = run(*words, "--json", code=None, env={"KVORUM_CLUSTER_SECRET": secret})
+    return ended.code, ended.json
 
 
 def read_at(nodes: Nodes, number: int) -> bytes | None:

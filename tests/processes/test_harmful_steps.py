@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ import pytest
 
 import kvorum
 from kv.base import limits
+from tests.kit.commands import command, settings
 from tests.kit.machine import ROOT, free_port_base
 from tests.kit.processes import NodeProcess
 
@@ -26,13 +25,12 @@ MODULE = "tests.procedures.harmful"
 
 @contextmanager
 def _worker(node: NodeProcess, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
-    command = (sys.executable, "-m", "kvorum", "worker", MODULE, "--json", "--name", "w")
+    words = ("worker", MODULE, "--json", "--name", "w")
     with log.open("ab") as told:
         child = subprocess.Popen(
-            [*command, "--connect", f"127.0.0.1:{node.base}"],
+            command(*words, "--connect", f"127.0.0.1:{node.base}"),
             cwd=ROOT,
-            env={**env, "PYTHONPATH": str(ROOT)},
+            env=settings(),
             stdout=subprocess.PIPE,
             stderr=told,
         )

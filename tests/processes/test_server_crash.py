@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +11,7 @@ import pytest
 
 import kvorum
 from tests.kit.clusters import Nodes, cluster
+from tests.kit.commands import told
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -23,10 +21,7 @@ KEYS = [f"k{i:03}" for i in range(300)]
 
 def command(nodes: Nodes, *words: str) -> Any:
     """What the command prints as JSON."""
-    program = [sys.executable, "-m", "kvorum", *words, "--json", "--connect", nodes.url]
-    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
+    return told(*words, connect=nodes.url)
 
 
 def voters(nodes: Nodes) -> dict[int, list[int]]:

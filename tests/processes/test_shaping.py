@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ import pytest
 import kvorum
 from kv.base.limits import MiB
 from tests.kit.clusters import Nodes, cluster
-from tests.kit.machine import ROOT
+from tests.kit.commands import told
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180), pytest.mark.slow]
 
@@ -42,9 +39,7 @@ def _put(db: kvorum.Database, keys: list[bytes]) -> None:
 
 
 def _cli(nodes: Nodes, *words: str) -> Any:
-    command = [sys.executable, "-m", "kvorum", *words, "--json", "--connect", nodes.local.connect]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=True)
-    return json.loads(found.stdout)
+    return told(*words, connect=nodes.local.connect)
 
 
 def test_h1_partitions_split_under_load_while_the_master_is_killed(tmp_path: Path) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import IO
 import pytest
 
 import kvorum
+from tests.kit.commands import command, settings
 from tests.kit.machine import ROOT, free_port_base
 from tests.kit.processes import NodeProcess
 
@@ -25,16 +24,13 @@ class WorkerProcess:
     """`kvorum worker`; ended by its pid whatever happens."""
 
     def __init__(self, node: NodeProcess, name: str, log: IO[bytes]) -> None:
-        env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
-        env["PYTHONPATH"] = str(ROOT)
         self.child = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "kvorum", "worker", "tests.processes.sample_pool"),
-                *("--pool", "sample", "--name", name, "--json"),
-                *("--connect", f"127.0.0.1:{node.base}"),
-            ],
+            command(
+                *("worker", "tests.processes.sample_pool", "--pool", "sample"),
+                *("--name", name, "--json", "--connect", f"127.0.0.1:{node.base}"),
+            ),
             cwd=ROOT,
-            env=env,
+            env=settings(),
             stdout=subprocess.PIPE,
             stderr=log,
         )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +13,7 @@ import kvorum
 import kvorum.spark
 from sqlproxy.values import enums
 from tests.clients.spark.conftest import namespace_of
+from tests.kit.commands import told
 from tests.kit.processes import NodeProcess
 
 NAMESPACE = namespace_of(__name__)
@@ -46,9 +44,7 @@ def message(work: Callable[[], Any]) -> str:
 
 
 def cli(node: NodeProcess, *args: str) -> Any:
-    argv = [sys.executable, "-m", "kvorum", *args, "--connect", f"127.0.0.1:{node.base}", "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
-    return json.loads(done.stdout)
+    return told(*args, connect=f"127.0.0.1:{node.base}")
 
 
 def test_o2_operations_row_by_row(spark: Any, db: kvorum.Database, options: Options) -> None:

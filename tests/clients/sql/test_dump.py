@@ -11,6 +11,7 @@ import pytest
 
 from kvorum.sql.dumping import Changed, NoTable, dump
 from tests.clients.sql.conftest import Sql
+from tests.kit.commands import Ended, run
 
 pytestmark = pytest.mark.cluster
 
@@ -72,11 +73,9 @@ ASKED = (
 )
 
 
-def exported(sql: Sql, what: str, target: str) -> subprocess.CompletedProcess[bytes]:
-    words = ["export", what, target, "--format", "sql", "--connect", f"127.0.0.1:{sql.node.base}"]
-    return subprocess.run(
-        [sys.executable, "-m", "kvorum", *words], capture_output=True, check=False, timeout=60
-    )
+def exported(sql: Sql, what: str, target: str, *, code: int = 0) -> Ended:
+    words = ("export", what, target, "--format", "sql")
+    return run(*words, code=code, connect=f"127.0.0.1:{sql.node.base}")
 
 
 def filled(sql: Sql) -> psycopg.Connection:
@@ -97,9 +96,7 @@ def test_p1_a_script_makes_the_same_database(sql: Sql, tmp_path: Path, reader: s
     """Something that was declared or written is not in the script, or stops who reads it."""
     script = tmp_path / "all.sql"
     with filled(sql) as db:
-        told = exported(sql, sql.database, str(script))
-        assert told.returncode == 0, told.stderr
-        assert b"9 rows" in told.stdout
+        assert b"9 rows" in exported(sql, sql.database, str(script)).out
         copy = f"{sql.database}_copy"
         db.execute(f"CREATE DATABASE {copy}".encode())
         where = f"host=127.0.0.1 port={sql.port} user=kvorum dbname={copy}"
@@ -115,23 +112,21 @@ def test_p1_a_script_makes_the_same_database(sql: Sql, tmp_path: Path, reader: s
             for query in ASKED:
                 found = [str(one.execute(query).fetchall()) for one in (other, db)]
                 assert found[0] == found[1], query
-    again = exported(sql, sql.database, str(script))
-    assert again.returncode == 1
-    assert b"is there already" in again.stderr
+    again = exported(sql, sql.database, str(script), code=1)
+    assert b"is there already" in again.err
     assert [path.name for path in tmp_path.iterdir()] == ["all.sql"]
 
 
 def test_p1_a_table_alone(sql: Sql) -> None:
     """The script has rows of other tables, or stops behind a table that is not there."""
     with filled(sql):
-        told = exported(sql, f"{sql.database}.nokey", "-").stdout.decode()
+        told = exported(sql, f"{sql.database}.nokey", "-").out.decode()
         assert told.count("CREATE") == told.count("COPY") == 1
         assert 'CREATE TABLE "nokey" (\n    "a" integer,\n    "b" text\n);' in told
         assert "1\ta\n1\ta\n\\N\t\\N\n\\.\n" in told
-        missing = exported(sql, f"{sql.database}.nosuch", "-")
-        assert missing.returncode == 1
-        assert b"there is no table" in missing.stderr
-        assert not missing.stdout
+        missing = exported(sql, f"{sql.database}.nosuch", "-", code=1)
+        assert b"there is no table" in missing.err
+        assert not missing.out
 
 
 @pytest.mark.slow

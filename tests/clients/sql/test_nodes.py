@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ import pytest
 
 import kvorum
 from tests.clients.sql.conftest import Sql
+from tests.kit.commands import command, settings
 from tests.kit.machine import ROOT, free_port_base
 from tests.kit.processes import NodeProcess
 
@@ -70,11 +69,11 @@ class ProxyProcess:
 
     def __init__(self, node: NodeProcess, log: Path) -> None:
         self.base = free_port_base()
-        env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
+        env = settings()
         words = ("proxy", "--connect", node.url, "--port", str(self.base))
         with log.open("ab") as out:
             self.child = subprocess.Popen(
-                [sys.executable, "-m", "kvorum", *words], cwd=ROOT, env=env, stdout=out, stderr=out
+                command(*words), cwd=ROOT, env=env, stdout=out, stderr=out
             )
 
     def connect(self, database: str) -> psycopg.Connection:

@@ -33,6 +33,7 @@ import psycopg
 
 from tests.kit.cables import CABLES_HOST, Cables
 from tests.kit.clusters import Nodes
+from tests.kit.commands import command, settings
 from tests.kit.machine import ROOT, free_port_base
 from tests.kvorum.cluster.sql_loads import Bank, Client, Counters, Load, Register, Unique
 from tests.kvorum.cluster.sql_table_loads import Batches, Changing, Duty, Family, Numbers
@@ -62,11 +63,11 @@ class Proxy:
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
+        env = settings()
         words = ("proxy", "--connect", self._connect, "--port", str(self.base))
         with self._log.open("ab") as out:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "kvorum", *words],
+                command(*words),
                 cwd=ROOT,
                 env=env,
                 stdin=subprocess.DEVNULL,
@@ -321,7 +322,7 @@ def checked(attacked: Field) -> list[str]:
     """What `kvorum check` finds."""
     words = ("check", "--connect", attacked.nodes.local.connect)
     done = subprocess.run(
-        [sys.executable, "-m", "kvorum", *words],
+        command(*words),
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -13,6 +12,7 @@ import httpx
 import pytest
 
 import kvorum
+from tests.kit.commands import command
 from tests.kit.machine import ROOT
 from tests.kvorum.surfaces.conftest import Served, error_of
 
@@ -151,7 +151,7 @@ def test_k9_over_plain_http(http: httpx.Client, resource: str) -> None:
 
 def kvorum_lock(served: Served, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "kvorum", "lock", "--connect", f"127.0.0.1:{served.base}", *args],
+        command("lock", "--connect", served.address, *args),
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +15,8 @@ from kv.base.config import NodeConfig
 from kvorum.api.model import TableSpec
 from kvorum.local.ports import system_ports
 from kvorum.node.node import Node, build
-from tests.kit.machine import ROOT, free_port_base
+from tests.kit.commands import run, told
+from tests.kit.machine import free_port_base
 from tests.kvorum.surfaces.conftest import SURFACES, Served
 
 RETENTION_MS = 300
@@ -199,28 +199,15 @@ def test_c4_the_past_is_what_it_was(db: kvorum.Database, table: kvorum.Table) ->
 
 
 @pytest.mark.slow
-async def test_u9_the_command_lists_and_releases(served: Served) -> None:
+def test_u9_the_command_lists_and_releases(served: Served) -> None:
     """An operator could not see who holds the garbage back, nor end it."""
     db = served.by_name["sdk"]
-    held = await asyncio.to_thread(db.snapshot, owner="night's export")
-    listed = json.loads(await _command(served, "list", "--json"))["items"]
+    held = db.snapshot(owner="night's export")
+    listed = told("snapshot", "list", connect=served.address)["items"]
     assert [row["owner"] for row in listed if row["id"] == str(held.id)] == ["night's export"]
-    assert "night's export" in await _command(served, "list")
-    assert "is released" in await _command(served, "release", str(held.id))
-    assert "is not held" in await _command(served, "release", str(held.id), code=1)
-    assert held.id not in [info.id for info in await asyncio.to_thread(db.snapshots)]
-    await asyncio.to_thread(held.close)
-
-
-async def _command(served: Served, *args: str, code: int = 0) -> str:
-    command = ["-m", "kvorum", "snapshot", *args, "--connect", f"127.0.0.1:{served.base}"]
-    process = await asyncio.create_subprocess_exec(
-        ROOT / ".venv/bin/python",
-        *command,
-        cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == code, err
-    return out.decode()
+    assert b"night's export" in run("snapshot", "list", connect=served.address).out
+    release = ("snapshot", "release", str(held.id))
+    assert b"is released" in run(*release, connect=served.address).out
+    assert b"is not held" in run(*release, code=1, connect=served.address).err
+    assert held.id not in [info.id for info in db.snapshots()]
+    held.close()

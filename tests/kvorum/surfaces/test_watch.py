@@ -5,11 +5,9 @@ command.
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ from kv.base.limits import FEED_PART_ROWS_MAX
 from kvorum import Delete, Put
 from kvorum.http.server import http_server as server
 from kvorum.http.wire import sse
+from tests.kit.commands import command, run, settings
 from tests.kit.machine import ROOT, free_port_base
 from tests.kvorum.surfaces.conftest import SURFACES, Served, error_of
 
@@ -305,15 +304,14 @@ def test_u6_the_command(served: Served) -> None:
     begin = db.timestamp()
     table = db.table("default", "watched")
     first, second = table.put("a", "1"), table.delete("a")
-    env = {k: v for k, v in os.environ.items() if not k.startswith("KVORUM_")}
-    env |= {"KVORUM_CONNECT": f"127.0.0.1:{served.base}", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "kvorum", "watch", "default/watched", "--from", str(begin)]
-    run = subprocess.run(
-        [*command, "--count", "2"], env=env, capture_output=True, timeout=50, check=True
-    )
-    assert run.stdout == b"%d\tput\ta\t1\n%d\tdelete\ta\n" % (first, second)
+    words = ("watch", "default/watched", "--from", str(begin))
+    shown = run(*words, "--count", "2", connect=served.address).out
+    assert shown == b"%d\tput\ta\t1\n%d\tdelete\ta\n" % (first, second)
     with subprocess.Popen(
-        [*command, "--json"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command(*words, "--json"),
+        env=settings(served.address),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         shown = [json.loads(process.stdout.readline()) for _ in range(2)]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
@@ -21,6 +19,7 @@ from procedures.sink.spark_job import SPARK_JOB
 from procedures.verbs import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import writer
 from pyspark_kvorum.session import Session
+from tests.kit.commands import Ended, run
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
 from tests.procedures.sink.arrow_client import Write, rows, write
@@ -473,9 +472,8 @@ def test_o4_order_of_the_hooks(
     assert sql.execute("SELECT count(*) FROM t").fetchone() == (100,)
 
 
-def cli(node: NodeProcess, *args: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "kvorum", "spark", *args, "--connect", f"127.0.0.1:{node.base}"]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+def cli(node: NodeProcess, *args: str, code: int = 0) -> Ended:
+    return run("spark", *args, code=code, connect=f"127.0.0.1:{node.base}")
 
 
 @pytest.mark.slow
@@ -494,7 +492,7 @@ def test_o7_prepared_jobs_are_listed_and_decided(
             return job
 
         jobs = [prepare(version) for version in (1, 2, 3, 9)]
-        told = cli(node, "sinks").stdout
+        told = cli(node, "sinks").out.decode()
         assert told.count("PREPARED") == 4 + 1, "and the title of its age"
         assert f"{database}.t" in told
         listed = [job for job in sinks.jobs() if job.app == app]
@@ -503,18 +501,15 @@ def test_o7_prepared_jobs_are_listed_and_decided(
         )
         (first,) = [a for a in sinks.attempts() if a.procedure == jobs[0]]
         sinks.abort(first.attempt)
-        done = cli(node, "commit", app, "--up-to", "3")
-        assert done.returncode == 1
-        assert "was aborted" in done.stderr
+        assert b"was aborted" in cli(node, "commit", app, "--up-to", "3", code=1).err
         assert sql.execute("SELECT id FROM t ORDER BY 1").fetchall() == [(2,), (3,)]
-        assert cli(node, "abort", str(jobs[3])).returncode == 0
-        misspelt = cli(node, "abort", first.attempt + "x")
-        assert misspelt.returncode == 1
-        assert "there is no attempt" in misspelt.stderr
+        cli(node, "abort", str(jobs[3]))
+        misspelt = cli(node, "abort", first.attempt + "x", code=1)
+        assert b"there is no attempt" in misspelt.err
         assert [job.id for job in sinks.jobs() if job.app == app] == []
         (ledger,) = [one for one in sinks.ledgers() if one.app == app]
         assert (ledger.version, ledger.table) == (3, "")
-        assert cli(node, "commit", app).returncode == 1, "which version?"
-        assert cli(node, "forget", app).returncode == 0
-        assert cli(node, "forget", app).returncode == 1, "it is forgotten"
+        cli(node, "commit", app, code=1)  # which version?
+        cli(node, "forget", app)
+        cli(node, "forget", app, code=1)  # it is forgotten
         assert prepare(1) not in jobs
