@@ -6,6 +6,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint types imports format sync bench sim verify harness attack-sql admin clients dist lock setup clean distclean
 
+# Style, types and contracts of imports are checked beside each other.
+MAKEFLAGS += --jobs=3
+
 PY := .venv/bin/python
 SEEDS ?= 1..5000
 VERIFY_S ?= 600

@@ -208,6 +208,6 @@ def test_u9_the_command_lists_and_releases(served: Served) -> None:
     assert b"night's export" in run("snapshot", "list", connect=served.address).out
     release = ("snapshot", "release", str(held.id))
     assert b"is released" in run(*release, connect=served.address).out
-    assert b"is not held" in run(*release, code=1, connect=served.address).err
+    assert b"is not held" in run(*release, code=1, connect=served.address).out
     assert held.id not in [info.id for info in db.snapshots()]
     held.close()
