@@ -34,9 +34,9 @@ from kvorum.api.model import (
     TableSpec,
     TxnState,
 )
-from kvorum.api.submit_options import control_request
 from kvorum.api.watching import WatchSpec
 from kvorum.http.client.calls import HEADERS, RAW, Calls, Effect, rows_of, version_of
+from kvorum.http.client.control_requests import control_request
 from kvorum.http.client.http_session import HttpSession
 from kvorum.http.client.transport import HttpTransport
 from kvorum.http.client.watch_client import HttpWatcher
