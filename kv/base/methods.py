@@ -106,7 +106,7 @@ Rows = Annotated[int, integer(1, SCAN_ROWS_MAX)]
 FeedRows = Annotated[int, integer(1, FEED_ROWS_MAX)]
 FeedBytes = Annotated[int, integer(1, FEED_BYTES_MAX)]
 Cursor = Annotated[bytes | None, optional(octets(FRAME_BYTES_MAX))]
-Through = Annotated[Sequence[Sequence[int]], check_through]
+Through = Annotated[Sequence[tuple[int, int]], check_through]
 
 _query = partial(verb, by=Caller.CLIENT, action=Action.READ, repeat=Repeat.QUESTION)
 _write = partial(verb, by=Caller.CLIENT, action=Action.WRITE)

@@ -14,23 +14,16 @@ from kv.base.errors import KvorumError
 from kv.base.ids import FIRST_USER_TABLE
 from kv.base.keys import u32
 from kv.base.limits import DISK_FREE_BYTES_LAST, KiB
-from kv.base.methods import (
-    DELETE,
-    OP_CHECK,
-    OP_DELETE,
-    OP_PUT,
-    OP_TOMBSTONE,
-    PREWRITE,
-    PUT,
-    WRITE,
-)
+from kv.base.methods import DELETE, OP_CHECK, OP_DELETE, OP_PUT, OP_TOMBSTONE, PARTITION_VERBS, PUT
+from kv.base.verbs import PARTITION_ARGS_AT, Touches
 
 DISK_FREE: Final = "disk_free_bytes"  # what a refusal is about (kv.storage)
 _BYTES_MAX: Final = 256 * KiB
 _FREEING: Final = frozenset({OP_DELETE, OP_TOMBSTONE, OP_CHECK})
 _USERS: Final = u32(FIRST_USER_TABLE)
-_ARGS: Final = 5  # where arguments begin in the row of a request, and where ops are
-_OPS_AT: Final = {WRITE: _ARGS, PREWRITE: _ARGS + 3}
+_OPS_AT: Final = {
+    one.number: one.at(one.keys) for one in PARTITION_VERBS if one.touches is Touches.OPS
+}
 
 
 def goes_on(refusal: KvorumError, row: Sequence[Any]) -> bool:
@@ -43,7 +36,7 @@ def goes_on(refusal: KvorumError, row: Sequence[Any]) -> bool:
         return False
     if row[1] == DELETE:
         return True
-    ops: Any = [[OP_PUT, *row[_ARGS : _ARGS + 2]]]
+    ops: Any = [[OP_PUT, *row[PARTITION_ARGS_AT : PARTITION_ARGS_AT + 2]]]
     if row[1] != PUT:
         at = _OPS_AT.get(row[1], len(row))
         ops = row[at] if at < len(row) else None

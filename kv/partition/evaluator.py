@@ -154,7 +154,8 @@ class Evaluator:
         m = Mutations()
         try:
             if type(r[1]) is int:
-                result = HANDLERS[r[1]](self.view, r, ts, now_ms, m)
+                arguments, handler = HANDLERS[r[1]]
+                result = handler(self.view, arguments(*r[5:]), ts, now_ms, m)
             else:
                 result = internal.execute(self.view, self.view.descriptor, r, m)
             size = size_of(m)

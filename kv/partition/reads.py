@@ -22,6 +22,7 @@ from kv.base.methods import (
     GET,
     MGET,
     PAIRS,
+    PARTITION_VERBS,
     PARTS,
     READ_NOW,
     SCAN,
@@ -42,8 +43,10 @@ from kv.partition.evaluated import Evaluated
 from kv.partition.parts import parts
 from kv.partition.ports import AppliedState
 
-_SCAN_FIELDS = 11  # of a SCAN without options
-_COUNTED: Final = {MGET: 8, SCAN: 12, SCAN_VALUES: 12}  # where a request says that it is
+# Where a request says that it is counted
+_COUNTED: Final = {
+    one.number: one.at("counted") for one in PARTITION_VERBS if "counted" in one.fields
+}
 _SCANS: Final = frozenset({SCAN, SCAN_VALUES, SCAN_SEALED})
 
 
@@ -160,36 +163,59 @@ def _read(
         rows = [None if value is None else [value, version] for value, version in found]
         return ([rows] if r[1] == MGET else [rows, r[6]]), 0
     if r[1] == SCAN_SEALED:
-        start, end, read_ts, limit, _, ignore = r[5:_SCAN_FIELDS]
+        sealed_scan = methods.ScanSealed(*r[5:])
         sealed = scan_sealed(
-            state, start, end, read_ts=read_ts, limit=limit, ignore=ignore, now_ms=now_ms
+            state,
+            sealed_scan.start,
+            sealed_scan.end,
+            read_ts=sealed_scan.read_ts,
+            limit=sealed_scan.limit,
+            ignore=sealed_scan.ignore,
+            now_ms=now_ms,
         )
         return [[sealed.lengths, sealed.rows], sealed.resume], 0
     if r[1] == SCAN_VALUES:
-        start, end, read_ts, limit, reverse, ignore = r[5:_SCAN_FIELDS]
-        values = None
-        if len(r) > _SCAN_FIELDS and r[_SCAN_FIELDS] and read_ts and not reverse:
-            values = through_chunks(
-                view, start, end, read_ts=read_ts, limit=limit,
-                committed=dict(r[_SCAN_FIELDS]), stored=state.stored_lock,
-            )  # fmt: skip
-        values = values or scan_values(
-            view, start, end, read_ts=read_ts, limit=limit, reverse=reverse, ignore=ignore,
-            now_ms=now_ms,
-        )  # fmt: skip
-        return [values.items, values.resume], values.seen
-    expiries: dict[int, int] | None = {} if len(r) > _SCAN_FIELDS and r[_SCAN_FIELDS] else None
+        return _scan_values(state, view, methods.ScanValues(*r[5:]), now_ms)
+    asked = methods.Scan(*r[5:])
+    expiries: dict[int, int] | None = {} if asked.expiries else None
     page = scan(
         view,
-        r[5],
-        r[6],
-        read_ts=r[7],
-        limit=r[8],
-        reverse=r[9],
-        ignore=r[10],
+        asked.start,
+        asked.end,
+        read_ts=asked.read_ts,
+        limit=asked.limit,
+        reverse=asked.reverse,
+        ignore=asked.ignore,
         now_ms=now_ms,
         expiries=expiries,
     )
     if expiries is None:
         return [page.items, page.resume], page.seen
     return [page.items, page.resume, list(expiries.items())], page.seen
+
+
+def _scan_values(
+    state: AppliedState, view: ReadView, asked: methods.ScanValues, now_ms: int
+) -> tuple[list[Any], int]:
+    values = None
+    if asked.through and asked.read_ts and not asked.reverse:
+        values = through_chunks(
+            view,
+            asked.start,
+            asked.end,
+            read_ts=asked.read_ts,
+            limit=asked.limit,
+            committed=dict(asked.through),
+            stored=state.stored_lock,
+        )
+    values = values or scan_values(
+        view,
+        asked.start,
+        asked.end,
+        read_ts=asked.read_ts,
+        limit=asked.limit,
+        reverse=asked.reverse,
+        ignore=asked.ignore,
+        now_ms=now_ms,
+    )
+    return [values.items, values.resume], values.seen

@@ -16,6 +16,11 @@ _OPTIONS_AT: Final = {
     for one in PARTITION_VERBS
     if one.fresh and "options" in one.fields
 }
+_TXN_AT: Final = {
+    one.number: one.at("start_ts")
+    for one in PARTITION_VERBS
+    if one.fresh and "start_ts" in one.fields
+}
 LEAVES_INTENT: Final = frozenset({PREWRITE, PREWRITE_ROWS})
 
 
@@ -70,13 +75,8 @@ class Waiter:
 
 def txn_of(r: list[Any]) -> int:
     """The transaction of a write request, 0 if it is none's."""
-    txn: int = 0
-    if r[1] in LEAVES_INTENT:
-        txn = r[5]
-    elif r[1] == WRITE:
-        txn = r[6]
-    elif r[1] == WRITE_ROWS:
-        txn = r[7]
+    at = _TXN_AT.get(r[1])
+    txn: int = 0 if at is None else r[at]
     return txn
 
 

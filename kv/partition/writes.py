@@ -5,33 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from kv.base import methods
 from kv.base.errors import TxnAborted
 from kv.base.limits import RESOLVE_BYTES
-from kv.base.methods import (
-    ABORTED,
-    CHECK,
-    COMMIT,
-    COMMITTED,
-    DELETE,
-    FINISH,
-    HEARTBEAT,
-    INGEST,
-    OP_DELETE,
-    OP_PUT,
-    PREWRITE,
-    PREWRITE_ROWS,
-    PUT,
-    RECOVER,
-    RESOLVE,
-    ROLLBACK,
-    SETTLE,
-    STAGING,
-    WRITE,
-    WRITE_ROWS,
-)
+from kv.base.methods import ABORTED, COMMITTED, OP_DELETE, OP_PUT, STAGING
 from kv.base.ops import Op
-from kv.base.options import Options, options_of
+from kv.base.options import NONE, Options
 from kv.base.timestamps import MAX
+from kv.base.verbs import Request
 from kv.mvcc.check import check
 from kv.mvcc.commit import commit
 from kv.mvcc.heartbeat import heartbeat
@@ -47,45 +28,45 @@ from kv.mvcc.write import write
 from kv.mvcc.write_rows import write_rows
 
 Result = list[Any]
-Handler = Callable[[View, list[Any], int, int, Mutations], Result]
-"""(view, request, fresh timestamp or 0, now_ms, mutations) → the result fields of the reply."""
+Handler = Callable[[View, Any, int, int, Mutations], Result]
+"""(view, arguments, fresh timestamp or 0, now_ms, mutations) → the result fields of the reply."""
 
 
-def _put(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    op = Op(OP_PUT, r[5], r[6], r[7], r[8])
+def _put(view: View, r: methods.Put, ts: int, now_ms: int, m: Mutations) -> Result:
+    op = Op(OP_PUT, r.key, r.value, r.cond, r.ttl_ms)
     return [write(view, (op,), start_ts=0, flags=0, commit_ts=ts, now_ms=now_ms, m=m)]
 
 
-def _delete(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    op = Op(OP_DELETE, r[5], None, r[6], 0)
+def _delete(view: View, r: methods.Delete, ts: int, now_ms: int, m: Mutations) -> Result:
+    op = Op(OP_DELETE, r.key, None, r.cond, 0)
     return [write(view, (op,), start_ts=0, flags=0, commit_ts=ts, now_ms=now_ms, m=m)]
 
 
-def _write(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+def _write(view: View, r: methods.Write, ts: int, now_ms: int, m: Mutations) -> Result:
     version = write(
         view,
-        r[5],
-        start_ts=r[6],
-        flags=r[7],
+        r.ops,
+        start_ts=r.start_ts,
+        flags=r.flags,
         commit_ts=ts,
         now_ms=now_ms,
         m=m,
-        owner=options_of(r, 8).get("owner", "") if len(r) > 8 else "",
+        owner=r.options.get("owner", "") if r.options else "",
     )
-    if len(r) > 8 and (reads := _reads(r[8])) is not None and not m.empty:  # no echo of a commit
-        validate(view, reads, start_ts=r[6], commit_ts=ts, now_ms=now_ms)
+    if (reads := _reads(r.options)) is not None and not m.empty:  # no echo of a commit
+        validate(view, reads, start_ts=r.start_ts, commit_ts=ts, now_ms=now_ms)
     return [version]
 
 
-def _write_rows(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    options = options_of(r, 9)
+def _write_rows(view: View, r: methods.WriteRows, ts: int, now_ms: int, m: Mutations) -> Result:
+    options = r.options or NONE
     return [
         write_rows(
             view,
-            r[5],
-            r[6],
-            start_ts=r[7],
-            flags=r[8],
+            r.keys,
+            r.values,
+            start_ts=r.start_ts,
+            flags=r.flags,
             commit_ts=ts,
             now_ms=now_ms,
             m=m,
@@ -95,8 +76,8 @@ def _write_rows(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) ->
     ]
 
 
-def _ingest(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    return [ingest(view, r[5], r[6], at=r[7], unique=r[8], now_ms=now_ms, m=m)]
+def _ingest(view: View, r: methods.Ingest, ts: int, now_ms: int, m: Mutations) -> Result:
+    return [ingest(view, r.keys, r.values, at=r.at, unique=r.unique, now_ms=now_ms, m=m)]
 
 
 def _reads(options: Options | None) -> Reads | None:
@@ -105,8 +86,8 @@ def _reads(options: Options | None) -> Reads | None:
     return Reads(options.get("reads", ()), [(a, b) for a, b in options.get("ranges", ())])
 
 
-def _prewrite(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    options = options_of(r, 10)
+def _prewrite(view: View, r: methods.Prewrite, ts: int, now_ms: int, m: Mutations) -> Result:
+    options = r.options or NONE
     reads = _reads(options)
     if reads is not None and not _ended(view, r):
         return _prewrite_guarded(view, r, options, reads, ts, now_ms, m)
@@ -117,15 +98,22 @@ def _prewrite(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> R
 
 
 def _intents(
-    view: View, r: list[Any], options: Options, ts: int, now_ms: int, m: Mutations, *, fence: bool
+    view: View,
+    r: methods.Prewrite,
+    options: Options,
+    ts: int,
+    now_ms: int,
+    m: Mutations,
+    *,
+    fence: bool,
 ) -> Prewritten:
     return prewrite(
         view,
-        r[8],
-        start_ts=r[5],
-        anchor=r[6],
-        ttl_ms=r[7],
-        flags=r[9],
+        r.ops,
+        start_ts=r.start_ts,
+        anchor=r.anchor,
+        ttl_ms=r.ttl_ms,
+        flags=r.flags,
         fresh_ts=ts,
         now_ms=now_ms,
         m=m,
@@ -135,18 +123,24 @@ def _intents(
     )
 
 
-def _ended(view: View, r: list[Any]) -> bool:
-    known = view.txn(r[6], r[5]) if view.holds(r[6]) else None
+def _ended(view: View, r: methods.Prewrite) -> bool:
+    known = view.txn(r.anchor, r.start_ts) if view.holds(r.anchor) else None
     return known is not None and known.status in (COMMITTED, ABORTED)
 
 
 def _prewrite_guarded(
-    view: View, r: list[Any], options: Options, reads: Reads, ts: int, now_ms: int, m: Mutations
+    view: View,
+    r: methods.Prewrite,
+    options: Options,
+    reads: Reads,
+    ts: int,
+    now_ms: int,
+    m: Mutations,
 ) -> Result:
     """Intents and guards of a serializable transaction. They may commit it by themselves (a bound
     in each) only if they are whole, and hold at any timestamp.
     """
-    checked = look(view, reads, start_ts=r[5], now_ms=now_ms)
+    checked = look(view, reads, start_ts=r.start_ts, now_ms=now_ms)
     left, holds = checked.left(reads), checked.before_ts == MAX
     fence = "fence" in options and holds and not left
     done = _intents(view, r, options, ts, now_ms, m, fence=fence)
@@ -154,9 +148,9 @@ def _prewrite_guarded(
         view,
         reads,
         checked,
-        start_ts=r[5],
-        anchor=r[6],
-        ttl_ms=r[7],
+        start_ts=r.start_ts,
+        anchor=r.anchor,
+        ttl_ms=r.ttl_ms,
         bound_ts=ts if fence else 0,
         now_ms=now_ms,
         m=m,
@@ -165,61 +159,72 @@ def _prewrite_guarded(
     return [bound, done.exact and held.exact, 0 if holds else checked.before_ts, left]
 
 
-def _prewrite_rows(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+def _prewrite_rows(
+    view: View, r: methods.PrewriteRows, ts: int, now_ms: int, m: Mutations
+) -> Result:
+    options = r.options or NONE
     return [
         prewrite_rows(
             view,
-            r[8],
-            r[9],
-            start_ts=r[5],
-            anchor=r[6],
-            ttl_ms=r[7],
+            r.keys,
+            r.values,
+            start_ts=r.start_ts,
+            anchor=r.anchor,
+            ttl_ms=r.ttl_ms,
             fresh_ts=ts,
             now_ms=now_ms,
             m=m,
-            checked="checked" in options_of(r, 10),
-            absent="absent" in options_of(r, 10),
+            checked="checked" in options,
+            absent="absent" in options,
         )
     ]
 
 
-def _commit(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+def _commit(view: View, r: methods.Commit, ts: int, now_ms: int, m: Mutations) -> Result:
     record = commit(
         view,
-        r[5],
-        start_ts=r[6],
-        commit_ts=r[7],
+        r.anchor,
+        start_ts=r.start_ts,
+        commit_ts=r.commit_ts,
         now_ms=now_ms,
         m=m,
-        beside=[(anchor, start) for anchor, start in options_of(r, 8).get("beside", ())],
+        beside=[(anchor, start) for anchor, start in (r.options or NONE).get("beside", ())],
     )
     return [record.status, record.commit_ts, record.min_commit_ts]
 
 
-def _rollback(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    own = "own" in options_of(r, 7)
-    record = rollback(view, r[5], start_ts=r[6], m=m, own=own)
+def _rollback(view: View, r: methods.Rollback, ts: int, now_ms: int, m: Mutations) -> Result:
+    own = "own" in (r.options or NONE)
+    record = rollback(view, r.anchor, start_ts=r.start_ts, m=m, own=own)
     return [record.status, record.commit_ts]
 
 
-def _check(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    found = check(view, r[5], start_ts=r[6], push_above=r[7], ttl_ms=r[8], now_ms=now_ms, m=m)
+def _check(view: View, r: methods.Check, ts: int, now_ms: int, m: Mutations) -> Result:
+    found = check(
+        view,
+        r.anchor,
+        start_ts=r.start_ts,
+        push_above=r.push_above,
+        ttl_ms=r.ttl_ms,
+        now_ms=now_ms,
+        m=m,
+    )
     record = found.record
     told = [record.status, record.commit_ts, record.min_commit_ts, found.age_ms, record.owner]
     return [*told, record.parts] if record.status == STAGING else told
 
 
-def _resolve(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    return list(resolve(view, r[7], start_ts=r[5], commit_ts=r[6], m=m))
+def _resolve(view: View, r: methods.Resolve, ts: int, now_ms: int, m: Mutations) -> Result:
+    return list(resolve(view, r.keys, start_ts=r.start_ts, commit_ts=r.commit_ts, m=m))
 
 
-def _finish(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
+def _finish(view: View, r: methods.Finish, ts: int, now_ms: int, m: Mutations) -> Result:
     """Verbs of several transactions on one `m`: each has its own record, and a key has one intent,
     so none of them reads what another one changed here.
     """
     told: list[list[int]] = []
     size = seen = 0
-    for start_ts, anchor, commit_ts, keys in r[5]:
+    for start_ts, anchor, commit_ts, keys in r.ends:
         for _, record, _, old in m.rows[seen:]:
             size += len(record or b"") + len(old or b"")
         seen = len(m.rows)
@@ -242,13 +247,13 @@ def _finish(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Res
     return [told]
 
 
-def _heartbeat(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    options = options_of(r, 7)
+def _heartbeat(view: View, r: methods.Heartbeat, ts: int, now_ms: int, m: Mutations) -> Result:
+    options = r.options or NONE
     return [
         heartbeat(
             view,
-            r[5],
-            start_ts=r[6],
+            r.anchor,
+            start_ts=r.start_ts,
             now_ms=now_ms,
             m=m,
             ttl_ms=options.get("ttl_ms", 0),
@@ -257,29 +262,29 @@ def _heartbeat(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> 
     ]
 
 
-def _recover(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    return list(recover(view, r[7], start_ts=r[5], anchor=r[6], fence=r[8], m=m))
+def _recover(view: View, r: methods.Recover, ts: int, now_ms: int, m: Mutations) -> Result:
+    return list(recover(view, r.keys, start_ts=r.start_ts, anchor=r.anchor, fence=r.fence, m=m))
 
 
-def _settle(view: View, r: list[Any], ts: int, now_ms: int, m: Mutations) -> Result:
-    record = settle(view, r[5], start_ts=r[6], commit_ts=r[7], m=m)
+def _settle(view: View, r: methods.Settle, ts: int, now_ms: int, m: Mutations) -> Result:
+    record = settle(view, r.anchor, start_ts=r.start_ts, commit_ts=r.commit_ts, m=m)
     return [record.status, record.commit_ts]
 
 
-HANDLERS: Final[dict[Any, Handler]] = {
-    PUT: _put,
-    DELETE: _delete,
-    WRITE: _write,
-    WRITE_ROWS: _write_rows,
-    INGEST: _ingest,
-    PREWRITE: _prewrite,
-    PREWRITE_ROWS: _prewrite_rows,
-    COMMIT: _commit,
-    ROLLBACK: _rollback,
-    CHECK: _check,
-    RESOLVE: _resolve,
-    HEARTBEAT: _heartbeat,
-    RECOVER: _recover,
-    SETTLE: _settle,
-    FINISH: _finish,
+HANDLERS: Final[dict[Any, tuple[type[Request], Handler]]] = {
+    methods.PUT: (methods.Put, _put),
+    methods.DELETE: (methods.Delete, _delete),
+    methods.WRITE: (methods.Write, _write),
+    methods.WRITE_ROWS: (methods.WriteRows, _write_rows),
+    methods.INGEST: (methods.Ingest, _ingest),
+    methods.PREWRITE: (methods.Prewrite, _prewrite),
+    methods.PREWRITE_ROWS: (methods.PrewriteRows, _prewrite_rows),
+    methods.COMMIT: (methods.Commit, _commit),
+    methods.ROLLBACK: (methods.Rollback, _rollback),
+    methods.CHECK: (methods.Check, _check),
+    methods.RESOLVE: (methods.Resolve, _resolve),
+    methods.HEARTBEAT: (methods.Heartbeat, _heartbeat),
+    methods.RECOVER: (methods.Recover, _recover),
+    methods.SETTLE: (methods.Settle, _settle),
+    methods.FINISH: (methods.Finish, _finish),
 }
