@@ -20,7 +20,8 @@ from kv.client.client import connect
 from kvorum.api.verbs import STANDING
 from kvorum.cluster.replica_status import Standing
 from tests.kit.cables import CABLES_HOST, Cables
-from tests.kit.clusters import READY_S, Nodes
+from tests.kit.clusters import Nodes
+from tests.kit.waiting import poll
 from tests.processes.registers import History, Op, use, violations
 from tests.processes.workload import Seen, check, load, prepare
 
@@ -128,13 +129,6 @@ def nodes(shared: Cabled) -> Cabled:
     return shared
 
 
-def until(what: Callable[[], bool], within_s: float = READY_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not what():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.05)
-
-
 def test_a8_an_isolated_leader_is_replaced_and_fools_nobody(nodes: Cabled) -> None:
     """Clients still reach the leader that was cut off: it must neither acknowledge nor answer with
     what is old.
@@ -176,7 +170,7 @@ def test_f3_a_leader_that_hears_nobody_steps_down(nodes: Cabled) -> None:
     def fault() -> None:
         old = nodes.leader()
         nodes.cables.cut(*((other, old) for other in nodes.others(old)))
-        until(lambda: not nodes.led_by(old), within_s=CUT_S)
+        poll(lambda: not nodes.led_by(old), CUT_S)
         time.sleep(CUT_S)
         led = {p for other in nodes.others(old) for p in nodes.led_by(other)}
         assert led == set(nodes.standings(old)), "others lead everything"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from kv.base import limits
 from tests.kit.commands import command, settings
 from tests.kit.machine import ROOT, free_port_base
 from tests.kit.processes import NodeProcess
+from tests.kit.waiting import poll
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 MODULE = "tests.procedures.harmful"
@@ -57,14 +57,6 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Nod
             yield node, worker
 
 
-def _until(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 120
-    while not (told := found()):
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.05)
-    return told
-
-
 def _gone(pid: str) -> bool:
     """Nobody may collect its exit code: then its name stays, without a command."""
     try:
@@ -83,11 +75,11 @@ def test_what_ends_its_process_ends_no_node_and_no_worker(
     with kvorum.connect(node.url) as db:
         db.create_table("default", "k")
         id = db.submit("harmful.ends", {"how": "kill", "log": str(log)})
-        told = _until(lambda: db.procedure(id).extra.get("parked"))
+        told = poll(lambda: db.procedure(id).extra.get("parked"))
         assert "set aside: its step work ended 3 processes" in told
         assert log.read_text().count("\n") == limits.PROCEDURE_DEATHS_MAX
         waits = db.submit("harmful.ends", {"how": ""})
-        _until(lambda: f"held by procedure {id}" in db.explain_procedure(waits)["sentence"])
+        poll(lambda: f"held by procedure {id}" in db.explain_procedure(waits)["sentence"])
         assert db.wait(db.submit("harmful.quick", 1), timeout_ms=100_000) == 1
         if isinstance(runs, NodeProcess):
             assert runs.exit_code_now() is None
@@ -98,8 +90,8 @@ def test_what_ends_its_process_ends_no_node_and_no_worker(
     with kvorum.connect(node.url) as db:
         db.retry_procedure(id, "again")
         runs_after = 2 * limits.PROCEDURE_DEATHS_MAX
-        _until(lambda: log.read_text().count("\n") == runs_after)
-        _until(lambda: "set aside" in (db.procedure(id).extra.get("parked") or ""))
+        poll(lambda: log.read_text().count("\n") == runs_after)
+        poll(lambda: "set aside" in (db.procedure(id).extra.get("parked") or ""))
         db.bypass_procedure(id, "enough")
         assert db.wait(waits, timeout_ms=100_000) == 1
 
@@ -114,7 +106,7 @@ def test_a_step_that_keeps_pythons_lock_is_run_once(
     with kvorum.connect(node.url) as db:
         long_s = 2 * limits.WORKER_LEASE_MS // 1000 + 1
         id = db.submit("harmful.holds", {"s": long_s, "log": str(log)})
-        _until(log.exists)
+        poll(log.exists)
         beside = db.submit("harmful.quick", 2)
         assert db.wait(beside, timeout_ms=100_000) == 2
         assert db.wait(id, timeout_ms=100_000) == 1
@@ -129,13 +121,13 @@ def test_a_killed_worker_takes_its_steps_with_it(tmp_path: Path) -> None:
         args = {"until": str(go), "log": str(log)}
         with _worker(node, tmp_path / "worker.log") as worker, kvorum.connect(node.url) as db:
             id = db.submit("harmful.waits", args)
-            _until(log.exists)
+            poll(log.exists)
             children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
             assert children
             worker.send_signal(signal.SIGKILL)
             worker.wait(30)
-            _until(lambda: all(map(_gone, children)))
+            poll(lambda: all(map(_gone, children)))
         with _worker(node, tmp_path / "worker.log"), kvorum.connect(node.url) as db:
-            _until(lambda: log.read_text().count("\n") == 2)
+            poll(lambda: log.read_text().count("\n") == 2)
             go.touch()
             assert db.wait(id, timeout_ms=100_000) == 2

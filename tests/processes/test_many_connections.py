@@ -6,8 +6,6 @@ import contextlib
 import json
 import socket
 import struct
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -20,6 +18,7 @@ from kv.base.seats import SEATS_EXTRA, Seats
 from kvorum.local import descriptors
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
+from tests.kit.waiting import poll
 
 LIMIT = 600  # of the node's descriptors: half of them are for clients
 _STARTUP = struct.pack("!i", 196_608) + b"user\0kvorum\0database\0postgres\0\0"
@@ -51,31 +50,23 @@ def test_idle_connections_do_not_end_a_node(tmp_path: Path) -> None:
                 idle.enter_context(sock).sendall(greeting)
                 if number % 50 == 0:
                     table.put(str(number), b"x")
-            until(lambda: refused_by_http(base))
-            until(lambda: refused_by_sql(base))
-            until(lambda: refused_by_native(node.url))
+            poll(lambda: refused_by_http(base))
+            poll(lambda: refused_by_sql(base))
+            poll(lambda: refused_by_native(node.url))
             table.put("after", b"y")
             assert (found := table.get("after")) is not None
             assert found.value == b"y"
             assert sql_client.execute("select 1").fetchone() == (1,)
             idle.close()
-            until(lambda: not refused_by_http(base))
-            until(lambda: not refused_by_sql(base))
-            until(lambda: not refused_by_native(node.url))
+            poll(lambda: not refused_by_http(base))
+            poll(lambda: not refused_by_sql(base))
+            poll(lambda: not refused_by_native(node.url))
         assert node.exit_code_now() is None
         assert "Too many open files" not in node.tail()
 
 
 def sql(base: int) -> str:
     return f"host=127.0.0.1 port={base + 3} user=kvorum dbname=postgres"
-
-
-def until(happened: Callable[[], bool]) -> None:
-    """Connections come and go at the node's own pace."""
-    deadline = time.monotonic() + 30
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def refused_by_http(base: int) -> bool:

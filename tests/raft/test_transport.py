@@ -19,6 +19,7 @@ from raft.limits import TransportLimits
 from raft.memory import MemoryPeers
 from raft.transport import MuxTransport, SocketLink
 from raft.wire import HEADER_BYTES, REFUSED
+from tests.kit.waiting import until
 from tests.raft.wires import SeededRng, incarnation_of
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -87,12 +88,6 @@ def introduce(node: Node, *others: Node) -> None:
     for other in others:
         if other is not node:
             node.mux.set_peer(other.id, ("127.0.0.1", other.port))
-
-
-async def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110 - anything may be waited for
-            await asyncio.sleep(0.002)
 
 
 def append(size: int, index: int = 1) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable
 
 import pytest
@@ -16,19 +15,13 @@ from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
 from tests.clients.spark.conftest import namespace_of
 from tests.kit.processes import NodeProcess
+from tests.kit.waiting import poll
 
 NAMESPACE = namespace_of(__name__)
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SHORT_MS = 1_000
 WITHIN_S = 10.0
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_o9_a_task_that_computes_keeps_its_lease(
@@ -51,9 +44,9 @@ def test_o9_a_task_that_computes_keeps_its_lease(
         session.run(session.ask(SINK_BEGIN, "works", table.id, SHORT_MS))
         assert left_ms() <= SHORT_MS
         with Alive(parsed, table, "works", beat_s=0.05) as alive:
-            until(lambda: left_ms() > 10 * SHORT_MS)
+            poll(lambda: left_ms() > 10 * SHORT_MS)
             session.run(session.ask(SINK_ABORT, "works"))
-            until(lambda: not alive._thread.is_alive())
+            poll(lambda: not alive._thread.is_alive())
         with Alive(parsed, table, "short") as alive:
             assert alive._thread.is_alive()
         assert not alive._thread.is_alive(), "a task that ends does not wait for its next beat"
@@ -77,6 +70,6 @@ def test_o10_a_program_says_that_it_lives(
             return len(times)
 
         sinks.keep_alive(job)
-        until(lambda: rounds() >= 4)
+        poll(lambda: rounds() >= 4)
         sinks.abort_job(job)
-        until(lambda: sinks._beating is not None and sinks._beating.done())
+        poll(lambda: sinks._beating is not None and sinks._beating.done())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.clients.sql.conftest import Sql
+from tests.kit.waiting import poll
 
 pytestmark = pytest.mark.cluster
 
@@ -22,13 +22,6 @@ def one(conn: psycopg.Connection, text: str) -> Any:
     row = conn.execute(text).fetchone()  # type: ignore[call-overload]
     assert row is not None
     return row[0]
-
-
-def poll(there: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not there():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_p10_an_advisory_lock_is_one_sessions_until_it_is_given_back(sql: Sql) -> None:

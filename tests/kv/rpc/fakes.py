@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -193,10 +193,3 @@ async def embedded(
     finally:
         client.close()
         await dispatcher.close()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Wait for a condition; a test that waits in vain fails."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nobody signals it
-            await asyncio.sleep(0.005)

@@ -39,12 +39,8 @@ from kv.base.methods import (
 from kv.client.client import KvClient
 from kv.client.links import Link, LinkExpired
 from kv.client.router import Router
-from tests.kv.rpc.fakes import (
-    KEY,
-    embedded,
-    running_node,
-    until,
-)
+from tests.kit.waiting import until
+from tests.kv.rpc.fakes import KEY, embedded, running_node
 
 A, M, Z = KEY + b"a", KEY + b"m", KEY + b"z"
 

@@ -26,7 +26,8 @@ from kv.base.rpc import error_of
 from kv.server import dispatcher as dispatcher_module
 from kv.server.dispatcher import Context, Dispatcher
 from procedures.verbs import PROC_ABORT, PROC_GET, PROC_LIST, PROC_SUBMIT
-from tests.kv.rpc.fakes import KEY, FakePartitions, make_dispatcher, until
+from tests.kit.waiting import until
+from tests.kv.rpc.fakes import KEY, FakePartitions, make_dispatcher
 
 
 class FakeConnection:

@@ -19,7 +19,8 @@ from kv.base.limits import EXPRESS_SLICE_S
 from kv.base.methods import GET, PING, PUT, TSO
 from kv.base.rpc import FrameDecoder, FrameEncoder, Hello
 from kv.server.express import Express
-from tests.kv.rpc.fakes import CLUSTER, KEY, Node, running_node, until
+from tests.kit.waiting import until
+from tests.kv.rpc.fakes import CLUSTER, KEY, Node, running_node
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="needs epoll")
 Test = Callable[[Node], Awaitable[None]]

@@ -29,15 +29,8 @@ from kv.client.links import LinkExpired
 from kv.server.dispatcher import Context
 from procedures.verbs import PROC_ABORT, PROC_CONTROL, PROC_SUBMIT
 from tests.kit.machine import free_port
-from tests.kv.rpc.fakes import (
-    CLUSTER,
-    KEY,
-    Node,
-    SeededRng,
-    embedded,
-    running_node,
-    until,
-)
+from tests.kit.waiting import until
+from tests.kv.rpc.fakes import CLUSTER, KEY, Node, SeededRng, embedded, running_node
 from tests.kv.rpc.faulty_server import FaultyServer, reply
 
 A = KEY + b"a"

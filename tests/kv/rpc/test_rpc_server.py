@@ -21,7 +21,8 @@ from kv.server import socket_server
 from kv.server.dispatcher import Context
 from kv.server.socket_server import ServerConnection, SocketServer
 from procedures.verbs import PROC_GET
-from tests.kv.rpc.fakes import CLUSTER, KEY, SeededRng, running_node, until
+from tests.kit.waiting import until
+from tests.kv.rpc.fakes import CLUSTER, KEY, SeededRng, running_node
 
 HELLO = Hello(cluster=CLUSTER).to_wire()
 

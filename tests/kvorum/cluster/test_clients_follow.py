@@ -15,7 +15,8 @@ from kv.base.ids import META_PARTITION
 from kv.base.methods import GET, PUT, TSO
 from kv.client.client import KvClient, connect
 from kvorum.sdk.database import AsyncDatabase
-from tests.kvorum.cluster.three import Trio, client, trio, until
+from tests.kit.waiting import until
+from tests.kvorum.cluster.three import Trio, client, trio
 
 KEY = b"\x00\x00\x00\x01test"  # of the meta partition, where no table of ours is
 

@@ -13,7 +13,8 @@ from kv.base.ids import META_PARTITION
 from kvorum.api.verbs import FORCE_MEMBERS
 from kvorum.cluster.force_members import Plan, proof
 from kvorum.sdk.database import AsyncDatabase
-from tests.kvorum.cluster.three import Trio, client, trio, until
+from tests.kit.waiting import until
+from tests.kvorum.cluster.three import Trio, client, trio
 
 pytestmark = pytest.mark.slow
 

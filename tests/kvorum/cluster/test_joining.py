@@ -11,7 +11,8 @@ import pytest
 from kv.base.errors import InvalidArgument, Refused
 from kvorum.api.verbs import JOIN
 from kvorum.cluster import joining
-from tests.kvorum.cluster.three import Trio, client, trio, until
+from tests.kit.waiting import until
+from tests.kvorum.cluster.three import Trio, client, trio
 
 SECRET = "what only the nodes of this cluster know"
 

@@ -12,8 +12,9 @@ from kv.base.errors import Refused
 from kv.base.ids import META_PARTITION
 from kvorum.cluster.cluster import CONSENSUS
 from raft.errors import RaftError
+from tests.kit.waiting import until
 from tests.kv.replica.support import rows_of
-from tests.kvorum.cluster.three import Trio, client, trio, until
+from tests.kvorum.cluster.three import Trio, client, trio
 
 pytestmark = pytest.mark.slow
 

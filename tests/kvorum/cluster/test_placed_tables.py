@@ -17,7 +17,8 @@ from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.config import split_address
 from kv.client.client import KvClient, connect
 from kvorum.storage import drop_transactions
-from tests.kvorum.cluster.three import Trio, client, trio, until
+from tests.kit.waiting import until
+from tests.kvorum.cluster.three import Trio, client, trio
 
 SPLITS = ["c", "f", "i", "l", "o"]
 KEYS = [chr(letter) + "1" for letter in range(ord("a"), ord("s"))]

@@ -8,8 +8,9 @@ import pytest
 
 from kv.base.errors import KvorumError, NotLeader
 from kv.base.methods import TSO
+from tests.kit.waiting import until
 from tests.kvorum.cluster.cluster_procedures import STEPS
-from tests.kvorum.cluster.three import Trio, client, trio, until
+from tests.kvorum.cluster.three import Trio, client, trio
 
 MODULES = {"procedure_modules": ("tests.kvorum.cluster.cluster_procedures",)}
 

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from kvorum.cluster.cluster import CONSENSUS
+from tests.kit.waiting import until
 from tests.kv.replica.support import rows_of
 from tests.kvorum.cluster.test_joining import SECRET
 from tests.kvorum.cluster.test_members_change import tables_of
-from tests.kvorum.cluster.three import Trio, client, trio, until
+from tests.kvorum.cluster.three import Trio, client, trio
 
 pytestmark = pytest.mark.slow
 

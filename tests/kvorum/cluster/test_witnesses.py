@@ -17,7 +17,8 @@ from kv.storage.engine import STATE_FAMILIES
 from kvorum.cluster import joining
 from kvorum.local.identity import check_kind, cluster_id
 from procedures.master.members.membership import DECOMMISSION
-from tests.kvorum.cluster.three import READY_S, Trio, client, trio, until
+from tests.kit.waiting import until
+from tests.kvorum.cluster.three import READY_S, Trio, client, trio
 
 PARTITIONS = (1, 2, 3)
 

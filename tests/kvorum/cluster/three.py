@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,16 +28,10 @@ from kvorum.sdk.database import AsyncDatabase
 from raft.listener import stop_listening
 from raft.transport import MuxTransport
 from tests.kit.machine import free_port_base
+from tests.kit.waiting import until
 
 READY_S = 20.0
 _LOOK_S = 0.01
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Look until it holds, for READY_S at most."""
-    async with asyncio.timeout(READY_S):
-        while not holds():  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(_LOOK_S)
 
 
 class Trio:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from kvorum.local.ports import system_ports
 from kvorum.node.node import Node, build
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.storage.health import LATE_S, LOOK_S, REMEMBERED_S, Health
+from tests.kit.waiting import until
 
 
 class Scene:
@@ -76,12 +77,6 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         yield node
     finally:
         await node.stop()
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        for _ in iter(holds, True):
-            await asyncio.sleep(0.02)
 
 
 async def until_not_ready(node: Node) -> str:

@@ -16,8 +16,9 @@ from kv.base.waits import INTENT, Held, Wait
 from kvorum.cli import output
 from kvorum.storage.waiting import Found, shown
 from tests.kit.commands import run
+from tests.kit.waiting import poll
 from tests.kvorum.surfaces.conftest import Served
-from tests.kvorum.surfaces.test_waits import Holder, held, of_table, poll
+from tests.kvorum.surfaces.test_waits import Holder, held, of_table
 from txn.terms import Terms
 
 NASTY = "evil\x1b[31m\x9b2J\r\n\u202eowner"

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import kvorum
 from tests.kit.machine import free_port_base
+from tests.kit.waiting import poll
 from tests.kvorum.surfaces.conftest import SURFACES, Served
 from tests.kvorum.surfaces.pool_procedures import Order, Typed
 
@@ -35,14 +35,6 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(params=SURFACES)
 def db(own: Served, request: pytest.FixtureRequest) -> kvorum.Database:
     return own.by_name[request.param]
-
-
-def until(look: Any, seconds: float = 10.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.01)
-    return found
 
 
 def test_j3_arguments_are_typed(db: kvorum.Database) -> None:
@@ -74,7 +66,7 @@ def test_u1_signals_are_taken_once_and_in_order(db: kvorum.Database) -> None:
     id = db.submit("more.approval")
     assert db.signal(id, "approval", {"by": "ada"}, key="1")
     assert not db.signal(id, "approval", {"by": "ada"}, key="1")
-    until(lambda: db.procedure(id).state == "WAITING")
+    poll(lambda: db.procedure(id).state == "WAITING")
     assert db.signal(id, "other", 1)
     assert db.signal(id, "approval", "stop")
     assert db.wait(id) == [{"by": "ada"}, "stop"]
@@ -106,7 +98,7 @@ def test_j4_a_nonce_is_for_its_arguments(db: kvorum.Database) -> None:
 def test_u1_progress_is_shown(db: kvorum.Database) -> None:
     """What a step says of itself is in its description while it lives."""
     id = db.submit("more.approval")
-    shown = until(lambda: db.procedure(id).extra.get("progress"))
+    shown = poll(lambda: db.procedure(id).extra.get("progress"))
     assert shown == {"part": 0.5, "text": "waits for approvals"}
     db.signal(id, "approval", "stop")
     db.wait(id)
@@ -121,7 +113,7 @@ def test_u1_an_outside_system_completes_by_token(db: kvorum.Database) -> None:
     for given in ({"result": {"paid": 7}}, {"error": "no funds"}):
         table.delete("token")
         id = db.submit("more.payment", name)
-        token = until(lambda: table.get("token")).value.decode()
+        token = poll(lambda: table.get("token")).value.decode()
         assert db.complete(token, **given)
         if "error" in given:
             with pytest.raises(kvorum.KvorumError, match="no funds"):
@@ -152,16 +144,16 @@ def test_u1_limits_of_queues(db: kvorum.Database) -> None:
     db.set_limit(queue, max_concurrent=2)
     ids = [db.submit("more.held", queue=queue) for _ in range(3)]
     urgent = db.submit("more.held", queue=queue, priority=5)
-    until(lambda: db.procedure(ids[1]).state == "WAITING")
+    poll(lambda: db.procedure(ids[1]).state == "WAITING")
     told = next(q for q in db.queues() if q["name"] == queue)
     assert (told["running"], told["waiting"], told["max_concurrent"]) == (2, 2, 2)
     assert "limits" in db.procedure(ids[2]).extra["waits"]
     db.signal(ids[0], "go")
     db.wait(ids[0])
-    until(lambda: db.procedure(urgent).state == "WAITING")
+    poll(lambda: db.procedure(urgent).state == "WAITING")
     assert db.procedure(ids[2]).state == "RUNNABLE"
     db.set_limit(queue)  # none any more
-    until(lambda: db.procedure(ids[2]).state == "WAITING")
+    poll(lambda: db.procedure(ids[2]).state == "WAITING")
     for id in (ids[1], ids[2], urgent):
         db.signal(id, "go")
         db.wait(id)

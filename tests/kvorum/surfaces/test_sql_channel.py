@@ -17,6 +17,7 @@ from kvorum.sql import sql_processes
 from kvorum.sql.sql_channel import CLIENT, GONE, READY, TELL, TOLD, Channel
 from kvorum.sql.sql_process import SqlProcess
 from kvorum.sql.sql_processes import SqlProcesses
+from tests.kit.waiting import until
 
 
 class _End:
@@ -37,12 +38,6 @@ class _End:
         self.ended += 1
 
 
-async def _until(holds: Any) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0)
-
-
 async def test_messages_and_sockets_keep_their_order() -> None:
     """A client would be served by whoever asked for another one's sessions."""
     ends = socket.socketpair()
@@ -53,7 +48,7 @@ async def test_messages_and_sockets_keep_their_order() -> None:
         one.channel.send([TOLD, n, [large] * 20])  # more than the socket takes at once
         one.channel.send([CLIENT], given)
     assert one.channel.waiting > 0
-    await _until(lambda: len(other.messages) == 2 * len(pairs))
+    await until(lambda: len(other.messages) == 2 * len(pairs))
     assert other.messages[::2] == [[TOLD, n, [large] * 20] for n in range(len(pairs))]
     assert other.messages[1::2] == [[CLIENT]] * len(pairs)
     for n, ((given, kept), got) in enumerate(zip(pairs, other.clients, strict=True)):
@@ -63,9 +58,9 @@ async def test_messages_and_sockets_keep_their_order() -> None:
         kept.close()
         got.close()
     other.channel.send([GONE])
-    await _until(lambda: one.messages == [[GONE]])
+    await until(lambda: one.messages == [[GONE]])
     one.channel.close()
-    await _until(lambda: other.ended == 1)
+    await until(lambda: other.ended == 1)
     assert (one.ended, other.ended) == (0, 1)
 
 
@@ -77,7 +72,7 @@ async def test_sockets_that_were_not_taken_are_closed() -> None:
     end.channel.send([TOLD, 1, ["x" * 500_000]])
     end.channel.send([CLIENT], given)
     theirs.close()
-    await _until(lambda: end.ended == 1)
+    await until(lambda: end.ended == 1)
     assert kept.recv(1) == b""
     late, kept_too = socket.socketpair()
     end.channel.send([CLIENT], late)
@@ -107,10 +102,10 @@ async def test_a_client_that_no_descriptor_is_left_for_is_counted_out(
     given, kept = socket.socketpair()
     node.channel.send([CLIENT], given)
     node.channel.send([TELL, 7])
-    await _until(lambda: node.messages == [[GONE], [TOLD, 7, []]])
+    await until(lambda: node.messages == [[GONE], [TOLD, 7, []]])
     assert kept.recv(1) == b"", "it is told"
     process._channel.close()
-    await _until(lambda: node.ended == 1)
+    await until(lambda: node.ended == 1)
     kept.close()
 
 
@@ -123,7 +118,7 @@ async def test_an_end_that_can_say_nothing_more_ends() -> None:
     one.channel.send([CLIENT], given)
     late, kept_too = socket.socketpair()
     one.channel.send([CLIENT], late)
-    await _until(lambda: (one.ended, other.ended) == (1, 1))
+    await until(lambda: (one.ended, other.ended) == (1, 1))
     assert kept_too.recv(1) == b""
     for sock in (kept, kept_too):
         sock.close()
@@ -162,7 +157,7 @@ async def test_clients_of_a_process_that_takes_none_wait_outside(
     assert 0 < processes.channel.waiting <= 5
     assert processes.figures()["clients"] < many / 2
     end = _End(processes.theirs)
-    await _until(lambda: len(end.clients) == many)
+    await until(lambda: len(end.clients) == many)
     await processes.close()
     processes.channel.close()
     end.channel.close()

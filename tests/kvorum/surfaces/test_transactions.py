@@ -18,8 +18,9 @@ from kv.base.adapters import SystemRng
 from kvorum.http.client.http_backend import HttpBackend
 from kvorum.http.client.transport import HttpTransport, Lost
 from tests.kit.commands import run, told
+from tests.kit.waiting import poll
 from tests.kvorum.surfaces.conftest import Served, error_of
-from tests.kvorum.surfaces.test_waits import Holder, held, of_table, poll
+from tests.kvorum.surfaces.test_waits import Holder, held, of_table
 
 
 def error(act: Callable[[], Any]) -> kvorum.KvorumError:

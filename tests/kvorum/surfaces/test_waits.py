@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -21,17 +19,10 @@ from kv.base.limits import DEADLINE_MS_MAX
 from kv.base.methods import BLIND, OP_PUT, PREWRITE, RESOLVE, ROLLBACK
 from kv.client.client import connect
 from tests.kit.commands import run, told
+from tests.kit.waiting import poll
 from tests.kvorum.surfaces.conftest import Served, error_of
 
 TTL_MS = 60_000
-
-
-def poll(holds: Callable[[], Any]) -> None:
-    """Look until it holds: what happens at a node is not told."""
-    tick, until = threading.Event(), time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < until, "it never happened"
-        tick.wait(0.01)
 
 
 def storage_key(db: kvorum.Database, table: kvorum.Table, key: str) -> bytes:

@@ -25,6 +25,7 @@ from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, declared_in
 from procedures.engine.submission import Submission
+from tests.kit.waiting import until
 from tests.procedures import harmful
 from tests.procedures.lab import OneTable
 from tests.procedures.pools.pool_lab import TableRows
@@ -78,14 +79,6 @@ async def ended(executor: Executor, name: str, args: Any) -> Record:
     record = await executor.wait(await submitted(executor, name, args), _WAIT_MS)
     assert record.ended, record
     return record
-
-
-async def until(condition: Callable[[], Any]) -> Any:
-    """What it says, once it says something. Of files and processes there are no events."""
-    async with asyncio.timeout(_WAIT_MS / 1000):
-        while not (found := condition()):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    return found
 
 
 async def set_aside(executor: Executor, id: int) -> str:

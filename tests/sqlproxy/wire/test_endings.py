@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from sqlproxy.wire import codec
+from tests.kit.waiting import until
 from tests.sqlproxy.wire.conftest import Served
-from tests.sqlproxy.wire.test_hostile import OPEN, Raw, eventually, message, works
+from tests.sqlproxy.wire.test_hostile import OPEN, Raw, message, works
 
 SYNC, PROBE, GOODBYE = message(b"S", b""), message(b"Q", b"select 1\0"), message(b"X", b"")
 RUN = message(b"B", b"\0" * 8) + message(b"E", bytes(5))
@@ -206,7 +207,7 @@ async def test_an_answer_of_the_short_way_goes_out_before_the_next_message_waits
         shared.running.clear()
         raw.send(query(b"sleep"))
         decoder = next(iter(served.server._connections))._decoder
-        await eventually(lambda: bool(decoder._chunks))
+        await until(lambda: bool(decoder._chunks))
         done, answer = shared.begun.pop()
         done(answer)
         assert (await raw.until(b"Z"))[-1] == (b"Z", b"I")

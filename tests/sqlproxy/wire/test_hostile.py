@@ -20,6 +20,7 @@ import pytest
 from sqlproxy.wire import connection as connection_module
 from sqlproxy.wire.scram import read_verifier
 from sqlproxy.wire.startup import Tls
+from tests.kit.waiting import until
 from tests.sqlproxy.wire.conftest import Served
 
 Serving = Callable[..., AbstractAsyncContextManager[Served]]
@@ -96,12 +97,6 @@ async def works(served: Served) -> None:
     await conn.close()
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -131,7 +126,7 @@ async def test_garbage_is_told_and_hung_up_on(served: Served, data: bytes) -> No
     words = await raw.last_words()
     assert b"FATAL\0" in words
     await raw.close()
-    await eventually(lambda: served.server.connections == 0)
+    await until(lambda: served.server.connections == 0)
     await works(served)
 
 
@@ -151,7 +146,7 @@ async def test_random_messages_never_disturb_others(served: Served) -> None:
         with contextlib.suppress(ConnectionResetError):  # it may have said X before
             await raw.last_words()
         await raw.close()
-    await eventually(lambda: served.server.connections == 0)
+    await until(lambda: served.server.connections == 0)
     assert served.sessions.shared.closed == len(served.sessions.opened)
     await works(served)
 
@@ -172,11 +167,11 @@ async def test_large_messages_share_what_a_node_has_for_them(
     first, second = await Raw.logged_in(served), await Raw.logged_in(served)
     half = b"Q" + struct.pack(">I", 2 << 20) + b"x" * 100_000
     first.send(half)
-    await eventually(lambda: served.server._large_bytes > 0)
+    await until(lambda: served.server._large_bytes > 0)
     second.send(half)
     assert b"53200" in await second.last_words()
     await first.close()
-    await eventually(lambda: served.server._large_bytes == 0)
+    await until(lambda: served.server._large_bytes == 0)
     await works(served)
 
 
@@ -188,7 +183,7 @@ async def test_vanished_client_has_its_statement_canceled_and_its_session_closed
     raw.send(message(b"Q", b"begin; sleep\0"))
     await served.sessions.shared.running.wait()
     await raw.close()
-    await eventually(lambda: served.sessions.shared.closed == 1)
+    await until(lambda: served.sessions.shared.closed == 1)
     assert served.sessions.shared.canceled == 1
     await works(served)
 
@@ -209,7 +204,7 @@ async def test_clients_that_vanish_in_the_middle_of_anything(served: Served, dat
     raw.send(data)
     await asyncio.sleep(0.05)
     await raw.close()
-    await eventually(lambda: served.sessions.shared.closed == 1)
+    await until(lambda: served.sessions.shared.closed == 1)
     assert served.sessions.shared.copied == []
     assert served.server.connections == 0
 
@@ -246,8 +241,8 @@ async def test_client_that_does_not_read_waits_alone_and_is_dropped(
     portal = next(iter(served.server._connections))
     assert len(portal.out) < 4 << 20
     await works(served)
-    await eventually(lambda: served.server.connections == 0)
-    await eventually(lambda: served.sessions.shared.closed == 2)
+    await until(lambda: served.server.connections == 0)
+    await until(lambda: served.sessions.shared.closed == 2)
     await raw.close()
 
 
@@ -258,7 +253,7 @@ async def test_more_clients_than_allowed_are_told(serving: Serving) -> None:
         with pytest.raises(psycopg.OperationalError, match="too many clients"):
             await psycopg.AsyncConnection.connect(served.url)
         await clients[0].close()
-        await eventually(lambda: served.server.connections == 1)
+        await until(lambda: served.server.connections == 1)
         await works(served)
         await clients[1].close()
 
