@@ -53,4 +53,4 @@ def _content(name: str) -> bytes:
 
 
 for _path, (_name, _kind) in _FILES.items():
-    ROUTES.declare("GET", _path, OPEN, shown=False)(_serving(_name, _kind))
+    ROUTES.on("GET", _path, OPEN, shown=False)(_serving(_name, _kind))

@@ -109,7 +109,7 @@ class Merge(Body):
     )
 
 
-@ROUTES.declare("GET", "/v1/cluster", READ_CLUSTER, answer=_CLUSTER)
+@ROUTES.on("GET", "/v1/cluster", READ_CLUSTER, _CLUSTER)
 async def look_at_cluster(node: Node) -> object:
     """Look at the cluster
 
@@ -120,7 +120,7 @@ async def look_at_cluster(node: Node) -> object:
     return await node.cluster()
 
 
-@ROUTES.declare("POST", "/v1/cluster", OPERATE_CLUSTER, answer=object_of(settings=_SETTINGS))
+@ROUTES.on("POST", "/v1/cluster", OPERATE_CLUSTER, object_of(settings=_SETTINGS))
 async def change_settings(node: Node, body: Settings) -> Plain:
     """Change settings of the cluster
 
@@ -131,7 +131,7 @@ async def change_settings(node: Node, body: Settings) -> Plain:
     return {"settings": await node.set_settings(body.settings)}
 
 
-@ROUTES.declare("GET", "/v1/nodes", READ_CLUSTER, answer=items_of(OBJECT))
+@ROUTES.on("GET", "/v1/nodes", READ_CLUSTER, items_of(OBJECT))
 async def list_nodes(node: Node) -> Plain:
     """List nodes
 
@@ -146,7 +146,7 @@ async def list_nodes(node: Node) -> Plain:
     return {"items": await node.nodes()}
 
 
-@ROUTES.declare("GET", "/v1/partitions", READ_CLUSTER, answer=items_of(OBJECT))
+@ROUTES.on("GET", "/v1/partitions", READ_CLUSTER, items_of(OBJECT))
 async def list_partitions(node: Node) -> Plain:
     """List partitions
 
@@ -160,7 +160,7 @@ async def list_partitions(node: Node) -> Plain:
     return {"items": await node.partitions()}
 
 
-@ROUTES.declare("POST", "/v1/partitions/{id}/move", OPERATE_CLUSTER, ok=202, answer=_STARTED)
+@ROUTES.on("POST", "/v1/partitions/{id}/move", OPERATE_CLUSTER, _STARTED, ok=202)
 async def move(node: Node, id: Id, body: Move) -> Plain:
     """Move a replica
 
@@ -171,7 +171,7 @@ async def move(node: Node, id: Id, body: Move) -> Plain:
     return await _started(node, "kvorum.move_replica", {"partition": id, **body.given()})
 
 
-@ROUTES.declare("POST", "/v1/partitions/{id}/transfer", OPERATE_CLUSTER, ok=202, answer=_STARTED)
+@ROUTES.on("POST", "/v1/partitions/{id}/transfer", OPERATE_CLUSTER, _STARTED, ok=202)
 async def transfer(node: Node, id: Id, body: Transfer) -> Plain:
     """Hand over a leadership
 
@@ -180,7 +180,7 @@ async def transfer(node: Node, id: Id, body: Transfer) -> Plain:
     return await _started(node, "kvorum.transfer_leader", {"partition": id, **body.given()})
 
 
-@ROUTES.declare("POST", "/v1/partitions/{id}/split", OPERATE_CLUSTER, ok=202, answer=_STARTED)
+@ROUTES.on("POST", "/v1/partitions/{id}/split", OPERATE_CLUSTER, _STARTED, ok=202)
 async def split(node: Node, id: Id, body: Split) -> Plain:
     """Split a partition
 
@@ -191,7 +191,7 @@ async def split(node: Node, id: Id, body: Split) -> Plain:
     return await _started(node, "kvorum.split_partition", {"partition": id, **at})
 
 
-@ROUTES.declare("POST", "/v1/partitions/{id}/merge", OPERATE_CLUSTER, ok=202, answer=_STARTED)
+@ROUTES.on("POST", "/v1/partitions/{id}/merge", OPERATE_CLUSTER, _STARTED, ok=202)
 async def merge(node: Node, id: Id, body: Merge) -> Plain:
     """Merge a partition with the next one
 
@@ -201,7 +201,7 @@ async def merge(node: Node, id: Id, body: Merge) -> Plain:
     return await _started(node, "kvorum.merge_partitions", {"left": id, "right": body.right})
 
 
-@ROUTES.declare("GET", "/v1/locks", OPERATE_CLUSTER, answer=_LOCKS)
+@ROUTES.on("GET", "/v1/locks", OPERATE_CLUSTER, _LOCKS)
 async def list_locks(
     node: Node,
     every: Annotated[Flag, Query(alias="all", description="A row for each key.")] = False,
@@ -223,13 +223,13 @@ async def list_locks(
 Here = Annotated[Services, Depends(services)]
 
 
-@ROUTES.declare("GET", "/healthz", OPEN, answer=_STATUS)
+@ROUTES.on("GET", "/healthz", OPEN, _STATUS)
 async def healthz() -> Plain:
     """Is the process alive"""
     return {"status": "ok"}
 
 
-@ROUTES.declare("GET", "/readyz", OPEN, answer=_STATUS, errors=(503,))
+@ROUTES.on("GET", "/readyz", OPEN, _STATUS, 503)
 async def readyz(here: Here) -> Plain:
     """Can the node serve
 
@@ -241,19 +241,19 @@ async def readyz(here: Here) -> Plain:
     return {"status": "ready"}
 
 
-@ROUTES.declare("GET", "/metrics", READ_CLUSTER, raw_answer=True)
+@ROUTES.on("GET", "/metrics", READ_CLUSTER, raw_answer=True)
 async def metrics(here: Here) -> Reply:
     """Prometheus metrics"""
     return here.metrics()
 
 
-@ROUTES.declare("GET", "/openapi.json", OPEN, shown=False)
+@ROUTES.on("GET", "/openapi.json", OPEN, shown=False)
 async def openapi_document(here: Here) -> Reply:
     """This API, for programs"""
     return Reply(200, encode(here.document, packed=False))
 
 
-@ROUTES.declare("GET", "/docs", OPEN, shown=False)
+@ROUTES.on("GET", "/docs", OPEN, shown=False)
 async def docs(here: Here) -> Reply:
     """This API, for people"""
     return Reply(200, docs_page(here.document).encode(), b"text/html; charset=utf-8")

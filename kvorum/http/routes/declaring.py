@@ -1,6 +1,6 @@
 """How a route of FastAPI is declared, in one place: its path, who may ask, what it takes and gives.
 
-    @ROUTES.declare("POST", "/v1/partitions/{id}/move", OPERATE_CLUSTER, ok=202, answer=_STARTED)
+    @ROUTES.on("POST", "/v1/partitions/{id}/move", OPERATE_CLUSTER, _STARTED, ok=202)
     async def move(node: Node, id: Id, body: Move) -> Plain:
         \"\"\"Move a replica
 
@@ -96,18 +96,19 @@ class Routes:
         self._tag = tag
         self.declared: list[Declared] = []
 
-    def declare(
+    def on(
         self,
         method: str,
         path: str,
         right: Right,
-        *,
         answer: Schema = OBJECT,
+        *errors: int,
         ok: int = 200,
-        errors: tuple[int, ...] = (),
         raw_answer: bool = False,
         shown: bool = True,
     ) -> Callable[[E], E]:
+        """Declare what a request does; `errors`: the statuses of refusals, besides 400."""
+
         def add(endpoint: E) -> E:
             found = (method, path, right, self._tag, endpoint, answer, ok, errors, raw_answer)
             self.declared.append(Declared(*found, shown=shown))

@@ -58,6 +58,9 @@ _EXPLAINED: Final = object_of(
     sentence=_TEXT,
     waits={"type": "array", "items": OBJECT},
 )
+_SENT: Final = object_of(sent={"type": "boolean"})
+_COMPLETED: Final = object_of(completed={"type": "boolean"})
+_SUBMIT_NAMED: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{name}")
 _READ: Final = Right(Action.READ, Kind.PROCEDURE_TYPE)
 _SUBMIT: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE)
 _OPERATE: Final = Right(Action.OPERATE, Kind.PROCEDURE_TYPE)
@@ -132,14 +135,7 @@ class Steal(Surgery):
     holder: TextOrNone = Field(None, description="Only from this procedure; from all if left out.")
 
 
-@ROUTES.declare(
-    "POST",
-    "/v1/procedures/{name}",
-    Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{name}"),
-    ok=202,
-    answer=_ID,
-    errors=(404, 409, 413),
-)
+@ROUTES.on("POST", "/v1/procedures/{name}", _SUBMIT_NAMED, _ID, 404, 409, 413, ok=202)
 async def start_procedure(
     node: Node,
     name: str,
@@ -178,13 +174,7 @@ async def start_procedure(
     return {"id": str(await node.submit(name, args, nonce, options or None))}
 
 
-@ROUTES.declare(
-    "POST",
-    "/v1/procedures/{id}/signals",
-    _SUBMIT,
-    answer=object_of(sent={"type": "boolean"}),
-    errors=(404, 409, 413),
-)
+@ROUTES.on("POST", "/v1/procedures/{id}/signals", _SUBMIT, _SENT, 404, 409, 413)
 async def send_signal(node: Node, id: Id, body: Signal) -> object:
     """Send a signal
 
@@ -194,13 +184,7 @@ async def send_signal(node: Node, id: Id, body: Signal) -> object:
     return await node.control("signal", {**body.given(), "id": id})
 
 
-@ROUTES.declare(
-    "POST",
-    "/v1/completions",
-    _SUBMIT,
-    answer=object_of(completed={"type": "boolean"}),
-    errors=(404, 409, 413),
-)
+@ROUTES.on("POST", "/v1/completions", _SUBMIT, _COMPLETED, 404, 409, 413)
 async def complete(node: Node, body: Completion) -> object:
     """End what an outside system was asked
 
@@ -210,7 +194,7 @@ async def complete(node: Node, body: Completion) -> object:
     return await node.control("complete", body.given())
 
 
-@ROUTES.declare("GET", "/v1/schedules", READ_CLUSTER, answer=items_of(OBJECT))
+@ROUTES.on("GET", "/v1/schedules", READ_CLUSTER, items_of(OBJECT))
 async def list_schedules(node: Node) -> Plain:
     """List schedules
 
@@ -219,7 +203,7 @@ async def list_schedules(node: Node) -> Plain:
     return {"items": await node.control("schedule.list", {})}
 
 
-@ROUTES.declare("POST", "/v1/schedules", _SUBMIT, errors=(404,))
+@ROUTES.on("POST", "/v1/schedules", _SUBMIT, OBJECT, 404)
 async def set_schedule(node: Node, body: Schedule) -> object:
     """Start a procedure at the times of a clock
 
@@ -228,7 +212,7 @@ async def set_schedule(node: Node, body: Schedule) -> object:
     return await node.control("schedule.set", body.given())
 
 
-@ROUTES.declare("DELETE", "/v1/schedules/{name}", _SUBMIT, errors=(404,))
+@ROUTES.on("DELETE", "/v1/schedules/{name}", _SUBMIT, OBJECT, 404)
 async def remove_schedule(node: Node, name: str) -> object:
     """Remove a schedule
 
@@ -237,7 +221,7 @@ async def remove_schedule(node: Node, name: str) -> object:
     return await node.control("schedule.remove", {"name": name})
 
 
-@ROUTES.declare("GET", "/v1/queues", READ_CLUSTER, answer=items_of(OBJECT))
+@ROUTES.on("GET", "/v1/queues", READ_CLUSTER, items_of(OBJECT))
 async def list_queues(node: Node) -> Plain:
     """List queues and limits
 
@@ -246,7 +230,7 @@ async def list_queues(node: Node) -> Plain:
     return {"items": await node.control("queue.list", {})}
 
 
-@ROUTES.declare("POST", "/v1/queues", OPERATE_CLUSTER)
+@ROUTES.on("POST", "/v1/queues", OPERATE_CLUSTER)
 async def set_limit(node: Node, body: Limit) -> object:
     """Limit a queue, a type or a pool
 
@@ -255,7 +239,7 @@ async def set_limit(node: Node, body: Limit) -> object:
     return await node.control("queue.set", body.given())
 
 
-@ROUTES.declare("GET", "/v1/procedures/{id}", _READ, answer=_PROCEDURE, errors=(404,))
+@ROUTES.on("GET", "/v1/procedures/{id}", _READ, _PROCEDURE, 404)
 async def look_at_procedure(
     node: Node,
     id: Id,
@@ -273,7 +257,7 @@ async def look_at_procedure(
     return _shown(await node.procedure(id, wait_ms))
 
 
-@ROUTES.declare("GET", "/v1/procedures", _READ, answer=items_of(_PROCEDURE))
+@ROUTES.on("GET", "/v1/procedures", _READ, items_of(_PROCEDURE))
 async def list_procedures(
     node: Node,
     state: Annotated[TextOrNone, Query(description="Only in this state.")] = None,
@@ -288,9 +272,7 @@ async def list_procedures(
     return {"items": [_shown(info) for info in found]}
 
 
-@ROUTES.declare(
-    "POST", "/v1/procedures/{id}/abort", _OPERATE, ok=202, answer=_SURGERY, errors=(404, 409)
-)
+@ROUTES.on("POST", "/v1/procedures/{id}/abort", _OPERATE, _SURGERY, 404, 409, ok=202)
 async def abort(node: Node, id: Id, body: Surgery) -> object:
     """Abort a procedure
 
@@ -301,9 +283,7 @@ async def abort(node: Node, id: Id, body: Surgery) -> object:
     return await node.control("abort", {"actor": "http", **body.given(), "id": id})
 
 
-@ROUTES.declare(
-    "POST", "/v1/procedures/{id}/bypass", _OPERATE, ok=202, answer=_SURGERY, errors=(404, 409, 413)
-)
+@ROUTES.on("POST", "/v1/procedures/{id}/bypass", _OPERATE, _SURGERY, 404, 409, 413, ok=202)
 async def bypass(node: Node, id: Id, body: Bypass) -> object:
     """End a procedure where it stands
 
@@ -313,9 +293,7 @@ async def bypass(node: Node, id: Id, body: Bypass) -> object:
     return await node.control("bypass", {"actor": "http", **body.given(), "id": id})
 
 
-@ROUTES.declare(
-    "POST", "/v1/procedures/{id}/retry", _OPERATE, ok=202, answer=_SURGERY, errors=(404, 409)
-)
+@ROUTES.on("POST", "/v1/procedures/{id}/retry", _OPERATE, _SURGERY, 404, 409, ok=202)
 async def retry(node: Node, id: Id, body: Retry) -> object:
     """Let a procedure go on at once
 
@@ -325,7 +303,7 @@ async def retry(node: Node, id: Id, body: Retry) -> object:
     return await node.control("retry", {"actor": "http", **body.given(), "id": id})
 
 
-@ROUTES.declare("GET", "/v1/procedures/{id}/explain", _READ, answer=_EXPLAINED, errors=(404,))
+@ROUTES.on("GET", "/v1/procedures/{id}/explain", _READ, _EXPLAINED, 404)
 async def explain(node: Node, id: Id) -> object:
     """What a procedure waits for
 
@@ -334,9 +312,7 @@ async def explain(node: Node, id: Id) -> object:
     return await node.control("explain", {"id": id})
 
 
-@LOCK_ROUTES.declare(
-    "POST", "/v1/locks/steal", Right(Action.OPERATE, Kind.LOCK), answer=_SURGERY, errors=(404,)
-)
+@LOCK_ROUTES.on("POST", "/v1/locks/steal", Right(Action.OPERATE, Kind.LOCK), _SURGERY, 404)
 async def steal_lock(node: Node, body: Steal) -> object:
     """Take a lock away
 
@@ -346,7 +322,7 @@ async def steal_lock(node: Node, body: Steal) -> object:
     return await node.control("steal", {"actor": "http", **body.given()})
 
 
-@ROUTES.declare("GET", "/v1/audit", _OPERATE, answer=items_of(OBJECT))
+@ROUTES.on("GET", "/v1/audit", _OPERATE, items_of(OBJECT))
 async def audit(
     node: Node,
     id: Annotated[TextOrNone, Query(description="Only of this procedure.")] = None,
@@ -367,7 +343,7 @@ async def audit(
     return {"items": await node.control("audit.list", asked)}
 
 
-@ROUTES.declare("GET", "/v1/workers", READ_CLUSTER, answer=items_of(OBJECT))
+@ROUTES.on("GET", "/v1/workers", READ_CLUSTER, items_of(OBJECT))
 async def list_workers(node: Node) -> Plain:
     """List workers
 

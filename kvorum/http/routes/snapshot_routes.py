@@ -10,8 +10,8 @@ from kv.base import limits
 from kv.base.verbs import Action, Kind
 from kvorum.http.routes.declaring import As, Body, Id, Node, Nothing, Plain, Routes, TextOrNone
 from kvorum.http.routes.rights import READ_CLUSTER, Right
-from kvorum.http.routes.route import TS, items_of, object_of
-from kvorum.http.wire.fields import SNAPSHOT, integer
+from kvorum.http.routes.route import OBJECT, TS, items_of, object_of
+from kvorum.http.wire.fields import SNAPSHOT, Schema, integer
 from kvorum.sdk.snapshots import checked_owner
 
 TIMESTAMPS: Final = Routes("transactions")
@@ -26,7 +26,10 @@ _SNAPSHOT: Final = object_of(
     age_ms={"type": "integer"},
     left_ms={"type": "integer"},
 )
-_LOCK_STATE: Final = {"type": "string", "enum": ["waiting", "held", "ended"]}
+_STATE: Final[Schema] = {"type": "string", "enum": ["waiting", "held", "ended"]}
+_LOCK: Final = object_of(id=TS, state=_STATE, token=TS)
+_RELEASED: Final = object_of(id=TS, held={"type": "boolean"})
+_FIRST: Final = object_of(first=TS, count={"type": "integer"})
 _HOLD: Final = Right(Action.WRITE, Kind.LOCK)
 
 
@@ -50,9 +53,7 @@ class Heartbeat(Body):
     )
 
 
-@TIMESTAMPS.declare(
-    "POST", "/v1/tso", READ_CLUSTER, answer=object_of(first=TS, count={"type": "integer"})
-)
+@TIMESTAMPS.on("POST", "/v1/tso", READ_CLUSTER, _FIRST)
 async def take_timestamps(node: Node, body: Timestamps) -> Plain:
     """Take timestamps
 
@@ -62,9 +63,7 @@ async def take_timestamps(node: Node, body: Timestamps) -> Plain:
     return {"first": str(await node.timestamps(body.count)), "count": body.count}
 
 
-@SNAPSHOTS.declare(
-    "POST", "/v1/snapshots", READ_CLUSTER, ok=201, answer=_SNAPSHOT, errors=(410, 429)
-)
+@SNAPSHOTS.on("POST", "/v1/snapshots", READ_CLUSTER, _SNAPSHOT, 410, 429, ok=201)
 async def open_snapshot(node: Node, body: OpenSnapshot) -> Plain:
     """Hold a snapshot
 
@@ -75,7 +74,7 @@ async def open_snapshot(node: Node, body: OpenSnapshot) -> Plain:
     return (await node.open_snapshot(body.at, owner, body.ttl_ms)).to_plain()
 
 
-@SNAPSHOTS.declare("GET", "/v1/snapshots", READ_CLUSTER, answer=items_of(_SNAPSHOT))
+@SNAPSHOTS.on("GET", "/v1/snapshots", READ_CLUSTER, items_of(_SNAPSHOT))
 async def list_snapshots(node: Node) -> Plain:
     """List snapshots
 
@@ -84,7 +83,7 @@ async def list_snapshots(node: Node) -> Plain:
     return {"items": [one.to_plain() for one in await node.snapshots()]}
 
 
-@SNAPSHOTS.declare("POST", "/v1/snapshots/{id}/heartbeat", READ_CLUSTER, errors=(404,))
+@SNAPSHOTS.on("POST", "/v1/snapshots/{id}/heartbeat", READ_CLUSTER, OBJECT, 404)
 async def keep_snapshot(node: Node, id: Id, body: Nothing) -> Plain:
     """Keep a snapshot
 
@@ -94,12 +93,7 @@ async def keep_snapshot(node: Node, id: Id, body: Nothing) -> Plain:
     return {"id": str(id)}
 
 
-@SNAPSHOTS.declare(
-    "DELETE",
-    "/v1/snapshots/{id}",
-    READ_CLUSTER,
-    answer=object_of(id=TS, held={"type": "boolean"}),
-)
+@SNAPSHOTS.on("DELETE", "/v1/snapshots/{id}", READ_CLUSTER, _RELEASED)
 async def release_snapshot(node: Node, id: Id) -> Plain:
     """Release a snapshot
 
@@ -108,13 +102,7 @@ async def release_snapshot(node: Node, id: Id) -> Plain:
     return {"id": str(id), "held": await node.release_snapshot(id)}
 
 
-@LOCKS.declare(
-    "POST",
-    "/v1/locks/{id}/heartbeat",
-    _HOLD,
-    answer=object_of(id=TS, state=_LOCK_STATE, token=TS),
-    errors=(404, 409),
-)
+@LOCKS.on("POST", "/v1/locks/{id}/heartbeat", _HOLD, _LOCK, 404, 409)
 async def keep_lock(node: Node, id: Id, body: Heartbeat) -> Plain:
     """Keep a lock, or wait for it
 
@@ -127,7 +115,7 @@ async def keep_lock(node: Node, id: Id, body: Heartbeat) -> Plain:
     return {"id": str(id), "state": state, "token": str(token)}
 
 
-@LOCKS.declare("DELETE", "/v1/locks/{id}", _HOLD, answer=object_of(id=TS), errors=(404, 409))
+@LOCKS.on("DELETE", "/v1/locks/{id}", _HOLD, object_of(id=TS), 404, 409)
 async def release_lock(node: Node, id: Id) -> Plain:
     """Release a lock
 

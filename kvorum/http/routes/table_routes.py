@@ -32,7 +32,7 @@ _NUMBER_OR_NULL: Final[Schema] = {"type": ["integer", "null"]}
 _COLUMN: Final = object_of(
     name={"type": "string"}, type={"type": "string"}, nullable={"type": "boolean"}
 )
-_TABLE_INFO: Final = object_of(
+_TABLE: Final = object_of(
     namespace={"type": "string"},
     name={"type": "string"},
     id={"type": "integer"},
@@ -43,12 +43,15 @@ _TABLE_INFO: Final = object_of(
     state=_STATE,
     partition_bytes=_NUMBER_OR_NULL,
 )
-_NAMESPACE_INFO: Final = object_of(
+_NAMESPACE: Final = object_of(
     name={"type": "string"}, replicas=_NUMBER_OR_NULL, tags=_TEXTS, state=_STATE
 )
-_READ_NAMESPACE: Final = Right(Action.READ, Kind.NAMESPACE, "{ns}")
-_DEFINE_NAMESPACE: Final = Right(Action.DEFINE, Kind.NAMESPACE, "{ns}")
-_DEFINE_TABLE: Final = Right(Action.DEFINE, Kind.TABLE, TABLE)
+_NAME: Final = object_of(name={"type": "string"})
+_DROPPED: Final = object_of(namespace={"type": "string"}, name={"type": "string"})
+_DEFINE_NEW: Final = Right(Action.DEFINE, Kind.NAMESPACE)
+_READ_IN: Final = Right(Action.READ, Kind.NAMESPACE, "{ns}")
+_DEFINE_IN: Final = Right(Action.DEFINE, Kind.NAMESPACE, "{ns}")
+_DEFINE: Final = Right(Action.DEFINE, Kind.TABLE, TABLE)
 
 _PARTITION_BYTES: Final = "Bytes of keys and newest values above which a partition is split"
 _TABLES_TAGS: Final = "Tags that nodes must carry to hold replicas of its tables."
@@ -112,7 +115,7 @@ class TableChange(Body):
     )
 
 
-@ROUTES.declare("GET", "/v1/namespaces", READ_CLUSTER, answer=items_of(_NAMESPACE_INFO))
+@ROUTES.on("GET", "/v1/namespaces", READ_CLUSTER, items_of(_NAMESPACE))
 async def list_namespaces(node: Node) -> Plain:
     """List namespaces
 
@@ -121,14 +124,7 @@ async def list_namespaces(node: Node) -> Plain:
     return {"items": [one.to_plain() for one in await node.namespaces()]}
 
 
-@ROUTES.declare(
-    "POST",
-    "/v1/namespaces",
-    Right(Action.DEFINE, Kind.NAMESPACE),
-    ok=201,
-    answer=object_of(name={"type": "string"}),
-    errors=(409,),
-)
+@ROUTES.on("POST", "/v1/namespaces", _DEFINE_NEW, _NAME, 409, ok=201)
 async def create_namespace(node: Node, body: NewNamespace) -> Plain:
     """Create a namespace
 
@@ -141,9 +137,7 @@ async def create_namespace(node: Node, body: NewNamespace) -> Plain:
     return {"name": name}
 
 
-@ROUTES.declare(
-    "GET", "/v1/namespaces/{ns}", _READ_NAMESPACE, answer=_NAMESPACE_INFO, errors=(404,)
-)
+@ROUTES.on("GET", "/v1/namespaces/{ns}", _READ_IN, _NAMESPACE, 404)
 async def look_at_namespace(node: Node, ns: str) -> Plain:
     """Look at a namespace"""
     for one in await node.namespaces():
@@ -156,9 +150,7 @@ async def look_at_namespace(node: Node, ns: str) -> Plain:
     )
 
 
-@ROUTES.declare(
-    "PATCH", "/v1/namespaces/{ns}", _DEFINE_NAMESPACE, answer=_NAMESPACE_INFO, errors=(404, 409)
-)
+@ROUTES.on("PATCH", "/v1/namespaces/{ns}", _DEFINE_IN, _NAMESPACE, 404, 409)
 async def modify_namespace(node: Node, ns: str, body: NamespaceChange) -> Plain:
     """Modify a namespace
 
@@ -168,13 +160,7 @@ async def modify_namespace(node: Node, ns: str, body: NamespaceChange) -> Plain:
     return (await node.alter_namespace(ns, "modify", _placed(body.given()))).to_plain()
 
 
-@ROUTES.declare(
-    "POST",
-    "/v1/namespaces/{ns}/disable",
-    _DEFINE_NAMESPACE,
-    answer=_NAMESPACE_INFO,
-    errors=(404, 409),
-)
+@ROUTES.on("POST", "/v1/namespaces/{ns}/disable", _DEFINE_IN, _NAMESPACE, 404, 409)
 async def disable_namespace(node: Node, ns: str) -> Plain:
     """Disable a namespace
 
@@ -183,13 +169,7 @@ async def disable_namespace(node: Node, ns: str) -> Plain:
     return (await node.alter_namespace(ns, "disable", {})).to_plain()
 
 
-@ROUTES.declare(
-    "POST",
-    "/v1/namespaces/{ns}/enable",
-    _DEFINE_NAMESPACE,
-    answer=_NAMESPACE_INFO,
-    errors=(404, 409),
-)
+@ROUTES.on("POST", "/v1/namespaces/{ns}/enable", _DEFINE_IN, _NAMESPACE, 404, 409)
 async def enable_namespace(node: Node, ns: str) -> Plain:
     """Enable a namespace
 
@@ -198,13 +178,7 @@ async def enable_namespace(node: Node, ns: str) -> Plain:
     return (await node.alter_namespace(ns, "enable", {})).to_plain()
 
 
-@ROUTES.declare(
-    "DELETE",
-    "/v1/namespaces/{ns}",
-    _DEFINE_NAMESPACE,
-    answer=object_of(name={"type": "string"}),
-    errors=(404, 409),
-)
+@ROUTES.on("DELETE", "/v1/namespaces/{ns}", _DEFINE_IN, _NAME, 404, 409)
 async def drop_namespace(node: Node, ns: str) -> Plain:
     """Drop a namespace
 
@@ -214,13 +188,7 @@ async def drop_namespace(node: Node, ns: str) -> Plain:
     return {"name": ns}
 
 
-@ROUTES.declare(
-    "GET",
-    "/v1/namespaces/{ns}/tables",
-    _READ_NAMESPACE,
-    answer=items_of(_TABLE_INFO),
-    errors=(404,),
-)
+@ROUTES.on("GET", "/v1/namespaces/{ns}/tables", _READ_IN, items_of(_TABLE), 404)
 async def list_tables(node: Node, ns: str) -> Plain:
     """List tables
 
@@ -229,14 +197,7 @@ async def list_tables(node: Node, ns: str) -> Plain:
     return {"items": [_shown(table) for table in await node.tables(ns)]}
 
 
-@ROUTES.declare(
-    "POST",
-    "/v1/namespaces/{ns}/tables",
-    _DEFINE_NAMESPACE,
-    ok=201,
-    answer=_TABLE_INFO,
-    errors=(404, 409),
-)
+@ROUTES.on("POST", "/v1/namespaces/{ns}/tables", _DEFINE_IN, _TABLE, 404, 409, ok=201)
 async def create_table(node: Node, ns: str, body: NewTable) -> Plain:
     """Create a table
 
@@ -253,13 +214,7 @@ async def create_table(node: Node, ns: str, body: NewTable) -> Plain:
     return _shown(await node.create_table(ns, body.name, spec))
 
 
-@ROUTES.declare(
-    "PATCH",
-    "/v1/namespaces/{ns}/tables/{table}",
-    _DEFINE_TABLE,
-    answer=_TABLE_INFO,
-    errors=(404, 409),
-)
+@ROUTES.on("PATCH", "/v1/namespaces/{ns}/tables/{table}", _DEFINE, _TABLE, 404, 409)
 async def modify_table(node: Node, ns: str, table: str, body: TableChange) -> Plain:
     """Modify a table
 
@@ -268,13 +223,7 @@ async def modify_table(node: Node, ns: str, table: str, body: TableChange) -> Pl
     return _shown(await node.alter_table(ns, table, "modify", _placed(body.given())))
 
 
-@ROUTES.declare(
-    "POST",
-    "/v1/namespaces/{ns}/tables/{table}/disable",
-    _DEFINE_TABLE,
-    answer=_TABLE_INFO,
-    errors=(404, 409),
-)
+@ROUTES.on("POST", "/v1/namespaces/{ns}/tables/{table}/disable", _DEFINE, _TABLE, 404, 409)
 async def disable_table(node: Node, ns: str, table: str) -> Plain:
     """Disable a table
 
@@ -284,13 +233,7 @@ async def disable_table(node: Node, ns: str, table: str) -> Plain:
     return _shown(await node.alter_table(ns, table, "disable", {}))
 
 
-@ROUTES.declare(
-    "POST",
-    "/v1/namespaces/{ns}/tables/{table}/enable",
-    _DEFINE_TABLE,
-    answer=_TABLE_INFO,
-    errors=(404, 409),
-)
+@ROUTES.on("POST", "/v1/namespaces/{ns}/tables/{table}/enable", _DEFINE, _TABLE, 404, 409)
 async def enable_table(node: Node, ns: str, table: str) -> Plain:
     """Enable a table
 
@@ -299,13 +242,7 @@ async def enable_table(node: Node, ns: str, table: str) -> Plain:
     return _shown(await node.alter_table(ns, table, "enable", {}))
 
 
-@ROUTES.declare(
-    "DELETE",
-    "/v1/namespaces/{ns}/tables/{table}",
-    _DEFINE_TABLE,
-    answer=object_of(namespace={"type": "string"}, name={"type": "string"}),
-    errors=(404,),
-)
+@ROUTES.on("DELETE", "/v1/namespaces/{ns}/tables/{table}", _DEFINE, _DROPPED, 404)
 async def drop_table(node: Node, ns: str, table: str) -> Plain:
     """Drop a table
 

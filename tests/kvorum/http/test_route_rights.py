@@ -51,4 +51,4 @@ def test_a_route_says_its_right(route: Route | Declared) -> None:
 def test_a_route_without_a_right_cannot_be_declared() -> None:
     """Whoever forgets it must hear of it at once, not from whoever got in."""
     with pytest.raises(TypeError, match="right"):
-        Routes("tables").declare("GET", "/v1/new")  # type: ignore[call-arg]
+        Routes("tables").on("GET", "/v1/new")  # type: ignore[call-arg]
