@@ -116,7 +116,7 @@ def dump(connection: psycopg.Connection, write: Write, *, table: str = "") -> in
 
 
 class _Declared:
-    """What is declared, as statements before and behind the rows."""
+    """What is declared, as statements before and after the rows."""
 
     def __init__(self, connection: psycopg.Connection, table: str) -> None:
         self._ask = connection
@@ -237,7 +237,7 @@ def _rows(connection: psycopg.Connection, table: str, columns: Sequence[str], wr
 
 
 def _numbers(connection: psycopg.Connection, sequences: Sequence[Row]) -> Iterator[str]:
-    """Where sequences stand. They are not of the transaction: never behind its rows."""
+    """Where sequences stand. They are not of the transaction: never after its rows."""
     for one in sequences:
         query = sql.SQL("SELECT last_value, is_called FROM {}").format(sql.Identifier(one[0]))
         found = connection.execute(query).fetchone()

@@ -66,7 +66,7 @@ class SqlProcess:
         self._number = 0
 
     async def run(self) -> None:
-        """Until the node says so, which it does behind a signal, too: then no client comes."""
+        """Until the node says so, which it does after a signal, too: then no client comes."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._channel.send, [STOP])

@@ -27,7 +27,7 @@ creates of one name conflict.
     await list_tables(t, ns)                        -> list[Table]   whatever their state
     await next_id(t, counter, count=1, first=1)     -> int           the first of `count` new ids
     CatalogCache(t, timers, ttl_s)                  .lookup(ns, name), .invalidate(ns, name)
-Stored behind the table prefixes of kv.base.system; the rows themselves are in
+Stored under the table prefixes of kv.base.system; the rows themselves are in
 `sqlproxy.rows.records`.
 
 Deliberately missing: DDL itself (procedures in `sqlproxy.ddl.ddl`: partitions must be made and
@@ -345,7 +345,7 @@ async def modify(
     *,
     partition_bytes: int | None = None,
 ) -> Table:
-    """Another number of replicas, other tags, `columns` behind those that there are, another size
+    """Another number of replicas, other tags, `columns` after those that there are, another size
     of partitions (None: as it is; 0: the cluster's). Raises InvalidArgument, TooLarge,
     AlreadyExists (a column), NotFound.
     """

@@ -9,7 +9,7 @@ Young commits pay nothing: until SQL_FENCE_MS after the oldest look a commit is 
 SQL_COMMIT_MS_MAX, and a schema change waits longer than both between two versions. An older one
 holds the schema's row: it commits only if that row is what the changes were bound to, and stays so
 until the commit. The clock is read where the commit begins, so a pause before it makes it an old
-one; a pause behind it ends the commit's deadline, which partitions see, too.
+one; a pause after it ends the commit's deadline, which partitions see, too.
 """
 
 from __future__ import annotations

@@ -324,7 +324,7 @@ class Presence:
         async with self._writing:
             if any(until > now for one in self._there.values() for _, until in one.unknown):
                 return
-            self._there = {}  # who looks from now on announces itself behind this
+            self._there = {}  # who looks from now on announces itself after this
             try:
                 await self._store.write([ops.delete(row_key(self._proxy))])
             except KvorumError:

@@ -3,7 +3,7 @@ a transaction `t`.
 
     ROLES    esc(name)    sealed [1, name, login, superuser, verifier | nil, connection limit,
                           createdb, createrole, [role that it is a member of, …]]; older rows end
-                          behind the limit
+                          after the limit
 
 `verifier` is SCRAM-SHA-256's, as PostgreSQL stores it; no password is kept. While no role has one,
 everybody on the loopback is let in under any name, and nobody else; a name that is no role may then

@@ -149,7 +149,7 @@ class SequencePool:
             return
         for value in reversed(values):
             if value + left.step != left.following and left.count:
-                # it was another run, or the sequence began anew: what is here comes behind it
+                # it was another run, or the sequence began anew: what is here comes after it
                 if left.ahead is not None or left.taking is not None:
                     return
                 behind = sequences.Run(left.following, left.step, left.count)
@@ -252,7 +252,7 @@ class SequencePool:
 
     async def stand(self, sequence: Sequence) -> tuple[int, int, bool]:
         """last_value, log_cnt, is_called: what was given out last, and how many more were taken,
-        if nobody took any behind them; else the store's word. Raises KvorumError.
+        if nobody took any after them; else the store's word. Raises KvorumError.
         """
         left = self._of(sequence.id)
 

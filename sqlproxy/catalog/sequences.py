@@ -91,7 +91,7 @@ async def take(t: Writer, sequence: Sequence, count: int) -> Run:
 
 
 def _again(sequence: Sequence) -> int:
-    """Where it goes on behind its end."""
+    """Where it goes on after its end."""
     up = sequence.increment > 0
     if sequence.cycle:
         return sequence.minimum if up else sequence.maximum

@@ -191,7 +191,7 @@ def _column_ids(one: Relation, names: list[str]) -> tuple[int, ...]:
 
 
 def _check_replaced(old: View, new: View) -> None:
-    """PostgreSQL: columns may be added behind the others, no more."""
+    """PostgreSQL: columns may be added after the others, no more."""
     if len(new.columns) < len(old.columns):
         raise invalid("42P16", "cannot drop columns from view")
     for (had, was), (has, is_) in zip(old.columns, new.columns, strict=False):

@@ -159,7 +159,7 @@ def constraint_exists(table: Table, name: str) -> Exception:
 
 
 async def with_foreign_keys(t: Writer, table: Table, wanted: Iterable[WantedKey]) -> Table:
-    """The table with these behind its own; the tables that they refer to are told."""
+    """The table with these after its own; the tables that they refer to are told."""
     names = {key.name for key in table.foreign_keys} | {check.name for check in table.checks}
     names |= _keys_of(table)
     for one in wanted:

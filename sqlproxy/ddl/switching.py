@@ -16,7 +16,7 @@ transaction commits that wrote to it. What was looked up may be remembered for C
 `settle` waits for that long, and when DisableTable has ended, whoever begins an operation by the
 table's name is refused, at whatever node. A rollback before then opens the table again.
 
-ModifyTable is one transaction: all of it or nothing. Columns are added behind the others; rows
+ModifyTable is one transaction: all of it or nothing. Columns are added after the others; rows
 without them have their defaults (sqlproxy/rows/rows.py). Replicas and tags: see placing.py; so is
 ModifyNamespace, with all tables that have something of their namespace.
 

@@ -174,7 +174,7 @@ class Catalogs:
         except NotFound:
             self._known.pop(database, None)
             raise SqlError(UNDEFINED_DATABASE, f'database "{database}" does not exist') from None
-        # What is read behind the version may be newer, never older: then it is read once more.
+        # What is read after the version may be newer, never older: then it is read once more.
         found = await relations.list_relations(self._reader, database)
         if len(self._known) >= _DATABASES_MAX:
             self._known.clear()

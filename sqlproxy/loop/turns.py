@@ -22,7 +22,7 @@ class Turns:
         self._coming = False  # somebody's turn comes in the next pass
 
     async def turn(self) -> None:
-        """Wait for it, behind those that wait already."""
+        """Wait for it, after those that wait already."""
         loop = asyncio.get_running_loop()
         mine = loop.create_future()
         self._waiting.append(mine)

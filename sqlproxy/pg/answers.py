@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Row = Sequence[Any]
+Values = Sequence[Any]
+"""Of the parameters of a statement, $1 first, in user form."""
 
 
 @dataclass(frozen=True, slots=True)

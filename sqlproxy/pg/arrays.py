@@ -180,7 +180,7 @@ class _Reader:
 
 
 def _strip_escaped(bare: str) -> str:
-    """White space behind an element goes, but an escaped space stays."""
+    """White space after an element goes, but an escaped space stays."""
     end = len(bare)
     while end and bare[end - 1] in SPACES and not _escaped(bare, end - 1):
         end -= 1

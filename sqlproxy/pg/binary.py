@@ -393,7 +393,7 @@ def read_numeric(raw: bytes) -> Decimal:
 def _numeric(groups: tuple[int, ...], weight: int, negative: bool, scale: int) -> Decimal:
     """Digits as text, cut or filled to the scale, as PostgreSQL cuts what it was sent."""
     text = "".join([f"{group:04}" for group in groups])
-    behind = (len(groups) - 1 - weight) * 4  # digits behind the point
+    behind = (len(groups) - 1 - weight) * 4  # digits after the point
     if behind < scale:
         text += "0" * (scale - behind)
     elif behind > scale:

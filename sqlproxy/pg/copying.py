@@ -180,7 +180,7 @@ class _Lines:
         raise NotImplementedError
 
     def _over(self) -> None:
-        """Called behind the last line."""
+        """Called after the last line."""
 
     def _where(self, line: int, rest: str = "") -> str:
         return f"COPY {self._of.table}, line {line}{rest}"

@@ -91,7 +91,7 @@ def _short(chars: int) -> Convert:
 
 
 def _exact(typmod: int, read: Callable[[str], Any]) -> Convert:
-    """numeric(p, s) with all s digits behind the point: as it is read it is of its type; not -0."""
+    """numeric(p, s) with all s digits after the point: as it is read it is of its type; not -0."""
     precision, scale = (typmod - 4) >> 16, (typmod - 4) & 0x7FF
     if not 0 < scale < precision:
         return lambda cells: list(map(read, cells))

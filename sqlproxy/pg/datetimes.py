@@ -51,7 +51,7 @@ _SPECIAL: Final = frozenset({"epoch", "now", "today", "tomorrow", "yesterday", "
 _IGNORED: Final = frozenset({"at", "on", "t", "ad"})
 _HOUR: Final = 3600
 _NOT_ZONES: Final = frozenset({*_MONTH_OF, *_WEEKDAYS, *_SPECIAL, *_IGNORED, "am", "pm", "bc"})
-# a word with marks or digits in it, behind a date: a zone's name, or POSIX
+# a word with marks or digits in it, after a date: a zone's name, or POSIX
 _ZONE_NAME = re.compile(r"([a-z]+)(?:[-/.]|([+\d]))[a-z0-9+\-/_.:]*", re.ASCII)
 
 _TOKEN = re.compile(
@@ -301,7 +301,7 @@ def _put_zone(parts: _Parts, zone: tzinfo | None) -> None:
 
 
 def _zone_at(parts: _Parts, lowered: str, at: int) -> str:
-    """A zone's name with marks or digits in it; it stands behind the day and the month, or alone
+    """A zone's name with marks or digits in it; it stands after the day and the month, or alone
     with a time.
     """
     if (parts.month is None or parts.day is None) and parts.seconds is None:
@@ -385,7 +385,7 @@ def _full_year(digits: str) -> int:
 
 
 def _run(parts: _Parts, token: str, numbers: list[str], type_name: str, text: str) -> None:
-    """Digits without marks: YYYYMMDD, YYMMDD; HHMMSS, HHMM behind a date or in a time; a year."""
+    """Digits without marks: YYYYMMDD, YYMMDD; HHMMSS, HHMM after a date or in a time; a year."""
     digits, _, fraction = token.lstrip("t").partition(".")
     is_time = token[0] == "t" or parts.year is not None or type_name == "time"
     if is_time and parts.seconds is None and len(digits) in (4, 6):
@@ -426,7 +426,7 @@ def _word(parts: _Parts, word: str) -> None:
 
 
 def _zone_word(parts: _Parts, word: str) -> None:
-    if word == "dst" and parts.zone is not None:  # behind an abbreviation: an hour more
+    if word == "dst" and parts.zone is not None:  # after an abbreviation: an hour more
         ahead = (parts.zone.utcoffset(None) or timedelta()) + timedelta(hours=1)
         parts.zone = timezone(ahead)
         return

@@ -70,7 +70,7 @@ def write_interval(value: Interval) -> str:
     months, days, us = value.months, value.days, value.us
     year = abs(months) // 12 * (1 if months >= 0 else -1)
     parts: list[str] = []
-    before = False  # the last part was negative: a positive one behind it needs its sign
+    before = False  # the last part was negative: a positive one after it needs its sign
     for amount, unit in ((year, "year"), (months - 12 * year, "mon"), (days, "day")):
         if amount:
             plus = "+" if before and amount > 0 else ""
@@ -228,7 +228,7 @@ def _word(word: str, days: str, number: str, sums: _Sums) -> bool:
 
 
 def _clock(token: str, sums: _Sums) -> None:
-    """H:MM, H:MM:SS.f; M:SS.f if there is a point behind the second number, or the type says so."""
+    """H:MM, H:MM:SS.f; M:SS.f if there is a point after the second number, or the type says so."""
     sign = "-" if token[0] == "-" else ""
     pieces = token.lstrip("+-").split(":")
     if len(pieces) == 2 and ("." in pieces[1] or sums.short):

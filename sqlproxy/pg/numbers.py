@@ -3,7 +3,7 @@
 int2 int4 int8 oid   decimal digits
 float4 float8        the shortest digits that give the same value back; from 1e15 (float4: 1e6)
                      and below 1e-4 with an exponent of at least two digits
-numeric              digits with as many behind the point as the value's scale; no exponent, no
+numeric              digits with as many after the point as the value's scale; no exponent, no
                      negative zero
 """
 
@@ -121,7 +121,7 @@ def _float4(bits: int) -> float:
 
 
 def _float4_above(magnitude: int) -> float:
-    """The next larger one; behind the last one, where it would be."""
+    """The next larger one; after the last one, where it would be."""
     above = _float4(magnitude + 1)
     return above if above != math.inf else 2.0**128
 

@@ -153,7 +153,7 @@ def _invalid(text: str, detail: str = "") -> SqlError:
 
 @lru_cache(maxsize=1_024)
 def shown(text: str) -> tzinfo:
-    """The zone behind what `setting` gave. Raises SqlError (22023)."""
+    """The zone of what `setting` gave. Raises SqlError (22023)."""
     zone = specified(text)
     if zone is None:
         raise _invalid(text)

@@ -2,7 +2,7 @@
 
 Each function gives binary arrays that are to be put side by side (`joined`): then each element is
 the msgpack of one value, the same bytes as `rows.encode_msgpack` makes of it (the shortest form);
-null is nil. `packed_list` puts elements behind one another.
+null is nil. `packed_list` puts elements after one another.
 """
 
 from __future__ import annotations

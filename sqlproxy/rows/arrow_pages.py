@@ -6,7 +6,7 @@ Reading it is four walks over arrays of positions, one position per row:
     seals     crc32 of a stretch of rows is one call. What it comes to if every row is intact
               follows from the rows' lengths: crc32 is linear, and each intact row alone comes to
               CRC_OK. One damaged row always shows; two hide each other once in 2^32
-    versions  at fixed places behind each key. A page with a newer version than the reader's, or a
+    versions  at fixed places after each key. A page with a newer version than the reader's, or a
               record with flags (deleted, expires), is not for this way
     slots     a row's msgpack is an array of scalars: a place per row goes from slot to slot; what
               has one tag in all rows (nearly every column) costs a few operations of numpy
@@ -46,7 +46,7 @@ _HEAD: Final = 9  # of a record without flags: version, flags
 _POLYNOMIAL: Final = 0xEDB88320
 
 # msgpack: what follows a tag. `_SKIP` bytes up to the payload, then `_FIXED` bytes of it, or as
-# many as the `_COUNTED` bytes behind the tag say. `_SKIP` 0: nothing that is read here.
+# many as the `_COUNTED` bytes after the tag say. `_SKIP` 0: nothing that is read here.
 _SKIP: Final = np.zeros(256, np.int64)
 _FIXED: Final = np.zeros(256, np.int64)
 _COUNTED: Final = np.zeros(256, np.int64)
@@ -203,7 +203,7 @@ def _intact(blob: bytes, ends: Places) -> bool:
 @cache
 def _shifted() -> np.ndarray[Any, np.dtype[np.uint32]]:
     """CRC_OK moved on by 0, 1, 2, … zero bytes: what an intact row adds to the checksum of a
-    stretch that ends so many bytes behind it. Each doubling moves all by as many bytes.
+    stretch that ends so many bytes after it. Each doubling moves all by as many bytes.
     """
     found = np.array([CRC_OK], np.uint32)
     move = _byte_moves()

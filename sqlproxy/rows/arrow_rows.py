@@ -67,7 +67,7 @@ _ARROW: Final = {
     "jsonb": pa.string(),
     "enum": pa.string(),
 }
-# Arrow's own integers behind the types that we store as integers.
+# Arrow's own integers after the types that we store as integers.
 STORED_INT: Final = {
     "int2": pa.int16(),
     "int4": pa.int32(),

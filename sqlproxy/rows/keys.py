@@ -83,7 +83,7 @@ _INVERT: Final = bytes(range(255, -1, -1))
 
 Encode = Callable[[Any], bytes]  # a stored value that is not None → its component, tag included
 EncodeNull = Callable[[Any], bytes]  # the same, None too
-Decode = Callable[[bytes, int], tuple[Any, int]]  # key, offset behind the tag → stored value, end
+Decode = Callable[[bytes, int], tuple[Any, int]]  # key, offset after the tag → stored value, end
 
 
 def unordered(kind: Type) -> str:
@@ -203,7 +203,7 @@ def decoder_of(kind: Type) -> Decode:
 
 
 def checked_tag(key: bytes, at: int, tag: int) -> int:
-    """The offset behind the tag. Raises ValueError, IndexError."""
+    """The offset after the tag. Raises ValueError, IndexError."""
     if key[at] != tag:
         raise ValueError(f"tag {key[at]:#04x} at offset {at}, expected {tag:#04x}")
     return at + 1

@@ -8,7 +8,7 @@ SQL folds an unquoted identifier before it comes here. Longer ones are cut to 63
 end, as PostgreSQL does.
 
     made_name("t", "a_b", "key")     "t_a_b_key"; cut to 63 bytes, the longer part first
-    first_free(…)                    the same with 1, 2, … behind it, the first that is not taken
+    first_free(…)                    the same with 1, 2, … after it, the first that is not taken
 
 Source: PostgreSQL 15, makeObjectName and ChooseRelationName (indexcmds.c).
 """

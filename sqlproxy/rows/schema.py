@@ -489,7 +489,7 @@ def _numbered(number: int, given: ColumnLike) -> Column:
 
 
 def with_columns(table: Table, added: Iterable[ColumnLike]) -> Table:
-    """The table with these columns behind its own, under ids that were never used. Rows without
+    """The table with these columns after its own, under ids that were never used. Rows without
     them have their defaults, so each must be nullable or have one. Raises InvalidArgument,
     TooLarge, AlreadyExists.
     """

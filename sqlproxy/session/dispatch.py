@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.front.front import coerce_to
 from sqlproxy.front.types.registry import element_of
 from sqlproxy.pg import oids
-from sqlproxy.pg.answers import Field, Fit, Row
+from sqlproxy.pg.answers import Field, Fit, Row, Values
 from sqlproxy.session.commands import run_commands
 from sqlproxy.session.commands.do_blocks import do
 from sqlproxy.session.definitions.run_definitions import DEFINITIONS
@@ -29,7 +29,7 @@ from sqlproxy.session.running.loading import Loader
 from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.running.reserving import numbering
 from sqlproxy.session.shared.prepared import Prepared
-from sqlproxy.session.state.portals import Batches, CopyIn, Portal, at_once
+from sqlproxy.session.state.portals import Batches, CopyIn, Portal, at_once, given_up
 from sqlproxy.session.state.sight import Sight
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.listing import ListingPlan
@@ -43,7 +43,7 @@ _OF_ROLES = (s.CreateRole, s.AlterRole, s.DropRole, g.GrantRole)
 _TAGS = {s.Insert: "INSERT 0 {}", s.Update: "UPDATE {}", s.Delete: "DELETE {}", s.Merge: "MERGE {}"}
 
 
-async def bind(session: State, statement: Prepared, values: Sequence[Any]) -> AnyPortal:
+async def bind(session: State, statement: Prepared, values: Values) -> AnyPortal:
     """A statement, as it is bound to what is declared now, with its values. Raises SqlError."""
     session.activity.begins(statement.text)
     session.advising.check()
@@ -60,7 +60,7 @@ async def bind(session: State, statement: Prepared, values: Sequence[Any]) -> An
     return found
 
 
-async def _portal(session: State, prepared: Prepared, values: Sequence[Any]) -> AnyPortal:
+async def _portal(session: State, prepared: Prepared, values: Values) -> AnyPortal:
     """Raises SqlError."""
     bound = prepared.bound
     match bound:
@@ -145,7 +145,7 @@ def _touched(session: State) -> Touched:
 
 
 def query_portal(
-    session: State, prepared: Prepared, values: Sequence[Any], sight: Sight | None = None
+    session: State, prepared: Prepared, values: Values, sight: Sight | None = None
 ) -> Portal:
     """Rows out. `sight`: what it reads; None: the transaction as it is now."""
     if sight is None and _reads_tables(prepared):
@@ -179,7 +179,7 @@ def _reads_tables(prepared: Prepared) -> bool:
 
 
 def _numbered(session: State, prepared: Prepared, rows: Batches) -> Batches:
-    """The rows; behind them what setval() asked for is done. A view that is read may call it."""
+    """The rows; after them what setval() asked for is done. A view that is read may call it."""
     called = any(need.any_of == "w" for need in prepared.needs)
     return _then_set(session, prepared, rows) if called or _names_it(prepared) else rows
 
@@ -193,8 +193,7 @@ async def _then_set(session: State, prepared: Prepared, rows: Batches) -> Batche
         async for batch in rows:
             yield batch
     finally:
-        if isinstance(rows, AsyncGenerator):
-            await rows.aclose()
+        await given_up(rows)
     await _set_numbers(session, prepared)
 
 
@@ -214,7 +213,7 @@ def _use(session: State, prepared: Prepared) -> Use | None:
     return session.services.catalogs.use(prepared.declared)
 
 
-def _change(session: State, prepared: Prepared, values: Sequence[Any]) -> Portal:
+def _change(session: State, prepared: Prepared, values: Values) -> Portal:
     tag = _TAGS[type(prepared.bound)]
     count = 0
 
@@ -262,7 +261,7 @@ async def _missing(session: State, bound: s.Execute) -> str:
     return "EXECUTE"
 
 
-async def explained(session: State, prepared: Prepared, values: Sequence[Any]) -> Batches:
+async def explained(session: State, prepared: Prepared, values: Values) -> Batches:
     """EXPLAIN, of EXECUTE: of the statement that it names."""
     inner = prepared.bound.statement
     if not isinstance(inner, s.Execute):
@@ -275,7 +274,7 @@ async def explained(session: State, prepared: Prepared, values: Sequence[Any]) -
     )
 
 
-def executed(session: State, bound: s.Execute) -> tuple[Prepared, Sequence[Any]]:
+def executed(session: State, bound: s.Execute) -> tuple[Prepared, Values]:
     """The prepared statement and its values. Raises SqlError."""
     found = session.statements.get(bound.name)
     if not isinstance(found, Prepared):
@@ -306,7 +305,7 @@ def _fit(field: Field) -> Fit | None:
     return fitter(field.oid, field.typmod, False)
 
 
-async def _copy(session: State, prepared: Prepared, values: Sequence[Any]) -> AnyPortal:
+async def _copy(session: State, prepared: Prepared, values: Values) -> AnyPortal:
     copy: s.Copy = prepared.bound
     if copy.source:
         loader = Loader(session, prepared)
@@ -358,9 +357,7 @@ def _inner(prepared: Prepared, bound: Any, session: State) -> Prepared:
     return prepared.part(bound, fields, system, prepared.needs)
 
 
-def _declare(
-    session: State, prepared: Prepared, bound: s.DeclareCursor, values: Sequence[Any]
-) -> Portal:
+def _declare(session: State, prepared: Prepared, bound: s.DeclareCursor, values: Values) -> Portal:
     inner = _inner(prepared, bound.query, session)
 
     async def run(session: State, bound: s.DeclareCursor) -> str:
@@ -375,7 +372,7 @@ def _declare(
     return _command(session, bound, run)
 
 
-async def _cursor(session: State, prepared: Prepared, values: Sequence[Any]) -> Portal:
+async def _cursor(session: State, prepared: Prepared, values: Values) -> Portal:
     """A query whose rows are fetched later, as they are now."""
     if prepared.system is not None:
         rows = await ask_catalog(session, prepared.system, values)
@@ -389,7 +386,7 @@ async def _cursor(session: State, prepared: Prepared, values: Sequence[Any]) -> 
         sight = Sight(session.block.transaction, session.work)
         sight.at = await run_statements.moment_of(session, prepared.bound, values)
         if not sight.at:
-            await sight.view()  # nor are others' commits behind this seen
+            await sight.view()  # nor are others' commits after this seen
     return query_portal(session, prepared, values, sight)
 
 

@@ -9,12 +9,12 @@ Errors leave as SqlError; what the store refuses is translated in one place (`ou
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import MutableMapping
 from functools import partial
-from typing import Any
 
 from sqlproxy.front import front
 from sqlproxy.loop.aside import aside
+from sqlproxy.pg.answers import Values
 from sqlproxy.session import preparing
 from sqlproxy.session.dispatch import bind
 from sqlproxy.session.running import short_requests, transactions
@@ -71,11 +71,11 @@ class SqlSession:
         state.services.catalogs.forget(state.database)
         await state.declared()
 
-    async def bind(self, statement: Statement, values: Sequence[Any]) -> Portal:
+    async def bind(self, statement: Statement, values: Values) -> Portal:
         assert isinstance(statement, Prepared)
         return await bind(self._state, statement, values)
 
-    def start(self, statement: Statement, values: Sequence[Any], done: Done) -> bool:
+    def start(self, statement: Statement, values: Values, done: Done) -> bool:
         assert isinstance(statement, Prepared)
         state = self._state
         declared = state.services.catalogs.fresh(state.database)

@@ -7,7 +7,7 @@ component is given by `=` or a list until one has only a range, which is the las
                         score, the highest wins; on a tie the primary key, then the older index
     all of a unique key    4  (at most one row for each combination of lists)
     components given       2  each
-    a range behind them    1
+    a range after them    1
     a partial index        1  more, if a component is given or it is likely to have few rows. It is
                               a way only where the WHERE implies its predicate (fast.implying)
 

@@ -287,7 +287,7 @@ class TableWriter:
         return self._duplicate(taken.at, row)
 
     def violated(self, key: bytes) -> SqlError | None:
-        """The error behind a refused condition on this storage key; None: it is another table's."""
+        """The error after a refused condition on this storage key; None: it is another table's."""
         if key.startswith(self.prefix):
             values = self._codec.decode_key(key[4:])
             return self._unique(self.table.primary_key_name, self.key_places, values)

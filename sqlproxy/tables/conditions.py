@@ -7,7 +7,7 @@ writes them in Spark: X'…' is bytes (SQL has a bit string there), and a name t
 looked for without regard to case. A plain key-value table has the columns `key` and `value`, bytes.
 
 What a condition says of a row is a function of the row alone: the time of day, chance, sequences
-and who asks are refused. A read and the overwrite behind it happen at two moments.
+and who asks are refused. A read and the overwrite after it happen at two moments.
 """
 
 from __future__ import annotations

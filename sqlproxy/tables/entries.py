@@ -1,4 +1,4 @@
-"""Entries of indexes as user keys and values, and back. An index's entries lie behind the prefix of
+"""Entries of indexes as user keys and values, and back. An index's entries lie after the prefix of
 its own id, in partitions of its own (P6, P8).
 
     unique, no NULL among the indexed columns   (UNIQUE → PK)

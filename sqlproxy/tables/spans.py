@@ -163,7 +163,7 @@ class Finder:
 
     @staticmethod
     def _end(component: Component, end: Limit | None, value: Value) -> tuple[bytes, bytes] | None:
-        """The bytes of a bound and the first ones behind it; (b"", b"") for an open end, None when
+        """The bytes of a bound and the first ones after it; (b"", b"") for an open end, None when
         nothing can be compared with it.
         """
         if end is None:

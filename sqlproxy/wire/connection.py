@@ -451,7 +451,7 @@ class Connection(asyncio.Protocol):
         if self._deaf:
             self.abort()
         elif self._short:
-            pass  # it is said behind its answer
+            pass  # it is said after its answer
         elif self._task is None:
             self._say_goodbye(error)
         elif self._waiter is not None and not self._waiter.done():

@@ -9,9 +9,9 @@
 
 CommandComplete of the last statement before a Sync waits for the commit: a client that was told
 `INSERT 0 1` was told so of rows that are there. (PostgreSQL sends it first in the extended
-protocol, and an error of the commit behind it.)
+protocol, and an error of the commit after it.)
 
-A message that ends with ReadyForQuery is written before anything that comes behind it is waited
+A message that ends with ReadyForQuery is written before anything that comes after it is waited
 for, also when more messages are here.
 
 Whatever a statement raises ends that statement only. A client whose messages cannot be told from
@@ -98,7 +98,7 @@ class Door(Protocol):
         ...
 
     def answered(self, reply: bytes | None) -> None:
-        """What the cycle that `Conversation.start` began is answered, behind what is in `out`;
+        """What the cycle that `Conversation.start` began is answered, after what is in `out`;
         None: it goes the usual way.
         """
         ...

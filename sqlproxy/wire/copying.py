@@ -2,7 +2,7 @@
 
 In: pieces are put together until SQL_COPY_BATCH_BYTES are there, read slice by slice, between which
 others have the loop, and handed on; while the portal works, the client's next pieces wait in its
-socket. CopyFail and any error end the COPY; the pieces that still come behind an error are thrown
+socket. CopyFail and any error end the COPY; the pieces that still come after an error are thrown
 away by the conversation.
 Out: a message per row, as clients expect it; the portal is asked for more only when the client has
 read what came before.

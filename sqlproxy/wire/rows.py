@@ -52,7 +52,7 @@ _SIZED: Final = "(SHORT[n] if (n := len(s := {raw})) < 256 else LENGTH(n)) + s"
 
 
 def row_encoder(types: tuple[int, ...], formats: tuple[int, ...], style: Style) -> Encode:
-    """Rows of these OIDs into messages behind `out`. Raises SqlError: a type has no such format."""
+    """Rows of these OIDs into messages after `out`. Raises SqlError: a type has no such format."""
     return _encoders(types, formats, style)[0]
 
 

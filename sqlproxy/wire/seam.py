@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from sqlproxy.pg.answers import Answered, CopyFormat, Field, Part, Row
+from sqlproxy.pg.answers import Answered, CopyFormat, Field, Part, Row, Values
 from sqlproxy.values.errors import SqlError
 
 Status = Literal["I", "T", "E"]  # idle, in a transaction, in a failed transaction
@@ -173,11 +173,11 @@ class Session(Protocol):
         """Somebody else may have declared something just now."""
         ...
 
-    async def bind(self, statement: Statement, values: Sequence[Any]) -> Portal:
+    async def bind(self, statement: Statement, values: Values) -> Portal:
         """`values` in user form. Raises SqlError."""
         ...
 
-    def start(self, statement: Statement, values: Sequence[Any], done: Done) -> bool:
+    def start(self, statement: Statement, values: Values, done: Done) -> bool:
         """Begin a statement that is a transaction by itself, without a task: between two
         transactions, for a client that waits for nothing else. False: it has to go the usual way.
         True: `done` is called, once and later; until then nothing else is called.

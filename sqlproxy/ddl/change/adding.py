@@ -10,7 +10,7 @@
 `initial_stored`: what rows that are there have, of a default that is no constant and the same for
 all of them. From `declare` on writers give the column its value (`write_only`); users do not see
 it. When nobody is left who does not, the rows without get theirs (`sqlproxy.ddl.change.filling`).
-NOT NULL comes behind, as a change of its own (AddConstraint): until then a row may be without. If
+NOT NULL comes after, as a change of its own (AddConstraint): until then a row may be without. If
 what comes with it fails (`sqlproxy.ddl.change.parts`) it goes the way of DROP COLUMN; one that a
 view reads by then, or a foreign key of another table refers to, stays.
 

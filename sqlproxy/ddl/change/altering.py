@@ -251,7 +251,7 @@ def stored_in(kind: Type, fields: Mapping[str, Any], field: str) -> Any:
 
 
 def added(table: Table, action: Mapping[str, Any], **more: Any) -> tuple[Table, Column]:
-    """The table with the column that an action describes behind its own; `more` fields of it.
+    """The table with the column that an action describes after its own; `more` fields of it.
     Raises InvalidArgument, AlreadyExists, TooLarge.
     """
     raw = dict(action.get("column") or {})

@@ -11,11 +11,11 @@ Where a key says anything else than the entry, the slice is read and written in 
     committed, or comes between them             that is as it read it, else it runs again
     a row that is changed later, by somebody     its writer deletes the old entry, which has just
     who began before that                        been put: the writer conflicts
-    a row that comes behind the slice            its writer adds the entry
+    a row that comes after the slice            its writer adds the entry
     an entry that is there already               is that of a row with the same key; another row's
                                                  is a duplicate
 
-Behind that a unique index is looked at as of one time (`sqlproxy.ddl.change.indexes`): `lacking`.
+After that a unique index is looked at as of one time (`sqlproxy.ddl.change.indexes`): `lacking`.
 
 How many rows a slice has, and how many slices are under way: `sqlproxy.ddl.change.slices`.
 """
@@ -72,7 +72,7 @@ async def fill_index(txn: Slice, table: Table, index: Index, found: Found) -> No
 
 def hold(txn: Holder, found: Found) -> None:
     """It is committed only if nobody wrote in the range of these rows meanwhile. (To delete an
-    entry that is not there yet leaves no trace to conflict with.) What comes behind the last row is
+    entry that is not there yet leaves no trace to conflict with.) What comes after the last row is
     none of its business: rows are appended all the time.
     """
     txn.hold_range(found[0][0], found[-1][0] + b"\0")

@@ -8,7 +8,7 @@
 
 From `declare` on whoever hears of a constraint enforces it (`write_only`: new rows obey it, users
 do not see it). When nobody is left who does not, the rows are read in chunks; each chunk is a
-snapshot of its own: a row that is behind the cursor was written by somebody who obeys. One that
+snapshot of its own: a row that is after the cursor was written by somebody who obeys. One that
 breaks it takes the constraint back. NOT VALID ends before the look, VALIDATE begins there.
 
 NOT NULL is a check meanwhile: a column is only called not nullable when it has no NULL.
@@ -98,7 +98,7 @@ class AddConstraint(Change):
         return done(self._told(ctx, 0)) if args.get("not_valid") else go_on("settled")
 
     async def _declared(self, t: CatalogTxn, table: Table, args: Any) -> Table:
-        """The table with the check, or the foreign key, behind its own."""
+        """The table with the check, or the foreign key, after its own."""
         bare = replace(table, indexes=(), checks=(), foreign_keys=())
         if args.get("check"):
             if len(table.checks) >= CHECKS_MAX:

@@ -1,6 +1,6 @@
 """Values of a column for the rows that were there before it: one chunk per transaction.
 
-Every writer is at write-only or beyond by then, so a row that comes behind the cursor has its
+Every writer is at write-only or beyond by then, so a row that comes after the cursor has its
 value, and one that is changed meanwhile makes the chunk run again (docs/decisions/1014). Nobody has
 seen the column yet: a NULL in it means that the value is still to be computed. So a row that is
 written by somebody who read it before that is filled all the same, and one that has a value keeps

@@ -190,7 +190,7 @@ class CreateIndex(Change):
     async def _next(
         self, t: CatalogTxn, ctx: StepContext, at: bytes | None, index: Index
     ) -> Outcome:
-        """What comes behind a chunk."""
+        """What comes after a chunk."""
         told = f"{ctx.state['rows']} rows"
         if at is None:
             ctx.progress(1, told)

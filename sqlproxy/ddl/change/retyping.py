@@ -15,7 +15,7 @@ Statements wait until it is over; docs/decisions/1024.
 
 Plain indexes with the column (`indexes`) go by a DropIndex when all values are there (`clear`), so
 that a value which cannot be changed costs none. `clear` has no undo: a DropIndex is not taken back,
-and behind it nothing fails by itself. What is left to do until the swap are two writes of the
+and after it nothing fails by itself. What is left to do until the swap are two writes of the
 catalog, which are tried again for as long as it takes, and a wait; the table cannot be dropped, or
 its columns changed, under the lock. Only an operator who aborts it there leaves the table without
 these indexes; to make them again would be as long a job as CREATE INDEX, within a rollback that

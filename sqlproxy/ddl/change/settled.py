@@ -38,7 +38,7 @@ from sqlproxy.catalog.presence import Row
 from txn.results import ScanPage
 from txn.waiting import sleep
 
-_SLOWER_S: Final = 0.5  # behind it, it is asked less often
+_SLOWER_S: Final = 0.5  # after it, it is asked less often
 _SLOW_MS: Final = 100
 
 Told = Callable[[str], None]

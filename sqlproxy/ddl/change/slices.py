@@ -86,7 +86,7 @@ class Pace:
 
     async def look(self) -> None:
         """Whether others use the loop; while no slice is under way. What the slices before have
-        left to do behind their commits is no other's, and soon over.
+        left to do after their commits is no other's, and soon over.
         """
         nobody = 0
         for _ in range(_LOOKS_MAX):
@@ -242,7 +242,7 @@ class _Filling:
         return found.resume
 
     async def _found(self, cut: _Cut, count: int, resume: bytes | None) -> None:
-        """Rows were read. The first look of a slice says where it ends; a run behind a conflict
+        """Rows were read. The first look of a slice says where it ends; a run after a conflict
         stays in its range.
         """
         if not cut.end:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from kv.base.limits import SQL_FETCH_ROWS
 from sqlproxy.front.bound import statements as s
+from sqlproxy.pg.answers import Values
 from sqlproxy.session.preparing import parse
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import SqlError
 from sqlproxy.wire.seam import Portal
 
-Bind = Callable[[State, Prepared, Sequence[Any]], Awaitable[Portal]]
+Bind = Callable[[State, Prepared, Values], Awaitable[Portal]]
 
 _CHANGES = (s.Insert, s.Update, s.Delete, s.Merge)
 

@@ -75,7 +75,7 @@ async def grant(session: State, bound: g.Grant) -> str:
 
 
 def _change(bound: g.Grant, names: Sequence[str]) -> granting.Change:
-    """One list of privileges as it is behind it."""
+    """One list of privileges as it is after it."""
 
     def change(kind: str, acl: Acl) -> Acl:
         letters = ALL[kind] if bound.letters is None else bound.letters

@@ -1,6 +1,6 @@
 """A cursor that goes back and forth over rows that are all in memory. Pure.
 
-Its place is 0 before the first row, n on row n, one more than there are behind the last one
+Its place is 0 before the first row, n on row n, one more than there are after the last one
 (PostgreSQL's DoPortalRunFetch).
 """
 

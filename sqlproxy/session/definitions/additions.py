@@ -1,7 +1,7 @@
 """ALTER TABLE … ADD, of columns and constraints, and SET NOT NULL: parts that come together or not
 at all (sqlproxy.ddl.change.parts). One that is alone is the procedure of its own.
 
-What a part needs goes before or behind it, as a part: NOT NULL of a new column, or of the columns
+What a part needs goes before or after it, as a part: NOT NULL of a new column, or of the columns
 of a new primary key.
 """
 
@@ -21,6 +21,7 @@ from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import Table
 from sqlproxy.session.definitions.definition_arguments import (
+    Arguments,
     check_args,
     column_args,
     foreign_key_args,
@@ -104,7 +105,7 @@ class Additions:
             self.session.notice(f"{told}, skipping", sqlstate=DUPLICATE_COLUMN)
             self.skipped.add(column.name)
             return
-        args: dict[str, Any] = {"column": {**column_args(column), "nullable": True}}
+        args: Arguments = {"column": {**column_args(column), "nullable": True}}
         computed = column.identity or column.serial or column.generated is not None
         if column.default_sql is not None and column.default is None and not computed:
             found = await self._constant(column)
@@ -137,7 +138,7 @@ class Additions:
             self.parts.append(("AddConstraint", {"not_null": column}))
             self.nullable[column] = False
 
-    def _constraint(self, constraint: Any) -> None:
+    def _constraint(self, constraint: d.KeyDef | d.CheckDef | d.ForeignKeyDef) -> None:
         """Rows go on lying by their numbers under a new primary key: it is an index, and its
         columns are NOT NULL.
         """

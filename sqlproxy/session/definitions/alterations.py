@@ -23,7 +23,11 @@ from sqlproxy.front.types.resolve import ASSIGNMENT
 from sqlproxy.pg.oids import by_name
 from sqlproxy.rows.schema import Column, Table, View
 from sqlproxy.session.definitions.additions import add, is_addition
-from sqlproxy.session.definitions.definition_arguments import numbering_of, sequence_options
+from sqlproxy.session.definitions.definition_arguments import (
+    Arguments,
+    numbering_of,
+    sequence_options,
+)
 from sqlproxy.session.definitions.definition_jobs import (
     known_options,
     run,
@@ -66,7 +70,7 @@ async def _apply(session: State, table: str, action: d.Action) -> None:
             await _alter_column(session, table, action)
 
 
-async def _alter_column(session: State, table: str, action: Any) -> None:
+async def _alter_column(session: State, table: str, action: d.Action) -> None:
     """ALTER COLUMN."""
     match action:
         case d.SetDefault(column, default, sql):
@@ -137,7 +141,7 @@ async def _set_type(session: State, table: str, action: d.SetType) -> None:
     if action.plain and same_form(column.resolved, kind):
         await _alter(session, table, "set_type", column=column.name, type=action.type)
         return
-    changes: dict[str, Any] = {
+    changes: Arguments = {
         "column": column.name,
         "type": action.type,
         "sql": action.using or '"' + column.name.replace('"', '""') + '"',

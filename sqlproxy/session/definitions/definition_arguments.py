@@ -10,10 +10,13 @@ from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.types.quoting import read_relation
 from sqlproxy.values.types import resolve
 
+Arguments = dict[str, Any]
+"""Of a procedure."""
 
-def column_args(column: d.ColumnDef) -> dict[str, Any]:
+
+def column_args(column: d.ColumnDef) -> Arguments:
     """A column as procedures take it."""
-    found: dict[str, Any] = {
+    found: Arguments = {
         "name": column.name,
         "type": column.type,
         "nullable": column.nullable,
@@ -50,7 +53,7 @@ def numbering_of(sql: str | None) -> str:
 _OPTIONS: Final = {"minvalue": "minimum", "maxvalue": "maximum", "as": "type"}
 
 
-def sequence_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def sequence_options(options: Mapping[str, Any]) -> Arguments:
     return {
         _OPTIONS.get(name, name): value
         for name, value in options.items()
@@ -58,7 +61,7 @@ def sequence_options(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def index_args(key: d.KeyDef) -> dict[str, Any]:
+def index_args(key: d.KeyDef) -> Arguments:
     """An index as procedures take it."""
     return {
         "name": key.name or "",
@@ -74,11 +77,11 @@ def index_args(key: d.KeyDef) -> dict[str, Any]:
     }
 
 
-def check_args(check: d.CheckDef) -> dict[str, Any]:
+def check_args(check: d.CheckDef) -> Arguments:
     return {"name": check.name or "", "sql": check.sql, "columns": list(check.columns)}
 
 
-def foreign_key_args(key: d.ForeignKeyDef) -> dict[str, Any]:
+def foreign_key_args(key: d.ForeignKeyDef) -> Arguments:
     return {
         "name": key.name or "",
         "columns": list(key.columns),
@@ -98,9 +101,9 @@ def table_args(
     checks: Sequence[d.CheckDef] = (),
     foreign_keys: Sequence[d.ForeignKeyDef] = (),
     options: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+) -> Arguments:
     """The arguments of CreateTable."""
-    args: dict[str, Any] = {
+    args: Arguments = {
         "name": name,
         "columns": [column_args(column) for column in columns],
         "indexes": [index_args(key) for key in keys if not key.primary],

@@ -5,13 +5,13 @@ is written anew here, where SQL is read.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from sqlproxy.catalog.relations import Relations
 from sqlproxy.declared.database import Declared
 from sqlproxy.front import text_renaming as renaming
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.rows.schema import Sequence, Table, View
+from sqlproxy.session.definitions.definition_arguments import Arguments
 from sqlproxy.session.definitions.definition_jobs import run, table_now
 from sqlproxy.session.state.state import State
 
@@ -54,7 +54,7 @@ async def _constraint(session: State, table: str, name: str, to: str) -> None:
     await run(session, "AlterTable", {"name": table, "action": action})
 
 
-def _texts_of_column(declared: Declared, bound: d.Rename) -> dict[str, Any]:
+def _texts_of_column(declared: Declared, bound: d.Rename) -> Arguments:
     """Of checks, generated columns, predicates of indexes and views. Nothing if there is no such
     column: the procedure says so.
     """

@@ -11,7 +11,7 @@ from sqlproxy.session.commands import grant_privileges
 from sqlproxy.session.commands.run_commands import check_outside
 from sqlproxy.session.definitions import rename_objects
 from sqlproxy.session.definitions.alterations import apply
-from sqlproxy.session.definitions.definition_arguments import index_args, table_args
+from sqlproxy.session.definitions.definition_arguments import Arguments, index_args, table_args
 from sqlproxy.session.definitions.definition_jobs import (
     known_options,
     run,
@@ -149,7 +149,7 @@ async def create_enum(session: State, bound: d.CreateEnum) -> str:
 
 
 async def add_label(session: State, bound: d.AddLabel) -> str:
-    args: dict[str, Any] = {"name": bound.name, "label": bound.label}
+    args: Arguments = {"name": bound.name, "label": bound.label}
     for where, label in (("before", bound.before), ("after", bound.after)):
         if label is not None:
             args[where] = label

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlproxy.front.bound import declarations as d
-from sqlproxy.session.definitions.definition_arguments import sequence_options
+from sqlproxy.session.definitions.definition_arguments import Arguments, sequence_options
 from sqlproxy.session.definitions.definition_jobs import run
 from sqlproxy.session.state.state import State
 
 
-def _owner(session: State, options: Mapping[str, Any]) -> dict[str, Any]:
+def _owner(session: State, options: Mapping[str, Any]) -> Arguments:
     if "owned_by" not in options:
         return {}
     owner = options["owned_by"]
@@ -38,7 +38,7 @@ async def alter_sequence(session: State, bound: d.AlterSequence) -> str:
     if bound.sequence is None:
         session.notice("relation does not exist, skipping")
         return "ALTER SEQUENCE"
-    args: dict[str, Any] = {
+    args: Arguments = {
         "name": bound.sequence.name,
         "options": sequence_options(bound.options),
         **_owner(session, bound.options),

@@ -23,12 +23,13 @@ from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.stages.sequence_stages import inside, unnumbered
+from sqlproxy.pg.answers import Values
 from sqlproxy.rows.schema import Table
 from sqlproxy.session.explain.plan_trees import as_json
 from sqlproxy.session.running import run_statements
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.known_rows import with_stands
-from sqlproxy.session.shared.prepared import Prepared, plan_of
+from sqlproxy.session.shared.prepared import Plan, Prepared, plan_of
 from sqlproxy.session.state.portals import Batches, at_once
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.access import Access
@@ -43,7 +44,7 @@ _PARTITIONS_SHOWN = 32
 _DUCKDB = "DuckDB ("
 
 
-async def explained(session: State, prepared: Prepared, values: Sequence[Any]) -> Batches:
+async def explained(session: State, prepared: Prepared, values: Values) -> Batches:
     """The lines of a plan, as rows. Raises SqlError."""
     explain: s.Explain = prepared.bound
     analyze = explain.options.get("analyze") in ("on", "true", "1", "")
@@ -74,7 +75,7 @@ async def explained(session: State, prepared: Prepared, values: Sequence[Any]) -
 
 
 def _numbered(query: Any) -> bool:
-    """Whether rows are taken numbers for, behind what is explained or inside of it."""
+    """Whether rows are taken numbers for, after what is explained or inside of it."""
     select = query.select if isinstance(query, s.Insert) else query
     return bool(inside(query)) or (isinstance(select, s.Select) and select.numbers)
 
@@ -97,7 +98,7 @@ def _query_of(statement: Any, *, analyze: bool) -> Any:
     raise unsupported("EXPLAIN of this statement")
 
 
-def _planned(session: State, bound: Any, plan: Any, env: Env) -> list[str]:
+def _planned(session: State, bound: Any, plan: Plan, env: Env) -> list[str]:
     written = isinstance(bound, s.Insert) and bound.subqueries and not bound.ctes
     if plan is None and not written:
         return _joined(session, bound, env)
@@ -112,7 +113,7 @@ def _insert(table: Table) -> str:
     return f"Insert on {table.name}"
 
 
-def describe(bound: Any, plan: Any, env: Env) -> list[str]:
+def describe(bound: Any, plan: Plan, env: Env) -> list[str]:
     """What a plan would do."""
     match plan:
         case ConstantPlan():
@@ -202,7 +203,7 @@ def _scan(reader: TableReader, env: Env, *, filtered: bool) -> list[str]:
 
 
 async def _analyzed(
-    session: State, run: Prepared, bound: Any, plan: Any, values: Sequence[Any], touched: Counted
+    session: State, run: Prepared, bound: Any, plan: Plan, values: Values, touched: Counted
 ) -> list[str]:
     """`run`: what is run; `bound` and `plan`: how its rows are reached."""
     clock = session.services.clock
@@ -224,7 +225,7 @@ async def _analyzed(
 
 
 def _scans(
-    session: State, bound: Any, plan: Any, env: Env
+    session: State, bound: Any, plan: Plan, env: Env
 ) -> list[tuple[Table, TableReader | None]]:
     """What a statement reads: tables with their ways; None: a plain table, whole."""
     match plan:

@@ -4,7 +4,7 @@
 '2026-01-31 12:00:00+00'          a time (UTC unless it says so)
 1234567890123456789               a version, as replies and `kvorum_version` columns show it
 
-So long ago is counted from the oracle's present: behind a change of its leader timestamps are
+So long ago is counted from the oracle's present: after a change of its leader timestamps are
 seconds ahead of the clocks, and by a clock a row that was written before would not be there yet.
 """
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
-from sqlproxy.pg.answers import Row
+from sqlproxy.pg.answers import Row, Values
 from sqlproxy.pgcatalog.catalog import Prepared as SystemQuery
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Session as Asker
@@ -16,7 +15,7 @@ from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import SqlError
 
 
-async def ask_catalog(session: State, system: SystemQuery, values: Sequence[Any]) -> list[Row]:
+async def ask_catalog(session: State, system: SystemQuery, values: Values) -> list[Row]:
     """The rows of a query over the system's relations. Raises SqlError."""
     services, activity = session.services, session.activity
     declared, cluster = await session.declared(), await services.cluster()

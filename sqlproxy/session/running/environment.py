@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sqlproxy.front.bound.env import TOLD, Env
 from sqlproxy.front.bound.exprs import Once
+from sqlproxy.pg.answers import Values
 from sqlproxy.pg.style import Style
 from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.shared.advisory_locks import Key
@@ -49,7 +50,7 @@ class SessionEnv(Env):
 
     __slots__ = ("_began_us", "_now_us", "_session", "numbers")
 
-    def __init__(self, session: State, values: Sequence[Any], numbers: Numbers) -> None:
+    def __init__(self, session: State, values: Values, numbers: Numbers) -> None:
         self.params = values
         self.slept = 0.0
         self.memo = None
@@ -116,12 +117,12 @@ class SessionEnv(Env):
     def advisory(
         self, verb: str, numbers: Sequence[int], exclusive: bool, transaction: bool
     ) -> bool:
-        """Raises Unanswered: it is answered behind the scenes, then the statement runs again."""
+        """Raises Unanswered: it is answered in the background, then the statement runs again."""
         key = Key.of(numbers) if numbers else None
         return self._session.advising.answer(Request(verb, key, exclusive, transaction))
 
 
-def environment(session: State, values: Sequence[Any]) -> tuple[Env, Numbers]:
+def environment(session: State, values: Values) -> tuple[Env, Numbers]:
     """For one run of a statement with these values."""
     numbers = Numbers(session.currvals)
     return SessionEnv(session, values, numbers), numbers

@@ -8,7 +8,7 @@ need, and what is left of them in the end goes back to the pool.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,11 +22,11 @@ from sqlproxy.front.stages import sequence_stages as numbered
 from sqlproxy.front.stages.later import answering, postponed, row_subqueries
 from sqlproxy.front.stages.sequence_stages import Rows
 from sqlproxy.pg import oids
-from sqlproxy.pg.answers import Row
+from sqlproxy.pg.answers import Row, Values
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.reserving import each, reserve
 from sqlproxy.session.shared.prepared import Prepared, plan_of
-from sqlproxy.session.state.portals import Batches
+from sqlproxy.session.state.portals import Batches, given_up
 from sqlproxy.session.state.sight import Sight
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.listing import ListingPlan
@@ -46,7 +46,7 @@ class Numbered:
 
     session: State
     prepared: Prepared
-    values: Sequence[Any]
+    values: Values
     ask: Callable[[Prepared, Sight | None], Awaitable[Batches]]
     as_of: str | None = None
     sight: Sight | None = None  # None: what the block reads by then
@@ -86,7 +86,7 @@ class Numbered:
 
     async def settled(self, select: Select) -> Select:
         """The query with rows instead of what has to be computed before; it takes numbers in its
-        list only, behind all else.
+        list only, after all else.
         """
         select = numbered.narrowed(numbered.without_unread(select))
         select = numbered.with_later(select, partial(self.later, select.ctes))
@@ -156,7 +156,7 @@ class Numbered:
         return numbered.filled(node, known)
 
     def _most(self, select: Select) -> int | None:
-        """So many rows of its only item, or of its sides one behind the other, are looked at."""
+        """So many rows of its only item, or of its sides one after the other, are looked at."""
         if select.limit is None:
             return None
         both = select.operation
@@ -229,8 +229,7 @@ class Numbered:
                         return
         finally:
             numbers.give_back(self.session.services.numbers)
-            if isinstance(rows, AsyncGenerator):
-                await rows.aclose()
+            await given_up(rows)
 
 
 def _only(rows: Sequence[Row]) -> Any:

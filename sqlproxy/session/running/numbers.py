@@ -52,7 +52,7 @@ class Numbers:
         return 0 if block is None else len(block.values)
 
     def add(self, name: str, sequence: SequenceRow, values: Sequence[int], run: int) -> None:
-        """Values that were taken behind those that are left."""
+        """Values that were taken after those that are left."""
         block = self._blocks.get(name)
         if block is None:
             if self._blocks is _NOTHING:

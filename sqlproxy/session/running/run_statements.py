@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kv.base.limits import SQL_COPY_BATCH_ROWS
 from kv.base.timestamps import physical_ms
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.bound.env import Env, Wanting
-from sqlproxy.pg.answers import Row
+from sqlproxy.pg.answers import Row, Values
 from sqlproxy.session.running import numbered_queries
 from sqlproxy.session.running.as_of import is_relative, timestamp_of
 from sqlproxy.session.running.changes_in_with import carried_out, changes_in
@@ -22,7 +29,7 @@ from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.running.reserving import each, reserve, supply
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.block import Sole
-from sqlproxy.session.state.portals import Batches, at_once
+from sqlproxy.session.state.portals import Batches, at_once, given_up
 from sqlproxy.session.state.session_locks import Unanswered
 from sqlproxy.session.state.sight import Sight
 from sqlproxy.session.state.state import State
@@ -110,7 +117,7 @@ class Job:
 async def query(
     session: State,
     prepared: Prepared,
-    values: Sequence[Any],
+    values: Values,
     touched: Touched,
     sight: Sight | None = None,
 ) -> Batches:
@@ -160,7 +167,7 @@ async def query(
 def _asking(
     session: State,
     prepared: Prepared,
-    values: Sequence[Any],
+    values: Values,
     touched: Touched,
     sight: Sight | None = None,
 ) -> numbered_queries.Numbered:
@@ -196,14 +203,14 @@ async def _constant(
         numbers.give_back(session.services.numbers)
 
 
-async def _resumed(first: Sequence[Row], rest: Any) -> Batches:
+async def _resumed(first: Sequence[Row], rest: Batches) -> Batches:
     try:
         if first:
             yield first
         async for batch in rest:
             yield batch
     finally:
-        await rest.aclose()
+        await given_up(rest)
 
 
 async def reads_of(session: State, at: int, sight: Sight | None = None) -> Reads:
@@ -218,7 +225,7 @@ async def reads_of(session: State, at: int, sight: Sight | None = None) -> Reads
 
 
 async def moment_of(
-    session: State, select: s.Select, values: Sequence[Any], sight: Sight | None = None
+    session: State, select: s.Select, values: Values, sight: Sight | None = None
 ) -> int:
     """The timestamp that AS OF SYSTEM TIME or kvorum.as_of says; 0: now."""
     if sight is not None and sight.at is not None:
@@ -238,9 +245,7 @@ async def moment_of(
     return timestamp_of(told, session.services.clock.now_ms())
 
 
-async def change(
-    session: State, prepared: Prepared, values: Sequence[Any], touched: Touched
-) -> Outcome:
+async def change(session: State, prepared: Prepared, values: Values, touched: Touched) -> Outcome:
     """Run an INSERT, UPDATE, DELETE or MERGE; its changes are in the block's transaction."""
     bound = prepared.bound
     block = session.block
@@ -265,7 +270,7 @@ async def change(
 
 
 def _part(
-    session: State, values: Sequence[Any], touched: Touched
+    session: State, values: Values, touched: Touched
 ) -> Callable[[Prepared], Awaitable[Outcome]]:
     """Makes one change of several in a statement."""
 
@@ -280,7 +285,7 @@ def _part(
 
 
 async def _changed(
-    session: State, prepared: Prepared, values: Sequence[Any], touched: Touched, *, alone: bool
+    session: State, prepared: Prepared, values: Values, touched: Touched, *, alone: bool
 ) -> Outcome:
     block = session.block
     assert prepared.declared is not None
@@ -298,7 +303,7 @@ async def _changed(
         numbers.give_back(session.services.numbers)
 
 
-async def _done(job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
+async def _done(job: Job, prepared: Prepared, values: Values) -> Outcome:
     if prepared.plan is None or getattr(prepared.bound, "select", None) is not None:
         asking = _asking(job.session, prepared, values, job.touched)
         prepared = await numbered_queries.change(asking, prepared)
@@ -315,9 +320,7 @@ async def _done(job: Job, prepared: Prepared, values: Sequence[Any]) -> Outcome:
     return await analytic.change(job, bound, prepared.text)
 
 
-async def _insert_select(
-    job: Job, prepared: Prepared, values: Sequence[Any], plan: InsertPlan
-) -> Outcome:
+async def _insert_select(job: Job, prepared: Prepared, values: Values, plan: InsertPlan) -> Outcome:
     """All rows are read before the first is written: the query may read the table itself."""
     select = prepared.bound.select
     inner = prepared.part(select, select.fields)

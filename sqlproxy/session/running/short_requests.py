@@ -13,7 +13,7 @@ sent (sqlproxy.catalog.fence): what was not looked up just now is not sent from 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -23,7 +23,8 @@ from kv.base.ops import Op, delete
 from kv.client.links import LinkExpired, LinkLost, Receiver
 from sqlproxy.catalog.presence import Use
 from sqlproxy.declared.database import Declared
-from sqlproxy.pg.answers import Answered
+from sqlproxy.pg.answers import Answered, Values
+from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.session.running.environment import SessionEnv
 from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.shared.prepared import Prepared
@@ -37,7 +38,7 @@ Then = Callable[["_Run", list[Any]], Answered | None]
 
 
 def start(
-    session: State, declared: Declared, prepared: Prepared, values: Sequence[Any], done: Done
+    session: State, declared: Declared, prepared: Prepared, values: Values, done: Done
 ) -> bool:
     """See `sqlproxy.wire.seam.Session`. `declared`: what is known to hold now."""
     if not (session.block.at_rest and session.settings.plain):
@@ -65,7 +66,7 @@ class _Env(SessionEnv):
 
     __slots__ = ()
 
-    def __init__(self, session: State, values: Sequence[Any]) -> None:
+    def __init__(self, session: State, values: Values) -> None:
         self.params = values
         self.slept = 0.0
         self.memo = None
@@ -94,7 +95,7 @@ class _Run(Use, Receiver):
     __slots__ = ("answer", "declared", "env", "finish", "key", "session", "short", "then")
 
     def __init__(
-        self, session: State, declared: Declared, short: Any, values: Sequence[Any], done: Done
+        self, session: State, declared: Declared, short: Any, values: Values, done: Done
     ) -> None:
         presence = session.services.catalogs.presence
         Use.__init__(self, presence, declared.database, declared.version)
@@ -130,7 +131,7 @@ class _Run(Use, Receiver):
 
     def _may_send(self) -> bool:
         """Not when what it was bound to was looked up long ago: then the commit has to hold the
-        schema's row. Nor if setval() was called: that is done behind the statement.
+        schema's row. Nor if setval() was called: that is done after the statement.
         """
         session = self.session
         if session.setvals:
@@ -210,7 +211,7 @@ def _insert(run: _Run) -> bool:
         wanted = [(name, declared.numbering(name), count) for name, count in short.sequences]
         short.numberings = wanted
     pool = session.services.numbers
-    taken: list[tuple[Any, list[int]]] = []
+    taken: list[tuple[SequenceRow, list[int]]] = []
     for name, sequence, count in wanted:
         numbers = pool.at_once(sequence, count)
         if numbers is None:

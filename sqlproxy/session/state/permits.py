@@ -8,7 +8,7 @@ A name that is no role does what it likes: it was let in while there was no pass
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlproxy.catalog.privileges import ALL, OWNER, Members, Rights, denied, not_owner
@@ -157,7 +157,7 @@ class Permits:
         else:
             self._owns(declared, one)
 
-    def _owner_of_sequence(self, declared: Declared, options: Any) -> None:
+    def _owner_of_sequence(self, declared: Declared, options: Mapping[str, Any]) -> None:
         owner = options.get("owned_by")
         if owner is not None:
             self._owns(declared, declared.table(owner[0]))
@@ -186,7 +186,7 @@ class Permits:
             if bound.cascade:
                 wanted += [one.id for one, _ in declared.referring_to(number)]
 
-    def _refers(self, declared: Declared, keys: Any) -> None:
+    def _refers(self, declared: Declared, keys: Iterable[d.ForeignKeyDef]) -> None:
         for key in keys:
             parent = declared.table(key.table)
             user = self.acting
@@ -198,7 +198,7 @@ class Permits:
         if member is None or not getattr(member, what):
             raise SqlError(INSUFFICIENT_PRIVILEGE, refusal)
 
-    def _roles(self, bound: Any) -> None:
+    def _roles(self, bound: s.CreateRole | s.AlterRole | s.DropRole | g.GrantRole) -> None:
         """CREATEROLE makes, changes and drops roles that are no superusers; everybody sets the own
         password.
         """

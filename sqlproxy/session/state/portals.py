@@ -7,8 +7,8 @@ which stops in the middle leaves no scan behind.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from kv.base.limits import SQL_FETCH_ROWS, SQL_HELD_ROWS_MAX
 from sqlproxy.catalog.presence import Use
@@ -16,7 +16,14 @@ from sqlproxy.pg.answers import CopyFormat, Field, Part, Row
 from sqlproxy.session.state.sight import Sight
 from sqlproxy.values.errors import LIMIT_EXCEEDED, SqlError
 
+T = TypeVar("T")
 Batches = AsyncIterator[Sequence[Row]]
+
+
+class Guard(Protocol):
+    """Awaits a piece of a statement, which may be cancelled meanwhile."""
+
+    def __call__(self, work: Awaitable[T], /) -> Awaitable[T]: ...
 
 
 class Portal:
@@ -30,7 +37,7 @@ class Portal:
         tag_of: Callable[[int], str],
         fields: Sequence[Field] | None = None,
         *,
-        guard: Callable[[Awaitable[Any]], Awaitable[Any]],
+        guard: Guard,
         copy_out: CopyFormat | None = None,
         use: Use | None = None,
         sight: Sight | None = None,
@@ -51,7 +58,7 @@ class Portal:
         self.kept = False  # all that is left is in memory
         self.scrolls = False  # a cursor declared with SCROLL
         self.place = 0  # then: the row it is on, from 1, …
-        self.failed: SqlError | None = None  # … and what is wrong with the row behind the last one
+        self.failed: SqlError | None = None  # … and what is wrong with the row after the last one
         self.binary = False
         self.depth = 0  # of savepoints when it was made, …
         self.made_us = 0  # … the time then, since 1970, …
@@ -164,8 +171,8 @@ class Portal:
         self._ended = True
         self._left = []
         batches, self._batches = self._batches, None
-        if batches is not None and hasattr(batches, "aclose"):
-            await batches.aclose()
+        if batches is not None:
+            await given_up(batches)
 
 
 class Rows(Protocol):
@@ -197,7 +204,7 @@ class CopyIn:
         fields: Sequence[Field],
         form: CopyFormat,
         *,
-        guard: Callable[[Awaitable[Any]], Awaitable[Any]],
+        guard: Guard,
     ) -> None:
         self.wire: Any = None
         self.ends = False
@@ -234,6 +241,12 @@ class CopyIn:
 
     async def close(self) -> None:
         await self._rows.close()
+
+
+async def given_up(batches: Batches) -> None:
+    """No more of these are wanted: what makes them ends now."""
+    if isinstance(batches, AsyncGenerator):
+        await batches.aclose()
 
 
 async def at_once(rows: Sequence[Row]) -> Batches:
