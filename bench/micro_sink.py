@@ -30,7 +30,8 @@ from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry
 from procedures.sink.format.sink_records import add_crc, pack_chunk
-from procedures.sink.sink_commit import SinkClean, SinkCommit
+from procedures.sink.sink_clean import SinkClean
+from procedures.sink.sink_commit import SinkCommit
 from procedures.sink.sink_service import SinkService
 
 TABLE = TableId(100)

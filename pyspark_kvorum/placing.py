@@ -16,8 +16,7 @@ from kv.base.errors import KvorumError, TxnAborted
 from kv.base.keys import table_prefix
 from kv.base.timestamps import physical_ms
 from kv.mvcc.packed import PackedKeys
-from procedures.sink.format.sink_records import pack_laid, task_key
-from procedures.sink.placed_rows import met_by
+from procedures.sink.format.sink_records import met_by, pack_laid, task_key
 from procedures.verbs import SINK_PLACE
 from pyspark_kvorum import packing
 from pyspark_kvorum.packing import Rows

@@ -50,9 +50,8 @@ from kv.base.limits import (
     SINK_INLINE_KEPT,
     SINK_INLINE_TOTAL,
 )
-from procedures.sink.format.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE
-from procedures.sink.format.sink_records import add_crc, pack_ordered, pack_pieces
-from procedures.sink.placed_rows import DUPLICATE
+from procedures.sink.format.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE, two_rows
+from procedures.sink.format.sink_records import DUPLICATE, add_crc, pack_ordered, pack_pieces
 from procedures.verbs import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import alive
 from pyspark_kvorum.alive import Alive
@@ -485,12 +484,8 @@ class _Stage:
 
             values = ", ".join(map(str, decode_key(self.table, key)))
             shown = f"({', '.join(self.table.primary_key)})=({values})"
-        return InvalidArgument(
-            f"the batch has two rows with the key {shown} of table {self.table.path}: drop one of"
-            " them (df.dropDuplicates), or say which one stays: option dedupeBy=COLUMN (the"
-            " highest), or duplicates=last (any)",
-            code="SINK_DUPLICATE",
-        )
+        shown += f" of table {self.table.path}"
+        return InvalidArgument(two_rows(shown), code=DUPLICATE)
 
     async def _landed(self, *, but: int) -> None:
         """Wait until so many chunks are under way. Raises what one was refused with."""

@@ -1,5 +1,5 @@
 """What a sink's batch does to a declared table: rows with their index entries, checked against the
-table's constraints. `procedures.sink.format.sink_parts.Tables`, over the catalog.
+table's constraints. `procedures.sink.sink_ports.Tables`, over the catalog.
 
     A  replacing: the rows of the range that the condition means go
     B  the rows that the batch's keys have now are read; those that change go, with their entries
@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, Any, Final
 from kv.base import limits
 from kv.base.errors import KvorumError, WriteConflict
 from kv.base.ids import TableId
-from kv.base.keys import table_prefix, table_range
+from kv.base.keys import table_prefix
 from kv.base.ports import Clock
-from procedures.sink.careful_batch import PlainTables, delete_range, put_rows
-from procedures.sink.format.sink_parts import Facts, Get, Part, Pieces, SinkRefused
+from procedures.sink.careful_batch import PlainTables, delete_range, put_rows, user_range
+from procedures.sink.format.sink_parts import Part
+from procedures.sink.sink_ports import Facts, Get, Pieces, SinkRefused, pages
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import DISABLED, PUBLIC, Column, Table
@@ -74,7 +75,7 @@ class SinkTables:
         return Facts(found.path, found.ruled, key, version, partial(_check_shape, found))
 
     async def shown(self, get: Get, table: int, key: bytes) -> str:
-        with suppress(KvorumError, SinkRefused):
+        with suppress(KvorumError):
             found, _ = await self._find(get, table)
             if not found.plain:
                 names = ", ".join(found.primary_key)
@@ -148,8 +149,8 @@ class SinkTables:
         from sqlproxy.front.bound.env import Env
 
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
-        told = {"user": "spark", "session_user": "spark", "database": table.namespace}
-        return Env(now=now, statement_now=now, session=told, clock=lambda: now)
+        session = {"user": "spark", "session_user": "spark", "database": table.namespace}
+        return Env(now=now, statement_now=now, session=session, clock=lambda: now)
 
 
 def _check_shape(table: Table, part: Part) -> None:
@@ -203,7 +204,7 @@ def _same_form(staged: str, column: Column) -> bool:
     return same_form(resolve(staged), column.resolved)
 
 
-async def _within(table: Table, replace: tuple[bytes, bytes, str], pieces: Pieces) -> None:
+async def _within(table: Table, replace: Sequence[Any], pieces: Pieces) -> None:
     """Every key is in the range that is replaced. Raises SinkRefused."""
     start, end, _ = replace
     if not start and not end:
@@ -302,21 +303,17 @@ class _Ruled:
 
         return conditions.holds(conditions.bound(self.table, sql)) if sql else None
 
-    async def _clear(self, replace: tuple[bytes, bytes, str], where: Holds | None) -> int:
+    async def _clear(self, replace: Sequence[Any], where: Holds | None) -> int:
         """A."""
         start, end, _ = replace
-        low, high = table_range(self.table.id)
-        high = self.prefix + end if end else high
-        resume: bytes | None = max(low, self.prefix + start)
         count = 0
-        while resume is not None and resume < high:
-            page = await self.t.scan(resume, high, limit=limits.SINK_READ_ROWS)
-            for key, value, version in page.items:
+        range_ = user_range(self.table.id, start, end)
+        async for rows in pages(self.t, *range_, limits.SINK_READ_ROWS):
+            for key, value, version in rows:
                 row = self._stored(key, value, version)
                 if where is None or where(row.values):
                     self._delete(row)
                     count += 1
-            resume = page.resume
         return count
 
     async def _go(

@@ -18,7 +18,8 @@ from procedures.master.members import membership
 from procedures.master.members.membership import MembershipServices
 from procedures.master.shape import merging, splitting
 from procedures.master.shape.splitter import ExplainPartitions
-from procedures.sink.sink_commit import SinkClean, SinkCommit
+from procedures.sink.sink_clean import SinkClean
+from procedures.sink.sink_commit import SinkCommit
 from procedures.sink.spark_job import SparkJob
 from sqlproxy.catalog.catalog import CatalogCache
 from sqlproxy.ddl import ddl, ddl_objects, emptying, switching

@@ -23,7 +23,7 @@ from kv.base.errors import InvalidArgument, KvorumError, Refused
 from kvorum.spark.sinks import Sinks
 from kvorum.spark.tables import ENDPOINT
 from procedures.engine.client import ENDED
-from procedures.sink.spark_job import SPARK_JOB
+from procedures.sink.format.sink_parts import SPARK_JOB
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,7 +29,7 @@ from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
 from kvorum.sdk.portal import Portal
 from procedures.engine.client import ENDED, ProcedureClient
-from procedures.sink.format.sink_parts import JOB_SIGNAL
+from procedures.sink.format.sink_parts import JOB_SIGNAL, SPARK_JOB
 from procedures.sink.format.sink_records import (
     Attempt,
     AttemptState,
@@ -39,7 +39,6 @@ from procedures.sink.format.sink_records import (
     marker_key,
     task_of,
 )
-from procedures.sink.spark_job import SPARK_JOB
 from procedures.verbs import SINK_ABORT
 from sqlproxy.catalog import catalog
 from txn.client import TxnClient

@@ -19,8 +19,8 @@ between the snapshot and the commit stays (snapshot isolation; a phantom).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from kv.base import limits
 from kv.base.errors import (
@@ -31,17 +31,20 @@ from kv.base.errors import (
 )
 from kv.base.keys import table_prefix, table_range
 from procedures.sink import staged_rows
-from procedures.sink.format.sink_parts import (
+from procedures.sink.format.sink_parts import Part, marker_of, parts_of
+from procedures.sink.format.sink_records import Attempt, AttemptState, attempt_key
+from procedures.sink.sink_ports import (
     Facts,
     Get,
-    Part,
     Pieces,
     SinkRefused,
     Tables,
-    marker_of,
-    parts_of,
+    Transactions,
+    Writes,
+    attempt_by,
+    counter,
+    pages,
 )
-from procedures.sink.format.sink_records import Attempt, AttemptState, attempt_key
 
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext
@@ -50,28 +53,21 @@ if TYPE_CHECKING:
 _AGAIN: Final = frozenset({"retry", "reroute", "restart_txn", "unknown_outcome"})
 
 
-class Transactions(Protocol):
-    """What this needs of txn.TxnClient."""
-
-    async def get(self, key: bytes, at: int = 0) -> tuple[bytes | None, int]: ...
-    async def begin(self, *, ttl_ms: int = ...) -> Transaction: ...
-
-
 class MarkerMoved(Exception):
     """Another commit of the application was faster: look again what is to be done."""
 
 
-async def apply(ctx: StepContext, txn: Transactions, tables: Tables) -> dict[str, Any] | None:
-    """Commit the batch of a `kvorum.sink_commit` that claimed its attempts. What to tell; None: it
+async def commit(ctx: StepContext, txn: Transactions, tables: Tables) -> dict[str, Any] | None:
+    """Commit the batch of a `kvorum.sink_commit` that claimed its attempts. Its result; None: it
     met somebody, so once more. Raises SinkRefused, Refused, MarkerMoved.
     """
     t = await txn.begin(ttl_ms=limits.BULK_TTL_MS)
     try:
-        told = await _Batch(ctx, t, txn, tables).write()
-        if told is None:
-            told = {"outcome": "committed", "rows": sum(p.rows for p in parts_of(ctx.args))}
-            told["commit_version"] = str(await t.commit())
-        return told
+        result = await _Batch(ctx, t, txn, tables).write()
+        if result is None:
+            result = {"outcome": "committed", "rows": sum(p.rows for p in parts_of(ctx.args))}
+            result["commit_version"] = str(await t.commit())
+        return result
     except TooLarge as error:
         raise SinkRefused("TOO_LARGE", f"{error}; write the batch in parts") from error
     except Refused:
@@ -90,14 +86,14 @@ class _Batch:
     def __init__(self, ctx: StepContext, t: Transaction, txn: Transactions, tables: Tables) -> None:
         self.ctx, self.args, self.t, self.txn, self.tables = ctx, ctx.args, t, txn, tables
         self.parts = parts_of(ctx.args)
-        self.written, self.rows = 0, sum(part.rows for part in self.parts)
+        self.rows = sum(part.rows for part in self.parts)
+        self.written = counter(ctx, self.rows)
 
     async def write(self) -> dict[str, Any] | None:
-        """All writes into the transaction; what to tell if it was committed before."""
+        """All writes into the transaction. The result, if it was committed before."""
         claims = []
         for part in self.parts:
-            row, version = await self.t.get(attempt_key(part.attempt))
-            attempt = Attempt.unpack(row) if row else None
+            attempt, version = await attempt_by(self.t.get, part.attempt)
             if attempt is None or attempt.procedure != self.ctx.id:
                 raise SinkRefused("SINK_ABORTED", f"attempt {part.attempt} was aborted")
             if attempt.state is AttemptState.DONE:
@@ -108,9 +104,7 @@ class _Batch:
         for part in self.parts:
             await self._write_part(part)
         for part, version in claims:
-            done = Attempt(
-                AttemptState.DONE, part.table, self.ctx.now_ms + limits.SINK_LEASE_MS, self.ctx.id
-            )
+            done = Attempt.leased(AttemptState.DONE, part.table, self.ctx.now_ms, self.ctx.id)
             self.t.put(attempt_key(part.attempt), done.pack(), cond=version)
         return None
 
@@ -125,25 +119,20 @@ class _Batch:
         async def show(key: bytes) -> str:
             return await self.tables.shown(self.t.get, part.table, key)
 
-        chosen = await staged_rows.settle(part, self._read, show)
+        chosen = await staged_rows.settle(part, self.txn.bulk.read, show)
         counted = False
 
         async def pieces() -> AsyncIterator[tuple[list[bytes], list[bytes | None]]]:
             nonlocal counted
             first, counted = not counted, True
-            async for keys, values in staged_rows.once(part, self._read, chosen):
+            async for keys, values in staged_rows.once(part, self.txn.bulk.read, chosen):
                 yield keys, values
                 if first:
-                    self._progress(len(keys))
+                    self.written(len(keys))
 
         if part.fresh:
             await self._refuse_known(part, pieces)
         await self.tables.write(self.t, part, pieces)
-
-    def _progress(self, rows: int) -> None:
-        self.written += rows
-        share = min(1.0, self.written / max(1, self.rows))
-        self.ctx.progress(share, f"{self.written} of {self.rows} rows")
 
     async def _refuse_known(self, part: Part, pieces: Pieces) -> None:
         """Raises SinkRefused if a key of the part is there already. That it stays so is what the
@@ -163,10 +152,6 @@ class _Batch:
                             " replaces nothing: use op=upsert, or leave the row out",
                         )
 
-    async def _read(self, key: bytes) -> bytes | None:
-        value, _ = await self.txn.get(key)  # staged chunks are older than the snapshot and unique
-        return value
-
 
 class PlainTables:
     """`Tables` without a catalog: keys and values."""
@@ -177,7 +162,7 @@ class PlainTables:
     async def shown(self, get: Get, table: int, key: bytes) -> str:
         return repr(key)[1:]
 
-    async def write(self, t: Any, part: Part, pieces: Pieces) -> int:
+    async def write(self, t: Transaction, part: Part, pieces: Pieces) -> int:
         """See `Tables.write`; conditions need a catalog."""
         gone = 0
         if part.replace is not None:
@@ -194,30 +179,39 @@ def _every(key: bytes, value: bytes) -> bool:
 
 
 async def delete_range(
-    t: Any, table: int, start: bytes, end: bytes, meant: Callable[[bytes, bytes], bool] = _every
+    t: Transaction,
+    table: int,
+    start: bytes,
+    end: bytes,
+    meant: Callable[[bytes, bytes], bool] = _every,
 ) -> int:
     """Delete the rows between two user keys (b"" = no bound) that are meant; how many."""
-    low, high = table_range(table)
     prefix = table_prefix(table)
-    high = prefix + end if end else high
-    resume: bytes | None = max(low, prefix + start)
     gone = 0
-    while resume is not None and resume < high:
-        page = await t.scan(resume, high, limit=limits.SINK_READ_ROWS)
-        for key, value, _ in page.items:
+    async for rows in pages(t, *user_range(table, start, end), limits.SINK_READ_ROWS):
+        for key, value, _ in rows:
             if meant(key[len(prefix) :], value):
                 t.delete(key)
                 gone += 1
-        resume = page.resume
     return gone
 
 
-async def put_rows(t: Any, table: int, pieces: Pieces) -> None:
-    """Put and delete the rows of a part of a table without rules."""
+def user_range(table: int, start: bytes, end: bytes) -> tuple[bytes, bytes]:
+    """The storage keys between two user keys (b"" = no bound)."""
     prefix = table_prefix(table)
+    return prefix + start, prefix + end if end else table_range(table)[1]
+
+
+async def put_rows(t: Writes, table: int, pieces: Pieces) -> None:
+    """Put and delete the rows of a part of a table without rules."""
     async for keys, values in pieces():
-        for key, value in zip(keys, values, strict=True):
-            if value is None:
-                t.delete(prefix + key)
-            else:
-                t.put(prefix + key, value)
+        put_some(t, table, zip(keys, values, strict=True))
+
+
+def put_some(t: Writes, table: int, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+    prefix = table_prefix(table)
+    for key, value in rows:
+        if value is None:
+            t.delete(prefix + key)
+        else:
+            t.put(prefix + key, value)

@@ -3,14 +3,14 @@ under transactions of their own, instead of staging them for the commit to do it
 
     place    a task that may do so (`SinkService.place`) is known by its row in SINK_ATTEMPTS before
              it lays anything: the row says under which transactions. Their records are at the key
-             of that row, so who meets an intent sees whose it is; no intent lies there
+             of that row, so whoever meets an intent sees whose it is; no intent lies there
     tell     where its messages went is staged as chunks of their own (`sink_records.pack_laid`),
              counted and summed up by the seal like others
     seal     from then on a task's transactions live as long as its attempt's lease
     commit   the batch's own transaction takes those of the winning tasks with it, in the one entry
              that flips it (kv.mvcc.commit, `beside`)
     finish   everything that was laid is ended as its transaction did: versions, or nothing. For the
-             cleaning behind a commit, an abort, and what expired alike
+             cleaning after a commit, an abort, and what expired alike
 
 Rows in place are locked before the table's anchor is, which other batches lock first. So a batch
 that meets rows of a load lets go of all that it has, and begins again when that is over: else the
@@ -18,7 +18,7 @@ load's commit would wait for the batch, and the batch for the load, for ever.
 
 Only a task's first try lays rows in place. A copy of a task would meet the intents of the other
 one; so it stages its rows, and the commit, which knows the winner, gives up the losers first and
-lays what was staged behind them. So a batch, or one task, may have rows of both kinds.
+lays what was staged after them. So a batch, or one task, may have rows of both kinds.
 
 An attempt that is over rolls its tasks' transactions back; a task that goes on nevertheless leaves
 intents of a transaction that is over, which go when they are met, or are collected.
@@ -31,39 +31,33 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from kv.base import limits
 from kv.base.errors import KeyLocked, Refused
 from kv.base.keys import successor, table_prefix
-from procedures.sink.format.sink_parts import Part, SinkRefused
+from procedures.sink.format.sink_parts import Part
 from procedures.sink.format.sink_records import (
     Sealed,
     attempt_key,
-    attempt_of,
     chunks_range,
-    in_attempts,
     laid_of,
+    loading_attempt,
+    met_by,
     task_key,
-    task_of,
 )
+from procedures.sink.sink_ports import SinkRefused, Transactions, pages
 
 if TYPE_CHECKING:
-    from txn.bulk import BulkTransactions, Record
+    from txn.bulk import Record
 
-DUPLICATE: Final = "SINK_DUPLICATE"
 BEHIND: Final = "SINK_BEHIND"
 _ROWS: Final = 500  # of a page of tasks
 _CHUNKS: Final = 3  # of a page of chunks, of at most SINK_CHUNK_BYTES_MAX each
 
 
-class Transactions(Protocol):
-    """What this needs of txn.TxnClient."""
-
-    @property
-    def bulk(self) -> BulkTransactions: ...
-    async def get(self, key: bytes, at: int = 0) -> tuple[bytes | None, int]: ...
-    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Any: ...
+class Missing(SinkRefused):
+    """Tasks that the manifest names are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +72,9 @@ class Placed:
 async def tasks(txn: Transactions, attempt: str) -> AsyncIterator[tuple[bytes, Sealed]]:
     """All tasks of an attempt that are known, by key."""
     own = attempt_key(attempt)
-    resume: bytes | None = own + b"\x00"
-    while resume is not None:
-        page = await txn.scan(resume, successor(own), limit=_ROWS)
-        for key, value, _ in page.items:
+    async for rows in pages(txn, own + b"\x00", successor(own), _ROWS):
+        for key, value, _ in rows:
             yield key, Sealed.unpack(value)
-        resume = page.resume
 
 
 async def records_of(
@@ -110,7 +101,7 @@ async def winners(txn: Transactions, part: Part) -> Placed:
             if task.placed == task.rows:
                 whole.add(entry[1])
     if named:
-        raise SinkRefused("SINK_MANIFEST", f"{len(named)} tasks of {part.attempt} are missing")
+        raise Missing("SINK_MANIFEST", f"{len(named)} tasks of {part.attempt} are missing")
     manifest = [entry for entry in part.manifest if entry[1] not in whole]
     return Placed(records, bound, replace(part, manifest=manifest))
 
@@ -137,23 +128,6 @@ async def claim(txn: Transactions, part: Part) -> Placed:
     return placed
 
 
-def met_by(attempt: str) -> Callable[[KeyLocked], None]:
-    """For `BulkTransactions.begin`: what lies in the way of an attempt's rows is waited for, unless
-    it is the attempt's own. Raises Refused (SINK_DUPLICATE, with the storage key).
-    """
-
-    def met(locked: KeyLocked) -> None:
-        anchor = locked.details["anchor"]
-        if in_attempts(anchor) and task_of(anchor) and attempt_of(anchor) == attempt:
-            raise Refused(
-                "two rows of the batch have one key, or another try of a task has laid this one",
-                code=DUPLICATE,
-                details={"key": locked.details["key"]},
-            )
-
-    return met
-
-
 def met_by_commit(attempt: str) -> Callable[[KeyLocked], None]:
     """`met_by` for the transaction of a batch: rows that another load has in place are not waited
     for while it holds keys, and the table's anchor, which that load's commit will want. Raises
@@ -164,9 +138,9 @@ def met_by_commit(attempt: str) -> Callable[[KeyLocked], None]:
     def met(locked: KeyLocked) -> None:
         met_own(locked)
         anchor = locked.details["anchor"]
-        if in_attempts(anchor) and task_of(anchor):
+        if loading := loading_attempt(anchor):
             raise Refused(
-                f"rows of attempt {attempt_of(anchor)} are in the way, which is loading",
+                f"rows of attempt {loading} are in the way, which is loading",
                 code=BEHIND,
                 details={"record": [anchor, locked.details["txn"]]},
             )
@@ -185,25 +159,24 @@ async def finish(txn: Transactions, attempt: str, table: int) -> None:
     prefix = table_prefix(table)
     if await txn.bulk.resolver.dropped(prefix):
         return
-    resume: bytes | None
-    resume, end = chunks_range(attempt)
-    while resume is not None:
-        page = await txn.scan(resume, end, limit=_CHUNKS)
-        for _, chunk, _ in page.items:
+    async for rows in pages(txn, *chunks_range(attempt), _CHUNKS):
+        for _, chunk, _ in rows:
             for start_ts, pieces in laid_of(chunk).items():
                 if start_ts in outcomes:
                     await _end(txn, prefix, pieces, start_ts, outcomes[start_ts])
-        resume = page.resume
 
 
 async def _end(
-    txn: Transactions, prefix: bytes, pieces: Sequence[Any], start_ts: int, commit_ts: int
+    txn: Transactions,
+    prefix: bytes,
+    pieces: Sequence[tuple[bytes, bytes, int]],
+    start_ts: int,
+    commit_ts: int,
 ) -> None:
-    told = [(prefix + first, rows) for first, _, rows in pieces]
-    left = set(await txn.bulk.resolve_laid(told, start_ts, commit_ts))
+    laid = [(prefix + first, rows) for first, _, rows in pieces]
+    left = set(await txn.bulk.resolve_laid(laid, start_ts, commit_ts))
     # A chunk is in two partitions since, or a reader was faster: what is left is met by reading.
-    for first, last, _ in pieces if left else ():
-        resume: bytes | None = prefix + first if prefix + first in left else None
-        while resume is not None:
-            page = await txn.scan(resume, prefix + last + b"\x00", limit=limits.SINK_READ_ROWS)
-            resume = page.resume
+    for first, last, _ in pieces:
+        if (low := prefix + first) in left:
+            async for _ in pages(txn, low, prefix + last + b"\x00", limits.SINK_READ_ROWS):
+                pass

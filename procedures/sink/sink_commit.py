@@ -14,14 +14,10 @@
     apply    instead of both, a batch that must read before it writes: of a table with indexes or
              constraints, of several tables, one that replaces what is there (`careful_batch`)
 
-`kvorum.sink_clean` turns the intents into versions and removes everything staged, losers of
-retries and speculation included. Whoever reads meanwhile sees the whole batch: the intents say that
-it is committed.
-
 The anchor of a large batch is a row of the *table*, so large batches for one table come one after
 the other and cannot wait for each other in a circle. The marker is written under the condition that
 it is still what `verify` read: of two commits of one version the second starts over and finds the
-first. So is the table's record, looked at again behind the rows: who gives the table an index
+first. So is the table's record, looked at again after the rows: whoever gives the table an index
 meanwhile makes the batch start over.
 
 Every step may run twice: `verify` is one transaction; `write` lays intents that are there already;
@@ -38,83 +34,47 @@ copies write the same keys and would conflict. Bulk loads do without it where th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
 
 from kv.base import limits
 from kv.base.errors import Refused
-from kv.base.keys import successor, table_prefix
-from kv.base.methods import COMMITTED
-from kv.base.ops import Op, delete
 from procedures.engine.procedure import Outcome, again, done, fail
 from procedures.engine.procedure import next as next_step
 from procedures.engine.registry import procedure, step, undo
-from procedures.sink import placed_rows, staged_rows
-from procedures.sink.careful_batch import MarkerMoved, PlainTables, apply
-from procedures.sink.format.sink_parts import (
-    REFUSE,
-    Get,
-    Part,
-    SinkRefused,
-    Tables,
-    marker_of,
-    parts_of,
-)
+from procedures.sink import careful_batch, placed_rows, staged_rows
+from procedures.sink.careful_batch import MarkerMoved, PlainTables
+from procedures.sink.format.sink_parts import Part, marker_of, parts_of
 from procedures.sink.format.sink_records import (
     Attempt,
     AttemptState,
     Digest,
     Marker,
     Sealed,
-    add_crc,
     attempt_key,
-    bulk_key,
     chunk_key,
-    chunks_range,
     task_key,
 )
-from procedures.sink.large_batch import (
-    SINK_CLEAN,
+from procedures.sink.large_batch import LargeBatch
+from procedures.sink.sink_clean import drop_staged, hand_to_clean
+from procedures.sink.sink_ports import (
+    SinkRefused,
     Submit,
-    flip,
-    hand_to_clean,
-    moderate,
-    rows_of,
-    take_back,
-    write,
+    Tables,
+    Transactions,
+    attempt_by,
+    getter,
+    marker_by,
 )
-from procedures.sink.staged_rows import intact, there
 
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext
-    from txn.bulk import BulkTransactions
-    from txn.transaction import Transaction
 
 SINK_COMMIT: Final = "kvorum.sink_commit"
 COMMITTED_STILL: Final = "committed"  # in the state of one that was rolled back: whether it was
 _FOREVER_MS: Final = 1 << 62
 _CHUNKS_PER_READ: Final = 3  # of at most SINK_CHUNK_BYTES_MAX each, so that a reply holds them
 _STAGING: Final = (AttemptState.OPEN, AttemptState.PREPARED)
-
-
-class Page(Protocol):
-    """A page of a scan: (key, value, version) items and where to go on."""
-
-    @property
-    def items(self) -> Sequence[Any]: ...
-    @property
-    def resume(self) -> bytes | None: ...
-
-
-class Transactions(Protocol):
-    """What the sink needs of txn.TxnClient."""
-
-    @property
-    def bulk(self) -> BulkTransactions: ...
-    async def get(self, key: bytes, at: int = 0) -> tuple[bytes | None, int]: ...
-    async def write(self, ops: Sequence[Op]) -> int: ...
-    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Page: ...
-    async def begin(self, *, ttl_ms: int = ...) -> Transaction: ...
 
 
 def already_committed(marker: Marker | None, args: Any) -> bool:
@@ -181,16 +141,6 @@ def _digest_of(args: Any) -> Digest | None:
     return None if found is None else (found[0], found[1])
 
 
-async def drop_range(txn: Transactions, start: bytes, end: bytes) -> None:
-    """Delete every row of `[start, end)`, a page (SCAN_PAGE_BYTES_MAX) per transaction."""
-    resume: bytes | None = start
-    while resume is not None:
-        page = await txn.scan(resume, end, limit=limits.SINK_DROP_ROWS_MAX)
-        if page.items:
-            await txn.write([delete(item[0]) for item in page.items])
-        resume = page.resume
-
-
 @procedure(SINK_COMMIT)
 class SinkCommit:
     """args: {attempt, table, app, version, query, manifest}, as SINK_COMMIT of kv.base.methods, and
@@ -206,19 +156,19 @@ class SinkCommit:
     async def verify(self, ctx: StepContext) -> Outcome:
         try:
             return await _Verify(ctx, self._txn, self._tables).run()
-        except (SinkRefused, Refused) as e:
+        except Refused as e:
             return fail(e.code, e.message)
 
     @step
     async def write(self, ctx: StepContext) -> Outcome:
         try:
-            return await write(ctx, self._txn, self._submit, self._tables)
+            return await self._large(ctx).lay()
         except SinkRefused as e:
             return fail(e.code, e.message)
 
     @step
     async def flip(self, ctx: StepContext) -> Outcome:
-        return await flip(ctx, self._txn, self._submit)
+        return await self._large(ctx).commit()
 
     @step
     async def apply(self, ctx: StepContext) -> Outcome:
@@ -226,84 +176,49 @@ class SinkCommit:
             if part.placed:  # first tries laid rows, before the table got what makes it careful
                 await placed_rows.give_up_losers(self._txn, part)
         try:
-            told = await apply(ctx, self._txn, self._tables)
+            result = await careful_batch.commit(ctx, self._txn, self._tables)
         except MarkerMoved:
             return next_step("verify")
-        except (SinkRefused, Refused) as e:
+        except Refused as e:
             return fail(e.code, e.message)
-        if told is None:
+        if result is None:
             return again(delay_ms=min(10 << min(ctx.round, 10), limits.SINK_RETRY_MS_MAX))
         for part in parts_of(ctx.args):
             await hand_to_clean(ctx, part, 0, self._submit)
-        return done(told)
+        return done(result)
 
     @undo
     async def release(self, ctx: StepContext) -> None:
-        await _release(ctx, self._txn, self._submit)
+        """The batch failed, or somebody aborted it: no intents, and staging that expires. Unless it
+        was committed just before.
+        """
+        ctx.state[COMMITTED_STILL] = False
+        if "txn" in ctx.state:
+            large = self._large(ctx)
+            if commit_ts := await large.roll_back():
+                ctx.state[COMMITTED_STILL] = True
+                await hand_to_clean(ctx, large.part, commit_ts, self._submit)
+                return
+        for part in parts_of(ctx.args):
+            if part.placed:
+                await placed_rows.finish(self._txn, part.attempt, part.table)
+            attempt, _ = await attempt_by(getter(ctx), part.attempt)
+            if attempt is not None and attempt.state is AttemptState.DONE:
+                ctx.state[COMMITTED_STILL] = True
+                await hand_to_clean(ctx, part, 0, self._submit)
+            else:
+                _abort_attempt(ctx, part)
 
-
-@procedure(SINK_CLEAN, retention_ms=limits.SINK_CLEAN_RETENTION_MS)
-class SinkClean:
-    """args: {attempt, table, manifest, keys, txn, commit_ts, laid?, inline?}: `keys` are the anchor
-    and the marker, `txn` is the transaction; 0: it left nothing to resolve. `laid`: what its
-    messages laid, if that is known and short.
-    """
-
-    def __init__(self, txn: Transactions) -> None:
-        self._txn = txn
-
-    @step(first=True)
-    async def resolve(self, ctx: StepContext) -> Outcome:
-        (part,) = parts_of(ctx.args)
-        if ctx.args["txn"]:
-            await self._resolve(ctx, part)
-        if part.placed:
-            await placed_rows.finish(self._txn, part.attempt, part.table)
-        if not moderate(part):
-            return next_step("remove")
-        _drop_staged(ctx, part)
-        return done(ctx.state or None)
-
-    async def _resolve(self, ctx: StepContext, part: Part) -> None:
-        args, bulk = ctx.args, self._txn.bulk
-        await bulk.resolve(args["keys"], args["txn"], args["commit_ts"])
-        laid = args.get("laid")
-        if laid and not await bulk.resolve_laid(laid, args["txn"], args["commit_ts"]):
-            return
-        try:
-            async for keys, values in rows_of(part, bulk):
-                await bulk.resolve_rows(keys, values, args["txn"], args["commit_ts"])
-        except SinkRefused as e:  # damaged since it was written: intents go when they are met
-            ctx.state["damaged"] = e.message
-
-    @step
-    async def remove(self, ctx: StepContext) -> Outcome:
-        await self._drop_chunks(ctx.args)
-        own = attempt_key(ctx.args["attempt"])
-        # The attempt's own row goes last (it is the first of its range): until then it refuses.
-        await drop_range(self._txn, own + b"\x00", successor(own))
-        await self._txn.write([delete(own)])
-        return done(ctx.state or None)
-
-    async def _drop_chunks(self, args: Any) -> None:
-        """The winners' by name, then those of losers: to find a chunk by a scan is to read it."""
-        (part,) = parts_of(args)
-        named = [
-            chunk_key(part.attempt, task, seq)
-            for _, task, count, _, _ in part.staged
-            for seq in range(count)
-        ]
-        for at in range(0, len(named), limits.SINK_STEP_CHUNKS):
-            await self._txn.write([delete(k) for k in named[at : at + limits.SINK_STEP_CHUNKS]])
-        await drop_range(self._txn, *chunks_range(part.attempt))
+    def _large(self, ctx: StepContext) -> LargeBatch:
+        return LargeBatch(ctx, self._txn, self._submit, self._tables)
 
 
 # -- verify
 
 
-def _next_marker(args: Any, found: bytes | None) -> bytes:
+def _next_marker(args: Any, found: Marker | None) -> bytes:
     version, query = args["version"], args["query"]
-    marker = Marker(version, query) if found is None else Marker.unpack(found)
+    marker = found or Marker(version, query)
     return marker.follow(version, query, _digest_of(args)).pack()
 
 
@@ -318,17 +233,17 @@ class _Verify:
     async def run(self) -> Outcome:
         ctx, args = self.ctx, self.args
         if args["app"] and not (args.get("early") and "guards" in ctx.state):
-            found = await ctx.txn.get(marker_of(args))
-            marker = Marker.unpack(found.value) if found else None
+            marker, marker_version = await marker_by(getter(ctx), marker_of(args))
             if already_committed(marker, args):
                 placed = [part for part in self.parts if part.placed]
                 for part in placed:  # nobody shall wait for its keys until its lease ends
                     await placed_rows.finish(self.txn, part.attempt, part.table)
                 if ctx.state or placed:  # found on the second look, after the attempt was claimed
-                    _let_go(ctx)
+                    for part in self.parts:
+                        _abort_attempt(ctx, part)
                 return done({"outcome": "already_committed", "version": args["version"]})
-            ctx.state["marker_version"] = found.version if found else 0
-            ctx.state["marker"] = _next_marker(args, found.value if found else None)
+            ctx.state["marker_version"] = marker_version
+            ctx.state["marker"] = _next_marker(args, marker)
         careful = await self._look()
         if careful:
             return self._claimed("apply")
@@ -339,8 +254,9 @@ class _Verify:
             if chunks is None:
                 ctx.state["txn"] = await self.txn.bulk.fresh_ts()
                 return self._claimed("write")
-            await self._put_rows(part, chunks)
-            _drop_staged(ctx, part, opened=part.attempt in self.opened)
+            rows = await staged_rows.merged(part, chunks, self._shown)
+            careful_batch.put_some(ctx.txn, part.table, rows.items())
+            drop_staged(ctx, part, opened=part.attempt in self.opened)
         if args["app"]:
             ctx.txn.put(marker_of(args), ctx.state["marker"])
         return done({"outcome": "committed", "rows": part.rows})
@@ -381,67 +297,42 @@ class _Verify:
 
     async def _small(self, part: Part) -> list[bytes] | None:
         """All chunks in the manifest's order, verified; None if they are too many bytes."""
-        keys = [
-            (task, seq, chunk_key(part.attempt, task, seq))
-            for _, task, count, _, _ in sorted(part.manifest)
-            for seq in range(count)
-        ]
-        running = dict.fromkeys((task for task, _, _ in keys), 0)
         chunks: list[bytes] = []
         size = 0
-        for at in range(0, len(keys), _CHUNKS_PER_READ):
-            named = keys[at : at + _CHUNKS_PER_READ]
-            asked = [key for task, _, key in named if task not in part.inline]
-            rows = iter(await self.ctx.txn.multi_get(asked) if asked else ())
-            for task, seq, _ in named:
-                chunk = part.inline.get(task)
-                if chunk is None:
-                    found = next(rows)
-                    chunk = there(found and found.value, task, seq)
-                running[task] = add_crc(running[task], seq, chunk)
-                chunks.append(chunk)
-                size += len(chunk)
+        async for _, chunk in staged_rows.stored(part, _reading_ahead(self.ctx, part)):
+            chunks.append(chunk)
+            size += len(chunk)
             if size > limits.SINK_SMALL_BYTES:
                 return None
-        for _, task, _, _, crc in part.manifest:
-            intact(task, running[task], crc)
         return chunks
 
-    async def _put_rows(self, part: Part, chunks: list[bytes]) -> None:
-        """Of rows with one key the last stays, if there may be several."""
-        prefix = table_prefix(part.table)
-        rows: dict[bytes, bytes | None] = {}
-        for chunk in chunks:
-            keys, values = staged_rows.unpacked(chunk)
-            if part.twice == REFUSE:
-                for key in keys:
-                    if key in rows:
-                        get = getter(self.ctx)
-                        shown = await self.tables.shown(get, part.table, key)
-                        raise staged_rows.duplicate(shown)
-            rows.update(zip(keys, values, strict=True))
-        for key, value in rows.items():
-            if value is None:
-                self.ctx.txn.delete(prefix + key)
-            else:
-                self.ctx.txn.put(prefix + key, value)
+    async def _shown(self, key: bytes) -> str:
+        return await self.tables.shown(getter(self.ctx), self.parts[0].table, key)
 
 
-def getter(ctx: StepContext) -> Get:
-    """The step's snapshot, as a function."""
+def _reading_ahead(ctx: StepContext, part: Part) -> staged_rows.Read:
+    """The part's chunks, asked for one after the other, read several at a time."""
+    waiting = deque(
+        chunk_key(part.attempt, task, seq)
+        for _, task, count, _, _ in sorted(part.staged)
+        for seq in range(count)
+    )
+    known: dict[bytes, bytes | None] = {}
 
-    async def get(key: bytes) -> tuple[bytes | None, int]:
-        row = await ctx.txn.get(key)
-        return (None, 0) if row is None else (row.value, row.version)
+    async def read(key: bytes) -> bytes | None:
+        if key not in known:
+            some = [waiting.popleft() for _ in range(min(len(waiting), _CHUNKS_PER_READ))]
+            rows = await ctx.txn.multi_get(some)
+            known.update((one, row and row.value) for one, row in zip(some, rows, strict=True))
+        return known.pop(key)
 
-    return get
+    return read
 
 
 async def _check_attempt(ctx: StepContext, part: Part) -> bool:
     """Whether it is there: one that staged nothing need not be. Raises SinkRefused."""
     name = part.attempt
-    found = await ctx.txn.get(attempt_key(name))
-    attempt = Attempt.unpack(found.value) if found else None
+    attempt, _ = await attempt_by(getter(ctx), name)
     if attempt is None and not part.staged:
         ctx.txn.hold(attempt_key(name), 0)  # nothing else here would meet an abort that comes now
         return False
@@ -461,12 +352,12 @@ async def _check_attempt(ctx: StepContext, part: Part) -> bool:
     return True
 
 
-async def _check_manifest(ctx: StepContext, told: Part) -> bool:
+async def _check_manifest(ctx: StepContext, whole: Part) -> bool:
     """Whether some of its tasks laid rows in place. Raises SinkRefused."""
-    staged, laid = told.staged, False
+    staged, laid = whole.staged, False
     for at in range(0, len(staged), limits.MULTI_KEYS_MAX):
         manifest = staged[at : at + limits.MULTI_KEYS_MAX]
-        sealed = await ctx.txn.multi_get([task_key(told.attempt, entry[1]) for entry in manifest])
+        sealed = await ctx.txn.multi_get([task_key(whole.attempt, entry[1]) for entry in manifest])
         for (part, task, chunks, rows, crc), found in zip(manifest, sealed, strict=True):
             sealed = Sealed.unpack(found.value) if found else None
             if sealed is None or sealed != Sealed(part, chunks, rows, crc):
@@ -476,58 +367,13 @@ async def _check_manifest(ctx: StepContext, told: Part) -> bool:
                     f" rows in {chunks} chunks expected,"
                     f" {sealed} found",
                 )
-            if sealed.txns and not told.placed:
+            if sealed.txns and not whole.placed:
                 raise SinkRefused("SINK_MANIFEST", f"task {task} laid rows in place: say so")
             laid = laid or bool(sealed.txns)
     return laid
 
 
-def _drop_staged(ctx: StepContext, part: Part, *, opened: bool = True) -> None:
-    """Remove the attempt and what the manifest names. Losers' rows are orphans now: `reap` finds
-    them.
-    """
-    if opened:
-        ctx.txn.delete(attempt_key(part.attempt))
-    for _, task, count, _, _ in part.staged:
-        ctx.txn.delete(task_key(part.attempt, task))
-        for seq in range(count):
-            ctx.txn.delete(chunk_key(part.attempt, task, seq))
-
-
-# -- the way back
-
-
-async def _release(ctx: StepContext, txn: Transactions, submit: Submit) -> None:
-    """The batch failed, or somebody aborted it: no intents, and staging that expires. Unless it was
-    committed just before.
-    """
-    start_ts, bulk = ctx.state.get("txn"), txn.bulk
-    ctx.state[COMMITTED_STILL] = False
-    if start_ts is not None:
-        (part,) = parts_of(ctx.args)
-        status, commit_ts = await bulk.roll_back(bulk_key(part.table), start_ts)
-        if status == COMMITTED:
-            ctx.state[COMMITTED_STILL] = True
-            await hand_to_clean(ctx, part, commit_ts, submit)
-            return
-        await take_back(ctx, part, bulk, start_ts)
-    for part in parts_of(ctx.args):
-        if part.placed:
-            await placed_rows.finish(txn, part.attempt, part.table)
-        found = await ctx.txn.get(attempt_key(part.attempt))
-        if found is not None and Attempt.unpack(found.value).state is AttemptState.DONE:
-            ctx.state[COMMITTED_STILL] = True
-            await hand_to_clean(ctx, part, 0, submit)
-            continue
-        _let_go_of(ctx, part)
-
-
-def _let_go(ctx: StepContext) -> None:
-    for part in parts_of(ctx.args):
-        _let_go_of(ctx, part)
-
-
-def _let_go_of(ctx: StepContext, part: Part) -> None:
-    lease_ms = ctx.now_ms + limits.SINK_LEASE_MS
-    row = Attempt(AttemptState.ABORTED, part.table, lease_ms)
+def _abort_attempt(ctx: StepContext, part: Part) -> None:
+    """Its staging goes when the lease ends."""
+    row = Attempt.leased(AttemptState.ABORTED, part.table, ctx.now_ms)
     ctx.txn.put(attempt_key(part.attempt), row.pack())

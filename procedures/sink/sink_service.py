@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from kv.base import limits, system
 from kv.base.errors import (
@@ -35,11 +35,10 @@ from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
 from procedures.sink import placed_rows
-from procedures.sink.format.sink_parts import checked_part, marker_of
+from procedures.sink.format.sink_parts import checked_request, marker_of
 from procedures.sink.format.sink_records import (
     Attempt,
     AttemptState,
-    Marker,
     Sealed,
     add_crc,
     attempt_key,
@@ -53,19 +52,14 @@ from procedures.sink.format.sink_records import (
     task_key,
     task_of,
 )
-from procedures.sink.sink_commit import (
-    COMMITTED_STILL,
-    SINK_COMMIT,
-    Transactions,
-    already_committed,
-    drop_range,
-)
+from procedures.sink.sink_clean import drop_range, drop_tasks
+from procedures.sink.sink_commit import COMMITTED_STILL, SINK_COMMIT, already_committed
+from procedures.sink.sink_ports import Transactions, attempt_by, marker_by, pages
 
 log = logging.getLogger(__name__)
 
 _HOLDS: Final = (AttemptState.OPEN, AttemptState.COMMITTING)
 _RACES_MAX: Final = 8
-_DIGEST_FIELDS: Final = 2
 _DROP_S: Final = 5.0  # that an abort spends on removing what was staged
 _ANSWER_MS: Final = 500  # what waiting leaves of its caller's patience
 
@@ -85,6 +79,7 @@ class Caller(Protocol):
     def deadline(self) -> float: ...
 
 
+T = TypeVar("T")
 Handler = Callable[[Any, list[Any]], Awaitable[list[Any]]]
 
 
@@ -121,21 +116,8 @@ class SinkService:
         """Open the attempt or renew its lease: [state]. Raises Refused when it is aborted."""
         name, table_id = _attempt_args(attempt, table)
         lease = checked_int(lease_ms, "lease_ms", 1_000, limits.SINK_LEASE_MS)
-        for _ in range(_RACES_MAX):
-            found, version = await self._load(name)
-            now = self._clock.now_ms()
-            if found is not None:
-                self._open(name, found, table_id)
-                if found.lease_until_ms - now > lease * 2 // 3:
-                    return [AttemptState.OPEN.name]  # many tasks of one attempt say that they live
-            row = Attempt(AttemptState.OPEN, table_id, now + lease)
-            try:
-                await self._txn.write([put(attempt_key(name), row.pack(), cond=version)])
-            except ConditionFailed:
-                continue
-            await self._keep(name)
-            return [AttemptState.OPEN.name]
-        raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
+        await self._guarded(name, table_id, [], lease)
+        return [AttemptState.OPEN.name]
 
     async def place(
         self, attempt: Any, table: Any, part: Any, task: Any, start_ts: Any
@@ -150,27 +132,28 @@ class SinkService:
         key = task_key(name, checked_text(task, "task"))
         if number >= limits.SINK_PLACED_TASKS_MAX:
             return [False]
-        for _ in range(_RACES_MAX):
+
+        async def once() -> bool:
             ops = await self._taken(name, table_id)
             if ops is None:
-                return [False]
+                return False
             raw, version = await self._txn.get(key)
             known = Sealed.unpack(raw) if raw is not None else Sealed(number, 0, 0, 0)
             if known.rows:
                 raise Refused(f"task {task} is sealed", code="SINK_NOT_OPEN")
             if began not in [one for one, _ in known.txns]:
                 if len(known.txns) >= limits.SINK_PLACED_TXNS_MAX:
-                    return [False]
+                    return False
                 txns = (*known.txns, (began, 0))
                 ops.append(put(key, Sealed(number, 0, 0, 0, txns).pack(), cond=version))
-            try:
-                await self._guarded(name, table_id, ops)
-            except ConditionFailed:
-                continue  # another attempt, or the same request sent before, was faster
-            if not await self._txn.bulk.keep([(key, began)], limits.SINK_PLACED_TTL_MS):
-                raise _given_up(name)
-            return [True]
-        raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
+            await self._guarded(name, table_id, ops)
+            return True
+
+        # another attempt, or the same request sent before, may be faster
+        placed = await _raced(name, once)
+        if placed and not await self._txn.bulk.keep([(key, began)], limits.SINK_PLACED_TTL_MS):
+            raise _given_up(name)
+        return [placed]
 
     async def _taken(self, name: str, table: int) -> list[Op] | None:
         """What makes the table this attempt's; None: it is another one's, which lives. Two that
@@ -181,7 +164,7 @@ class SinkService:
         if holder == name:
             return []
         if holder is not None:
-            other, _ = await self._load(holder)
+            other, _ = await attempt_by(self._txn.get, holder)
             if other is not None and other.state in _HOLDS:
                 return None
         return [put(place_key(table), name.encode(), cond=version)]
@@ -243,7 +226,7 @@ class SinkService:
         [0] once the batch is committed, [procedure id] while it is not: ask again. The same request
         may be asked any number of times. Raises the error that the procedure ended with.
         """
-        args = _commit_args(request)
+        args = checked_request(request)
         if not args["app"] and not args["manifest"] and "replace" not in args:
             return [0]  # no rows, and no marker to move
         if await self._marked(args) and not await self._laid(args):
@@ -275,11 +258,11 @@ class SinkService:
         """
         if record.state is State.FAILED:  # in its first step, which does all or nothing
             return False
-        told = plain.decode(record.data)
-        known = told.get(COMMITTED_STILL) if isinstance(told, dict) else None
+        state = plain.decode(record.data)
+        known = state.get(COMMITTED_STILL) if isinstance(state, dict) else None
         if known is not None:
             return bool(known)
-        found, _ = await self._load(args["attempt"])
+        found, _ = await attempt_by(self._txn.get, args["attempt"])
         if found is not None and found.state is AttemptState.DONE:
             return True
         advice = (
@@ -306,13 +289,14 @@ class SinkService:
     async def _marked(self, args: dict[str, Any]) -> bool:
         if not args["app"]:
             return False
-        raw, _ = await self._txn.get(marker_of(args))
-        marker = Marker.unpack(raw) if raw else None
+        marker, _ = await marker_by(self._txn.get, marker_of(args))
         return already_committed(marker, args)
 
     async def _laid(self, args: dict[str, Any]) -> bool:
         """Whether a replayed batch has laid rows, which its procedure takes back at once."""
-        found = (await self._load(args["attempt"]))[0] if args.get("placed") else None
+        if not args.get("placed"):
+            return False
+        found, _ = await attempt_by(self._txn.get, args["attempt"])
         return found is not None and found.state is AttemptState.OPEN
 
     async def abort(self, attempt: Any) -> list[Any]:
@@ -320,21 +304,21 @@ class SinkService:
         while it is being committed; not if that procedure was ended by force.
         """
         name = _attempt_name(attempt)
-        for _ in range(_RACES_MAX):
-            found, version = await self._load(name)
+
+        async def once() -> int:
+            found, version = await attempt_by(self._txn.get, name)
             if found is not None:
                 await self._refuse_committing(name, found)
-            lease = self._clock.now_ms() + limits.SINK_LEASE_MS
-            row = Attempt(AttemptState.ABORTED, found.table if found else 0, lease)
-            try:
-                await self._txn.write([put(attempt_key(name), row.pack(), cond=version)])
-            except ConditionFailed:
-                continue
-            with suppress(TimeoutError):  # much was staged, or laid: `reap` goes on with it
-                async with asyncio.timeout(_DROP_S):
-                    await self._drop(name, row.table)
-            return [AttemptState.ABORTED.name]
-        raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
+            table = found.table if found else 0
+            row = Attempt.leased(AttemptState.ABORTED, table, self._clock.now_ms())
+            await self._txn.write([put(attempt_key(name), row.pack(), cond=version)])
+            return table
+
+        table = await _raced(name, once)
+        with suppress(TimeoutError):  # much was staged, or laid: `reap` goes on with it
+            async with asyncio.timeout(_DROP_S):
+                await self._drop(name, table)
+        return [AttemptState.ABORTED.name]
 
     async def _refuse_committing(self, name: str, found: Attempt) -> None:
         committing = found.state is AttemptState.COMMITTING
@@ -347,29 +331,29 @@ class SinkService:
                 code="SINK_COMMITTING",
             )
 
+    async def _record(self, procedure: int) -> Record | None:
+        try:
+            return await self._procedures.wait(procedure, 0)
+        except NotFound:
+            return None
+
     async def _bypassed(self, procedure: int, version: int, now: int) -> bool:
-        """Whether nobody looks after what this commit claimed. Behind one that committed, its
+        """Whether nobody looks after what this commit claimed. After one that committed, its
         cleaning does, even when its record is gone; but not for a day.
         """
-        try:
-            record = await self._procedures.wait(procedure, 0)
-        except NotFound:
+        record = await self._record(procedure)
+        if record is None:
             return now - physical_ms(version) >= limits.SINK_EXPIRED_MS
         return record.state is State.BYPASSED
 
     async def _going_on(self, procedure: int) -> bool:
-        try:
-            return not (await self._procedures.wait(procedure, 0)).ended
-        except NotFound:
-            return False
+        record = await self._record(procedure)
+        return record is not None and not record.ended
 
     async def _abandoned(self, procedure: int) -> bool:
         """Whether this procedure ended without saying what became of its attempts (BYPASSED)."""
-        try:
-            record = await self._procedures.wait(procedure, 0)
-        except NotFound:
-            return True
-        return record.ended and record.state is not State.SUCCESS
+        record = await self._record(procedure)
+        return record is None or (record.ended and record.state is not State.SUCCESS)
 
     async def reap(self) -> int:
         """Remove attempts whose lease ran out, with what they staged, and staging without an
@@ -385,17 +369,15 @@ class SinkService:
             self._fetched.popleft()
         now, gone = self._clock.now_ms(), 0
         seen: set[str] = set()
-        start, end = table_range(system.SINK_ATTEMPTS)
-        resume: bytes | None = start
-        while resume is not None:
-            page = await self._txn.scan(resume, end, limit=limits.GC_STEP_ROWS_MAX)
-            for key, value, version in page.items:
+        attempts = table_range(system.SINK_ATTEMPTS)
+        async for rows in pages(self._txn, *attempts, limits.GC_STEP_ROWS_MAX):
+            for key, value, version in rows:
                 name, table = attempt_of(key), 0
                 if name in seen:
                     continue
                 seen.add(name)
                 if task_of(key):  # an orphan, unless it was opened since the last page
-                    over = (await self._load(name))[0] is None
+                    over = (await attempt_by(self._txn.get, name))[0] is None
                 else:
                     found = Attempt.unpack(value)
                     table = found.table
@@ -403,7 +385,6 @@ class SinkService:
                 if over:
                     await self._drop(name, table)
                     gone += 1
-            resume = page.resume
         return gone + await self._reap_chunks()
 
     async def _ended(self, name: str, found: Attempt, version: int, now: int) -> bool:
@@ -442,9 +423,8 @@ class SinkService:
 
     async def _drop(self, name: str, table: int = 0) -> None:
         """Of an attempt that cannot be committed any more, or that was: its transactions know."""
-        own = attempt_key(name)
         await placed_rows.finish(self._txn, name, table)
-        await drop_range(self._txn, own + b"\x00", successor(own))
+        await drop_tasks(self._txn, name)
         await drop_range(self._txn, *chunks_range(name))
 
     async def _reap_chunks(self) -> int:
@@ -458,17 +438,13 @@ class SinkService:
             if not page.items:
                 return gone
             name = attempt_of(page.items[0][0])
-            found, _ = await self._load(name)
+            found, _ = await attempt_by(self._txn.get, name)
             if found is None:
                 await self._drop(name)
                 gone += 1
             start = chunks_range(name)[1]
 
     # -- inside
-
-    async def _load(self, name: str) -> tuple[Attempt | None, int]:
-        raw, version = await self._txn.get(attempt_key(name))
-        return (Attempt.unpack(raw), version) if raw is not None else (None, 0)
 
     def _open(self, name: str, found: Attempt, table: int) -> None:
         if found.state is not AttemptState.OPEN:
@@ -478,33 +454,31 @@ class SinkService:
         if found.table != table:
             raise InvalidArgument(f"attempt {name} stages for table {found.table}, not {table}")
 
-    async def _guarded(self, name: str, table: int, ops: list[Op]) -> None:
+    async def _guarded(
+        self, name: str, table: int, ops: list[Op], lease_ms: int = limits.SINK_LEASE_MS
+    ) -> None:
         """Write `ops` in one transaction with the check that the attempt is open; open it if it is
-        new. Raises ConditionFailed if one of their own conditions does not hold.
+        new, and renew its lease if a third of it is gone. Raises ConditionFailed if one of their
+        own conditions does not hold.
         """
-        for _ in range(_RACES_MAX):
-            found, version = await self._load(name)
+        own = attempt_key(name)
+
+        async def once() -> bool:
+            found, version = await attempt_by(self._txn.get, name)
             if found is not None:
                 self._open(name, found, table)
             now = self._clock.now_ms()
-            renewed = found is not None and (
-                found.lease_until_ms - now < limits.SINK_LEASE_MS * 2 // 3
-            )
-            if found is None or renewed:
-                row = Attempt(AttemptState.OPEN, table, now + limits.SINK_LEASE_MS)
-                guard = put(attempt_key(name), row.pack(), cond=version)
-            else:
-                guard = check(attempt_key(name), version)
-            try:
-                await self._txn.write([guard, *ops])
-            except ConditionFailed as failed:
-                if failed.details.get("key") != attempt_key(name):
-                    raise
-                continue  # another task opened the attempt or renewed its lease: look again
-            if renewed:
-                await self._keep(name)
-            return
-        raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
+            if found is not None and found.lease_until_ms - now >= lease_ms * 2 // 3:
+                if ops:  # many tasks of one attempt may say that they live
+                    await self._txn.write([check(own, version), *ops])
+                return False
+            row = Attempt(AttemptState.OPEN, table, now + lease_ms)
+            await self._txn.write([put(own, row.pack(), cond=version), *ops])
+            return found is not None
+
+        # another task may have opened the attempt, or renewed its lease
+        if await _raced(name, once, own):
+            await self._keep(name)
 
     async def _keep(self, name: str) -> None:
         """The lease was renewed: the transactions of its finished tasks live as long. Those of
@@ -532,6 +506,17 @@ class SinkService:
         return put(chunk_key(name, task, number), chunk)
 
 
+async def _raced(name: str, once: Callable[[], Awaitable[T]], key: bytes | None = None) -> T:
+    """`once`, again while others change what it looked at: this key, if one is given."""
+    for _ in range(_RACES_MAX):
+        try:
+            return await once()
+        except ConditionFailed as failed:
+            if key is not None and failed.details.get("key") != key:
+                raise
+    raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
+
+
 def _checked_txns(txns: Any) -> tuple[tuple[int, int], ...]:
     """[[start_ts, bound], …]. Raises InvalidArgument."""
     if not isinstance(txns, list | tuple) or len(txns) > limits.SINK_PLACED_TXNS_MAX:
@@ -555,27 +540,3 @@ def _attempt_name(attempt: Any) -> str:
 
 def _attempt_args(attempt: Any, table: Any) -> tuple[str, int]:
     return _attempt_name(attempt), checked_int(table, "table id", 100, 2**31 - 1)
-
-
-def _commit_args(request: Any) -> dict[str, Any]:
-    """The checked request of SINK_COMMIT; names and shapes as in kv.base.methods and sink_parts."""
-    if not isinstance(request, dict):
-        raise InvalidArgument(f"SINK_COMMIT needs a map, got {type(request).__name__}")
-    if missing := {"attempt", "table", "app", "version", "query", "manifest"} - set(request):
-        raise InvalidArgument(f"SINK_COMMIT lacks {', '.join(sorted(missing))}")
-    app, query = request["app"], request["query"]
-    if app != "":
-        checked_text(app, "app")
-    if not isinstance(query, str):
-        raise InvalidArgument("query must be a text")
-    args = checked_part(request)
-    args |= {
-        "app": app,
-        "version": checked_int(request["version"], "version", 0, 2**62),
-        "query": query,
-    }
-    if (digest := request.get("digest")) is not None:
-        if not isinstance(digest, list) or len(digest) != _DIGEST_FIELDS:
-            raise InvalidArgument(f"digest is [rows, sum], got {digest!r:.80}")
-        args["digest"] = [checked_int(one, "digest", 0, 2**62) for one in digest]
-    return args | {name: True for name in ("reset", "early") if request.get(name)}

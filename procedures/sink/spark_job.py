@@ -3,17 +3,17 @@
     gather   waits for signals "job" of the program: a write that is staged is *prepared* (its
              attempt belongs to this procedure and has no lease any more), `commit` goes on
     commit   `kvorum.sink_commit` as a child: all parts and the job's marker in one transaction
-    ended    tells what the child told
+    ended    returns what the child returned
 
     {do: add, ordinal, table, tasks, part: {…}}   a write; its manifest may come in several pieces,
                                                    it is prepared when it has so many tasks
     {do: alive}                                    its program lives
     {do: commit}                                   refused while a write is not whole
 
-Who submits under the application and version of a job that goes on gets that one: a program that
-is run again finds which of its writes are prepared (the attempt's name has the ordinal) and does
-the others. Of two attempts at one write the first that arrives stays. A version at or below the
-application's marker is done already.
+Whoever submits under the application and version of a job that goes on gets that one: a program
+that is run again finds which of its writes are prepared (the attempt's name has the ordinal) and
+does the others. Of two attempts at one write the first that arrives stays. A version at or below
+the application's marker is done already.
 
 Prepared work never goes by itself: it waits for its program, or for an operator, who aborts the
 procedure (its undo lets go of all attempts) or sends `commit`. Only a job that nobody could take up
@@ -23,13 +23,13 @@ SINK_JOB_SILENT_MS; the program says {do: alive} several times in that time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument
 from procedures.engine.procedure import Lock, Outcome, State, children, done, fail, shared
 from procedures.engine.registry import procedure, step, undo
-from procedures.sink.format.sink_parts import JOB_SIGNAL, checked_part
+from procedures.sink.format.sink_parts import JOB_SIGNAL, SPARK_JOB, checked_part
 from procedures.sink.format.sink_records import (
     Attempt,
     AttemptState,
@@ -40,11 +40,10 @@ from procedures.sink.format.sink_records import (
     marker_key,
 )
 from procedures.sink.sink_commit import SINK_COMMIT
+from procedures.sink.sink_ports import attempt_by, getter, marker_by
 
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext
-
-SPARK_JOB: Final = "kvorum.spark_job"
 
 
 def _locks(args: Any) -> list[Lock]:
@@ -61,8 +60,8 @@ class SparkJob:
         args = ctx.args
         app = checked_text(args.get("app"), "app")
         version = checked_int(args.get("version"), "version", 0, 2**62)
-        found = await ctx.txn.get(marker_key(app, 0))
-        if found is not None and Marker.unpack(found.value).version >= version:
+        marker, _ = await marker_by(getter(ctx), marker_key(app, 0))
+        if marker is not None and marker.version >= version:
             return done({"outcome": "already_committed", "version": version})
         parts: dict[str, Any] = ctx.state.setdefault("parts", {})
         silent = ctx.wake == "timeout"
@@ -74,9 +73,9 @@ class SparkJob:
                         continue
                     case {"do": "commit"}:
                         return _committing(ctx, app, version, parts)
-                    case {"do": "add", "ordinal": int(ordinal), "table": str(name), "part": told}:
+                    case {"do": "add", "ordinal": int(ordinal), "table": str(name), "part": piece}:
                         tasks = signal.payload.get("tasks", 0)
-                        await _prepare(ctx, parts, ordinal, name, told, tasks)
+                        await _prepare(ctx, parts, ordinal, name, piece, tasks)
                     case other:
                         raise InvalidArgument(
                             f"a job takes add, alive and commit, not {other!r:.80}"
@@ -112,21 +111,23 @@ class SparkJob:
     @undo
     async def release(self, ctx: StepContext) -> None:
         for one in ctx.state.get("parts", {}).values():
-            await _let_go(ctx, one["part"]["attempt"])
+            await _abort_attempt(ctx, one["part"]["attempt"])
 
 
 async def _prepare(
-    ctx: StepContext, parts: dict[str, Any], ordinal: int, name: str, told: Any, tasks: Any
+    ctx: StepContext, parts: dict[str, Any], ordinal: int, name: str, piece: Any, tasks: Any
 ) -> None:
     """One write, or a further piece of its manifest. Raises InvalidArgument."""
-    part = checked_part(told)
+    part = checked_part(piece)
     slot = f"{ordinal:06d}"
     known = parts.get(slot)
     if known is not None and known["part"]["attempt"] != part["attempt"]:
         if _whole(known):  # the program was run again while this was on
-            await _let_go(ctx, part["attempt"])
+            await _abort_attempt(ctx, part["attempt"])
             return
-        await _let_go(ctx, known["part"]["attempt"])  # its program died while it told of this one
+        await _abort_attempt(
+            ctx, known["part"]["attempt"]
+        )  # its program died while it reported this one
         known = None
     if known is None:
         if slot not in parts and len(parts) >= limits.SINK_PARTS_MAX:
@@ -140,8 +141,7 @@ async def _prepare(
             return  # repeated
         known["part"]["manifest"] += more
         one = known
-    found = await ctx.txn.get(attempt_key(part["attempt"]))
-    attempt = Attempt.unpack(found.value) if found else None
+    attempt, _ = await attempt_by(getter(ctx), part["attempt"])
     mine = attempt is not None and attempt.procedure == ctx.id
     if (
         part["manifest"]
@@ -156,7 +156,7 @@ async def _prepare(
     if _whole(one):
         row = Attempt(AttemptState.PREPARED, part["table"], ctx.now_ms, ctx.id)
     else:
-        row = Attempt(AttemptState.OPEN, part["table"], ctx.now_ms + limits.SINK_LEASE_MS)
+        row = Attempt.leased(AttemptState.OPEN, part["table"], ctx.now_ms)
     ctx.txn.put(attempt_key(part["attempt"]), row.pack())
     parts[slot] = one
 
@@ -184,12 +184,9 @@ def _committing(ctx: StepContext, app: str, version: int, parts: dict[str, Any])
     return children([(SINK_COMMIT, args)], then="ended")
 
 
-async def _let_go(ctx: StepContext, name: str) -> None:
+async def _abort_attempt(ctx: StepContext, name: str) -> None:
     """Its staging goes with a lease, unless it is being committed or is gone."""
-    found = await ctx.txn.get(attempt_key(name))
-    if found is None:
-        return
-    attempt = Attempt.unpack(found.value)
-    if attempt.state in (AttemptState.OPEN, AttemptState.PREPARED):
-        row = Attempt(AttemptState.ABORTED, attempt.table, ctx.now_ms + limits.SINK_LEASE_MS)
+    attempt, _ = await attempt_by(getter(ctx), name)
+    if attempt is not None and attempt.state in (AttemptState.OPEN, AttemptState.PREPARED):
+        row = Attempt.leased(AttemptState.ABORTED, attempt.table, ctx.now_ms)
         ctx.txn.put(attempt_key(name), row.pack())

@@ -10,16 +10,36 @@ has the highest order (`winners`), every key is remembered: at most SINK_ORDERED
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from typing import NamedTuple, TypeAlias
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, TooLarge
-from procedures.sink.format.sink_parts import LAST, ORDER, REFUSE, Part, SinkRefused
-from procedures.sink.format.sink_records import add_crc, chunk_key, is_laid, trusted
+from kv.base.keys import table_prefix
+from kv.mvcc.packed import PackedKeys, opened
+from procedures.sink.format.sink_parts import LAST, ORDER, REFUSE, Part, two_rows
+from procedures.sink.format.sink_records import (
+    DUPLICATE,
+    add_crc,
+    chunk_key,
+    is_laid,
+    packed_rows,
+    trusted,
+)
+from procedures.sink.sink_ports import Show, SinkRefused
+from txn.bulk import Rows
+from txn.cutting import row_runs
 
-Read = Callable[[bytes], Awaitable[bytes | None]]  # the newest value at a storage key
-Show = Callable[[bytes], Awaitable[str]]
+Read: TypeAlias = Callable[[bytes], Awaitable[bytes | None]]
+"""The newest value at a storage key."""
 
 
 class Piece(NamedTuple):
@@ -31,11 +51,11 @@ class Piece(NamedTuple):
     orders: list[bytes] | None
 
 
-async def chunks(part: Part, read: Read, *, backwards: bool = False) -> AsyncIterator[Piece]:
+async def chunks(part: Part, read: Read) -> AsyncIterator[Piece]:
     """All chunks of the manifest's tasks, in the order of their numbers. Raises SinkRefused for
     what is missing or damaged.
     """
-    async for at, chunk in stored(part, read, backwards=backwards):
+    async for at, chunk in stored(part, read):
         yield Piece(at, *_opened(chunk))
 
 
@@ -49,18 +69,105 @@ async def stored(
         for seq in reversed(range(count)) if backwards else range(count):
             chunk = part.inline.get(task)
             if chunk is None:
-                chunk = there(await read(chunk_key(part.attempt, task, seq)), task, seq)
+                chunk = await read(chunk_key(part.attempt, task, seq))
+            if chunk is None:
+                raise SinkRefused("SINK_MANIFEST", f"chunk {seq} of task {task} is missing")
             running = add_crc(running, seq, chunk)
             at += -1 if backwards else 1
             if not is_laid(chunk):  # else its rows are in the table
                 yield at, chunk
-        intact(task, running, crc)
+        if running != crc:
+            raise SinkRefused(
+                "SINK_CORRUPT",
+                f"the checksum of what task {task} staged is {running}, not {crc}; run the batch"
+                " again",
+            )
 
 
-def unpacked(chunk: bytes) -> tuple[list[bytes], list[bytes | None]]:
-    """The rows of a staged chunk. Raises SinkRefused."""
-    keys, values, _ = _opened(chunk)
-    return keys, values
+def moderate(part: Part) -> bool:
+    """Whether a batch is so small that all of it may be in memory, and done again after a crash."""
+    if part.placed:
+        return False
+    return part.rows <= limits.SINK_STEP_ROWS and part.chunks <= limits.SINK_STEP_CHUNKS
+
+
+async def merged(
+    part: Part, chunks: Iterable[bytes], show: Show | None = None
+) -> dict[bytes, bytes | None]:
+    """The rows of its chunks, which are in the order of their numbers: of rows with one key the
+    last. Raises SinkRefused if there may be one only; not without `show`, when that was seen to.
+    """
+    rows: dict[bytes, bytes | None] = {}
+    for chunk in chunks:
+        keys, values, _ = _opened(chunk)
+        if show is not None and part.twice == REFUSE and not rows.keys().isdisjoint(keys):
+            raise duplicate(await show(next(key for key in keys if key in rows)))
+        rows.update(zip(keys, values, strict=True))
+    return rows
+
+
+async def rows_of(
+    part: Part, read: Read, show: Show | None = None
+) -> AsyncGenerator[tuple[Sequence[bytes], Sequence[bytes | None]], None]:
+    """(storage keys that rise, values) of the batch, piece by piece; the same pieces at every call.
+
+    A moderate batch is one piece, so that its tasks share messages (`show` as in `merged`); else
+    each is one message (`messages_of`), so that whoever resolves it finds it as it was laid. Of
+    rows with one key the last stays. Last chunk first, since of two intents on one key the first
+    stays: so the last row of a key wins, as in a small batch. Raises SinkRefused for what is
+    missing or damaged.
+    """
+    prefix = table_prefix(part.table)
+    if moderate(part):
+        rows = await merged(part, [chunk async for _, chunk in stored(part, read)], show)
+        rising = sorted(rows)
+        yield list(map(prefix.__add__, rising)), [rows[key] for key in rising]
+        return
+    async for _, chunk in stored(part, read, backwards=True):
+        for keys, values in _messages(chunk, prefix):
+            yield keys, values
+
+
+async def messages_of(
+    part: Part, read: Read, show: Show, doubts: Doubts | None
+) -> AsyncGenerator[Sequence[Rows], None]:
+    """`rows_of`, cut into messages; chunks of packed rows are cut already, and go as they lie.
+    Raises InvalidArgument, too.
+    """
+    if moderate(part):
+        async for keys, values in rows_of(part, read, show):
+            yield row_runs(keys, values)
+        return
+    prefix = table_prefix(part.table)
+    async for _, chunk in stored(part, read, backwards=True):
+        messages = _cut(chunk, prefix)
+        if doubts is not None:
+            for run, _ in messages:
+                doubts.add_run(run)
+        yield messages
+
+
+def _cut(chunk: bytes, prefix: bytes) -> Sequence[Rows]:
+    """A staged chunk as messages. Raises InvalidArgument."""
+    if (packed := packed_rows(chunk, prefix)) is not None:
+        return packed
+    keys, values, _ = trusted(chunk)
+    return row_runs(list(map(prefix.__add__, keys)), values)
+
+
+def _messages(
+    chunk: bytes, prefix: bytes
+) -> Iterator[tuple[Sequence[bytes], Sequence[bytes | None]]]:
+    """`_cut`, unpacked. Raises SinkRefused."""
+    try:
+        for keys, values in _cut(chunk, prefix):
+            if isinstance(values, bytes):
+                assert isinstance(keys, PackedKeys)
+                yield opened(keys, values)
+            else:
+                yield keys, values
+    except (InvalidArgument, TooLarge) as error:
+        raise damaged(error) from error
 
 
 def _opened(chunk: bytes) -> tuple[list[bytes], list[bytes | None], list[bytes] | None]:
@@ -70,33 +177,13 @@ def _opened(chunk: bytes) -> tuple[list[bytes], list[bytes | None], list[bytes] 
         raise damaged(error) from error
 
 
-def there(chunk: bytes | None, task: str, seq: int) -> bytes:
-    """The chunk. Raises SinkRefused."""
-    if chunk is None:
-        raise SinkRefused("SINK_MANIFEST", f"chunk {seq} of task {task} is missing")
-    return chunk
-
-
-def intact(task: str, running: int, crc: int) -> None:
-    """Raises SinkRefused."""
-    if running != crc:
-        raise SinkRefused(
-            "SINK_CORRUPT",
-            f"the checksum of what task {task} staged is {running}, not {crc}; run the batch again",
-        )
-
-
 def damaged(error: KvorumError) -> SinkRefused:
     """A task's program staged what it must not."""
     return SinkRefused("SINK_CORRUPT", f"what was staged is no rows of a table: {error.message}")
 
 
 def duplicate(shown: str) -> SinkRefused:
-    return SinkRefused(
-        "SINK_DUPLICATE",
-        f"the batch has two rows with the key {shown}: drop one of them (df.dropDuplicates), or say"
-        " which one stays: option dedupeBy=COLUMN (the highest), or duplicates=last (any)",
-    )
+    return SinkRefused(DUPLICATE, two_rows(shown))
 
 
 class Doubts:
@@ -154,7 +241,7 @@ async def refuse_duplicates(part: Part, read: Read, show: Show) -> None:
 
 
 async def compare(part: Part, read: Read, show: Show, doubts: Doubts, prefix: bytes = b"") -> None:
-    """Look at the keys themselves, which were added behind `prefix`. Raises SinkRefused."""
+    """Look at the keys themselves, which were added after `prefix`. Raises SinkRefused."""
     if not doubts.hashes:
         return
     known: set[bytes] = set()

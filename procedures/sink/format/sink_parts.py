@@ -20,16 +20,13 @@ rows mean:
 
 A part that only puts and deletes rows of a table without rules is written blindly, chunk by chunk;
 any other is *careful*: it reads before it writes (`careful_batch`).
-
-`Tables` is what the sink asks about tables. It is a port, because indexes, constraints and
-conditions are known two floors up (`sqlproxy.sinking`).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, TooLarge
@@ -41,65 +38,16 @@ from procedures.sink.format.sink_records import (
     unpack_chunk,
 )
 
-JOB_SIGNAL: Final = "job"  # under which a job's program tells it of writes (spark_job)
+SPARK_JOB: Final = "kvorum.spark_job"
+JOB_SIGNAL: Final = "job"  # under which a job's program reports its writes (spark_job)
 LAST: Final = "last"
 REFUSE: Final = "refuse"
 ORDER: Final = "order"
 _TWICE: Final = (LAST, REFUSE, ORDER)
 _MANIFEST_FIELDS: Final = 5
 _REPLACE_FIELDS: Final = 3
+_DIGEST_FIELDS: Final = 2
 _SHAPE: Final = [int, str, str, bool]
-
-Get = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
-Pieces = Callable[[], AsyncIterator[tuple[list[bytes], list[bytes | None]]]]
-
-
-class SinkRefused(Exception):
-    """The batch must not be committed: `code` and the reason become the procedure's error."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
-
-
-def _nothing(part: Part) -> None:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """A table as a commit finds it. While `key` has `version`, this is so. `check` raises
-    SinkRefused if the part's rows were encoded for columns that it has no more.
-    """
-
-    path: str
-    ruled: bool
-    key: bytes
-    version: int
-    check: Callable[[Part], None] = _nothing
-
-
-class Tables(Protocol):
-    """What the sink asks about tables."""
-
-    async def facts(self, get: Get, table: int, path: str = "") -> Facts | None:
-        """By `get`, a snapshot or a step's transaction; `path` for errors, if it is gone. None:
-        nothing is declared under this id (rows without a catalog). Raises SinkRefused (TABLE_GONE).
-        """
-        ...
-
-    async def write(self, t: Any, part: Part, pieces: Pieces) -> int:
-        """Put a part's rows into the transaction `t` (txn.Transaction) with all that belongs to
-        them, under the condition that the table stays what it is. `pieces` gives (user keys that
-        rise, values; None deletes) from the first task to the last, and again when called again;
-        no key twice. Returns how many rows that were there are gone or replaced. Raises
-        SinkRefused, WriteConflict.
-        """
-        ...
-
-    async def shown(self, get: Get, table: int, key: bytes) -> str:
-        """A user key as people read it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +59,7 @@ class Part:
     manifest: list[list[Any]]
     twice: str = LAST
     fresh: bool = False
-    replace: tuple[bytes, bytes, str] | None = None
+    replace: Sequence[Any] | None = None
     inline: Mapping[str, bytes] = field(default_factory=dict)
     shape: Sequence[Sequence[Any]] = ()
     path: str = ""
@@ -138,9 +86,23 @@ class Part:
         return plain and not self.given
 
 
+def two_rows(shown: str) -> str:
+    """Of rows of a batch with this key, where there may be one: what is wrong, and what to do."""
+    return (
+        f"the batch has two rows with the key {shown}: drop one of them (df.dropDuplicates), or say"
+        " which one stays: option dedupeBy=COLUMN (the highest), or duplicates=last (any)"
+    )
+
+
+_PART_FIELDS: Final = [one.name for one in fields(Part)]
+
+
 def parts_of(args: Any) -> list[Part]:
     """The parts in a checked request; the first is in the request itself."""
-    return [_part(one) for one in (args, *args.get("more", ()))]
+    return [
+        Part(**{name: one[name] for name in _PART_FIELDS if name in one})
+        for one in (args, *args.get("more", ()))
+    ]
 
 
 def marker_of(args: Any) -> bytes:
@@ -150,54 +112,60 @@ def marker_of(args: Any) -> bytes:
     return marker_key(args["app"], 0 if args.get("job") else args["table"])
 
 
-def _part(told: Any) -> Part:
-    replace = told.get("replace")
-    return Part(
-        told["attempt"],
-        told["table"],
-        told["manifest"],
-        told.get("twice", LAST),
-        told.get("fresh", False),
-        None if replace is None else (replace[0], replace[1], replace[2]),
-        told.get("inline", {}),
-        told.get("shape", ()),
-        told.get("path", ""),
-        told.get("placed", False),
-        told.get("given", ()),
-    )
-
-
-def checked_part(told: Any) -> dict[str, Any]:
+def checked_part(given: Any) -> dict[str, Any]:
     """One part from the wire, with no other fields than it needs. Raises InvalidArgument."""
-    if not isinstance(told, dict):
-        raise InvalidArgument(f"a part must be a map, got {type(told).__name__}")
-    if missing := {"attempt", "table", "manifest"} - set(told):
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"a part must be a map, got {type(given).__name__}")
+    if missing := {"attempt", "table", "manifest"} - set(given):
         raise InvalidArgument(f"a part lacks {', '.join(sorted(missing))}")
     part: dict[str, Any] = {
-        "attempt": checked_text(told["attempt"], "attempt", limits.SINK_ATTEMPT_CHARS_MAX),
-        "table": checked_int(told["table"], "table id", 100, 2**31 - 1),
-        "manifest": _checked_manifest(told["manifest"]),
+        "attempt": checked_text(given["attempt"], "attempt", limits.SINK_ATTEMPT_CHARS_MAX),
+        "table": checked_int(given["table"], "table id", 100, 2**31 - 1),
+        "manifest": _checked_manifest(given["manifest"]),
     }
-    twice = told.get("twice", LAST)
+    twice = given.get("twice", LAST)
     if twice not in _TWICE:
         raise InvalidArgument(f"twice must be one of {', '.join(_TWICE)}, got {twice!r:.40}")
     if twice != LAST:
         part["twice"] = twice
-    if told.get("fresh"):
-        part["fresh"] = True
-    if told.get("placed"):
-        part["placed"] = True
-    if told.get("replace") is not None:
-        part["replace"] = _checked_replace(told["replace"])
-    if told.get("inline"):
-        part["inline"] = _checked_inline(told["inline"], part["manifest"])
-    if told.get("path"):
-        part["path"] = checked_text(told["path"], "path")
-    if told.get("given"):
-        part["given"] = _checked_given(told["given"])
-    if told.get("shape"):
-        part["shape"] = _checked_shape(told["shape"])
+    part |= {name: True for name in ("fresh", "placed") if given.get(name)}
+    if given.get("replace") is not None:
+        part["replace"] = _checked_replace(given["replace"])
+    if given.get("inline"):
+        part["inline"] = _checked_inline(given["inline"], part["manifest"])
+    if given.get("path"):
+        part["path"] = checked_text(given["path"], "path")
+    if given.get("given"):
+        part["given"] = _checked_given(given["given"])
+    if given.get("shape"):
+        part["shape"] = _checked_shape(given["shape"])
     return part
+
+
+def checked_request(request: Any) -> dict[str, Any]:
+    """The checked request of SINK_COMMIT; names and shapes as in kv.base.methods.
+    Raises InvalidArgument, TooLarge.
+    """
+    if not isinstance(request, dict):
+        raise InvalidArgument(f"SINK_COMMIT needs a map, got {type(request).__name__}")
+    if missing := {"attempt", "table", "app", "version", "query", "manifest"} - set(request):
+        raise InvalidArgument(f"SINK_COMMIT lacks {', '.join(sorted(missing))}")
+    app, query = request["app"], request["query"]
+    if app != "":
+        checked_text(app, "app")
+    if not isinstance(query, str):
+        raise InvalidArgument("query must be a text")
+    args = checked_part(request)
+    args |= {
+        "app": app,
+        "version": checked_int(request["version"], "version", 0, 2**62),
+        "query": query,
+    }
+    if (digest := request.get("digest")) is not None:
+        if not isinstance(digest, list) or len(digest) != _DIGEST_FIELDS:
+            raise InvalidArgument(f"digest is [rows, sum], got {digest!r:.80}")
+        args["digest"] = [checked_int(one, "digest", 0, 2**62) for one in digest]
+    return args | {name: True for name in ("reset", "early") if request.get(name)}
 
 
 def _checked_manifest(manifest: Any) -> list[list[Any]]:
@@ -219,8 +187,8 @@ def _checked_manifest(manifest: Any) -> list[list[Any]]:
 
 
 def _checked_inline(inline: Any, manifest: list[list[Any]]) -> dict[str, bytes]:
-    """Whole tasks, as the manifest tells them. Raises InvalidArgument, TooLarge."""
-    told = {entry[1]: entry for entry in manifest}
+    """Whole tasks, as the manifest has them. Raises InvalidArgument, TooLarge."""
+    named = {entry[1]: entry for entry in manifest}
     if not isinstance(inline, dict) or not all(
         isinstance(task, str) and isinstance(chunk, bytes) for task, chunk in inline.items()
     ):
@@ -233,7 +201,7 @@ def _checked_inline(inline: Any, manifest: list[list[Any]]) -> dict[str, bytes]:
         )
     for task, chunk in inline.items():
         keys, _ = unpack_chunk(chunk, f"chunk of task {task:.80}")
-        _, _, chunks, rows, crc = told.get(task, (0, task, 0, 0, 0))
+        _, _, chunks, rows, crc = named.get(task, (0, task, 0, 0, 0))
         if (chunks, rows, crc) != (1, len(keys), add_crc(0, 0, chunk)):
             raise InvalidArgument(
                 f"the chunk of task {task:.80} is not what the manifest says: one chunk of"

@@ -29,7 +29,7 @@ missing: compression (the server would need another library to read it).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import islice
@@ -40,11 +40,12 @@ from zlib import crc32
 import msgpack
 
 from kv.base import limits, system
-from kv.base.errors import InvalidArgument, TooLarge
+from kv.base.errors import InvalidArgument, KeyLocked, Refused, TooLarge
 from kv.base.keys import escape, successor, table_prefix, u32, unescape
 from kv.mvcc.packed import PackedKeys
 
 FORMAT: Final = 1
+DUPLICATE: Final = "SINK_DUPLICATE"
 # A buffer of its own: one that grows copies what it has, a megabyte again and again.
 _pack = msgpack.Packer(use_bin_type=True, buf_size=4 * limits.MiB).pack
 _KEY_TYPES: Final = {bytes}
@@ -94,6 +95,11 @@ class Attempt:
         row = [FORMAT, int(self.state), self.table, self.lease_until_ms, self.procedure]
         packed: bytes = msgpack.packb(row)
         return packed
+
+    @staticmethod
+    def leased(state: AttemptState, table: int, now_ms: int, procedure: int = 0) -> Attempt:
+        """For the usual time from now on."""
+        return Attempt(state, table, now_ms + limits.SINK_LEASE_MS, procedure)
 
     @staticmethod
     def unpack(data: bytes) -> Attempt:
@@ -164,7 +170,7 @@ class Marker:
         return dict(self.digests).get(version)
 
     def follow(self, version: int, query: str, digest: Digest | None = None) -> Marker:
-        """The marker behind a batch of `query`, which is this one's or replaces it."""
+        """The marker after a batch of `query`, which is this one's or replaces it."""
         retired = self.retired
         known = tuple(one for one in self.digests if one[0] < version)
         if query != self.query:
@@ -192,9 +198,28 @@ def attempt_of(key: bytes) -> str:
     return unescape(key, 4)[0].decode()
 
 
-def in_attempts(key: bytes) -> bool:
-    """Whether `attempt_of` and `task_of` know it."""
-    return key.startswith(table_prefix(system.SINK_ATTEMPTS))
+def loading_attempt(anchor: bytes) -> str:
+    """Of which attempt a task laid rows in place under the transaction of this anchor; "": of
+    none.
+    """
+    known = anchor.startswith(table_prefix(system.SINK_ATTEMPTS)) and task_of(anchor)
+    return attempt_of(anchor) if known else ""
+
+
+def met_by(attempt: str) -> Callable[[KeyLocked], None]:
+    """For `BulkTransactions.begin`: what lies in the way of an attempt's rows is waited for, unless
+    it is the attempt's own. Raises Refused (SINK_DUPLICATE, with the storage key).
+    """
+
+    def met(locked: KeyLocked) -> None:
+        if loading_attempt(locked.details["anchor"]) == attempt:
+            raise Refused(
+                "two rows of the batch have one key, or another try of a task has laid this one",
+                code=DUPLICATE,
+                details={"key": locked.details["key"]},
+            )
+
+    return met
 
 
 def place_key(table: int) -> bytes:
@@ -227,7 +252,7 @@ def bulk_key(table: int) -> bytes:
 
 def pack_chunk(keys: list[bytes], values: list[bytes | None]) -> bytes:
     """`keys`, which rise, without the table prefix; None deletes. At most SINK_CHUNK_BYTES_MAX when
-    packed. For who has lists; Spark's tasks have columns (pyspark_kvorum/packing.py). Raises
+    packed. For callers with lists; Spark's tasks have columns (pyspark_kvorum/packing.py). Raises
     TooLarge for a key or a value.
     """
     return pack_pieces(pieces_of(keys, values))
@@ -357,7 +382,7 @@ def _check_sizes(what: str, keys: list[bytes], values: list[bytes | None]) -> No
 
 def check_chunk(chunk: bytes, what: str) -> None:
     """Whether it may be staged. Of packed pieces only their heads are looked at: their rows are
-    checked by who uses them (`unpack_orders`; a partition, when they come as one message).
+    checked by whoever uses them (`unpack_orders`; a partition, when they come as one message).
 
     Raises InvalidArgument or TooLarge.
     """

@@ -13,7 +13,8 @@ from typing import Any
 from kv.base import limits
 from kvorum.node import upkeep
 from procedures.engine.registry import StepDef, declaration
-from procedures.sink.sink_commit import SinkClean, SinkCommit
+from procedures.sink.sink_clean import SinkClean
+from procedures.sink.sink_commit import SinkCommit
 from tests.clients.spark.matrix_lease import LEASE_MS
 from tests.clients.spark.matrix_points import LOOK_S, Waiting, planned
 

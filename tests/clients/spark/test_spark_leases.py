@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import kvorum
-from procedures.sink.spark_job import SPARK_JOB
+from procedures.sink.format.sink_parts import SPARK_JOB
 from procedures.verbs import SINK_ABORT, SINK_BEGIN
 from pyspark_kvorum.alive import Alive
 from pyspark_kvorum.options import Options

@@ -14,10 +14,10 @@ from kv.base.errors import KeyLocked, Refused
 from kv.base.keys import table_prefix
 from kv.base.ops import put
 from procedures.engine import plain
-from procedures.sink import large_batch
 from procedures.sink.careful_batch import PlainTables
-from procedures.sink.format.sink_parts import Facts, Get
 from procedures.sink.format.sink_records import add_crc, chunk_key
+from procedures.sink.large_batch import LargeBatch
+from procedures.sink.sink_ports import Facts, Get, attempt_by
 from tests.kit import simloop
 from tests.procedures.sink.world import (
     OTHER,
@@ -199,7 +199,7 @@ def test_o10_abort_of_a_committing_attempt_is_refused() -> None:
         tasks = await staged(client, "v")
         (id,) = await life.sink.commit(client.request(tasks, 0), wait_ms=0)
         assert id
-        while (await life.sink._load("x"))[0].state.name == "OPEN":  # type: ignore[union-attr]  # noqa: ASYNC110
+        while (await attempt_by(life.txn.get, "x"))[0].state.name == "OPEN":  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         assert (await refusal(client.abort())).code == "SINK_COMMITTING"
         late = Task(9, "late", some_rows(5, "late"))
@@ -223,7 +223,7 @@ def test_o6_corrupt_chunk_of_a_large_batch() -> None:
         assert (error.code, error.disposition) == ("SINK_CORRUPT", "no")
         assert await world.rows() == {}
         assert await world.versions_of_marker() == []
-        found = (await life.sink._load("x"))[0]
+        found = (await attempt_by(life.txn.get, "x"))[0]
         assert found is not None
         assert found.state.name == "ABORTED"
         await asyncio.sleep(limits.SINK_LEASE_MS / 1000 + 1)
@@ -477,14 +477,15 @@ def test_o2_a_table_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyP
             looks.append(value == b"ruled")
             return Facts("ns.t", value == b"ruled", record, version)
 
-    plain_rows = large_batch._prewrite_rows
+    plain_rows = LargeBatch._lay_rows
 
     async def work(world: World, life: Life) -> None:
-        async def changed(*args: Any) -> None:
-            await plain_rows(*args)
+        async def changed(*args: Any) -> Any:
+            laid = await plain_rows(*args)
             await world.store.txn.write([put(record, b"ruled")])
+            return laid
 
-        monkeypatch.setattr(large_batch, "_prewrite_rows", changed)
+        monkeypatch.setattr(LargeBatch, "_lay_rows", changed)
         life.tables = Tables()
         await world.store.txn.write([put(record, b"plain")])
         client = Client(life.sink, "a")

@@ -18,10 +18,10 @@ from kvorum.spark.sinks import SparkJobInfo, commit_all
 from procedures.engine.procedure import State
 from procedures.engine.submission import Submission
 from procedures.pools import inbox
-from procedures.sink.format.sink_parts import JOB_SIGNAL
+from procedures.sink.format.sink_parts import JOB_SIGNAL, SPARK_JOB
 from procedures.sink.format.sink_records import Marker, attempt_of
 from procedures.sink.sink_commit import SINK_COMMIT
-from procedures.sink.spark_job import SPARK_JOB
+from procedures.sink.sink_ports import attempt_by
 from pyspark_kvorum.encoding import deletions, order_of
 from tests.procedures.sink.world import (
     OTHER,
@@ -434,7 +434,7 @@ def test_o10_a_write_that_was_told_of_in_part() -> None:
         tasks = await staged(first, {b"1": b"a"}, {b"2": b"a"})
         await tell(life, job, added(first, tasks[:1], 0) | {"tasks": 2})
         await asyncio.sleep(0.5)
-        row, _ = await life.sink._load("first")
+        row, _ = await attempt_by(life.txn.get, "first")
         assert row is not None
         assert row.state is AttemptState.OPEN, "else the next run would take it for prepared"
         again = await staged(second, {b"1": b"b"}, {b"2": b"b"})

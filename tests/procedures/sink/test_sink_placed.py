@@ -15,11 +15,11 @@ from kv.base.keys import table_prefix
 from kv.base.methods import COMMITTED, PREWRITE, PREWRITE_ROWS
 from kv.base.ops import put
 from procedures.engine.procedure import State
-from procedures.sink import large_batch
+from procedures.sink import large_batch, sink_clean
 from procedures.sink.careful_batch import PlainTables
-from procedures.sink.format.sink_parts import Facts, Get
 from procedures.sink.format.sink_records import place_key, task_key
 from procedures.sink.sink_commit import SINK_COMMIT
+from procedures.sink.sink_ports import Facts, Get
 from tests.procedures.sink.placed import PlacedTask
 from tests.procedures.sink.world import (
     TABLE,
@@ -576,7 +576,7 @@ def test_o3_a_flip_that_is_asked_for_again_when_all_is_cleaned(
     """The step of the flip is done again, and its tasks are removed since: a load that is there
     ends as one that failed.
     """
-    hand, times = large_batch.hand_to_clean, 0
+    hand, times = sink_clean.hand_to_clean, 0
 
     async def work(world: World, life: Life) -> None:
         async def then_again(*args: Any) -> None:

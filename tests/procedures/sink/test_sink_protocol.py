@@ -21,7 +21,8 @@ from procedures.sink.format.sink_records import (
     task_key,
     unpack_chunk,
 )
-from procedures.sink.large_batch import SINK_CLEAN
+from procedures.sink.sink_clean import SINK_CLEAN
+from procedures.sink.sink_ports import attempt_by
 from tests.procedures.sink.world import (
     OTHER,
     TABLE,
@@ -417,7 +418,7 @@ def test_o9_reap_that_died_goes_on() -> None:
     async def work(world: World, life: Life) -> None:
         client = Client(life.sink, "a1")
         await staged(client, some_rows(10, "x"))
-        row, version = await life.sink._load("a1")
+        row, version = await attempt_by(life.txn.get, "a1")
         assert row is not None
         over = world.clock.now_ms() + limits.SINK_LEASE_MS
         await life.txn.write([delete(task_key("a1", name)) for name in ("t0", "t1")])

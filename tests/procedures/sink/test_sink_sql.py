@@ -15,7 +15,7 @@ import pytest
 
 from kv.base.errors import KvorumError
 from kvorum.spark.sinks import Sinks
-from procedures.sink.spark_job import SPARK_JOB
+from procedures.sink.format.sink_parts import SPARK_JOB
 from procedures.verbs import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
 from pyspark_kvorum import writer
 from pyspark_kvorum.session import Session

@@ -28,7 +28,6 @@ from kvorum.storage.store import Store
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.registry import Registry
-from procedures.sink.format.sink_parts import Tables
 from procedures.sink.format.sink_records import (
     Attempt,
     AttemptState,
@@ -40,7 +39,9 @@ from procedures.sink.format.sink_records import (
     pack_plain,
     task_of,
 )
-from procedures.sink.sink_commit import SinkClean, SinkCommit
+from procedures.sink.sink_clean import SinkClean
+from procedures.sink.sink_commit import SinkCommit
+from procedures.sink.sink_ports import Tables
 from procedures.sink.sink_service import SinkService
 from procedures.sink.spark_job import SparkJob
 from tests.kit import simloop
