@@ -36,7 +36,8 @@ def backup(
     hdfs://…). `kvorum backup verify SOURCE` reads a backup and says whether it is whole.
     """
     from kvorum.transfer.backup import BACKUP, BACKUP_HERE, all_tables, lock_names
-    from kvorum.transfer.places import is_own, place_of, uri_of
+    from kvorum.transfer.places import place_of
+    from kvorum.transfer.targets import is_own, uri_of
 
     if source is not None:
         if target != "verify":
@@ -144,8 +145,8 @@ def restore(
     """Put a backup into an empty cluster: tables, sequences, roles, the markers of Spark sinks,
     and procedures, which go on.
     """
-    from kvorum.transfer.places import is_own, uri_of
     from kvorum.transfer.restore import AGAIN, RESTORE, RESTORE_HERE
+    from kvorum.transfer.targets import is_own, uri_of
 
     with told(json):
         wanted = long_procedures.rate_of(rate)

@@ -74,7 +74,7 @@ def export(
         _script(table, target, user, connect, json)
         return
     from kvorum.transfer.export import EXPORT, EXPORT_HERE
-    from kvorum.transfer.places import is_own, uri_of
+    from kvorum.transfer.targets import is_own, uri_of
 
     name = table_of(table)
     with told(json):
@@ -207,9 +207,9 @@ def import_(
     """
     from kvorum.transfer.creating import create_for
     from kvorum.transfer.import_ import IMPORT, IMPORT_HERE
-    from kvorum.transfer.places import is_own, uri_of
     from kvorum.transfer.postgresql import check_no_password, is_database
     from kvorum.transfer.spools import Written
+    from kvorum.transfer.targets import is_own, uri_of
 
     name = table_of(table)
     database = is_database(source)

@@ -1,7 +1,8 @@
 """Whole tables and whole clusters to files and back, and the check that what is stored agrees with
 itself.
 
-    places.py      where files are: a directory, or a URI that pyarrow knows
+    targets.py     what places are called; places.py what is there: a directory, or a URI that
+                   pyarrow or fsspec knows
     blocks.py      the files of a backup; manifest.py what makes them one
     scope.py       what belongs to a backup, and what becomes of each system table in a restore
     backup.py, restore.py, ranges.py, verify.py
@@ -11,7 +12,7 @@ itself.
                    command
 
 Every one of these is a procedure, so it is listed, shows its progress, is aborted and goes on
-behind the death of whoever ran it. Each type is there twice: `kvorum.backup` is run by the nodes
+after the death of whoever ran it. Each type is there twice: `kvorum.backup` is run by the nodes
 (for places that all of them see), `kvorum.backup_here` by the process of the command that asked
 for it (for its own directories). docs/decisions/1113.
 """

@@ -4,7 +4,7 @@ lists, and object stores.
     file:///srv/backup       this directory and what is below it
     postgresql://db:5432/x   this server (and this database, this user, if they are named)
     sftp://host/backups      this URL and what is below it, by fsspec
-                             (kvorum.transfer.fsspec_places)
+                             (kvorum.transfer.places)
 
 Who submits a procedure is not who owns the node's files: without a list, `file:///etc` would be
 read, and written, as the node's user. Links are followed before the comparison. Object stores (s3,
@@ -25,8 +25,15 @@ from urllib.parse import parse_qsl, unquote
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.transfer import postgresql
-from kvorum.transfer.fsspec_places import PREFIX
-from kvorum.transfer.places import STORES, check_no_keys, is_local, local_path, place_of, scheme_of
+from kvorum.transfer.places import place_of
+from kvorum.transfer.targets import (
+    FSSPEC_PREFIX,
+    STORES,
+    check_no_keys,
+    is_local,
+    local_path,
+    scheme_of,
+)
 
 SETTING: Final = "transfer_places"
 _FILES: Final = frozenset({"file", "local"})
@@ -52,7 +59,7 @@ def check_place(target: str, *, here: bool, listed: Sequence[str] | None = None)
             " of others by Spark, which brings their drivers: spark.read.jdbc(…), written with"
             " format kvorum (docs/guides/import-export.md)"
         )
-    if scheme_of(target).removeprefix(PREFIX) == "memory":
+    if scheme_of(target).removeprefix(FSSPEC_PREFIX) == "memory":
         raise InvalidArgument(
             f"{target!r} is the memory of one process, and gone with it: name a place that stays"
         )
@@ -74,7 +81,7 @@ def _check_node(target: str, listed: Sequence[str] | None) -> None:
     if listed is None or scheme in STORES:
         return
     if not is_local(target):
-        if "::" in target or scheme.removeprefix(PREFIX) in _FILES or _climbs(target):
+        if "::" in target or scheme.removeprefix(FSSPEC_PREFIX) in _FILES or _climbs(target):
             raise InvalidArgument(
                 f"{target!r}: nodes take no chains of URLs, no '..', and their own files as"
                 " file:///… alone; without --on-nodes the command takes them"

@@ -35,7 +35,7 @@ from kv.base.limits import (
 )
 from kvorum.transfer import blocks, claims, manifest
 from kvorum.transfer.allowed import check_place
-from kvorum.transfer.places import check_no_keys, place_of
+from kvorum.transfer.places import place_of
 from kvorum.transfer.scope import system_spans, table_of
 from kvorum.transfer.services import (
     Past,
@@ -50,6 +50,7 @@ from kvorum.transfer.services import (
     stroke,
     text_in,
 )
+from kvorum.transfer.targets import check_no_keys
 from kvorum.version import VERSION
 from procedures.engine import kv_store
 from procedures.engine.context import StepContext

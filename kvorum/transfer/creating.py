@@ -21,8 +21,9 @@ from kvorum.local.extras import needed
 from kvorum.transfer import formats, guessing, postgresql
 from kvorum.transfer.claims import is_claim
 from kvorum.transfer.export import DONE
-from kvorum.transfer.places import check_no_keys, place_of
+from kvorum.transfer.places import place_of
 from kvorum.transfer.spools import Written, unpacked_head
+from kvorum.transfer.targets import check_no_keys
 
 if TYPE_CHECKING:
     from kvorum.native.native import NativeBackend

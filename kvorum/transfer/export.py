@@ -31,7 +31,7 @@ from kv.base.limits import (
 )
 from kvorum.transfer import claims, formats
 from kvorum.transfer.allowed import check_place
-from kvorum.transfer.places import check_no_keys, place_of
+from kvorum.transfer.places import place_of
 from kvorum.transfer.services import (
     Past,
     Services,
@@ -45,6 +45,7 @@ from kvorum.transfer.services import (
     text_in,
 )
 from kvorum.transfer.tables import Row, condition, decoder, shapes_of
+from kvorum.transfer.targets import check_no_keys
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done, shared
 from procedures.engine.procedure import next as go_on

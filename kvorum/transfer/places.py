@@ -1,36 +1,42 @@
 """A place for files: a directory of this machine; a store that pyarrow.fs knows (STORES); or what
-fsspec finds behind any other URL (kvorum.transfer.fsspec_places). All calls block: make them in a
-thread.
+fsspec finds at any other URL: sftp://, ftp://, https://, webhdfs://, fsspec+s3://, … All calls
+block: make them in a thread.
 
 A file appears whole or not at all: a local one is written beside its name, synced and renamed;
 object stores do that by themselves. Names are relative, parts joined by "/".
+
+fsspec itself and what the protocol needs (s3fs, paramiko, aiohttp) are installed by whoever uses
+them; an error names what is missing. Of its stores those that put whole objects get a file in one
+call. In others a file is written beside its name and renamed (where a rename does not replace what
+is there, that goes first). Listings are always asked for anew, since claims rest on them
+(docs/decisions/1141).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
 
-from kv.base.errors import InvalidArgument, NotFound, Unavailable
+from kv.base.errors import InvalidArgument, KvorumError, NotFound, Unavailable
 from kvorum.local.extras import needed
+from kvorum.transfer.targets import FSSPEC_PREFIX, STORES, is_local, local_path, scheme_of
 
-LOCAL_SCHEME: Final = "file"
-STORES: Final = frozenset({"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
-"""Schemes of stores that every node sees, with credentials of its own."""
-_WITH_PORTS: Final = frozenset({"hdfs", "viewfs", "webhdfs", "swebhdfs", "http", "https"})
-"""Schemes whose URLs have a port more often than a password: host:8020/a@b has none."""
-_SECRETS: Final = re.compile(
-    r"pass|secret|token|credentials?$|access_?key|account_?key|signature|^sig$|^sas$"
-)
 _REFUSED: Final = re.compile(
     "Bucket '.*' not found|NO_SUCH_BUCKET|ACCESS_DENIED|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN"
     "|SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT"
 )
+_ONE_CALL: Final = frozenset(
+    ("memory", "http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "hf")
+)
+"""Protocols that put a whole object; or, as http, write nothing at all."""
+_TIMES: Final = (
+    "mtime", "LastModified", "last_modified", "updated", "modified", "modify", "created"
+)  # fmt: skip
 T = TypeVar("T")
 
 
@@ -75,77 +81,13 @@ class Place(Protocol):
         ...
 
 
-def is_local(target: str) -> bool:
-    """Whether it names something of one machine: a path, or a file:// URI."""
-    return "://" not in target or target.startswith(f"{LOCAL_SCHEME}://")
-
-
-def scheme_of(target: str) -> str:
-    """s3 of s3://…; "" of a path."""
-    scheme, found, _ = target.partition("://")
-    return scheme.lower() if found else ""
-
-
-def is_own(target: str) -> bool:
-    """Whether the process of a command reads and writes there, unless told to let the nodes: its
-    user's files, and what its user's credentials open.
-    """
-    return scheme_of(target) not in STORES
-
-
-def local_path(target: str) -> str:
-    """The absolute path of a local target."""
-    if "://" in target:
-        parts = urlsplit(target)
-        if parts.netloc not in ("", "localhost"):
-            raise InvalidArgument(
-                f"{target!r}: file:// takes an absolute path of this machine (file:///path)"
-            )
-        target = unquote(parts.path)
-    if not target:
-        raise InvalidArgument("the path is empty")
-    return os.path.abspath(os.path.expanduser(target))
-
-
-def uri_of(target: str) -> str:
-    """As other processes understand it: a path of this machine becomes a file:// URI."""
-    return Path(local_path(target)).as_uri() if is_local(target) else target
-
-
-def check_no_keys(target: str) -> None:
-    """Keys of an object store would be kept in clear in the procedure's arguments, its history and
-    every backup. Raises InvalidArgument, which does not repeat them.
-    """
-    scheme, found, rest = target.partition("://")
-    if not found or is_local(target):
-        return
-    # Not everybody quotes a slash in a secret: whatever stands before an @ counts, but host:port/
-    # where that is usual.
-    user, at, _ = rest.partition("@")
-    host, slash, _ = user.partition("/")
-    port = bool(slash) and host.rpartition(":")[2].isdigit()
-    ported = scheme.lower().removeprefix("fsspec+") in _WITH_PORTS
-    keys = bool(at) and ":" in user and not (port and ported)
-    query = re.split("[?&#]", rest.partition("?")[2])
-    options = [unquote(option.partition("=")[0]).lower() for option in query]
-    if keys or any(_SECRETS.search(option) for option in options):
-        raise InvalidArgument(
-            f"the {scheme}:// place has keys in it, which would be kept in the procedure's record:"
-            " leave them out, and give them to the process that reads and writes there (the"
-            " nodes): AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the role of the"
-            " machine"
-        )
-
-
 def place_of(target: str) -> Place:
     """Raises InvalidArgument."""
     if is_local(target):
         return Directory(Path(local_path(target)))
     if scheme_of(target) in STORES:
         return Remote(target)
-    from kvorum.transfer.fsspec_places import Elsewhere
-
-    return Elsewhere(target)
+    return FsspecPlace(target)
 
 
 class Directory:
@@ -159,10 +101,10 @@ class Directory:
         return str(self._path)
 
     def read(self, name: str) -> bytes:
-        return told(lambda: (self._path / name).read_bytes(), self._path / name)
+        return guarded(lambda: (self._path / name).read_bytes(), self._path / name)
 
     def write(self, name: str, data: bytes) -> None:
-        told(lambda: self._write(self._path / name, data), self._path / name)
+        guarded(lambda: self._write(self._path / name, data), self._path / name)
 
     @staticmethod
     def _write(path: Path, data: bytes) -> None:
@@ -184,8 +126,8 @@ class Directory:
 
     def files(self) -> list[Found]:
         if self._path.is_file():
-            return [told(lambda: self._found(self._path, ""), self._path)]
-        return told(self._files, self._path)
+            return [guarded(lambda: self._found(self._path, ""), self._path)]
+        return guarded(self._files, self._path)
 
     def _files(self) -> list[Found]:
         found = []
@@ -196,18 +138,18 @@ class Directory:
         return found
 
     def found(self, name: str) -> Found:
-        return told(lambda: self._found(self._path / name, name), self._path / name)
+        return guarded(lambda: self._found(self._path / name, name), self._path / name)
 
     @staticmethod
     def _found(path: Path, name: str) -> Found:
-        told = path.stat()
-        return Found(name, told.st_size, told.st_mtime_ns)
+        stat = path.stat()
+        return Found(name, stat.st_size, stat.st_mtime_ns)
 
     def remove(self, name: str) -> None:
-        told(lambda: (self._path / name).unlink(missing_ok=True), self._path / name)
+        guarded(lambda: (self._path / name).unlink(missing_ok=True), self._path / name)
 
     def open(self, name: str) -> BinaryIO:
-        return told(lambda: (self._path / name).open("rb"), self._path / name)
+        return guarded(lambda: (self._path / name).open("rb"), self._path / name)
 
 
 class Remote:
@@ -235,7 +177,7 @@ class Remote:
             with self._fs.open_input_stream(self._at(name), compression=None) as stream:
                 return bytes(stream.read())
 
-        return told(read, self._at(name))
+        return guarded(read, self._at(name))
 
     def write(self, name: str, data: bytes) -> None:
         def write() -> None:
@@ -244,7 +186,7 @@ class Remote:
             with self._fs.open_output_stream(self._at(name), compression=None) as stream:
                 stream.write(data)
 
-        told(write, self._at(name))
+        guarded(write, self._at(name))
 
     def names(self) -> list[str]:
         return [found.name for found in self.files()]
@@ -263,7 +205,7 @@ class Remote:
             ]
             return sorted(one for one in found if not one.name.rpartition("/")[2].startswith("."))
 
-        return told(look, self._path)
+        return guarded(look, self._path)
 
     def found(self, name: str) -> Found:
         def look() -> Found:
@@ -272,7 +214,7 @@ class Remote:
                 raise FileNotFoundError(self._at(name))
             return Found(name, here.size or 0, here.mtime_ns or 0)
 
-        return told(look, self._at(name))
+        return guarded(look, self._at(name))
 
     def remove(self, name: str) -> None:
         def remove() -> None:
@@ -280,14 +222,133 @@ class Remote:
             if here.type == self._types.File:
                 self._fs.delete_file(self._at(name))
 
-        told(remove, self._at(name))
+        guarded(remove, self._at(name))
 
     def open(self, name: str) -> BinaryIO:
-        opened: BinaryIO = told(lambda: self._fs.open_input_file(self._at(name)), self._at(name))
+        opened: BinaryIO = guarded(lambda: self._fs.open_input_file(self._at(name)), self._at(name))
         return opened
 
 
-def told(do: Callable[[], T], where: object) -> T:
+class FsspecPlace:
+    """Whatever fsspec opens."""
+
+    def __init__(self, uri: str) -> None:
+        """Raises InvalidArgument."""
+        core = needed("fsspec.core")
+        self._uri = uri.rstrip("/")
+        try:
+            self._fs, path = core.url_to_fs(self._uri.removeprefix(FSSPEC_PREFIX))
+        except (ImportError, ValueError, TypeError) as error:
+            raise InvalidArgument(f"{uri}: fsspec cannot open it: {error}") from error
+        except Exception as error:
+            raise InvalidArgument(f"{uri}: it does not answer: {error}") from error
+        self._path = path.rstrip("/")
+        protocol = self._fs.protocol
+        names = {protocol} if isinstance(protocol, str) else set(protocol)
+        self._one_call = bool(names & _ONE_CALL)
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    def _at(self, name: str) -> str:
+        return f"{self._path}/{name}" if name else self._path
+
+    def read(self, name: str) -> bytes:
+        return self._guarded(lambda: bytes(self._fs.cat_file(self._at(name))), name)
+
+    def write(self, name: str, data: bytes) -> None:
+        self._guarded(lambda: self._write(self._at(name), data), name)
+
+    def _write(self, path: str, data: bytes) -> None:
+        parent, _, last = path.rpartition("/")
+        self._fs.makedirs(parent, exist_ok=True)
+        if self._one_call:
+            self._fs.pipe_file(path, data)
+            return
+        draft = f"{parent}/.{last}.new"
+        self._fs.pipe_file(draft, data)
+        try:
+            self._fs.mv(draft, path)
+        except Exception:
+            if not self._is_there(path):
+                raise
+        if self._is_there(draft):  # it does not replace what is there; WebHDFS does not even say so
+            self._fs.rm_file(path)
+            self._fs.mv(draft, path)
+
+    def _is_there(self, path: str) -> bool:
+        """Not `exists`, which takes every error for no."""
+        self._fs.invalidate_cache()
+        try:
+            self._fs.info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def names(self) -> list[str]:
+        return [found.name for found in self.files()]
+
+    def files(self) -> list[Found]:
+        def look() -> list[Found]:
+            self._fs.invalidate_cache()
+            try:
+                here = self._fs.info(self._path)
+            except FileNotFoundError:
+                return []
+            if here["type"] == "file":
+                return [_found("", here)]
+            base = self._path + "/"
+            found = [
+                _found(path.removeprefix(base), info)
+                for path, info in self._fs.find(self._path, detail=True).items()
+                if info["type"] == "file" and path.startswith(base)
+            ]
+            return sorted(one for one in found if not one.name.rpartition("/")[2].startswith("."))
+
+        return self._guarded(look, "")
+
+    def found(self, name: str) -> Found:
+        def look() -> Found:
+            self._fs.invalidate_cache()
+            here = self._fs.info(self._at(name))
+            if here["type"] != "file":
+                raise FileNotFoundError(self._at(name))
+            return _found(name, here)
+
+        return self._guarded(look, name)
+
+    def remove(self, name: str) -> None:
+        def remove() -> None:
+            self._fs.invalidate_cache()
+            if self._fs.isfile(self._at(name)):
+                self._fs.rm_file(self._at(name))
+
+        self._guarded(remove, name)
+
+    def open(self, name: str) -> BinaryIO:
+        opened: BinaryIO = self._guarded(lambda: self._fs.open(self._at(name), "rb"), name)
+        return opened
+
+    def _guarded(self, do: Callable[[], T], name: str) -> T:
+        """Libraries below fsspec have errors of their own: what is no OSError is one here."""
+
+        def as_system_error() -> T:
+            try:
+                return do()
+            except (OSError, KvorumError):
+                raise
+            except NotImplementedError as error:
+                raise InvalidArgument(
+                    f"{self._uri}: the store cannot do that (is it only for reading?)"
+                ) from error
+            except Exception as error:
+                raise OSError(f"{type(error).__name__}: {error}") from error
+
+        return guarded(as_system_error, f"{self._uri}/{name}".rstrip("/"))
+
+
+def guarded(do: Callable[[], T], where: object) -> T:
     """What `do` returns; an error of the system in our words. A full or absent disk may come back,
     and so may a store that does not answer: it is tried again. One that refuses is not.
     """
@@ -305,3 +366,22 @@ def told(do: Callable[[], T], where: object) -> T:
         raise Unavailable(
             f"{where}: {error.strerror or error}; it is tried again", code="PLACE_UNAVAILABLE"
         ) from error
+
+
+def _found(name: str, info: Mapping[str, Any]) -> Found:
+    changed = next((info[key] for key in _TIMES if info.get(key) is not None), None)
+    return Found(name, int(info.get("size") or 0), _nanoseconds(changed))
+
+
+def _nanoseconds(changed: Any) -> int:
+    """0: unknown."""
+    if isinstance(changed, str):
+        try:
+            changed = datetime.fromisoformat(changed)
+        except ValueError:
+            return 0
+    if isinstance(changed, datetime):
+        if changed.tzinfo is None:
+            changed = changed.replace(tzinfo=UTC)
+        changed = changed.timestamp()
+    return int(changed * 1_000_000_000) if isinstance(changed, int | float) else 0

@@ -42,10 +42,11 @@ from kvorum.transfer import blocks, manifest, restored
 from kvorum.transfer.allowed import check_place
 from kvorum.transfer.backup import all_tables
 from kvorum.transfer.blocks import Block, Row
-from kvorum.transfer.places import Place, check_no_keys, place_of
+from kvorum.transfer.places import Place, place_of
 from kvorum.transfer.ranges import CLEAN, RANGES, WORK, Range, reign_of
 from kvorum.transfer.scope import is_system, table_of
 from kvorum.transfer.services import Services, flag_in, pause_ms, rate_in, text_in
+from kvorum.transfer.targets import check_no_keys
 from procedures.engine import kv_store, records
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, again, done

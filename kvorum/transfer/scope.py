@@ -21,7 +21,7 @@ from typing import Final
 
 from kv.base import system
 from kv.base.ids import FIRST_USER_TABLE, TableId
-from kv.base.keys import from_u64, table_range, u32
+from kv.base.keys import table_range, u32
 
 
 class Rule(Enum):
@@ -87,8 +87,3 @@ def system_spans() -> list[tuple[bytes, bytes]]:
         else:
             spans.append((low, high))
     return spans
-
-
-def number_behind(key: bytes, at: int) -> int:
-    """The u64 at this place of a key."""
-    return from_u64(key, at)

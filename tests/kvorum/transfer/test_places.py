@@ -13,17 +13,8 @@ from fsspec.implementations.local import LocalFileSystem
 from kv.base.errors import InvalidArgument, NotFound, Refused, Unavailable
 from kvorum.transfer import claims, creating, formats, places, postgresql
 from kvorum.transfer.allowed import check_database, check_place
-from kvorum.transfer.fsspec_places import Elsewhere
-from kvorum.transfer.places import (
-    Directory,
-    Place,
-    Remote,
-    check_no_keys,
-    is_local,
-    local_path,
-    place_of,
-    uri_of,
-)
+from kvorum.transfer.places import Directory, FsspecPlace, Place, Remote, place_of
+from kvorum.transfer.targets import check_no_keys, is_local, local_path, uri_of
 
 
 @pytest.fixture(params=["directory", "pyarrow", "fsspec", "memory"])
@@ -35,9 +26,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         case "pyarrow":
             return Remote(where.as_uri())
         case "fsspec":
-            return Elsewhere(f"fsspec+local://{where}")
+            return FsspecPlace(f"fsspec+local://{where}")
         case _:
-            return Elsewhere(f"memory://{where}")
+            return FsspecPlace(f"memory://{where}")
 
 
 def test_files_are_written_read_listed_and_removed(place: Place) -> None:
@@ -166,7 +157,7 @@ def test_a_store_that_refuses_is_not_asked_again(said: str, error: type[Exceptio
         raise OSError(said)
 
     with pytest.raises(error):
-        places.told(fails, "s3://b")
+        places.guarded(fails, "s3://b")
 
 
 def test_options_of_a_store_are_no_part_of_a_name() -> None:
@@ -290,7 +281,7 @@ def test_u3_a_rename_that_replaces_nothing(
     """A file that is written again keeps what it had, without a word (WebHDFS), or never can be."""
     register_implementation("keeping", Keeping, clobber=True)
     monkeypatch.setattr(Keeping, "says", says)
-    place = Elsewhere(f"keeping://{tmp_path}")
+    place = FsspecPlace(f"keeping://{tmp_path}")
     for data in (b"one", b"two"):
         place.write("a/x", data)
         assert place.read("a/x") == data
@@ -304,7 +295,7 @@ def test_u3_errors_of_other_stores_are_told(
     again for ever.
     """
     register_implementation("odd", Odd, clobber=True)
-    place = Elsewhere(f"odd://{tmp_path}")
+    place = FsspecPlace(f"odd://{tmp_path}")
     (tmp_path / "x").write_text("x")
     assert place.files() == [places.Found("x", 1, 1_704_153_600_000_000_000)]
     with pytest.raises(InvalidArgument, match="only for reading"):
