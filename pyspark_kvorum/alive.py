@@ -4,10 +4,10 @@ Staging renews the lease. But a task may compute for an hour before its first ro
 were sealed long ago; and while it waits for rows it does nothing else. So a thread says now and
 then that the attempt lives, over a connection of its own that a short task never opens.
 
-Transactions under which a task lays rows in the table itself (`keep`) need to be told of more
+Transactions under which a task lays rows in the table itself (`keep`) need to be kept alive more
 often: whoever meets rows of a dead task shall not wait for long.
 
-It ends with the task, or when the attempt has ended: whoever stages then is told so.
+It ends with the task, or when the attempt has ended: whoever stages then is refused.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Alive:
                 continue
             try:
                 with Session(self._options, self._table, late=True) as session:
-                    session.run(self._tell(session, kept, due=due))
+                    session.run(self._beat_once(session, kept, due=due))
                 waited_s = 0.0 if due else waited_s
             except KvorumError as error:
                 if error.disposition == "no":
@@ -73,7 +73,9 @@ class Alive:
             except OSError:
                 continue
 
-    async def _tell(self, session: Session, kept: list[tuple[bytes, int]], *, due: bool) -> None:
+    async def _beat_once(
+        self, session: Session, kept: list[tuple[bytes, int]], *, due: bool
+    ) -> None:
         if kept:
             await session.opened()
             await session.txn.bulk.keep(kept, limits.SINK_PLACED_TTL_MS)

@@ -14,7 +14,7 @@ of a row are in one task. Who wants one order sorts by `_commit_version`.
 `startingVersion` earliest begins with all rows at the version V at which the query first started,
 each as an insert with its own `_commit_version`, then goes on with what was committed after V.
 
-Offsets are JSON: {"table": id, "version": "V"}, and while the first rows are told "after": the
+Offsets are JSON: {"table": id, "version": "V"}, and while the first rows are given "after": the
 storage key (hex) that is next. Deliberately missing: `where` (a row that leaves a condition is
 neither deletion nor update: say in Spark what you mean), and expiry, which is no event.
 """
@@ -39,14 +39,23 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kv.base.errors import InvalidArgument, Refused, SnapshotTooOld
+from pyspark_kvorum.changed_batches import (
+    OLD,
+    OP,
+    OWN,
+    TIME,
+    VERSION,
+    Change,
+    ChangedBatches,
+    Changes,
+)
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.paging import in_batches
 from pyspark_kvorum.pins import Pin
-from pyspark_kvorum.planning import Planner, behind
+from pyspark_kvorum.planning import Planner, too_late
 from pyspark_kvorum.read_options import EARLIEST, LATEST, ReadOptions
 from pyspark_kvorum.reader import table_bounds
 from pyspark_kvorum.session import Session
-from pyspark_kvorum.telling import OLD, OP, OWN, TIME, VERSION, Change, Changes, Teller
 from sqlproxy.rows.schema import Table
 from txn.results import ScanPage
 
@@ -176,13 +185,13 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 changes = Changes(self.table, self.schema)
                 low, high = partition.start, partition.end
                 if partition.above >= 0:
-                    teller = Teller(session, changes, partition.above, partition.upto)
+                    teller = ChangedBatches(session, changes, partition.above, partition.upto)
                     yield from teller.batches(low, high)
                 else:
                     pages = map(changes.of_rows, _rows_at(session, partition))
                     yield from in_batches(chain.from_iterable(pages))
             except SnapshotTooOld as e:
-                raise behind(e, partition.above) from e
+                raise too_late(e, partition.above) from e
             finally:
                 gc.enable()
                 if partition.pin is not None:
@@ -195,8 +204,10 @@ def _rows_at(session: Session, wanted: Some) -> Iterator[list[Change]]:
     async def ask(start: bytes) -> ScanPage:
         return await session.txn.reader.scan(
             *(start, wanted.end, wanted.upto),
-            limit=_DECODE_ROWS, reverse=False, budget_ms=_SCAN_BUDGET_MS,
-        )  # fmt: skip
+            limit=_DECODE_ROWS,
+            reverse=False,
+            budget_ms=_SCAN_BUDGET_MS,
+        )
 
     at: bytes | None = wanted.start
     while at is not None and at < wanted.end:

@@ -72,8 +72,8 @@ class Encoder:
         rows = merged(
             [self._rows(batch.filter(pc.invert(mask))), self._deleted(batch.filter(mask))]
         )
-        behind = len(goes) - int(goes.sum())  # where those that are deleted begin
-        place = np.where(goes, behind + np.cumsum(goes) - 1, np.cumsum(~goes) - 1)
+        kept = len(goes) - int(goes.sum())  # where those that are deleted begin
+        place = np.where(goes, kept + np.cumsum(goes) - 1, np.cumsum(~goes) - 1)
         return Encoded(rows.taken(pa.array(place)), orders)
 
     def _rows(self, batch: pa.RecordBatch) -> Rows:

@@ -37,11 +37,12 @@ from kv.base import limits
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum.read_options import KNOWN as READING
 
-_KNOWN = {
-    "endpoint", "table", "columns", "where", "keyfrom", "keyto", "at", "pagerows", "appid",
-    "txnappid", "txnversion", "timeoutms", "resettxnapp", "delivery", "op", "opcolumn",
-    "duplicates", "dedupeby", "replacewhere", "jobid", "jobordinal", "bulk",
-}  # fmt: skip
+_NAMES = (
+    *("endpoint", "table", "columns", "where", "keyFrom", "keyTo", "at", "pageRows", "timeoutMs"),
+    *("appId", "txnAppId", "txnVersion", "resetTxnApp", "delivery", "op", "opColumn", "bulk"),
+    *("duplicates", "dedupeBy", "replaceWhere", "jobId", "jobOrdinal"),
+)
+_KNOWN = {name.lower() for name in _NAMES}
 _HIDDEN = {"jobid", "jobordinal"}  # kvorum.spark.job sets them
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
@@ -50,14 +51,8 @@ DELIVERIES = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE)
 UPSERT, INSERT, DELETE = OPS = ("upsert", "insert", "delete")
 DUPLICATES = ("error", "last")
 READ, BATCH, STREAM = "a read", "a batch write", "a stream's write"
-_SPELT = {
-    name.lower(): name
-    for name in (
-        "keyFrom", "keyTo", "pageRows", "appId", "txnAppId", "txnVersion", "timeoutMs", "opColumn",
-        "resetTxnApp", "dedupeBy", "replaceWhere", "asOf", "startingVersion", "maxRowsPerBatch",
-        "holdHistory", "numericAsText",
-    )
-}  # fmt: skip
+_READ_NAMES = ("asOf", "startingVersion", "maxRowsPerBatch", "holdHistory", "numericAsText")
+_SPELT = {name.lower(): name for name in (*_NAMES, *_READ_NAMES)}
 _OF_STREAMS = {"appid", "resettxnapp", "delivery"}
 _OF_BATCHES = {"txnappid", "txnversion"}
 _WRITING = {"op", "opcolumn", "duplicates", "dedupeby", "replacewhere", "bulk"}
@@ -116,10 +111,10 @@ class Options:
             if use in meant:
                 continue
             instead = _SAID.get((name.lower(), use))
-            told = f"; give {instead}" if instead else ""
+            advice = f"; give {instead}" if instead else ""
             raise InvalidArgument(
                 f"option {_spelt(name)} is for {' or '.join(meant)}, and this is {use}, which would"
-                f" ignore it{told}"
+                f" ignore it{advice}"
             )
 
     def check_named(self) -> None:
@@ -134,7 +129,7 @@ class Options:
             )
 
     def check_write(self, overwrite: bool) -> None:
-        """Raises InvalidArgument for what only the other mode can be told."""
+        """Raises InvalidArgument for what only the other mode takes."""
         if overwrite:
             _check_replacing(self)
             return
@@ -216,7 +211,7 @@ def _spelt(name: str) -> str:
 
 
 def _check_replacing(options: Options) -> None:
-    """What mode overwrite can be told. Raises InvalidArgument."""
+    """What mode overwrite takes. Raises InvalidArgument."""
     if options.op != UPSERT or options.op_column:
         raise InvalidArgument(
             "mode overwrite replaces rows: options op and opColumn are for mode append"
@@ -256,6 +251,7 @@ def _number(given: Mapping[str, str], name: str, default: int, low: int, high: i
     if text is None:
         return default
     if not text.strip().isdigit() or not low <= int(text) <= high:
-        told = f"option {_spelt(name)} must be between {low} and {high}, got {text!r}"
-        raise InvalidArgument(told)
+        raise InvalidArgument(
+            f"option {_spelt(name)} must be between {low} and {high}, got {text!r}"
+        )
     return int(text)

@@ -73,7 +73,7 @@ def digest(rows: Rows) -> int:
 
 
 def merged(parts: Sequence[Rows]) -> Rows:
-    """One behind the other."""
+    """One after the other."""
     if len(parts) == 1:
         return parts[0]
     return Rows(
@@ -84,8 +84,8 @@ def merged(parts: Sequence[Rows]) -> Rows:
 
 def runs(rows: Rows) -> list[tuple[int, int]]:
     """`[low, high)` of each stretch of rising keys."""
-    before, behind = rows.keys.slice(0, max(0, rows.count - 1)), rows.keys.slice(1)
-    falls = np.flatnonzero(pc.greater_equal(before, behind).to_numpy(zero_copy_only=False)) + 1
+    before, after = rows.keys.slice(0, max(0, rows.count - 1)), rows.keys.slice(1)
+    falls = np.flatnonzero(pc.greater_equal(before, after).to_numpy(zero_copy_only=False)) + 1
     return [(low, high) for low, high in pairwise([0, *falls.tolist(), rows.count]) if low < high]
 
 

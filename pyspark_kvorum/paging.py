@@ -152,9 +152,12 @@ class Pages:
     async def _ask(self, start: bytes, end: bytes) -> _Page:
         if not self._values_for and not self._decode.by_rows:
             found = await self._session.txn.reader.scan_sealed(
-                start, end, self._pin.at,
-                limit=min(self._rows, SCAN_SEALED_ROWS_MAX), budget_ms=_BUDGET_MS,
-            )  # fmt: skip
+                start,
+                end,
+                self._pin.at,
+                limit=min(self._rows, SCAN_SEALED_ROWS_MAX),
+                budget_ms=_BUDGET_MS,
+            )
             if found is not None:
                 lengths, records, resume = found
                 return _Page(start, resume, (lengths, records), None, [])

@@ -2,12 +2,11 @@
 
 Only in order, or in runs that lie apart: of rows with one key the node would keep the first without
 a word, if it were the same transaction that brings both. Rows of which that is not certain are left
-to be staged: the commit, which lays them behind these, finds the key taken.
+to be staged: the commit, which lays them after these, finds the key taken.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +15,7 @@ from kv.base.errors import KvorumError, TxnAborted
 from kv.base.keys import table_prefix
 from kv.base.timestamps import physical_ms
 from kv.mvcc.packed import PackedKeys
-from procedures.sink.format.sink_records import met_by, pack_laid, task_key
+from procedures.sink.format.sink_records import Apart, met_by, pack_laid, task_key
 from procedures.verbs import SINK_PLACE
 from pyspark_kvorum import packing
 from pyspark_kvorum.packing import Rows
@@ -27,33 +26,10 @@ if TYPE_CHECKING:
     from txn.bulk import BulkTransaction
 
 _RUNS_MAX: Final = 8  # of one chunk; more are no order at all
-_TOLD_OVERHEAD: Final = 24
+_LAID_OVERHEAD: Final = 24
 
 Keep = Callable[[bytes, int], None]
 """Keep the transaction of this anchor and start alive."""
-
-
-class Apart:
-    """Where runs of rising keys lie that do not overlap. A run right behind the last one is one
-    with it.
-    """
-
-    def __init__(self) -> None:
-        self._runs: list[tuple[bytes, bytes]] = []
-        self._last = -1  # where the run that was added last is
-
-    def add(self, first: bytes, last: bytes) -> bool:
-        """Whether the run overlaps none; only then it is added."""
-        runs = self._runs
-        at = bisect_left(runs, (first, last))
-        if (at > 0 and runs[at - 1][1] >= first) or (at < len(runs) and runs[at][0] <= last):
-            return False
-        if at > 0 and at - 1 == self._last:
-            runs[at - 1] = (runs[at - 1][0], last)
-        else:
-            runs.insert(at, (first, last))
-            self._last = at
-        return True
 
 
 class Placing:
@@ -68,8 +44,8 @@ class Placing:
         self._prefix = table_prefix(table.id)
         self._apart = Apart()
         self._txns: list[BulkTransaction] = []
-        self._told: list[tuple[int, bytes, bytes, int]] = []
-        self._told_bytes = 0
+        self._laid: list[tuple[int, bytes, bytes, int]] = []
+        self._laid_bytes = 0
         self._refused = False
         self.rows = 0  # that were laid, or are under way
 
@@ -134,8 +110,8 @@ class Placing:
                     await self._take_back(before, named)
                     transaction = self._txns[-1]
                     await self._send(transaction, named, values)
-                self._told.append((transaction.start_ts, first, last, rows))
-                self._told_bytes += len(first) + len(last) + _TOLD_OVERHEAD
+                self._laid.append((transaction.start_ts, first, last, rows))
+                self._laid_bytes += len(first) + len(last) + _LAID_OVERHEAD
 
     async def _send(self, transaction: BulkTransaction, keys: PackedKeys, values: bytes) -> None:
         await self._session.definite(lambda: transaction.send_rows(keys, values))
@@ -147,12 +123,12 @@ class Placing:
         bulk, laid = self._session.txn.bulk, list(keys)
         await self._session.definite(lambda: bulk.resolve(laid, transaction.start_ts, 0))
 
-    def told(self, *, all_of_it: bool = False) -> bytes | None:
+    def laid_chunk(self, *, all_of_it: bool = False) -> bytes | None:
         """A chunk that says what was laid; None: there is too little of it for one."""
-        if not self._told or (self._told_bytes < limits.SINK_PLACED_BYTES and not all_of_it):
+        if not self._laid or (self._laid_bytes < limits.SINK_PLACED_BYTES and not all_of_it):
             return None
-        chunk = pack_laid(self._told)
-        self._told, self._told_bytes = [], 0
+        chunk = pack_laid(self._laid)
+        self._laid, self._laid_bytes = [], 0
         return chunk
 
     def sealed(self) -> list[list[int]]:

@@ -9,11 +9,11 @@ and where to cut it for tasks. It lives as long as the query, in Spark's planner
 Counts are 8 bytes per row, SPARK_PLAN_ROWS_MAX of them: of a longer backlog only the lowest
 versions are kept. Some keys are remembered, too: tasks get about the same number of rows each.
 
-An offset that does not move falls behind what the cluster keeps, so a table at rest moves it every
+An offset that does not move falls below what the cluster keeps, so a table at rest moves it every
 SPARK_IDLE_OFFSET_MS with an empty batch.
 
 With the trigger AvailableNow the stream ends at the timestamp of its start: everything that was
-acknowledged before is told. If an intent holds the frontier below it, it is waited for.
+acknowledged before is given. If an intent holds the frontier below it, it is waited for.
 """
 
 from __future__ import annotations
@@ -89,18 +89,18 @@ class Planner:
         return version
 
     def begin_snapshot(self) -> int:
-        """A version whose rows are told first; it is held until they are."""
+        """A version whose rows are given first; it is held until they are."""
         self._pin = Pin.open(self._session, 0, self._reading.owner)
         return self._pin.at
 
     def stop_at_now(self) -> None:
-        """Nothing is told of what is committed from now on."""
+        """Nothing is given of what is committed from now on."""
         self._target = self.now()
 
     # -- changes
 
     def latest(self, start: int, rows_max: int) -> int:
-        """The offset behind the next rows, `start` if there are none. `rows_max` 0: of all."""
+        """The offset after the next rows, `start` if there are none. `rows_max` 0: of all."""
         self._stand_at(start)
         if self._target and start >= self._target:
             return start
@@ -153,7 +153,7 @@ class Planner:
         try:
             found, frontier, keys = self._session.run(work)
         except SnapshotTooOld as e:
-            raise behind(e, start) from e
+            raise too_late(e, start) from e
         if frontier > self._frontier:
             self._frontier = frontier
             self._versions = np.concatenate([self._versions, found])
@@ -183,9 +183,17 @@ class Planner:
         cursor: bytes | None = None
         while True:
             rows, cursor = await self._session.kv.call(
-                PAIRS, low, low, high, counted.upto, FEED_ROWS_MAX, above, VERSIONS, FEED_BYTES_MAX,
+                PAIRS,
+                low,
+                low,
+                high,
+                counted.upto,
+                FEED_ROWS_MAX,
+                above,
+                VERSIONS,
+                FEED_BYTES_MAX,
                 cursor,
-            )  # fmt: skip
+            )
             counted.add(rows)
             if cursor is None:
                 return
@@ -207,7 +215,7 @@ class Planner:
             try:
                 found, _, keys = self._session.run(self._session.definite(lambda: self._count(end)))
             except SnapshotTooOld as e:
-                raise behind(e, start) from e
+                raise too_late(e, start) from e
             self._versions, self._keys, self._frontier = found, sorted(keys), end
         if self._reading.hold and self._pin is None:
             self._hold(start)
@@ -237,8 +245,10 @@ class Planner:
         async def ask(start: bytes, limit: int) -> ScanPage:
             return await self._session.txn.reader.scan(
                 *(start, self._bounds[1], version),
-                limit=limit, reverse=False, budget_ms=_BUDGET_MS,
-            )  # fmt: skip
+                limit=limit,
+                reverse=False,
+                budget_ms=_BUDGET_MS,
+            )
 
         resume: bytes | None = after
         left = rows_max
@@ -269,7 +279,7 @@ class Planner:
         try:
             self._pin = Pin.open(self._session, version, self._reading.owner)
         except SnapshotTooOld as e:
-            raise behind(e, version) from e
+            raise too_late(e, version) from e
 
     def committed(self, version: int, *, in_snapshot: bool) -> None:
         """Everything at or below is done with: nobody needs what came before."""
@@ -327,7 +337,7 @@ async def _several(work: Any) -> list[Any]:
     return list(results)
 
 
-def behind(error: SnapshotTooOld, above: int) -> KvorumError:
+def too_late(error: SnapshotTooOld, above: int) -> KvorumError:
     """What to do when what a stream wants is not kept any more."""
     return KvorumError(
         f"{error.code}: this stream stands at version {above}, and not everything after it is kept"

@@ -129,7 +129,7 @@ async def key_ranges(
 
 
 async def _parts(session: Session, start: bytes, end: bytes, count: int) -> tuple[list[bytes], int]:
-    """Estimates: where nothing can be told, there are no cuts."""
+    """Estimates: where nothing is known, there are no cuts."""
     try:
         keys, size = await session.kv.call(PARTS, start, start, end, count)
     except KvorumError:

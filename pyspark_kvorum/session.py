@@ -170,8 +170,8 @@ class Session:
                 if not again:
                     raise
                 if self._loop.time() >= end:
-                    if (told := _advised(e)) is not e:
-                        raise told from e
+                    if (advised := _advised(e)) is not e:
+                        raise advised from e
                     raise
             await asyncio.sleep(_PAUSE_S[min(attempt, len(_PAUSE_S) - 1)])
         raise AssertionError("unreachable")
@@ -196,7 +196,7 @@ class Session:
         await self.opened()
         return list(await self.definite(lambda: self.kv.call_node(method, *args)))
 
-    async def control(self, what: str, told: dict[str, Any]) -> list[Any]:
+    async def control(self, what: str, args: dict[str, Any]) -> list[Any]:
         """Something about a running procedure (procedures/pools/control.py), the same way."""
-        packed = msgpack.packb(told, use_bin_type=True)
+        packed = msgpack.packb(args, use_bin_type=True)
         return await self.ask(PROC_CONTROL, what, packed)

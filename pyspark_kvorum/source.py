@@ -84,7 +84,7 @@ class KvorumDataSource(DataSource):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Spark plans each micro-batch with a source that it makes; one that has travelled writes
-        nothing, it commits and aborts what tasks tell it. So that one need not know the table.
+        nothing, it commits and aborts what tasks report. So that one need not know the table.
         """
         self.__dict__.update(state)
         self._travelled = True

@@ -189,7 +189,7 @@ def check_writable(table: Table, given: T.StructType, options: Options) -> None:
 
 
 def _check_condition(table: Table, text: str) -> None:
-    """The commit would refuse a wrong one, too, but behind all the work of the tasks."""
+    """The commit would refuse a wrong one, too, but after all the work of the tasks."""
     from sqlproxy.tables import conditions
     from sqlproxy.values.errors import SqlError
 

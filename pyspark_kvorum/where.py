@@ -67,8 +67,12 @@ _TEXTS: Final = frozenset({"text", "varchar"})
 _LISTED: Final = _INTS | _TEXTS | {"uuid", "bytea", "date", "timestamp", "timestamptz"}
 """Types whose equal values are the same to Arrow's hash, too."""
 _AS_THEY_ARE: Final[dict[str, type]] = {
-    "bool": bool, "bytea": bytes, "date": date, "timestamp": datetime, "timestamptz": datetime,
-}  # fmt: skip
+    "bool": bool,
+    "bytea": bytes,
+    "date": date,
+    "timestamp": datetime,
+    "timestamptz": datetime,
+}
 _NOWHERE: Final = (b"\x00", b"\x00")
 
 
@@ -138,13 +142,13 @@ def _plain_bounds(access: Access) -> tuple[bytes, bytes]:
         values = sorted(v for v in (found if access.given[0].any else [found]) if v is not None)
         return (values[0], values[-1] + b"\x00") if values else _NOWHERE
 
-    def end(limit: Limit | None, *, behind: bool) -> bytes | None:
+    def end(limit: Limit | None, *, after: bool) -> bytes | None:
         if limit is None:
             return b""
         value: bytes | None = _value(limit.expr)
-        return None if value is None else value + b"\x00" * (limit.inclusive is behind)
+        return None if value is None else value + b"\x00" * (limit.inclusive is after)
 
-    low, high = end(access.low, behind=False), end(access.high, behind=True)
+    low, high = end(access.low, after=False), end(access.high, after=True)
     return _NOWHERE if low is None or high is None else (low, high)
 
 
@@ -246,12 +250,12 @@ class _Columns:
         if kind.base in _INTS:
             field = field.cast(of)
         found = field.isin(pa.array([one.as_py() for one in scalars], of))
-        told = field.is_valid()
+        known = field.is_valid()
         if len(given) < len(array.value):  # not found is not known
-            told = told & found
+            known = known & found
         if not array.value:
             return pc.scalar(expr.all)  # of no value, a NULL is not asked
-        in_it = pc.if_else(told, found, pc.scalar(pa.scalar(None, pa.bool_())))
+        in_it = pc.if_else(known, found, pc.scalar(pa.scalar(None, pa.bool_())))
         return ~in_it if expr.all else in_it
 
 

@@ -4,7 +4,7 @@
                lease
     invoke     write(): rows become sorted chunks, staged under (attempt, task); refused once the
                attempt is aborted
-    preCommit  end of write(): the task is sealed with its counts and checksum; the message tells
+    preCommit  end of write(): the task is sealed with its counts and checksum; the message reports
                them to the driver
     commit     the driver's manifest names the winning tasks; the procedure `kvorum.sink_commit`
                writes exactly those rows and the marker (application, table) → version in one
@@ -17,7 +17,7 @@ and goes to the node with the commit, where it is checked as what was staged is
 (docs/decisions/1120). So a small micro-batch costs one request, from the process that commits.
 
 A replayed batch finds its version at or below the marker and changes nothing; of a stream it brings
-a digest of its rows, so that another batch under that number is told from it. Task retries and
+a digest of its rows, so that another batch under that number is noticed. Task retries and
 speculative copies stage under their own task ids and are dropped unless the manifest names them.
 
 Weaker deliveries leave things out: at-least-once names no application, so a replay writes its rows
@@ -129,7 +129,7 @@ class _Writer:
 
     @classmethod
     def to_commit(cls, options: Options, overwrite: bool) -> Self:
-        """In the process that commits or aborts what tasks tell it."""
+        """In the process that commits or aborts what tasks report."""
         return cls(options, None, _fresh_id(), overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -145,10 +145,15 @@ class _Writer:
             # A second try would meet what the first one laid.
             places = self._places and context.attemptNumber() == 0 and not self.table.ruled
             stage = _Stage(
-                session, self.table, self.attempt, context.partitionId(), query,
-                keep=living.keep if places else None, compares=bool(query) and self._once,
+                session,
+                self.table,
+                self.attempt,
+                context.partitionId(),
+                query,
+                keep=living.keep if places else None,
+                compares=bool(query) and self._once,
                 columns=self.given,
-            )  # fmt: skip
+            )
             return session.run(stage.all(iterator))
 
     def _commit(
@@ -246,7 +251,7 @@ def job_attempts(job: int, ordinal: int) -> str:
 
 
 async def _hand_to_job(session: Session, part: dict[str, Any]) -> None:
-    """Tell the job of a staged write, in messages of a legal size; each may be repeated."""
+    """Report a staged write to the job, in messages of a legal size; each may be repeated."""
     options = session.options
     name = f"{options.namespace}.{options.table}"
     manifest = part.pop("manifest")
@@ -254,9 +259,9 @@ async def _hand_to_job(session: Session, part: dict[str, Any]) -> None:
         piece = part | {"manifest": manifest[at : at + _JOB_TASKS]}
         payload = {"do": "add", "ordinal": options.ordinal, "table": name, "part": piece}
         payload["tasks"] = len(manifest)  # of all pieces
-        told = {"id": options.job, "name": JOB_SIGNAL, "payload": payload}
-        told["key"] = f"{part['attempt']}/{at}"
-        await session.control("signal", told)
+        signal = {"id": options.job, "name": JOB_SIGNAL, "payload": payload}
+        signal["key"] = f"{part['attempt']}/{at}"
+        await session.control("signal", signal)
 
 
 async def _stage_now(session: Session, tasks: list[Staged]) -> None:
@@ -337,24 +342,42 @@ class _Stage:
             last = self._take() if self.gathered else None
             await self._landed(but=0)
             if self.begun:
-                last = await self._told(last)
+                last = await self._laid(last)
             inline = None
             if self.chunks == 1 and last is not None and not self.begun and self._may_stay(last):
                 inline = last
             elif self.rows:
                 await self.session.ask(
-                    SINK_SEAL, self.attempt, self.table.id, self.part, self.task,
-                    self.chunks, self.rows, self.crc, last, *self._placed(),
-                )  # fmt: skip
+                    SINK_SEAL,
+                    self.attempt,
+                    self.table.id,
+                    self.part,
+                    self.task,
+                    self.chunks,
+                    self.rows,
+                    self.crc,
+                    last,
+                    *self._placed(),
+                )
         finally:
             for sending in self.flying:
                 sending.cancel()
             await asyncio.gather(*self.flying, return_exceptions=True)
         return Staged(
-            self.attempt, self.part, self.task, self.chunks, self.rows, self.crc, self.query,
-            self.table.id, inline, _shape_of(self.table) if self.part == 0 else None,
-            self.given, self.digest, self.columns if self.part == 0 else (),
-        )  # fmt: skip
+            self.attempt,
+            self.part,
+            self.task,
+            self.chunks,
+            self.rows,
+            self.crc,
+            self.query,
+            self.table.id,
+            inline,
+            _shape_of(self.table) if self.part == 0 else None,
+            self.given,
+            self.digest,
+            self.columns if self.part == 0 else (),
+        )
 
     def _may_stay(self, chunk: bytes) -> bool:
         """Whether the message may carry it. A job's program may be gone before its commit. All
@@ -408,9 +431,9 @@ class _Stage:
         self.size = sum(left.size for left in self.gathered)
         self.rows += sum(run.count for run in runs)
         await self._send(self._lay(self.placing, runs))
-        if (told := self.placing.told()) is not None:
-            self._count(told)
-            await self._send(self._stage(told))
+        if (chunk := self.placing.laid_chunk()) is not None:
+            self._count(chunk)
+            await self._send(self._stage(chunk))
 
     async def _lay(self, placing: Placing, runs: Sequence[Rows]) -> None:
         try:
@@ -421,16 +444,16 @@ class _Stage:
             key = refused.details["key"][len(table_prefix(self.table.id)) :]
             raise self._duplicate(key) from refused
 
-    async def _told(self, last: bytes | None) -> bytes | None:
+    async def _laid(self, last: bytes | None) -> bytes | None:
         """The last chunk of a task that laid rows in place: where they are."""
         assert self.placing is not None
-        told = self.placing.told(all_of_it=True)
-        if told is None:
+        chunk = self.placing.laid_chunk(all_of_it=True)
+        if chunk is None:
             return last
         if last is not None:
             await self._stage(last)
-        self._count(told)
-        return told
+        self._count(chunk)
+        return chunk
 
     def _placed(self) -> tuple[Any, ...]:
         if not self.begun or self.placing is None:
@@ -551,7 +574,7 @@ class KvorumStreamWriter(_Writer, DataSourceStreamArrowWriter):
             app = ""
         elif not app:
             raise InvalidArgument(
-                "Spark told no query id, so a replayed batch could not be recognised; set option"
+                "Spark gave no query id, so a replayed batch could not be recognised; set option"
                 " appId"
             )
         self._commit(messages, app, batchId)

@@ -13,7 +13,7 @@ if the table's record is the one that was read here: so no index is missed, howe
 was staged before.
 
 Deliberately missing: numbers of sequences (identity, serial, tables without a primary key). Who
-writes a batch gives every key, or a replay could not be told from new rows.
+writes a batch gives every key, or a replay would look like new rows.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class Job:
         return True
 
     def commit(self) -> Any:
-        """All writes at once; what the commit tells. Doing it again is harmless."""
+        """All writes at once; its result. Doing it again is harmless."""
         if not self.done:
             self.result = self._open().commit_job(self.id)
             self.done = True
@@ -185,7 +185,7 @@ class Job:
 
     @property
     def progress(self) -> dict[str, Any]:
-        """As `kvorum proc show` tells it."""
+        """As `kvorum proc show` has it."""
         sinks = self._open()
         info: dict[str, Any] = sinks.ask(sinks.procedures.get(self.id))
         return info

@@ -17,7 +17,7 @@ def session(endpoint: str = "", *, app_name: str = "kvorum", **conf: Any) -> Spa
     (HOST:BASE[,…]) as its cluster. `conf`: settings of a new one; as names have dots, they come as
     `session(**{"spark.master": "local[2]"})`.
 
-    Spark starts its workers by the first `python3` of the PATH unless it is told another: here by
+    Spark starts its workers by the first `python3` of the PATH unless it is given another: here by
     the Python that runs this, which has Kvorum installed. PYSPARK_PYTHON, `spark.pyspark.python`,
     and a running session, stay what they are.
     """

@@ -204,10 +204,15 @@ class Sinks:
             marker = Marker.unpack(value)
             found.append(
                 SinkLedger(
-                    app.decode(), await self._path(table, version) if table else "", marker.version,
-                    marker.query, marker.retired, version, physical_ms(version),
+                    app.decode(),
+                    await self._path(table, version) if table else "",
+                    marker.version,
+                    marker.query,
+                    marker.retired,
+                    version,
+                    physical_ms(version),
                 )
-            )  # fmt: skip
+            )
         return sorted(found, key=lambda one: (one.app, one.table))
 
     def jobs(self) -> list[SparkJobInfo]:
@@ -233,9 +238,9 @@ class Sinks:
         return self._portal.call(self._commit_job(job))
 
     async def _commit_job(self, job: int) -> Any:
-        told = {"id": job, "name": JOB_SIGNAL, "payload": {"do": "commit"}, "key": "commit"}
+        signal = {"id": job, "name": JOB_SIGNAL, "payload": {"do": "commit"}, "key": "commit"}
         try:
-            await self.procedures.control("signal", told)
+            await self.procedures.control("signal", signal)
         except Refused as e:
             if e.code != "ENDED":
                 raise
@@ -246,7 +251,7 @@ class Sinks:
         self._portal.call(self.procedures.abort(job, reason))
 
     def keep_alive(self, job: int) -> None:
-        """Until this connection is closed, tell a job that its program lives."""
+        """Until this connection is closed, report to a job that its program lives."""
 
         async def begin() -> None:
             self._beating = asyncio.get_running_loop().create_task(self._beat(job))
@@ -257,9 +262,9 @@ class Sinks:
         """Ends when the job has."""
         while True:
             await asyncio.sleep(SINK_JOB_SILENT_MS / 1000 / _BEATS)
-            told = {"id": job, "name": JOB_SIGNAL, "payload": {"do": "alive"}}
+            signal = {"id": job, "name": JOB_SIGNAL, "payload": {"do": "alive"}}
             try:
-                await self.procedures.control("signal", told)
+                await self.procedures.control("signal", signal)
             except (Refused, NotFound):
                 return
             except KvorumError:

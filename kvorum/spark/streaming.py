@@ -39,7 +39,7 @@ def each_batch(
         app = app_id or spark.sparkContext.getLocalProperty(_QUERY_ID)
         if not app:
             raise InvalidArgument(
-                "Spark told no query id, so a replayed batch could not be recognised; give app_id"
+                "Spark gave no query id, so a replayed batch could not be recognised; give app_id"
             )
         where = {"endpoint": endpoint or endpoint_of(spark), "table": name}
         once = {"txnAppId": app, "txnVersion": str(batch)}

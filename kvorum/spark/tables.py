@@ -100,8 +100,8 @@ def changes(
 def size(spark: SparkSession, name: str, *, endpoint: str = "") -> int:
     """An estimate of a table's bytes, newest versions without compression; nothing is scanned."""
     options = {"endpoint": endpoint or endpoint_of(spark), "table": name}
-    told: int = importlib.import_module("pyspark_kvorum.reader").estimate(options)
-    return told
+    estimate: int = importlib.import_module("pyspark_kvorum.reader").estimate(options)
+    return estimate
 
 
 def snapshot(
@@ -162,12 +162,12 @@ def found(spark: SparkSession) -> SparkSession:
 
 
 def endpoint_of(spark: SparkSession) -> str:
-    told = spark.conf.get(ENDPOINT, None)
-    if not told:
+    endpoint = spark.conf.get(ENDPOINT, None)
+    if not endpoint:
         raise InvalidArgument(
             f'where is the cluster? spark.conf.set("{ENDPOINT}", "HOST:BASE[,…]"), or endpoint=…'
         )
-    return told
+    return endpoint
 
 
 def _owner(spark: SparkSession) -> str:

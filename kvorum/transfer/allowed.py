@@ -6,7 +6,7 @@ lists, and object stores.
     sftp://host/backups      this URL and what is below it, by fsspec
                              (kvorum.transfer.places)
 
-Who submits a procedure is not who owns the node's files: without a list, `file:///etc` would be
+Whoever submits a procedure need not own the node's files: without a list, `file:///etc` would be
 read, and written, as the node's user. Links are followed before the comparison. Object stores (s3,
 gs, hdfs, abfs) ask for credentials of their own and are not listed. The process of a command is its
 user's own: nothing is refused there.
@@ -100,7 +100,7 @@ def _check_node(target: str, listed: Sequence[str] | None) -> None:
 
 def _climbs(target: str) -> bool:
     """Whether a server may read a part of it as the directory above: some decode it, take \\ for a
-    slash, or cut what is behind a semicolon.
+    slash, or cut what follows a semicolon.
     """
     parts = re.split(r"[/\\]", unquote(target))
     return any(part.partition(";")[0].strip() == ".." for part in parts)

@@ -8,7 +8,7 @@
 `begin` takes the timestamp: everything is read at it, rows by a snapshot that is held, so nobody
 waits and nothing is missing, whatever is written meanwhile. The tables are locked shared for the
 whole backup: a schema change would take rows away (DROP, TRUNCATE) or be seen half done (CREATE
-INDEX), so it waits, as it does for pg_dump. Which tables there are is said by who submits (`locks`:
+INDEX), so it waits, as it does for pg_dump. Whoever submits says which tables there are (`locks`:
 lock_names); if that is not so any more, the backup fails with SCHEMA_CHANGED and is begun again.
 
 `copy` writes one file per step and keeps in its state where it stands, the SHA-256 of the last file
@@ -34,7 +34,6 @@ from kv.base.limits import (
     TRANSFER_TIMEOUT_MS,
 )
 from kvorum.transfer import blocks, claims, manifest
-from kvorum.transfer.allowed import check_place
 from kvorum.transfer.places import place_of
 from kvorum.transfer.scope import system_spans, table_of
 from kvorum.transfer.services import (
@@ -44,7 +43,6 @@ from kvorum.transfer.services import (
     keep,
     let_go,
     page_of,
-    pause_ms,
     rate_in,
     scan_expiring,
     stroke,
@@ -132,8 +130,7 @@ class _Backup:
     async def begin(self, ctx: StepContext) -> Outcome:
         """Raises InvalidArgument, Refused (SCHEMA_CHANGED)."""
         target, _ = text_in(ctx.args, "target"), rate_in(ctx.args)
-        services = self._services
-        await services.beside(lambda: check_place(target, here=self.here, listed=services.places))
+        await self._services.allow(target, here=self.here)
         at = await ctx.txn.start_ts()
         tables = await all_tables(Past(self._services.txn(), at))
         if not covered(tables, ctx.args["locks"]):
@@ -185,10 +182,9 @@ class _Backup:
         if state["span"] >= len(spans):
             return go_on("seal")
         low = spans[state["span"]][0]
-        told = f"{state['number']} files, {state['rows']} rows, at table {table_of(low)}"
-        ctx.progress(state["span"] / len(spans), told)
-        took_ms = (services.timers.monotonic() - began) * 1000
-        return again(delay_ms=pause_ms(size, rate, took_ms))
+        text = f"{state['number']} files, {state['rows']} rows, at table {table_of(low)}"
+        ctx.progress(state["span"] / len(spans), text)
+        return services.paced(began, size, ctx.args)
 
     @step(undo="give_up", undo_partial=True)
     async def seal(self, ctx: StepContext) -> Outcome:
@@ -196,7 +192,7 @@ class _Backup:
         services, state = self._services, ctx.state
         tables = await all_tables(Past(services.txn(), state["at"]))
         place = place_of(ctx.args["target"])
-        told = manifest.Manifest(
+        made = manifest.Manifest(
             id=state["id"],
             cluster=str((await services.backend().cluster())["cluster"]),
             at=state["at"],
@@ -209,17 +205,17 @@ class _Backup:
             procedures_top=state["top"],
             tables=tuple(f"{table.namespace}.{table.name}" for table in tables),
         )
-        await services.beside(lambda: place.write(manifest.MANIFEST, told.encode()))
+        await services.beside(lambda: place.write(manifest.MANIFEST, made.encode()))
         await let_go(services, ctx)
         return done(
             {
                 "target": place.uri,
-                "id": told.id,
-                "at": str(told.at),
-                "files": told.files,
-                "rows": told.rows,
-                "bytes": told.size,
-                "tables": len(told.tables),
+                "id": made.id,
+                "at": str(made.at),
+                "files": made.files,
+                "rows": made.rows,
+                "bytes": made.size,
+                "tables": len(made.tables),
             }
         )
 
@@ -248,7 +244,7 @@ async def _next_rows(
     txn: TxnClient, at: int, spans: Sequence[Span], state: dict[str, Any], rate: int
 ) -> tuple[list[blocks.Row], int]:
     """The rows of the next file, and their bytes. Where they end depends on the rows and the
-    rate alone, not on how partitions lie: who does it again writes the same file.
+    rate alone, not on how partitions lie: whoever does it again writes the same file.
     """
     rows: list[blocks.Row] = []
     size = 0

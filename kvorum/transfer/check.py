@@ -8,19 +8,19 @@
                is above what rows have
     replicas   every replica of every partition has the same versions (digest.py), none that nobody
                can find, and no intent that nobody ends. One that has not applied yet what another
-               had is waited for, then told as behind, which is not different
+               had is waited for, then reported as lagging, which is not different
     rest       the map covers every table and index and nothing else; names and ids lead to each
                other; counters are above what they counted. Of one table: only its own part
 
-A finding is [what, where, message]; CHECK_FINDINGS_MAX of them are told, all are counted. Nothing
-is changed or mended. Tables are locked shared: no index is looked at half made.
+A finding is [what, where, message]; CHECK_FINDINGS_MAX of them are listed, all are counted. Nothing
+is changed or repaired. Tables are locked shared: no index is looked at half made.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from kv.base import system
 from kv.base.descriptors import PartitionDescriptor
@@ -56,9 +56,22 @@ CHECK: Final = "kvorum.check"
 _WHAT: Final = "check"
 _PREFIX: Final = 4
 _ASKED_MAX: Final = 20  # times that a replica which differs is asked again …
-_WAITED_MAX: Final = 200  # … and one that is behind, or is being rebuilt …
+_WAITED_MAX: Final = 200  # … and one that lags, or is being rebuilt …
 _PAUSE_MS: Final = 150  # … after so long
 _META_END: Final = META_RANGE[1]
+
+
+class _Answer(NamedTuple):
+    """What one replica has of a range. `applied`: by its first page."""
+
+    digest: int
+    rows: int
+    orphans: list[bytes]
+    intents: list[bytes]
+    applied: int
+
+
+_Answers: TypeAlias = Mapping[int, "_Answer | KvorumError"]
 
 
 class Calls(Protocol):
@@ -138,7 +151,7 @@ class Check:
             else:
                 await self._entries(ctx, table, table.indexes[state["index"] - 1], page.items)
         except Corruption as error:  # the rest of it cannot be read
-            self._tell(ctx, "row", table.path, error.message)
+            self._found(ctx, "row", table.path, error.message)
         if resume is not None:
             state["start"] = resume
             return again()
@@ -160,7 +173,7 @@ class Check:
                 slots = rows.decode_slots(key[_PREFIX:], value)
                 row = rows.decode_row(key[_PREFIX:], value)
             except (KvorumError, ValueError) as error:
-                self._tell(ctx, "row", table.path, f"the row {key[_PREFIX:]!r:.80}: {error}")
+                self._found(ctx, "row", table.path, f"the row {key[_PREFIX:]!r:.80}: {error}")
                 continue
             for at, column in numbered:
                 if type(row[at]) is int:
@@ -175,7 +188,7 @@ class Check:
             if there is None or there[0] != entry:
                 how = "has no entry" if there is None else "has a wrong entry"
                 message = f"the row {key[_PREFIX:]!r:.80} {how} ({where[_PREFIX:]!r:.80})"
-                self._tell(ctx, "index", f"{table.path}.{index.name}", message)
+                self._found(ctx, "index", f"{table.path}.{index.name}", message)
 
     async def _entries(
         self, ctx: StepContext, table: Table, index: Index, items: Sequence[Any]
@@ -189,7 +202,7 @@ class Check:
             try:
                 keys.append((key, value, prefix + of.row_key(key[_PREFIX:], value)))
             except (KvorumError, ValueError) as error:
-                self._tell(ctx, "index", named, f"the entry {key[_PREFIX:]!r:.80}: {error}")
+                self._found(ctx, "index", named, f"the entry {key[_PREFIX:]!r:.80}: {error}")
         found, _ = await self._services.txn().multi_get([k[2] for k in keys], ctx.state["at"])
         for (key, value, row_key), there in zip(keys, found, strict=True):
             entry = None
@@ -200,7 +213,7 @@ class Check:
             if entry != (key[_PREFIX:], value):
                 how = "no row" if there is None else "a row with other values"
                 message = f"the entry {key[_PREFIX:]!r:.80} leads to {how} ({row_key[4:]!r:.80})"
-                self._tell(ctx, "index", named, message)
+                self._found(ctx, "index", named, message)
 
     def _top(self, ctx: StepContext, table: Table, column: int, value: int) -> None:
         tops, name = ctx.state["tops"], f"{table.id}.{column}"
@@ -226,7 +239,7 @@ class Check:
                     f"gives out {following} next, and column {column.name} of {table.path} has "
                     f"{bounds[1] if up else bounds[0]} already"
                 )
-                self._tell(ctx, "sequence", sequence.path, message)
+                self._found(ctx, "sequence", sequence.path, message)
 
     # ------------------------------------------------------------------------------- replicas
 
@@ -245,7 +258,7 @@ class Check:
         try:
             resume = await self._page(ctx, placed, start)
         except Corruption as error:  # of the leader's: it cannot be read on
-            self._tell(ctx, "replica", f"partition {d.id}", f"its leader: {error.message}")
+            self._found(ctx, "replica", f"partition {d.id}", f"its leader: {error.message}")
             resume = None
         if resume is None:
             state.update(partition=state["partition"] + 1, place=b"")
@@ -291,7 +304,7 @@ class Check:
             for one, answers in found:
                 tops.setdefault(one.descriptor.id, _top(answers))
             agreed = all(_agree(answers) for _, answers in found)
-            late = any(_behind(answers, tops[one.descriptor.id]) for one, answers in found)
+            late = any(_lagging(answers, tops[one.descriptor.id]) for one, answers in found)
             if asked >= _ASKED_MAX and not late:
                 break
             if agreed and sum(_rows_of(answers) for _, answers in found) == len(page.items):
@@ -311,7 +324,7 @@ class Check:
 
     async def _answers(
         self, ctx: StepContext, placed: Placed, start: bytes, end: bytes
-    ) -> dict[int, Any]:
+    ) -> dict[int, _Answer | KvorumError]:
         left_out = [node for id, node in ctx.state.get("behind", ()) if id == placed.descriptor.id]
         return {
             node: await self._asked(ctx, placed, node, start, end)
@@ -320,13 +333,15 @@ class Check:
         }
 
     def _leave_out(
-        self, ctx: StepContext, placed: Placed, answers: dict[int, Any], top: int
+        self, ctx: StepContext, placed: Placed, answers: dict[int, _Answer | KvorumError], top: int
     ) -> None:
-        """Tell who is behind; it is not compared, here and further on in this partition."""
-        for node, at in _behind(answers, top).items():
+        """Report the replicas that lag; they are not compared, here and further on in this
+        partition.
+        """
+        for node, at in _lagging(answers, top).items():
             where = f"partition {placed.descriptor.id}"
             what = "is being rebuilt" if at < 0 else f"has applied {at} of {top} entries"
-            self._tell(
+            self._found(
                 ctx, "lag", where, f"node {node} {what}, it is not compared: check again later"
             )
             ctx.state.setdefault("behind", []).append([int(placed.descriptor.id), node])
@@ -334,8 +349,8 @@ class Check:
 
     async def _asked(
         self, ctx: StepContext, placed: Placed, node: int, start: bytes, end: bytes
-    ) -> Any:
-        """(digest, rows, orphans, intents, applied) of all pages up to `end`; or why not."""
+    ) -> _Answer | KvorumError:
+        """Of all pages up to `end`; or why there is none."""
         total = rows = 0
         applied = -1  # by the first page
         orphans: list[bytes] = []
@@ -344,8 +359,9 @@ class Check:
         try:
             while resume is not None:
                 args = (placed.descriptor.id, resume, end, ctx.state["at"], CHECK_STEP_ROWS)
-                told = await self._calls().call_at(node, CHECK_REPLICA, *args)
-                digest, count, resume, lost, old, index = told
+                digest, count, resume, lost, old, index = await self._calls().call_at(
+                    node, CHECK_REPLICA, *args
+                )
                 applied = index if applied < 0 else applied
                 total = added(total, digest)
                 rows += count
@@ -353,23 +369,23 @@ class Check:
                 intents += old
         except KvorumError as error:
             return error
-        return total, rows, orphans, intents, applied
+        return _Answer(total, rows, orphans, intents, applied)
 
-    def _compared(self, ctx: StepContext, placed: Placed, answers: Mapping[int, Any]) -> None:
+    def _compared(self, ctx: StepContext, placed: Placed, answers: _Answers) -> None:
         where = f"partition {placed.descriptor.id}"
         seen: dict[tuple[int, int], list[int]] = {}
-        for node, told in answers.items():
-            if isinstance(told, Corruption):
-                self._tell(ctx, "replica", where, f"node {node}: {told.message}")
-            elif isinstance(told, KvorumError):
-                if told.disposition not in LATER and told.code != "NO_REPLICA":
-                    raise told
-                self._tell(ctx, "replica", where, f"node {node} cannot be asked: {told.message}")
+        for node, answer in answers.items():
+            if isinstance(answer, Corruption):
+                self._found(ctx, "replica", where, f"node {node}: {answer.message}")
+            elif isinstance(answer, KvorumError):
+                if answer.disposition not in LATER and answer.code != "NO_REPLICA":
+                    raise answer
+                self._found(ctx, "replica", where, f"node {node} cannot be asked: {answer.message}")
             else:
-                seen.setdefault((told[0], told[1]), []).append(node)
-                for kind, keys in (("orphan", told[2]), ("intent", told[3])):
+                seen.setdefault((answer.digest, answer.rows), []).append(node)
+                for kind, keys in (("orphan", answer.orphans), ("intent", answer.intents)):
                     for key in keys:
-                        self._tell(
+                        self._found(
                             ctx, kind, where, f"node {node}: {_EXPLAINED[kind]}: {key!r:.80}"
                         )
         if len(seen) > 1:
@@ -377,7 +393,7 @@ class Check:
                 f"node {', '.join(map(str, nodes))}: {rows} rows in this part"
                 for (_, rows), nodes in seen.items()
             )
-            self._tell(ctx, "replica", where, f"its replicas differ ({parties})")
+            self._found(ctx, "replica", where, f"its replicas differ ({parties})")
 
     # ------------------------------------------------------------------------------- the rest
 
@@ -391,14 +407,13 @@ class Check:
             for number in table.storage_ids:
                 owner = await catalog.find_owner(past, TableId(number))
                 if owner is None or owner.id != table.id:
-                    self._tell(ctx, "catalog", table.path, f"its id {number} does not lead to it")
+                    self._found(ctx, "catalog", table.path, f"its id {number} does not lead to it")
         if ctx.args.get("table") is None:
             await self._counters(ctx, tables, parts)
         await let_go(self._services, ctx)
-        told = {name: state[name] for name in ("rows", "entries", "replicas", "found", "findings")}
-        return done(
-            {"ok": not state["found"], "at": str(state["at"]), "tables": len(tables), **told}
-        )
+        counted = ("rows", "entries", "replicas", "found", "findings")
+        result = {"ok": not state["found"], "at": str(state["at"]), "tables": len(tables)}
+        return done(result | {name: state[name] for name in counted})
 
     async def _map(self, ctx: StepContext, tables: Sequence[Table], parts: list[Placed]) -> None:
         by_table: dict[int, list[tuple[bytes, bytes]]] = {}
@@ -416,7 +431,7 @@ class Check:
                     break
                 at = end
             if at != high:
-                self._tell(
+                self._found(
                     ctx, "map", path, f"no partition of it (id {number}) begins at {at!r:.60}"
                 )
         if ctx.args.get("table") is None:
@@ -426,7 +441,7 @@ class Check:
                 for number in table.storage_ids
             }
             for number in sorted(set(by_table) - set(known) - making):
-                self._tell(ctx, "map", f"id {number}", "has partitions and is no table's")
+                self._found(ctx, "map", f"id {number}", "has partitions and is no table's")
 
     async def _counters(
         self, ctx: StepContext, tables: Sequence[Table], parts: Sequence[Placed]
@@ -434,9 +449,12 @@ class Check:
         """What was given out is below what is given out next."""
         past = self._past(ctx)
         newest = await past.txn.scan(
-            kv_store.record_key(0), kv_store.record_key((1 << 64) - 1), limit=1, reverse=True,
+            kv_store.record_key(0),
+            kv_store.record_key((1 << 64) - 1),
+            limit=1,
+            reverse=True,
             at=ctx.state["at"],
-        )  # fmt: skip
+        )
         tops = {
             "table": max((int(n) for table in tables for n in table.storage_ids), default=0),
             "partition": max((int(placed.descriptor.id) for placed in parts), default=0),
@@ -447,9 +465,9 @@ class Check:
             following = 0 if value is None else from_u64(value)
             if top > META_PARTITION and following <= top:
                 message = f"gives out {following} next, and {top} is in use"
-                self._tell(ctx, "counter", name, message)
+                self._found(ctx, "counter", name, message)
 
-    def _tell(self, ctx: StepContext, what: str, where: str, message: str) -> None:
+    def _found(self, ctx: StepContext, what: str, where: str, message: str) -> None:
         ctx.state["found"] += 1
         if len(ctx.state["findings"]) < CHECK_FINDINGS_MAX:
             ctx.state["findings"].append([what, where, message])
@@ -470,34 +488,38 @@ async def _mapped(txn: Any, start: bytes, end: bytes) -> list[tuple[Placed, byte
     ]
 
 
-def _agree(answers: Mapping[int, Any]) -> bool:
+def _agree(answers: _Answers) -> bool:
     """Whether all nodes answered, and the same."""
-    told = list(answers.values())
-    if any(isinstance(one, KvorumError) for one in told):
-        return False
-    return len({tuple(one[:2]) for one in told}) == 1
+    whole = _whole(answers)
+    same = {(answer.digest, answer.rows) for answer in whole.values()}
+    return len(whole) == len(answers) and len(same) == 1
 
 
-def _top(answers: Mapping[int, Any]) -> int:
+def _whole(answers: _Answers) -> dict[int, _Answer]:
+    return {node: one for node, one in answers.items() if isinstance(one, _Answer)}
+
+
+def _top(answers: _Answers) -> int:
     """How far the one is that is furthest."""
-    return max((told[4] for told in answers.values() if isinstance(told, tuple)), default=0)
+    return max((answer.applied for answer in _whole(answers).values()), default=0)
 
 
-def _behind(answers: Mapping[int, Any], top: int) -> dict[int, int]:
-    """Who differs and has not applied what another had when it was asked first: how far it is; -1:
-    it is being rebuilt.
+def _lagging(answers: _Answers, top: int) -> dict[int, int]:
+    """Those that differ and have not applied what another had when it was asked first: how far each
+    is; -1: it is being rebuilt.
     """
-    whole = {told[:2] for told in answers.values() if isinstance(told, tuple) and told[4] >= top}
+    whole = _whole(answers)
+    right = {(one.digest, one.rows) for one in whole.values() if one.applied >= top}
     late = {
-        node: told[4]
-        for node, told in answers.items()
-        if isinstance(told, tuple) and told[4] < top and told[:2] not in whole
+        node: one.applied
+        for node, one in whole.items()
+        if one.applied < top and (one.digest, one.rows) not in right
     }
-    return late | {node: -1 for node, told in answers.items() if isinstance(told, Busy)}
+    return late | {node: -1 for node, one in answers.items() if isinstance(one, Busy)}
 
 
-def _rows_of(answers: Mapping[int, Any]) -> int:
-    return int(next((told[1] for told in answers.values() if isinstance(told, tuple)), 0))
+def _rows_of(answers: _Answers) -> int:
+    return next((answer.rows for answer in _whole(answers).values()), 0)
 
 
 _EXPLAINED: Final = {

@@ -4,7 +4,7 @@ own for as long as the command lasts.
     enter the pool ─▶ submit ─▶ steps commit through a client of this process ─▶ the end, or Ctrl-C
 
 So a directory of this machine is written by who can see it, and yet the procedure is the cluster's:
-it is listed, tells its progress, is aborted, and keeps where it stands. If this process dies, the
+it is listed, shows its progress, is aborted, and keeps where it stands. If this process dies, the
 procedure waits for a worker of its pool; `--resume ID` is one (docs/decisions/1113).
 """
 
@@ -41,7 +41,7 @@ from procedures.engine.registry import ProcedureType, declaration
 from procedures.pools.worker import Worker
 from sqlproxy.catalog.catalog import CatalogCache
 
-Told = Callable[[ProcedureInfo], None]
+Report = Callable[[ProcedureInfo], None]
 _LOOK_MS: Final = 500
 _AGAIN_S: Final = 0.5
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -65,13 +65,13 @@ async def run_here(
     url: str,
     name: str,
     args: Callable[[NativeBackend], Any],
-    told: Told,
+    report: Report,
     *,
     resume: int = 0,
     same: Mapping[str, Any] = _NOTHING,
 ) -> ProcedureInfo:
     """Submit the procedure, or take up an interrupted one (begun with the arguments `same`), and
-    run it to its end: what is told of it then. `args(backend)` is awaited. Raises KvorumError,
+    run it to its end: its record then. `args(backend)` is awaited. Raises KvorumError,
     Interrupted.
     """
     loop = asyncio.get_running_loop()
@@ -84,7 +84,7 @@ async def run_here(
         worker = _worker(backend, calls, name, pool)
         working = loop.create_task(worker.run())
         try:
-            return await _to_the_end(backend, worker, working, name, args, told, pool, resume)
+            return await _to_the_end(backend, worker, working, name, args, report, pool, resume)
         finally:
             worker.stop()
             await asyncio.wait([working])
@@ -182,7 +182,7 @@ async def _to_the_end(
     working: asyncio.Task[None],
     name: str,
     args: Callable[[NativeBackend], Any],
-    told: Told,
+    report: Report,
     pool: str,
     resume: int,
 ) -> ProcedureInfo:
@@ -200,7 +200,7 @@ async def _to_the_end(
         while not stop.is_set():
             if working.done():
                 await working
-            if (info := await _looked(backend, id, told)) is not None:
+            if (info := await _looked(backend, id, report)) is not None:
                 return info
         raise Interrupted(id)
     finally:
@@ -212,7 +212,7 @@ async def run_there(
     url: str,
     name: str,
     args: Callable[[NativeBackend], Any],
-    told: Told,
+    report: Report,
     *,
     resume: int = 0,
     same: Mapping[str, Any] = _NOTHING,
@@ -224,7 +224,7 @@ async def run_there(
             await _record_of(backend, await backend.procedure(resume, 0), name, same)
         id = resume or await backend.submit(name, await args(backend), None, None)
         while True:
-            if (info := await _looked(backend, id, told)) is not None:
+            if (info := await _looked(backend, id, report)) is not None:
                 return info
     finally:
         await backend.close()
@@ -235,8 +235,8 @@ def ended(info: ProcedureInfo) -> Any:
     return result_of(info, 0)
 
 
-async def _looked(backend: NativeBackend, id: int, told: Told) -> ProcedureInfo | None:
-    """One look, which `told` hears of; None: it goes on, or nobody could say."""
+async def _looked(backend: NativeBackend, id: int, report: Report) -> ProcedureInfo | None:
+    """One look, which `report` is called with; None: it goes on, or nobody could say."""
     try:
         info = await backend.procedure(id, _LOOK_MS)
     except KvorumError as error:
@@ -244,5 +244,5 @@ async def _looked(backend: NativeBackend, id: int, told: Told) -> ProcedureInfo 
             raise
         await asyncio.sleep(_AGAIN_S)
         return None
-    told(info)
+    report(info)
     return info if info.finished else None

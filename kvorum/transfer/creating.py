@@ -137,12 +137,23 @@ def _type(kind: Any) -> str:
     pa = needed("pyarrow")
 
     exact = {
-        pa.bool_(): "bool", pa.int8(): "int2", pa.int16(): "int2", pa.int32(): "int4",
-        pa.uint8(): "int2", pa.uint16(): "int4", pa.uint32(): "int8", pa.int64(): "int8",
-        pa.float32(): "float4", pa.float64(): "float8", pa.date32(): "date",
-        pa.binary(): "bytea", pa.large_binary(): "bytea", pa.uint64(): "numeric(20,0)",
-        pa.float16(): "float4", pa.date64(): "date",
-    }  # fmt: skip
+        pa.bool_(): "bool",
+        pa.int8(): "int2",
+        pa.int16(): "int2",
+        pa.int32(): "int4",
+        pa.uint8(): "int2",
+        pa.uint16(): "int4",
+        pa.uint32(): "int8",
+        pa.int64(): "int8",
+        pa.float32(): "float4",
+        pa.float64(): "float8",
+        pa.date32(): "date",
+        pa.binary(): "bytea",
+        pa.large_binary(): "bytea",
+        pa.uint64(): "numeric(20,0)",
+        pa.float16(): "float4",
+        pa.date64(): "date",
+    }
     if kind in exact:
         return exact[kind]
     if pa.types.is_decimal(kind):

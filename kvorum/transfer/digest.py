@@ -5,10 +5,10 @@
 
 The digest is the sum (modulo 2^128) of BLAKE2b over key, version, expiry and value of each row that
 a reader at `at` sees, so it does not depend on where pages are cut: replicas may differ in deleted
-rows that are collected. Intents are left aside: who asks has read the range at `at` before, so none
-of them becomes a version at or below it any more. With the snapshot of `at` held, the digest is the
-same for every replica that has applied what the leader had then: `applied` is how far its log is
-applied, the leader's says what the others need.
+rows that are collected. Intents are left aside: the caller has read the range at `at` before, so
+none of them becomes a version at or below it any more. With the snapshot of `at` held, the digest
+is the same for every replica that has applied what the leader had then: `applied` is how far its
+log is applied, the leader's says what the others need.
 
 `orphans`: keys with a version above the safepoint and no newest record, which no reader finds.
 `intents`: keys with an intent that is older than any transaction may live: nobody ends it.
@@ -76,9 +76,15 @@ class CheckReplica:
             )
         expiries: dict[int, int] = {}
         page = scan(
-            _Settled(state), start, end, read_ts=at, limit=rows, now_ms=0, rows_max=rows,
+            _Settled(state),
+            start,
+            end,
+            read_ts=at,
+            limit=rows,
+            now_ms=0,
+            rows_max=rows,
             expiries=expiries,
-        )  # fmt: skip
+        )
         total = 0
         for place, (key, value, version) in enumerate(page.items):
             expire = expiries.get(place, 0)
@@ -114,7 +120,7 @@ def orphans(state: ReadView, start: bytes, end: bytes, rows: int) -> list[bytes]
             last = key
         if len(page) < rows or len(found) >= _TOLD_MAX:
             break
-        low, _ = hist_range(last + b"\x00", end)  # behind all versions of the last key
+        low, _ = hist_range(last + b"\x00", end)  # after all versions of the last key
     return found[:_TOLD_MAX]
 
 

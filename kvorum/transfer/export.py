@@ -30,7 +30,6 @@ from kv.base.limits import (
     TRANSFER_TIMEOUT_MS,
 )
 from kvorum.transfer import claims, formats
-from kvorum.transfer.allowed import check_place
 from kvorum.transfer.places import place_of
 from kvorum.transfer.services import (
     Past,
@@ -39,7 +38,6 @@ from kvorum.transfer.services import (
     keep,
     let_go,
     page_of,
-    pause_ms,
     rate_in,
     stroke,
     text_in,
@@ -93,8 +91,7 @@ class _Export:
         """Raises NotFound, InvalidArgument, SnapshotTooOld."""
         args = ctx.args
         target, _ = text_in(args, "target"), rate_in(args)
-        services = self._services
-        await services.beside(lambda: check_place(target, here=self.here, listed=services.places))
+        await self._services.allow(target, here=self.here)
         formats.format_of("", text_in(args, "format"))
         at = args.get("at") or await ctx.txn.start_ts()
         if type(at) is not int:
@@ -144,8 +141,7 @@ class _Export:
             state["rows"] += len(rows)
         ctx.progress(0.5 if more else 1.0, f"{state['number']} files, {state['rows']} rows")
         if more:
-            took_ms = (services.timers.monotonic() - began) * 1000
-            return again(delay_ms=pause_ms(size, args.get("rate", 0), took_ms))
+            return services.paced(began, size, ctx.args)
         return await self._finish(ctx, table, [shape.name for shape in shapes])
 
     async def _rows(self, ctx: StepContext, table: Table) -> tuple[list[Row], bool, int]:
@@ -188,7 +184,7 @@ class _Export:
     async def _finish(self, ctx: StepContext, table: Table, columns: list[str]) -> Outcome:
         services, state, args = self._services, ctx.state, ctx.args
         place = place_of(args["target"])
-        told = {
+        made = {
             "table": table.path,
             "at": str(state["at"]),
             "format": args["format"],
@@ -197,16 +193,19 @@ class _Export:
             "files": state["number"],
             "rows": state["rows"],
         }
-        data = json.dumps(told, indent=1).encode() + b"\n"
+        data = json.dumps(made, indent=1).encode() + b"\n"
         await services.beside(lambda: place.write(DONE, data))
         await services.beside(lambda: claims.release(place, _claim(ctx)))
         await let_go(services, ctx)
         return done(
             {
-                "target": place.uri, "at": told["at"], "files": state["number"],
-                "rows": state["rows"], "read": state["read"],
+                "target": place.uri,
+                "at": made["at"],
+                "files": state["number"],
+                "rows": state["rows"],
+                "read": state["read"],
             }
-        )  # fmt: skip
+        )
 
     @undo
     async def give_up(self, ctx: StepContext) -> None:

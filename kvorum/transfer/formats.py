@@ -35,8 +35,12 @@ from sqlproxy.rows.schema import Column
 
 FORMATS: Final = ("parquet", "csv", "json")
 _SUFFIXES: Final = {
-    ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
-}  # fmt: skip
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
 _READ_BYTES: Final = 4 * MiB
 _RECORD_BYTES_MAX: Final = 64 * MiB
 _ENDS: Final = rb"|\r\n|\n|\r|\Z)"
@@ -101,8 +105,8 @@ def encode(kind: str, shapes: Sequence[Shape], plain: bool, rows: Sequence[Row])
         as_json = [_to_json(shape, write) for shape, write in zip(shapes, writers, strict=True)]
         names = [shape.name for shape in shapes]
         for row in rows:
-            told = {n: f(v) for n, v, f in zip(names, row, as_json, strict=True)}
-            out.write(json.dumps(told, ensure_ascii=False) + "\n")
+            named = {n: f(v) for n, v, f in zip(names, row, as_json, strict=True)}
+            out.write(json.dumps(named, ensure_ascii=False) + "\n")
     return out.getvalue().encode()
 
 
@@ -215,7 +219,7 @@ class Cells(NamedTuple):
 
 @dataclass(slots=True)
 class Piece:
-    """Rows, and the place behind them; `offset` None: the file has no more."""
+    """Rows, and the place after them; `offset` None: the file has no more."""
 
     names: list[str]
     rows: list[Cells] = field(default_factory=list)
@@ -294,7 +298,7 @@ def _read_csv(
 def csv_rows(
     data: bytes, at: int, most: int, whole: bool, line: int, delimiter: str = ","
 ) -> tuple[list[Cells], int, int]:
-    """At most `most` rows that are complete, from `at` on: they, the place behind them, and the
+    """At most `most` rows that are complete, from `at` on: they, the place after them, and the
     number of lines up to there. `whole`: nothing follows the data. An empty line is no row.
     """
     rows: list[Cells] = []
@@ -303,10 +307,10 @@ def csv_rows(
         found = _record(data, at, whole, cell, mark)
         if found is None:
             break
-        cells, broken, behind = found
+        cells, broken, after = found
         number = line + 1
-        line += data.count(b"\n", at, behind) or 1
-        at = behind
+        line += data.count(b"\n", at, after) or 1
+        at = after
         if broken or cells != [None]:
             rows.append(Cells(number, tuple(cells), broken))
     return rows, at, line
@@ -315,7 +319,7 @@ def csv_rows(
 def _record(
     data: bytes, at: int, whole: bool, cell: re.Pattern[bytes], mark: bytes
 ) -> tuple[list[str | None], str, int] | None:
-    """The cells of the record at this place, why it is none, and the place behind it; None: more
+    """The cells of the record at this place, why it is none, and the place after it; None: more
     data is needed to know.
     """
     cells: list[str | None] = []
@@ -340,7 +344,7 @@ def _record(
             broken = f"it is not UTF-8: {error.reason}"
             cells.append(None)
         at = found.end()
-        # Behind the last byte that is there, anything may follow: \n behind \r, too.
+        # After the last byte that is there, anything may follow: \n after \r, too.
         if not whole and at == len(data) and delimiter != b"\n" and delimiter != b"\r\n":
             return None
         if delimiter != mark:
@@ -369,7 +373,7 @@ def _read_array(file: BinaryIO, offset: int, line: int, most: int) -> Piece:
 def _elements(
     text: str, line: int, most: int, *, first: bool, whole: bool
 ) -> tuple[Piece, int, bool]:
-    """Elements that are whole, the place behind them, and whether the array ends there."""
+    """Elements that are whole, the place after them, and whether the array ends there."""
     decode = json.JSONDecoder(parse_float=_exact).raw_decode
     piece, at = Piece([], [], None, line), int(first and text.startswith("\ufeff"))
     mark = "[" if first else ","
@@ -385,15 +389,15 @@ def _elements(
             raise InvalidArgument(f"line {piece.line + 1}: it is no array of objects")
         mark = ","
         try:
-            told, behind = decode(text, found.end())
+            value, after = decode(text, found.end())
         except ValueError as error:
             if not whole:
                 return piece, at, False
             raise InvalidArgument(f"it is no array of objects: {error}") from error
-        piece.line += text.count("\n", at, behind)
-        why = "" if isinstance(told, dict) else "it is no object"
-        piece.rows.append(Cells(piece.line + 1, () if why else (told,), why))
-        at = behind
+        piece.line += text.count("\n", at, after)
+        why = "" if isinstance(value, dict) else "it is no object"
+        piece.rows.append(Cells(piece.line + 1, () if why else (value,), why))
+        at = after
     return piece, at, False
 
 
@@ -412,10 +416,10 @@ def _read_json(file: BinaryIO, offset: int, line: int, most: int) -> Piece:
         if not raw.strip():
             continue
         try:
-            told = json.loads(raw, parse_float=_exact)
-            if not isinstance(told, dict):
+            value = json.loads(raw, parse_float=_exact)
+            if not isinstance(value, dict):
                 raise ValueError("it is no object")
-            piece.rows.append(Cells(piece.line, (told,)))
+            piece.rows.append(Cells(piece.line, (value,)))
         except ValueError as error:
             piece.rows.append(Cells(piece.line, (), f"it is no JSON object: {error}"))
     if not (whole and at >= len(data)):
@@ -457,9 +461,9 @@ def _read_parquet(file: BinaryIO, offset: int, most: int, kept: tuple[Groups, Ha
         for column in table.columns
     ]
     rows = [Cells(offset + at + 1, values) for at, values in enumerate(zip(*columns, strict=True))]
-    behind = offset + table.num_rows
+    after = offset + table.num_rows
     total = parquet.metadata.num_rows
-    return Piece(names, rows, behind if behind < total else None)
+    return Piece(names, rows, after if after < total else None)
 
 
 def _in_microseconds(column: Any) -> Any:

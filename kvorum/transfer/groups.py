@@ -4,7 +4,7 @@ decoded as a whole, and a piece of an import is a small part of it.
     one window of rows per import and file; the pieces of a group follow each other in it
 
 All windows together are at most TRANSFER_GROUP_BYTES; the one that was used longest ago makes room.
-Of a larger group the window is a copy of as many whole pieces as fit; behind them it is decoded
+Of a larger group the window is a copy of as many whole pieces as fit; after them it is decoded
 again. So pieces are the same with and without a window. Any thread may ask.
 """
 
@@ -38,17 +38,17 @@ class Groups:
         if table is None or not at <= offset < at + table.num_rows:
             at, table = first, decode()
         found = table.slice(offset - at, most)
-        if (behind := offset + found.num_rows) < at + table.num_rows:
-            self._keep(key, at, table, behind, most)
+        if (after := offset + found.num_rows) < at + table.num_rows:
+            self._keep(key, at, table, after, most)
         return found
 
-    def _keep(self, key: Hashable, at: int, table: Any, behind: int, most: int) -> None:
+    def _keep(self, key: Hashable, at: int, table: Any, after: int, most: int) -> None:
         if table.nbytes > self._max:
-            rest = table.slice(behind - at)
+            rest = table.slice(after - at)
             fitting = self._max * rest.num_rows // max(1, rest.nbytes) // most * most
             if not fitting:
                 return
-            at, table = behind, _copy(rest.slice(0, fitting))
+            at, table = after, _copy(rest.slice(0, fitting))
         with self._lock:
             self._kept[key] = at, table
             while self.bytes > self._max:

@@ -33,12 +33,15 @@ _EXPONENT_MAX: Final = 300  # beyond it float8 rounds to nothing, or has no valu
 _JOINED: Final = {  # of two types in one column
     frozenset(pair): joined
     for *pair, joined in (
-        ("int8", "float8", "float8"), ("int8", "numeric", "numeric"),
-        ("float8", "numeric", "numeric"), ("date", "timestamp", "timestamp"),
-        ("int8 long", "int8", "int8 long"), ("int8 long", "float8", "numeric"),
+        ("int8", "float8", "float8"),
+        ("int8", "numeric", "numeric"),
+        ("float8", "numeric", "numeric"),
+        ("date", "timestamp", "timestamp"),
+        ("int8 long", "int8", "int8 long"),
+        ("int8 long", "float8", "numeric"),
         ("int8 long", "numeric", "numeric"),
     )
-}  # fmt: skip
+}
 
 
 def of_texts(cells: Iterable[str | None]) -> str:

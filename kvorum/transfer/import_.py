@@ -8,7 +8,7 @@
 
 `load` reads a piece and writes its rows in the transaction of its step, together with where the
 next piece begins: that record is the ledger. So each row is written once, whoever dies when, and an
-import that was interrupted goes on behind its last piece. `atomic`: all rows in one step, or none
+import that was interrupted goes on after its last piece. `atomic`: all rows in one step, or none
 (TRANSFER_ATOMIC_ROWS); else readers see pieces of TRANSFER_CHUNK_ROWS come in, and what was
 written before a row that stops the import stays.
 
@@ -16,11 +16,11 @@ Rows go the way that SQL's INSERT goes: defaults, generated columns, NOT NULL, C
 indexes, entries of indexes, foreign keys. What a row refers to must be there, or come in the same
 piece; a step holds it by the condition that it stays as it is until the step commits (loader.py).
 `on_conflict`: "error", or "replace" (the row with that primary key).
-`on_error`: "stop" with the file and the line, or "skip": they are told in the result. The table is
+`on_error`: "stop" with the file and the line, or "skip": the result lists them. The table is
 locked shared: schema changes wait.
 
 Deliberately missing: replacing rows that others refer to (SQL follows them); values for hidden
-keys; deferred checks (of a table that refers to itself, rows come behind those that they refer to,
+keys; deferred checks (of a table that refers to itself, rows come after those that they refer to,
 or all in one step: `atomic`).
 """
 
@@ -38,16 +38,16 @@ from kv.base.limits import (
     TRANSFER_TIMEOUT_MS,
 )
 from kvorum.transfer import formats, postgresql
-from kvorum.transfer.allowed import check_database, check_place
+from kvorum.transfer.allowed import check_database
 from kvorum.transfer.claims import is_claim
 from kvorum.transfer.export import DONE, table_in, table_lock
 from kvorum.transfer.formats import Piece
 from kvorum.transfer.loader import Loader
 from kvorum.transfer.places import Found, place_of
-from kvorum.transfer.services import Services, flag_in, pause_ms, rate_in, text_in
+from kvorum.transfer.services import Services, flag_in, rate_in, text_in
 from kvorum.transfer.spools import Written
 from procedures.engine.context import StepContext
-from procedures.engine.procedure import Lock, Outcome, again, done
+from procedures.engine.procedure import Lock, Outcome, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step
 from sqlproxy.catalog import catalog
@@ -100,7 +100,7 @@ class _Import:
         return await catalog.lookup(await CatalogTxn.of(ctx), *table_in(ctx.args))
 
     async def _keyless(self, ctx: StepContext) -> None:
-        """Rows of a query with NULL in the key are never found behind a key: they are told here.
+        """Rows of a query with NULL in the key are never found after a key: they are reported here.
         Raises Refused (NULL_KEYS).
         """
         args, state = ctx.args, ctx.state
@@ -113,16 +113,16 @@ class _Import:
         if not count:
             return
         keys = ", ".join(table.primary_key)
-        told = f"{count} rows of the source have NULL in the primary key ({keys})"
+        text = f"{count} rows of the source have NULL in the primary key ({keys})"
         if args.get("on_error") != "skip":
             raise Refused(
-                f'{told}: leave them out (--query "SELECT … WHERE {table.primary_key[0]} IS NOT'
+                f'{text}: leave them out (--query "SELECT … WHERE {table.primary_key[0]} IS NOT'
                 ' NULL"), give them a key (coalesce), or skip them (--on-error skip)',
                 code="NULL_KEYS",
                 details={"rows": count},
             )
         state["skipped"] = count
-        state["errors"] = [["query", 0, "NULL_KEYS", told]]
+        state["errors"] = [["query", 0, "NULL_KEYS", text]]
 
     async def _files(self, ctx: StepContext) -> list[Found]:
         """In order; one without a name is the source itself."""
@@ -131,7 +131,7 @@ class _Import:
             check_database(source, here=self.here, listed=self._services.places)
             return [Found("", 0, 0)]
         services = self._services
-        await services.beside(lambda: check_place(source, here=self.here, listed=services.places))
+        await self._services.allow(source, here=self.here)
         place = place_of(source)
         files = [
             one
@@ -176,13 +176,10 @@ class _Import:
             state["file"] / len(files), f"{state['rows']} rows, {state['skipped']} skipped"
         )
         if state["file"] < len(files):
-            took_ms = (services.timers.monotonic() - began) * 1000
-            size = loader.size
-            return again(delay_ms=pause_ms(size, ctx.args.get("rate", 0), took_ms))
+            return services.paced(began, loader.size, ctx.args)
         services.listings.drop(ctx.id)
         services.spools.drop(ctx.id)
-        told = {name: state[name] for name in ("rows", "skipped", "errors", "files")}
-        return done(told)
+        return done({name: state[name] for name in ("rows", "skipped", "errors", "files")})
 
     async def _same_files(self, ctx: StepContext, *, anew: bool = False) -> list[Found]:
         """The files that the import began with: listed by a process that does not know them yet,
@@ -204,7 +201,7 @@ class _Import:
         if postgresql.is_database(source):
             return
         services = self._services
-        await services.beside(lambda: check_place(source, here=self.here, listed=services.places))
+        await self._services.allow(source, here=self.here)
         place = place_of(source)
         try:
             found = await services.beside(lambda: place.found(file.name))
@@ -219,10 +216,13 @@ class _Import:
         if postgresql.is_database(args["source"]):
             piece = await self._services.beside(
                 lambda: postgresql.read_piece(
-                    args["source"], args.get("query") or "", table, state["offset"],
+                    args["source"],
+                    args.get("query") or "",
+                    table,
+                    state["offset"],
                     TRANSFER_CHUNK_ROWS,
                 )
-            )  # fmt: skip
+            )
             return piece, "query"
         place = place_of(args["source"])
         kind = formats.format_of(name or args["source"], args.get("format", ""))
@@ -275,5 +275,5 @@ def _changed(ctx: StepContext) -> Refused:
 
 
 def _digest(files: Sequence[Found]) -> str:
-    """Of names, sizes and times: a store may change what is behind a name."""
+    """Of names, sizes and times: a store may change what a name stands for."""
     return hashlib.sha256(json.dumps(files).encode()).hexdigest()

@@ -23,8 +23,8 @@ class Listings:
 
     def get(self, id: int, digest: str) -> list[Found] | None:
         """The list with this digest."""
-        told, files = self._kept.get(id, ("", None))
-        if files is None or told != digest:
+        known, files = self._kept.get(id, ("", None))
+        if files is None or known != digest:
             return None
         self._kept.move_to_end(id)
         return files

@@ -1,7 +1,7 @@
 """The rows of one step of an import: checked as SQL's INSERT checks them, and written.
 
 Rows are written into an overlay, which goes to the step's transaction at the end: so a row that
-turns out to be wrong leaves nothing of it. Foreign keys are looked at behind the rows of a piece,
+turns out to be wrong leaves nothing of it. Foreign keys are looked at after the rows of a piece,
 so that these may refer to each other in any order.
 """
 
@@ -80,7 +80,7 @@ class Loader:
         self._bad.append((cells.line, code, message[:_MESSAGE_CHARS_MAX]))
 
     def _judge(self, where: str) -> None:
-        """Tell the piece's bad rows, in the order of their lines. Raises Refused."""
+        """Report the piece's bad rows, in the order of their lines. Raises Refused."""
         state = self._ctx.state
         bad, self._bad = sorted(self._bad), []
         if bad and not self._skip:
@@ -251,11 +251,11 @@ class _Made:
     def of(self, cells: Cells) -> Any:
         """Raises what `problem` explains, with the column."""
         if self._names:
-            told = dict(zip(self._names, cells.values, strict=True))
+            named = dict(zip(self._names, cells.values, strict=True))
         else:  # an object of JSON
-            told = cells.values[0]
-            given(self._table, list(told))
-        values = {name: self._value(name, cell) for name, cell in told.items()}
+            named = cells.values[0]
+            given(self._table, list(named))
+        values = {name: self._value(name, cell) for name, cell in named.items()}
         if self._table.plain:
             for name in PLAIN:
                 if values[name] is None:

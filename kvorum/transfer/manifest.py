@@ -43,16 +43,16 @@ class Manifest:
     format: int = FORMAT
 
     def encode(self) -> bytes:
-        told = _plain(asdict(self))
-        return json.dumps({**told, "seal": _seal(told)}, indent=1).encode() + b"\n"
+        plain = _plain(asdict(self))
+        return json.dumps({**plain, "seal": _seal(plain)}, indent=1).encode() + b"\n"
 
 
-def _plain(told: dict[str, Any]) -> dict[str, Any]:
-    return {**told, "at": str(told["at"]), "tables": list(told["tables"])}
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "at": str(row["at"]), "tables": list(row["tables"])}
 
 
-def _seal(told: dict[str, Any]) -> str:
-    canonical = json.dumps(told, sort_keys=True, separators=(",", ":"))
+def _seal(plain: dict[str, Any]) -> str:
+    canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
@@ -66,14 +66,14 @@ def read(place: Place) -> Manifest:
             f"there is no backup in {place.uri}: it has no {MANIFEST} ({begun})", code="NO_BACKUP"
         ) from error
     try:
-        told = json.loads(data)
-        seal = told.pop("seal")
-        if told.get("kind") != KIND or told.get("format") != FORMAT:
-            raise ValueError(f"it is {told.get('kind')!r:.40} of format {told.get('format')!r:.20}")
-        if _seal(told) != seal:
+        row = json.loads(data)
+        seal = row.pop("seal")
+        if row.get("kind") != KIND or row.get("format") != FORMAT:
+            raise ValueError(f"it is {row.get('kind')!r:.40} of format {row.get('format')!r:.20}")
+        if _seal(row) != seal:
             raise ValueError("its seal is wrong: it was changed")
-        told |= {"at": int(told["at"]), "tables": tuple(told["tables"])}
-        return Manifest(**{field.name: told[field.name] for field in fields(Manifest)})
+        row |= {"at": int(row["at"]), "tables": tuple(row["tables"])}
+        return Manifest(**{field.name: row[field.name] for field in fields(Manifest)})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Corruption(
             f"{place.uri}/{MANIFEST} cannot be read: {error}; use another backup"

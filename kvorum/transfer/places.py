@@ -35,8 +35,14 @@ _ONE_CALL: Final = frozenset(
 )
 """Protocols that put a whole object; or, as http, write nothing at all."""
 _TIMES: Final = (
-    "mtime", "LastModified", "last_modified", "updated", "modified", "modify", "created"
-)  # fmt: skip
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "modified",
+    "modify",
+    "created",
+)
 T = TypeVar("T")
 
 
@@ -65,7 +71,7 @@ class Place(Protocol):
         ...
 
     def files(self) -> list[Found]:
-        """The same, with what tells that one was changed."""
+        """The same, with what shows that one was changed."""
         ...
 
     def found(self, name: str) -> Found:

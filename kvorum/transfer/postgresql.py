@@ -92,10 +92,10 @@ def read_piece(source: str, query: str, table: Table, offset: Any, most: int) ->
     keyed = _keyed(table).replace("%", "%%")
     last = offset["key"] if isinstance(offset, dict) else None
     marks = ", ".join("%s" for _ in table.primary_key)
-    behind = f" AND ({keys}) > ({marks})" if last else ""
+    after = f" AND ({keys}) > ({marks})" if last else ""
     # One more than asked for: of rows with one key none may begin the next piece.
     wanted = (
-        f"SELECT * FROM ({text}) AS piece WHERE {keyed}{behind} ORDER BY {keys} LIMIT {most + 1}"
+        f"SELECT * FROM ({text}) AS piece WHERE {keyed}{after} ORDER BY {keys} LIMIT {most + 1}"
     )
     try:
         with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
@@ -194,12 +194,12 @@ def schema_of(source: str, query: str) -> list[tuple[str, str]]:
             found = connection.execute(f"SELECT * FROM ({text}) AS q LIMIT 0".encode())
             columns, answer = found.description or [], found.pgresult
             ask = "SELECT format_type(%s, %s)"
-            told = [
+            types = [
                 (column.name, connection.execute(ask, (column.type_code, answer.fmod(at))))
                 for at, column in enumerate(columns)
                 if answer is not None
             ]
-            kinds = [(name, str((asked.fetchone() or ["text"])[0])) for name, asked in told]
+            kinds = [(name, str((asked.fetchone() or ["text"])[0])) for name, asked in types]
     except psycopg.Error as error:
         raise InvalidArgument(f"the source cannot be read: {error}") from error
     return [(name, _known(name, kind)) for name, kind in kinds]

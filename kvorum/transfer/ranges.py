@@ -15,7 +15,7 @@ them wherever it runs.
         "anew"   reign                 the executor takes in what is in the store, in order
 
 Partitions begin with an epoch above those of the backup: a client that knew the old cluster's map
-and meets the new one is told that it moved.
+and meets the new one learns that it moved.
 
 `anew` ends the reign of this very executor; the next one resumes the procedure, finds another reign
 in the store, and is done.
@@ -116,9 +116,9 @@ class RestoreRanges(RangeProcedure):
             put_rows(t, made, wanted.replicas, wanted.tags, wanted.bytes_max)
             found += made
         following = await catalog.next_id(t, catalog.COUNTER_TABLE, count=0, first=FIRST_USER_TABLE)
-        if (behind := max((one[0] for one in given), default=0) + 1) > following:
+        if (after := max((one[0] for one in given), default=0) + 1) > following:
             await catalog.next_id(
-                t, catalog.COUNTER_TABLE, count=behind - following, first=FIRST_USER_TABLE
+                t, catalog.COUNTER_TABLE, count=after - following, first=FIRST_USER_TABLE
             )
         ctx.state["partitions"] = [descriptor.to_wire() for descriptor in found]
         return go_on("create")

@@ -39,13 +39,12 @@ from kv.base.limits import (
 from kv.base.ops import Op, put
 from kvorum.native import epoch
 from kvorum.transfer import blocks, manifest, restored
-from kvorum.transfer.allowed import check_place
 from kvorum.transfer.backup import all_tables
 from kvorum.transfer.blocks import Block, Row
 from kvorum.transfer.places import Place, place_of
 from kvorum.transfer.ranges import CLEAN, RANGES, WORK, Range, reign_of
 from kvorum.transfer.scope import is_system, table_of
-from kvorum.transfer.services import Services, flag_in, pause_ms, rate_in, text_in
+from kvorum.transfer.services import Services, flag_in, rate_in, text_in
 from kvorum.transfer.targets import check_no_keys
 from procedures.engine import kv_store, records
 from procedures.engine.context import StepContext
@@ -84,22 +83,22 @@ class _Restore:
     @step(first=True)
     async def check(self, ctx: StepContext) -> Outcome:
         """Raises NotFound (NO_BACKUP), Corruption, Refused (RESTORE_AGAIN, CLUSTER_NOT_EMPTY)."""
-        services, source, _ = self._services, text_in(ctx.args, "source"), rate_in(ctx.args)
-        await services.beside(lambda: check_place(source, here=self.here, listed=services.places))
+        source, _ = text_in(ctx.args, "source"), rate_in(ctx.args)
+        await self._services.allow(source, here=self.here)
         place = self._place(ctx)
-        told = await self._services.beside(lambda: manifest.read(place))
+        made = await self._services.beside(lambda: manifest.read(place))
         nonce = f"{RESTORE}-{ctx.token}"
-        await self._services.run(WORK, {"what": "above", "at": told.at}, f"{nonce}-above")
-        if ctx.id <= told.procedures_top:
-            at = told.procedures_top
+        await self._services.run(WORK, {"what": "above", "at": made.at}, f"{nonce}-above")
+        if ctx.id <= made.procedures_top:
+            at = made.procedures_top
             await self._services.run(WORK, {"what": "ids", "at": at}, f"{nonce}-ids")
             await self._anew(ctx, nonce)
             raise Refused(
                 "the backup has procedures with higher ids than this one: submit it again",
                 code=AGAIN,
             )
-        ctx.state.update(files=told.files, at=told.at, top=told.procedures_top)
-        ctx.state.update(last_of_all=told.last, total=told.rows)
+        ctx.state.update(files=made.files, at=made.at, top=made.procedures_top)
+        ctx.state.update(last_of_all=made.last, total=made.rows)
         return go_on("empty")
 
     def _place(self, ctx: StepContext) -> Place:
@@ -216,10 +215,9 @@ class _Restore:
             state["number"] += 1
             state["rows"] += len(block.rows)
             state["bytes"] += size
-            told = f"{state['number']} of {state['files']} files, {state['rows']} rows"
-            ctx.progress(state["number"] / state["files"], told)
-            took_ms = (services.timers.monotonic() - began) * 1000
-            return again(delay_ms=pause_ms(size, ctx.args.get("rate", 0), took_ms))
+            text = f"{state['number']} of {state['files']} files, {state['rows']} rows"
+            ctx.progress(state["number"] / state["files"], text)
+            return services.paced(began, size, ctx.args)
         if bytes(state["last"]).hex() != state["last_of_all"]:
             raise Refused(
                 "the last file is not the one that the manifest names: the backup was changed",
@@ -229,7 +227,7 @@ class _Restore:
 
     @step(undo="clean", undo_partial=True)
     async def past(self, ctx: StepContext) -> Outcome:
-        """Who reads at a timestamp of before is told so, and does not find the tables empty."""
+        """A read at a timestamp of before is refused, and does not find the tables empty."""
         args = {"what": "past", "ids": ctx.state["ids"]}
         await self._services.run(WORK, args, f"{RESTORE}-{ctx.token}-past")
         return go_on("catalog")
@@ -281,7 +279,7 @@ class _Restore:
     @step(point_of_no_return=True)
     async def catalog(self, ctx: StepContext) -> Outcome:
         """From this commit on everything is there. Raises Refused: somebody made a table since
-        `empty`; who does so while this commits conflicts with it.
+        `empty`; whoever does so while this commits conflicts with it.
         """
         t = await CatalogTxn.of(ctx)
         spaces, _, names = await _relations(t)
@@ -294,7 +292,7 @@ class _Restore:
             if table_of(key) in restored.MERGED:
                 here = await ctx.txn.get(key)
                 value = restored.merged(key, value, None if here is None else here.value)
-            value = restored.retold(key, value, until)
+            value = restored.with_version(key, value, until)
             if not expire or expire > ctx.now_ms:
                 ctx.txn.put(key, value, ttl_ms=expire - ctx.now_ms if expire else 0)
         ctx.txn.put(epoch.restored_key(), epoch.restored_row(ctx.state["at"], until))

@@ -3,7 +3,7 @@
 Procedures that had not ended at the backup's timestamp go on, with their locks, if they are users',
 or locks of users' code (`kvorum.lock`). The product's own had to do with the cluster that is gone
 (replicas to be moved, a batch half committed): they are shown as failed with the code RESTORED, so
-that who asks with their nonce or their id learns it. A backup does not appear in itself.
+that whoever asks with their nonce or their id learns it. A backup does not appear in itself.
 
 A lock is written in the transaction that writes the record of its holder, with GRANTED_HERE: so
 the new token is the version of both, as if it were granted now; it is larger than every token of
@@ -81,9 +81,16 @@ def _record(key: bytes, value: bytes, own: Collection[str], now_ms: int) -> list
         "is still wanted"
     )
     over = replace(
-        record, state=State.FAILED, error=Failure(RESTORED, why), updated_ms=now_ms, event="",
-        due_ms=0, waits_for=False, locks=(), grant=0,
-    )  # fmt: skip
+        record,
+        state=State.FAILED,
+        error=Failure(RESTORED, why),
+        updated_ms=now_ms,
+        event="",
+        due_ms=0,
+        waits_for=False,
+        locks=(),
+        grant=0,
+    )
     due = () if record.parent else (put(kv_store.due_key(over), b""),)
     return [put(key, records.encode(over)), *due]
 
@@ -159,9 +166,9 @@ def _counted(key: bytes, value: bytes) -> int:
     return from_u64(value)
 
 
-def retold(key: bytes, value: bytes, version: int) -> bytes:
+def with_version(key: bytes, value: bytes, version: int) -> bytes:
     """A type, or a table with columns of types, as this version of them, which is above any there
-    was: processes that live on know what the types were told to be since the backup, and would go
+    was: processes that live on know other types under these names since the backup, and would go
     on by that. Raises Corruption.
     """
     match table_of(key):
@@ -179,7 +186,7 @@ def retold(key: bytes, value: bytes, version: int) -> bytes:
             if not any(enums.oid_in(column.type) for column in table.columns):
                 return value
             columns = tuple(
-                dataclasses.replace(column, type=_told(column.type, version))
+                dataclasses.replace(column, type=_type_at(column.type, version))
                 for column in table.columns
             )
             return sealed(key, encode_table(dataclasses.replace(table, columns=columns)))
@@ -187,7 +194,7 @@ def retold(key: bytes, value: bytes, version: int) -> bytes:
             return value
 
 
-def _told(kind: str, version: int) -> str:
+def _type_at(kind: str, version: int) -> str:
     if not enums.oid_in(kind):
         return kind
     one = dataclasses.replace(enums.parsed(kind.removesuffix("[]")), version=version)

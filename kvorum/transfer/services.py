@@ -17,10 +17,12 @@ from kv.base.limits import (
 )
 from kv.base.ports import Timers
 from kvorum.api.model import ProcedureInfo, SnapshotInfo
+from kvorum.transfer.allowed import check_place
 from kvorum.transfer.groups import Groups
 from kvorum.transfer.listings import Listings
 from kvorum.transfer.spools import Spools
 from procedures.engine.context import StepContext
+from procedures.engine.procedure import Outcome, again
 from txn.client import TxnClient
 from txn.results import ScanPage
 
@@ -66,6 +68,17 @@ class Services:
         await self.in_thread(lambda: found.append(call()))
         return found[0]
 
+    async def allow(self, target: str, *, here: bool) -> None:
+        """See `check_place`."""
+        await self.beside(lambda: check_place(target, here=here, listed=self.places))
+
+    def paced(self, began: float, size: int, args: Any) -> Outcome:
+        """The next piece, after a pause if this one, of so many bytes, came faster than the rate in
+        the procedure's arguments.
+        """
+        took_ms = (self.timers.monotonic() - began) * 1000
+        return again(delay_ms=pause_ms(size, args.get("rate", 0), took_ms))
+
     async def run(self, name: str, args: Any, nonce: str) -> Any:
         """The result of another procedure, which is one and the same for one nonce. Raises Refused
         with the code of what it failed with.
@@ -73,9 +86,8 @@ class Services:
         backend = self.backend()
         try:
             id = await backend.submit(name, args, nonce)
-        except (
-            Refused
-        ) as error:  # what a step finds when it runs again may differ: the first counts
+        except Refused as error:
+            # What a step finds when it runs again may differ: the first counts.
             if error.code != "NONCE_REUSED" or error.details.get("name") != name:
                 raise
             id = int(error.details["procedure"])
@@ -84,10 +96,10 @@ class Services:
             if info.finished:
                 break
         if info.state != "SUCCESS":
-            told = info.error or {}
+            failure = info.error or {}
             raise Refused(
-                f"{name} ({id}) ended {info.state}: {told.get('message', '')}",
-                code=str(told.get("code") or "FAILED"),
+                f"{name} ({id}) ended {info.state}: {failure.get('message', '')}",
+                code=str(failure.get("code") or "FAILED"),
                 details={"procedure": id},
             )
         return info.result
@@ -133,7 +145,7 @@ async def keep(services: Services, ctx: StepContext, what: str) -> None:
 
 
 async def let_go(services: Services, ctx: StepContext) -> None:
-    """It is held no more; what cannot be told expires."""
+    """It is held no more; if that cannot be said, it expires."""
     if "lease" not in ctx.state:
         return
     try:

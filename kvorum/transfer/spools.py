@@ -55,25 +55,25 @@ class Written:
         return self.encoding in ("utf-8", "ascii")
 
 
-def _delimiter(told: Any) -> str:
+def _delimiter(given: Any) -> str:
     named = {"tab": "\t", "\\t": "\t"}
-    found = named.get(told, told)
+    found = named.get(given, given)
     if not isinstance(found, str) or len(found) != 1 or not found.isascii() or found in '"\r\n\0':
         raise InvalidArgument(
             f"delimiter is one character of ASCII that is no quote and no end of line, or tab; got"
-            f" {told!r:.40}"
+            f" {given!r:.40}"
         )
     return found
 
 
-def _encoding(told: Any) -> str:
+def _encoding(given: Any) -> str:
     try:
-        found = codecs.lookup(told)
+        found = codecs.lookup(given)
         "".encode(found.name)  # of text, not rot13 or hex
         return found.name
     except (LookupError, TypeError, ValueError):
         raise InvalidArgument(
-            f"there is no encoding {told!r:.40}; examples are utf-8, latin-1, cp1252, utf-16"
+            f"there is no encoding {given!r:.40}; examples are utf-8, latin-1, cp1252, utf-16"
         ) from None
 
 

@@ -78,8 +78,8 @@ def environment(table: Table, now_ms: int, nextval: Callable[[str], int] | None 
     from sqlproxy.front.bound.env import Env
 
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    told = {"user": "kvorum", "session_user": "kvorum", "database": table.namespace}
-    env = Env(now=now, statement_now=now, session=told, clock=lambda: now)
+    session = {"user": "kvorum", "session_user": "kvorum", "database": table.namespace}
+    env = Env(now=now, statement_now=now, session=session, clock=lambda: now)
     if nextval is not None:
         env.nextval = nextval
     return env

@@ -34,7 +34,7 @@ def scheme_of(target: str) -> str:
 
 
 def is_own(target: str) -> bool:
-    """Whether the process of a command reads and writes there, unless told to let the nodes: its
+    """Whether the process of a command reads and writes there, if the nodes are not to do it: its
     user's files, and what its user's credentials open.
     """
     return scheme_of(target) not in STORES

@@ -18,7 +18,7 @@ class Verified:
     size: int
 
 
-def verify(place: Place, told: Callable[[int, int], None] = lambda _n, _of: None) -> Verified:
+def verify(place: Place, progress: Callable[[int, int], None] = lambda _n, _of: None) -> Verified:
     """Raises NotFound (NO_BACKUP; a file), Corruption: what is wrong, and where."""
     wanted = manifest.read(place)
     before, rows, size, last_key = blocks.NOTHING_BEFORE, 0, 0, b""
@@ -33,7 +33,7 @@ def verify(place: Place, told: Callable[[int, int], None] = lambda _n, _of: None
             size += len(key) + len(value)
         rows += len(block.rows)
         before = block.digest
-        told(number + 1, wanted.files)
+        progress(number + 1, wanted.files)
     if before.hex() != wanted.last or (rows, size) != (wanted.rows, wanted.size):
         raise Corruption(
             f"{place.uri}: {rows} rows in {wanted.files} files are not what the manifest says "

@@ -4,7 +4,7 @@ under transactions of their own, instead of staging them for the commit to do it
     place    a task that may do so (`SinkService.place`) is known by its row in SINK_ATTEMPTS before
              it lays anything: the row says under which transactions. Their records are at the key
              of that row, so whoever meets an intent sees whose it is; no intent lies there
-    tell     where its messages went is staged as chunks of their own (`sink_records.pack_laid`),
+    report   where its messages went is staged as chunks of their own (`sink_records.pack_laid`),
              counted and summed up by the seal like others
     seal     from then on a task's transactions live as long as its attempt's lease
     commit   the batch's own transaction takes those of the winning tasks with it, in the one entry

@@ -23,7 +23,7 @@ meanwhile makes the batch start over.
 Every step may run twice: `verify` is one transaction; `write` lays intents that are there already;
 `flip` asks the record; cleaning removes what is left. A batch that fails or is aborted rolls its
 transaction back and lets go of its attempt (`release`); was the flip faster, it cleans instead, and
-says so in its state (`committed`): whoever asks is told that the batch is there.
+says so in its state (`committed`): whoever asks learns that the batch is there.
 
 `early` batches (at most once) move the marker before their rows and nobody waits for them.
 

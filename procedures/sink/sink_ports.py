@@ -19,6 +19,7 @@ from procedures.sink.format.sink_records import Attempt, Marker, attempt_key
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext
     from txn.bulk import BulkTransactions
+    from txn.results import Row, ScanPage
     from txn.transaction import Transaction
 
 Get: TypeAlias = Callable[[bytes], Awaitable[tuple[bytes | None, int]]]
@@ -26,8 +27,6 @@ Pieces: TypeAlias = Callable[[], AsyncIterator[tuple[list[bytes], list[bytes | N
 Show: TypeAlias = Callable[[bytes], Awaitable[str]]
 """A user key as people read it."""
 Submit: TypeAlias = Callable[[Submission], Awaitable[int]]
-Row: TypeAlias = tuple[bytes, bytes, int]
-"""Key, value and version."""
 
 
 class SinkRefused(Refused):
@@ -37,19 +36,10 @@ class SinkRefused(Refused):
         super().__init__(message, code=code)
 
 
-class Page(Protocol):
-    """A page of a scan, and where to go on."""
-
-    @property
-    def items(self) -> Sequence[Row]: ...
-    @property
-    def resume(self) -> bytes | None: ...
-
-
 class Scanned(Protocol):
     """What can be scanned."""
 
-    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Page: ...
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> ScanPage: ...
 
 
 class Transactions(Scanned, Protocol):

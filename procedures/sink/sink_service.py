@@ -73,7 +73,7 @@ class Procedures(Protocol):
 
 
 class Caller(Protocol):
-    """What a handler is told about its request (kv.server.dispatcher.Context)."""
+    """What a handler knows about its request (kv.server.dispatcher.Context)."""
 
     @property
     def deadline(self) -> float: ...
@@ -254,7 +254,7 @@ class SinkService:
 
     async def _committed_still(self, record: Record, args: dict[str, Any]) -> bool:
         """Whether a commit that did not end well, and left no marker that says so, had made its
-        batch visible. Raises Refused (SINK_UNKNOWN) if nobody can tell.
+        batch visible. Raises Refused (SINK_UNKNOWN) if nobody knows.
         """
         if record.state is State.FAILED:  # in its first step, which does all or nothing
             return False

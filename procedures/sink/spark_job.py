@@ -170,8 +170,8 @@ def _committing(ctx: StepContext, app: str, version: int, parts: dict[str, Any])
     for one in parts.values():
         if not _whole(one):
             raise InvalidArgument(
-                f"the write to {one['table']} is not whole: its program died while it told of it,"
-                " or tells of it still; run the job again",
+                f"the write to {one['table']} is not whole: its program died while it reported"
+                " it, or reports it still; run the job again",
                 code="SINK_NOT_WHOLE",
             )
     written = [one["part"] for _, one in sorted(parts.items())]

@@ -9,7 +9,6 @@ has the highest order (`winners`), every key is remembered: at most SINK_ORDERED
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -28,6 +27,7 @@ from kv.mvcc.packed import PackedKeys, opened
 from procedures.sink.format.sink_parts import LAST, ORDER, REFUSE, Part, two_rows
 from procedures.sink.format.sink_records import (
     DUPLICATE,
+    Apart,
     add_crc,
     chunk_key,
     is_laid,
@@ -195,18 +195,14 @@ class Doubts:
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
-        self._apart: list[tuple[bytes, bytes]] | None = []  # first and last keys, in order
+        self._apart: Apart | None = Apart()
         self._runs: list[Sequence[bytes]] = []
         self.hashes: set[int] = set()
 
     def add_run(self, keys: Sequence[bytes]) -> None:
         """Keys that rise."""
         if self._apart is not None and keys:
-            at = bisect_left(self._apart, (keys[0], keys[-1]))
-            if (at == 0 or self._apart[at - 1][1] < keys[0]) and (
-                at == len(self._apart) or keys[-1] < self._apart[at][0]
-            ):
-                self._apart.insert(at, (keys[0], keys[-1]))
+            if self._apart.add(keys[0], keys[-1]):
                 self._runs.append(keys)
                 return
             self._apart = None

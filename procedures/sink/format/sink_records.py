@@ -29,6 +29,7 @@ missing: compression (the server would need another library to read it).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -289,6 +290,29 @@ def _add_pieces(pieces: list[list[Any]], keys: list[bytes], values: list[bytes |
     pieces.append([keys[0], len(keys), keys[-1], packed_keys, packed_values])
 
 
+class Apart:
+    """Where runs of rising keys lie that do not overlap. A run right after the last one is one
+    with it.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[bytes, bytes]] = []
+        self._last = -1  # where the run that was added last is
+
+    def add(self, first: bytes, last: bytes) -> bool:
+        """Whether the run overlaps none; only then it is added."""
+        runs = self._runs
+        at = bisect_left(runs, (first, last))
+        if (at > 0 and runs[at - 1][1] >= first) or (at < len(runs) and runs[at][0] <= last):
+            return False
+        if at > 0 and at - 1 == self._last:
+            runs[at - 1] = (runs[at - 1][0], last)
+        else:
+            runs.insert(at, (first, last))
+            self._last = at
+        return True
+
+
 def pack_laid(pieces: Sequence[tuple[int, bytes, bytes, int]]) -> bytes:
     """(start_ts, first and last user key, rows) of each message that a task laid in place."""
     packed: bytes = _pack([_LAID, pieces])
@@ -310,18 +334,12 @@ def laid_of(chunk: bytes) -> dict[int, list[tuple[bytes, bytes, int]]]:
         _, pieces = msgpack.unpackb(chunk, use_list=True)
         good = all([type(one) for one in piece] == _LAID_PIECE for piece in pieces)
     except (ValueError, TypeError, msgpack.UnpackException) as e:
-        raise InvalidArgument(f"not a chunk that tells what was laid: {e}") from e
+        raise InvalidArgument(f"not a chunk of what was laid: {e}") from e
     if not good:
-        raise InvalidArgument("what was laid is told by [start_ts, first, last, rows]")
+        raise InvalidArgument("what was laid is a list of [start_ts, first, last, rows]")
     for start_ts, first, last, rows in pieces:
         found.setdefault(start_ts, []).append((first, last, rows))
     return found
-
-
-def pack_plain(keys: list[bytes], values: list[bytes | None]) -> bytes:
-    """`pack_chunk` as programs before did it."""
-    packed: bytes = _pack([keys, values])
-    return packed
 
 
 def pack_ordered(keys: list[bytes], values: list[bytes | None], orders: list[bytes]) -> bytes:

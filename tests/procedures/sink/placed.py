@@ -86,14 +86,14 @@ class PlacedTask:
 
     def told(self) -> int:
         """The number of a chunk that says what was laid; it is to be staged."""
-        chunk = self.placing.told(all_of_it=True)
+        chunk = self.placing.laid_chunk(all_of_it=True)
         assert chunk is not None
         self.crc = add_crc(self.crc, len(self.chunks), chunk)
         self.chunks.append(chunk)
         return len(self.chunks) - 1
 
     async def tell(self) -> None:
-        if (chunk := self.placing.told(all_of_it=True)) is not None:
+        if (chunk := self.placing.laid_chunk(all_of_it=True)) is not None:
             await self._stage(chunk)
 
     async def stage(self, rows: Rows) -> None:

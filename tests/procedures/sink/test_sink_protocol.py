@@ -17,7 +17,6 @@ from procedures.sink import sink_commit
 from procedures.sink.format.sink_records import (
     add_crc,
     pack_chunk,
-    pack_plain,
     task_key,
     unpack_chunk,
 )
@@ -31,6 +30,7 @@ from tests.procedures.sink.world import (
     Rows,
     Task,
     World,
+    pack_plain,
     play,
     refusal,
     some_rows,
@@ -696,7 +696,7 @@ BAD: list[tuple[str, list[Any], type[Exception], str]] = [
     ("stage", ["a", TABLE, 0, "t", 0, "text"], InvalidArgument, "bytes"),
     ("stage", ["a", TABLE, 0, "t", 0, b"\xc1"], InvalidArgument, "chunk"),
     ("stage", ["a", TABLE, 0, "t", 0, pack_plain([b"k"], [])], InvalidArgument, "1 keys"),
-    ("stage", ["a", TABLE, 0, "t", 0, pack_plain(["k"], [b"v"])], InvalidArgument, "bytes"),  # type: ignore[list-item]
+    ("stage", ["a", TABLE, 0, "t", 0, pack_plain(["k"], [b"v"])], InvalidArgument, "bytes"),
     (
         "stage",
         ["a", TABLE, 0, "t", 0, pack_plain([b"k", b"k"], [b"v", b"v"])],

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgpack
+
 from kv.base import limits, methods, system
 from kv.base.adapters import LoopTimers
 from kv.base.config import NodeConfig
@@ -36,7 +38,6 @@ from procedures.sink.format.sink_records import (
     attempt_of,
     pack_chunk,
     pack_ordered,
-    pack_plain,
     task_of,
 )
 from procedures.sink.sink_clean import SinkClean
@@ -281,6 +282,12 @@ async def opened(loop: SimLoop, seed: int = 1) -> AsyncIterator[World]:
         await world.store.close()  # without waiting for what a failed test left behind
         raise
     await world.close()
+
+
+def pack_plain(keys: Sequence[Any], values: Sequence[bytes | None]) -> bytes:
+    """`pack_chunk` as programs before did it."""
+    packed: bytes = msgpack.packb([keys, values], use_bin_type=True)
+    return packed
 
 
 class Task:

@@ -17,9 +17,9 @@ from kv.base.limits import SCAN_SEALED_ROWS_MAX
 from kv.feed.pairs import ROWS, SEALED
 from kv.feed.slices import _packed
 from kv.mvcc.records import cur_row, hist_key
-from pyspark_kvorum import telling
+from pyspark_kvorum import changed_batches
+from pyspark_kvorum.changed_batches import VERSION, Changes, by_version
 from pyspark_kvorum.changes import changes_schema
-from pyspark_kvorum.telling import VERSION, Changes, by_version
 from pyspark_kvorum.types import PLAIN
 from sqlproxy.rows.arrow_pages import plain_page
 from sqlproxy.rows.schema import Table
@@ -123,7 +123,7 @@ def test_f14_old_rows_belong_to_keys_byte_by_byte(keys: list[bytes], others: lis
             plain_page(*_packed([part for row in rows for part in row]), 9) for rows in (now, was)
         ]
         assert None not in pages
-        return telling._replaced(pages[0], pages[1], 5)  # type: ignore[arg-type]
+        return changed_batches._replaced(pages[0], pages[1], 5)  # type: ignore[arg-type]
 
     assert replaced(keys).tolist() == [0, 1]
     assert replaced(others) is None
@@ -134,8 +134,8 @@ def test_f14_batches_of_a_task_go_by_version(joined: int, monkeypatch: Any) -> N
     """Rows of a task come out of order, rows of one version by chance, or some get lost where they
     are too many bytes for one column.
     """
-    monkeypatch.setattr(telling, "_JOINED_BYTES_MAX", joined)
-    monkeypatch.setattr(telling, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(changed_batches, "_JOINED_BYTES_MAX", joined)
+    monkeypatch.setattr(changed_batches, "_BATCH_ROWS", 7)
     chosen = random.Random(3)
     rows = [(chosen.randrange(9), at) for at in range(50)]
     cuts = [0, 10, 10, 31, 50]

@@ -4,7 +4,7 @@
              (kv/feed/slices.py); here they are checked, paired and become columns without an object
              for any value (sqlproxy.rows.arrow_pages)
     rows     where a page is not so simple (deletions, rows that expire, several changes of one key,
-             changes above the batch): the store tells each change with what it replaced, and as
+             changes above the batch): the store gives each change with what it replaced, and as
              that is rarely alone, the next _ROWS_PAGES are asked for in the same way
 
 A task's share of a batch is held in memory (SPARK_CHANGES_PER_TASK; the planner cuts it so), and
@@ -222,7 +222,7 @@ def _same_keys(now: Page, was: Page) -> bool:
     return escaped == others
 
 
-class Teller:
+class ChangedBatches:
     """One task's walk over its range. Of one thread."""
 
     def __init__(self, session: Session, changes: Changes, above: int, upto: int) -> None:
