@@ -37,14 +37,6 @@ CIRCLES_LEFT: frozenset[frozenset[str]] = frozenset(
                 "kvorum.node.system_procedures",
             }
         ),
-        frozenset(
-            {
-                "kvorum.sdk.database",
-                "kvorum.sdk.defining",
-                "kvorum.sdk.operating",
-                "kvorum.sdk.running",
-            }
-        ),
         frozenset({"procedures.engine.executor", "procedures.pools.control"}),
         frozenset(
             {
