@@ -70,7 +70,7 @@ def _of_every_run() -> set[str]:
         marks = [node for node in tree.body if isinstance(node, ast.Assign)]
         if any("pytestmark" in ast.unparse(n.targets[0]) and _slow(n.value) for n in marks):
             continue
-        for node in ast.walk(tree):
+        for node in tree.body:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             ids = re.match(r"test((?:_[a-z]\d{1,2})+)(?=_)", node.name)

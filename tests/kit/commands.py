@@ -102,5 +102,5 @@ def _here(words: tuple[str, ...], env: dict[str, str], stdin: bytes) -> Ended:
             code = end.code
     for stream in (out, err):
         stream.flush()
-    written = [stream.buffer.getvalue() for stream in (out, err)]  # type: ignore[attr-defined]
+    written = [stream.buffer.getvalue() for stream in (out, err)]
     return Ended(code if isinstance(code, int) else 0, *written)
