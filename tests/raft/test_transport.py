@@ -360,7 +360,7 @@ def test_close_in_the_middle_of_everything(run: Callable[[Test], None]) -> None:
                 one.mux.send(2, 7, append(8 << 20), early=True)
                 began = asyncio.get_running_loop().time()
                 await one.mux.close()
-                assert asyncio.get_running_loop().time() - began < 1.0
+                assert asyncio.get_running_loop().time() - began < 3.0
             await until(lambda: two.told[-1] == ("down", 1))
             assert one.told[-1] == ("down", 2)
             one.mux.send(2, 7, VOTE, early=True)
