@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqlproxy.analytic import forms, statistics
 from sqlproxy.analytic.expressions import INTS, Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, decimal_of, held
-from sqlproxy.analytic.guarding import behind
+from sqlproxy.analytic.guarding import where_true
 from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
 from sqlproxy.front.binding.casting import as_json
@@ -45,7 +45,7 @@ _STARTS: Final = {
 _ENDS: Final = {bit << 1: word for bit, word in _STARTS.items()}
 _RANGE: Final = 0x2
 _MICROSECOND: Final = timedelta(microseconds=1)
-_RANGE_SCALE: Final = 12  # digits behind the point of numerics that RANGE adds to
+_RANGE_SCALE: Final = 12  # digits after the point of numerics that RANGE adds to
 _WIDER: Final = {oids.INT2: "BIGINT", oids.INT4: "BIGINT", oids.INT8: "HUGEINT"}
 _RANGE_STEP: Final = Decimal((0, (1,), -_RANGE_SCALE))
 _EXCLUDED: Final = {0x8000: "CURRENT ROW", 0x10000: "GROUP", 0x20000: "TIES"}
@@ -56,7 +56,7 @@ _SHIFTED: Final = frozenset(("lag", "lead"))
 
 
 class Calls:
-    """Renders them for one query. `over`: the text behind a window's call."""
+    """Renders them for one query. `over`: the text after a window's call."""
 
     def __init__(self, expressions: Expressions) -> None:
         self._sql = expressions
@@ -89,7 +89,7 @@ class Calls:
 
     def _frame(self, spec: WindowSpec, shown: Callable[[Any, int, str], str]) -> str:
         """ROWS, RANGE or GROUPS with its ends. `shown`: an offset's text, by value, type and the
-        word behind it.
+        word after it.
         """
         bits = spec.frame
         unit = next(word for bit, word in _UNITS.items() if bits & bit)
@@ -213,9 +213,9 @@ class Calls:
     ) -> Sql:
         name = expr.proc.name
         where = "" if expr.filter is None else f" FILTER (WHERE {self._sql.text(expr.filter)})"
-        behind = where + over
+        suffix = where + over
         if expr.star:
-            return Sql(d.primary(f"count(*){behind}"), oids.INT8, "BIGINT")
+            return Sql(d.primary(f"count(*){suffix}"), oids.INT8, "BIGINT")
         given = [self._filtered(expr, arg) for arg in expr.args]
         args = [self._sql.sql(arg) for arg in given]
         order = [replace(one, expr=self._filtered(expr, one.expr)) for one in order]
@@ -227,7 +227,7 @@ class Calls:
             sorted_by = f" ORDER BY {self._sql.key(args[0])} {direction(order[0])}"
         elif distinct and name != "count":  # as they come out of the sort that tells them apart
             sorted_by = f" ORDER BY {self._sql.key(args[0])} ASC NULLS LAST"
-        made = _Made(self._sql, expr.oid, args, word, sorted_by, behind)
+        made = _Made(self._sql, expr.oid, args, word, sorted_by, suffix)
         many = [arg for arg in args if not arg.text.startswith("CAST('")]
         made.apart = distinct and (len(many) > 1 or self._sql.keyed(args[0]))
         made.exprs, made.rows = given, is_row(expr.args[0], name)
@@ -241,7 +241,7 @@ class Calls:
         """An argument, which DuckDB computes before it looks at FILTER."""
         if expr.filter is None or not self._sql.raises(arg):
             return arg
-        return behind([expr.filter], arg, self._sql.raises)
+        return where_true([expr.filter], arg, self._sql.raises)
 
     def _ordered_set(self, expr: Aggregate) -> Sql:
         """WITHIN GROUP: of the sorted list of values that are not NULL."""
@@ -279,16 +279,16 @@ class _Made:
         args: list[Sql],
         word: str,
         order: str,
-        behind: str,
+        suffix: str,
     ) -> None:
         self.sql, self.oid, self.args = expressions, oid, args
-        self.word, self.order, self.behind = word, order, behind
-        self.exprs: Sequence[Expr] = ()  # the arguments, behind FILTER where they can raise
+        self.word, self.order, self.suffix = word, order, suffix
+        self.exprs: Sequence[Expr] = ()  # the arguments, after FILTER where they can raise
         self.rows = False  # the value is a whole row as JSON
         self.apart = False  # values are told apart, and sorted, by keys of their own
 
     def call(self, name: str, *texts: str) -> Text:
-        return d.primary(f"{name}({self.word}{', '.join(texts)}{self.order}){self.behind}")
+        return d.primary(f"{name}({self.word}{', '.join(texts)}{self.order}){self.suffix}")
 
     @property
     def value(self) -> Sql:
@@ -304,7 +304,7 @@ class _Made:
         keys = [self.sql.key(arg) for arg in self.args]
         both = f"{{'k': [{', '.join(d.cast(key, TEXT) for key in keys)}], {', '.join(parts)}}}"
         rest = "".join(f", {key} ASC NULLS LAST" for key in keys[1:])
-        every = d.primary(f"list({both}{self.order}{rest}){self.behind}")
+        every = d.primary(f"list({both}{self.order}{rest}){self.suffix}")
         first = d.infix("i", "=", "1")
         before = d.primary(f"{every}[i - 1].k")
         other = d.infix(before, "IS DISTINCT FROM", d.primary("e.k"))
@@ -398,9 +398,9 @@ def _avg(made: _Made) -> Sql:
 
 
 def _with_type(made: _Made, oid: int) -> _Made:
-    """The sum behind an average: of int2 and int4 it is a bigint, of int8 a numeric."""
+    """The sum of an average: of int2 and int4 it is a bigint, of int8 a numeric."""
     result = oids.INT8 if made.value.oid in (oids.INT2, oids.INT4) else oids.NUMERIC
-    return _Made(made.sql, result, made.args, made.word, made.order, made.behind)
+    return _Made(made.sql, result, made.args, made.word, made.order, made.suffix)
 
 
 def _extreme(name: str) -> Callable[[_Made], Sql]:

@@ -57,7 +57,7 @@ class DuckAnalytic:
                 return
             except SqlError as error:
                 # DuckDB computes many rows at a time, and queries for all rows: what fails may
-                # stand behind a LIMIT, or behind rows that a cursor gives out first
+                # stand after a LIMIT, or after rows that a cursor gives out first
                 if failed is not None:
                     raise failed if error.sqlstate == INTERNAL_ERROR else error from None
                 if given or error.sqlstate[:2] not in _OF_VALUES or not patient(select):

@@ -57,7 +57,7 @@ def _spares(expr: Expr) -> bool:
 
 @dataclass(slots=True)
 class _Taken:
-    """Subqueries that became columns behind the row of all items, with what spares them."""
+    """Subqueries that became columns after the row of all items, with what spares them."""
 
     width: int
     subqueries: list[Expr]
@@ -92,7 +92,7 @@ async def change(work: Work, bound: Update | Delete | Merge, run: Run) -> Outcom
 
 
 async def insert(work: Work, bound: Insert, run: Run) -> Outcome:
-    """INSERT whose query stands behind WITH. Raises SqlError."""
+    """INSERT whose query stands after WITH. Raises SqlError."""
     assert bound.select is not None
     selects = Selects(work.env)
     select = replace(bound.select, ctes=(*bound.ctes, *bound.select.ctes))

@@ -25,7 +25,7 @@ from kv.base.limits import (
     SQL_ANALYTIC_THREADS,
 )
 from sqlproxy.analytic.functions import Functions
-from sqlproxy.duck.duckerrors import told
+from sqlproxy.duck.duckerrors import as_sql_error
 from sqlproxy.values.errors import SqlError
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ class Running:
         """What went wrong, as PostgreSQL says it."""
         if self._functions.failed is not None:
             return self._functions.failed
-        return told(
+        return as_sql_error(
             error,
             memory=f"the query needs more than {SQL_ANALYTIC_BYTES_MAX >> 20} MiB",
             hint="Read fewer rows or columns, or aggregate in parts.",

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from sqlproxy.analytic import forms
 from sqlproxy.analytic.forms import TEXT, decimal_of, held, literal
 from sqlproxy.analytic.functions import Functions, Shape
-from sqlproxy.analytic.guarding import behind, logic
+from sqlproxy.analytic.guarding import logic, where_true
 from sqlproxy.analytic.json_keys import sort_key
 from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
@@ -332,7 +332,7 @@ class Expressions:
         """Where these are true."""
         kept = len(self.guards)
         self.guards += [
-            behind(self.guards, one, self.raises) if self.raises(one) else one for one in guards
+            where_true(self.guards, one, self.raises) if self.raises(one) else one for one in guards
         ]
         try:
             yield
@@ -372,7 +372,7 @@ class Expressions:
             return self.sql(expr)
         kept, self.guards = self.guards, []  # a guard that is rendered has none but its own
         try:
-            return self.sql(behind(kept, expr, self.raises))
+            return self.sql(where_true(kept, expr, self.raises))
         finally:
             self.guards = kept
 
@@ -501,12 +501,12 @@ class Expressions:
             return None
         right = [Sql(d.primary(f"c{at}"), oid, held(oid)) for at, oid in enumerate(types)]
         pairs = [self.pair(a, b) for a, b in zip(left, right, strict=True)]
-        told = [pair for pair in pairs if pair is not None]
-        if len(told) < len(pairs):
+        decided = [pair for pair in pairs if pair is not None]
+        if len(decided) < len(pairs):
             return None
         arms: list[tuple[str, str]] = []
         for nulls, rows in sorted(kept.items()):
-            parts = [pair for at, pair in enumerate(told) if at not in nulls]
+            parts = [pair for at, pair in enumerate(decided) if at not in nulls]
             if not parts:
                 arms.append((d.TRUE, "NULL"))
                 continue
@@ -728,7 +728,7 @@ def _error(what: str) -> Text:
 
 
 def _key(expr: Expr) -> Any:
-    """What tells expressions apart: subqueries, and constants that are lists, have no hash."""
+    """What distinguishes expressions: subqueries, and constants that are lists, have no hash."""
     try:
         hash(expr)
     except TypeError:

@@ -1,4 +1,4 @@
-"""What can raise runs behind what guards it. Pure.
+"""What can raise runs after what guards it. Pure.
 
 DuckDB runs conjuncts in any order and on any level of a plan, computes all operands of AND and OR
 outside of a filter, and a subquery for all rows. PostgreSQL does not promise an order either, but
@@ -54,7 +54,7 @@ def together(conditions: Sequence[Expr]) -> Expr:
     return conditions[0] if len(conditions) == 1 else Logic(op="and", args=tuple(conditions))
 
 
-def behind(guards: Sequence[Expr], expr: Expr, raises: Raises) -> Expr:
+def where_true(guards: Sequence[Expr], expr: Expr, raises: Raises) -> Expr:
     """The expression where all guards are true, else NULL; one after the other if they can raise
     themselves.
     """
@@ -94,7 +94,7 @@ def guarded(
             for one, its in zip(given, of, strict=True)
             if its < mine or (its == mine and not raises(one))
         ]
-        found.append(behind([*guards, *chain[:-1]], chain[-1], raises))
+        found.append(where_true([*guards, *chain[:-1]], chain[-1], raises))
     return found
 
 
@@ -120,13 +120,13 @@ def _by_sides(
     relations: Relations,
     raises: Raises,
 ) -> Expr | None:
-    """A comparison of relations with others: each side behind what holds of its own relations."""
+    """A comparison of relations with others: each side after what holds of its own relations."""
     sides = _apart(conjunct, relations)
     if sides is None:
         return None
     assert isinstance(conjunct, Call)
     args = tuple(
-        behind([g for g, its in zip(given, of, strict=True) if its <= mine], arg, raises)
+        where_true([g for g, its in zip(given, of, strict=True) if its <= mine], arg, raises)
         if raises(arg)
         else arg
         for arg, mine in zip(conjunct.args, sides, strict=True)
@@ -179,7 +179,7 @@ def _only(select: Select, guard: Expr) -> Select:
         and not any(isinstance(part, SubQuery) for part in walk(guard))  # DuckDB cannot bind it
     ):
         targets = tuple(
-            replace(target, expr=behind((guard,), target.expr, raises_one))
+            replace(target, expr=where_true((guard,), target.expr, raises_one))
             if raises_one(target.expr)
             else target
             for target in select.targets

@@ -1,7 +1,7 @@
-"""What can raise, computed row by row behind DuckDB. Pure.
+"""What can raise, computed row by row after DuckDB. Pure.
 
-DuckDB computes some thousand rows at a time, so a row that fails may stand behind a LIMIT, or
-behind rows that a cursor gives out first. A query that failed before its first row runs once more:
+DuckDB computes some thousand rows at a time, so a row that fails may stand after a LIMIT, or
+after rows that a cursor gives out first. A query that failed before its first row runs once more:
 DuckDB makes the rows without what can raise, and closures do the rest in the order of the rows, up
 to the one that fails. Only a query over FROM and WHERE can wait so; what is grouped or sorted by
 needs all rows in PostgreSQL too. A query that does not fail never comes here, and is as quick as
@@ -30,7 +30,7 @@ def patient(select: Select) -> bool:
 
 
 def waits(select: Select) -> bool:
-    """Whether the list of a query may be computed behind its rows."""
+    """Whether the list of a query may be computed after its rows."""
     return bool(select.items) and not (
         select.aggregates
         or select.sets

@@ -16,7 +16,6 @@ from sqlproxy.analytic.expressions import PARTS_MAX, Expressions, Sql
 from sqlproxy.analytic.forms import TEXT, held
 from sqlproxy.analytic.functions import Functions
 from sqlproxy.analytic.guarding import (
-    behind,
     beside,
     cost,
     guarded,
@@ -24,6 +23,7 @@ from sqlproxy.analytic.guarding import (
     only_where,
     plain,
     together,
+    where_true,
 )
 from sqlproxy.analytic.late import Late, Places, waits, waits_with_where
 from sqlproxy.analytic.pieces import grouping_sets, only_of
@@ -228,7 +228,8 @@ class Selects:
         if self.expressions.guards and raises(expr):
             guards = self.expressions.guards
             left = tuple(
-                behind(guards, one, self.raises) if self.raises(one) else one for one in expr.left
+                where_true(guards, one, self.raises) if self.raises(one) else one
+                for one in expr.left
             )
             select = only_where(expr.select, guards, queries=self._late)
             expr = replace(expr, select=select, left=left)
@@ -286,12 +287,12 @@ class Selects:
         pairs = [self.expressions.pair(a, b) for a, b in zip(left, inner.under(name), strict=True)]
         if None in pairs:
             raise unsupported("comparing rows of these types with a subquery")
-        told = [pair for pair in pairs if pair]
+        compared = [pair for pair in pairs if pair]
         hashed = _hashed(expr, operator)
         # of what is hashed, the rows with NULL are left, of which there are few
-        rest = d.disjunction([d.test(pair[1], "IS NULL") for pair in told])
+        rest = d.disjunction([d.test(pair[1], "IS NULL") for pair in compared])
         where = f" WHERE {rest}" if hashed else ""
-        held = d.compared_rows(operator, told)
+        held = d.compared_rows(operator, compared)
         if expr.kind != "scalar":
             every = expr.kind != "any"
             said = d.call("bool_and" if every else "bool_or", held)
@@ -301,10 +302,10 @@ class Selects:
         text = d.primary(f"(SELECT {held} FROM ({inner.text}) AS {name}{where})")
         if hashed:
             rows = f"SELECT * FROM ({inner.text}) AS {name} WHERE {d.negation(rest)}"
-            found = self.expressions.equal_row(told)
+            found = self.expressions.equal_row(compared)
             if expr.kind == "all":
                 found = d.negation(found)
-            text = d.case([(self.expressions.row_of(told, rows, name), found)], text)
+            text = d.case([(self.expressions.row_of(compared, rows, name), found)], text)
         return Sql(text, oids.BOOL, "BOOLEAN")
 
     # -- queries
@@ -563,7 +564,7 @@ class Selects:
         return Sql(text, value.oid, value.held)
 
     def _in_order(self, said: Sequence[Expr]) -> Expr:
-        return behind(said[:-1], said[-1], self.raises)
+        return where_true(said[:-1], said[-1], self.raises)
 
     def _targets(self, select: Select, frame: Frame, said: Sequence[Expr]) -> list[Sql]:
         """`said`: what the query says of its rows, where DuckDB may compute a column before."""
@@ -572,7 +573,7 @@ class Selects:
             exprs = [target.expr for target in select.targets]
             if said:
                 exprs = [
-                    behind(said, one, self.raises) if self.raises(one) else one for one in exprs
+                    where_true(said, one, self.raises) if self.raises(one) else one for one in exprs
                 ]
             return [self.expressions.sql(one) for one in exprs]
         finally:

@@ -98,7 +98,7 @@ _TABLE: Final[tuple[tuple[re.Pattern[str], str, Words], ...]] = tuple(
 """What is found in the words, the SQLSTATE ("": in the words themselves), PostgreSQL's words."""
 
 
-def told(error: Exception, *, memory: str, hint: str = "") -> SqlError:
+def as_sql_error(error: Exception, *, memory: str, hint: str = "") -> SqlError:
     """`memory`, `hint`: what to say when there was not enough of it."""
     text = str(error)
     if isinstance(error, duckdb.InterruptException):

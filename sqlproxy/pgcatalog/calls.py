@@ -1,4 +1,4 @@
-"""Calls of functions: which of PostgreSQL's is meant, and what DuckDB is told."""
+"""Calls of functions: which of PostgreSQL's is meant, and what DuckDB gets."""
 
 from __future__ import annotations
 

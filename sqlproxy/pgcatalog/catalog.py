@@ -37,7 +37,7 @@ from sqlproxy.pgcatalog.relations import Relations
 from sqlproxy.pgcatalog.static import CATALOG, KVORUM, SCHEMAS, Static, load
 from sqlproxy.pgcatalog.store import Store, arrow
 from sqlproxy.pgcatalog.translation import Translated, translate, uses
-from sqlproxy.pgcatalog.views import VIEWS, Provider, Told, rows
+from sqlproxy.pgcatalog.views import VIEWS, Provider, Reported, rows
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.values.errors import (
     LIMIT_EXCEEDED,
@@ -94,7 +94,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """`fields` and `parameters` (OIDs) are what Describe tells."""
+    """`fields` and `parameters` (OIDs) are what Describe returns."""
 
     translated: Translated
 
@@ -189,11 +189,19 @@ class SystemCatalog:
         contents: Contents,
     ) -> Answer:
         """Raises SqlError. Cancelled: the statement is ended first."""
-        told = await self._ask(prepared.translated, contents)
+        reported = await self._ask(prepared.translated, contents)
         running: list[duckdb.DuckDBPyConnection] = []
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(
-            self._executor, self.run, prepared, values, session, cluster, contents, told, running
+            self._executor,
+            self.run,
+            prepared,
+            values,
+            session,
+            cluster,
+            contents,
+            reported,
+            running,
         )
         try:
             return await asyncio.shield(work)
@@ -207,19 +215,21 @@ class SystemCatalog:
                 work.exception()
             raise
 
-    async def _ask(self, translated: Translated, contents: Contents) -> dict[str, Sequence[Told]]:
-        told: dict[str, Sequence[Told]] = {}
+    async def _ask(
+        self, translated: Translated, contents: Contents
+    ) -> dict[str, Sequence[Reported]]:
+        reported: dict[str, Sequence[Reported]] = {}
         for feed in translated.needs.feeds:
             name = "tables" if feed == "kv_sizes" else feed.removeprefix("kv_")
             if name == "sequences" and self._last is not None:
-                told[name] = [
+                reported[name] = [
                     {"oid": oids.relation(one.id), "last": await self._last(one)}
                     for one in contents.relations.values()
                     if isinstance(one, SequenceRow)
                 ]
             if name in self._providers:
-                told[name] = await self._providers[name]()
-        return told
+                reported[name] = await self._providers[name]()
+        return reported
 
     def run(
         self,
@@ -228,10 +238,10 @@ class SystemCatalog:
         session: Session,
         cluster: Cluster,
         contents: Contents,
-        told: Mapping[str, Sequence[Told]] | None = None,
+        reported: Mapping[str, Sequence[Reported]] | None = None,
         running: list[duckdb.DuckDBPyConnection] | None = None,
     ) -> Answer:
-        """`execute` without the loop: `told` is what providers said."""
+        """`execute` without the loop: `reported` is what providers said."""
         work = prepared.translated
         given = self._given(work, values, session)
         path = self._store.follow(cluster, contents)
@@ -245,10 +255,12 @@ class SystemCatalog:
                 icu = zones.icu(zones.shown(zone), now)
                 cursor.execute(f"SET TimeZone = '{icu}'")
             for feed in work.needs.feeds:
-                cursor.register(feed, self._feed(feed, told or {}, session))
+                cursor.register(feed, self._feed(feed, reported or {}, session))
             found = cursor.execute(work.sql, given or None).fetchmany(SQL_CATALOG_ROWS_MAX + 1)
         except duckdb.Error as error:
-            raise duckerrors.told(error, memory="the system catalog's database is full") from error
+            raise duckerrors.as_sql_error(
+                error, memory="the system catalog's database is full"
+            ) from error
         finally:
             cursor.close()
         if len(found) > SQL_CATALOG_ROWS_MAX:
@@ -310,17 +322,19 @@ class SystemCatalog:
             return None
         raise SqlError(UNDEFINED_OBJECT, f'unrecognized configuration parameter "{plain}"')
 
-    def _feed(self, feed: str, told: Mapping[str, Sequence[Told]], session: Session) -> pa.Table:
+    def _feed(
+        self, feed: str, reported: Mapping[str, Sequence[Reported]], session: Session
+    ) -> pa.Table:
         name = feed.removeprefix("kv_")
         if feed in ("kv_shown_settings", "kv_settings_all", "kv_pg_settings"):
             return self._settings(session, feed)
         if feed == "kv_sequences":
-            lasts = [(t["oid"], t["last"]) for t in told.get(name, ())]
+            lasts = [(t["oid"], t["last"]) for t in reported.get(name, ())]
             return _table([("oid", "BIGINT"), ("last", "BIGINT")], lasts)
         if feed == "kv_sizes":
             sizes = [
                 (int(t["oid"]), str(t.get("ns") or ""), int(t.get("size") or 0))
-                for t in told.get("tables", ())
+                for t in reported.get("tables", ())
                 if t.get("oid")
             ]
             layout = [("oid", "BIGINT"), ("ns", "VARCHAR"), ("bytes", "BIGINT")]
@@ -328,10 +342,10 @@ class SystemCatalog:
         if name in VIEWS:
             view = VIEWS[name]
             layout = [(c.name, self._held(c.type)) for c in view.columns]
-            return _table(layout, rows(view, told.get(name, ())))
+            return _table(layout, rows(view, reported.get(name, ())))
         relation = self._relations.all[CATALOG, name]
         layout = [(c.name, self._held(c.type)) for c in relation.columns]
-        listed = session.own.get(name) or told.get(name, ())
+        listed = session.own.get(name) or reported.get(name, ())
         if name == "pg_timezone_names":
             listed = _zones(
                 zones.all_names(_EPOCH + timedelta(microseconds=session.now_us)), "name"
@@ -390,7 +404,7 @@ class SystemCatalog:
         self._store.close()
 
 
-def _zones(listed: Iterable[zones.Listed], name: str) -> list[Told]:
+def _zones(listed: Iterable[zones.Listed], name: str) -> list[Reported]:
     return [
         {name: zone, "abbrev": word, "utc_offset": offset, "is_dst": is_dst}
         for zone, word, offset, is_dst in listed

@@ -1,7 +1,7 @@
 """From one type to another: unknown literals and parameters get theirs, values are cast as
 PostgreSQL casts them, and every value can be shown as text.
 
-The names behind reg* values are looked up in the catalog itself, by subqueries: DuckDB joins them.
+The names of reg* values are looked up in the catalog itself, by subqueries: DuckDB joins them.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Coercion:
     # -- reg*
 
     def shown(self, kind: str, sql: str) -> str:
-        """The name behind an OID; the number if there is none."""
+        """The name of an OID; the number if there is none."""
         if kind == "regclass":
             self.needs.facts["visible"] = None
             name = (
@@ -254,14 +254,14 @@ class Coercion:
         return f"CASE {sql} WHEN 0 THEN '-' ELSE coalesce({found}, CAST({sql} AS VARCHAR)) END"
 
     def shown_each(self, element: int, sql: str) -> str:
-        """The names behind an array of OIDs of this type."""
+        """The names of an array of OIDs of this type."""
         name = self.shown(kinds.REG[element], "kv_u.kv_e")
         listed = f"SELECT unnest({sql}) AS kv_e, generate_subscripts({sql}, 1) AS kv_n"
         found = f"(SELECT list({name} ORDER BY kv_u.kv_n) FROM ({listed}) kv_u)"
         return f"CASE WHEN {sql} IS NOT NULL THEN coalesce({found}, []) END"
 
     def lookup(self, kind: str, sql: str, *, strict: bool = True) -> str:
-        """The OID behind a name; fails (or is NULL) if there is none."""
+        """The OID of a name; fails (or is NULL) if there is none."""
         folded = f"kv_folded({sql})"
         words = {"regclass": "relation", "regtype": "type", "regnamespace": "schema"}
         state = UNDEFINED_TABLE if kind == "regclass" else UNDEFINED_OBJECT

@@ -1,4 +1,4 @@
-"""What a database and a cluster have in them, as far as the system catalog tells it. Plain
+"""What a database and a cluster have in them, as far as the system catalog shows it. Plain
 values: the catalog never asks the store.
 """
 
@@ -59,7 +59,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who asks. `settings`: as SHOW tells them. Times in µs since 1970. `txid`: of the transaction;
+    """Who asks. `settings`: as SHOW shows them. Times in µs since 1970. `txid`: of the transaction;
     None: there is none. `activity`: rows of pg_stat_activity. `own`: of views of the session alone,
     by name.
     """

@@ -108,7 +108,7 @@ def check_short(sql: str) -> str:
 
 
 def validity(state: str) -> str:
-    """What is said behind a constraint that may not hold for all rows."""
+    """What is said after a constraint that may not hold for all rows."""
     return "" if state == PUBLIC else " NOT VALID"
 
 
@@ -125,7 +125,7 @@ _QUOTED: Final = re.compile(r"""[Ee]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"[^"]*"|
 
 
 def operand(sql: str) -> str:
-    """An expression as it may stand behind DEFAULT, where the grammar takes no IN, AND, AT TIME
+    """An expression as it may stand after DEFAULT, where the grammar takes no IN, AND, AT TIME
     ZONE and the like: a constant, name, call or array, cast or not, is shown as it is.
     """
     found = _BEGINNING.match(sql)
@@ -141,7 +141,7 @@ def _wrapped(sql: str) -> bool:
 
 
 def _closed(sql: str, start: int) -> int:
-    """The place behind the bracket that ends the one at `start`; 0 if none does."""
+    """The place after the bracket that ends the one at `start`; 0 if none does."""
     depth = 0
     for found in _QUOTED.finditer(sql, start):
         letter = found.group()

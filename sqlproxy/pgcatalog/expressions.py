@@ -219,7 +219,7 @@ class Expressions(Special):
         every = body["boolop"] == "AND_EXPR"
         joined = d.conjunction if every else d.disjunction
         for n, node in enumerate(body["args"]):
-            if n and _risky(node) and not _joins(node):  # behind what stands before it
+            if n and _risky(node) and not _joins(node):  # after what stands before it
                 before = d.infix(joined(parts[:n]), "IS DISTINCT FROM", d.primary(str(not every)))
                 parts[n] = d.case([(before, parts[n])])
         return Expr(joined(parts), oids.BOOL)

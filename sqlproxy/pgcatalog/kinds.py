@@ -27,7 +27,7 @@ REG: Final = {
 }
 IDS: Final = frozenset({oids.OID, oids.XID, oids.XID8, oids.CID, *REG})
 INTEGERS: Final = (oids.INT2, oids.INT4, oids.INT8)
-NUMBERS: Final = (*INTEGERS, oids.NUMERIC, oids.FLOAT4, oids.FLOAT8)  # each widens to those behind
+NUMBERS: Final = (*INTEGERS, oids.NUMERIC, oids.FLOAT4, oids.FLOAT8)  # each widens to those after
 STRINGS: Final = frozenset({oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.NAME, oids.CHAR})
 VECTORS: Final = frozenset({oids.INT2VECTOR, oids.OIDVECTOR})
 TIMES: Final = (oids.DATE, oids.TIMESTAMP, oids.TIMESTAMPTZ)

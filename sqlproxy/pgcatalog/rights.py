@@ -1,4 +1,4 @@
-"""What tells of privileges: has_table_privilege and its like, pg_has_role, acldefault, aclexplode.
+"""What reports privileges: has_table_privilege and its like, pg_has_role, acldefault, aclexplode.
 
 `_acl` of a relation or a database is a list of `OID=letters`, 0 for PUBLIC, with what is as made
 spelt out; NULL: the system's own, which everybody reads. `_roles` of a role is what it is a member

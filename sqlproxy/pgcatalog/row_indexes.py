@@ -202,7 +202,7 @@ def reference_rows(
 
 
 def _referenced(table: Table, wanted: tuple[int, ...]) -> tuple[int, int]:
-    """The index behind a foreign key and its constraint."""
+    """The index that a foreign key and its constraint use."""
     if tuple(sorted(c.id for c in table.key_columns)) == tuple(sorted(wanted)):
         return oids.primary_index(table.id), oids.key_constraint(table.id)
     for index in table.indexes:

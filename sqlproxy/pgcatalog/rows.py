@@ -315,7 +315,7 @@ def _column(
 
 
 def default_of(contents: Contents, column: Column) -> str | None:
-    """As pg_get_expr tells it: constants with their types, sequences by their names."""
+    """As pg_get_expr shows it: constants with their types, sequences by their names."""
     if column.generated is not None:
         text = column.generated.strip()
         return text if text.startswith("(") or re.fullmatch(r"\w+\(.*\)", text) else f"({text})"

@@ -112,7 +112,7 @@ class Store:
     # -- what is the same everywhere
 
     def _layout(self, name: str) -> list[tuple[str, str]]:
-        """A table's columns in DuckDB, those for our own functions and the owner behind."""
+        """A table's columns in DuckDB, those for our own functions and the owner after."""
         plain = [(c.name, self._held(c.type)) for c in self._static.layouts[CATALOG, name]]
         return [
             *plain,
@@ -156,15 +156,15 @@ class Store:
         self._db.execute(f"CREATE TABLE {schema}.{name} ({listed})")
 
     def _load(self, name: str, listed: list[list[Any]]) -> None:
-        """Recorded rows; columns that only our functions see are told here where they were not."""
+        """Recorded rows; those that only our functions see are computed."""
         schema, _, table = name.rpartition(".")
         layout = self._layout_of(schema or CATALOG, table)
         by_name: dict[str, Sequence[Any]] = {
             c.name: listed[n] for n, c in enumerate(self._static.layouts[schema or CATALOG, table])
         }
         first = len(by_name)
-        told = self._static.told.get(table, ())
-        by_name |= {c: listed[first + n] for n, c in enumerate(told)}
+        hidden = self._static.told.get(table, ())
+        by_name |= {c: listed[first + n] for n, c in enumerate(hidden)}
         count = len(listed[0])
         if table == "pg_class":
             by_name |= self._names(by_name)
@@ -304,18 +304,18 @@ class Store:
             return f"{schema},pgc"
 
     def _comment_schema(self, schema: str, comment: str | None) -> None:
-        told = _STANDARD if comment is None else comment
+        text = _STANDARD if comment is None else comment
         where = f"classoid = {oids.PG_NAMESPACE} AND objoid = {oids.PUBLIC_SCHEMA}"
         self._db.execute(f"DELETE FROM {schema}.k_pg_description WHERE {where}")
         row = {
             "objoid": oids.PUBLIC_SCHEMA,
             "classoid": oids.PG_NAMESPACE,
             "objsubid": 0,
-            "description": told,
+            "description": text,
             "_owner": 0,
         }
         layout = self._layouts["pg_description"]
-        self._insert_rows(f"{schema}.k_pg_description", layout, [row] if told else [])
+        self._insert_rows(f"{schema}.k_pg_description", layout, [row] if text else [])
 
     def _open(self, database: str) -> tuple[str, Contents]:
         while len(self._known) >= SQL_CATALOG_DATABASES_MAX:

@@ -1,8 +1,8 @@
-"""The views of schema `kvorum`: what the cluster tells of itself, as tables.
+"""The views of schema `kvorum`: what the cluster reports of itself, as tables.
 
-Each has a provider: a function of the wiring that returns what the node tells of it (the maps of
+Each has a provider: a function of the wiring that returns what the node reports of it (the maps of
 kvorum/api/backend.py). Here is which columns there are, and how a map becomes a row. Whoever adds a
-field to what nodes tell may add a column here; columns are never taken away.
+field to what nodes report may add a column here; columns are never taken away.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import msgspec
 
 from sqlproxy.pg import oids
 
-Told = Mapping[str, Any]
-Provider = Callable[[], Awaitable[Sequence[Told]]]
+Reported = Mapping[str, Any]
+Provider = Callable[[], Awaitable[Sequence[Reported]]]
 TEXTS: Final = 1009
 INT8S: Final = 1016
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn:
-    """`field`: of the map that is told (dots go inside), the column's name if it is empty."""
+    """`field`: of the map that is reported (dots go inside), the column's name if it is empty."""
 
     name: str
     type: int
@@ -188,17 +188,18 @@ VIEWS: Final = {
 }
 
 
-def rows(view: SystemView, told: Sequence[Told]) -> list[tuple[Any, ...]]:
-    """Maps as they are told → rows of the view; what a map does not have is NULL."""
+def rows(view: SystemView, reported: Sequence[Reported]) -> list[tuple[Any, ...]]:
+    """Maps as they are reported → rows of the view; what a map does not have is NULL."""
     return [
-        tuple(_value(_inside(one, c.field or c.name), c.type) for c in view.columns) for one in told
+        tuple(_value(_inside(one, c.field or c.name), c.type) for c in view.columns)
+        for one in reported
     ]
 
 
-def _inside(told: object, path: str) -> Any:
+def _inside(reported: object, path: str) -> Any:
     for part in path.split("."):
-        told = told.get(part) if isinstance(told, Mapping) else None
-    return told
+        reported = reported.get(part) if isinstance(reported, Mapping) else None
+    return reported
 
 
 def _value(value: Any, kind: int) -> Any:

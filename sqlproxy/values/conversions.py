@@ -47,7 +47,7 @@ class DoesNotFit(SqlError, ValueError):
 
 
 def refusal(error: Exception) -> dict[str, str]:
-    """What a store's error tells SQL's clients of it, in its details."""
+    """What a store's error says of it to SQL's clients, in its details."""
     if not isinstance(error, DoesNotFit):
         return {}
     return {"sqlstate": error.sqlstate, "sql_message": error.message, "sql_detail": error.detail}

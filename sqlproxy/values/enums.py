@@ -17,7 +17,7 @@ until every process can read it.
 The list only grows, and keeps what was: a label that was renamed goes on meaning its position to
 who was bound before, unless another label has its name now. Two types of one OID (of two clusters
 in one process) are refused. `listen`: who keeps lists of types of his own (pg.oids, front.registry)
-is told of each new one. Pure but for that list.
+learns of each new one. Pure but for that list.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BASE: Final = "enum"  # the base of such types (`sqlproxy.values.types`)
 PREFIX: Final = "enum ["
 STEP: Final = 1 << 32
 LABEL_BYTES_MAX: Final = 63
-_OWN: Final = 1 << 28 | 1 << 27  # where OIDs of enums are: behind those of rows (pgcatalog.oids)
+_OWN: Final = 1 << 28 | 1 << 27  # where OIDs of enums are: after those of rows (pgcatalog.oids)
 _ARRAY: Final = 1 << 28  # further on is the type of arrays of them
 _MASK: Final = (1 << 27) - 1
 _INT8_MAX: Final = (1 << 63) - 1
@@ -237,8 +237,8 @@ def learn(enum: Enum) -> None:
     known = _known.get(enum.oid)
     if known is None:
         _known[enum.oid] = Known(enum)
-        for told in _listeners:
-            told(enum)
+        for listener in _listeners:
+            listener(enum)
     elif known.enum.born != enum.born:
         raise unsupported(
             f"the type {enum.name} beside another cluster's type {known.enum.name} of the same OID",
@@ -247,15 +247,15 @@ def learn(enum: Enum) -> None:
     elif known.enum.version < enum.version:
         renamed = known.enum.name != enum.name
         known.take(enum)
-        for told in _listeners if renamed else ():
-            told(enum)
+        for listener in _listeners if renamed else ():
+            listener(enum)
 
 
-def listen(told: Callable[[Enum], None]) -> None:
-    """Be told of every type that is known, and of what will be."""
-    _listeners.append(told)
+def listen(listener: Callable[[Enum], None]) -> None:
+    """Be called for every type that is known, and of what will be."""
+    _listeners.append(listener)
     for known in _known.values():
-        told(known.enum)
+        listener(known.enum)
 
 
 def of(oid: int) -> Known | None:
@@ -301,7 +301,7 @@ def to_taken(enum: Enum) -> Callable[[str], str]:
 
 def to_label(enum: Enum) -> Callable[[int], str]:
     """From what a row stores to the label. Raises Unavailable: a position that this version of the
-    type does not have; who remembers a table without SQL may be behind for a moment.
+    type does not have; who remembers a table without SQL may be late for a moment.
     """
     labels = {position: label for label, position in enum.labels}
 

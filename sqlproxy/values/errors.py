@@ -1,7 +1,7 @@
 """What a statement may fail with, as PostgreSQL's clients know it: an SQLSTATE, a message, where.
 
     SqlError                    one class: callers differ by its SQLSTATE, never by its type
-    from_store(KvorumError)     what the store refused, in SQL's terms; the SQLSTATE tells
+    from_store(KvorumError)     what the store refused, in SQL's terms; the SQLSTATE says
                                 clients what the disposition does:
 
         RestartTxn                      40001 serialization_failure (DEADLOCK: 40P01)

@@ -2,7 +2,7 @@
 
 Keys of an object are ordered by their length in bytes, then by their bytes; of a key given twice
 the last value stays. Numbers are PostgreSQL's numeric: an exponent is worked out, zeros after the
-point stay. One space behind each colon and comma; characters beyond ASCII stay as they are.
+point stay. One space after each colon and comma; characters beyond ASCII stay as they are.
 
     canonical('{"bb":1e2, "a":[1.50,"é"],"a":2}')   '{"a": 2, "bb": 100}'
 

@@ -149,7 +149,7 @@ def canonical(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def resolve(name: str) -> Type:
-    """The type behind a name. Raises InvalidArgument with all names."""
+    """The type of a name. Raises InvalidArgument with all names."""
     if name.startswith(enums.PREFIX):
         one = _enum(name.removesuffix("[]"))
         return array_of(one) if name.endswith("[]") else one

@@ -50,7 +50,7 @@ from sqlproxy.values.errors import (
 )
 
 _JOINS: Final = {"JOIN_LEFT": "left", "JOIN_FULL": "full", "JOIN_RIGHT": "right"}
-_TOLD: Final = frozenset(
+_KNOWN: Final = frozenset(
     (
         oids.BOOL,
         oids.CHAR,
@@ -230,13 +230,15 @@ class FromItems:
         listed = names.system_columns(schema, name)
         if listed is None:
             return None
-        told, columns = [], []
+        shown, columns = [], []
         for place, (column, oid, typmod) in enumerate(listed, 1):
-            plain = oid in _TOLD or (element_of(oid) in _TOLD and array_of(element_of(oid)) == oid)
-            told.append(quote_ident(column) if plain else f"{quote_ident(column)}::text")
+            plain = oid in _KNOWN or (
+                element_of(oid) in _KNOWN and array_of(element_of(oid)) == oid
+            )
+            shown.append(quote_ident(column) if plain else f"{quote_ident(column)}::text")
             of, modifier = (oid, typmod) if plain else (oids.TEXT, -1)
             columns.append(ItemColumn(column, of, modifier, 0, place))
-        text = f"SELECT {', '.join(told)} FROM {schema}.{quote_ident(name)}"
+        text = f"SELECT {', '.join(shown)} FROM {schema}.{quote_ident(name)}"
         return SystemItem(alias=name, columns=tuple(columns), offset=0, text=text)
 
     def _sequence_of(self, body: Node) -> SequenceRow | None:

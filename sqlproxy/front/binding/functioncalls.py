@@ -213,11 +213,11 @@ class FunctionCalls:
                 break
             made.append(given)
         if not set(by_name) <= set(known[len(args) : len(made)]):
-            told = [format_type(arg.oid) for arg in args]
-            told += [f"{n} => {format_type(arg.oid)}" for n, arg in by_name.items()]
+            shown = [format_type(arg.oid) for arg in args]
+            shown += [f"{n} => {format_type(arg.oid)}" for n, arg in by_name.items()]
             raise SqlError(
                 UNDEFINED_FUNCTION,
-                f"function {name}({', '.join(told)}) does not exist",
+                f"function {name}({', '.join(shown)}) does not exist",
                 hint=resolve.NO_MATCH_FUNCTION,
                 position=at(body),
             )

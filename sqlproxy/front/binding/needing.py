@@ -28,7 +28,7 @@ class Needs:
     def __init__(self, names: Names) -> None:
         self._names = names
         self._found: dict[Need, None] = {}
-        self._defaults: dict[Need, None] = {}  # of sequences: asked for behind the tables
+        self._defaults: dict[Need, None] = {}  # of sequences: asked for after the tables
         self._owner: str | None = None
         self._read: set[int] = set()  # tables of which a column was named
 

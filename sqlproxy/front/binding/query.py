@@ -246,7 +246,7 @@ class Queries:
         return found
 
     def fields(self, targets: Sequence[Target]) -> tuple[Field, ...]:
-        """What clients are told about the columns."""
+        """What clients learn of the columns."""
         found = []
         for target in targets:
             expr = target.expr

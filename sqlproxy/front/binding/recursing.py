@@ -40,7 +40,7 @@ def check(name: str, body: Node) -> None:
 
 
 def in_order(ctes: Sequence[Node]) -> list[Node]:
-    """The queries of WITH RECURSIVE, each behind those that it names, wherever they stand. Raises
+    """The queries of WITH RECURSIVE, each after those that it names, wherever they stand. Raises
     SqlError: two name each other.
     """
     names = {cte["ctename"] for cte in ctes}

@@ -71,7 +71,7 @@ class Names(Protocol):
 
 @dataclass(slots=True)
 class Parameters:
-    """The types of $1, $2, …: declared, or decided by their first use that tells. 0 = not yet."""
+    """The types of $1, $2, …: declared, or decided by their first use that says it. 0 = not yet."""
 
     types: list[int] = field(default_factory=list)
     allowed: bool = True

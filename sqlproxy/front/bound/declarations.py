@@ -220,7 +220,7 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """Constraints that were declared with the column are actions of their own, behind it."""
+    """Constraints that were declared with the column are actions of their own, after it."""
 
     column: ColumnDef
     if_not_exists: bool = False

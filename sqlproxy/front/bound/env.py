@@ -12,7 +12,7 @@ from sqlproxy.front.bound.exprs import Once
 from sqlproxy.pg.style import DEFAULT, Style
 from sqlproxy.values.errors import UNSUPPORTED, SqlError, unsupported
 
-TOLD: Final = frozenset(("user", "session_user", "database", "process"))
+NO_SETTINGS: Final = frozenset(("user", "session_user", "database", "process"))
 """What `Env.session` knows that is no setting."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -62,9 +62,9 @@ class Wanting(SqlError):
 class Env:
     """`now`: of the transaction, aware; `clock`: now, each time it is asked. `nextval(name,
     qualified text)` and its like never wait: whoever executes has reserved the values
-    (`Compiled.taken`), or is told by Wanting; `advisory(verb, numbers, exclusive, of the
+    (`Compiled.taken`), or is asked for by Wanting; `advisory(verb, numbers, exclusive, of the
     transaction)` neither.
-    `session` holds settings and what is TOLD.
+    `session` holds settings and NO_SETTINGS.
     """
 
     params: Sequence[Any] = ()

@@ -317,7 +317,7 @@ class Once:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Later(Expr):
     """A query where one row is computed: it runs when a row needs it. `args`: what it names of that
-    row. `number` tells it from others.
+    row. `number` distinguishes it.
     """
 
     number: int

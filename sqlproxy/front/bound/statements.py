@@ -266,7 +266,7 @@ class Assignment:
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """ON CONFLICT. `columns`: ids of the unique columns meant, () = any; `constraint`: by name.
-    `predicate`: the WHERE behind the columns, which chooses partial indexes, too. No assignments:
+    `predicate`: the WHERE after the columns, which chooses partial indexes, too. No assignments:
     DO NOTHING. Expressions see the existing row, then the proposed one.
     """
 
@@ -581,12 +581,12 @@ class DropRole:
 @dataclass(frozen=True, slots=True)
 class Ignored:
     """Accepted and without effect, because it says what is so anyway; `tag` is its command tag,
-    `notice` what the client is told.
+    `notice` what the client is shown.
     """
 
     tag: str
     notice: str = ""
-    more: tuple[str, ...] = ()  # notices behind the first
+    more: tuple[str, ...] = ()  # notices after the first
     sqlstate: str = "00000"  # of the notices
 
 

@@ -81,7 +81,7 @@ class CannotCompile(SqlError):
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """`taken`: the sequence of each call of nextval() that every evaluation makes; reserve them
-    before. `perhaps`: of each that it may make. `unsure`: `taken` does not tell all, so that `fn`
+    before. `perhaps`: of each that it may make. `unsure`: `taken` is not all, so that `fn`
     may want more (`bound.env.Wanting`). `constant`: whether `fn` needs neither row nor
     env; `value` is then its value.
     """

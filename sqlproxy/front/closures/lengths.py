@@ -94,7 +94,7 @@ def _numeric(precision: int, scale: int) -> Fit:
 
 def round_time(value: Any, digits: int) -> Any:
     """To so many digits of a second. A half goes away from midnight or, of a timestamp, from the
-    year 2000, where PostgreSQL counts from. Raises SqlError (22008) behind the year 9999.
+    year 2000, where PostgreSQL counts from. Raises SqlError (22008) after the year 9999.
     """
     if digits >= 6:
         return value

@@ -73,10 +73,10 @@ def among(
         if nulls not in looked:  # threads that meet here find the same
             found = []
             for others, of in known.items():
-                told = [at for at in places if at not in nulls and at not in others]
-                found.append((told, {tuple([one[at] for at in told]) for one in of}))
+                compared = [at for at in places if at not in nulls and at not in others]
+                found.append((compared, {tuple([one[at] for at in compared]) for one in of}))
             looked[nulls] = found
-        return any(tuple([row[at] for at in told]) in seen for told, seen in looked[nulls])
+        return any(tuple([row[at] for at in compared]) in seen for compared, seen in looked[nulls])
 
     def answer(row: Sequence[Any]) -> bool | None:
         found = keyed(row)

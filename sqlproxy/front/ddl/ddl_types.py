@@ -1,7 +1,7 @@
 """CREATE, ALTER and DROP of types. Users have enums (`sqlproxy.values.enums`); besides there are
 PostgreSQL's own types, and those of the rows of tables and views.
 
-What names one that is not there answers as PostgreSQL: migrations say DROP TYPE IF EXISTS behind a
+What names one that is not there answers as PostgreSQL: migrations say DROP TYPE IF EXISTS after a
 DROP TABLE, whether or not a type was made. Not here: ALTER TYPE of composite types, which is an
 ALTER TABLE to the grammar; composite, range and base types, and domains (0A000 by the front).
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from sqlproxy.front.bound.env import TOLD, Env
+from sqlproxy.front.bound.env import NO_SETTINGS, Env
 from sqlproxy.front.functions import (
     f_advisory,
     f_arrays,
@@ -58,7 +58,7 @@ def _session_user(env: Env) -> str:
 def _setting(env: Env, name: str, missing: bool = False) -> str | None:
     """Raises SqlError (42704): there is no such setting."""
     try:
-        found = None if name.lower() in TOLD else env.session.get(name)
+        found = None if name.lower() in NO_SETTINGS else env.session.get(name)
     except SqlError as error:
         if error.sqlstate != UNDEFINED_OBJECT:
             raise

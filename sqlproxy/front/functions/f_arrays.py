@@ -68,7 +68,7 @@ def _dims(value: list[Any]) -> str | None:
 def _with_key(
     function: Callable[..., Any],
 ) -> OfSite:
-    """A function that compares elements: it is given what tells equal ones."""
+    """A function that compares elements: it is given what finds equal ones."""
 
     def of_site(site: Site) -> Callable[..., Any]:
         same = Same(comparing.key_of(element_of(site.types[0])))

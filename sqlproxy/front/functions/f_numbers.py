@@ -28,7 +28,7 @@ from sqlproxy.front.functions.function import Declared, declared, total
 from sqlproxy.values.errors import DIVISION_BY_ZERO, INVALID_PARAMETER, OUT_OF_RANGE, SqlError
 from sqlproxy.values.words import words
 
-# Exact for all that numeric holds: 131,072 digits before the point, 16,383 behind it.
+# Exact for all that numeric holds: 131,072 digits before the point, 16,383 after it.
 EXACT: Final = Context(prec=300_000, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 _SCALE_MAX: Final = 16_383
 _RESULT_SCALE_MAX: Final = 1_000
@@ -341,7 +341,7 @@ def result(value: Decimal) -> Decimal:
 
 
 def quantized(value: Decimal, scale: int, rounding: str = ROUND_HALF_UP) -> Decimal:
-    """With so many digits behind the point; a negative scale rounds before it."""
+    """With so many digits after the point; a negative scale rounds before it."""
     if not value.is_finite():
         return value
     found = value.quantize(Decimal((0, (1,), -scale)), rounding=rounding, context=EXACT)
@@ -393,7 +393,7 @@ def _ndiv(a: Decimal, b: Decimal) -> Decimal:
 
 
 def _quotient(a: Decimal, b: Decimal, scale: int) -> Decimal:
-    """a / b, cut behind the digits wanted and marked if it went on: rounds as the true one."""
+    """a / b, cut after the digits wanted and marked if it went on: rounds as the true one."""
     digits = max(a.adjusted() - b.adjusted() + scale + 4, 4) if a else 4
     context = Context(prec=digits, rounding=ROUND_DOWN, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
     found = context.divide(a, b)
@@ -538,7 +538,7 @@ def _npower(base: Decimal, power: Decimal) -> Decimal:
         return quantized(Decimal(1), max(_SIGNIFICANT, scale_of(base)))
     if not base:
         return quantized(Decimal(0), max(_SIGNIFICANT, scale_of(base)))
-    # The result's power of ten, from which the digits behind the point follow.
+    # The result's power of ten, from which the digits after the point follow.
     estimate = float(power) * float(_context(20).log10(abs(base)))
     if estimate > 131_072:
         raise SqlError(OUT_OF_RANGE, "value overflows numeric format")
@@ -681,7 +681,7 @@ def _bool_of(value: int) -> bool:
 
 
 def _integers() -> dict[str, Declared]:
-    """The functions whose names tell their widths: int4pl, int48pl, …"""
+    """The functions whose names have their widths: int4pl, int48pl, …"""
     found: dict[str, Declared] = {}
     names = {"2": "smallint", "4": "integer", "8": "bigint"}
     operations: dict[str, Callable[[int, int], int]] = {

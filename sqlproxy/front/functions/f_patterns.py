@@ -205,7 +205,7 @@ def _translated(pattern: str) -> str:
 
 
 def _set(pattern: str, at: int) -> tuple[str, int]:
-    """A set of characters from behind its bracket, and where it ends."""
+    """A set of characters from after its bracket, and where it ends."""
     negated = pattern.startswith("^", at)
     at += negated
     parts: list[str] = []

@@ -67,7 +67,7 @@ def _cased(name: str, like: str) -> str:
 
 
 def _field(value: datetime, token: str) -> tuple[str, int]:  # noqa: C901 - a table of patterns
-    """Its text, and the width to fill: with zeros, negative with blanks behind."""
+    """Its text, and the width to fill: with zeros, negative with blanks after."""
     upper = token.upper()
     iso = value.isocalendar()
     us = value.microsecond
@@ -342,8 +342,8 @@ _WRITES: Final[dict[str, Callable[[_Digits, int], None]]] = {
 def _signed(
     out: list[str], names: frozenset[str], negative: bool, fill: bool, *, whole: bool
 ) -> str:
-    """The sign stands where the number begins, behind blanks and literals, if no mark says more.
-    `whole`: what stands behind the number is written, too.
+    """The sign stands where the number begins, after blanks and literals, if no mark says more.
+    `whole`: what stands after the number is written, too.
     """
     text = "".join(out)
     sign, plain, closing = "-" if negative else "+", "-" if negative else " " * fill, ""

@@ -4,7 +4,7 @@ computed here from the row.
     ctid      from the key: an integer from 0 to 2⁴⁷ - 1, or a row's number in a table without a
               primary key, as it is; of other keys 47 bits of a hash, above those
     xmin      32 bits of a hash of all values, so that it changes with the row, and is the same
-              before and behind the commit (programs compare it to see whether somebody else
+              before and after the commit (programs compare it to see whether somebody else
               wrote)
     tableoid  the OID that pg_class has
     xmax, cmin, cmax    0

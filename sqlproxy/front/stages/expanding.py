@@ -7,7 +7,7 @@ Pure.
 
 PostgreSQL expands in this order: GROUP BY and aggregates, sets in window definitions, windows, sets
 in DISTINCT ON and ORDER BY, DISTINCT ON, the sort, other sets. So left out (0A000): sets in the
-list behind DISTINCT ON … ORDER BY, and where a grouping or, of DISTINCT ON, a window comes before.
+list after DISTINCT ON … ORDER BY, and where a grouping or, of DISTINCT ON, a window comes before.
 """
 
 from __future__ import annotations

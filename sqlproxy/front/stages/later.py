@@ -102,7 +102,7 @@ def _outer(node: object, depth: int) -> Iterator[Column]:
 
 def answering(query: SubQuery, values: Sequence[Any]) -> Select:
     """The query that answers a subquery for what `postponed` says that it names: the query of one
-    value and of EXISTS itself, with no more rows than tell; of others one of one row around it.
+    value and of EXISTS itself, with no more rows than decide it; of others one of one row.
     """
     left = tuple(_constant(one, value) for one, value in zip(query.left, values, strict=False))
     columns = _named(query.select)

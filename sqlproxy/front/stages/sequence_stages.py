@@ -12,11 +12,11 @@ and what takes it. Pure; `sqlproxy.session.running.numbered_queries` runs the pa
         rest    SELECT sum(column) FROM those rows GROUP BY …
     SELECT … FROM (SELECT nextval('s') …), WITH, UNION, (SELECT nextval('s'))    `inside`
 
-So numbers are taken when PostgreSQL takes them: of the rows behind ORDER BY, also of those that
+So numbers are taken when PostgreSQL takes them: of the rows after ORDER BY, also of those that
 OFFSET skips; before DISTINCT, and before a sort by them; once for a query in WITH or one that names
 nothing of the query around. What is read of a query that nobody looks at is not computed. Not here:
 nextval() in WHERE and join conditions, in recursive and correlated queries: it stays where it is,
-and whoever meets it refuses it (`sqlproxy.front.bound.env.Wanting`).
+and whoever finds it refuses it (`sqlproxy.front.bound.env.Wanting`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def asks(expr: Expr) -> bool:
     )
 
 
-# -- behind all that a query does
+# -- after all that a query does
 
 
 @dataclass(frozen=True, slots=True)
@@ -538,7 +538,7 @@ def _later(
 
 
 def settled(select: Select) -> Select:
-    """A query without queries inside that take numbers, told what it has now."""
+    """A query without queries inside that take numbers, marked with what it has now."""
     own = any(map(takes, _exprs(select)))
     return replace(_plainer(select), numbers=own)
 

@@ -193,7 +193,7 @@ _ALONE: Final = {"targetList", "limitOption", "op"}  # of a SELECT of nothing bu
 
 def parse_expression(text: str) -> Node:
     """The tree of an expression as catalogs keep it (a default, a check), or as users write a
-    condition: what stands behind it (LIMIT, UNION, a second one) would be forgotten silently.
+    condition: what stands after it (LIMIT, UNION, a second one) would be forgotten silently.
     Raises SqlError.
     """
     parsed = parse(f"SELECT {text}")

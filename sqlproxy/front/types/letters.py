@@ -14,7 +14,7 @@ from typing import Final
 
 SPACES: Final = "\t-\r \u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000"
 """Those that are spaces, as a part of a set in a regular expression."""
-_CASED_TO: Final = 0x20000  # no letter behind it has two cases
+_CASED_TO: Final = 0x20000  # no letter after it has two cases
 
 
 def lower(text: str) -> str:

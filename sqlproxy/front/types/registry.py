@@ -3,7 +3,7 @@ Kvorum has.
 
 The rows are PostgreSQL 15's own (tables.json, written by scripts/record_sql_tables.py), so that a
 name means here what it means there. A type is its OID. `Proc.source` is PostgreSQL's name of the C
-function behind a row: the key of what `sqlproxy.front.functions.all_functions` does for it.
+function of a row: the key of what `sqlproxy.front.functions.all_functions` does for it.
 """
 
 from __future__ import annotations

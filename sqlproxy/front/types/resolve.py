@@ -288,7 +288,7 @@ def _contradiction(message: str) -> SqlError:
 
 
 def _polymorphic(given: Sequence[int], wanted: Sequence[int], result: int) -> _Types:
-    """The types behind anyelement and its like. Raises SqlError."""
+    """The types that stand for anyelement and its like. Raises SqlError."""
     element, array, common = _decided(given, wanted)
     if not common and any(
         have == oids.UNKNOWN and want in POLYMORPHIC

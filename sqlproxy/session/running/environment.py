@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlproxy.front.bound.env import TOLD, Env
+from sqlproxy.front.bound.env import NO_SETTINGS, Env
 from sqlproxy.front.bound.exprs import Once
 from sqlproxy.pg.answers import Values
 from sqlproxy.pg.style import Style
@@ -38,11 +38,11 @@ class Told(Mapping[str, str]):
                 return self._session.variables.get(name)
 
     def __iter__(self) -> Iterator[str]:
-        yield from TOLD
+        yield from NO_SETTINGS
         yield from (name for name, _, _ in self._session.settings.all())
 
     def __len__(self) -> int:
-        return len(TOLD) + len(self._session.settings.all())
+        return len(NO_SETTINGS) + len(self._session.settings.all())
 
 
 class SessionEnv(Env):

@@ -52,7 +52,7 @@ def test_what_duckdb_says_becomes_an_sqlstate(text: str, state: str, words: str 
     """A client is told of an internal error, or in DuckDB's words, where its data are wrong."""
     with duckdb.connect() as link, pytest.raises(duckdb.Error) as failed:
         link.execute(text).fetchall()
-    told = duckerrors.told(failed.value, memory="too little")
+    told = duckerrors.as_sql_error(failed.value, memory="too little")
     assert told.sqlstate == state, failed.value
     if words is not None:
         assert told.message == words

@@ -20,13 +20,13 @@ from sqlproxy.pgcatalog import oids as ours_oids
 from sqlproxy.pgcatalog.catalog import Answer, SystemCatalog
 from sqlproxy.pgcatalog.contents import Contents, Role, Session
 from sqlproxy.pgcatalog.relations import FED
-from sqlproxy.pgcatalog.views import VIEWS, Told
+from sqlproxy.pgcatalog.views import VIEWS, Reported
 from sqlproxy.rows.schema import PUBLIC, Column, Index, IndexColumn, Table
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.pgcatalog import sample
 from tests.sqlproxy.pgcatalog.asking import DATABASE
 
-PROCEDURES: list[Told] = [
+PROCEDURES: list[Reported] = [
     {
         "id": "7",
         "name": "transfer",
@@ -56,11 +56,11 @@ PROCEDURES: list[Told] = [
 ]
 
 
-async def procedures() -> Sequence[Told]:
+async def procedures() -> Sequence[Reported]:
     return PROCEDURES
 
 
-async def tables() -> Sequence[Told]:
+async def tables() -> Sequence[Reported]:
     return [{"oid": ours_oids.relation(100), "size": 20_480, "name": "users"}]
 
 
