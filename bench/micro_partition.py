@@ -28,8 +28,9 @@ from kv.partition.machine import PartitionMachine
 from kv.partition.scheduler import Scheduler
 from kv.partition.timestamps import AtOnce
 from kv.replica.manager import ReplicaManager
-from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, open_engine
+from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES
 from kv.storage.log import LogAdapter, ThreadSyncer
+from kv.storage.open_engine import open_engine
 from raft.api import RaftConfig
 from raft.host import RaftHost
 

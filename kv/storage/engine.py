@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeVar, assert_never
+from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.storage.files import FileFacts, MemoryFacts
@@ -35,7 +35,6 @@ Family = Any
 
 Getter = Callable[[bytes], bytes | None]
 MultiGetter = Callable[[list[bytes]], list[bytes | None]]
-EngineKind = Literal["rocks", "memory"]
 
 STATE_FAMILIES: Final = ("cur", "hist", "lock", "txn", "gcq", "meta", "staged", "guard")
 LOG_FAMILIES: Final = ("log",)
@@ -294,24 +293,3 @@ class Engine(Protocol):
         allowed.
         """
         ...
-
-
-def open_engine(kind: EngineKind, path: str | Path, families: Sequence[str]) -> Engine:
-    """The engine of `kind` at `path` (made if missing; ignored by the memory engine) with exactly
-    these families.
-
-    Raises InvalidArgument (not a directory, unreadable, not Kvorum's, another format version, in
-    use by another process, other families) and Corruption.
-    """
-    match kind:
-        case "rocks":
-            # Imported here, so that a client machine or a simulation needs no rocksdict.
-            from kv.storage.rocks import RocksEngine
-
-            return RocksEngine(path, families)
-        case "memory":
-            from kv.storage.memory import MemoryEngine
-
-            return MemoryEngine(families)
-        case _:
-            assert_never(kind)

@@ -19,8 +19,9 @@ from kv.base.seats import Seats
 from kv.base.steady import SteadyClock
 from kv.client.channels import Connector, tcp_connector
 from kv.server.socket_server import SocketServer, Submitter
-from kv.storage.engine import Engine, EngineKind, open_engine
+from kv.storage.engine import Engine
 from kv.storage.log import SyncDone, ThreadSyncer
+from kv.storage.open_engine import EngineKind, open_engine
 from raft.api import PeerTransport
 from raft.counters import PeerFigures
 from raft.limits import TransportLimits
@@ -120,7 +121,7 @@ class Ports:
     timers: Timers
     rng: Rng
     open_engine: Callable[[Path, Sequence[str]], Engine]
-    """The database in a directory, with these families. See kv.storage.engine.open_engine."""
+    """The database in a directory, with these families. See kv.storage.open_engine."""
     syncer: Callable[[Engine], Syncer]
     """Makes the log durable beside the loop."""
     in_thread: Callable[[Callable[[], None]], Awaitable[None]]

@@ -62,7 +62,6 @@ from procedures.engine.submission import (
 from procedures.engine.surgeon import Surgeon
 from procedures.engine.turn import Turns
 from procedures.engine.view import shown_state
-from procedures.pools.control import Control
 from procedures.pools.crew import Crew
 from procedures.pools.rows import Rows
 from procedures.pools.schedules import Schedules
@@ -148,7 +147,8 @@ class Executor:
         self._group = asyncio.TaskGroup()
         self._serving = False
         self.crew: Crew | None = None
-        self.control: Control | None = None
+        self.rows = rows
+        self.schedules: Schedules | None = None
         if rows is not None:
             self.crew = Crew(
                 store=store,
@@ -167,8 +167,7 @@ class Executor:
             self._roster.gate = self.crew.gate
             self._lookout = Lookout(rows, self._roster.found, self._spawn)
             self._roster.look = self._lookout.look
-            self._schedules = Schedules(rows, clock, self.submit)
-            self.control = Control(self, self.crew, rows, self._schedules)
+            self.schedules = Schedules(rows, clock, self.submit)
         self.surgeon = Surgeon(
             store=store,
             types=types,
@@ -190,8 +189,8 @@ class Executor:
         self._task(self._janitor.run())
         for work in self._to_spawn:
             self._task(work)
-        if self.crew is not None:
-            self._watching = [self._task(self.crew.run()), self._task(self._schedules.run())]
+        if self.crew is not None and self.schedules is not None:
+            self._watching = [self._task(self.crew.run()), self._task(self.schedules.run())]
         self._looking = self._task(self._take_in_strays())
         self._minding = self._task(self._watch_steps())
         self._hire()

@@ -21,21 +21,16 @@ Each may be repeated: a signal has a key, a completion its token, the others say
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kv.base import limits
 from kv.base.errors import Busy, InvalidArgument, Refused
 from kv.base.ops import delete, put
 from procedures.engine import plain, records
+from procedures.engine.executor import Executor
 from procedures.engine.submission import checked_text
 from procedures.pools import inbox, rows
-from procedures.pools.crew import Crew
 from procedures.pools.gate import Limit
-from procedures.pools.rows import Rows
-from procedures.pools.schedules import Schedules
-
-if TYPE_CHECKING:  # the executor makes it
-    from procedures.engine.executor import Executor
 
 KINDS: Final = ("queue", "type", "pool")
 _LIVE_PAGE: Final = 200
@@ -43,12 +38,16 @@ _AUDIT_SHOWN: Final = 100
 
 
 class Control:
-    """Answers for one executor."""
+    """Answers for one executor, which has rows."""
 
-    def __init__(self, executor: Executor, crew: Crew, store: Rows, schedules: Schedules) -> None:
+    def __init__(self, executor: Executor) -> None:
+        rows, crew, schedules = executor.rows, executor.crew, executor.schedules
+        assert rows is not None
+        assert crew is not None
+        assert schedules is not None
         self._executor = executor
         self._crew = crew
-        self._store = store
+        self._rows = rows
         self._schedules = schedules
         self._actions = {
             "signal": self._signal,
@@ -85,11 +84,11 @@ class Control:
         try:
             await self._running(id)
         except Refused:
-            if not await inbox.was_sent(self._store, id, args.get("key")):
+            if not await inbox.was_sent(self._rows, id, args.get("key")):
                 raise
             return {"sent": False}  # it ended with it: the answer was lost
         reign = self._executor.reign
-        sent = await inbox.send(self._store, id, name, payload, args.get("key"), reign)
+        sent = await inbox.send(self._rows, id, name, payload, args.get("key"), reign)
         self._executor.signal(inbox.signal_event(id, name))
         return {"sent": sent}
 
@@ -103,10 +102,10 @@ class Control:
         try:
             await self._running(inbox.owner_of(token))
         except Refused:
-            if not await inbox.was_completed(self._store, token, not failed, data):
+            if not await inbox.was_completed(self._rows, token, not failed, data):
                 raise
             return {"completed": False}
-        done = await inbox.complete(self._store, token, not failed, data, self._executor.reign)
+        done = await inbox.complete(self._rows, token, not failed, data, self._executor.reign)
         self._executor.signal(inbox.done_event(token))
         return {"completed": done}
 
@@ -153,7 +152,7 @@ class Control:
             )
         row = rows.queue(key)
         gone = limit == Limit()
-        await self._store.write([delete(row) if gone else put(row, plain.pack(list(limit)))])
+        await self._rows.write([delete(row) if gone else put(row, plain.pack(list(limit)))])
         self._crew.limit(key, limit)
         return {"name": name, "kind": kind, **limit._asdict()}
 

@@ -19,6 +19,7 @@ from procedures.engine import plain
 from procedures.engine.executor import Executor
 from procedures.engine.submission import Options, Submission
 from procedures.pools import messages
+from procedures.pools.control import Control
 from procedures.verbs import (
     PROC_CONTROL,
     PROC_SUBMIT_MORE,
@@ -48,9 +49,8 @@ class Methods(Protocol):
 
 def register(executor: Executor, dispatcher: Methods) -> None:
     """Serve the workers of this executor, and what users do with it, from now on."""
-    crew, control = executor.crew, executor.control
+    crew, control = executor.crew, Control(executor)
     assert crew is not None
-    assert control is not None
 
     async def enter(_caller: Any, args: list[Any]) -> list[Any]:
         name, data = args

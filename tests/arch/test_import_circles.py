@@ -21,23 +21,12 @@ CIRCLES_LEFT: frozenset[frozenset[str]] = frozenset(
         frozenset({"kv.client.client", "kv.client.find"}),
         frozenset(
             {
-                "kv.storage.cursor",
-                "kv.storage.directory",
-                "kv.storage.engine",
-                "kv.storage.memory",
-                "kv.storage.rocks",
-                "kv.storage.tuning",
-            }
-        ),
-        frozenset(
-            {
                 "kvorum.node.doors",
                 "kvorum.node.http_door",
                 "kvorum.node.node",
                 "kvorum.node.system_procedures",
             }
         ),
-        frozenset({"procedures.engine.executor", "procedures.pools.control"}),
         frozenset(
             {
                 "tests.sim.raft.machine",

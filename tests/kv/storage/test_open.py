@@ -13,8 +13,9 @@ import pytest
 
 from kv.base.errors import Corruption, InvalidArgument, Unavailable
 from kv.storage import directory, rocks
-from kv.storage.engine import FAMILIES_SINCE, LOG_FAMILIES, STATE_FAMILIES, open_engine
+from kv.storage.engine import FAMILIES_SINCE, LOG_FAMILIES, STATE_FAMILIES
 from kv.storage.memory import MemoryEngine
+from kv.storage.open_engine import open_engine
 from kv.storage.rocks import RocksEngine
 
 

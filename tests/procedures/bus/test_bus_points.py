@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kv.base.errors import Refused
-from kv.storage.engine import STATE_FAMILIES, Engine, open_engine
+from kv.storage.engine import STATE_FAMILIES, Engine
+from kv.storage.open_engine import open_engine
 from kvorum.master.bus_work import STAGING, Points
 
 

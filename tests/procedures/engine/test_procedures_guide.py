@@ -13,6 +13,7 @@ import pytest
 import kvorum
 from procedures.engine import plain
 from procedures.engine.submission import Submission
+from procedures.pools.control import Control
 from tests.kit import simloop
 from tests.procedures.lab import Lab
 from tests.procedures.pools.pool_lab import TableRows
@@ -37,10 +38,9 @@ def test_the_guides_approval_ends(approved: bool) -> None:
         async with lab.executor(rows=TableRows(lab.store.table)) as executor:
             id = await executor.submit(Submission("approve", None, "tester"))
             await asyncio.sleep(50)
-            assert executor.control is not None
             if approved:
                 told = {"id": id, "name": "approval", "payload": {"by": "ada"}}
-                await executor.control.do("signal", told)
+                await Control(executor).do("signal", told)
             else:
                 await asyncio.sleep(11)
             record = await executor.wait(id, 1_000)

@@ -20,6 +20,7 @@ from procedures.engine.procedure import Outcome, State
 from procedures.engine.records import Record
 from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.engine.submission import Options
+from procedures.pools.control import Control
 from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, Lab, crashed, refusal
 from tests.procedures.pools.pool_lab import Office, TableRows
@@ -146,17 +147,15 @@ Send = Callable[[Executor, int], Awaitable[None]]
 
 
 async def _signals(executor: Executor, id: int) -> None:
-    assert executor.control is not None
     for n, payload in enumerate(SENT):
         told = {"id": id, "name": "m", "payload": payload, "key": str(n)}
-        await executor.control.do("signal", told)
+        await Control(executor).do("signal", told)
 
 
 async def _completes(executor: Executor, id: int) -> None:
-    assert executor.control is not None
     token = plain.decode((await executor.find(id)).data).get("token")
     if token is not None:  # else it has not asked yet
-        await executor.control.do("complete", {"token": token, "result": SENT})
+        await Control(executor).do("complete", {"token": token, "result": SENT})
 
 
 KINDS: list[tuple[str, Send]] = [
@@ -369,13 +368,12 @@ def test_who_repeats_what_was_taken_is_not_told_that_it_failed(name: str, send: 
             await _sent(executor, id, send)
             await _ended(executor, id)
             await send(executor, id)
-            assert executor.control is not None
             for what, told in (
                 ("signal", {"id": id, "name": "m", "key": "new"}),
                 ("signal", {"id": id, "name": "m"}),
                 ("complete", {"token": f"ext-00-{id}-0", "result": "something else"}),
             ):
-                assert (await refusal(executor.control.do(what, told))).code == "ENDED"
+                assert (await refusal(Control(executor).do(what, told))).code == "ENDED"
 
     simloop.run(main, 0)
 

@@ -19,6 +19,7 @@ from procedures.engine.procedure import Outcome, State
 from procedures.engine.registry import Registry, declaration, procedure, step
 from procedures.engine.submission import Options
 from procedures.pools import inbox
+from procedures.pools.control import Control
 from procedures.pools.gate import Gate, Limit
 from procedures.pools.schedules import Schedules, next_time
 from tests.kit import simloop
@@ -171,8 +172,7 @@ def test_u1_a_new_master_counts_what_has_begun() -> None:
         executor = await office.open(office.executor())
         office.hire("w1")
         await office.entered("w1")
-        assert executor.control is not None
-        await executor.control.do("queue.set", {"name": "q", "max_concurrent": 1})
+        await Control(executor).do("queue.set", {"name": "q", "max_concurrent": 1})
         options = Options(queue="q")
         ids = [
             await executor.submit(submission("pool.waits", n, options=options)) for n in range(2)
@@ -319,11 +319,10 @@ def test_a_missed_run_is_told_its_nominal_time() -> None:
     """A run that was made up for could not know which day it stands for."""
 
     async def test(office: Office, executor: Executor) -> None:
-        assert executor.control is not None
         office.hire("w1")
         await office.entered("w1")
         told = {"name": "n/a", "cron": "*/5 * * * *", "procedure": "nominal", "missed": "all"}
-        await executor.control.do("schedule.set", told)
+        await Control(executor).do("schedule.set", told)
         await asyncio.sleep(301)
         await office.close(executor)
         await asyncio.sleep(900)
@@ -411,8 +410,7 @@ def test_u1_nothing_is_left_of_signals() -> None:
     async def test(office: Office, executor: Executor) -> None:
         office.hire("w1")
         await office.entered("w1")
-        control = executor.control
-        assert control is not None
+        control = Control(executor)
         id = await executor.submit(submission("pool.waits", 1))
         await office.until(lambda: executor.live_one(id).event)  # type: ignore[union-attr]
         token = f"ext-00-{id}-1"
