@@ -22,7 +22,7 @@ import uvloop
 
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET, SUPERVISED, NodeConfig
 from kv.base.errors import KvorumError
-from kv.storage.engine import EngineKind
+from kv.storage.open_engine import EngineKind
 from kvorum.local import cycles, descriptors, extras, logs
 from kvorum.local.ports import Ports, system_ports
 from kvorum.node.node import Node, build
