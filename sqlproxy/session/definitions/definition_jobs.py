@@ -65,6 +65,18 @@ async def _commit_changes(session: State) -> None:
     await commit(session, s.Commit(chain=True))
 
 
+async def make(
+    session: State, procedure: str, name: str | None, args: Mapping[str, Any], *, lenient: bool
+) -> bool:
+    """Run what makes a relation; False: it is there already, which IF NOT EXISTS (`lenient`) lets
+    pass. Raises SqlError, KvorumError.
+    """
+    found = await run(session, procedure, {**args, "if_not_exists": lenient})
+    if found.get("exists"):
+        session.notice(f'relation "{name}" already exists, skipping', sqlstate="42P07")
+    return not found.get("exists")
+
+
 def known_options(session: State, options: Mapping[str, Any]) -> dict[str, Any]:
     """The storage parameters that mean something; the client is told of one that does not."""
     if "fillfactor" in options:

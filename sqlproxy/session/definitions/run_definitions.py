@@ -14,6 +14,7 @@ from sqlproxy.session.definitions.alterations import apply
 from sqlproxy.session.definitions.definition_arguments import Arguments, index_args, table_args
 from sqlproxy.session.definitions.definition_jobs import (
     known_options,
+    make,
     run,
     table_now,
     tell_cascaded,
@@ -35,19 +36,14 @@ async def create_table(session: State, bound: d.CreateTable) -> str:
     )
     if bound.foreign_keys and session.block.wrote:
         args["behind_changes"] = True  # it would wait for this transaction, which waits for it
-    told = await run(session, "CreateTable", {**args, "if_not_exists": bound.if_not_exists})
-    if told.get("exists"):
-        session.notice(f'relation "{bound.name}" already exists, skipping', sqlstate="42P07")
+    await make(session, "CreateTable", bound.name, args, lenient=bound.if_not_exists)
     return "CREATE TABLE"
 
 
 async def create_table_as(session: State, bound: d.CreateTableAs) -> str:
     args = table_args(bound.name, bound.columns)
-    told = await run(session, "CreateTable", {**args, "if_not_exists": bound.if_not_exists})
-    if told.get("exists"):
-        session.notice(f'relation "{bound.name}" already exists, skipping', sqlstate="42P07")
-        return "CREATE TABLE AS"
-    if not bound.with_data:
+    made = await make(session, "CreateTable", bound.name, args, lenient=bound.if_not_exists)
+    if not (made and bound.with_data):
         return "CREATE TABLE AS"
     count = await _fill(session, bound.name, [c.name for c in bound.columns], bound.select)
     return f"SELECT {count}"
@@ -65,14 +61,8 @@ async def _fill(session: State, name: str, columns: Sequence[str], select: s.Sel
 
 
 async def create_index(session: State, bound: d.CreateIndex) -> str:
-    args = {
-        "name": bound.table.name,
-        "index": index_args(bound.key),
-        "if_not_exists": bound.if_not_exists,
-    }
-    told = await run(session, "CreateIndex", args)
-    if told.get("exists"):
-        session.notice(f'relation "{bound.key.name}" already exists, skipping', sqlstate="42P07")
+    args = {"name": bound.table.name, "index": index_args(bound.key)}
+    await make(session, "CreateIndex", bound.key.name, args, lenient=bound.if_not_exists)
     return "CREATE INDEX"
 
 

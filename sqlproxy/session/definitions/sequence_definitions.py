@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.session.definitions.definition_arguments import Arguments, sequence_options
-from sqlproxy.session.definitions.definition_jobs import run
+from sqlproxy.session.definitions.definition_jobs import make, run
 from sqlproxy.session.state.state import State
 
 
-def _owner(session: State, options: Mapping[str, Any]) -> Arguments:
+def _owner(options: Mapping[str, Any]) -> Arguments:
     if "owned_by" not in options:
         return {}
     owner = options["owned_by"]
@@ -19,18 +19,9 @@ def _owner(session: State, options: Mapping[str, Any]) -> Arguments:
 
 
 async def create_sequence(session: State, bound: d.CreateSequence) -> str:
-    told = await run(
-        session,
-        "CreateSequence",
-        {
-            "name": bound.name,
-            "options": sequence_options(bound.options),
-            "if_not_exists": bound.if_not_exists,
-            **_owner(session, bound.options),
-        },
-    )
-    if told.get("exists"):
-        session.notice(f'relation "{bound.name}" already exists, skipping', sqlstate="42P07")
+    args = {"name": bound.name, "options": sequence_options(bound.options)}
+    args |= _owner(bound.options)
+    await make(session, "CreateSequence", bound.name, args, lenient=bound.if_not_exists)
     return "CREATE SEQUENCE"
 
 
@@ -41,7 +32,7 @@ async def alter_sequence(session: State, bound: d.AlterSequence) -> str:
     args: Arguments = {
         "name": bound.sequence.name,
         "options": sequence_options(bound.options),
-        **_owner(session, bound.options),
+        **_owner(bound.options),
     }
     if "restart" in bound.options:
         restart = bound.options["restart"]

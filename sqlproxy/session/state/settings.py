@@ -49,8 +49,9 @@ class Setting:
     reported: bool = False  # the client is told of every change
 
 
-def _bad(name: str, value: str, allowed: str = "") -> SqlError:
-    hint = f"Available values: {allowed}." if allowed else ""
+def _bad(name: str, value: str, allowed: str = "", *, hint: str = "") -> SqlError:
+    if allowed:
+        hint = f"Available values: {allowed}."
     return SqlError(
         INVALID_PARAMETER, f'invalid value for parameter "{name}": "{value:.100}"', hint=hint
     )
@@ -128,11 +129,8 @@ def _number(name: str, value: str) -> str:
 def _memory(name: str, value: str) -> str:
     found = _SIZE.fullmatch(value)
     if found is None:
-        raise SqlError(
-            INVALID_PARAMETER,
-            f'invalid value for parameter "{name}": "{value:.100}"',
-            hint='Valid units for this parameter are "B", "kB", "MB", "GB", and "TB".',
-        )
+        units = '"B", "kB", "MB", "GB", and "TB"'
+        raise _bad(name, value, hint=f"Valid units for this parameter are {units}.")
     return f"{found[1]}{found[2] or 'kB'}"
 
 
@@ -140,11 +138,8 @@ def _duration(name: str, value: str) -> str:
     """Milliseconds, as PostgreSQL shows them: `0`, `250ms`, `5s`, `1min`."""
     found = _DURATION.fullmatch(value)
     if found is None:
-        raise SqlError(
-            INVALID_PARAMETER,
-            f'invalid value for parameter "{name}": "{value:.100}"',
-            hint='Valid units for this parameter are "us", "ms", "s", "min", "h", and "d".',
-        )
+        units = '"us", "ms", "s", "min", "h", and "d"'
+        raise _bad(name, value, hint=f"Valid units for this parameter are {units}.")
     ms = round(float(found[1]) * _UNIT_MS[found[2] or "ms"])
     if not 0 <= ms < 1 << 31:
         raise SqlError(
