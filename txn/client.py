@@ -27,16 +27,17 @@ from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.timestamps import physical_ms
 from kv.client.links import Receiver
-from txn import ended
 from txn.buffer import WriteBuffer
 from txn.bulk import BulkTransactions
 from txn.coordinator import Coordinator
+from txn.ended import abort
 from txn.feed import Feed
 from txn.ingesting import ingest
 from txn.large import LargeCommit
 from txn.loading import Load
 from txn.ports import Kv, Tso
 from txn.reader import Reader
+from txn.refusals import is_unknown
 from txn.resolver import Resolver
 from txn.results import ScanPage, Tally, TxnStatus
 from txn.spill import OpenFile
@@ -398,8 +399,8 @@ class TxnClient:
         deadline = Deadline(self.timers, budget_ms or self._budget_ms)
         anchor = await self._kv.find_txn(txn, budget_ms=deadline.budget_ms())
         if anchor is None:
-            raise ended.is_unknown(txn)
-        await ended.abort(self._kv, self.resolver, self._backoff, txn, anchor, deadline)
+            raise is_unknown(txn)
+        await abort(self._kv, self.resolver, self._backoff, txn, anchor, deadline)
 
     async def _past(self, txn: int) -> int:
         """A fresh timestamp. Raises InvalidArgument for an id that was not given out by now."""

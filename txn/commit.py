@@ -33,7 +33,7 @@ from kv.client.calls import Started
 from kv.client.links import LinkExpired, LinkLost
 from txn import messages as msg
 from txn.core import CommitCore, State
-from txn.cutting import FEW_OPS, as_rows, fits_one_entry
+from txn.cutting import FEW_OPS, Indexes, as_rows, fits_one_entry
 from txn.ends import LOST, End
 from txn.grouping import few_parts
 from txn.ports import Quick
@@ -398,7 +398,7 @@ class Commit:
             self._ended()
 
     def _flipped(
-        self, effect: msg.Flip, message: Message, part: msg.Indexes, status: int, left: int
+        self, effect: msg.Flip, message: Message, part: Indexes, status: int, left: int
     ) -> None:
         self._trace.answered(message)
         if status != COMMITTED:
@@ -418,17 +418,17 @@ class Commit:
             rest = msg.Resolve(effect.commit_ts, tuple(sorted(left)))
             self._spawn(rest, self._send.resolve(rest))
 
-    def _resolved(self, commit_ts: int, part: msg.Indexes, status: int, left: int) -> None:
+    def _resolved(self, commit_ts: int, part: Indexes, status: int, left: int) -> None:
         if status != COMMITTED or left:
             effect = msg.Resolve(commit_ts, part)
             self._spawn(effect, self._send.resolve(effect))
 
     def _end(
         self,
-        part: msg.Indexes,
+        part: Indexes,
         anchor: bytes | None,
         commit_ts: int,
-        then: Callable[[msg.Indexes, int, int], None],
+        then: Callable[[Indexes, int, int], None],
     ) -> None:
         """One end of this transaction, by FINISH (txn.ends)."""
         self._running += 1
@@ -439,8 +439,8 @@ class Commit:
 
     def _end_answered(
         self,
-        part: msg.Indexes,
-        then: Callable[[msg.Indexes, int, int], None],
+        part: Indexes,
+        then: Callable[[Indexes, int, int], None],
         status: int,
         left: int,
     ) -> None:

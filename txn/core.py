@@ -84,7 +84,7 @@ from kv.base.timestamps import MAX, physical_ms
 from kv.client.calls import NO_PARTITION
 from kv.mvcc.records import Parts
 from kv.mvcc.refusals import read_expired
-from txn.cutting import fits_one_entry, parts
+from txn.cutting import Indexes, fits_one_entry, parts
 from txn.messages import (
     Answered,
     Beat,
@@ -97,7 +97,6 @@ from txn.messages import (
     Group,
     Grouped,
     Heartbeat,
-    Indexes,
     OutOfTime,
     Prewrite,
     Prewritten,

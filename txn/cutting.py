@@ -20,10 +20,11 @@ from typing import Final, TypeAlias, TypeVar, cast
 from kv.base.limits import BATCH_BYTES_MAX, BATCH_OPS_MAX, PREWRITE_BYTES_MAX, PREWRITE_KEYS_MAX
 from kv.base.methods import OP_PUT, OP_READ
 from kv.base.ops import Op
-from txn.messages import Indexes
 
 T = TypeVar("T")
 Bytes: TypeAlias = Sequence[bytes]
+Indexes: TypeAlias = tuple[int, ...]
+"""Of a transaction's ops, in its order."""
 
 FEW_OPS: Final = 64  # a commit of more is looked at: rows (`as_rows`), or to be weighed and cut
 

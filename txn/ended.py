@@ -1,5 +1,4 @@
-"""What a transaction that has ended answers, worded once for every surface; and ending one by its
-id, whoever began it.
+"""Ends a transaction by its id, whoever began it.
 
 What is to be aborted has a record, or it holds nothing: without one there is nothing to be undone,
 and nobody but its client knows of it. One that may be committed by its intents alone (STAGING) is
@@ -8,43 +7,13 @@ recovered first, as by a reader who meets it: what is committed cannot be aborte
 
 from __future__ import annotations
 
-from kv.base.errors import DeadlineExceeded, KvorumError, NotFound, Refused, TxnAborted
+from kv.base.errors import DeadlineExceeded, KvorumError
 from kv.base.limits import TXN_TTL_MS_MAX
 from kv.base.methods import ABORTED, COMMITTED, ROLLBACK, STAGING
 from txn.ports import Kv
+from txn.refusals import is_committed
 from txn.resolver import Outcome, Resolver, resolve
 from txn.waiting import Backoff, Deadline
-
-BY_OWNER = "it was aborted by its owner"
-BY_REQUEST = "it was aborted on request"
-
-
-def is_over(txn: int, why: str) -> TxnAborted:
-    """It did not commit, and takes no more requests."""
-    return TxnAborted(
-        f"transaction {txn} is over: {why}; begin another",
-        details={"txn": str(txn), "reason": why},
-    )
-
-
-def is_committed(txn: int, version: int) -> Refused:
-    """It has committed: neither does it take requests nor can it be aborted."""
-    return Refused(
-        f"transaction {txn} has committed at {version}; begin another",
-        code="TXN_COMMITTED",
-        details={"txn": str(txn), "commit_ts": str(version)},
-    )
-
-
-def is_unknown(txn: int) -> NotFound:
-    """Nobody can be asked to end it."""
-    return NotFound(
-        f"nothing is known of transaction {txn}: it has written nothing, holds nothing, and only "
-        "its own client can end it; or it never was, or is not remembered any more. `kvorum locks` "
-        "lists those that hold something",
-        code="TXN_NOT_FOUND",
-        details={"txn": str(txn)},
-    )
 
 
 async def abort(

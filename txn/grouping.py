@@ -17,8 +17,7 @@ from kv.base.limits import (
 from kv.base.ops import Op
 from kv.client.calls import NO_PARTITION
 from kv.mvcc.records import Parts
-from txn.cutting import FEW_OPS
-from txn.messages import Indexes
+from txn.cutting import FEW_OPS, Indexes
 from txn.ports import Kv
 
 

@@ -12,8 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from kv.base.errors import KvorumError
-
-Indexes: TypeAlias = tuple[int, ...]  # of the transaction's ops, in its order
+from txn.cutting import Indexes
 
 
 # -- effects. `attempt` counts from 0: the shell waits longer before each further one

@@ -1,6 +1,7 @@
-"""What a commit tells its caller when it does not commit: the errors, in words that say what to do.
+"""What a transaction raises when it does not commit, or is over: the errors, in words that say what
+to do.
 
-All but `unknown` are certain: nothing was written, nor ever will be. What may be committed is
+Of a commit all but `unknown` are certain: nothing was written, nor ever will be. What may be committed is
 `unknown`, and never called a failure (FoundationDB's commit_unknown_result; kv/base/errors.py).
 Invariant: who makes one of the others knows that no message was sent that could still commit. Which
 of them is due when is decided in txn/core.py and txn/large.py; what participants refuse has its
@@ -11,7 +12,15 @@ from __future__ import annotations
 
 import re
 
-from kv.base.errors import DeadlineExceeded, KvorumError, TxnAborted, Unavailable, UnknownOutcome
+from kv.base.errors import (
+    DeadlineExceeded,
+    KvorumError,
+    NotFound,
+    Refused,
+    TxnAborted,
+    Unavailable,
+    UnknownOutcome,
+)
 from kv.base.limits import TXN_LIFETIME_MS_MAX
 
 
@@ -80,3 +89,37 @@ def renumber(error: KvorumError, place: int | None) -> None:
     error.details["op"] = place
     error.message = number + re.sub(r"^operation \d+: ", "", error.message)
     error.args = (error.message,)
+
+
+# -- of one that has ended, worded once for every surface
+
+BY_OWNER = "it was aborted by its owner"
+BY_REQUEST = "it was aborted on request"
+
+
+def is_over(txn: int, why: str) -> TxnAborted:
+    """It did not commit, and takes no more requests."""
+    return TxnAborted(
+        f"transaction {txn} is over: {why}; begin another",
+        details={"txn": str(txn), "reason": why},
+    )
+
+
+def is_committed(txn: int, version: int) -> Refused:
+    """It has committed: neither does it take requests nor can it be aborted."""
+    return Refused(
+        f"transaction {txn} has committed at {version}; begin another",
+        code="TXN_COMMITTED",
+        details={"txn": str(txn), "commit_ts": str(version)},
+    )
+
+
+def is_unknown(txn: int) -> NotFound:
+    """Nobody can be asked to end it."""
+    return NotFound(
+        f"nothing is known of transaction {txn}: it has written nothing, holds nothing, and only "
+        "its own client can end it; or it never was, or is not remembered any more. `kvorum locks` "
+        "lists those that hold something",
+        code="TXN_NOT_FOUND",
+        details={"txn": str(txn)},
+    )

@@ -40,7 +40,7 @@ from kv.base.timestamps import MAX
 from kv.client.calls import NO_PARTITION, Started
 from txn import messages as msg
 from txn.core import CommitCore, State
-from txn.cutting import parts
+from txn.cutting import Indexes, parts
 from txn.ends import Ends
 from txn.grouping import by_partition
 from txn.ports import Kv, Quick, Tso
@@ -307,14 +307,14 @@ class Sending:
         await resolve(self._kv, keys, start_ts, commit_ts, budget_ms=_CLEANING_BUDGET_MS)
 
 
-def part_args(request: Request, core: CommitCore, part: msg.Indexes) -> tuple[Any, ...]:
+def part_args(request: Request, core: CommitCore, part: Indexes) -> tuple[Any, ...]:
     """The arguments of the PREWRITE of a part, but of what it read."""
     rows = ([core.ops[i] for i in part], request.flags)
     options = part_options(request, core, part)
     return prewrite_args(request.start_ts, core.anchor, request.ttl_ms, rows, options)
 
 
-def part_options(request: Request, core: CommitCore, part: msg.Indexes) -> Mapping[str, Any]:
+def part_options(request: Request, core: CommitCore, part: Indexes) -> Mapping[str, Any]:
     """Its options: of a staged one that its intents leave bounds, and at the anchor all keys."""
     options = request.terms.options
     if not core.stage or not core.bounded:

@@ -33,11 +33,10 @@ from kv.base.ports import Clock, Timers
 from txn.buffer import WriteBuffer, merged
 from txn.coordinator import Coordinator
 from txn.cutting import FEW_OPS
-from txn.ended import BY_OWNER, is_committed, is_over
 from txn.large import anchor_of
 from txn.reader import Reader
 from txn.readset import Held, ReadSet
-from txn.refusals import renumber, too_old
+from txn.refusals import BY_OWNER, is_committed, is_over, renumber, too_old
 from txn.results import ScanPage, Tally
 from txn.sending import Request
 from txn.spill import OpenFile

@@ -9,7 +9,7 @@ from kv.base.errors import NotFound, TxnAborted, UnknownOutcome
 from kv.base.limits import MULTI_KEYS_MAX
 from kvorum.api.model import Page, Record, ScanSpec, TableKey
 from kvorum.http.client.calls import Calls, Effect, rows_of, version_of
-from txn.ended import is_over
+from txn.refusals import is_over
 from txn.trace import CommitTrace
 
 

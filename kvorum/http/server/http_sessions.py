@@ -21,7 +21,7 @@ from kv.base.limits import INTERACTIVE_TXNS_MAX
 from kv.base.ports import Handle, Timers
 from kvorum.api.backend import Backend, Session
 from kvorum.api.model import TxnState
-from txn.ended import BY_OWNER, is_committed, is_over
+from txn.refusals import BY_OWNER, is_committed, is_over
 from txn.terms import USUAL, Terms
 
 _SWEEP_S = 0.25
