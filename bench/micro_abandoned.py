@@ -27,7 +27,7 @@ from kv.base.ops import put
 from kvorum.api.model import Page, ScanSpec, TableSpec
 from kvorum.local.ports import system_ports
 from kvorum.node.node import Node, build
-from txn.grouping import by_partition
+from txn.shared.grouping import by_partition
 
 TABLE = ("default", "t")
 _AT_ONCE = 500

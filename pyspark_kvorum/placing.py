@@ -23,7 +23,7 @@ from sqlproxy.rows.schema import Table
 
 if TYPE_CHECKING:
     from pyspark_kvorum.session import Session
-    from txn.bulk import BulkTransaction
+    from txn.bulk.bulk_transactions import BulkTransaction
 
 _RUNS_MAX: Final = 8  # of one chunk; more are no order at all
 _LAID_OVERHEAD: Final = 24

@@ -27,24 +27,24 @@ from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.timestamps import physical_ms
 from kv.client.links import Receiver
-from txn.buffer import WriteBuffer
-from txn.bulk import BulkTransactions
-from txn.coordinator import Coordinator
-from txn.ended import abort
-from txn.feed import Feed
-from txn.ingesting import ingest
-from txn.large import LargeCommit
-from txn.loading import Load
-from txn.ports import Kv, Tso
-from txn.reader import Reader
-from txn.refusals import is_unknown
-from txn.resolver import Resolver
+from txn.autocommit import BatchWriter
+from txn.buffered.spill_file import OpenFile
+from txn.buffered.write_buffer import WriteBuffer
+from txn.bulk.bulk_transactions import BulkTransactions
+from txn.bulk.ingesting import ingest
+from txn.bulk.load import Load
+from txn.bulk.spilled_commit import LargeCommit
+from txn.commit.coordinator import Coordinator
+from txn.intents.aborting import abort
+from txn.intents.resolver import Resolver
+from txn.reading.feed import Feed
+from txn.reading.reader import Reader
 from txn.results import ScanPage, Tally, TxnStatus
-from txn.spill import OpenFile
-from txn.terms import USUAL, Terms
+from txn.shared.deadlines import Background, Backoff, Deadline
+from txn.shared.ports import Kv, Tso
+from txn.shared.refusals import is_unknown
+from txn.shared.wait_terms import USUAL, Terms
 from txn.transaction import Transaction
-from txn.waiting import Background, Backoff, Deadline
-from txn.writes import BatchWriter
 
 T = TypeVar("T")
 
@@ -55,9 +55,9 @@ _RERUN: Final = frozenset({"restart_txn", "retry", "reroute"})
 
 class TxnClient:
     """`clock` measures the age of transactions, `timers` deadlines and waits, `rng` jitter.
-    `parallel`: whether small transactions are committed by their intents (txn.core). `open_file`:
-    makes the temporary file of a transaction that does not fit in `spill_bytes`. `loop_s`: what the
-    loop has used of a processor (0: nobody counts), to leave it to others.
+    `parallel`: whether small transactions are committed by their intents (txn.commit.core).
+    `open_file`: makes the temporary file of a transaction that does not fit in `spill_bytes`.
+    `loop_s`: what the loop has used of a processor (0: nobody counts), to leave it to others.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class TxnClient:
         above: int | None,
         check: Callable[[], Awaitable[None]],
     ) -> Feed:
-        """The transactions that change `[start, end)`, in commit order (txn/feed.py)."""
+        """The transactions that change `[start, end)`, in commit order (txn/reading/feed.py)."""
         return Feed(
             self._kv,
             self.reader,
@@ -202,7 +202,7 @@ class TxnClient:
     # -- writes
 
     def write(self, ops: Sequence[Op], *, budget_ms: int = 0) -> Coroutine[Any, Any, int]:
-        """All ops or none, in whatever partitions; the commit version. See txn/writes for the
+        """All ops or none, in whatever partitions; the commit version. See txn/autocommit for the
         rules.
         """
         return self._writer.write(ops, budget_ms or self._budget_ms)
@@ -258,7 +258,7 @@ class TxnClient:
     # -- transactions
 
     async def commit_large(self, start_ts: int, buffer: WriteBuffer, terms: Terms) -> int:
-        """Commit what is spilled (txn.large); closes the buffer."""
+        """Commit what is spilled (txn.bulk.spilled_commit); closes the buffer."""
         shared = self.coordinator.shared
         return await LargeCommit(shared, self.bulk, start_ts, buffer, terms).run()
 
@@ -350,7 +350,7 @@ class TxnClient:
         budget_ms: int = 0,
     ) -> int:
         """Write rows made from a snapshot of this client, as of its time `at`, where nothing newer
-        is; how many (`txn.ingesting`).
+        is; how many (`txn.bulk.ingesting`).
         """
         return await ingest(
             self._kv,

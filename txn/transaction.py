@@ -30,18 +30,18 @@ from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STREAM_KEYS_MIN
 from kv.base.methods import OP_CHECK
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock, Timers
-from txn.buffer import WriteBuffer, merged
-from txn.coordinator import Coordinator
-from txn.cutting import FEW_OPS
-from txn.large import anchor_of
-from txn.reader import Reader
-from txn.readset import Held, ReadSet
-from txn.refusals import BY_OWNER, is_committed, is_over, renumber, too_old
+from txn.buffered.read_set import Held, ReadSet
+from txn.buffered.spill_file import OpenFile
+from txn.buffered.write_buffer import WriteBuffer, merged
+from txn.bulk.spilled_commit import anchor_of
+from txn.commit.coordinator import Coordinator
+from txn.commit.sending import Request
+from txn.commit.trace import CommitTrace
+from txn.reading.reader import Reader
 from txn.results import ScanPage, Tally
-from txn.sending import Request
-from txn.spill import OpenFile
-from txn.terms import Terms
-from txn.trace import CommitTrace
+from txn.shared.message_sizes import FEW_OPS
+from txn.shared.refusals import BY_OWNER, is_committed, is_over, renumber, too_old
+from txn.shared.wait_terms import Terms
 
 STATUS_ONLY_KEY: Final = u32(0)
 """The anchor of recorded transactions that wrote nothing: in the meta range, in a table that no one
@@ -288,7 +288,7 @@ class Transaction(TxnReads):
         self.write(check(key, version))
 
     def write(self, op: Op) -> None:
-        """Buffer one op (`txn.buffer` says how several on one key combine)."""
+        """Buffer one op (`txn.buffered.write_buffer` says how several on one key combine)."""
         self._check_open()
         self._buffer.add(op)
 
@@ -326,8 +326,8 @@ class Transaction(TxnReads):
 
     @property
     def spilled(self) -> bool:
-        """Whether its commit is streamed (txn/large), because its writes are in a file or many:
-        then nothing can be held but by `check`.
+        """Whether its commit is streamed (txn/bulk/spilled_commit), because its writes are in a
+        file or many: then nothing can be held but by `check`.
         """
         if self._buffer.spilled:
             return True

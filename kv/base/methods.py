@@ -88,7 +88,7 @@ STATUS_NAMES: Final = {PENDING: "pending", COMMITTED: "committed", ABORTED: "abo
 OP_PUT: Final = 1
 OP_DELETE: Final = 2
 OP_CHECK: Final = 3  # condition only, writes nothing
-OP_READ: Final = 4  # never on the wire: a read of a serializable transaction (txn/readset)
+OP_READ: Final = 4  # never on the wire: what a serializable transaction read (txn/buffered)
 OP_TOMBSTONE: Final = 5  # a delete that leaves its tombstone even where nothing is (kv/mvcc/ingest)
 
 # -- how partition methods name their keys …

@@ -2,8 +2,8 @@
 
 Nothing is stored twice: whoever lets others wait registers a *source*, and is asked when somebody
 wants to know: people (`kvorum locks`, GET /v1/locks), the push service and the deadlock detector
-(txn/waits.py, txn/deadlock.py). Error texts take owners from here, too. All of it is in memory: a
-wait ends with its node, and the waiter asks elsewhere.
+(txn/intents/lock_waits.py, txn/intents/deadlock.py). Error texts take owners from here, too. All of
+it is in memory: a wait ends with its node, and the waiter asks elsewhere.
 """
 
 from __future__ import annotations

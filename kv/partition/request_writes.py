@@ -2,8 +2,8 @@
 transaction. See kv/partition/requests.py.
 
 Invariants of what passes: a key occurs once; the rows of WRITE_ROWS, PREWRITE_ROWS and INGEST rise;
-what a serializable transaction says that it read rises and does not overlap (txn/readset.py sends
-it so).
+what a serializable transaction says that it read rises and does not overlap
+(txn/buffered/read_set.py sends it so).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ in another one, with new timestamps. A newcomer that wants a key with a queue, t
 it, joins it, so nobody overtakes. What meets the next key moves to that queue, at the place that
 its arrival gives it: among requests of one partition, the older never waits for the younger *in a
 queue*, so queues alone make no circle. Circles of intents and guards are found elsewhere
-(txn/deadlock.py), who asks about holders: txn/waits.py.
+(txn/intents/deadlock.py), who asks about holders: txn/intents/lock_waits.py.
 
 Invariants
   * a request is in at most one queue; one that was woken is also in a list of the machine, which

@@ -31,8 +31,8 @@ from kvorum.api.model import (
     TxnState,
 )
 from kvorum.api.watching import Watcher, WatchSpec
-from txn.terms import USUAL, Terms
-from txn.trace import CommitTrace
+from txn.commit.trace import CommitTrace
+from txn.shared.wait_terms import USUAL, Terms
 
 
 class Session(Protocol):

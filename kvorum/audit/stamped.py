@@ -16,7 +16,7 @@ from kv.base.errors import KvorumError
 from kvorum.api.backend import Backend, Session
 from kvorum.api.model import BatchOp, Record, TableKey
 from kvorum.audit.stamps import Key, Stamp, StampLog
-from txn.terms import USUAL, Terms
+from txn.shared.wait_terms import USUAL, Terms
 
 T = TypeVar("T")
 Known = dict[str, Any]
@@ -141,7 +141,7 @@ SESSION: Final[Mapping[str, Row]] = {
     "scan": Row("txn.scan", _of_table, at_start=True),
     "put": Row("txn.put", _of_key),
     "delete": Row("txn.delete", _of_key),
-    "commit": Row("txn.commit", then=_committed),
+    "commit": Row("txn.commit.shell", then=_committed),
     "abort": Row("txn.abort"),
     "heartbeat": Row("txn.heartbeat"),
 }

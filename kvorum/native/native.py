@@ -57,8 +57,8 @@ from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
 from tso.verbs import SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 from txn.client import TxnClient
-from txn.refusals import BY_REQUEST
-from txn.terms import USUAL, Terms
+from txn.shared.refusals import BY_REQUEST
+from txn.shared.wait_terms import USUAL, Terms
 
 CATALOG_TTL_S: Final = catalog.CATALOG_TTL_S
 _ASK_MS: Final = 1_500

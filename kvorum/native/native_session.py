@@ -16,7 +16,7 @@ from kvorum.api import cursor
 from kvorum.api.cursor import storage_range, table_id, user_page
 from kvorum.api.model import Page, Record, ScanSpec, TableKey
 from kvorum.api.names import PREFIX_BYTES, Names
-from txn.trace import CommitTrace
+from txn.commit.trace import CommitTrace
 from txn.transaction import Transaction, TxnState
 
 _ABORTED_REMEMBERED: Final = 10_000

@@ -9,7 +9,7 @@ from kv.base.errors import InvalidArgument, KvorumError, NotFound, Unavailable
 from kv.base.keys import successor
 from kvorum.api.watching import Change, Event, WatchSpec
 from txn.client import TxnClient
-from txn.feed_parts import Part
+from txn.reading.feed_parts import Part
 
 _PREFIX_BYTES: Final = 4
 

@@ -42,7 +42,7 @@ from procedures.master.map.quiet import Quiet, led
 from procedures.master.members.reconcile import Reconciler
 from procedures.master.schedulers.balance import Balancer
 from procedures.sink.sink_service import SinkService
-from txn.sweeper import Sweeper
+from txn.intents.sweeper import Sweeper
 
 log = logging.getLogger(__name__)
 

@@ -59,7 +59,7 @@ from kvorum.sdk.snapshots import (
     checked_owner,
 )
 from kvorum.sdk.tables import AsyncTable, AsyncTransaction, snapshot_at
-from txn.terms import terms
+from txn.shared.wait_terms import terms
 
 T = TypeVar("T")
 

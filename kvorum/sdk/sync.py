@@ -43,7 +43,7 @@ from kvorum.sdk.operating import Told
 from kvorum.sdk.snapshots import AsyncSnapshot, AsyncSnapshotTable
 from kvorum.sdk.tables import AsyncTable, AsyncTransaction, AsyncTransactionTable
 from procedures.engine.records import Record as ProcedureRecord
-from txn.trace import CommitTrace
+from txn.commit.trace import CommitTrace
 
 
 def all_rows(

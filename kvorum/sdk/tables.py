@@ -26,7 +26,7 @@ from kvorum.api.model import (
     user_key,
     user_value,
 )
-from txn.trace import CommitTrace
+from txn.commit.trace import CommitTrace
 
 
 def scan_spec(

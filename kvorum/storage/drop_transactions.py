@@ -41,7 +41,7 @@ from kvorum.api.verbs import ANCHORED
 from kvorum.cluster.links import NodeCalls
 from kvorum.cluster.members import partition_map
 from txn.client import TxnClient
-from txn.waiting import Deadline
+from txn.shared.deadlines import Deadline
 
 log = logging.getLogger(__name__)
 

@@ -62,7 +62,7 @@ from tso.node import NodeTso
 from tso.safepoint import SafepointService
 from tso.service import Done, TsoService, bound_of, bound_record
 from txn.client import TxnClient
-from txn.waits import WaitCare
+from txn.intents.lock_waits import WaitCare
 
 _TSO_KEY: Final = b"tso"
 _LEASES_KEY: Final = b"leases"

@@ -1,5 +1,5 @@
 """Waits and locks of the whole cluster: what a node answers (WAITS, REFUSE_WAIT), how it asks the
-others for circles of waits (txn/waits.py), and the list for people (GET /v1/locks).
+others for circles of waits (txn/intents/lock_waits.py), and the list for people (GET /v1/locks).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kvorum.api.verbs import REFUSE_WAIT, WAITS
 from kvorum.cluster.replica_status import Nodes
 from procedures.master.map.nodes import NodeRow, NodeState
 from sqlproxy.rows.schema import Table
-from txn.terms import NAMES
-from txn.waits import circling
+from txn.intents.lock_waits import circling
+from txn.shared.wait_terms import NAMES
 
 _ASK_MS: Final = 500  # a node that needs longer may have no part in a circle found now
 _ASK_PEOPLE_MS: Final = 1_500
@@ -62,8 +62,8 @@ class Calls(Protocol):
 
 
 class Everywhere:
-    """txn.waits.Others over the nodes that this one knows. Who does not answer is left out: its
-    partitions get other leaders, and those tell.
+    """txn.intents.lock_waits.Others over the nodes that this one knows. Who does not answer is left
+    out: its partitions get other leaders, and those tell.
     """
 
     def __init__(self, waits: Waits, calls: Calls, others: Callable[[], Sequence[int]]) -> None:

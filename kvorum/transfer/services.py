@@ -122,7 +122,7 @@ class Past:
 async def scan_expiring(
     txn: TxnClient, start: bytes, end: bytes, at: int, limit: int
 ) -> tuple[ScanPage, dict[int, int]]:
-    """See txn.reader.Reader.scan_expiring."""
+    """See txn.reading.reader.Reader.scan_expiring."""
     return await txn.reader.scan_expiring(
         start, end, at, limit=limit, budget_ms=DEADLINE_MS_DEFAULT
     )

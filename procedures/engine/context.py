@@ -26,9 +26,9 @@ from procedures.engine.records import Record
 from procedures.engine.store import ProcedureStore, Reads, Row
 from procedures.engine.submission import checked_text
 from procedures.engine.typed import Shape
-from txn.buffer import WriteBuffer, merged
-from txn.refusals import renumber
+from txn.buffered.write_buffer import WriteBuffer, merged
 from txn.results import ScanPage
+from txn.shared.refusals import renumber
 
 T = TypeVar("T")
 Bytes = bytes | str  # text is taken as UTF-8

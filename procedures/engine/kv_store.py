@@ -43,9 +43,9 @@ from procedures.engine.resources import Locks
 from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored
 from txn.client import TxnClient
 from txn.results import ScanPage
-from txn.terms import HIGH, Terms
+from txn.shared.deadlines import Deadline
+from txn.shared.wait_terms import HIGH, Terms
 from txn.transaction import Transaction
-from txn.waiting import Deadline
 
 _RECORDS: Final = table_prefix(system.PROCEDURES)
 _STEPS: Final = table_prefix(system.PROCEDURE_STEPS)

@@ -36,7 +36,7 @@ from procedures.engine.records import Record
 from procedures.engine.registry import procedure, step
 from procedures.engine.resources import check_resource
 from procedures.verbs import LOCK_BEAT, LOCK_END
-from txn.deadlock import DEADLOCK
+from txn.intents.deadlock import DEADLOCK
 
 LOCK: Final = "kvorum.lock"
 WAITING, HELD, ENDED = "waiting", "held", "ended"

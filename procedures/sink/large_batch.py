@@ -8,7 +8,8 @@
 Rows that tasks laid in place (`placed_rows`) are there already: what is written is the rest, and
 the flip takes their transactions with it.
 
-Every part may be done again after a crash: intents that are there are there (`txn.bulk`).
+Every part may be done again after a crash: intents that are there are there
+(`txn.bulk.bulk_transactions`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from procedures.sink.staged_rows import moderate
 
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext
-    from txn.bulk import BulkTransaction
+    from txn.bulk.bulk_transactions import BulkTransaction
 
 _LAID_OVERHEAD: Final = 16  # of a message's first key in a record, with its rows
 

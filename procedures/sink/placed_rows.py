@@ -49,7 +49,7 @@ from procedures.sink.format.sink_records import (
 from procedures.sink.sink_ports import SinkRefused, Transactions, pages
 
 if TYPE_CHECKING:
-    from txn.bulk import Record
+    from txn.bulk.bulk_transactions import Record
 
 BEHIND: Final = "SINK_BEHIND"
 _ROWS: Final = 500  # of a page of tasks

@@ -18,7 +18,7 @@ from procedures.sink.format.sink_records import Attempt, Marker, attempt_key
 
 if TYPE_CHECKING:
     from procedures.engine.context import StepContext
-    from txn.bulk import BulkTransactions
+    from txn.bulk.bulk_transactions import BulkTransactions
     from txn.results import Row, ScanPage
     from txn.transaction import Transaction
 

@@ -35,8 +35,8 @@ from procedures.sink.format.sink_records import (
     trusted,
 )
 from procedures.sink.sink_ports import Show, SinkRefused
-from txn.bulk import Rows
-from txn.cutting import row_runs
+from txn.bulk.bulk_transactions import Rows
+from txn.shared.message_sizes import row_runs
 
 Read: TypeAlias = Callable[[bytes], Awaitable[bytes | None]]
 """The newest value at a storage key."""

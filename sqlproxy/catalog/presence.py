@@ -43,7 +43,7 @@ from kv.base.limits import (
 from kv.base.ports import Timers
 from sqlproxy.catalog import catalog
 from sqlproxy.rows import records
-from txn.waiting import Background, sleep
+from txn.shared.deadlines import Background, sleep
 
 NO_FLOOR: Final = -1
 Saw = Callable[[str, int, float], Awaitable[bool]]

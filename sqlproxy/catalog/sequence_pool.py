@@ -35,7 +35,7 @@ from sqlproxy.catalog import sequences
 from sqlproxy.catalog.catalog import Writer
 from sqlproxy.rows.schema import Sequence
 from sqlproxy.values.errors import SqlError
-from txn.waiting import Background
+from txn.shared.deadlines import Background
 
 REFILL_S = 1.0
 STALE_S = 5.0

@@ -24,7 +24,7 @@ from sqlproxy.catalog.roles import RoleBook
 from sqlproxy.declared.database import Declared
 from sqlproxy.pgcatalog.contents import Contents
 from sqlproxy.values.errors import UNDEFINED_DATABASE, SqlError
-from txn.waiting import sleep
+from txn.shared.deadlines import sleep
 
 _DATABASES_MAX: Final = 1_000  # remembered
 _SLOWER_S: Final = 0.5  # after it, what is waited for is asked for less often

@@ -32,7 +32,7 @@ from sqlproxy.tables.referring import Tables
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.selecting import SelectPlan
 from sqlproxy.tables.writing import DeletePlan, InsertPlan, UpdatePlan
-from txn.cutting import rises
+from txn.shared.message_sizes import rises
 
 
 @dataclass(slots=True)

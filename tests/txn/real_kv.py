@@ -27,9 +27,9 @@ from kv.storage.memory import MemoryEngine
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemorySyncer
 from tests.kit.simloop import SimClock, SimLoop, SimRng
-from txn.resolver import Resolver
-from txn.waiting import Background
-from txn.waits import Alone, WaitCare
+from txn.intents.lock_waits import Alone, WaitCare
+from txn.intents.resolver import Resolver
+from txn.shared.deadlines import Background
 
 
 class Late:

@@ -14,9 +14,9 @@ from kv.base.ops import put
 from tests.kit.simloop import SimLoop, run
 from tests.txn.test_serializable import both, failed, in_world
 from tests.txn.world import FarWorld, RealWorld, World, k
-from txn.buffer import WriteBuffer
+from txn.buffered.read_set import ReadSet
+from txn.buffered.write_buffer import WriteBuffer
 from txn.client import TxnClient
-from txn.readset import ReadSet
 
 MAKE = pytest.mark.parametrize("make", [RealWorld, FarWorld], ids=["real", "far oracle"])
 PLACES = pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_kept_in_memory_it_takes_as_much_as_memory_may_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without the smaller limit one transaction could take all memory of a node."""
-    monkeypatch.setattr("txn.buffer.TXN_MEMORY_KEYS_MAX", 3)
+    monkeypatch.setattr("txn.buffered.write_buffer.TXN_MEMORY_KEYS_MAX", 3)
     buffer = WriteBuffer(open_file=TemporaryFile)
     buffer.keep_in_memory()
     for n in range(3):

@@ -20,9 +20,9 @@ from tests.txn.test_parallel_commit import test_d13_late_prewrite_meets_the_fenc
 from tests.txn.test_txn_d1 import KEYS, appender, listed
 from tests.txn.wire import NoisyKv
 from tests.txn.world import WORLDS, DyingKv, DyingTso, World, k
-from txn import core
-from txn import messages as msg
 from txn.client import TxnClient
+from txn.commit import core
+from txn.commit import effects as msg
 
 PLACES = [k("b"), k("c"), k("g"), k("z")]  # three partitions
 OLD, NEW = b"old", b"new"
@@ -79,7 +79,7 @@ async def attack(
     t = await client.begin()
     for key in PLACES:
         t.put(key, NEW)
-    monkeypatch.setattr("txn.commit.CommitCore", doom)
+    monkeypatch.setattr("txn.commit.shell.CommitCore", doom)
     commit = loop.create_task(t.commit())
     await asyncio.wait([commit, loop.create_task(kv.died.wait())], return_when="FIRST_COMPLETED")
     await asyncio.sleep(0.1)
@@ -244,7 +244,7 @@ def test_d13_a_recovery_that_guesses_is_caught(monkeypatch: pytest.MonkeyPatch) 
         return [True, bound or self.take()]
 
     monkeypatch.setattr(Cluster, "_recover", recover)
-    monkeypatch.setattr("txn.resolver.RECOVERY_GRACE_MS", 2)
+    monkeypatch.setattr("txn.intents.resolver.RECOVERY_GRACE_MS", 2)
 
     def wrong(seed: int) -> bool:
         try:

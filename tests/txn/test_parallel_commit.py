@@ -457,9 +457,9 @@ def test_d13_nobody_meets_it_but_the_sweeper(make: type[World]) -> None:
         if not isinstance(world, RealWorld):
             return
         from tests.kit.simloop import SimRng
-        from txn.resolver import Resolver
-        from txn.sweeper import Sweeper
-        from txn.waiting import Background
+        from txn.intents.resolver import Resolver
+        from txn.intents.sweeper import Sweeper
+        from txn.shared.deadlines import Background
 
         wire = Wire(loop, world.kv())
         Gate(wire, COMMIT, FINISH, HEARTBEAT)

@@ -25,8 +25,8 @@ from kv.base.room import DISK_FREE
 from kv.base.timestamps import compose
 from kv.client.calls import NO_PARTITION
 from tests.txn.test_txn_core import START, core, ended
-from txn.core import _NOWHERE_TRIES, CommitCore, State
-from txn.messages import (
+from txn.commit.core import _NOWHERE_TRIES, CommitCore, State
+from txn.commit.effects import (
     Answered,
     Beat,
     Effect,

@@ -1,4 +1,4 @@
-"""What a serializable transaction remembers of its reads (txn/readset)."""
+"""What a serializable transaction remembers of its reads (txn/buffered/read_set)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import KEY_BYTES_MAX
 from kv.base.methods import OP_READ
 from kv.base.ops import Op, put
-from txn import readset
-from txn.readset import ReadSet, as_key, cut, split
+from txn.buffered import read_set
+from txn.buffered.read_set import ReadSet, as_key, cut, split
 
 
 def test_serializable_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of a client would have no bound; and a limit that is not named helps nobody."""
-    monkeypatch.setattr(readset, "TXN_READS_MAX", 10)
+    monkeypatch.setattr(read_set, "TXN_READS_MAX", 10)
     reads = ReadSet()
     for i in range(10):
         reads.add_key(b"tab.%d" % i)
@@ -31,8 +31,8 @@ def test_serializable_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(TooLarge):
         reads.add_range(b"tab.a", b"tab.z")
     assert len(reads.ops()[0]) == 10
-    monkeypatch.setattr(readset, "TXN_READS_MAX", 100)
-    monkeypatch.setattr(readset, "TXN_READ_BYTES_MAX", 100)
+    monkeypatch.setattr(read_set, "TXN_READS_MAX", 100)
+    monkeypatch.setattr(read_set, "TXN_READ_BYTES_MAX", 100)
     with pytest.raises(TooLarge) as refused:
         reads.add_key(b"tab." + bytes(100))
     assert refused.value.details["limit"] == 100

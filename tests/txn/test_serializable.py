@@ -28,7 +28,7 @@ from tests.txn.world import (
     k,
 )
 from txn.client import TxnClient
-from txn.sweeper import Sweeper
+from txn.intents.sweeper import Sweeper
 from txn.transaction import Transaction
 
 REAL = pytest.mark.parametrize("make", [RealWorld, FarWorld], ids=["real", "far oracle"])

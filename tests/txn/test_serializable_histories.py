@@ -17,8 +17,8 @@ from kv.mvcc.view import Mutations, View
 from tests.kit.simloop import SimLoop, run
 from tests.txn.ser_checker import Txn, anomalies
 from tests.txn.world import WORLDS, LossyKv, RealWorld, World, doomed_client, k
+from txn.buffered.read_set import ReadSet
 from txn.client import TxnClient
-from txn.readset import ReadSet
 from txn.transaction import Transaction
 
 # ------------------------------------------------------------------ the checker itself

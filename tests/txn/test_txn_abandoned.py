@@ -15,7 +15,7 @@ from kv.base.ops import put
 from kv.mvcc.get import KEYS_PER_REFUSAL_MAX
 from tests.kit.simloop import SimLoop, run
 from tests.txn.world import Hooked, RealWorld, k
-from txn.sweeper import Sweeper
+from txn.intents.sweeper import Sweeper
 
 MANY = 3_000
 TTL_MS = 1_000

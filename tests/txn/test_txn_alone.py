@@ -1,4 +1,4 @@
-"""A small transaction of one partition: one read, one write, nothing else (txn/commit.py)."""
+"""A small transaction of one partition: one read, one write, nothing else (txn/commit/shell.py)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kv.base.errors import ConditionFailed, InvalidArgument, KvorumError, TooLarge
 from kv.base.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from kv.base.ops import Op, check, delete, put
-from txn.buffer import WriteBuffer, merged
+from txn.buffered.write_buffer import WriteBuffer, merged
 from txn.results import ScanPage
 
 KEY = b"tab1key"

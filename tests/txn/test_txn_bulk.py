@@ -13,7 +13,7 @@ import pytest
 from kv.base.errors import InvalidArgument, Moved, TxnAborted
 from kv.mvcc.packed import PackedKeys, unpack_values
 from tests.kv.mvcc.store import packed
-from txn.bulk import BulkTransaction, Rows
+from txn.bulk.bulk_transactions import BulkTransaction, Rows
 
 PIECES = 6
 
@@ -180,8 +180,8 @@ def test_o3_packed_rows_go_whole_or_as_rows(end: bytes, split: bytes, cut: list[
 
 def test_o3_packed_rows_of_other_limits_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was staged under other limits is refused by the partition, for ever."""
-    monkeypatch.setattr("txn.bulk.PREWRITE_KEYS_MAX", 4)
-    monkeypatch.setattr("txn.cutting.PREWRITE_KEYS_MAX", 4)
+    monkeypatch.setattr("txn.bulk.bulk_transactions.PREWRITE_KEYS_MAX", 4)
+    monkeypatch.setattr("txn.shared.message_sizes.PREWRITE_KEYS_MAX", 4)
     keys, values = packed([b"k%04d" % i for i in range(10)], [b"v"] * 10)
     sender = Sent(b"")
     asyncio.run(sender.send_rows(keys, values))
@@ -210,7 +210,7 @@ def test_o6_packed_rows_that_are_none_are_not_cut(
     a partition ends among them or limits changed, would lose rows without a word, or fail with an
     error that nobody expects.
     """
-    monkeypatch.setattr("txn.bulk.PREWRITE_KEYS_MAX", 1)
+    monkeypatch.setattr("txn.bulk.bulk_transactions.PREWRITE_KEYS_MAX", 1)
     rows = 2 if isinstance(keys, bytes) else len(keys)
     if isinstance(keys, list):
         keys = msgpack.packb([one.encode()[1:] if isinstance(one, str) else one for one in keys])

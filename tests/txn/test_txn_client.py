@@ -25,7 +25,7 @@ from tests.kit.simloop import SimLoop, run
 from tests.txn.fake_kv import FakeKv, Sent
 from tests.txn.test_txn_protocol import FIVE, abandoned, methods
 from tests.txn.world import WORLDS, Hooked, RealWorld, World, failure, k
-from txn.reader import last_below
+from txn.reading.reader import last_below
 from txn.transaction import Transaction, TxnState
 
 

@@ -15,8 +15,8 @@ from kv.base.limits import PREWRITES_IN_FLIGHT_MAX, TXN_LIFETIME_MS_MAX
 from kv.base.methods import ABORTED, COMMITTED, PENDING
 from kv.base.ops import put
 from kv.base.timestamps import compose
-from txn.core import CommitCore, State
-from txn.messages import (
+from txn.commit.core import CommitCore, State
+from txn.commit.effects import (
     Answered,
     Beat,
     Failed,

@@ -12,7 +12,7 @@ import kv.mvcc.resolve
 import kv.mvcc.write
 import kv.partition.evaluator
 import kv.partition.reader
-import txn.cutting
+import txn.shared.message_sizes
 from kv.base.errors import TooLarge
 from kv.base.limits import KiB, MiB
 from kv.base.methods import PREWRITE, RESOLVE, WRITE
@@ -53,7 +53,7 @@ def test_b6_what_no_entry_holds_is_committed_in_two_phases(
     """A legal batch would be refused for the size of what it replaces, or of its keys."""
     if what == "entry":
         monkeypatch.setattr(kv.partition.evaluator, "ENTRY_ROOM", 48 * KiB)
-        monkeypatch.setattr(txn.cutting, "PREWRITE_KEYS_MAX", 7)
+        monkeypatch.setattr(txn.shared.message_sizes, "PREWRITE_KEYS_MAX", 7)
     else:
         monkeypatch.setattr(kv.mvcc.write, "SUPERSEDED_BYTES_MAX", 30 * KiB)
     monkeypatch.setattr(kv.mvcc.resolve, "RESOLVE_BYTES", 4 * KiB)
@@ -153,7 +153,7 @@ def test_d12_large_intents_of_a_dead_coordinator_are_resolved_in_steps(
     """Readers who met them would be refused for the size of what somebody else wrote."""
     monkeypatch.setattr(kv.partition.evaluator, "ENTRY_ROOM", 48 * KiB)
     monkeypatch.setattr(kv.mvcc.resolve, "RESOLVE_BYTES", 8 * KiB)
-    monkeypatch.setattr(txn.cutting, "PREWRITE_KEYS_MAX", 7)
+    monkeypatch.setattr(txn.shared.message_sizes, "PREWRITE_KEYS_MAX", 7)
 
     async def main(loop: SimLoop) -> None:
         world = RealWorld(loop)
@@ -181,11 +181,11 @@ def test_d12_large_intents_of_a_dead_coordinator_are_resolved_in_steps(
 def test_rows_are_cut_as_a_stream_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in bulk come in messages above the limits, lose rows, or come in more than needed."""
     rng = random.Random(seed)
-    monkeypatch.setattr(txn.cutting, "PREWRITE_KEYS_MAX", rng.choice([1, 3, 50]))
-    monkeypatch.setattr(txn.cutting, "PREWRITE_BYTES_MAX", rng.choice([1, 20, 200]))
+    monkeypatch.setattr(txn.shared.message_sizes, "PREWRITE_KEYS_MAX", rng.choice([1, 3, 50]))
+    monkeypatch.setattr(txn.shared.message_sizes, "PREWRITE_BYTES_MAX", rng.choice([1, 20, 200]))
     keys = [b"k" * rng.randrange(1, 9) for _ in range(rng.choice([0, 1, 7, 100]))]
     values = [rng.choice([None, b"", b"v" * rng.randrange(40)]) for _ in keys]
     rows = list(zip(keys, values, strict=True))
-    wanted = list(txn.cutting.runs(rows, lambda row: len(row[0]) + len(row[1] or b"")))
-    cut = txn.cutting.row_runs(keys, values)
+    wanted = list(txn.shared.message_sizes.runs(rows, lambda row: len(row[0]) + len(row[1] or b"")))
+    cut = txn.shared.message_sizes.row_runs(keys, values)
     assert [list(zip(*part, strict=True)) for part in cut if part[0]] == wanted

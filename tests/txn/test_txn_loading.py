@@ -1,4 +1,4 @@
-"""Loads: rows that are sent while they come, as one transaction (txn/loading.py)."""
+"""Loads: rows that are sent while they come, as one transaction (txn/bulk/load.py)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.kit.simloop import SimLoop
 from tests.txn.test_txn_spill import ROWS, key, play, rows
 from tests.txn.wire import Gate, Wire
 from tests.txn.world import Hooked, RealWorld
+from txn.bulk.load import Load
 from txn.client import TxnClient
-from txn.loading import Load
 
 
 async def loaded(load: Load) -> None:

@@ -41,7 +41,7 @@ from kv.base.ops import put
 from tests.kit.simloop import SimLoop, run
 from tests.txn.fake_kv import FakeKv, Sent
 from tests.txn.world import WORLDS, World, failure, k
-from txn.resolver import Outcome
+from txn.intents.resolver import Outcome
 
 FIVE = [k("b"), k("f"), k("l"), k("p"), k("z")]  # one per partition
 

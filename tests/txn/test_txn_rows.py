@@ -15,10 +15,10 @@ from kv.base.ops import check, delete, put
 from tests.txn import short
 from tests.txn.short import Seen
 from tests.txn.world import RealWorld, failure, k
-from txn.buffer import WriteBuffer
+from txn.buffered.write_buffer import WriteBuffer
 from txn.client import TxnClient
-from txn.cutting import FEW_OPS, as_rows
 from txn.results import TxnStatus
+from txn.shared.message_sizes import FEW_OPS, as_rows
 
 KEYS = [k(f"b{i:04d}") for i in range(3 * FEW_OPS)]
 VALUES = [b"%d" % i for i in range(len(KEYS))]

@@ -1,5 +1,5 @@
 """A small transaction over several partitions: a read and a prewrite to each, its end with others'
-(txn/commit.py), and everything that may come between.
+(txn/commit/shell.py), and everything that may come between.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from kv.mvcc.packed import PackedKeys
 from tests.kit.simloop import SimLoop, run
 from tests.txn.wire import Gate, Wire
 from tests.txn.world import RealWorld, failure, k
-from txn.buffer import WriteBuffer
-from txn.large import portions
+from txn.buffered.write_buffer import WriteBuffer
+from txn.bulk.spilled_commit import portions
 from txn.results import ScanPage
 
 SMALL = 4000  # a run of a dozen rows

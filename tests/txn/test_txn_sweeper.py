@@ -14,7 +14,7 @@ from kv.base.methods import CHECK, COMMIT, RESOLVE
 from kv.base.ops import put
 from tests.kit.simloop import SimLoop, run
 from tests.txn.world import Hooked, RealWorld, doomed_client, k
-from txn.sweeper import Sweeper
+from txn.intents.sweeper import Sweeper
 
 KEYS = [k("b"), k("c"), k("g"), k("l"), k("z")]  # four partitions
 TTL_S, ROUND_S = TXN_TTL_MS_DEFAULT / 1000, SWEEP_INTERVAL_MS / 1000

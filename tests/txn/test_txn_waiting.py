@@ -13,8 +13,8 @@ from kv.base.errors import DeadlineExceeded
 from kv.base.ops import put
 from tests.kit.simloop import SimLoop, SimRng, run
 from tests.txn.world import Hooked, World, failure, k
-from txn.sending import Request
-from txn.waiting import Backoff, Deadline
+from txn.commit.sending import Request
+from txn.shared.deadlines import Backoff, Deadline
 
 
 @pytest.mark.parametrize("budget_ms", [0.4, 1.0, 1.4, 1.6, 7.5])

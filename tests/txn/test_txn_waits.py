@@ -21,8 +21,8 @@ from kv.base.ops import put
 from kv.base.waits import Wait
 from tests.kit.simloop import SimLoop, run
 from tests.txn.world import Hooked, RealWorld, doomed_client, failure, k
-from txn.deadlock import cycles, refusal, still, victim
-from txn.terms import Terms
+from txn.intents.deadlock import cycles, refusal, still, victim
+from txn.shared.wait_terms import Terms
 from txn.transaction import Transaction
 
 FIVE = [k("b"), k("f"), k("l"), k("p"), k("z")]  # one per partition

@@ -12,7 +12,7 @@ from kv.base.verbs import repeatable
 from tests.kit.simloop import SimLoop
 from tests.txn.fake_kv import Sent
 from tests.txn.world import Hooked
-from txn.ports import Kv
+from txn.shared.ports import Kv
 
 Hook = Callable[[Sent], Awaitable[None]]
 

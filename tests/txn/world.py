@@ -21,7 +21,7 @@ from tests.kit.simloop import SimLoop, SimRng
 from tests.txn.fake_kv import Cluster, FakeKv, FakeTso
 from tests.txn.real_kv import RealCluster
 from txn.client import TxnClient
-from txn.ports import Kv, Tso
+from txn.shared.ports import Kv, Tso
 
 TABLE = u32(100)
 LATE_S = 1.0  # how long a message of a dead process may still take, unless it takes much longer

@@ -40,7 +40,7 @@ from kvorum.http.client.control_requests import control_request
 from kvorum.http.client.http_session import HttpSession
 from kvorum.http.client.transport import HttpTransport
 from kvorum.http.client.watch_client import HttpWatcher
-from txn.terms import NAMES, USUAL, Terms
+from txn.shared.wait_terms import NAMES, USUAL, Terms
 
 _SETTINGS_MS = 35_000  # more than kvorum.set_setting waits for nodes that do not answer
 _encode = msgspec.msgpack.encode

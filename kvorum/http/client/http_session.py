@@ -9,8 +9,8 @@ from kv.base.errors import NotFound, TxnAborted, UnknownOutcome
 from kv.base.limits import MULTI_KEYS_MAX
 from kvorum.api.model import Page, Record, ScanSpec, TableKey
 from kvorum.http.client.calls import Calls, Effect, rows_of, version_of
-from txn.refusals import is_over
-from txn.trace import CommitTrace
+from txn.commit.trace import CommitTrace
+from txn.shared.refusals import is_over
 
 
 class HttpSession:

@@ -67,7 +67,7 @@ from kvorum.http.wire.request import (
 )
 from kvorum.local import logs
 from kvorum.sdk.database import checked_ops
-from txn.terms import terms
+from txn.shared.wait_terms import terms
 
 
 class Observer(Protocol):

@@ -21,8 +21,8 @@ from kv.base.limits import INTERACTIVE_TXNS_MAX
 from kv.base.ports import Handle, Timers
 from kvorum.api.backend import Backend, Session
 from kvorum.api.model import TxnState
-from txn.refusals import BY_OWNER, is_committed, is_over
-from txn.terms import USUAL, Terms
+from txn.shared.refusals import BY_OWNER, is_committed, is_over
+from txn.shared.wait_terms import USUAL, Terms
 
 _SWEEP_S = 0.25
 _REASONS_REMEMBERED = 10_000

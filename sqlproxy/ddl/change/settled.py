@@ -36,7 +36,7 @@ from kv.base.ports import Timers
 from sqlproxy.catalog import catalog, presence
 from sqlproxy.catalog.presence import Row
 from txn.results import ScanPage
-from txn.waiting import sleep
+from txn.shared.deadlines import sleep
 
 _SLOWER_S: Final = 0.5  # after it, it is asked less often
 _SLOW_MS: Final = 100

@@ -39,8 +39,8 @@ from kv.base.ports import Timers
 from sqlproxy.ddl.change.backfill import entries, entries_of, fewer, hold, lacking, put_entries
 from sqlproxy.rows.schema import Index, Table
 from txn.results import ScanPage
+from txn.shared.deadlines import others_use, sleep
 from txn.transaction import Transaction
-from txn.waiting import others_use, sleep
 
 T = TypeVar("T")
 

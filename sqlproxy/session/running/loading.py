@@ -1,7 +1,8 @@
 """COPY FROM STDIN: rows of a client into a table.
 
     few rows                             an ordinary transaction (`sqlproxy.tables.writing`)
-    many, and COPY is all that there is  a load (txn.loading): encoded column by column, sent while
+    many, and COPY is all that there is  a load (txn.bulk.load): encoded column by column, sent
+    while
                                          the client sends, nothing kept but where it is
     many, inside a block                 the transaction's buffer, which spills
 
@@ -42,7 +43,7 @@ from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.reading import Touched
 from sqlproxy.tables.writing import InsertPlan, Outcome
 from sqlproxy.values.errors import SqlError, unsupported
-from txn.loading import Load
+from txn.bulk.load import Load
 
 _TAKES_MIN: Final = SQL_LOAD_BYTES_MIN // SQL_COPY_BATCH_BYTES
 

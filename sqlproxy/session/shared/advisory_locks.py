@@ -29,7 +29,7 @@ from kv.base.ports import Timers
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.engine.lock_procedure import HELD, LOCK, WAITING
 from procedures.verbs import LOCK_BEAT, LOCK_END
-from txn.waiting import Background, sleep
+from txn.shared.deadlines import Background, sleep
 
 _WORD: Final = "sql"
 _BEAT_MARGIN_MS: Final = 1_000

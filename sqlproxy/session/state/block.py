@@ -35,7 +35,7 @@ from sqlproxy.values.errors import (
 )
 from sqlproxy.wire.seam import Status
 from txn.client import TxnClient
-from txn.terms import USUAL, Terms
+from txn.shared.wait_terms import USUAL, Terms
 from txn.transaction import Mark, Transaction, TxnState
 
 SERIALIZABLE: Final = "serializable"

@@ -24,7 +24,7 @@ from sqlproxy.session.state.settings import Settings
 from sqlproxy.session.state.variables import Variables
 from sqlproxy.values.errors import READ_ONLY_TRANSACTION, SqlError
 from sqlproxy.wire.seam import Channel, Notice
-from txn.terms import Terms
+from txn.shared.wait_terms import Terms
 from txn.transaction import Transaction
 
 _LEVELS: Final = ("debug", "log", "info", "notice", "warning", "error")

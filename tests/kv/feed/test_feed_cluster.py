@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-import txn.feed
-import txn.feed_parts
+import txn.reading.feed
+import txn.reading.feed_parts
 from kv.base.errors import KvorumError
 from kv.base.keys import MAX64, META_RANGE, from_u64, unescape
 from kv.base.limits import FEED_AWAITS_MAX
@@ -153,10 +153,10 @@ def test_f14_every_transaction_once_whatever_happens(
     chance = random.Random(seed)
     tiny = seed == 0  # then every transaction of several keys is a large one
     for module, name, value in (
-        (txn.feed, "FEED_ROWS_MAX", 4 if tiny else chance.choice([100, 4_000])),
-        (txn.feed, "_LEG_ROWS_MIN", 2 if tiny else 32),
-        (txn.feed, "FEED_PART_ROWS_MAX", 2),
-        (txn.feed_parts, "FEED_PART_ROWS_MAX", 2),
+        (txn.reading.feed, "FEED_ROWS_MAX", 4 if tiny else chance.choice([100, 4_000])),
+        (txn.reading.feed, "_LEG_ROWS_MIN", 2 if tiny else 32),
+        (txn.reading.feed, "FEED_PART_ROWS_MAX", 2),
+        (txn.reading.feed_parts, "FEED_PART_ROWS_MAX", 2),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -277,14 +277,14 @@ def test_f13_who_is_far_behind_walks_once(full: bool, monkeypatch: pytest.Monkey
     """Walking over the table once for every bounded handful of changes, a consumer that is far
     behind would never catch up with writers; without room for a file it takes longer, that is all.
     """
-    monkeypatch.setattr(txn.feed, "FEED_ROWS_MAX", 20)
-    monkeypatch.setattr(txn.feed, "_LEG_ROWS_MIN", 20)
+    monkeypatch.setattr(txn.reading.feed, "FEED_ROWS_MAX", 20)
+    monkeypatch.setattr(txn.reading.feed, "_LEG_ROWS_MIN", 20)
 
     class Full(io.BytesIO):
         def write(self, data: Any) -> int:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(txn.feed, "_spill", lambda: Spill(Full() if full else io.BytesIO()))
+    monkeypatch.setattr(txn.reading.feed, "_spill", lambda: Spill(Full() if full else io.BytesIO()))
 
     async def main(loop: SimLoop) -> None:
         cluster = SimCluster(loop, 7)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-import txn.core
+import txn.commit.core
 from kv.partition import shapes
 from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 from tests.kvorum.cluster.splits import Bank, submit
-from txn.sending import Sending
+from txn.commit.sending import Sending
 
 KEYS = ("b", "d", "p", "r")
 
@@ -36,7 +36,7 @@ def phantom(monkeypatch: pytest.MonkeyPatch, *, merge: bool) -> tuple[int, int]:
         return await take(self, effect)
 
     monkeypatch.setattr(Sending, "take", late)
-    monkeypatch.setattr(txn.core, "PARALLEL_PARTS_MAX", 0)
+    monkeypatch.setattr(txn.commit.core, "PARALLEL_PARTS_MAX", 0)
 
     async def main(loop: SimLoop) -> None:
         cluster = SimCluster(loop, 5)

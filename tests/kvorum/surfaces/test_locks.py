@@ -19,7 +19,7 @@ from tests.kit.commands import run
 from tests.kit.waiting import poll
 from tests.kvorum.surfaces.conftest import Served
 from tests.kvorum.surfaces.test_waits import Holder, held, of_table
-from txn.terms import Terms
+from txn.shared.wait_terms import Terms
 
 NASTY = "evil\x1b[31m\x9b2J\r\n\u202eowner"
 

@@ -56,7 +56,7 @@ THRESHOLDS: Final[Mapping[str, Sequence[int]]] = {
     "kv.feed.changes._HIST_ROWS": (1, 3),
     "kv.feed.changes._SEEK_ROWS": (0, 1),
     "kv.feed.spill._BLOCK_ROWS": (1, 3),
-    "txn.reader._FEW_KEYS": (1, 3),
+    "txn.reading.reader._FEW_KEYS": (1, 3),
     "procedures.engine.kv_store._READ_CHUNK": (1, 3),
     "procedures.engine.kv_store._FORGET_CHUNK": (1, 3),
     "procedures.engine.forget._PAGE": (1, 3),

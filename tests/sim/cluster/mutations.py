@@ -35,9 +35,9 @@ from kv.storage.memory import TimedSyncer
 from tests.sim.cluster.plan import Plan
 from tso.node import NodeTso
 from tso.oracle import Oracle
-from txn.core import CommitCore
-from txn.readset import ReadSet
-from txn.resolver import Resolver, StepOver
+from txn.buffered.read_set import ReadSet
+from txn.commit.core import CommitCore
+from txn.intents.resolver import Resolver, StepOver
 
 SEEDS_MAX: Final = 100
 """Within so many each is noticed."""

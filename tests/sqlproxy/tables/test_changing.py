@@ -24,7 +24,7 @@ from sqlproxy.tables.entries import index_codec
 from sqlproxy.tables.reading import Stored
 from sqlproxy.tables.rules import Rules
 from sqlproxy.values.errors import SqlError
-from txn.buffer import WriteBuffer
+from txn.buffered.write_buffer import WriteBuffer
 
 
 class Store:

@@ -1,0 +1,148 @@
+"""The commit of a transaction whose writes are spilled: streamed (txn/bulk/streaming.py), part by
+part.
+
+The writes come from the buffer's runs in key order, once to be prewritten and once more to be
+resolved. Rows without a condition, and rows that must be new, go as chunk intents
+(txn/bulk/bulk_transactions), checked for versions above the snapshot; the others one by one. At any
+moment LARGE_IN_FLIGHT_MAX messages are in memory, here and at a partition, whatever the size of the
+transaction.
+
+A caller that goes away, or a client that is closed, stops it between two messages; what it laid
+down by then is rolled back, or expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from kv.base.errors import ConditionFailed, KvorumError, Moved
+from kv.base.limits import LARGE_IN_FLIGHT_MAX
+from kv.base.methods import OP_CHECK, OP_PUT, OP_TOMBSTONE
+from kv.base.ops import Op
+from txn.buffered.write_buffer import WriteBuffer
+from txn.bulk.bulk_transactions import BulkTransaction, BulkTransactions
+from txn.bulk.streaming import Streaming
+from txn.commit.sending import Shared
+from txn.shared.message_sizes import op_bytes, runs
+from txn.shared.wait_terms import Terms
+
+_MOVES_MAX: Final = 4
+
+
+class Portion:
+    """What goes in one message for each of its three kinds."""
+
+    __slots__ = ("keys", "new_keys", "new_values", "others", "values")
+
+    def __init__(self, ops: Iterable[Op]) -> None:
+        self.keys: list[bytes] = []
+        self.values: list[bytes | None] = []
+        self.new_keys: list[bytes] = []  # puts where nothing may be
+        self.new_values: list[bytes | None] = []
+        self.others: list[Op] = []  # with another condition, or a time to live, …
+        for op in ops:
+            if op.kind == OP_PUT and op.cond == 0 and not op.ttl_ms:
+                self.new_keys.append(op.key)
+                self.new_values.append(op.value)
+            elif op.kind in (OP_CHECK, OP_TOMBSTONE) or op.cond is not None or op.ttl_ms:
+                self.others.append(op)
+            else:
+                self.keys.append(op.key)
+                self.values.append(op.value)
+
+    def __len__(self) -> int:
+        return len(self.keys) + len(self.new_keys) + len(self.others)
+
+
+def portions(ops: Iterator[Op], anchor: bytes) -> Iterator[Portion]:
+    """All ops but the anchor's, in portions of a legal size."""
+    return map(Portion, runs((op for op in ops if op.key != anchor), op_bytes))
+
+
+class LargeCommit:
+    """One run of it. The buffer is closed at its end."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        bulk: BulkTransactions,
+        start_ts: int,
+        buffer: WriteBuffer,
+        terms: Terms,
+    ) -> None:
+        self._bulk, self._buffer = bulk, buffer
+        self._start_ts, self._anchor = start_ts, anchor_of(buffer)
+        self._txn = bulk.begin(start_ts, self._anchor.key, checked=True, terms=terms)
+        self._streaming = Streaming(
+            shared,
+            self._txn,
+            self._anchor,
+            terms,
+            lay=self._lay,
+            clean=self._clean,
+            ended=buffer.close,
+        )
+
+    async def run(self) -> int:
+        """The commit version. Raises what a participant refuses, or UnknownOutcome."""
+        return await self._streaming.commit()
+
+    async def _lay(self) -> None:
+        try:
+            await self._prewrite()
+        except ConditionFailed as error:
+            error.details["op"] = None  # its place in a message says nothing to the caller
+            raise
+
+    async def _prewrite(self) -> None:
+        await self._txn.prewrite([self._anchor])
+        waiting = portions(self._buffer.stream(), self._anchor.key)
+        laid = 1
+        while some := list(islice(waiting, LARGE_IN_FLIGHT_MAX)):
+            self._streaming.check_wanted()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for portion in some:
+                        group.create_task(_send(self._txn, portion))
+            except* KvorumError as failed:
+                raise failed.exceptions[0] from None
+            laid += sum(map(len, some))
+            del some
+        assert laid == len(self._buffer), f"{laid} of {len(self._buffer)} keys are prewritten"
+
+    async def _clean(self, version: int) -> None:
+        start_ts = self._start_ts
+        await self._bulk.resolve([self._anchor.key], start_ts, version)
+        for portion in portions(self._buffer.stream(), self._anchor.key):
+            for keys, values in (
+                (portion.keys, portion.values),
+                (portion.new_keys, portion.new_values),
+            ):
+                if keys:
+                    await self._bulk.resolve_rows(keys, values, start_ts, version)
+            if portion.others:
+                await self._bulk.resolve([op.key for op in portion.others], start_ts, version)
+
+
+def anchor_of(buffer: WriteBuffer) -> Op:
+    """The first write; the first check if there is none."""
+    written = (op for op in buffer.stream() if op.kind != OP_CHECK)
+    return next(written, None) or next(buffer.stream())
+
+
+async def _send(txn: BulkTransaction, portion: Portion) -> None:
+    if portion.keys:
+        await txn.send_rows(portion.keys, portion.values)
+    if portion.new_keys:
+        await txn.send_rows(portion.new_keys, portion.new_values, absent=True)
+    for attempt in range(_MOVES_MAX):
+        try:
+            if portion.others:
+                await txn.prewrite(portion.others)
+            return
+        except Moved:  # split meanwhile: they are grouped anew
+            if attempt == _MOVES_MAX - 1:
+                raise

@@ -1,0 +1,1 @@
+"""Intents of others: resolved, recovered, swept, waited for, or aborted by an id."""

@@ -1,0 +1,1 @@
+"""What all rooms use: ports, deadlines and background work, the sizes of messages, refusals."""
