@@ -45,7 +45,7 @@ class Proxy:
         *,
         http_hosts: Sequence[str] = (),
     ) -> None:
-        """It listens at `host` and `base`; `http_hosts` are more names for it (http/hosts.py)."""
+        """It listens at `host` and `base`; `http_hosts` are more names for it (HostGuard)."""
         self._addresses, self._host, self._base = addresses, host, base
         self._hosts = http_hosts
         self._seats = descriptors.seats(descriptors.raise_limit())
