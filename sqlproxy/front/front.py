@@ -62,6 +62,7 @@ Kind = Literal["query", "write", "define", "command", "system"]
 _SHOW_JOBS: Final = "SELECT * FROM kvorum.jobs ORDER BY id DESC"
 SYSTEM_SCHEMAS: Final = frozenset(("pg_catalog", "information_schema", "kvorum"))
 _QUERIES: Final = frozenset(("SelectStmt",))
+_WITH_PARAMETERS: Final = (s.Statement, s.DeclareCursor, s.Explain)
 _WRITES: Final = frozenset(("InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"))
 _DEFINES: Final = words(
     """
@@ -299,7 +300,7 @@ class _Bind:
             bound = replace(bound, as_of=parsed.extras.as_of)
         if isinstance(bound, s.System) or isinstance(getattr(bound, "query", None), s.System):
             return bound  # the catalog finds its parameters' types
-        if isinstance(bound, s.Statement | s.DeclareCursor | s.Explain):
+        if isinstance(bound, _WITH_PARAMETERS):
             return replace(bound, parameters=self.parameters.final())
         self.parameters.final()
         return bound

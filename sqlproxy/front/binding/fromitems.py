@@ -355,14 +355,14 @@ class FromItems:
         columns: list[ItemColumn] = []
         functions = _each_array(part["List"]["items"] for part in body["functions"])
         alias, names = _alias(body, "")
-        outer = self.binder.calls.forbidden
+        outer = self.binder.calls.here.forbidden
         for items in functions:
             inner = self._seen(scope, True)
-            self.binder.calls.forbidden = ""
-            sets = self.binder.calls.sets
+            self.binder.calls.here.forbidden = ""
+            sets = self.binder.calls.here.sets
             call = self.binder.expr(items[0], inner)
-            self.binder.calls.sets = sets
-            self.binder.calls.forbidden = outer
+            self.binder.calls.here.sets = sets
+            self.binder.calls.here.forbidden = outer
             declared = body.get("coldeflist") if len(functions) == 1 else None
             if len(items) > 1 and items[1]:
                 declared = items[1]["List"]["items"]
@@ -371,8 +371,7 @@ class FromItems:
                 self._columns(call, items[0], declared, alias if len(functions) == 1 else "", body)
             )
         if not alias:
-            alias = strings(unwrap(functions[0][0])[1].get("funcname", ()))[-1:] or [""]  # type: ignore[assignment]
-            alias = alias[0]
+            alias = (strings(unwrap(functions[0][0])[1].get("funcname", ())) or [""])[-1]
         if body.get("ordinality"):
             columns.append(ItemColumn("ordinality", oids.INT8))
         item = FunctionItem(

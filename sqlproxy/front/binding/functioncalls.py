@@ -5,6 +5,7 @@ parse_agg.c).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sqlproxy.front.binding.casting import Coercer
@@ -93,17 +94,27 @@ class Binding(Protocol):
     def decided(self, expr: Expr) -> Expr: ...
 
 
-class FunctionCalls:
-    """`inside` says what encloses the call being bound: an aggregate or a window function may not
-    be in another.
+@dataclass(slots=True)
+class QueryCalls:
+    """What is noted of the calls of one query. `forbidden`: "WHERE", … where aggregates and windows
+    are not allowed. `inside`: what encloses the call being bound: an aggregate or a window function
+    may not be in another.
     """
+
+    forbidden: str = ""
+    inside: str = ""
+    aggregates: bool = False
+    windows: bool = False
+    sets: bool = False
+    named_windows: dict[str, WindowSpec] = field(default_factory=dict)
+
+
+class FunctionCalls:
+    """Calls of a statement; `here`: of the query that is being bound."""
 
     def __init__(self, binder: Binding) -> None:
         self.binder = binder
-        self.forbidden = ""  # "WHERE", … : where aggregates and windows are not allowed
-        self.inside = ""
-        self.aggregates = self.windows = self.sets = False
-        self.named_windows: dict[str, WindowSpec] = {}
+        self.here = QueryCalls()
         self.numbered = 0  # calls of the statement that take numbers of sequences, or set one
 
     def bind(self, body: Node, scope: Scope) -> Expr:
@@ -143,12 +154,12 @@ class FunctionCalls:
     def _given(self, name: str, body: Node, scope: Scope) -> list[Expr]:
         """The arguments, bound as those of an aggregate if it is one."""
         aggregate = "over" not in body and any(p.kind == "a" for p in FUNCTIONS.get(name, ()))
-        outer = self.inside
-        self.inside = outer or ("aggregate" if aggregate else "")
+        outer = self.here.inside
+        self.here.inside = outer or ("aggregate" if aggregate else "")
         try:
             return self._arguments(name, body, scope)
         finally:
-            self.inside = outer
+            self.here.inside = outer
 
     @staticmethod
     def _resolved(words: Sequence[str], args: Sequence[Expr], variadic: bool, pos: int) -> Resolved:
@@ -304,13 +315,14 @@ class FunctionCalls:
             if body.get(key):
                 raise SqlError(WRONG_OBJECT_TYPE, words, position=pos)
         if found.proc.returns_set:
-            if self.forbidden and self.forbidden not in ("GROUP BY", "window definitions"):
+            forbidden = self.here.forbidden
+            if forbidden not in ("", "GROUP BY", "window definitions"):
                 raise SqlError(
                     "0A000",
-                    f"set-returning functions are not allowed in {self.forbidden}",
+                    f"set-returning functions are not allowed in {forbidden}",
                     position=pos,
                 )
-            self.sets = True
+            self.here.sets = True
         self.binder.needs.call(found.proc.source, args)
         if found.proc.source in TAKING:
             self.numbered += 1
@@ -370,7 +382,7 @@ class FunctionCalls:
             )
         if ordered:
             raise unsupported("ORDER BY inside the arguments of a window function", position=pos)
-        self.windows = True
+        self.here.windows = True
         return Window(
             oid=found.result,
             proc=found.proc,
@@ -389,7 +401,7 @@ class FunctionCalls:
         condition: Expr | None,
         body: Node,
     ) -> Aggregate:
-        self.aggregates = True
+        self.here.aggregates = True
         distinct = bool(body.get("agg_distinct"))
         if distinct:
             for arg in args:
@@ -408,26 +420,26 @@ class FunctionCalls:
     def _place(self, window: bool, pos: int) -> None:
         """Raise 42803 or 42P20 where it may not stand."""
         if window:
-            if self.forbidden:
+            if self.here.forbidden:
                 raise SqlError(
                     WINDOWING_ERROR,
-                    f"window functions are not allowed in {self.forbidden}",
+                    f"window functions are not allowed in {self.here.forbidden}",
                     position=pos,
                 )
-            if self.inside:
+            if self.here.inside:
                 raise SqlError(
                     GROUPING_ERROR,
                     "aggregate function calls cannot contain window function calls",
                     position=pos,
                 )
             return
-        if self.forbidden and self.forbidden not in ("HAVING", "window definitions"):
+        if self.here.forbidden and self.here.forbidden not in ("HAVING", "window definitions"):
             raise SqlError(
                 GROUPING_ERROR,
-                f"aggregate functions are not allowed in {self.forbidden}",
+                f"aggregate functions are not allowed in {self.here.forbidden}",
                 position=pos,
             )
-        if self.inside == "aggregate":
+        if self.here.inside == "aggregate":
             raise SqlError(
                 GROUPING_ERROR, "aggregate function calls cannot be nested", position=pos
             )
@@ -444,7 +456,7 @@ class FunctionCalls:
                 position=pos,
             )
         self._place(False, pos)
-        self.aggregates = True
+        self.here.aggregates = True
         direct = tuple(
             self.binder.casts.must(a, oid, IMPLICIT, pos)
             for a, oid in zip(args, found.args, strict=False)
@@ -478,7 +490,7 @@ class FunctionCalls:
     def window(self, body: Node, scope: Scope) -> WindowSpec:
         """OVER name, or OVER (…)."""
         if "name" in body and "partitionClause" not in body and not body.get("refname"):
-            found = self.named_windows.get(body["name"])
+            found = self.here.named_windows.get(body["name"])
             if found is None:
                 raise SqlError(
                     UNDEFINED_OBJECT, f'window "{body["name"]}" does not exist', position=at(body)
@@ -487,14 +499,14 @@ class FunctionCalls:
         return self.window_spec(body, scope)
 
     def window_spec(self, body: Node, scope: Scope) -> WindowSpec:
-        outer, self.forbidden = self.forbidden, "window definitions"
+        outer, self.here.forbidden = self.here.forbidden, "window definitions"
         base = WindowSpec()
         if name := body.get("refname"):
-            if name not in self.named_windows:
+            if name not in self.here.named_windows:
                 raise SqlError(
                     UNDEFINED_OBJECT, f'window "{name}" does not exist', position=at(body)
                 )
-            base = self.named_windows[name]
+            base = self.here.named_windows[name]
         partition = tuple(
             self.binder.decided(self.binder.expr(n, scope)) for n in body.get("partitionClause", ())
         )
@@ -519,7 +531,7 @@ class FunctionCalls:
                 ends[key] = self._frame_offset(
                     offset, order or base.order, body.get("frameOptions", 0)
                 )
-        self.forbidden = outer
+        self.here.forbidden = outer
         _check_frame(body, order or base.order)
         return WindowSpec(
             partition or base.partition,

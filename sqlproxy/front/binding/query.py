@@ -13,7 +13,7 @@ from kv.base.limits import SQL_TARGETS_MAX
 from sqlproxy.front.binding import grouping, recursing
 from sqlproxy.front.binding.binder import Binder, fields_of
 from sqlproxy.front.binding.fromitems import FromItems, output
-from sqlproxy.front.binding.functioncalls import orderable, sorted_by
+from sqlproxy.front.binding.functioncalls import QueryCalls, orderable, sorted_by
 from sqlproxy.front.binding.scope import Scope
 from sqlproxy.front.binding.typenames import column_name
 from sqlproxy.front.bound.exprs import (
@@ -111,41 +111,23 @@ class Queries:
     def _level(self) -> Iterator[None]:
         """What calls note belongs to one query."""
         calls, binder = self.binder.calls, self.binder
-        kept = (
-            calls.forbidden,
-            calls.inside,
-            calls.aggregates,
-            calls.windows,
-            calls.sets,
-            calls.named_windows,
-        )
-        outer_subqueries = binder.subqueries
-        calls.forbidden = calls.inside = ""
-        calls.aggregates = calls.windows = calls.sets = False
-        calls.named_windows = {}
-        binder.subqueries = False
+        outer, calls.here = calls.here, QueryCalls()
+        outer_subqueries, binder.subqueries = binder.subqueries, False
         try:
             yield
         finally:
-            (
-                calls.forbidden,
-                calls.inside,
-                calls.aggregates,
-                calls.windows,
-                calls.sets,
-                calls.named_windows,
-            ) = kept
+            calls.here = outer
             binder.subqueries = outer_subqueries
 
     @contextmanager
     def within(self, clause: str) -> Iterator[None]:
         """Aggregates, windows and sets are refused by the clause's name."""
         calls = self.binder.calls
-        outer, calls.forbidden = calls.forbidden, clause
+        outer, calls.here.forbidden = calls.here.forbidden, clause
         try:
             yield
         finally:
-            calls.forbidden = outer
+            calls.here.forbidden = outer
 
     # -- one SELECT
 
@@ -155,11 +137,11 @@ class Queries:
         where = None
         for node in body.get("windowClause", ()):
             spec = node["WindowDef"]
-            if spec["name"] in calls.named_windows:
+            if spec["name"] in calls.here.named_windows:
                 raise SqlError(
                     "42P20", f'window "{spec["name"]}" is already defined', position=at(spec)
                 )
-            calls.named_windows[spec["name"]] = calls.window_spec(spec, scope)
+            calls.here.named_windows[spec["name"]] = calls.window_spec(spec, scope)
         targets = self.targets(body.get("targetList", ()), scope, decide)
         shown_count = len(targets)
         if "whereClause" in body:
@@ -174,7 +156,7 @@ class Queries:
             group, sets = self._group(body, targets, scope)
         distinct, distinct_on = self._distinct(body, targets, order, scope)
         limit, offset = self._limits(body, scope)
-        grouped = bool(group) or sets or having is not None or calls.aggregates
+        grouped = bool(group) or sets or having is not None or calls.here.aggregates
         locking = self._locking(body, items)
         if grouped:
             grouping.check(items, targets[:shown_count], group, having, order)
@@ -195,8 +177,8 @@ class Queries:
             with_ties=body.get("limitOption") == "LIMIT_OPTION_WITH_TIES",
             locking=locking,
             aggregates=grouped,
-            windows=calls.windows,
-            sets=calls.sets,
+            windows=calls.here.windows,
+            sets=calls.here.sets,
             subqueries=binder.subqueries,
             volatile=any(_volatile(t.expr) for t in targets)
             or (where is not None and _volatile(where)),
@@ -444,8 +426,8 @@ class Queries:
         for what, holds in (
             ("DISTINCT clause", distinct),
             ("aggregate functions", grouped),
-            ("window functions", calls.windows),
-            ("set-returning functions in the target list", calls.sets),
+            ("window functions", calls.here.windows),
+            ("set-returning functions in the target list", calls.here.sets),
         ):
             if holds:
                 raise SqlError("0A000", f"{word} {what}")
