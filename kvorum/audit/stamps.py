@@ -144,11 +144,11 @@ class StampLog:
         """Write what is there."""
         while self._buffer or self._untold:
             stamps = self._buffer[:_ROUND_RECORDS]
-            del self._buffer[:_ROUND_RECORDS]
+            names = await self._named(stamps)  # who is cancelled here leaves them to `close`
+            del self._buffer[: len(stamps)]
             if self._show_keys:
                 self._bytes -= sum(len(key) for _, stamp in stamps for _, key in stamp.keys)
             untold, self._untold = self._untold, {}
-            names = await self._named(stamps)
             failed: list[OSError] = []
 
             def write(
