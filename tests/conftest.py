@@ -90,9 +90,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.slow)
 
 
-def pytest_collection_finish() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _calm() -> None:
     """As in a node that serves: 20,000 tests and what they import are never searched for cycles
-    again, which every engine that is closed would do.
+    again, which every engine that is closed would do. A program that ends within a test thaws them.
     """
     cycles.calm()
 

@@ -19,6 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_IMPORTED = {"tzdata"}  # data
 OF_THE_HOST = {"IPython"}  # of a notebook: asked for only where it runs already
 LOADING_CALLS = {"find_spec", "import_module", "needed"}
+HINT = re.compile(rf"^\s*(?:import|from)\s+(\w+)|\b(?:{'|'.join(LOADING_CALLS)})\(", re.M)
 
 
 def names(requirements: list[str]) -> set[str]:
@@ -36,13 +37,23 @@ def distributions() -> dict[str, set[str]]:
     return {top: {normal(n) for n in of} for top, of in packages_distributions().items()}
 
 
+def asks_others(text: str) -> bool:
+    """Most files have nothing of other people's, which is seen without parsing them."""
+    return any(not hint[1] or foreign(hint[1]) for hint in HINT.finditer(text))
+
+
+def foreign(top: str) -> bool:
+    return top not in sys.stdlib_module_names and top not in PACKAGES
+
+
 @cache
 def imported() -> dict[str, set[str]]:
     """Names of other people's top-level packages, and who imports them."""
     found: dict[str, set[str]] = {}
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            text = path.read_text()
+            for node in ast.walk(ast.parse(text)) if asks_others(text) else ():
                 modules: list[str] = []
                 match node:
                     case ast.Import(names=aliases):
@@ -54,7 +65,7 @@ def imported() -> dict[str, set[str]]:
                         modules = [name] if called in LOADING_CALLS else []
                 for module in modules:
                     top = module.partition(".")[0]
-                    if top not in sys.stdlib_module_names and top not in PACKAGES:
+                    if foreign(top):
                         found.setdefault(top, set()).add(str(path.relative_to(ROOT)))
     return found
 

@@ -151,7 +151,7 @@ class Engines(RuleBasedStateMachine):
 def test_g18_the_memory_engine_equals_rocksdb() -> None:
     """A difference would make every simulation prove something about another database."""
     run_state_machine_as_test(
-        Engines, settings=settings(max_examples=20, stateful_step_count=20, deadline=None)
+        Engines, settings=settings(max_examples=10, stateful_step_count=30, deadline=None)
     )
 
 
