@@ -100,6 +100,7 @@ class StampLog:
         self._buffer: list[tuple[int, Stamp]] = []
         self._bytes = 0  # of keys in it
         self._untold: dict[str, int] = {}  # lost and not said in the log yet, by reason
+        self._writing: asyncio.Task[None] | None = None
         self._fd = -1
         self._size = 0
         self._encode = msgspec.json.Encoder().encode
@@ -138,17 +139,19 @@ class StampLog:
         """Write, some times a second, until cancelled."""
         while True:
             await asyncio.sleep(AUDIT_WRITE_MS / 1000)
-            await self.flush()
+            # What was begun is finished: the stamps in it are nowhere else.
+            self._writing = asyncio.get_running_loop().create_task(self.flush())
+            await asyncio.shield(self._writing)
 
     async def flush(self) -> None:
         """Write what is there."""
         while self._buffer or self._untold:
             stamps = self._buffer[:_ROUND_RECORDS]
-            names = await self._named(stamps)  # who is cancelled here leaves them to `close`
-            del self._buffer[: len(stamps)]
+            del self._buffer[:_ROUND_RECORDS]
             if self._show_keys:
                 self._bytes -= sum(len(key) for _, stamp in stamps for _, key in stamp.keys)
             untold, self._untold = self._untold, {}
+            names = await self._named(stamps)
             failed: list[OSError] = []
 
             def write(
@@ -175,6 +178,8 @@ class StampLog:
 
     async def close(self) -> None:
         """Write the rest."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
         with contextlib.suppress(KvorumError):
             await self.flush()
         if self._fd >= 0:

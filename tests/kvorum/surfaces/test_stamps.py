@@ -222,21 +222,21 @@ def a_stamp(number: int) -> Stamp:
 
 async def test_e7_what_is_on_its_way_when_the_node_ends_is_written(tmp_path: Path) -> None:
     """The last requests before an end would be in no log: who writes them is cancelled then."""
-    path, asked, never = tmp_path / "log", asyncio.Event(), asyncio.Event()
+    path, asked, told = tmp_path / "log", asyncio.Event(), asyncio.Event()
 
     async def names(_ids: object) -> Mapping[int, str]:
-        if not asked.is_set():
-            asked.set()
-            await never.wait()
+        asked.set()
+        await told.wait()
         return {}
 
     log = stamp_log(path, names=names)
     log.open()
     log.add(Stamp("native", "c:1", "PUT", keys=[(7, b"k")], commit_ts=1))
-    writing = asyncio.create_task(log.flush())
+    running = asyncio.create_task(log.run())
     await asked.wait()
-    writing.cancel()
-    await asyncio.wait([writing])
+    running.cancel()
+    await asyncio.wait([running])
+    told.set()
     await log.close()
     assert [row["commit_ts"] for row in rows(path)] == ["1"]
 
