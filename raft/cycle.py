@@ -151,7 +151,7 @@ class Cycle:
             except Exception as error:
                 # It is its owner's, who acknowledged nothing by it; the others are waited for, too.
                 self.counters.callback_errors += 1
-                log.exception("a callback behind a sync broke: %r", error)
+                log.exception("a callback after a sync broke: %r", error)
 
     def _note_dirty(self, group_id: int) -> None:
         self._dirty.append(group_id)

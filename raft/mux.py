@@ -94,8 +94,8 @@ class Mux(ABC):
         self._strangers: dict[Link, None] = {}  # the others, our dials among them
         self._leaving: dict[Link, float] = {}  # ended then, their last bytes on the way
         self._dials: dict[Link, Dial] = {}  # whose socket is not there yet
-        self._told_up: set[int] = set()
-        self._told_log: dict[int, str] = {}  # why callers were refused, as it is in the log
+        self._reported_up: set[int] = set()
+        self._logged: dict[int, str] = {}  # why callers were refused, as it is in the log
         self._dirty: list[Link] = []
         self._flushing = False
         self._running = False
@@ -253,7 +253,7 @@ class Mux(ABC):
             old.end("the peer has made a new connection", abort=True)
         self.book.connected(peer, self.timers.monotonic(), dialed=link.dialed is not None)
         self._links[node] = self._sending[node] = link
-        self._told_log.pop(node, None)
+        self._logged.pop(node, None)
         log.info("node %d: connected with node %d", self.identity.node, node)
         self.changed(peer)
 
@@ -267,13 +267,13 @@ class Mux(ABC):
         node = peer.node
         link = self._links.get(node)
         up = link is not None and not link.silent
-        if up == (node in self._told_up):
+        if up == (node in self._reported_up):
             return
         if up:
-            self._told_up.add(node)
+            self._reported_up.add(node)
             self.on_up(node)
         else:
-            self._told_up.discard(node)
+            self._reported_up.discard(node)
             self.on_down(node)
 
     def closed(
@@ -313,11 +313,11 @@ class Mux(ABC):
 
     def _report_caller(self, node: int, refusal: Refusal) -> None:
         """Somebody who says to be `node` (0: did not say) called and was refused."""
-        if self._told_log.get(node) == refusal.text:
+        if self._logged.get(node) == refusal.text:
             return
-        if len(self._told_log) >= self.limits.peers_max:
-            self._told_log.clear()
-        self._told_log[node] = refusal.text
+        if len(self._logged) >= self.limits.peers_max:
+            self._logged.clear()
+        self._logged[node] = refusal.text
         who = f"node {node}" if node else "somebody"
         verb = "refused us" if refusal.by_peer else "was refused"
         log.warning("node %d: %s called and %s: %s", self.identity.node, who, verb, refusal.text)

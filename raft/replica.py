@@ -120,7 +120,7 @@ class Replica(Administration):
             counters=host.counters,
         )
         core.snapshots = Snapshots(self._sender, self._receiver)
-        self._told_term = 0
+        self._reported_term = 0
         self._applying = self._goes_on = False
         self._stopped: str | None = None
 
@@ -425,12 +425,12 @@ class Replica(Administration):
 
     def _tell_gain(self, applied_term: int) -> None:
         if self._core.raft_leader and applied_term == self._core.term:
-            self.leader, self._told_term = True, applied_term
+            self.leader, self._reported_term = True, applied_term
             self._counters.elections_won += 1
             self._sm.role(leader=True, term=applied_term)
 
     def _tell_loss(self) -> None:
-        if self.leader and not (self._core.raft_leader and self._core.term == self._told_term):
+        if self.leader and not (self._core.raft_leader and self._core.term == self._reported_term):
             self.leader = False
             self._sm.role(leader=False, term=self._core.term)
 

@@ -64,7 +64,7 @@ class TsoClient:
         self._fetch = fetch
         self._patience = Patience(timers, rng, budget_ms)
         self._waiting: list[_Waiter] = []
-        self._busy = False  # somebody makes a request, or was told to
+        self._busy = False  # somebody makes a request, or was woken to
 
     async def now(self) -> int:
         """A timestamp above every one that was handed out before this call."""
@@ -96,7 +96,7 @@ class TsoClient:
         except asyncio.CancelledError:
             if me in self._waiting:
                 self._waiting.remove(me)
-            if _was_told(me.woken):
+            if _was_woken(me.woken):
                 self._pass_on()
             raise
 
@@ -212,8 +212,8 @@ class Patience:
             await asyncio.sleep(pause)
 
 
-def _was_told(woken: asyncio.Future[int]) -> bool:
-    """Whether a caller that is being cancelled had already been told to make the next request."""
+def _was_woken(woken: asyncio.Future[int]) -> bool:
+    """Whether a caller that is being cancelled had already been woken to make the next request."""
     if not woken.done() or woken.cancelled() or woken.exception() is not None:
         return False
     return woken.result() == _YOUR_TURN

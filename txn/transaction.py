@@ -372,14 +372,14 @@ class Transaction(TxnReads):
 
         Raises WriteConflict, ConditionFailed, KeyLocked, TxnAborted, DeadlineExceeded: nothing was
         written. UnknownOutcome: ask `TxnClient.status(id)`. Committing twice answers the same
-        version, and two who commit it at once are told the same.
+        version, and two who commit it at once get the same answer.
         """
         if self.state is TxnState.COMMITTED:
             return self._version
         if self.state is TxnState.COMMITTING:
-            told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            self._waiters.append(told)
-            return await told
+            answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            self._waiters.append(answered)
+            return await answered
         self._check_open()
         if not self._buffer and not self._recorded:
             self.state, self._version = TxnState.COMMITTED, self.start_ts
@@ -408,7 +408,7 @@ class Transaction(TxnReads):
             raise
         finally:
             self.state = outcome
-            self._tell_waiters(error)
+            self._answer_waiters(error)
         return self._version
 
     async def _send(self) -> int:
@@ -443,8 +443,8 @@ class Transaction(TxnReads):
                 renumber(error, next((i for i, op in enumerate(given) if op.key == key), None))
             raise
 
-    def _tell_waiters(self, error: KvorumError | None) -> None:
-        """The others who commit it, too, are told what the first one was."""
+    def _answer_waiters(self, error: KvorumError | None) -> None:
+        """The others who commit it, too, get the answer of the first one."""
         if self.state is TxnState.UNKNOWN and error is None:  # the first one went away
             error = self._unanswered()
         waiters, self._waiters = self._waiters, []
@@ -530,8 +530,8 @@ class Transaction(TxnReads):
 class View(TxnReads):
     """What a transaction saw at one moment, whatever it writes later: cursors read it.
 
-    It is not told when its transaction is over: whoever made it ends it before, or, if nothing was
-    written, may go on with the snapshot.
+    It does not know when its transaction is over: whoever made it ends it before, or, if nothing
+    was written, may go on with the snapshot.
     """
 
     __slots__ = ("_budget_ms", "_buffer", "_client", "_of", "_reads", "start_ts")

@@ -2,7 +2,7 @@
 
 Pure, no I/O. A scan is remembered as the range that its page covered, so a row that appears in it
 later counts as a change, too. Pages that follow each other are one range. At the commit the reads
-become ops of the transaction's own list, behind its writes (OP_READ: one key, or up to `value`), so
+become ops of the transaction's own list, after its writes (OP_READ: one key, or up to `value`), so
 that the commit machine groups, cuts, sends again and cleans them like writes; the shell sends them
 as options (`split`).
 
@@ -88,7 +88,7 @@ class ReadSet:
         """Forget what was added since."""
         self._keys = dict.fromkeys(islice(self._keys, mark.keys))
         del self._ranges[mark.ranges :]
-        if mark.last is not None:  # which pages behind it have made longer
+        if mark.last is not None:  # which later pages have made longer
             self._ranges[-1] = mark.last
         self._bytes = mark.bytes
 
@@ -105,7 +105,7 @@ class ReadSet:
             elif not end or start < end:
                 merged.append((start, end))
         also = {start for start, _ in merged if start in written}
-        merged = [(_behind(start) if start in also else start, end) for start, end in merged]
+        merged = [(_next_key(start) if start in also else start, end) for start, end in merged]
         merged = [(start, end) for start, end in merged if not end or start < end]
         starts = [start for start, _ in merged]
         single = [key for key in self._keys if not _inside(key, starts, merged)]
@@ -114,7 +114,7 @@ class ReadSet:
         return found + [Op(OP_READ, start, end) for start, end in merged], frozenset(also)
 
 
-def _behind(key: bytes) -> bytes:
+def _next_key(key: bytes) -> bytes:
     """The next key."""
     if len(key) < _KEY_BYTES_MAX:
         return key + b"\x00"

@@ -24,7 +24,7 @@ Conditions (`cond`: 0 = the key must be absent, v = its version must be v) speak
 `lend` gives the buffer as it is to who reads it later; the next write copies what is lent.
 
 `mark` and `undo_to` are savepoints: while there is one, each op's predecessor is remembered, and
-nothing more is spilled, so that what came behind the mark is in memory and can be taken back.
+nothing more is spilled, so that what came after the mark is in memory and can be taken back.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class WriteBuffer:
                 f"the transaction has a savepoint and would hold more than {TXN_MEMORY_BYTES_MAX} "
                 f"bytes or {TXN_MEMORY_KEYS_MAX} changes in memory; release the savepoint before "
                 "the bulk of the changes (limits.TXN_MEMORY_BYTES_MAX, TXN_MEMORY_KEYS_MAX)",
-                details={"what": "changes behind a savepoint", "limit": TXN_MEMORY_KEYS_MAX},
+                details={"what": "changes after a savepoint", "limit": TXN_MEMORY_KEYS_MAX},
             )
 
     def written(self, key: bytes) -> Op | None:

@@ -116,8 +116,8 @@ class BulkTransactions:
     ) -> BulkTransaction:
         """A transaction that goes on where an earlier run of the same id ended. `checked`: it has
         read at start_ts, so newer versions of its keys are conflicts. `beside`: those that are to
-        be committed with it are kept alive meanwhile. `met` is told of each intent of others that
-        live, when it has waited `met_ms` for it, and may raise instead of waiting on.
+        be committed with it are kept alive meanwhile. `met` is called with each intent of others
+        that live, when it has waited `met_ms` for it, and may raise instead of waiting on.
         """
         return BulkTransaction(
             self,
@@ -266,10 +266,10 @@ class BulkTransactions:
     async def resolve_laid(
         self, laid: Sequence[tuple[bytes, int]], start_ts: int, commit_ts: int
     ) -> list[bytes]:
-        """`resolve_rows` for who was told by `prewrite_rows` what it laid, and need not have the
-        rows. The first keys of chunks that were not there and whole (a run before a crash, a reader
-        that was faster): go over their rows. One chunk after the other with rests between them, as
-        behind a load, while others use the loop.
+        """`resolve_rows` for a caller that knows by `prewrite_rows` what it laid, and need not have
+        the rows. The first keys of chunks that were not there and whole (a run before a crash, a
+        reader that was faster): go over their rows. One chunk after the other with rests between
+        them, as after a load, while others use the loop.
         """
         missed: list[bytes] = []
         alone = False
@@ -366,10 +366,10 @@ class BulkTransaction:
         *,
         at_once: int,
     ) -> None:
-        """`prewrite_rows` of each piece, which is cut into messages already; `arrived` is told how
-        many rows it had. `at_once` of them are under way, so that the next is read and evaluated
-        while the disk has the one before; 1 if two may have one key, of which the first is to stay.
-        Raises what `pieces` raises, too.
+        """`prewrite_rows` of each piece, which is cut into messages already; `arrived` is called
+        with how many rows it had. `at_once` of them are under way, so that the next is read and
+        evaluated while the disk has the one before; 1 if two may have one key, of which the first
+        is to stay. Raises what `pieces` raises, too.
         """
         room = asyncio.Semaphore(at_once)
 

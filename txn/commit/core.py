@@ -21,7 +21,7 @@ with nothing written; then the transaction goes on as one of several partitions,
 
 Parallel commit (D13): few parts that are all known are committed by their intents. The prewrites
 say so in the record (STAGING, with every key) and in the intents (their bounds); when all have
-answered, the transaction is committed at the highest bound, and the caller is told at once:
+answered, the transaction is committed at the highest bound, and the caller is answered at once:
 
     PREWRITING ── all bounds exact ──▶ IMPLIED ── flipped ──▶ COMMITTED ─▶ intents resolved
 
@@ -38,7 +38,8 @@ Invariants:
 - Nobody commits but by the flip (or the one entry of WRITING), unless it was staged: then others
   may. So before the first flip or stage is sent a failure is certain; after it, only the record at
   the anchor knows, and what cannot be learned until the deadline is UnknownOutcome.
-- Once the caller was told by the intents alone (IMPLIED), nothing is sent but the flip at that very
+- Once the caller was answered by the intents alone (IMPLIED), nothing is sent but the flip at that
+very
   timestamp; and no intent is resolved before the record says COMMITTED.
 - commit_ts is asked for after the last prewrite was answered, and is at least every min_commit_ts
   that was answered: a reader that looked at the keys meanwhile had an older timestamp, so it misses
@@ -49,7 +50,7 @@ Invariants:
 - Every message may arrive twice, late or never. Intents that are not cleaned are finished by
   whoever meets them.
 - Finish is emitted exactly once; cleaning comes after it, and after every prewrite has been
-  answered, so that a slow prewrite does not leave an intent behind the cleaner. Prewrites of an
+  answered, so that a slow prewrite does not leave an intent after the cleaner. Prewrites of an
   aborted transaction that wait for somebody's intent are told to end (a Resolve of their own).
 """
 
@@ -469,7 +470,7 @@ class CommitCore:
         return [Rollback()]
 
     def _ask_the_record(self, error: KvorumError) -> list[Effect]:
-        """A flip was sent and can not be sent again: a rollback tells whether it was executed."""
+        """A flip was sent and can not be sent again: a rollback says whether it was executed."""
         self.state, self._error = State.SETTLING, error
         return [Rollback()]
 
@@ -557,6 +558,6 @@ def _nowhere(error: KvorumError, attempt: int) -> bool:
 
 def _settled(error: KvorumError, attempt: int) -> bool:
     """Whether new rows are refused by what does not pass while somebody waits for the answer: no
-    node has the table, or a disk is full, which is the operator's to mend.
+    node has the table, or a disk is full, which is the operator's to repair.
     """
     return _nowhere(error, attempt) or error.details.get("what") == DISK_FREE

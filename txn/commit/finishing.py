@@ -1,7 +1,7 @@
 """The ends of this client's commits, many in one message.
 
 A small transaction over several partitions is committed, and its caller answered, before its record
-says so (txn.commit.core); what is left is a flip and the resolving of its intents, behind the
+says so (txn.commit.core); what is left is a flip and the resolving of its intents, after the
 answer. Both go by FINISH: whatever becomes due in one pass of the loop goes to a partition in one
 request, and the flip takes the intents of its own partition along. Replies of a partition come in
 bulk, so under load a request ends tens of transactions, and alone nobody waits for company.

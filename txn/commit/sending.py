@@ -8,7 +8,7 @@ starts them and owns them. A refusal leaves as KvorumError.
 
 Invariants
   * work (grouping, prewrites, timestamps) ends with `work`; what asks the record has the deadline,
-    and behind the answer (IMPLIED) a budget of its own;
+    and after the answer (IMPLIED) a budget of its own;
   * a write waits for a foreign intent only as long as `patience`: the error names its holder;
   * keys are grouped anew for every attempt: partitions are split and merged under a commit.
 
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 WORK_SHARE: Final = 0.8
 PATIENCE_SHARE: Final = 0.9  # of the work: waiting for an intent ends with its holder's name
-_CLEANING_BUDGET_MS: Final = 5_000  # of one message of the coordinator behind its answer
+_CLEANING_BUDGET_MS: Final = 5_000  # of one message of the coordinator after its answer
 
 _LOGGED: Final = {WRITE: "WRITE", PREWRITE: "PREWRITE", COMMIT: "COMMIT", ROLLBACK: "ROLLBACK"}
 

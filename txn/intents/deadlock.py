@@ -25,7 +25,7 @@ from kv.base.waits import Wait
 from txn.shared.wait_terms import NAMES
 
 DEADLOCK: Final = "DEADLOCK"
-_CYCLES_MAX: Final = 64  # told by one look; the next finds the rest
+_CYCLES_MAX: Final = 64  # reported by one look; the next finds the rest
 
 Cycle = Sequence[Wait]
 """Each one's holder is the next one's waiter, the last one's the first one's."""
@@ -88,7 +88,7 @@ def victim(cycle: Cycle) -> Wait:
 
 
 def refusal(cycle: Cycle, chosen: Wait) -> TxnAborted:
-    """What the victim is told: the circle, beginning with itself."""
+    """What the victim gets: the circle, beginning with itself."""
     at = cycle.index(chosen)
     ordered = [*cycle[at:], *cycle[:at]]
     owners = {w.holder: w.holder_owner for w in cycle if w.holder_owner}

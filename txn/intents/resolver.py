@@ -85,7 +85,7 @@ class Resolver:
         # committed loads that scans met lately: their versions, and when that will be long ago
         self._through: dict[int, tuple[int, float]] = {}
         self.pages_through = 0  # that scans asked for while there were such
-        # whether the table of an anchor was dropped; None: it cannot be told here
+        # whether the table of an anchor was dropped; None: it is not known here
         self.gone: Callable[[bytes], Awaitable[bool]] | None = None
         self.owners: dict[int, str] = {}  # of transactions that were asked about, for messages
 
@@ -137,7 +137,7 @@ class Resolver:
 
     def learn_load(self, start_ts: int, commit_ts: int) -> None:
         """Its chunks of intents may be read through (kv/mvcc/through.py), until they are resolved:
-        scans that look for them behind that cost more. Whose load it is knows when (`forget_load`);
+        scans that look for them after that cost more. Whose load it is knows when (`forget_load`);
         others try without it now and then, and learn of it again where there are some left.
         """
         self._through[start_ts] = commit_ts, self._timers.monotonic() + THROUGH_MS / 1000
@@ -373,7 +373,7 @@ class Resolver:
         return self.gone is not None and await self.gone(key)
 
     def _learn_owner(self, start_ts: int, more: Sequence[Any]) -> None:
-        """`more`: what CHECK answers behind the age; older nodes say no owner."""
+        """`more`: what CHECK answers after the age; older nodes say no owner."""
         if more and more[0]:
             self.owners[start_ts] = more[0]
             if len(self.owners) > OUTCOMES_CACHED_MAX:

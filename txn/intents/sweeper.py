@@ -2,7 +2,7 @@
 
 Whoever meets an intent asks for its transaction and resolves it; but a key that nobody reads again
 would keep its intent for ever, and an old intent keeps the records of all younger transactions from
-being collected. So a node looks through the intents of the partitions that it leads, a bounded
+being collected. So a node goes through the intents of the partitions that it leads, a bounded
 number per round, longest not looked at first; the next round comes soon while most of them go. One
 that is older than its time to live is treated as if it had been met: CHECK at the anchor, which
 rolls an abandoned transaction back, and RESOLVE when it is over. A transaction that still sends

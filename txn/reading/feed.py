@@ -8,7 +8,7 @@ Nothing is kept for a watcher but here, where it reads: legs of its range with t
 last one was taken (a pull), so a slow reader has nothing but old news; it falls out of the kept
 history (SnapshotTooOld) if it is slower than the writers for the whole retention.
 
-Where it stands is one number: `position`, every transaction at or below was told. A feed that
+Where it stands is one number: `position`, every transaction at or below was reported. A feed that
 begins there, here or at another node, goes on with the next one; nothing is lost or repeated.
 
 A transaction larger than a part goes out as several parts of one event, rows by key; one larger
@@ -94,7 +94,7 @@ class Feed:
         self._ready: deque[Part] = deque()
         self._reading: Parts | None = None  # a snapshot, or a large version
         self._waiting: dict[Leg, asyncio.Task[Any]] = {}
-        self._looked_at = self._told_at = float("-inf")
+        self._looked_at = self._reported_at = float("-inf")
         self._slots = asyncio.Semaphore(FEED_LEGS_IN_FLIGHT_MAX)
         self._may_spill = True
 
@@ -111,9 +111,9 @@ class Feed:
                     self._reading = None
                     if part.kind == "changes" and self._merge is not None:
                         self._merge.told(part.version)
-                return self._told(part)
+                return self._reported(part)
             if self._ready:
-                return self._told(self._ready.popleft())
+                return self._reported(self._ready.popleft())
             if self._merge is None:
                 await self._begin()
                 continue
@@ -123,10 +123,10 @@ class Feed:
         """The next part if nothing needs to be asked for it."""
         if self._reading is not None or not self._ready:
             return None
-        return self._told(self._ready.popleft())
+        return self._reported(self._ready.popleft())
 
-    def _told(self, part: Part) -> Part:
-        self._told_at = self._timers.monotonic()
+    def _reported(self, part: Part) -> Part:
+        self._reported_at = self._timers.monotonic()
         if part.last:
             self.position = max(self.position, part.version)
         return part
@@ -187,7 +187,7 @@ class Feed:
             ranges = [(leg.start, leg.end) for leg in merge.legs]
             self._reading = LargeParts(self._kv, self._patiently, self._ranges, ranges, version)
             return
-        due = self._looked_at - self._told_at >= self._heartbeat_s
+        due = self._looked_at - self._reported_at >= self._heartbeat_s
         if due and not self._ready and merge.position >= self.position:
             self._ready.append(Part("resolved", merge.position))
 
@@ -239,7 +239,7 @@ class Feed:
 
     async def _news(self, merge: Merge) -> None:
         """Until something was committed in one of the legs, or a heartbeat is due."""
-        left_s = self._told_at + self._heartbeat_s - self._timers.monotonic()
+        left_s = self._reported_at + self._heartbeat_s - self._timers.monotonic()
         if left_s <= 0:
             return
         for leg in [leg for leg in self._waiting if leg not in merge.legs]:

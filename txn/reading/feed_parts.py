@@ -1,6 +1,6 @@
-"""What a feed tells in parts without ever holding it: the first snapshot, a large transaction.
+"""What a feed reports in parts without ever holding it: the first snapshot, a large transaction.
 
-`next` may be cancelled and called again: state changes only behind the last await.
+`next` may be cancelled and called again: state changes only after the last await.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LargeParts:
         self._bytes = self._part = 0
 
     async def next(self) -> Part:
-        """A part is told once the row behind it is known, so that the last one knows that it is."""
+        """A part is returned once the row after it is known, so that the last one knows it is."""
         while self._ranges and not self._over(len(self._rows), self._bytes):
             await self._read()
         n = size = 0

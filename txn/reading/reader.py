@@ -174,8 +174,8 @@ class Reader:
             if (locked := met.pop(group[0], None)) is not None:
                 await reading.met(locked)
             try:
-                rows, *told = await reading.past_intents(
-                    self._kv, MGET, part[0], part, behind=() if tally is None else (True,)
+                rows, *looked_at = await reading.past_intents(
+                    self._kv, MGET, part[0], part, options=() if tally is None else (True,)
                 )
             except Moved:
                 return group
@@ -187,7 +187,7 @@ class Reader:
             for index, row in zip(group, rows, strict=True):
                 found[index] = None if row is None else (row[0], row[1])
             if tally is not None:
-                tally.versions += told[0]
+                tally.versions += looked_at[0]
             return []
 
         while True:
@@ -312,7 +312,7 @@ class Reader:
             high = min(end, here.end) if end and here.end else end or here.end
             try:
                 rows, resume, due = await reading.past_intents(
-                    *(self._kv, SCAN, start, start, high), limit=limit, behind=(True,)
+                    *(self._kv, SCAN, start, start, high), limit=limit, options=(True,)
                 )
             except Moved:
                 await reading.moved()
@@ -391,7 +391,7 @@ class Reader:
         here = await self._kv.locate(route)
         low = max(start, here.start)
         high = min(end, here.end) if end and here.end else end or here.end
-        rows, resume, *told = await reading.past_intents(
+        rows, resume, *looked_at = await reading.past_intents(
             self._kv,
             method,
             route,
@@ -403,7 +403,7 @@ class Reader:
             counted=tally is not None,
         )
         if tally is not None:
-            tally.versions += told[0]
+            tally.versions += looked_at[0]
         if resume is None:  # this partition is exhausted; the next one begins where it ends
             border = low if reverse else high
             resume = None if border == (start if reverse else end) else border
@@ -475,21 +475,21 @@ class _Reading:
         *args: Any,
         limit: int | None = None,
         reverse: bool = False,
-        behind: tuple[Any, ...] = (),
+        options: tuple[Any, ...] = (),
         through: bool = False,
         counted: bool = False,
     ) -> Any:
-        """The reply of a read method at this snapshot; `behind`: its options. `through`: it reads
-        through chunks that are known to be committed. `counted`: a scan tells what it looked at.
+        """The reply of a read method at this snapshot; with its `options`. `through`: it reads
+        through chunks that are known to be committed. `counted`: a scan reports what it looked at.
         """
         more = () if limit is None else (limit, reverse)
         while True:
             ignore = list(self._ignore) or None
             if through:
                 pairs = self._resolver.loads(self.read_ts)
-                behind = (pairs, True) if counted else (pairs,) if pairs else ()
+                options = (pairs, True) if counted else (pairs,) if pairs else ()
             elif counted:
-                behind = (False, True)
+                options = (False, True)
             try:
                 reply = await kv.call(
                     method,
@@ -498,7 +498,7 @@ class _Reading:
                     self.read_ts,
                     *more,
                     ignore,
-                    *behind,
+                    *options,
                     budget_ms=self._deadline.budget_ms(),
                 )
             except KeyLocked as locked:

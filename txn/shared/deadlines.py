@@ -65,7 +65,7 @@ class Deadline:
 
 
 class Rests:
-    """Of the cleaning behind a load, which nobody waits for: beside others it rests four times as
+    """Of the cleaning after a load, which nobody waits for: beside others it rests four times as
     long as it worked; and as long as it worked when that has lasted, since what is locked takes
     memory.
     """
@@ -133,7 +133,7 @@ class Backoff:
         return full * (0.5 + 0.5 * self._rng.random())
 
     async def wait(self, attempt: int, deadline: Deadline | None = None) -> None:
-        """Suspend for `delay_ms(attempt)`, or until the deadline; behind it for a moment, since
+        """Suspend for `delay_ms(attempt)`, or until the deadline; after it for a moment, since
         the timer that ends everything may be late, and nobody shall spin until then.
         """
         delay_ms = self.delay_ms(attempt)
