@@ -305,7 +305,7 @@ async def test_j18_import_goes_on_behind_its_last_piece(
         await db.wait(await db.submit("CreateTable", args), timeout_ms=20_000)
         table = await catalog.lookup(db._backend.txn, "default", "t")
         args = {"table": ["default", "t"], "source": source.as_uri(), "rate": 4096}
-        monkeypatch.setattr(importing, "pause_ms", lambda *_: 50)
+        monkeypatch.setattr("kvorum.transfer.services.pause_ms", lambda *_: 50)
         id = await db.submit("kvorum.import", args)
         while not await stored(db, table.id):  # noqa: ASYNC110 - nobody tells it
             await asyncio.sleep(0.01)
@@ -444,7 +444,7 @@ async def test_j18_a_file_that_is_changed_meanwhile_ends_the_import(
     source.write_text("\n".join(["key,value", *rows]) + "\n")
     async with node(tmp_path / "a") as db:
         table = await db.create_table("default", "t")
-        monkeypatch.setattr(importing, "pause_ms", lambda *_: 50)
+        monkeypatch.setattr("kvorum.transfer.services.pause_ms", lambda *_: 50)
         args = {"table": ["default", "t"], "source": source.as_uri(), "rate": 4096}
         id = await db.submit("kvorum.import", args)
         while not await stored(db, table.id):  # noqa: ASYNC110 - nobody tells it
@@ -464,7 +464,7 @@ async def test_u3_pieces_do_not_list_their_source(
     listed: list[Path] = []
     list_them = Directory._files
     monkeypatch.setattr(importing, "TRANSFER_CHUNK_ROWS", 5)
-    monkeypatch.setattr(importing, "pause_ms", lambda *_: 0)
+    monkeypatch.setattr("kvorum.transfer.services.pause_ms", lambda *_: 0)
     monkeypatch.setattr(Directory, "_files", lambda at: listed.append(at._path) or list_them(at))
 
     def write(folder: str) -> Path:
