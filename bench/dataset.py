@@ -95,7 +95,7 @@ def ensure_namespace(db: kvorum.Database) -> None:
 def keep_shape(db: kvorum.Database) -> None:
     """Let tables have the partitions that they are made with. Else a case that is measured for
     long enough is split for its load: it changes into another case, and lean clients, which look
-    for a partition once, are told that it moved.
+    for a partition once, hear that it moved.
     """
     setting = {"name": "partition.auto", "value": 0}
     db.wait(db.submit("kvorum.set_setting", setting))

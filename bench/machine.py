@@ -1,4 +1,4 @@
-"""What /proc tells: CPU time of process trees and of everybody else, memory, the machine."""
+"""What /proc says: CPU time of process trees and of everybody else, memory, the machine."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         began = time.perf_counter()
         with profiled(args.profile):
             found = await scan(node)
-            while left(node):  # noqa: ASYNC110 - nobody tells
+            while left(node):  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.02)
         found["cleared_s"] = round(time.perf_counter() - began, 2)
     finally:

@@ -1,4 +1,4 @@
-"""What watching a table costs, and how soon it tells: `python -m bench.micro_feed [WATCHERS …]`
+"""What watching a table costs, and how soon it delivers: `python -m bench.micro_feed [WATCHERS …]`
 prints one JSON line per number of watchers (0, 1 and 10 if none is given).
 
 One node in a process of its own; WRITERS tasks of this process put 100 bytes each over the native
@@ -91,7 +91,7 @@ async def measure(node: Node, watchers: int, *, paced: bool) -> dict[str, object
             await write(db, taken, paced=paced)
             spent = cpu_s(node.pid) - before
             await db.table("default", "micro").put("end", b"")
-        told = json.loads(await process.stdout.readline())
+        figures = json.loads(await process.stdout.readline())
     finally:
         if process.returncode is None:
             process.terminate()
@@ -103,7 +103,7 @@ async def measure(node: Node, watchers: int, *, paced: bool) -> dict[str, object
         "puts_per_s": round(len(taken) / SECONDS),
         **percentiles("put", taken),
         "server_us_per_put": round(spent / len(taken) * 1e6, 1),
-        **told,
+        **figures,
     }
 
 

@@ -80,7 +80,7 @@ def say(**what: Any) -> None:
 
 
 async def member(node: int, groups: int, hibernate_after_ms: int) -> None:
-    """One node: tells its port, is told the others', tells how its groups stand until it is told
+    """One node: prints its port, reads the others', prints how its groups stand until it is told
     to stop.
     """
     timers = LoopTimers(asyncio.get_running_loop())

@@ -38,7 +38,7 @@ KEYS = 20_000
 
 
 class Callers:
-    """A connection with `n` callers behind it, each with one request in flight."""
+    """A connection with `n` callers that share it, each with one request in flight."""
 
     def __init__(self, machine: PartitionMachine, request: Callable[[int], list[Any]]) -> None:
         self.machine, self.request = machine, request

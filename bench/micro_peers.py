@@ -81,7 +81,7 @@ def ack() -> dict[str, Any]:
 
 
 async def follow(port: int) -> None:
-    """The other process: acknowledges every append, repeats every heartbeat, tells its CPU time."""
+    """The other process: acknowledges appends, repeats heartbeats, reports its CPU time."""
     mux = transport(FOLLOWER)
     done = asyncio.Event()
 

@@ -82,7 +82,7 @@ class OnePartition:
 
 
 async def serve() -> None:
-    """The server's process: print the port, serve until told to stop."""
+    """The server's process: print the port, serve until it is to stop."""
     loop = asyncio.get_running_loop()
     timers = LoopTimers(loop)
     dispatcher = Dispatcher(

@@ -6,7 +6,7 @@
 `--scattered`: the keys of each chunk lie among those of all others, as in a frame without order.
 
 One JSON line: rows/s and CPU µs per row of staging (a 16 B key and a 100 B value per row), of the
-commit until it is answered, and of the cleaning behind it; and the peak of resident memory.
+commit until it is answered, and of the cleaning after it; and the peak of resident memory.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Bench:
                 pass
 
         async def clean() -> None:
-            while self.executor.live():  # noqa: ASYNC110 - nothing tells the end
+            while self.executor.live():  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.005)
 
         await self._timed("stage", rows, stage)

@@ -163,7 +163,7 @@ class Node(Started):
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
 
     def kill(self) -> None:
-        """kill -9: nothing is flushed, nobody is told."""
+        """kill -9: nothing is flushed, nobody hears of it."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:

@@ -78,7 +78,7 @@ def session(folder: Path, master: str = "local[2]") -> Any:
 
 
 def end(spark: Any) -> None:
-    """Stop Spark and its JVM, which would otherwise clean up behind us when our folder is gone."""
+    """Stop Spark and its JVM, which would otherwise clean up after us when our folder is gone."""
     from pyspark import SparkContext
 
     gateway = spark.sparkContext._gateway
@@ -126,7 +126,7 @@ def settle(node: Server) -> float:
 
 def write_batch(node: Server, frame: Any, rows: int, name: str, *, bulk: bool = False) -> Record:
     """One append of the whole frame to an empty table of a node at rest. `server_us_row` has the
-    cleaning behind it, which takes `clean_s`; `write_us_row` ends with the answer.
+    cleaning after it, which takes `clean_s`; `write_us_row` ends with the answer.
     """
     create_table(node, name)
     settle(node)
@@ -206,12 +206,12 @@ def _durations(query: Any) -> list[dict[str, float]]:
 
 
 def durations(query: Any) -> dict[int, dict[str, float]]:
-    """`durationMs` of the batches that Spark still tells of, by number."""
+    """`durationMs` of the batches that Spark still lists, by number."""
     found = {}
     for progress in query.recentProgress:
-        told = progress if isinstance(progress, dict) else json.loads(progress.json)
-        if told["numInputRows"]:
-            found[told["batchId"]] = told["durationMs"]
+        batch = progress if isinstance(progress, dict) else json.loads(progress.json)
+        if batch["numInputRows"]:
+            found[batch["batchId"]] = batch["durationMs"]
     return found
 
 

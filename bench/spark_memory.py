@@ -3,7 +3,7 @@
 `python -m bench.spark_memory [--rows 100000,2000000]`
 
 One JSON line for each number of rows: megabytes of the driver, at most while the append went on:
-the JVM's heap behind a collection (sampled), the resident set of the JVM, and of the Python
+the JVM's heap after a collection (sampled), the resident set of the JVM, and of the Python
 processes that plan and commit (the one that is measured from left out). Executors are processes of
 their own (`local-cluster`), so that their rows are not counted. Rows as everywhere: 16 B key, 100 B
 value.
@@ -91,10 +91,10 @@ def run(rows: list[int]) -> list[Record]:
                 frame = source(spark, count)
                 with Watch(spark) as watch:
                     took = write_batch(node, frame, count, f"m{count}")
-                told = {name: round(value, 1) for name, value in watch.most.items()}
+                most = {name: round(value, 1) for name, value in watch.most.items()}
                 found.append(
                     {"bench": "spark", "op": "driver_memory", "rows": count}
-                    | told
+                    | most
                     | {"samples": watch.samples, "rows_s": took["rows_s"]}
                 )
         finally:

@@ -2,7 +2,7 @@
 
 `python -m bench.spark_read [--rows N] [--reps N]`. The data is that of bench/spark.py (16 B key,
 100 B value, `local[2]`). The rows are read into Spark's noop sink, so nothing but reading counts;
-the node is at rest before: what it cleans behind a load is the load's (bench/spark.py: `clean_s`).
+the node is at rest before: what it cleans after a load is the load's (bench/spark.py: `clean_s`).
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def changes(spark: Any, node: Node, rows: int, name: str, above: int, folder: Pa
     )
     query.awaitTermination()
     seconds = time.monotonic() - began
-    told = sum(p["numInputRows"] for p in map(_progress, query.recentProgress))
-    if told != rows:
-        raise RuntimeError(f"{rows} rows were changed, {told} were told")
+    streamed = sum(p["numInputRows"] for p in map(_progress, query.recentProgress))
+    if streamed != rows:
+        raise RuntimeError(f"{rows} rows were changed, {streamed} were streamed")
     return {
         "rows_s": round(rows / seconds),
         "seconds": round(seconds, 2),

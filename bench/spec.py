@@ -1,4 +1,4 @@
-"""What the client processes of one case are told."""
+"""What the client processes of one case are given."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The table begins as one partition. `partition.bytes_max` is lowered, so that a load of minutes
 splits it as often as terabytes would with the default. Clients take the next so many keys and write
 them in one batch, in order. Every second the leaders and bytes of the table are noted per node:
-bytes are those of the replicas that a node has, in units of what the leader tells of a partition.
+bytes are those of the replicas that a node has, in units of what the leader reports of a partition.
 An error is whatever the SDK raises: with moves, splits and transfers under way, none is expected.
 
 At the end, after some time for the balancer, every row is read again: `missing` and `wrong` ones
@@ -57,7 +57,7 @@ def run(rows: int, *, bytes_max: int, settle_s: float, replicas: int) -> Iterato
 
 
 class Load:
-    """The clients: who takes which keys, and what they were told."""
+    """The clients: who takes which keys, and what they were answered."""
 
     def __init__(self, db: kvorum.AsyncDatabase, rows: int) -> None:
         self._db, self._rows = db, rows

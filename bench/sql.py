@@ -159,10 +159,10 @@ def main() -> None:
         options = ("--sql-processes", str(count)) if count else ()
         system = f"kvorum, {count} processes" if count else "kvorum"
         with Node("sql", options=options) as node:
-            found += _told(measured(system, node.http_port + 1, node.pid))
+            found += _shown_as_they_come(measured(system, node.http_port + 1, node.pid))
     if POSTGRES_BIN.is_dir():
         with postgres() as (port, pid):
-            found += _told(measured("postgresql", port, pid))
+            found += _shown_as_they_come(measured("postgresql", port, pid))
     theirs = {_case(one): _rate(one) for one in found if one["system"] == "postgresql"}
     for one in found:
         other = theirs.get(_case(one))
@@ -171,7 +171,7 @@ def main() -> None:
         sys.stdout.write(json.dumps(one) + "\n")
 
 
-def _told(records: Iterator[Record]) -> Iterator[Record]:
+def _shown_as_they_come(records: Iterator[Record]) -> Iterator[Record]:
     """Progress, for who watches."""
     for one in records:
         sys.stderr.write(f"{one}\n")

@@ -1,6 +1,6 @@
 """Point reads while an index is added to a table of ROWS rows: `python -m bench.sql index`.
 
-READERS connections read one row after the other by primary key, prepared; their latencies are told
+READERS connections read one row after the other by primary key, prepared; latencies are reported
 for a quiet time and for the time of CREATE INDEX. The goal is p99 beside it ≤ 1.5 × quiet.
 """
 

@@ -2,12 +2,12 @@
 
 READS_S single rows of a table of their own are read in each second, and WRITES_S written, at random
 keys through the SDK, each when it is due, whatever became of those before: so a loop that stands
-still is seen by all that come meanwhile. Told are p50, p99 and the slowest of both, in
+still is seen by all that come meanwhile. Reported are p50, p99 and the slowest of both, in
 milliseconds:
 
     quiet       nothing else happens
     copy        COPY FROM of so many rows, until its answer
-    copied      its cleaning behind that: chunks of intents become versions
+    copied      its cleaning after that: chunks of intents become versions
     stage       so many rows are staged, as two tasks of Spark do it
     commit      the batch's commit, until its answer
     committed   its cleaning
@@ -72,12 +72,12 @@ def run(rows: int, *, reps: int, secs: float) -> Iterator[Record]:
             samples, phases, failed = asyncio.run(_measure(node, rows, secs))
         for phase in phases:
             errors = sum(phase.began <= due < phase.ended for due in failed)
-            found[phase.name].append(told(phase, samples) | {"errors": errors})
+            found[phase.name].append(figures(phase, samples) | {"errors": errors})
     for name, runs in found.items():
         yield {"bench": "traffic", "case": name, "rows": rows} | median_of_runs(runs, "read_p99_ms")
 
 
-def told(phase: Phase, samples: Sequence[Sample]) -> Record:
+def figures(phase: Phase, samples: Sequence[Sample]) -> Record:
     """What was due in a phase."""
     record: Record = {"seconds": round(phase.ended - phase.began, 2)}
     for name, write in (("read", False), ("write", True)):
@@ -138,16 +138,16 @@ async def _measure(
                 phases += await asyncio.to_thread(_loaded, kind, node, rows)
                 ended = phases[-1].ended
                 await asyncio.to_thread(_cleaned, node)
-                behind = {"copy": "copied", "sink": "committed"}[kind]
-                phases.append(Phase(behind, ended, time.monotonic()))
+                cleaned = {"copy": "copied", "sink": "committed"}[kind]
+                phases.append(Phase(cleaned, ended, time.monotonic()))
             over.set()
     return samples, phases, failed
 
 
 def _loaded(kind: str, node: Node, rows: int) -> list[Phase]:
     words = [sys.executable, "-m", "bench.traffic", kind, str(node.base), str(rows)]
-    told = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [Phase(*json.loads(line)) for line in told.splitlines()]
+    out = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [Phase(*json.loads(line)) for line in out.splitlines()]
 
 
 def _cleaned(node: Node) -> None:

@@ -1,4 +1,4 @@
-"""A client process: connects, tells that it is ready, is given a window, runs, reports.
+"""A client process: connects, says that it is ready, is given a window, runs, reports.
 
 Messages over the pipe: "ready" → (begin, end) in seconds of the monotonic clock → (latencies as
 bytes of doubles, errors, first error). A worker that cannot start sends ("failed", reason).

@@ -45,7 +45,7 @@ out = Console(highlight=False)
 
 @dataclass
 class Survived:
-    """What the summary tells."""
+    """What the summary says."""
 
     rows: int = 0
     digest: str = ""

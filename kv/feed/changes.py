@@ -7,7 +7,7 @@
 `resolved` is the highest f in [above, read_ts] of which the leader knows: every version of the
 range in (above, f] is applied, and no other one will ever come. `frontier` is how far the rows of
 this answer go: the same, or less when not all fit; `large` is then the next version, if it alone
-does not fit, else 0. It is what a feed may tell. `resolved` rests on
+does not fit, else 0. It is what a feed may deliver. `resolved` rests on
 the following, where R is `read_ts`, a timestamp that the oracle handed out before the
 request was sent; the machine treats the request as it treats a snapshot read at R
 (kv/partition/reads.py):
@@ -90,7 +90,7 @@ class Versions(Protocol):
 
 
 def row_of(key: bytes, record: bytes, version: int) -> Row:
-    """The version in a sealed cur or hist record. A value that has expired since is told, too: it
+    """The version in a sealed cur or hist record. A value that has expired since is sent, too: it
     was written.
     """
     if not record[8]:
@@ -110,7 +110,7 @@ def check_above(above: int, safepoint: int) -> None:
     if above < safepoint:
         raise SnapshotTooOld(
             f"not all changes after {above} are kept any more: the safepoint is {safepoint}. Read "
-            "the table by a scan, then watch from the version that its pages tell as `at`; or "
+            "the table by a scan, then watch from the version that its pages return as `at`; or "
             "watch from 0, which sends all records first",
             details={"at": above, "safepoint": safepoint},
         )

@@ -3,11 +3,11 @@
 Each *leg* is a range of one partition with a frontier: all its versions at or below are known (kv/
 feed/changes.py says why that can be known). A transaction's rows have one version, which no other
 transaction has, because commit timestamps are the oracle's. So all rows of a version at or below
-the lowest frontier are one whole transaction, and no lower one can come: it may be told.
+the lowest frontier are one whole transaction, and no lower one can come: it may be delivered.
 
-A leg that is ahead waits: it is not asked again before its rows were told, so what is held is
+A leg that is ahead waits: it is not asked again before its rows were delivered, so what is held is
 bounded by what one look at each leg may find. A version that is too large for that (`large`) is
-told when all legs have reached it, by reading it alone from each leg, in key order.
+delivered when all legs have reached it, by reading it alone from each leg, in key order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Leg:
 
     def __init__(self, start: bytes, end: bytes, frontier: int) -> None:
         self.start, self.end, self.frontier = start, end, frontier
-        self.rows: list[Row] = []  # not told yet, by version; all at or below the frontier
+        self.rows: list[Row] = []  # not delivered yet, by version; all at or below the frontier
         self.large = 0  # frontier + 1, if that version must be read by itself
         self.more = True  # there was more to find than was taken
         self.mark = 0  # the partition's, at the last look (kv/feed/recent.py)
@@ -71,17 +71,17 @@ class Merge:
 
     @property
     def position(self) -> int:
-        """Every transaction at or below was told, once `take` was called."""
+        """Every transaction at or below was delivered, once `take` was called."""
         return min(leg.frontier for leg in self.legs)
 
     def wanting(self) -> list[Leg]:
-        """The legs to look at: what they found before was told."""
+        """The legs to look at: what they found before was delivered."""
         return [leg for leg in self.legs if not leg.rows and not leg.large]
 
     def split(self, leg: Leg, borders: Sequence[bytes]) -> None:
         """The leg's range belongs to several partitions now, which meet at `borders`."""
         assert leg in self.wanting(), "it is split when it is looked at"
-        assert leg.spill is None, "what it found is told first"
+        assert leg.spill is None, "what it found is delivered first"
         starts, ends = [leg.start, *borders], [*borders, leg.end]
         at = self.legs.index(leg)
         self.legs[at : at + 1] = [
@@ -89,7 +89,7 @@ class Merge:
         ]
 
     def take(self) -> list[tuple[int, list[Row]]]:
-        """The transactions that may be told now, (version, rows by key), in commit order."""
+        """The transactions that may be delivered now, (version, rows by key), in commit order."""
         upto = self.position
         ready: list[Row] = []
         for leg in self.legs:
@@ -106,8 +106,8 @@ class Merge:
             return lowest
         return 0
 
-    def told(self, version: int) -> None:
-        """A large version was told."""
+    def delivered(self, version: int) -> None:
+        """A large version was delivered."""
         for leg in self.legs:
             leg.rows = [row for row in leg.rows if row[2] > version]
             if leg.large == version:

@@ -8,7 +8,7 @@
 Versions in (above, upto], by key, those of a key newest first. `upto` is a frontier of
 the range (kv/feed/changes.py: `resolved`), so nothing is waited for: what was complete once stays
 so. `old` is what a reader just below `version` saw: a value that had expired by then is none. A
-deletion of what was not there is told all the same (both are nil); who wants changes drops it.
+deletion of what was not there is sent all the same (both are nil); who wants changes drops it.
 
 As for CHANGES there are two ways to them. The recent entries hold for each version the one that it
 replaced; else a walk over `cur`, beside which `hist` is read in slices, as large as they proved

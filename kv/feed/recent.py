@@ -8,7 +8,7 @@ Invariants
     the floor on had it coming: its frontier was below that intent.)
   * it costs a writer one truth test while nobody watches, and one append while somebody does: the
     entry's rows are kept as they are. What all partitions of a node keep has one bound (`Budget`);
-  * nobody who waits holds anything up: it is told and forgotten.
+  * nobody who waits holds anything up: it is answered and forgotten.
 
 `mark` counts the entries that had anything for a watcher: a version, or an intent that went away.
 It begins at a number that differs from leader to leader, so that a mark of another one is hardly
@@ -129,7 +129,7 @@ class Recent:
         self._idle = self._timers.call_later(RECENT_IDLE_S, self._look_idle)
 
     def applied(self, entry: Applied) -> None:
-        """Keep an entry, and tell those who wait for one like it (with the entry's replies)."""
+        """Keep an entry, and answer those who wait for one like it (with the entry's replies)."""
         gone = bool(entry.gone) or None in entry.locks.values()
         if not entry.rows and not gone:
             return
@@ -169,10 +169,10 @@ class Recent:
         while at < len(entries):
             if len(found) > rows_max:
                 # Later entries have later versions, but for transactions resolved late.
-                behind = min(entry.lowest for entry in entries[at:]) - 1
-                ready = [row for row in found if row[2] <= behind]
+                before = min(entry.lowest for entry in entries[at:]) - 1
+                ready = [row for row in found if row[2] <= before]
                 if 2 * len(ready) > rows_max:
-                    return ready, min(upto, behind)
+                    return ready, min(upto, before)
                 rows_max *= 2
             for key, record, *_ in _within(entries[at].rows, start, end):
                 if record is not None and above < (version := from_u64(record)) <= upto:

@@ -6,11 +6,11 @@ himself (docs/decisions/1135).
               the key of every KEY_EVERYth row. For who counts: nothing is verified
     sealed    [lengths, rows, lengths, rows]: the records of `cur` above `above`, and those of
               `hist` that were superseded above it, as they are stored (SCAN_SEALED): all that is
-              needed to tell the versions of (above, upto] with what each replaced. Empty with a
-              cursor: a key has more versions than a slice, PAIRS by rows tells them
+              needed to return the versions of (above, upto] with what each replaced. Empty with a
+              cursor: a key has more versions than a slice, PAIRS by rows returns them
 
 One step reads both families of the same keys, so between them nothing can move from one to the
-other: each version is told once. Where `hist` has more rows than a step may take, the slice ends
+other: each version comes once. Where `hist` has more rows than a step may take, the slice ends
 before: `sealed` with a whole key, `versions` anywhere (the cursor's version says where).
 
 `cur` is superseded by nothing and has its version where a row of `hist` has that of its successor:
@@ -72,9 +72,9 @@ def sealed(
         old = [row for row in old if row[0] < bound]
         at = make_cursor(key, 0)
     floor = u64(above)
-    told = [part for row in rows if row[1][:8] > floor for part in row]
+    wanted = [part for row in rows if row[1][:8] > floor for part in row]
     before = [part for row in old if row[1][:8] > floor for part in row]
-    return [*_packed(told), *_packed(before)], at
+    return [*_packed(wanted), *_packed(before)], at
 
 
 def _packed(parts: list[bytes]) -> tuple[bytes, bytes]:

@@ -1,7 +1,7 @@
 """What one look at a range found and memory does not hold: sorted runs in a file, read back as one
 stream by version.
 
-A watcher that is far behind walks over its table; without a file it could keep only the lowest
+A watcher that lags far walks over its table; without a file it could keep only the lowest
 versions, and would walk again for the next ones, and again. The file is a cache: it is lost with
 the watcher, and whoever goes on begins at its position.
 

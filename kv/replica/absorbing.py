@@ -1,4 +1,4 @@
-"""What is left of a partition whose rows belong to another one from now on: a marker, behind which
+"""What is left of a partition whose rows belong to another one from now on: a marker, after which
 its log is removed (kv/replica/births.py).
 """
 

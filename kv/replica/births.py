@@ -4,9 +4,9 @@ that says so (kv.replica.reshape) and the group that is open, or gone.
     split    applied ─▶ coming: its keys are known to be its own, nobody serves them yet
                      ─▶ the state DB is synced ─▶ its group is open; where the old partition led,
                         it asks for the leadership at once, and keeps asking for a while. Requests
-                        that come there meanwhile wait, for NEWBORN_WAIT_MS at most: told to come
+                        that come there meanwhile wait, for NEWBORN_WAIT_MS at most: asked to come
                         again they would come late, by pauses that double
-    merge    applied ─▶ the partition above refuses everybody (they are told who has its keys)
+    merge    applied ─▶ the partition above refuses everybody (they hear who has its keys)
                      ─▶ the state DB is synced ─▶ its log is removed ─▶ the marker, too
 
 Why the sync before a new group opens: what it has promised or acknowledged is in the log DB. Should
@@ -126,7 +126,7 @@ class Births:
         if made is not None:
             self.coming[made.descriptor.id] = made
 
-    def told(self, replica: Replica, shape: Shape) -> None:
+    def machine_knows(self, replica: Replica, shape: Shape) -> None:
         """The machine knows, too."""
         match shape:
             case Split() if shape.new.id in self.coming:
@@ -191,16 +191,16 @@ class Births:
             self._campaign(made, 1)
 
     def _wait_for_leader(self, made: Replica) -> None:
-        """Whoever asks is served as soon as it leads, or told who does."""
+        """Whoever asks is served as soon as it leads, or hears who does."""
         made.machine.wait_for_leader(waits=True)
         self.doors.pop(made.descriptor.id).hand_over(made)
-        tell = made.on_role
+        notify = made.on_role
 
         def role(replica: Replica, leader: bool) -> None:
             made.machine.wait_for_leader(waits=False)
-            made.on_role = tell
-            if tell is not None:
-                tell(replica, leader)
+            made.on_role = notify
+            if notify is not None:
+                notify(replica, leader)
 
         made.on_role = role
         wait_s = NEWBORN_WAIT_MS / 1000

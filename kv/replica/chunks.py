@@ -197,7 +197,7 @@ class Progress:
     ended: bool = False
 
     def after(self, place: Place, parts: Sequence[Part] | None, to: Target) -> Progress:
-        """The progress behind the chunk at `place`, with which the block of `parts` ended (None:
+        """The progress after the chunk at `place`, with which the block of `parts` ended (None:
         it goes on). Raises Corruption that names what is wrong.
         """
         if self.ended or place.number != self.chunks:

@@ -3,7 +3,7 @@
     middle   half of the live bytes lie below: from samples of what was written
              (kv/partition/sizes.py); a partition that is small enough is looked at
     load     half of the recent requests go below: only their leader knows (kv/partition/statistics)
-    end      behind the last row: rows that are appended go to the new partition from then on, and
+    end      after the last row: rows that are appended go to the new partition from then on, and
              this one is never written again
 
 Each is a few hundred comparisons or one seek. None: there is no such key, and the caller says why

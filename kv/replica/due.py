@@ -1,4 +1,4 @@
-"""What is due in a node's gcq, told apart by partition.
+"""What is due in a node's gcq, split by partition.
 
 All partitions of a node share the queue, in order of time; so it is looked through once for all of
 them, not once per partition. Rows of a key that no replica here covers are left of a partition that

@@ -16,7 +16,7 @@ range.
 
 A step is one batch of bounded size, so that other partitions get their turns; it may be repeated
 when the database refuses the write. Files that cannot be written cost the way: it begins again,
-with batches. Damage behind the marker (the staged chunk rotted within
+with batches. Damage after the marker (the staged chunk rotted within
 seconds) leaves a range that is neither: this replica must be rebuilt from the others, and says so.
 """
 
@@ -242,7 +242,7 @@ class Installer:
                     assert_never(part)
 
     def _follow(self, rows: Sequence[bytes]) -> None:
-        """Keep where the bytes lie, as the entries would have told it."""
+        """Keep where the bytes lie, as the entries would have said."""
         fresh = rows_of(list(zip(rows[::2], rows[1::2], strict=True)))
         self._seen.append(self._collected.see(fresh, lambda _key: None))
         chosen = self._sizes.choose(fresh, sum(map(len, rows)), lambda _key: None)
@@ -315,7 +315,7 @@ def _applied_index(engine: Engine, partition: PartitionId) -> int:
 
 
 def damaged(partition: PartitionId, error: Corruption) -> Corruption:
-    """The error about damage that was met behind the marker."""
+    """The error about damage that was met after the marker."""
     return Corruption(
         f"partition {partition} was being replaced by a snapshot, and that is damaged now: "
         f"{error.message}. Remove this replica and let the others rebuild it",

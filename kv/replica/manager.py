@@ -95,7 +95,7 @@ class ReplicaManager:
         refusals that say where the leader is. `syncer`: of the state DB, beside the loop; without
         one no snapshot of another node is taken in. `witness`: this node votes in its partitions
         and keeps nothing of them: their replicas here stay empty, and only know who leads. `waits`:
-        where what waits here is told of. `retention_ms`: how long old versions are kept, for
+        where what waits here is listed. `retention_ms`: how long old versions are kept, for
         refusals.
         """
         self.counters = ManagerCounters()
@@ -123,7 +123,7 @@ class ReplicaManager:
         self._unremoved: dict[PartitionId, PartitionDescriptor] = {}  # a drop that was interrupted
         self._dropping: set[PartitionId] = set()
         self.births = Births(self, raft_host.node_id, timers, self._durably, on_fatal)
-        # Told of every gain and loss of a leadership at this node; set it before `open_all`.
+        # Called at every gain and loss of a leadership at this node; set it before `open_all`.
         self.on_role: Callable[[Replica, bool], object] | None = None
 
     # ------------------------------------------------------------------ looking up
@@ -304,7 +304,7 @@ class ReplicaManager:
         replica.counters = self.counters
         replica.on_role = self.on_role
         births = self.births
-        replica.apply_shape, replica.on_reshaped = births.apply, births.told
+        replica.apply_shape, replica.on_reshaped = births.apply, births.machine_knows
         replica.absorbs = births.absorbs
         replica.machine = PartitionMachine(
             descriptor,
@@ -458,7 +458,7 @@ class ReplicaManager:
         self.logs.applied(replica)
 
     def _installed(self, replica: Replica) -> None:
-        """Its log begins anew behind the snapshot."""
+        """Its log begins anew after the snapshot."""
         self.logs.opened(replica, replica.state.index + 1)
         self.births.installed(replica.descriptor.id)
         self.counters.snapshots_installed += 1

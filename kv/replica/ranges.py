@@ -3,7 +3,7 @@
 cur, lock   [start, end)
 hist, txn, guard
             the same keys, escaped; a guard by where its range begins
-gcq         rows of the whole node in order of their due time: a partition's are told by the key
+gcq         rows of the whole node in order of their due time: a partition's are known by the key
             inside
 meta        b"r" [partition] …; for the meta partition also the records of SERVICES. Of these only
             SERVICES and CLOSED come from the log

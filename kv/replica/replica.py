@@ -73,8 +73,8 @@ class Replica:
         on_fatal: Callable[[BaseException], object],
         syncs: Syncs | None = None,
     ) -> None:
-        """`on_applied(self)` is called after every entry: the manager cuts logs. `on_fatal` is told
-        of what stops this replica outside of the consensus core, which notices the rest. Without
+        """`on_applied(self)` is called after every entry: the manager cuts logs. `on_fatal` gets
+        what stops this replica outside of the consensus core, which notices the rest. Without
         `syncs` no snapshot can be taken in: a lone voter needs none.
         """
         self.state = state
@@ -94,8 +94,8 @@ class Replica:
         self._sink: RangeSink | None = None  # the snapshot that is being taken in
         self.on_installed: Callable[[Replica], object] | None = None
         self.counters = ManagerCounters()
-        self.on_role: Callable[[Replica, bool], object] | None = None  # told after the machine
-        # How an entry that changes the partition is applied, and who is told after the machine: it
+        self.on_role: Callable[[Replica, bool], object] | None = None  # called after the machine
+        # How an entry that changes the partition is applied, and what runs after the machine: it
         # is about other replicas, too, so the manager does it.
         self.apply_shape: Callable[[Replica, Shape, int, int], object] = _nobody
         self.absorbs: Absorbs = lambda _replica, _new: ()

@@ -6,7 +6,7 @@ batch each, with the applied index, so that a crash leaves the one or the other.
              guards are cut in two. A node that is none of its founders removes its rows instead.
     freeze   record FROZEN with the entry's (index, term); thaw takes it away
     merge    the descriptor covers both; the partition above has no records any more but the marker
-             ABSORBED, behind which its log goes. Its rows stay. Both must be at this node, the one
+             ABSORBED, after which its log goes. Its rows stay. Both must be at this node, the one
              above frozen and applied up to the index that the entry names: or this replica stops.
     settle   the descriptor with its next epoch
 

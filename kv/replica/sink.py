@@ -185,5 +185,5 @@ class RangeSink:
 
 
 def _is_slow(refusal: KvorumError) -> bool:
-    """Whether there will be room in a moment: the disk is behind, not full."""
+    """Whether there will be room in a moment: the disk is late, not full."""
     return refusal.details.get("what") == "memtables"

@@ -138,7 +138,7 @@ class Staging:
         return head
 
     def block_at(self, number: int) -> tuple[list[Part], int]:
-        """The parts of the block that begins in this chunk, and the chunk behind it. Raises
+        """The parts of the block that begins in this chunk, and the chunk after it. Raises
         Corruption that names the key of a damaged chunk.
         """
         pieces, continues = [], True

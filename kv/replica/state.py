@@ -154,7 +154,7 @@ class PartitionState:
         self._collected = collected
 
     def choose(self, rows: Sequence[Row], grown: int) -> Noted:
-        """What `write` must be told of rows that are about to be written: see SizeMap.choose."""
+        """What `write` must know of rows that are about to be written: see SizeMap.choose."""
         self._seen = self.collected.see(rows, self.cur) if rows else ()
         sizes = self.sizes if self._sizes is None else self._sizes
         return sizes.choose(rows, grown, self.cur)

@@ -1,7 +1,7 @@
 """Syncs of the state DB for whoever waits for one: one is in flight, and the next covers everybody
 who came meanwhile.
 
-A sync that failed is the node's end (`on_fatal`): nobody is told that anything is durable.
+A sync that failed is the node's end (`on_fatal`): nobody hears that anything is durable.
 """
 
 from __future__ import annotations

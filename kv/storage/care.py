@@ -3,10 +3,10 @@
 A delete in a log-structured store writes a mark; the bytes come back when the mark has met, in a
 compaction, what it deletes. RocksDB does that as its levels fill up: a range that was emptied and
 is not written to any more would keep its bytes for ever, and every scan would step over the marks.
-So the engine is told what to compact:
+So the engine is asked to compact:
 
     memory      the marks are still in memory and weigh much against what the files have: flush
-                that family, the files then tell where the marks are
+                that family, the files then say where the marks are
     marks       a file in which every fourth row, and MARKS_MIN at least, is a delete mark: its
                 range. One that lies at the bottom (marks that met nothing on their way) is
                 rewritten by itself

@@ -37,7 +37,7 @@ class IteratorCursor:
         translated: Callable[[Exception, bytes], KvorumError],
         on_close: Callable[[IteratorCursor], None],
     ) -> None:
-        """`translated(error, key)`: the error of ours behind one of the library, met at `key`."""
+        """`translated(error, key)`: the error of ours for one of the library, met at `key`."""
         self._iterator: RawIterator | None = iterator
         self._pinned = pinned
         self._translated = translated

@@ -35,7 +35,7 @@ class DirectoryLock:
     def __init__(self, path: Path) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True)
-            os.scandir(path).close()  # may it be listed? A locked directory is told apart here
+            os.scandir(path).close()  # may it be listed? A locked directory is found here
             self._fd = os.open(path / PID_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise InvalidArgument(

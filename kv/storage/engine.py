@@ -87,7 +87,7 @@ def check_files(files: Sequence[SortedRows], kind: type[_Rows]) -> list[_Rows]:
         if low.family == high.family and low.last >= high.first:
             raise InvalidArgument(
                 f"files of family {low.family} overlap between {high.first[:64]!r} and "
-                f"{low.last[:64]!r}; nobody could tell whose row is the newer one"
+                f"{low.last[:64]!r}; nobody could know whose row is the newer one"
             )
     return new
 

@@ -1,7 +1,7 @@
 """What a database says of its files, for whoever takes care of them (kv.storage.care).
 
 A table properties collector of our own cannot be put into RocksDB through its Python binding. What
-RocksDB itself counts at every flush and compaction it does tell, file by file and without a scan:
+RocksDB itself counts at every flush and compaction it does report, file by file and without a scan:
 rows, delete marks, bytes, the first and the last key. It is kept with the file. Which family a file
 belongs to is not in that list, but in another one, which has the numbers of the files of a family
 (its keys are in hex, so nothing in them can be taken for a line):
@@ -47,7 +47,7 @@ def numbers_of(listing: str) -> set[int]:
 
 
 def join(files: Iterable[Mapping[str, Any]], numbers: Mapping[str, set[int]]) -> list[FileFacts]:
-    """The files of the whole database, told apart by family. One that came or went between the two
+    """The files of the whole database, split by family. One that came or went between the two
     looks is left out.
     """
     family_of = {number: name for name, all_ in numbers.items() for number in all_}

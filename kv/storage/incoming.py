@@ -44,7 +44,7 @@ class SortedFile:
         translated: Callable[[Exception, str], KvorumError],
         on_discard: Callable[[SortedFile], None],
     ) -> None:
-        """`translated(error, doing)`: the error of ours behind one of the library."""
+        """`translated(error, doing)`: the error of ours for one of the library."""
         self.family, self.path = family, path
         self.size = 0
         self.first = self.last = b""

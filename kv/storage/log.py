@@ -106,4 +106,4 @@ class ThreadSyncer:
             try:
                 self._loop.call_soon_threadsafe(done, error)
             except RuntimeError:
-                return  # the loop was closed: nobody is left to tell
+                return  # the loop was closed: nobody is left to hear it

@@ -331,7 +331,7 @@ class RocksEngine:
         items = rows.items(from_key=start, read_opt=options)
         found, bounded = first_rows(items, limit, bytes_max)  # type: ignore[arg-type]
         if not bounded:
-            # `items` ends at a corrupt block as at the end of the range: only status() tells.
+            # `items` ends at a corrupt block as at the end of the range: only status() says it.
             _first_key(rows, found[-1][0] + b"\x00" if found else start, options)
         return found
 
@@ -510,7 +510,7 @@ def _first_key(rows: Rdict, start: bytes, options: ReadOptions) -> bytes | None:
 
 
 def _translated(error: Exception, doing: str, family: str = "", key: bytes = b"") -> KvorumError:
-    """The error of ours behind an exception of rocksdict, which says everything in its text."""
+    """The error of ours for an exception of rocksdict, which says everything in its text."""
     text = str(error)
     where = f"{doing}, family {family}, at key {key[:64]!r}" if family else doing
     if isinstance(error, DbClosedError):

@@ -1,4 +1,4 @@
-"""What a power loss leaves at the end of a write-ahead log, told apart from damage.
+"""What a power loss leaves at the end of a write-ahead log, distinguished from damage.
 
 A file system may have made the log longer before the data arrived: the file then ends in zeros that
 nobody wrote, and they begin in the middle of a record. RocksDB sees a checksum that is wrong. It
@@ -50,7 +50,7 @@ def cut_torn_tail(directory: Path) -> TornTail | None:
 
 
 def _end_of_data(path: Path, size: int) -> int:
-    """The offset behind the last byte that is not zero."""
+    """The offset after the last byte that is not zero."""
     with path.open("rb") as file:
         end = size
         while end:

@@ -116,7 +116,7 @@ class Cluster:
 
     def _met(self, host: RaftHost, node: int) -> None:
         """A peer is there. One without an address is new: it may lead soon, and then clients of
-        this node must be told where it is.
+        this node must learn where it is.
         """
         host.peer_up(node)
         if self.peers.address_of(node) is None:

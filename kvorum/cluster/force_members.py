@@ -208,7 +208,7 @@ class ForceMethod:
     async def _check_lost(self, lost: Sequence[int]) -> None:
         """Raises Refused if one of them answers, or its messages arrive, and go on arriving."""
         deadline = asyncio.get_running_loop().time() + _SILENT_S
-        while any(map(self._hears, lost)) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - nobody tells
+        while any(map(self._hears, lost)) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(_LOOK_S)
         for node, answer in zip(lost, await self._ask(lost, PING), strict=True):
             if answer is not None or self._hears(node):

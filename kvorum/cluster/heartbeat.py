@@ -1,4 +1,4 @@
-"""Heartbeats: what every node tells the master about once a second, and what the master answers.
+"""Heartbeats: what every node reports to the master about once a second, and what that answers.
 
     node                                              master (leader of the meta partition)
     Heart ── BEAT node, boot, number, {name: bytes} ──▶ Pulse: alive; each section's `handle`
@@ -11,7 +11,7 @@ A *section* is a named part of a beat with one owner at each side. Both sides ar
         def collect(self) -> object | None             # something that msgpack takes; None: nothing
         def take(self, reply: object) -> None          # what the master's half answered
         def again(self) -> None                        # what was collected may be lost, or the
-                                                       # master is new: tell everything anew
+                                                       # master is new: report everything anew
     class Master:                                      # at the master: `store.pulse.add(name, it)`
         def begin(self) -> None                        # a reign begins: what was known is old
         def handle(self, node: int, payload: object | None) -> object | None
@@ -21,7 +21,7 @@ master can send something to a node that has nothing to say. Beats of one node c
 none twice; a lost one is not repeated, `again` is called instead. Whoever wants a beat sooner calls
 `Heart.hurry` (at the node) or `Pulse.hurry` (at the master).
 
-Rules: one beat of a node is under way at a time; a section that raises, or tells more than
+Rules: one beat of a node is under way at a time; a section that raises, or reports more than
 BEAT_SECTION_BYTES_MAX, is left out and harms no other; a node that is no member is refused, so that
 the picture stays bounded. Whether a node lives: procedures/master/map/liveness.py; `Pulse.health`
 has it for all.
@@ -145,10 +145,10 @@ class Heart:
         if master is None:
             return False
         self._number += 1
-        told = self._collected()
+        sections = self._collected()
         try:
             reign, replies = await self._calls.call_at(
-                *(master, BEAT, self._node, self._boot, self._number, told),
+                *(master, BEAT, self._node, self._boot, self._number, sections),
                 budget_ms=BEAT_BUDGET_MS,
             )
         except KvorumError as error:
@@ -160,7 +160,7 @@ class Heart:
             return False
         self.beats += 1
         if reign != self._reign:
-            if self._reign is not None or told:
+            if self._reign is not None or sections:
                 self._tell_again()
                 self.hurry()
             self._reign = reign
@@ -168,14 +168,14 @@ class Heart:
         return True
 
     def _collected(self) -> dict[str, bytes]:
-        told: dict[str, bytes] = {}
+        sections: dict[str, bytes] = {}
         for name, section in self._sections.items():
             with _Boundary(name, self._left_out):
                 packed = _packed(section.collect())
                 self._broken.discard(name)
                 if packed:
-                    told[name] = packed
-        return told
+                    sections[name] = packed
+        return sections
 
     def _deliver(self, replies: Mapping[str, bytes]) -> None:
         for name, packed in replies.items():
@@ -304,7 +304,7 @@ class Pulse:
         live = self._live
         if live is None or not self._serves():
             raise self._not_master()
-        node, boot, number, told = args
+        node, boot, number, sections = args
         if node not in self._members:
             self.on_stranger()
             raise Refused(
@@ -319,7 +319,7 @@ class Pulse:
         replies: dict[str, bytes] = {}
         for name, section in self._sections.items():
             with _Boundary(name, self._failed):
-                packed = told.get(name)
+                packed = sections.get(name)
                 reply = section.handle(node, None if packed is None else _decode(packed))
                 if reply is not None:
                     replies[name] = _packed(reply)
@@ -393,7 +393,7 @@ class _Boundary:
 
 
 def _packed(payload: Any) -> bytes:
-    """What a section tells; b"" for nothing. Raises ValueError, TypeError."""
+    """What a section reports; b"" for nothing. Raises ValueError, TypeError."""
     packed = b"" if payload is None else _encode(payload)
     if len(packed) > BEAT_SECTION_BYTES_MAX:
         raise ValueError(f"{len(packed)} bytes, the limit is {BEAT_SECTION_BYTES_MAX}")

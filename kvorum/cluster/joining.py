@@ -5,7 +5,7 @@
 
 It opens with an empty meta partition, reaches the members, and is made a learner and then a voter
 everywhere by the procedure (procedures/master/members/membership.py), which also ends its JOINING.
-Its id is kept with its data: at later starts it only tells again that it waits.
+Its id is kept with its data: at later starts it only says again that it waits.
 
 The proof is an HMAC of the cluster's secret: the native port is open to clients, and a stranger
 must neither get an id nor learn the members. The token makes it new at every start of the node.
@@ -75,7 +75,7 @@ async def ask(config: NodeConfig, ports: Ports) -> Joined:
     addresses = [split_address(address) for address in config.join]
     kv = KvClient(SocketChannels(addresses, connector), ports.timers, ports.rng)
     deadline = ports.timers.monotonic() + JOIN_MS_MAX / 1000
-    told = ""
+    logged = ""
     try:
         while True:
             try:
@@ -93,9 +93,9 @@ async def ask(config: NodeConfig, ports: Ports) -> Joined:
                         f"cluster, its own address, {config.address}, must be in --join as it "
                         "stands there; see --advertise)"
                     ) from error
-                if error.message != told:
-                    told = error.message
-                    log.info("not taken in yet: %s", told)
+                if error.message != logged:
+                    logged = error.message
+                    log.info("not taken in yet: %s", logged)
             await asyncio.sleep(_AGAIN_S)
     finally:
         kv.close()
@@ -122,7 +122,7 @@ class JoinMethod:
         procedures: Procedures,
         learn: Callable[[Sequence[NodeRow]], object],
     ) -> None:
-        """`learn` is told of all members, the new one among them."""
+        """`learn` is called with all members, the new one among them."""
         self._config, self._identity = config, identity
         self._txn, self._procedures, self._learn = txn, procedures, learn
 

@@ -28,7 +28,7 @@ _decode = msgspec.msgpack.Decoder(dict[int, tuple[str, bytes]]).decode
 
 
 class KnownPeers:
-    """By node id; kv.base.members.Members. `on_address(node, address)` is told of every address
+    """By node id; kv.base.members.Members. `on_address(node, address)` is called with every address
     that is new or changed.
     """
 

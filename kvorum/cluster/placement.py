@@ -1,7 +1,7 @@
 """Partitions on several nodes: on all voters of the meta partition, or on as many as a table wants
 (procedures/master/map/placement.py).
 
-The procedure that makes or drops a table runs at the master; it tells the nodes, by node methods
+The procedure that makes or drops a table runs at the master; it asks the nodes, by node methods
 that may be repeated. A majority of its voters must have made a replica before a partition counts as
 made; a node that was away makes it when it hears of it (reconciling, procedures/master).
 """
@@ -129,11 +129,11 @@ class SpreadPartitions:
             for node in descriptor.voters:
                 items.setdefault(node, []).append(item(descriptor))
         async with asyncio.TaskGroup() as group:
-            told = {
+            tasks = {
                 node: group.create_task(self._tell(node, method, arg))
                 for node, arg in items.items()
             }
-        errors = {node: e for node, task in told.items() if (e := task.result()) is not None}
+        errors = {node: e for node, task in tasks.items() if (e := task.result()) is not None}
         if pass_by_silent:
             errors = {node: e for node, e in errors.items() if self._answers(node)}
         for nodes in dict.fromkeys(descriptor.voters for descriptor in descriptors):

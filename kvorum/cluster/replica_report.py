@@ -1,9 +1,9 @@
 """Section "replicas" of a node's beats: how its replicas are, as far as the master does not know.
 
 Once a beat every replica is looked at: of one without traffic whose log did not grow that is a
-comparison of four numbers. What differs from the last that was told is told, in figures that are
-rounded, so that a tremor is no news; a partition that is idle is told of once. After `again` (a new
-master, a lost beat) everything is, REPORT_ROWS_MAX replicas with each beat, one behind the other.
+comparison of four numbers. What differs from the last report is reported, in figures that are
+rounded, so that a tremor is no news; an idle partition is reported once. After `again` (a new
+master, a lost beat) everything is, REPORT_ROWS_MAX replicas with each beat, one after the other.
 
 The format is in procedures/master/map/reports.py.
 """
@@ -28,7 +28,7 @@ from kv.storage.engine import Engine
 from procedures.master.map.reports import Hot, Report
 
 SECTION: Final = "replicas"
-_DIGITS: Final = 2  # of a rate that is told
+_DIGITS: Final = 2  # of a rate that is reported
 _SIZE_STEPS: Final = 128  # a size is news when it has changed by so small a part
 _ROW_BYTES: Final = 256  # of a report without its hot keys, at most
 _BYTES_MAX: Final = BEAT_SECTION_BYTES_MAX // 2  # of the rows of one beat
@@ -41,14 +41,24 @@ _TAIL_SHARE: Final = 0.95
 class _Known:
     """What is remembered of one replica."""
 
-    __slots__ = ("appended", "index", "inserts", "last", "leads", "quiet", "rates", "reads", "told")
+    __slots__ = (
+        "appended",
+        "index",
+        "inserts",
+        "last",
+        "leads",
+        "quiet",
+        "rates",
+        "reads",
+        "reported",
+    )
 
     def __init__(self, rates: Rates) -> None:
         self.rates = rates
         self.index = self.reads = -1  # when it was looked at in full
         self.leads = False
         self.quiet = False  # its rates are zero
-        self.told: Report | None = None
+        self.reported: Report | None = None
         self.inserts = self.appended = 0.0  # sampled, of which at the end
         self.last = (0, 0)
 
@@ -89,10 +99,10 @@ class ReplicaReport:
         full, self._full = self._full, False
         if full:
             for each in self._known.values():
-                each.told = None
+                each.reported = None
         rows: list[list[Any]] = []
         here: set[int] = set()
-        untold, size = False, 0
+        unreported, size = False, 0
         replicas = list(self._replicas())
         at, self._at = self._at, 0
         for i, replica in chain(enumerate(replicas[at:], at), enumerate(replicas[:at])):
@@ -101,33 +111,33 @@ class ReplicaReport:
             known = self._known.get(partition)
             if known is None:
                 known = self._begin(partition, replica, now_s)
-            # Whatever there is to tell of changes one of these: a new epoch and a new term are
+            # Whatever there is to report changes one of these: a new epoch and a new term are
             # entries of the log.
             elif (
                 known.quiet
                 and known.index == replica.state.index
                 and known.reads == replica.machine.traffic.reads
                 and known.leads is replica.leads()
-                and known.told is not None
+                and known.reported is not None
             ):
                 continue
             if len(rows) >= REPORT_ROWS_MAX or size >= _BYTES_MAX:
                 self._at = self._at or i  # the next beat begins with who found no room
-                untold = untold or known.told is None
+                unreported = unreported or known.reported is None
                 continue
             report = self._report(replica, known, now_s)
-            if known.told is None or _is_news(known.told, report):
-                known.told = report
+            if known.reported is None or _is_news(known.reported, report):
+                known.reported = report
                 rows.append(report.to_wire())
                 size += _ROW_BYTES + sum(len(one.key) for one in report.hot)
         gone = [partition for partition in self._known if partition not in here]
         for partition in gone:
             del self._known[partition]
-        if untold:
+        if unreported:
             self._hurry()
         return {
             "full": full,
-            "told_all": not untold,
+            "told_all": not unreported,
             "node": [*self._figures(now_s)],
             "rows": rows,
             "gone": gone,
@@ -154,8 +164,8 @@ class ReplicaReport:
         return (round((cpu_s - before_s) / passed, 3) if passed > 0 else 0.0, *self._disk())
 
     def _report(self, replica: Replica, known: _Known, now_s: float) -> Report:
-        if known.told is not None and known.told.epoch != replica.descriptor.epoch:
-            known.inserts = known.appended = 0.0  # they tell of what it was before it was cut
+        if known.reported is not None and known.reported.epoch != replica.descriptor.epoch:
+            known.inserts = known.appended = 0.0  # they are of what it was before it was cut
         traffic, state = replica.machine.traffic, replica.state
         load = known.rates.look(Sums.of(traffic), now_s)
         known.quiet = load == Load() and not state.collected.expires
@@ -184,7 +194,7 @@ class ReplicaReport:
 
 
 def _appended(replica: Replica, known: _Known) -> float:
-    """Which share of the rows that are new lies behind nearly all others. Samples; those of
+    """Which share of the rows that are new lies after nearly all others. Samples; those of
     earlier looks count less each time that there are new ones.
     """
     sizes = replica.state.sizes
@@ -205,7 +215,7 @@ def _rounded(rate: float) -> float:
     return float(f"{rate:.{_DIGITS}g}")
 
 
-def _is_news(told: Report, now: Report) -> bool:
+def _is_news(last: Report, now: Report) -> bool:
     """Whether the master should hear of it: `applied` alone is none."""
     for name in (
         "epoch",
@@ -219,11 +229,11 @@ def _is_news(told: Report, now: Report) -> bool:
         "written",
         "hot",
     ):
-        if getattr(told, name) != getattr(now, name):
+        if getattr(last, name) != getattr(now, name):
             return True
     return any(
         abs(new - old) * _SIZE_STEPS > old
-        for old, new in ((told.size, now.size), (told.old_versions, now.old_versions))
+        for old, new in ((last.size, now.size), (last.old_versions, now.old_versions))
     )
 
 

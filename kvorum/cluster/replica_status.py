@@ -1,11 +1,11 @@
-"""How the replicas of a node stand, as it tells whoever asks (STANDING), and the cluster as it
-follows from what all nodes tell.
+"""How the replicas of a node stand, as it answers whoever asks (STANDING), and the cluster as it
+follows from what all nodes answer.
 
     {"node", "version", "replicas": [[id, epoch, role, term, leader or 0, applied, commit, last,
       first, log bytes, asleep, [voters], [learners], [witnesses],
       [[node, lag, responsive, takes a snapshot], …] (at the leader), bytes, entries ever], …]}
 
-A node that does not answer is down as far as the asking client can tell; what its replicas lack is
+A node that does not answer is down as far as the asking client knows; what its replicas lack is
 known from their leaders. Of two nodes that both say they lead a partition, the one with the higher
 term is right.
 """
@@ -119,7 +119,7 @@ class Standing:
 _FIELDS: Final = len(fields(Standing))
 
 
-def told(node: int, replicas: Iterable[Replica]) -> dict[str, Any]:
+def standing_here(node: int, replicas: Iterable[Replica]) -> dict[str, Any]:
     """What this node answers."""
     rows = [Standing.of(replica).to_wire() for replica in replicas]
     return {"node": node, "version": VERSION, "replicas": rows}
@@ -138,11 +138,11 @@ class Nodes(Protocol):
     ) -> list[Any]: ...
 
 
-Told = Mapping[int, Sequence[Standing]]
+Answers = Mapping[int, Sequence[Standing]]
 """By node; those that did not answer are missing."""
 
 
-async def ask(kv: Nodes, members: Iterable[NodeRow]) -> Told:
+async def ask(kv: Nodes, members: Iterable[NodeRow]) -> Answers:
     """Ask every member at once."""
 
     async def one(member: NodeRow) -> tuple[int, Sequence[Standing]] | None:
@@ -162,10 +162,10 @@ async def ask(kv: Nodes, members: Iterable[NodeRow]) -> Told:
     return dict(each for each in found if each is not None)
 
 
-def leaders(told: Told) -> dict[int, tuple[int, Standing]]:
+def leaders(answers: Answers) -> dict[int, tuple[int, Standing]]:
     """By partition: the node that leads it, and how it sees the group."""
     found: dict[int, tuple[int, Standing]] = {}
-    for node, standings in sorted(told.items()):
+    for node, standings in sorted(answers.items()):
         for standing in standings:
             if standing.role != "leader":
                 continue
@@ -180,7 +180,7 @@ class Reports:
     """What the master knows from beats (REPORTS); empty if it does not answer."""
 
     nodes: Mapping[int, Sequence[Any]]
-    """By id: health, ms since heard or None, told everything, CPU share, disk bytes free, …"""
+    """By id: health, ms since heard or None, reported everything, CPU share, disk bytes free, …"""
     partitions: Mapping[int, Report]
     cluster: str | None = None
     """Its id."""
@@ -199,7 +199,7 @@ class Reports:
 
 
 async def reports(kv: Nodes) -> Reports:
-    """Ask the master. A cluster that has none is told of all the same."""
+    """Ask the master. A cluster that has none is described all the same."""
     try:
         (map_,) = await kv.call_node(REPORTS, budget_ms=_ASK_MS)
     except KvorumError:
@@ -210,21 +210,21 @@ async def reports(kv: Nodes) -> Reports:
 def node_rows(
     members: Iterable[NodeRow],
     map_: Sequence[PartitionDescriptor],
-    told: Told,
+    answers: Answers,
     forced: Sequence[Forced] = (),
     known: Reports | None = None,
 ) -> list[dict[str, Any]]:
     """`/v1/nodes`. `forced`: shown at the node where it was done."""
     known = known or Reports({}, {})
-    led = [node for node, _ in leaders(told).values()]
+    led = [node for node, _ in leaders(answers).values()]
     return [
         {
             "id": member.id,
             "address": member.address,
-            "state": _state(member, told),
+            "state": _state(member, answers),
             "leaders": led.count(member.id),
-            "replicas": len(told[member.id])
-            if member.id in told
+            "replicas": len(answers[member.id])
+            if member.id in answers
             else sum(member.id in (*d.voters, *d.learners) for d in map_),
             "version": member.version,
             "witness": member.witness,
@@ -255,22 +255,22 @@ def _plain(forced: Forced) -> dict[str, Any]:
     }
 
 
-def _state(member: NodeRow, told: Told) -> str:
-    if member.state is NodeState.GONE or member.id in told:
+def _state(member: NodeRow, answers: Answers) -> str:
+    if member.state is NodeState.GONE or member.id in answers:
         return "live" if member.state is NodeState.MEMBER else member.state.name.lower()
     return "down"
 
 
 def partition_rows(
-    map_: Sequence[PartitionDescriptor], told: Told, known: Reports | None = None
+    map_: Sequence[PartitionDescriptor], answers: Answers, known: Reports | None = None
 ) -> list[dict[str, Any]]:
     """`/v1/partitions`. Without a leader that answers, members are those of the map. `load` is in
     standard traffic units per second (kv/base/traffic.py), like the other rates an average of about
     ten seconds.
     """
     known = known or Reports({}, {})
-    led = leaders(told)
-    anybody = {s.id: s for standings in told.values() for s in standings}
+    led = leaders(answers)
+    anybody = {s.id: s for standings in answers.values() for s in standings}
     rows = []
     for d in map_:
         leader, standing = led.get(d.id, (None, anybody.get(d.id)))

@@ -1,7 +1,7 @@
 """The schedulers of procedures/master/schedulers/schedule.py at a node: their loops while it is the
 master, and what they need of the node.
 
-Section "pace" of the beats tells the master how long this node's log syncs take.
+Section "pace" of the beats reports to the master how long this node's log syncs take.
 """
 
 from __future__ import annotations
@@ -98,20 +98,20 @@ class _NodePace:
 
     def __init__(self, taken: Histogram) -> None:
         self._taken = taken
-        self._told = (0, 0.0)
+        self._reported = (0, 0.0)
 
     def collect(self) -> list[float] | None:
         """[syncs since the last beat, ms that one of them took]."""
         now = (sum(self._taken.counts), self._taken.sum_s)
-        syncs, seconds = now[0] - self._told[0], now[1] - self._told[1]
-        self._told = now
+        syncs, seconds = now[0] - self._reported[0], now[1] - self._reported[1]
+        self._reported = now
         return [syncs, 1000 * seconds / syncs] if syncs else None
 
     def take(self, reply: Any) -> None:
         """Nothing is answered."""
 
     def again(self) -> None:
-        """What was lost is lost: the next beat tells of the next syncs."""
+        """What was lost is lost: the next beat reports the next syncs."""
 
 
 class _MasterPace:

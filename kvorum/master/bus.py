@@ -131,7 +131,7 @@ class NodeBus:
                 await client.submit(RecoverNode, {"node": self._me}, nonce=nonce)
                 return
             except KvorumError as error:
-                log.info("the master was not told of this restart: %s; again soon", error)
+                log.info("the master does not know of this restart: %s; again soon", error)
             await asyncio.sleep(_AGAIN_S)
 
     def role(self, *, leader: bool) -> None:

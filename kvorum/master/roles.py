@@ -1,7 +1,7 @@
 """What the leader of the meta partition does beside serving it: it runs the procedures.
 
     leadership gained ──▶ prepare (the catalog's first rows) ──▶ resume ──▶ door open
-    leadership lost   ──▶ door shut at once; who waits there is told who leads now
+    leadership lost   ──▶ door shut at once; whoever waits there hears who leads now
                           steps under way are cancelled; the next leader resumes them
 
 Every reign has an executor of its own. That the one before may not have ended yet harms nothing:
@@ -143,7 +143,7 @@ class Master:
         self._changed.set()
 
     async def run(self) -> None:
-        """Reign whenever this node leads, until `close`. An error that no repetition mends is left
+        """Reign whenever this node leads, until `close`. An error that no repetition fixes is left
         in `failed`.
         """
         while not self._stopping.is_set():

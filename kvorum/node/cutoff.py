@@ -2,7 +2,7 @@
 
 Every node asks for timestamps in the stead of those that cannot (TSO_RELAYED; why that is right:
 tso/detour.py). One that needed that for TSO_CUT_OFF_MS hands its leaderships to the node that asks
-for it: the master's procedures run beside the oracle, and reach no leader behind the cut. The
+for it: the master's procedures run beside the oracle, and reach no leader beyond the cut. The
 balancer brings them back when the master reaches this node again
 (procedures/master/schedulers/balance.py).
 """

@@ -6,7 +6,7 @@
                                      role sql
 
 An audited node writes every request to a log of stamps: those of the native port are tapped before
-the dispatcher, the other surfaces sit on a backend that tells the log (kvorum/audit/stamped.py).
+the dispatcher, the other surfaces sit on a backend that writes the log (kvorum/audit/stamped.py).
 Without the log neither is there. The log opens before the first socket and closes after the last
 one.
 """
@@ -116,7 +116,7 @@ class Doors:
             await self._serve_sql(stack, port + SQL_OFFSET)
 
     async def close_native(self) -> None:
-        """Connections of the native port end. It closes later than the others: behind the drain."""
+        """Connections of the native port end. It closes later than the others: after the drain."""
         if self.native is not None:
             native, self.native = self.native, None
             await native.close()

@@ -223,7 +223,7 @@ class Node:
 
     async def _enrol(self) -> None:
         """Tell the cluster who and where this node is: others find it by its row. Asks again until
-        there is a leader to be told; a node that was decommissioned learns it here. Raises Refused.
+        there is a leader to hear it; a node that was decommissioned learns it here. Raises Refused.
         """
         me = self.store.identity.node
         while True:

@@ -147,7 +147,7 @@ class Upkeep:
                 return None
 
         others = await asyncio.gather(*(ask(node) for node in self._store.cluster.peers.nodes))
-        return [self._oldest_intent(), *(told for told in others if told is not None)]
+        return [self._oldest_intent(), *(one for one in others if one is not None)]
 
     async def _partitions(self) -> set[int]:
         """All there are, and those that a split that is under way makes: the map has them later."""
@@ -183,7 +183,7 @@ class Upkeep:
 
     async def _reconcile(self) -> None:
         # Alone, the procedures that make and drop tables leave no difference.
-        while self._store.alone:  # noqa: ASYNC110 - nobody tells
+        while self._store.alone:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(RECONCILE_S)
         await self.reconciler.run()
 

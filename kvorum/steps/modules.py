@@ -53,4 +53,4 @@ def _import(name: str) -> None:
             "under `if __name__ == '__main__':`"
         ) from e
     except Exception as e:  # the user's code may raise anything
-        raise InvalidArgument(f"{what}: {type(e).__name__}: {e}; mend it and start again") from e
+        raise InvalidArgument(f"{what}: {type(e).__name__}: {e}; fix it and start again") from e

@@ -265,7 +265,7 @@ def run_of(method: StepDef | UndoDef, ctx: StepContext, left_ms: int = 0) -> Run
 
 
 def _needed(record: Record) -> Record:
-    """As much of it as a step sees: what is behind it grows with each step, and may be much."""
+    """As much of it as a step sees: what comes after it grows with each step, and may be much."""
     if not (record.history or record.undo or record.rounds):
         return record
     return replace(record, undo=(), rounds=(), error=None, result=plain.NONE, history=())

@@ -2,7 +2,7 @@
 keeps nothing, and commits nothing: it calls methods, and says what they did.
 
 Whoever started it may be gone at any time: then it ends at once, also while a step computes and its
-loop does not go round (the kernel is told to end it).
+loop does not go round (the kernel is to end it).
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class StepProcess:
 
     def _look(self, number: int, data: bytes) -> None:
         """Here on the loop: it is to be quick, and whoever asked ends this process if it is not.
-        What others did is told before, else it would be lost with it.
+        What others did is sent before, else it would be lost with it.
         """
         self._mouth.flush()
         if not self._marks.begin(number):
@@ -215,13 +215,15 @@ class StepProcess:
             return
         look = read_look(data)
         try:
-            told = Looked(None, *seen(self._types.get(look.name, look.version), look.args))
+            looked = Looked(None, *seen(self._types.get(look.name, look.version), look.args))
         except KvorumError as error:
-            told = Looked(to_wire(error))
+            looked = Looked(to_wire(error))
         except BaseException as error:  # noqa: BLE001  users' code: whatever it raises
             why = f"its lock rule or check of arguments raised {type(error).__name__}: {error}"
-            told = Looked(to_wire(InvalidArgument(f"procedure {look.name}: {core.storable(why)}")))
-        self.send(LOOKED, number, told)
+            looked = Looked(
+                to_wire(InvalidArgument(f"procedure {look.name}: {core.storable(why)}"))
+            )
+        self.send(LOOKED, number, looked)
         self._mouth.flush()
 
     async def _execute(self, number: int, data: bytes, asking: _Asking) -> None:
@@ -275,7 +277,7 @@ class StepProcess:
                 case _:
                     raise AssertionError(f"a step ended as {ended!r:.80}")
         except KvorumError as error:
-            return failed(txn.told(error))
+            return failed(txn.in_users_words(error))
         except Exception as error:  # noqa: BLE001  its outcome, too, is the application's
             return Ran(failed=step_error(error, method, ctx.step))
         finally:
@@ -323,7 +325,7 @@ def _end_with(parent: int) -> None:
 
 
 def _outlive_signals() -> None:
-    """Whoever stops a service may tell all of its processes. When this one ends is decided by the
+    """Whoever stops a service may stop all of its processes. When this one ends is decided by the
     one that started it: it lets steps end, and theirs would be counted as a death. What a step
     forks can be ended by signals as ever.
     """
@@ -353,7 +355,7 @@ async def _main() -> None:
 
 
 if __name__ == "__main__":
-    faulthandler.enable()  # a fault in a C library is told with the step's line
+    faulthandler.enable()  # a fault in a C library is reported with the step's line
     _end_with(int(sys.argv[1]))
     _outlive_signals()
     uvloop.run(_main())

@@ -5,8 +5,8 @@
       └── outcome and writes, committed here
 
 So a step can neither stop the loop that serves requests and renews leases, whatever it computes and
-however long it keeps Python's lock, nor end it: a process that ends under steps is told as `Died`
-of each of them, and the engine counts (procedures/engine/core.py: died, aside).
+however long it keeps Python's lock, nor end it: a process that ends under steps is reported `Died`
+to each of them, and the engine counts (procedures/engine/core.py: died, aside).
 
 Steps share a process, as they would share a worker. One that its process did not survive runs alone
 from then on: so what is counted after the first time was its own doing. A shared process that is
@@ -15,7 +15,7 @@ not begun, get another process.
 
 A step that has a deadline shares its process only with others that have one. An async one is
 cancelled there at its deadline. A plain one cannot be, nor one that does not hear of it: its
-process is ended, after a moment for those beside it. Only then the step is told as failed: what
+process is ended, after a moment for those beside it. Only then the step is reported as failed: what
 undoes it must not meet it.
 
 Whoever dies takes all of them with it: they are ended by the kernel, or by the end of their socket.
@@ -131,7 +131,7 @@ class _Call:
 
 
 class _Process:
-    """One of them. `gone` is told once it is."""
+    """One of them. `gone` is called once it is."""
 
     def __init__(
         self, timers: Timers, settings: dict[str, Any], *, alone: bool, timed: bool
@@ -266,8 +266,8 @@ class _Process:
             elif self._spares(number in begun):
                 call.end(None)  # it is no doing of this one
             else:
-                told = self._broken or f"the process for its steps ended {why}"
-                call.end(TryAgain(core.failure("STEP_PROCESS", told)))
+                why_not = self._broken or f"the process for its steps ended {why}"
+                call.end(TryAgain(core.failure("STEP_PROCESS", why_not)))
 
     def _spares(self, begun: bool) -> bool:
         """Whether a step is to run elsewhere now that this process has ended."""
@@ -532,9 +532,9 @@ class StepProcesses(Runner):
         left_ms = max(1, int(1000 * (until - self._timers.monotonic()))) if until else 0
         run = run_of(method, ctx, left_ms)
         what = f"step {method.name} of {ctx.name}"
-        # an async one is told there, and has a moment
-        told_ms = limits.STEP_PROCESS_GRACE_MS if method.is_async else 0
-        late_ms = left_ms + told_ms if left_ms else 0
+        # an async one is cancelled there, and has a moment
+        cancel_ms = limits.STEP_PROCESS_GRACE_MS if method.is_async else 0
+        late_ms = left_ms + cancel_ms if left_ms else 0
         ended = await self._exchange(process, call, (RUN, run), late_ms, what)
         if isinstance(ended, _Late):
             assert isinstance(method, StepDef)

@@ -6,11 +6,11 @@
                        records of transactions (kv/replica/due.py)
         files          looked at by who rewrites them (kvorum/storage/compaction.py)
 
-A partition is told of a safepoint only when something of it is to be collected: one without garbage
+A partition gets a safepoint only when something of it is to be collected: one without garbage
 is not written to, and sleeps on. It then answers reads below the cluster's safepoint, rightly:
 everything that they see is still there.
 
-Work is cut into steps of GC_STEP_ROWS_MAX rows, each a command of its partition with a pause behind
+Work is cut into steps of GC_STEP_ROWS_MAX rows, each a command of its partition with a pause after
 it, so that requests never wait for more than one step.
 
 A transaction's record may only go when no intent anywhere can still need it: the intents may lie in
@@ -140,18 +140,18 @@ class Collector:
         garbage.walked()
 
     async def _step(self, replica: Replica, step: OldVersions | Due) -> Collected:
-        told: asyncio.Future[Collected] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Collected] = asyncio.get_running_loop().create_future()
 
         def done(result: Collected | KvorumError) -> None:
-            if told.done():
+            if answer.done():
                 return
             if isinstance(result, KvorumError):
-                told.set_exception(result)
+                answer.set_exception(result)
             else:
-                told.set_result(result)
+                answer.set_result(result)
 
         replica.machine.collect(step, done)
-        result = await told
+        result = await answer
         self.removed += result.removed
         await asyncio.sleep(GC_PAUSE_MS / 1000)
         return result
@@ -212,15 +212,15 @@ async def raised(replica: Replica, safepoint: int) -> None:
     """Raise a partition's safepoint, durably."""
     if safepoint <= replica.state.safepoint:
         return
-    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done(error: KvorumError | None) -> None:
-        if told.done():
+        if answer.done():
             return
         if error is None:
-            told.set_result(None)
+            answer.set_result(None)
         else:
-            told.set_exception(error)
+            answer.set_exception(error)
 
     replica.machine.raise_safepoint(safepoint, done)
-    await told
+    await answer

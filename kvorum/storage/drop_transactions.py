@@ -1,7 +1,7 @@
 """Ends the transactions that have a table's keys, and others, before the table is dropped.
 
-    ANCHORED at every node: closes the table to new writes, and tells of intents and guards
-      of transactions that have their record in it    ─▶ ROLLBACK there, which tells if it
+    ANCHORED at every node: closes the table to new writes, and returns intents and guards
+      of transactions that have their record in it    ─▶ ROLLBACK there, which says if it
                                                          committed ─▶ RESOLVE elsewhere
       in it, with their record elsewhere              ─▶ if STAGING: recovery, as by a reader
     … until all of the table is closed and quiet, and no node finds any more, twice: what the first
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 0.1
 
-_Told = tuple[list[Abandoned], list[int]]
+_Answer = tuple[list[Abandoned], list[int]]
 """What one node answers."""
 
 
@@ -71,7 +71,7 @@ class Settling:
         found, closed = self._here(*args)
         return [[list(one) for one in found], closed]
 
-    def _here(self, start: bytes, end: bytes) -> _Told:
+    def _here(self, start: bytes, end: bytes) -> _Answer:
         replicas = self._manager.replicas()
         closed = close(replicas, start, end)
         return anchored(replicas, start, end, SETTLE_KEYS_MAX), closed
@@ -112,18 +112,18 @@ class Settling:
         answered.
         """
 
-        async def ask(node: int) -> _Told | None:
+        async def ask(node: int) -> _Answer | None:
             try:
                 rows, closed = await self._calls.call_at(node, ANCHORED, start, end)
             except KvorumError:
                 return None
             return [Abandoned(*row) for row in rows], closed
 
-        told = await asyncio.gather(*(ask(node) for node in self._nodes()))
-        answers = [self._here(start, end), *(one for one in told if one is not None)]
+        asked = await asyncio.gather(*(ask(node) for node in self._nodes()))
+        answers = [self._here(start, end), *(one for one in asked if one is not None)]
         found = [one for rows, _ in answers for one in rows]
         closed = {partition for _, ids in answers for partition in ids}
-        return found, closed if None not in told else set()
+        return found, closed if None not in asked else set()
 
     async def _end(self, one: Abandoned, deadline: Deadline, rollback: bool) -> bool:
         """Whether it need not be looked at again though it is still found."""

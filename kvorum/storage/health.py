@@ -6,7 +6,7 @@ answer costs nothing. It sees
   * partitions that wanted to be drained at the last look and have not been drained since;
   * the oracle, where it is served: whether it can hand out timestamps.
 
-Each is told only while it lasts, and a moment longer, so that whoever asks seldom sees it, too.
+Each is reported only while it lasts, and a moment longer, so that whoever asks seldom sees it, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kv.base.ids import PartitionId
 LOOK_S: Final = 0.5
 STUCK_S: Final = 1.0  # without a drain
 LATE_S: Final = 2.0  # of the loop; less happens on machines that are merely busy
-REMEMBERED_S: Final = 2.0  # how long a late loop is told
+REMEMBERED_S: Final = 2.0  # how long a late loop is reported
 
 
 class Partition(Protocol):

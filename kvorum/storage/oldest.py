@@ -4,7 +4,7 @@ The record of a transaction that committed may be the only proof that its leftov
 versions, and they may lie in any partition. So every node is asked for the oldest intent among its
 replicas. The answer is sound if every partition's leader gave one. An intent that is laid later
 belongs to a transaction that began at most TXN_LIFETIME_MS_MAX before (kv.mvcc.refusals.check_age),
-and what is told stays twice as far back; so it only rises.
+and what is reported stays twice as far back; so it only rises.
 """
 
 from __future__ import annotations

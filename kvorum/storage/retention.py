@@ -55,15 +55,15 @@ class RetentionMethods:
 
     async def _durable(self) -> None:
         """Everything that was done so far. Raises NotLeader: ask the next leader."""
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: KvorumError | None) -> None:
-            if told.done():
+            if answer.done():
                 return
             if error is None:
-                told.set_result(None)
+                answer.set_result(None)
             else:
-                told.set_exception(error)
+                answer.set_exception(error)
 
         self._service.when_durable(done)
-        await told
+        await answer

@@ -191,7 +191,7 @@ class Store:
             self.heart.add(replica_report.SECTION, report)
         self.waits.owner_of = Owners(self.manager.replicas)
         waits = WaitMethods(self.waits, self._held)
-        self.dispatcher.register(WAITS, waits.told)
+        self.dispatcher.register(WAITS, waits.waits)
         self.dispatcher.register(REFUSE_WAIT, waits.refuse)
         self.dispatcher.placed = self._placed
         self.health = Health(ports.timers.monotonic, self._machines, self.tso.trouble)
@@ -246,7 +246,7 @@ class Store:
         return engine
 
     async def _identify(self, config: NodeConfig, log: Engine) -> Identity:
-        """The stored identity, or a new one: durable before anybody is told of it."""
+        """The stored identity, or a new one: durable before anybody hears of it."""
         found = identities.load(self.state, log, config.data)
         if found is not None:
             identities.check_kind(found, config)
@@ -403,14 +403,14 @@ class Store:
 
     def _standing(self, _context: object, _args: list[Any]) -> list[Any]:
         """The method STANDING."""
-        return [replica_status.told(self.identity.node, self.manager.replicas())]
+        return [replica_status.standing_here(self.identity.node, self.manager.replicas())]
 
     def _reports(self, _context: object, _args: list[Any]) -> list[Any]:
         """The method REPORTS. Raises NotLeader."""
         if not self.pulse.reigning or not self._serves_meta():
             raise self.not_master("reports come to the meta partition's leader")
-        told = self.picture.to_wire(self.pulse.health())
-        return [{**told, "cluster": self.identity.cluster, "master": self.identity.node}]
+        shown = self.picture.to_wire(self.pulse.health())
+        return [{**shown, "cluster": self.identity.cluster, "master": self.identity.node}]
 
     def _held(self, most: int, waited: Waited, every: bool) -> tuple[list[Held], bool]:
         here = self.manager.replicas(), self.identity.node, self.ports.clock.now_ms()

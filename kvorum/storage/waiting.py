@@ -38,7 +38,7 @@ class WaitMethods:
     def __init__(self, waits: Waits, held: HeldHere) -> None:
         self._waits, self._held = waits, held
 
-    def told(self, _context: object, args: list[Any]) -> list[Any]:
+    def waits(self, _context: object, args: list[Any]) -> list[Any]:
         if not args[0]:
             return [[wait.to_wire() for wait in circling(self._waits)], [], False]
         waits = self._waits.all(LOCKS_TOLD_MAX + 1)
@@ -63,7 +63,7 @@ class Calls(Protocol):
 
 class Everywhere:
     """txn.intents.lock_waits.Others over the nodes that this one knows. Who does not answer is left
-    out: its partitions get other leaders, and those tell.
+    out: its partitions get other leaders, and those know.
     """
 
     def __init__(self, waits: Waits, calls: Calls, others: Callable[[], Sequence[int]]) -> None:
@@ -71,8 +71,8 @@ class Everywhere:
 
     async def all(self) -> Sequence[Wait]:
         found = circling(self._waits)
-        for told in await asyncio.gather(*(self._ask(node) for node in self._others())):
-            found += told
+        for waits in await asyncio.gather(*(self._ask(node) for node in self._others())):
+            found += waits
         return found
 
     async def _ask(self, node: int) -> list[Wait]:
@@ -96,7 +96,7 @@ class Everywhere:
 
 @dataclass(slots=True)
 class Found:
-    """What all nodes together tell."""
+    """What all nodes together know."""
 
     waits: list[Wait] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
@@ -122,10 +122,10 @@ async def ask(kv: Nodes, members: Iterable[NodeRow], *, every: bool = False) -> 
     """Ask every member at once. `every`: for a row of each key."""
     asked = [member for member in members if member.state is not NodeState.GONE]
     found = Found()
-    told = await asyncio.gather(
+    answers = await asyncio.gather(
         *(_ask_one(kv, member, "all" if every else True) for member in asked)
     )
-    for member, answer in zip(asked, told, strict=True):
+    for member, answer in zip(asked, answers, strict=True):
         if answer is None:
             found.missing.append(member.id)
             continue
@@ -159,7 +159,7 @@ def table_prefixes(found: Found) -> set[bytes]:
 def shown(found: Found, tables: Tables, now_ms: int, *, every: bool = False) -> dict[str, Any]:
     """`/v1/locks`: what somebody waits for, then the oldest; LOCKS_TOLD_MAX of each."""
     owners, waiting = found.owners(), found.waiting()
-    # A leader that was deposed and did not hear of it tells the same.
+    # A leader that was deposed and did not hear of it answers the same.
     once = {(one.txn, one.partition, one.kind, one.key): one for one in found.held}.values()
     rows = list(once) if every else _folded(once, waiting)
     held = sorted(rows, key=lambda one: ((one.txn, one.key) not in waiting, one.txn, one.key))

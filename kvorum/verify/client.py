@@ -1,4 +1,4 @@
-"""A client of a workload: it does one thing after the other and remembers what it was told.
+"""A client of a workload: it does one thing after the other and remembers the answers.
 
 The rule that all checkers lean on is here: what a refusal *promises* is recorded. An error whose
 disposition is not `unknown_outcome` promises that nothing was done and nothing will be; a write
@@ -61,7 +61,7 @@ class Client:
     # ------------------------------------------------------------------------------- recording
 
     def invoke(self, f: str, args: Any = None) -> int:
-        """An operation begins; what its end is told by."""
+        """An operation begins; what its end takes."""
         return self.recorder.invoke(self.process, f, args)
 
     def ok(self, op: int, result: Any = None, **info: Any) -> None:
@@ -161,6 +161,6 @@ class Client:
 
 
 def _wrong(error: KvorumError) -> dict[str, str]:
-    """The text of an error that no workload should ever meet; checkers/refusals.py tells of it."""
+    """The text of an error that no workload should ever meet; checkers/refusals.py reports it."""
     meant = error.disposition != "no" or isinstance(error, ConditionFailed)
     return {} if meant else {"wrong": error.message}

@@ -1,4 +1,4 @@
-"""Runs a workload: prepare, load until told to stop, read the end. No clock but the event loop's,
+"""Runs a workload: prepare, load until it is to stop, read the end. No clock but the event loop's,
 no chance but what is passed in: in virtual time the same seed gives the same history.
 """
 
@@ -52,7 +52,7 @@ class Run:
         *,
         monotonic: Callable[[], float],
         rng: Callable[[str], Rng],
-        told: Callable[[Event], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> None:
         """The clients share `databases` in turn. `rng(name)` is a source of chance of its own for
         each name, the same one for the same seed.
@@ -65,7 +65,7 @@ class Run:
         header = Header(
             workload.name, settings.seed, settings.isolation, dict(workload.parameters())
         )
-        self.recorder = Recorder(header, monotonic, told)
+        self.recorder = Recorder(header, monotonic, on_event)
         self._clients = [self._client(number) for number in range(settings.clients)]
 
     @property

@@ -137,11 +137,11 @@ class History:
             if not line.strip():
                 continue
             try:
-                told = json.loads(line)
+                row = json.loads(line)
                 if made is None:
-                    made = History(_header(told))
+                    made = History(_header(row))
                 else:
-                    made.events.append(_event(told, made.events))
+                    made.events.append(_event(row, made.events))
             except (ValueError, TypeError, KeyError) as error:
                 raise InvalidArgument(f"line {number} of the history: {error}") from error
         if made is None:
@@ -152,22 +152,22 @@ class History:
 class Recorder:
     """Writes a history: `invoke`, then one of `ok`, `fail`, `unknown`.
 
-    `monotonic` gives seconds, of any origin. `told` hears of every event, for progress.
+    `monotonic` gives seconds, of any origin. `on_event` is called with every event, for progress.
     """
 
     def __init__(
         self,
         header: Header,
         monotonic: Callable[[], float],
-        told: Callable[[Event], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.history = History(header)
         self._monotonic = monotonic
         self._began_s = monotonic()
-        self._told = told
+        self._on_event = on_event
 
     def invoke(self, process: int, f: str, args: Any = None) -> int:
-        """An operation begins. Returns what its completion is told."""
+        """An operation begins. Returns what its completion takes."""
         return self._add(Event("invoke", process, self._now(), f, args))
 
     def ok(self, op: int, result: Any = None, **info: Any) -> None:
@@ -197,8 +197,8 @@ class Recorder:
     def _add(self, event: Event) -> int:
         events = self.history.events
         events.append(event)
-        if self._told is not None:
-            self._told(event)
+        if self._on_event is not None:
+            self._on_event(event)
         return len(events) - 1
 
 
@@ -226,42 +226,42 @@ def _operation(at: int, event: Event, end: int | None, events: list[Event]) -> O
 
 
 def _plain(event: Event) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": event.type, "process": event.process}
-    told |= {"time_s": event.time_s, "f": event.f, "value": event.value}
+    row: dict[str, Any] = {"type": event.type, "process": event.process}
+    row |= {"time_s": event.time_s, "f": event.f, "value": event.value}
     if event.op >= 0:
-        told["op"] = event.op
+        row["op"] = event.op
     if event.error:
-        told["error"] = event.error
+        row["error"] = event.error
     if event.info:
-        told["info"] = dict(event.info)
-    return told
+        row["info"] = dict(event.info)
+    return row
 
 
-def _header(told: Any) -> Header:
-    if not isinstance(told, dict) or "workload" not in told:
+def _header(row: Any) -> Header:
+    if not isinstance(row, dict) or "workload" not in row:
         raise ValueError('the first line must be the header: {"format": 1, "workload": …}')
-    if told.get("format") != FORMAT:
-        raise ValueError(f"format {told.get('format')!r} is not {FORMAT}, which this version reads")
+    if row.get("format") != FORMAT:
+        raise ValueError(f"format {row.get('format')!r} is not {FORMAT}, which this version reads")
     return Header(
-        workload=str(told["workload"]),
-        seed=int(told.get("seed", 0)),
-        isolation=str(told.get("isolation", "snapshot")),
-        parameters=dict(told.get("parameters", {})),
+        workload=str(row["workload"]),
+        seed=int(row.get("seed", 0)),
+        isolation=str(row.get("isolation", "snapshot")),
+        parameters=dict(row.get("parameters", {})),
     )
 
 
-def _event(told: Any, before: list[Event]) -> Event:
-    if told["type"] not in get_args(EventType):
-        raise ValueError(f"{told['type']!r} is no type of event")
+def _event(row: Any, before: list[Event]) -> Event:
+    if row["type"] not in get_args(EventType):
+        raise ValueError(f"{row['type']!r} is no type of event")
     event = Event(
-        type=told["type"],
-        process=int(told["process"]),
-        time_s=float(told["time_s"]),
-        f=str(told["f"]),
-        value=told.get("value"),
-        op=int(told.get("op", -1)),
-        error=str(told.get("error", "")),
-        info=dict(told.get("info", {})),
+        type=row["type"],
+        process=int(row["process"]),
+        time_s=float(row["time_s"]),
+        f=str(row["f"]),
+        value=row.get("value"),
+        op=int(row.get("op", -1)),
+        error=str(row.get("error", "")),
+        info=dict(row.get("info", {})),
     )
     if event.type in get_args(Outcome) and not (
         0 <= event.op < len(before) and before[event.op].type == "invoke"

@@ -5,7 +5,7 @@ those only what was whole at the beginning: a node that was dead then stays dead
 which looks at what is rather than at what it did, every other node runs, awake and uncut.
 
 Whatever blocks (signals, starts, waits) runs in a thread, one at a time; `heal` first waits for the
-one that is under way, so a cancelled run cannot break anything behind its back.
+one that is under way, so a cancelled run cannot break anything unseen.
 """
 
 from __future__ import annotations
@@ -33,15 +33,18 @@ _STOP_S: Final = 20.0
 
 
 class Nemesis:
-    """See the module. `told(what, nodes)` hears of every fault and every healing."""
+    """See the module. `on_act(what, nodes)` is called for every fault and every healing."""
 
     def __init__(
-        self, cluster: LocalCluster, faults: Sequence[Fault], told: Callable[[str, list[int]], None]
+        self,
+        cluster: LocalCluster,
+        faults: Sequence[Fault],
+        on_act: Callable[[str, list[int]], None],
     ) -> None:
         """Raises Unavailable if a majority of the nodes does not run."""
         self._cluster = cluster
         self._faults = faults
-        self._told = told
+        self._on_act = on_act
         self._whole = [node.id for node in cluster.nodes if node.state() == "running"]
         self._options = {number: cluster.options(number) for number in self._whole}
         self.deaths: list[str] = []
@@ -56,7 +59,7 @@ class Nemesis:
 
     async def run(self) -> None:
         """All faults, each at its time from now. A fault that cannot be done (the node is gone
-        already, nobody knows the leader) is told and passed over.
+        already, nobody knows the leader) is reported and passed over.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -66,7 +69,7 @@ class Nemesis:
                 await self._start(self._bury())
                 await self._inflict(fault)
             except KvorumError as e:
-                self._told(f"{fault.kind} {fault.shape} passed over: {e.code}", [])
+                self._on_act(f"{fault.kind} {fault.shape} passed over: {e.code}", [])
 
     async def heal(self) -> None:
         """Wake, uncut, start and wait until all are ready. Raises Unavailable if one is not."""
@@ -82,16 +85,16 @@ class Nemesis:
                 await set_links(self._cluster.node(number), [])
         await self._start(dead, wait=False)
         await self._ready(self._whole)
-        self._told("healed", self._whole)
+        self._on_act("healed", self._whole)
 
     def _bury(self) -> list[int]:
-        """Nodes that ended by themselves: they are told, and to be started again."""
+        """Nodes that ended by themselves: they are reported, and to be started again."""
         found = []
         for number in self._whole:
             if number not in self._ended and self._cluster.node(number).state() == "dead":
                 said = self._cluster.tail(number, 1)
                 self.deaths.append(f"node {number} ended by itself; its log ends with: {said}")
-                self._told("died", [number])
+                self._on_act("died", [number])
                 found.append(number)
         return found
 
@@ -101,7 +104,7 @@ class Nemesis:
         match fault.kind:
             case "kill":
                 victims = await self._victims(fault)
-                self._told("kill", victims)
+                self._on_act("kill", victims)
                 for number in victims:
                     self._ended.add(number)
                     await self._signal(number, signal.SIGKILL)
@@ -109,18 +112,18 @@ class Nemesis:
                 await self._start(victims)
             case "pause":
                 victims = await self._victims(fault)
-                self._told("pause", victims)
+                self._on_act("pause", victims)
                 for number in victims:
                     await self._signal(number, signal.SIGSTOP)
                 await asyncio.sleep(fault.lasts_s)
                 for number in victims:
                     await self._signal(number, signal.SIGCONT)
-                self._told("resume", victims)
+                self._on_act("resume", victims)
             case "cut":
                 await self._cut(fault)
             case "restart":
                 victims = await self._victims(fault)
-                self._told("restart", victims)
+                self._on_act("restart", victims)
                 for number in victims:
                     self._ended.add(number)
                     await self._thread(partial(self._cluster.stop, number, within_s=_STOP_S))
@@ -148,9 +151,9 @@ class Nemesis:
         return int(leaders[int(draw * len(leaders))])
 
     async def _cut(self, fault: Fault) -> None:
-        """Both ends of a cut are told, so that it outlives a restart of either."""
+        """Both ends of a cut hear of it, so that it outlives a restart of either."""
         blocked, text = await self._shape_of_cut(fault)
-        self._told(f"cut {text}", [])
+        self._on_act(f"cut {text}", [])
         try:
             for number, cuts in blocked.items():
                 await set_links(self._cluster.node(number), cuts)
@@ -158,7 +161,7 @@ class Nemesis:
         finally:
             for number in blocked:
                 await set_links(self._cluster.node(number), [])
-        self._told("uncut", sorted(blocked))
+        self._on_act("uncut", sorted(blocked))
 
     async def _shape_of_cut(self, fault: Fault) -> tuple[dict[int, list[Cut]], str]:
         """What each node is to be cut off from, and the cut in words."""
@@ -198,7 +201,7 @@ class Nemesis:
             self.deaths.append(f"did not come back: {e.message}")
             raise
         self._ended.difference_update(numbers)
-        self._told("ready", list(numbers))
+        self._on_act("ready", list(numbers))
 
     async def _ready(self, numbers: Sequence[int]) -> None:
         await self._thread(

@@ -105,21 +105,21 @@ def longest_gap(events: Sequence[Event]) -> Gap:
     return gap
 
 
-def lines(told: Report, history: History) -> Iterator[str]:
+def lines(summary: Report, history: History) -> Iterator[str]:
     """The report in words."""
-    failed = sum(told.failed.values())
+    failed = sum(summary.failed.values())
     yield (
-        f"{told.workload} ({told.isolation}): {told.operations:,} operations, "
-        f"{told.acknowledged:,} acknowledged, {told.unknown:,} unknown, {failed:,} failed"
+        f"{summary.workload} ({summary.isolation}): {summary.operations:,} operations, "
+        f"{summary.acknowledged:,} acknowledged, {summary.unknown:,} unknown, {failed:,} failed"
     )
-    if told.failed:
-        yield "  failed: " + ", ".join(f"{code} {n:,}" for code, n in told.failed.items())
-    during = f", after {told.gap.during}" if told.gap.during else ""
+    if summary.failed:
+        yield "  failed: " + ", ".join(f"{code} {n:,}" for code, n in summary.failed.items())
+    during = f", after {summary.gap.during}" if summary.gap.during else ""
     yield (
-        f"  longest time without an acknowledgement: {told.gap.seconds:.2f} s, until "
-        f"{told.gap.ended_s:.1f} s{during}"
+        f"  longest time without an acknowledgement: {summary.gap.seconds:.2f} s, until "
+        f"{summary.gap.ended_s:.1f} s{during}"
     )
-    match told.verdict:
+    match summary.verdict:
         case "clean":
             yield "  no anomaly"
         case "too little":
@@ -128,20 +128,20 @@ def lines(told: Report, history: History) -> Iterator[str]:
                 "is shown; run it longer"
             )
         case "undecided" | "anomalies":
-            yield from _anomalies(told, history)
+            yield from _anomalies(summary, history)
 
 
-def _anomalies(told: Report, history: History) -> Iterator[str]:
-    kinds = Counter(a.kind for a in told.anomalies)
+def _anomalies(summary: Report, history: History) -> Iterator[str]:
+    kinds = Counter(a.kind for a in summary.anomalies)
     yield "  ANOMALIES: " + ", ".join(f"{kind} {n}" for kind, n in kinds.most_common())
     known = {o.id: o for o in history.operations()}
-    for anomaly in told.anomalies[:_SHOWN]:
+    for anomaly in summary.anomalies[:_SHOWN]:
         yield f"  - {anomaly.kind}: {anomaly.text}"
         for number in anomaly.operations[:_SHOWN]:
             if number in known:
                 yield f"      {operation_line(known[number])}"
-    if len(told.anomalies) > _SHOWN:
-        yield f"  … and {len(told.anomalies) - _SHOWN} more (--json has them all)"
+    if len(summary.anomalies) > _SHOWN:
+        yield f"  … and {len(summary.anomalies) - _SHOWN} more (--json has them all)"
 
 
 def operation_line(o: Operation) -> str:

@@ -61,7 +61,7 @@ class Session:
     """The runs of one command; their histories can be read whatever became of it."""
 
     wanted: Wanted
-    told: Callable[[Event], None]
+    on_event: Callable[[Event], None]
     """Hears of every event of every run."""
     runs: list[Run] = field(default_factory=list)
     begun: bool = False
@@ -134,7 +134,7 @@ class Session:
         clock = SystemClock()
         return Run(
             workload(name)(), settings, databases,
-            monotonic=clock.monotonic, rng=rng, told=self.told,
+            monotonic=clock.monotonic, rng=rng, on_event=self.on_event,
         )  # fmt: skip
 
     def _table(self, name: str) -> str:

@@ -11,7 +11,7 @@ What may be relied on:
 - only the procedure's record is durable. A target keeps nothing over a restart: it is sent the
   order again, and whoever carries out an order makes it idempotent by the operation's id (N2);
 - nothing is sent to a target before the record that names it is committed: so whoever may have
-  been asked to do something is told to take it back;
+  been asked to do something is asked to take it back;
 - an answer counts only for the verb and the round that it answers: late, doubled and reordered ones
   change nothing;
 - of a two-phase operation nobody commits unless all have staged, and once one may have committed,

@@ -8,7 +8,7 @@
 
     WAITING ──▶ DONE                     LEFT: what it was asked is no business of it any more (its
        ├──────▶ FAILED                   partitions moved, it was decommissioned). Nobody waits for
-       └──────▶ LEFT                     it, but it is told to take back what it may have done.
+       └──────▶ LEFT                     it, but it must take back what it may have done.
 
 Everything here is durable: `to_plain` is what the procedure's record keeps. An answer that is not
 about the verb and the round that are wanted changes nothing, nor does a second one: so late answers

@@ -31,7 +31,7 @@ Push = Callable[[list[Order]], Awaitable[Sequence[Report]]]
 
 
 def event_of(op: str) -> str:
-    """The event that tells of new answers."""
+    """The event of new answers."""
     return f"bus/{op}"
 
 

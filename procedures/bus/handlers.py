@@ -1,4 +1,4 @@
-"""A target at work: takes orders, runs their handlers, tells the master what became of them.
+"""A target at work: takes orders, runs their handlers, reports to the master what became of them.
 
     BUS_ORDERS, a heartbeat's answer, BUS_REPORTS' answer ─▶ take ─▶ receiver.py ─▶ handlers
     what has ended ─▶ BUS_REPORTS at once; if the master is not reached: again later, and with
@@ -6,7 +6,7 @@
 
 Handlers run as tasks on the loop; blocking work is theirs to put into threads. At most
 BUS_RUNNING_MAX operations are begun at once, the others wait their turn; what was decided (COMMIT,
-UNDO) does not wait behind them. A handler that is stopped is cancelled; its `undo` follows.
+UNDO) does not wait for them. A handler that is stopped is cancelled; its `undo` follows.
 
 `report` and the heartbeat are two ways of the same reports: the master takes doubles.
 """
@@ -67,23 +67,23 @@ class Handler:
         """Take back what `do` or `stage` left, whole or half."""
 
 
-Tell = Callable[[list[Report]], Awaitable[Sequence[Order]]]
+SendReports = Callable[[list[Report]], Awaitable[Sequence[Order]]]
 
 
 class Hands:
     """See the module. `run` for as long as the target lives."""
 
-    def __init__(self, handlers: Mapping[str, Handler], timers: Timers, tell: Tell) -> None:
-        """`tell`: BUS_REPORTS at the master; gives the orders that wait for this target."""
-        self._handlers, self._timers, self._tell = handlers, timers, tell
+    def __init__(self, handlers: Mapping[str, Handler], timers: Timers, send: SendReports) -> None:
+        """`send`: BUS_REPORTS at the master; gives the orders that wait for this target."""
+        self._handlers, self._timers, self._send = handlers, timers, send
         self._receiver = Receiver()
         self._effects: deque[Effect] = deque()
         self._wake = asyncio.Event()
         self._running: dict[str, asyncio.Task[tuple[Status, bytes]]] = {}
         self._turns = asyncio.Semaphore(limits.BUS_RUNNING_MAX)
-        self._telling: asyncio.Task[None] | None = None
-        self._told_failures = 0
-        self._tell_after_s = 0.0
+        self._reporting: asyncio.Task[None] | None = None
+        self._report_failures = 0
+        self._report_after_s = 0.0
         self._beaten: list[Report] = []  # in the heartbeat under way
         self._by_beat: list[Order] = []  # in the answer to the last one
         self.begun = 0
@@ -105,7 +105,7 @@ class Hands:
         one, and what is new. What the one before said may not have arrived, unless `beaten` was
         called.
         """
-        self._receiver.untold(self._beaten)
+        self._receiver.not_reported(self._beaten)
         self._beaten = self._receiver.reports()
         known = {(report.op, report.verb, report.round) for report in self._beaten}
         acks = [self._receiver.answer(order) for order in self._by_beat]
@@ -129,12 +129,12 @@ class Hands:
                 self._effects.extend(self._receiver.expire(now_s))
                 while self._effects:
                     self._act(self._effects.popleft(), group)
-                self._start_telling(now_s, group)
+                self._start_reporting(now_s, group)
                 await self._pause()
 
     async def _pause(self) -> None:
         now_s = self._timers.monotonic()
-        times = [at for at in (self._receiver.next_s(), self._tell_after_s) if at and at > now_s]
+        times = [at for at in (self._receiver.next_s(), self._report_after_s) if at and at > now_s]
         try:
             async with asyncio.timeout(min(times) - now_s if times else None):
                 await self._wake.wait()
@@ -203,38 +203,38 @@ class Hands:
         return plain.encode(result, f"result of {order.kind}", limits.BUS_BODY_BYTES_MAX)
 
     def _progress(self, order: Order) -> Callable[[Any], None]:
-        def told(data: Any) -> None:
+        def progressed(data: Any) -> None:
             what = f"progress of {order.kind}"
             body = plain.encode(data, what, limits.BUS_BODY_BYTES_MAX)
             self._receiver.progressed(order.op, body)
 
-        return told
+        return progressed
 
-    # ------------------------------------------------------------------------------ telling
+    # ------------------------------------------------------------------------------ reporting
 
-    def _start_telling(self, now_s: float, group: asyncio.TaskGroup) -> None:
-        if self._telling is not None or now_s < self._tell_after_s:
+    def _start_reporting(self, now_s: float, group: asyncio.TaskGroup) -> None:
+        if self._reporting is not None or now_s < self._report_after_s:
             return
         reports = self._receiver.reports()
         if reports:
-            self._telling = group.create_task(self._tell_master(reports), name="bus reports")
+            self._reporting = group.create_task(self._report(reports), name="bus reports")
 
-    async def _tell_master(self, reports: list[Report]) -> None:
+    async def _report(self, reports: list[Report]) -> None:
         try:
-            orders = await self._tell(reports)
+            orders = await self._send(reports)
         except KvorumError as error:
-            log.debug("the master was not told of %d operations: %s", len(reports), error)
-            self._receiver.untold(reports)
-            self._told_failures += 1
-            pause = limits.BUS_RETRY_MS_FIRST << min(self._told_failures, 20)
+            log.debug("no report of %d operations reached the master: %s", len(reports), error)
+            self._receiver.not_reported(reports)
+            self._report_failures += 1
+            pause = limits.BUS_RETRY_MS_FIRST << min(self._report_failures, 20)
             pause_s = min(pause, limits.BUS_RETRY_MS_MAX) / 1000
-            self._tell_after_s = self._timers.monotonic() + pause_s
+            self._report_after_s = self._timers.monotonic() + pause_s
         else:
-            self._told_failures, self._tell_after_s = 0, 0.0
+            self._report_failures, self._report_after_s = 0, 0.0
             if orders:
                 self.take(orders)
         finally:
-            self._telling = None
+            self._reporting = None
             self._wake.set()
 
 

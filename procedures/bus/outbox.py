@@ -99,12 +99,12 @@ class Outbox:
         found: dict[str, dict[str, Any]] = {}
         for target in sorted(self._targets.get(op, ())):
             line = self._lines[target][op]
-            told: dict[str, Any] = {"attempts": line.attempts}
+            shown: dict[str, Any] = {"attempts": line.attempts}
             if line.progress is not None:
-                told["progress"] = line.progress
+                shown["progress"] = line.progress
             if line.error:
-                told["last_error"] = line.error
-            found[target] = told
+                shown["last_error"] = line.error
+            found[target] = shown
         return found
 
     def __len__(self) -> int:

@@ -43,7 +43,7 @@ from procedures.engine.registry import Registry, procedure, step, undo
 
 _SHOWN: Final = 20  # targets in an error
 _DROPPED_S: Final = (limits.BUS_LEASE_MS + limits.BUS_LEASE_MARGIN_MS) / 1000
-"""After which a target that could not be told has taken it back by itself."""
+"""After which a target that could not be reached has taken it back by itself."""
 
 
 class OnePhase(ABC):
@@ -94,13 +94,13 @@ class OnePhase(ABC):
                 return self._complete(ctx, op, results)
             case Broken(target, error):
                 message = f"{target} failed: {error['message']}"
-                return fail(error["code"], message, {"target": target, **_told(op, ctx)})
+                return fail(error["code"], message, {"target": target, **_answers_of(op, ctx)})
             case Expired(missing):
                 late = ", ".join(missing[:_SHOWN])
                 return fail(
                     "BUS_TIMEOUT",
                     f"{len(missing)} of {len(op.targets)} targets did not answer in time: {late}",
-                    _told(op, ctx),
+                    _answers_of(op, ctx),
                 )
             case Waiting():
                 return self._sent(ctx, before, op)
@@ -137,8 +137,8 @@ class OnePhase(ABC):
         for target, report in self.courier.answers(op.id):
             op = core.heard(op, target, report)
         attempts = ctx.state.setdefault("attempts", {})
-        for target, told in self.courier.shown(op.id).items():
-            attempts[target] = told["attempts"]
+        for target, line in self.courier.shown(op.id).items():
+            attempts[target] = line["attempts"]
         ctx.state["bus"] = core.to_plain(op)
         return op
 
@@ -267,10 +267,10 @@ def shown(record: Record, courier: Courier | None) -> dict[str, Any]:
     attempts = state.get("attempts", {})
     found: dict[str, dict[str, Any]] = {}
     for name, asked in op.targets.items():
-        told: dict[str, Any] = {"state": asked.state, "attempts": attempts.get(name, 0)}
+        row: dict[str, Any] = {"state": asked.state, "attempts": attempts.get(name, 0)}
         if asked.error is not None:
-            told["last_error"] = f"{asked.error['code']}: {asked.error['message']}"
-        found[name] = told | live.get(name, {})
+            row["last_error"] = f"{asked.error['code']}: {asked.error['message']}"
+        found[name] = row | live.get(name, {})
     return {"phase": op.verb.name.lower(), "targets": found}
 
 
@@ -282,7 +282,7 @@ def _asks_more(before: Operation, after: Operation) -> bool:
     )
 
 
-def _told(op: Operation, ctx: StepContext) -> dict[str, Any]:
+def _answers_of(op: Operation, ctx: StepContext) -> dict[str, Any]:
     attempts = ctx.state.get("attempts", {})
     rows = {
         name: {"state": asked.state, "attempts": attempts.get(name, 0)}

@@ -1,14 +1,14 @@
 """What a target knows of the operations that it is asked for, pure, and only in memory (N2).
 
     take       an order → what to begin or to stop now
-    progressed what is under way tells how far it is
+    progressed what is under way reports how far it is
     ended      what was begun has ended → what to begin next
     expire     time passes → what to take back: whose master was not heard of for its lease
-    reports    what the master was not told yet
+    reports    what the master does not know yet
 
 One thing at a time is under way per operation. An order that is repeated is not carried out twice
 while its result is known; one of a lower rank than the highest seen is ignored, so a STAGE that
-arrives behind its UNDO stages nothing. UNDO is carried out for an operation that is not known, too:
+arrives after its UNDO stages nothing. UNDO is carried out for an operation that is not known, too:
 what a process before this one left (files) is taken back by it. COMMIT of what is not staged here,
 because it was lost with a restart or a lease, stages it first: it was decided.
 
@@ -64,7 +64,7 @@ class _Known:
     status: Status = Status.WORKING  # of `order`
     body: bytes = plain.NONE
     staged: bool = False
-    told: bool = False
+    reported: bool = False
 
 
 class Receiver:
@@ -92,7 +92,7 @@ class Receiver:
         if order.rank < known.order.rank:
             return None
         self._renew(known, lease_s, now_s)
-        known.told = False
+        known.reported = False
         if order.rank > known.order.rank:
             known.order, known.status, known.body = order, Status.WORKING, plain.NONE
             return self._begin(known)
@@ -106,7 +106,7 @@ class Receiver:
         known = self._known.get(order.op)
         if known is None:
             return Report(order.op, order.verb, order.round, Status.FAILED, _BUSY)
-        known.told = True
+        known.reported = True
         return self._report(order.op, known)
 
     def progressed(self, op: str, body: bytes) -> None:
@@ -133,7 +133,7 @@ class Receiver:
             return self._begin(known)
         if order != known.order:
             return self._begin(known)
-        known.status, known.body, known.told = status, body, False
+        known.status, known.body, known.reported = status, body, False
         known.forget_s = now_s + _MEMORY_LEASES * order.lease_ms / 1000
         return None
 
@@ -161,24 +161,24 @@ class Receiver:
         return min(times, default=None)
 
     def reports(self) -> list[Report]:
-        """What the master was not told yet, at most one message; it counts as told."""
+        """What the master does not know yet, at most one message; it counts as reported."""
         found = [
             (op, known)
             for op, known in self._known.items()
-            if not known.told and known.status is not Status.WORKING
+            if not known.reported and known.status is not Status.WORKING
         ]
         rows = [self._report(op, known) for op, known in found]
         rows = rows[: bounded(rows)]
         for _, known in found[: len(rows)]:
-            known.told = True
+            known.reported = True
         return rows
 
-    def untold(self, reports: list[Report]) -> None:
-        """These did not reach the master: tell them again."""
+    def not_reported(self, reports: list[Report]) -> None:
+        """These did not reach the master: report them again."""
         for report in reports:
             known = self._known.get(report.op)
             if known is not None:
-                known.told = False
+                known.reported = False
 
     # ------------------------------------------------------------------------------ details
 

@@ -1,5 +1,5 @@
 """Settings that every node applies while it runs: one row each, and a one-phase operation that
-tells the nodes to read it anew (N8).
+has the nodes read it anew (N8).
 
     CLUSTER   esc("setting") esc(name)   sealed msgpack [1, version, value]
 

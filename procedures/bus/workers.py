@@ -9,7 +9,7 @@ beat, what the master wants of them, and say what became of it (BUS_REPORTS).
 
     children([("kvorum.bus_one_phase", {"kind": "reload-prices", "targets": {"pool": "shop"}})], …)
 
-A worker tells which kinds it knows when it enters its pool, and is a target of the pool as long as
+A worker says which kinds it knows when it enters its pool, and is a target of the pool as long as
 it is there. One that is gone (its lease is over, and it has asked for nothing for BUS_LEASE_MS) has
 nothing left that could be committed or taken back: targets keep nothing over a restart. Whoever
 takes its name before that is asked anew.

@@ -5,7 +5,7 @@
                               options, procedures (before and after of each, the first so many),
                               count
 
-An entry is written by the very transaction that it tells of: there is no action without its entry,
+An entry is written by the very transaction that it describes: there is no action without its entry,
 nor an entry without its action. The entry's number is taken under the condition of row 01, so
 actions have one order.
 
@@ -56,10 +56,10 @@ class Book:
         ]
         if number > limits.AUDIT_ROWS_MAX:
             old.append(_entry(number - limits.AUDIT_ROWS_MAX))
-        told = plain.encode({"number": number, **entry}, "an entry of the audit", limits.MiB)
+        packed = plain.encode({"number": number, **entry}, "an entry of the audit", limits.MiB)
         return [
             put(HEAD, u64(number + 1), cond=0 if row is None else row.version),
-            put(_entry(number), told),
+            put(_entry(number), packed),
             *(delete(key) for key in dict.fromkeys(old)),
         ]
 

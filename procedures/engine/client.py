@@ -3,7 +3,7 @@
 A submission survives its client: the id is durable before it is answered, a nonce makes it safe to
 ask again, and the result is kept until it is acknowledged. `wait` is a long poll: the node answers
 when the procedure ends, and the client asks again when the node's patience is over. One that ended
-with its submission (docs/decisions/0520) is told with its id: who waits for it asks nobody.
+with its submission (docs/decisions/0520) is returned with its id: who waits for it asks nobody.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ProcedureClient:
         self._nodes = nodes
         self._timers = timers
         self._owner = owner
-        self._told: OrderedDict[int, bytes] = OrderedDict()  # of submissions that ended at once
+        self._ended: OrderedDict[int, bytes] = OrderedDict()  # of submissions that ended at once
 
     async def submit(
         self,
@@ -86,18 +86,18 @@ class ProcedureClient:
             return ProcedureId(row[0])
         row = await self._nodes.call_node(PROC_SUBMIT, called, data, self._owner, nonce)
         if len(row) > 1:
-            self._told[row[0]] = row[1]
-            if len(self._told) > limits.PROCEDURE_TOLD_MAX:
-                self._told.popitem(last=False)
+            self._ended[row[0]] = row[1]
+            if len(self._ended) > limits.PROCEDURE_TOLD_MAX:
+                self._ended.popitem(last=False)
         return ProcedureId(row[0])
 
     async def get(self, id: int, *, wait_ms: int = 0) -> ProcedureInfo:
         """What it is doing; waits up to `wait_ms` for its end. Raises NotFound."""
         if type(wait_ms) is not int or not 0 <= wait_ms <= limits.WAIT_MS_MAX:
             raise InvalidArgument(f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, got {wait_ms!r:.40}")
-        told = self._told.pop(id, None)
-        if told is not None and wait_ms:  # who waits for the end; others want to know what is now
-            ended: ProcedureInfo = plain.decode(told)
+        kept = self._ended.pop(id, None)
+        if kept is not None and wait_ms:  # who waits for the end; others want to know what is now
+            ended: ProcedureInfo = plain.decode(kept)
             return ended
         row = await self._nodes.call_node(
             PROC_GET, id, wait_ms, budget_ms=wait_ms + self._margin_ms
@@ -149,13 +149,13 @@ class ProcedureClient:
 
     async def acknowledge(self, id: int) -> None:
         """The result was fetched: forget it. Raises Refused (NOT_ENDED, HAS_PARENT)."""
-        self._told.pop(id, None)
+        self._ended.pop(id, None)
         await self._nodes.call_node(PROC_ACK, id)
 
     async def workers(self) -> builtins.list[ProcedureInfo]:
         """The worker processes that are here, and what they run."""
         row = await self._nodes.call_node(WORK_LIST)
-        return [plain.decode(told) for told in row[0]]
+        return [plain.decode(one) for one in row[0]]
 
     async def control(self, what: str, args: dict[str, Any]) -> Any:
         """Signals, completions, schedules, limits (procedures/pools/control.py)."""
@@ -172,18 +172,20 @@ class ProcedureClient:
 
 def error_of(info: ProcedureInfo) -> KvorumError:
     """The error that ended a procedure: code and message as its step raised or returned them."""
-    told = info.get("error") or {}
+    failure = info.get("error") or {}
     state = info["state"]
-    code = told.get("code", f"PROCEDURE_{state}")
-    message = told.get("message", f"procedure {info['id']} ({info['name']}) ended {state}")
-    details = dict(told.get("details") or {}, procedure=info["id"], state=state)
-    if told.get("type"):
-        details["type"] = told["type"]
+    code = failure.get("code", f"PROCEDURE_{state}")
+    message = failure.get("message", f"procedure {info['id']} ({info['name']}) ended {state}")
+    details = dict(failure.get("details") or {}, procedure=info["id"], state=state)
+    if failure.get("type"):
+        details["type"] = failure["type"]
     # A code of its own (TABLE_NOT_FOUND) belongs to the class that raised it.
-    cls = errors.BY_CLASS_CODE.get(code) or _BY_NAME.get(told.get("type", ""), Refused)
+    cls = errors.BY_CLASS_CODE.get(code) or _BY_NAME.get(failure.get("type", ""), Refused)
     error = cls(message, code=code, details=details)
-    if told.get("file"):
-        error.add_note(f"{told['type']} in step {told['step']}, {told['file']}:{told['line']}")
-        if told.get("traceback"):
-            error.add_note(f"There:\n{told['traceback'].rstrip()}")
+    if failure.get("file"):
+        error.add_note(
+            f"{failure['type']} in step {failure['step']}, {failure['file']}:{failure['line']}"
+        )
+        if failure.get("traceback"):
+            error.add_note(f"There:\n{failure['traceback'].rstrip()}")
     return error

@@ -207,7 +207,7 @@ class StepTxn:
         self._fences = [fence for fence in self._fences if fence not in fences]
         return self._buffer.ops()
 
-    def told(self, error: KvorumError) -> KvorumError:
+    def in_users_words(self, error: KvorumError) -> KvorumError:
         """An error of this transaction with the user's key and table instead of the storage key,
         and with the place of the write among the step's own: the record and its like go first.
         """

@@ -10,7 +10,7 @@ store commits as ONE transaction with the step's own writes.
     fail           a step failed, or time ran out, or somebody aborts: rollback begins (never past
                    the point of no return)
     undone         an undo method returned
-    undo_child     the newest child that still stands is told to roll back
+    undo_child     the newest child that still stands is ordered to roll back
 
 Rules that are easy to get wrong:
 - a child's end is written in the child's own record only. A parent waits until none of its children
@@ -463,7 +463,7 @@ def aside(record: Record) -> str:
     held = ", ".join(f"{mode} {name}" for mode, name in record.locks) if record.grant else ""
     keeps = f"; it keeps its locks: {held}" if held else ""
     return (
-        f"set aside: its step {step} ended {record.deaths} processes that ran it{why}{keeps}; mend "
+        f"set aside: its step {step} ended {record.deaths} processes that ran it{why}{keeps}; fix "
         f"it, then `kvorum proc retry {record.id}`, or end it (proc abort, proc bypass)"
     )
 
@@ -542,8 +542,9 @@ def children_failure(round_: Sequence[Record]) -> Failure | None:
         if child.state in (State.FAILED, State.ROLLED_BACK):
             e = child.error or Failure("CHILD_FAILED", f"child {child.id} failed")
             details = dict(plain.decode(e.details), child=str(child.id), child_name=child.name)
-            told = failure(e.code, e.message, type=e.type, details=details)
-            return replace(told, step=e.step, file=e.file, line=e.line)  # the trace is the child's
+            failed = failure(e.code, e.message, type=e.type, details=details)
+            # The trace is the child's.
+            return replace(failed, step=e.step, file=e.file, line=e.line)
     return None
 
 

@@ -38,7 +38,7 @@ _SLOW_TYPES_MAX: Final = 1_000
 
 
 class Begun(NamedTuple):
-    """A procedure that was stored with its first step behind it."""
+    """A procedure that was stored after its first step."""
 
     stored: Stored
     change: Change

@@ -90,7 +90,7 @@ class Executor:
     threads    how many of those steps may be plain (not async) methods
     key_waits  what commits wait for, of all nodes
     runner     calls the methods; None = one of its own, in this process
-    refusal    what callers, and those who wait, are told when it does not serve any more
+    refusal    what callers, and those who wait, get when it does not serve any more
     """
 
     def __init__(
@@ -332,7 +332,7 @@ class Executor:
         try:
             stored = await self._insert(record, reign)
         except (UnknownOutcome, asyncio.CancelledError):
-            if reign:  # perhaps it is there, and has them: they stay taken until the store tells
+            if reign:  # perhaps it is there, and has them: they stay taken until the store answers
                 self._doubtful[id] = self._clock.now_ms() + _DOUBT_MS
             raise
         except KvorumError:
@@ -359,8 +359,8 @@ class Executor:
 
     async def _looked_at(self, ok: Admitted) -> Admitted:
         if ok.type.apart:
-            told = await self._runner.look(ok.type, ok.args)
-            return replace(ok, locks=told.locks, pending=False)
+            looked = await self._runner.look(ok.type, ok.args)
+            return replace(ok, locks=looked.locks, pending=False)
         return ok if self.crew is None else await self.crew.looked_at(ok)
 
     async def check_args(self, name: str, args: Any) -> None:
@@ -450,7 +450,7 @@ class Executor:
 
     def succeeded(self, id: int) -> Record | None:
         """The record of one that ended well a moment ago, if it is small and nothing of it has to
-        be read, which could fail: nothing changes it any more, so it may be told unasked.
+        be read, which could fail: nothing changes it any more, so it may be sent unasked.
         """
         stored = self._lately(id)
         if stored is None or stored.record.state is not State.SUCCESS or stored.record.spilled:
@@ -522,8 +522,8 @@ class Executor:
         self._must_serve()
         if not self._roster.holders(resource):
             return []
-        told = await self.surgeon.steal(resource, reason, "kvorum", holder=holder)
-        return [int(one["procedure"]) for one in told["procedures"]]
+        changed = await self.surgeon.steal(resource, reason, "kvorum", holder=holder)
+        return [int(one["procedure"]) for one in changed["procedures"]]
 
     async def explain(self, id: int) -> dict[str, Any]:
         """What it waits for, since when, and who has it (explain.py). Raises NotFound."""

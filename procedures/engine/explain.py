@@ -1,7 +1,7 @@
 """What a procedure waits for, since when, and who could help: as data and in one sentence. Pure.
 
 One procedure waits for one thing at a time; where several are true at once, the one that holds up
-the others is told first: code that is missing, a step under way (and the key that its commit waits
+the others comes first: code that is missing, a step under way (and the key that its commit waits
 for), locks, children, a worker or a limit, a pause after an error, an event or a time, its turn.
 
 `kind` of a wait: ended, parked, key, step, stuck, lock, order, children, worker, retry, event,
@@ -124,7 +124,7 @@ def _lock(link: Link, names: Mapping[int, str], since: int) -> dict[str, Any]:
     name = names.get(link.blocker, "")
     who = f"procedure {link.blocker}{f' ({name})' if name else ''}"
     if link.order:
-        text = f"waits for the lock of {link.resource}, behind {who}, which came earlier"
+        text = f"waits for the lock of {link.resource}, after {who}, which came earlier"
     else:
         text = f"waits for the lock of {link.resource}, held by {who}"
     wait = _wait("order" if link.order else "lock", text, since)

@@ -122,9 +122,9 @@ class KvStore:
         """End the transaction in whose way the new reign is. One that may be committed by its
         intents alone keeps them for a moment more; then the next look ends it.
         """
-        told = met.details
-        keys = list(told.get("keys") or [told["key"]])
-        holder = Abandoned(told["txn"], told["anchor"], told["ttl_ms"], keys)
+        details = met.details
+        keys = list(details.get("keys") or [details["key"]])
+        holder = Abandoned(details["txn"], details["anchor"], details["ttl_ms"], keys)
         with suppress(Unavailable):  # looked for again, and whoever looks after waits does, too
             await self._txn.resolver.end(holder, budget_ms=deadline.budget_ms())
 

@@ -10,7 +10,7 @@ Rules:
   waits for one in a way that conflicts. So the order is first come first served, except that shared
   ones enter together, and nobody who comes later starves one who waits;
 - locks of its ancestors do not conflict (Moss, Nested Transactions, 1981): they wait for it. Its
-  brothers' do. Where an ancestor holds a resource, it does not queue behind strangers, who wait for
+  brothers' do. Where an ancestor holds a resource, it does not queue after strangers, who wait for
   that ancestor anyway;
 - nobody polls. `release` says who may now try again, and evaluates only those whom this release
   could help.
@@ -293,7 +293,7 @@ class LockTable:
             self._below.setdefault(ancestor, {})[id] = None
 
     def _leave(self, id: int) -> None:
-        """Out of all queues; the caller looks after those behind it."""
+        """Out of all queues; the caller looks after those that follow it."""
         _, locks = self._waiting.pop(id)
         for mode, name in locks:
             resource = self._resources[name]
@@ -357,7 +357,7 @@ class LockTable:
         )
 
 
-def told(circle: list[Link]) -> str:
+def circle_text(circle: list[Link]) -> str:
     """A circle for an error text."""
     parts = []
     for link in circle:

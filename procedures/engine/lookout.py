@@ -27,7 +27,7 @@ _AGAIN_S: Final = 0.1
 
 
 class Lookout:
-    """`found` is told of each whose signal or completion is there; `spawn` runs a task."""
+    """`found` is called with each whose signal or completion is there; `spawn` runs a task."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ is in it.
 
 Pools may share a `Rota`: then a queue that is in several of them has one turn, not one in each, and
 `order` says which of them is next, whichever of them are asked. A queue draws a ticket when it
-gets its first procedure, and a new one, behind all others, each time it is served: so a queue is
+gets its first procedure, and a new one, after all others, each time it is served: so a queue is
 passed over at most once by every other of its level.
 
 Source: HBase's MasterProcedureScheduler and FairQueue, which keep the tables in an AVL tree.

@@ -1,4 +1,4 @@
-"""What an author is told of an exception that left a step: its type, its text, and where it was
+"""What an author sees of an exception that left a step: its type, its text, and where it was
 raised.
 
 The place is the innermost line of the file that declares the step, so that an error deep in a
@@ -41,37 +41,37 @@ def located(
     """The same with the place that raised it, if that is users' code."""
     if method.method.__module__.partition(".")[0] in _OWN:
         return failure
-    told = traceback.TracebackException.from_exception(error, limit=-limits.TRACE_FRAMES_MAX)
+    trace = traceback.TracebackException.from_exception(error, limit=-limits.TRACE_FRAMES_MAX)
     code = getattr(method.method, "__code__", None)
-    mine = _mine(told, code)
-    cause = told.__cause__
+    mine = _mine(trace, code)
+    cause = trace.__cause__
     if not mine and cause is not None:  # what cannot leave a step is raised anew outside of it
         mine = _mine(cause, code)
-    if not told.stack:
+    if not trace.stack:
         return failure
-    place = mine[-1] if mine else told.stack[-1]
+    place = mine[-1] if mine else trace.stack[-1]
     return replace(
         failure,
         step=core.storable(step)[: limits.NAME_CHARS_MAX],
         file=core.storable(place.filename)[-limits.NONCE_CHARS_MAX :],
         line=place.lineno or 0,
-        trace=_bounded(told),
+        trace=_bounded(trace),
     )
 
 
-def _mine(told: traceback.TracebackException, code: CodeType | None) -> list[FrameSummary]:
+def _mine(trace: traceback.TracebackException, code: CodeType | None) -> list[FrameSummary]:
     """Its frames in the file of the step; what is before them is left out of the traceback."""
-    mine = [f for f in told.stack if code is not None and f.filename == code.co_filename]
+    mine = [f for f in trace.stack if code is not None and f.filename == code.co_filename]
     if mine:
-        del told.stack[: told.stack.index(mine[0])]
+        del trace.stack[: trace.stack.index(mine[0])]
     return mine
 
 
-def _bounded(told: traceback.TracebackException) -> str:
+def _bounded(trace: traceback.TracebackException) -> str:
     """Its text: the beginning, and the end, which says most."""
     lines = [
         line if len(line) <= _LINE_CHARS_MAX else line[:_LINE_CHARS_MAX] + " …\n"
-        for line in told.format()
+        for line in trace.format()
     ]
     text = core.storable("".join(lines))
     most = limits.TRACE_CHARS_MAX

@@ -61,17 +61,17 @@ class Failure(msgspec.Struct, frozen=True, gc=False, array_like=True):
     trace: str = ""
 
     def to_plain(self, *, traced: bool = True) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "code": self.code,
             "message": self.message,
             "type": self.type,
             "details": plain.decode(self.details),
         }
         if self.file:
-            told |= {"step": self.step, "file": self.file, "line": self.line}
+            shown |= {"step": self.step, "file": self.file, "line": self.line}
         if self.trace and traced:
-            told["traceback"] = self.trace
-        return told
+            shown["traceback"] = self.trace
+        return shown
 
     @property
     def sentence(self) -> str:

@@ -104,7 +104,7 @@ class ProcedureType:
     args: typed.Shape | None = None
     result: typed.Shape | None = None
     remote: bool = False  # known by its description only: workers run it
-    needs_look: bool = False  # only they can tell its locks, or whether arguments fit
+    needs_look: bool = False  # only they know its locks, or whether arguments fit
     typed: bool = False  # its arguments have a type, which only they know
     apart: bool = False  # lock rule or check of arguments are users' code, which the Runner calls
 
@@ -112,8 +112,8 @@ class ProcedureType:
         """The locks that the declaration wants for these arguments. Raises InvalidArgument."""
         try:
             if callable(self.locks):
-                told = self.args.read(args, "") if self.args is not None else args
-                wanted = tuple(self.locks(told))
+                typed = self.args.read(args, "") if self.args is not None else args
+                wanted = tuple(self.locks(typed))
             else:
                 wanted = tuple(self.locks)
         except Exception as e:
@@ -154,7 +154,7 @@ class Registry:
 
     def __init__(self, types: Iterable[type] = ()) -> None:
         self._types: dict[str, dict[int, ProcedureType]] = {}
-        self._own: frozenset[str] | None = None  # None: nobody has told which are users'
+        self._own: frozenset[str] | None = None  # None: not known yet
         for cls in types:
             self.add(cls)
 

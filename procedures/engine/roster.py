@@ -25,7 +25,7 @@ from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from procedures.engine.core import RESTART, limit_ms, needs
 from procedures.engine.due import Due
-from procedures.engine.locks import Link, told
+from procedures.engine.locks import Link, circle_text
 from procedures.engine.procedure import State
 from procedures.engine.queues import Place
 from procedures.engine.records import Failure, Record
@@ -429,7 +429,7 @@ class Roster:
         if not live.entry.locks or self._queue.holds(live.id):
             return ""
         circle = self._queue.circle(live.id)
-        return told(circle) if circle else "wait"
+        return circle_text(circle) if circle else "wait"
 
     def blocked(self, live: Live) -> list[Link]:
         """What it waits for, if it waits for locks."""

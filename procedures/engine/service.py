@@ -42,7 +42,7 @@ _RUNNING: Final = frozenset({State.RUNNABLE.name, State.WAITING.name})
 
 
 class Caller(Protocol):
-    """What a handler is told about its request (kv.server.dispatcher.Context)."""
+    """What a handler knows about its request (kv.server.dispatcher.Context)."""
 
     @property
     def deadline(self) -> float: ...
@@ -67,7 +67,7 @@ class ProcedureService:
         timers: Timers,
         more: Callable[[Record], dict[str, Any]] = lambda _record: {},
     ) -> None:
-        """`more`: what else PROC_GET tells of a procedure, by its record."""
+        """`more`: what else PROC_GET returns of a procedure, by its record."""
         self._executor = executor
         self._more = more
         self._clock = clock
@@ -81,12 +81,12 @@ class ProcedureService:
             data = plain.read(packed, f"arguments of {name:.80}")
             id = await self.submit(name, data, owner=owner, nonce=nonce)
             ended = self._executor.succeeded(id)
-            return [id] if ended is None else [id, plain.pack(await self._told(ended))]
+            return [id] if ended is None else [id, plain.pack(await self._described(ended))]
 
         async def get(caller: Caller, args: list[Any]) -> list[Any]:
             left_ms = int((caller.deadline - self._timers.monotonic()) * 1000) - _ANSWER_MS
-            told = await self.get(args[0], wait_ms=max(0, min(args[1], left_ms)))
-            return [plain.pack(told)]
+            shown = await self.get(args[0], wait_ms=max(0, min(args[1], left_ms)))
+            return [plain.pack(shown)]
 
         async def listing(_caller: Caller, args: list[Any]) -> list[Any]:
             return list(await self.page(args[0]))
@@ -114,9 +114,9 @@ class ProcedureService:
 
     async def get(self, id: int, *, wait_ms: int = 0) -> dict[str, Any]:
         """The map of view.py. Raises NotFound (PROCEDURE_NOT_FOUND)."""
-        return await self._told(await self._executor.wait(id, wait_ms))
+        return await self._described(await self._executor.wait(id, wait_ms))
 
-    async def _told(self, record: Record) -> dict[str, Any]:
+    async def _described(self, record: Record) -> dict[str, Any]:
         history = await self._executor.store.history(record, limits.PROCEDURE_HISTORY_SHOWN_MAX)
         return self._info(record, history) | self._more(record)
 
@@ -131,10 +131,10 @@ class ProcedureService:
             async for record in records:
                 if not filters.fit(record):
                     continue
-                told = self._info(record, None)
-                if filters.state not in (None, told["state"]):
+                shown = self._info(record, None)
+                if filters.state not in (None, shown["state"]):
                     continue
-                rows.append(plain.pack(told))
+                rows.append(plain.pack(shown))
                 size += len(rows[-1])
                 if len(rows) == filters.limit:
                     break

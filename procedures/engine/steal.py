@@ -3,7 +3,7 @@
 In one transaction the record loses its grant and the rows of its locks go, so its fencing tokens
 are worth nothing from then on. The record's version moves with it: what a step under way, or a
 zombie elsewhere, still wants to commit is refused. The procedure itself lives on: it queues up for
-all its locks again, behind everybody who waits by now, and then runs the same step again. Who wants
+all its locks again, after everybody who waits by now, and then runs the same step again. Who wants
 it gone aborts it.
 
 Those who waited get the lock only after that transaction; so of two holders the earlier one cannot

@@ -20,7 +20,7 @@ from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.resources import checked
 from procedures.engine.typed import plain_of
 
-# (type, arguments) → the same for all ways to write them; None: nobody can tell. Raises Unavailable
+# (type, arguments) → the same for all ways to write them; None: nobody knows. Raises Unavailable
 Canonical = Callable[[ProcedureType, bytes], Awaitable[bytes | None]]
 
 
@@ -96,8 +96,8 @@ def check(sub: Submission, types: Registry) -> Admitted:
 
 def admit(declared: ProcedureType, args: Any, owner: str, nonce: str) -> Admitted:
     """Check what children have in common with submissions: arguments and locks. Of a type that
-    workers run, what only they can tell is left to them (`pending`); so is to the Runner what only
-    users' code can tell, where that runs apart.
+    workers run, what only they know is left to them (`pending`); so is to the Runner what only
+    users' code knows, where that runs apart.
     """
     what = f"arguments of {declared.name}"
     args = plain_of(args, what)
@@ -117,18 +117,18 @@ async def refuse_other(earlier: Record, ok: Admitted, canonical: Canonical) -> N
     would take its result for that of what he asks now. How it waits for its turn may differ, and
     how its arguments are written: both are read as the declaration reads them today, by who has it.
     """
-    told = ""
+    other = ""
     if earlier.name != ok.type.name:
-        told = f"({earlier.name}), not to a {ok.type.name}"
+        other = f"({earlier.name}), not to a {ok.type.name}"
     elif not plain.same(earlier.args, ok.args):
         mine = await canonical(ok.type, ok.args)
         before = await canonical(ok.type, earlier.args) if mine is not None else None
         if mine is None or before is None or not plain.same(before, mine):
-            told = f"({earlier.name}), which has other arguments"
-    if told:
+            other = f"({earlier.name}), which has other arguments"
+    if other:
         raise Refused(
-            f"nonce {ok.nonce!r:.80} of {ok.owner!r:.80} belongs to procedure {earlier.id} {told}; "
-            "use another nonce",
+            f"nonce {ok.nonce!r:.80} of {ok.owner!r:.80} belongs to procedure {earlier.id} "
+            f"{other}; use another nonce",
             code="NONCE_REUSED",
             details={"procedure": str(earlier.id), "name": earlier.name},
         )

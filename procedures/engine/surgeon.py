@@ -64,7 +64,7 @@ class Surgeon:
         crew: Crew | None,
         ended: Callable[[Stored], None],
     ) -> None:
-        """`ended` is told of every procedure that ended here."""
+        """`ended` is called with every procedure that ended here."""
         self._store, self._types, self._clock = store, types, clock
         self._locks, self._roster, self._turns, self._crew = locks, roster, turns, crew
         self._tell = ended
@@ -180,18 +180,18 @@ class Surgeon:
             stored = await self._store.load(id)
             if stored is None or stored.record.ended:
                 continue
-            told = _stolen(stored.record, self._where(id))
+            shown = _stolen(stored.record, self._where(id))
             if dry_run:
-                found.append(told)
+                found.append(shown)
                 continue
             one = {**entry, "procedure": str(id), "name": stored.record.name}
-            one |= {"procedures": [told], "count": 1}
+            one |= {"procedures": [shown], "count": 1}
 
             async def ops(one: dict[str, Any] = one) -> list[Op]:
                 return [*await self.book.entry_ops(one), check(REIGN, self._turns.reign)]
 
             if await thief.take(id, resource, reason, ops):
-                found.append(told)
+                found.append(shown)
         entry |= {"procedures": found, "count": len(found)}
         return _answer(entry, dry_run=dry_run)
 
@@ -221,7 +221,7 @@ class Surgeon:
                 busy = self._under_way(tree, held)
                 changes, why = plan(tree, busy)
                 entry = self._entry(what, id, reason, actor, options, key)
-                entry |= _told(tree[0].record, changes, busy, why)
+                entry |= _effects(tree[0].record, changes, busy, why)
                 if not changes:
                     return _answer(entry, dry_run=False)
                 if await self._commit(changes, entry):
@@ -242,7 +242,7 @@ class Surgeon:
         busy = self._under_way(tree, frozenset())
         changes, why = plan(tree, busy)
         entry = self._entry(what, id, reason, actor, options, "")
-        return _answer(entry | _told(tree[0].record, changes, busy, why), dry_run=True)
+        return _answer(entry | _effects(tree[0].record, changes, busy, why), dry_run=True)
 
     async def _commit(
         self, changes: Sequence[tuple[Stored, Change]], entry: dict[str, Any]
@@ -400,22 +400,22 @@ def _rounds(record: Record) -> list[tuple[int, int]]:
     return [] if record.ended else sorted(found)
 
 
-def _told(
+def _effects(
     record: Record,
     changes: Sequence[tuple[Stored, Change]],
     busy: dict[int, str],
     why: str,
 ) -> dict[str, Any]:
-    told = [
+    shown = [
         surgery.effect(one.record, change, busy.get(one.record.id, ""))
         for one, change in changes[: limits.AUDIT_PROCEDURES_TOLD_MAX]
     ]
-    found: dict[str, Any] = {"name": record.name, "procedures": told, "count": len(changes)}
+    found: dict[str, Any] = {"name": record.name, "procedures": shown, "count": len(changes)}
     return {**found, "why": why} if why else found
 
 
 def _stolen(record: Record, where: str) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "procedure": str(record.id),
         "name": record.name,
         "before": {"token": str(record.grant)},
@@ -423,12 +423,12 @@ def _stolen(record: Record, where: str) -> dict[str, Any]:
         "locks_released": [{"mode": mode, "resource": name} for mode, name in record.locks],
     }
     if where:
-        told["refuses"] = f"what its step {record.step}, under way {where}, still writes"
-    return told
+        shown["refuses"] = f"what its step {record.step}, under way {where}, still writes"
+    return shown
 
 
 def _answer(entry: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
-    """What who asked is told."""
+    """What the caller gets."""
     names = ("what", "procedure", "name", "procedures", "count", "why")
-    told = {name: entry[name] for name in names if name in entry}
-    return {"id": told["procedure"], "dry_run": dry_run, "changed": entry["count"] > 0, **told}
+    shown = {name: entry[name] for name in names if name in entry}
+    return {"id": shown["procedure"], "dry_run": dry_run, "changed": entry["count"] > 0, **shown}

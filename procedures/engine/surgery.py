@@ -11,7 +11,7 @@
 
 Each moves the version of the record's row, so whatever a step that is under way, or a zombie
 elsewhere, still wants to commit is refused (docs/decisions/0417). Nothing here trusts the step
-under way to end: it is told `under_way` where that matters.
+under way to end: it gets `under_way` where that matters.
 
 Left out here: mending the data of a procedure (`ctx.state`); bringing back what has ended: submit
 it again.
@@ -152,7 +152,7 @@ def refuse_bypass(
             f"procedure {record.id} ({record.name}) waits for {len(below)} procedures below it "
             f"({_some(one.id for one in below)}): bypass them together (recursive), or them alone",
             code="HAS_CHILDREN",
-            details={"children": [str(one.id) for one in below[:_TOLD]], "count": len(below)},
+            details={"children": [str(one.id) for one in below[:_SHOWN]], "count": len(below)},
         )
     busy = [one for one in tree if one.id in under_way]
     if busy and not override:
@@ -161,7 +161,7 @@ def refuse_bypass(
             f"{under_way[busy[0].id]}: wait for it, abort it, or bypass it all the same (override; "
             "what the step still wants to write is refused, what it does outside goes on)",
             code="UNDER_WAY",
-            details={"procedures": [str(one.id) for one in busy[:_TOLD]], "count": len(busy)},
+            details={"procedures": [str(one.id) for one in busy[:_SHOWN]], "count": len(busy)},
         )
     return False
 
@@ -262,7 +262,7 @@ def released(change: Change) -> Change:
     return change
 
 
-_TOLD: Final = 20
+_SHOWN: Final = 20
 
 
 def _some(ids: Any) -> str:
@@ -285,7 +285,7 @@ def effect(before: Record, change: Change, under_way: str = "") -> dict[str, Any
         "waits_for": (_waits(before), _waits(after)),
         "deadline_ms": (before.deadline_ms, after.deadline_ms),
     }
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "procedure": str(before.id),
         "name": before.name,
         "before": {name: old for name, (old, new) in fields.items() if old != new},
@@ -297,10 +297,12 @@ def effect(before: Record, change: Change, under_way: str = "") -> dict[str, Any
         ),
     }
     if after.state is State.ROLLING_BACK and before.state is not State.ROLLING_BACK:
-        told["undoes"] = [one.method or core.CHILDREN_STEP for one in reversed(after.undo)][:_TOLD]
+        shown["undoes"] = [one.method or core.CHILDREN_STEP for one in reversed(after.undo)][
+            :_SHOWN
+        ]
     if under_way:
-        told["refuses"] = f"what its step {before.step}, under way {under_way}, still writes"
-    return told
+        shown["refuses"] = f"what its step {before.step}, under way {under_way}, still writes"
+    return shown
 
 
 def _waits(record: Record) -> str | None:

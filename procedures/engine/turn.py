@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Turns:
-    """Runs procedures that hold their IdLock. `ended` is told of every procedure that ended."""
+    """Runs procedures that hold their IdLock. `ended` is called with every procedure that ended."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Turns:
         return core.admitted(record, seen, self._clock.now_ms())
 
     async def _unheard(self, live: Live, change: Change) -> Flow:
-        """A commit that runs no step: what woke it has not been told to a step yet."""
+        """A commit that runs no step: what woke it has not reached a step yet."""
         wake = live.wake
         flow = await self.commit(live, change)
         live.wake = live.wake or wake
@@ -224,8 +224,8 @@ class Turns:
         if record.error is not None:
             return record.error  # decided while its children still ran
         if (why := self._roster.doom(live.parent)) is not None:
-            told = f"its parent {live.parent} failed{f': {why}' if why else ''}"
-            return core.failure("PARENT_FAILED", told)
+            text = f"its parent {live.parent} failed{f': {why}' if why else ''}"
+            return core.failure("PARENT_FAILED", text)
         return core.overdue(record, declared, self._clock.now_ms())
 
     @staticmethod
@@ -378,7 +378,7 @@ class Turns:
         txn: StepTxn,
     ) -> Flow:
         """The commit of a step was: nothing is written."""
-        known = core.error_failure(txn.told(error))
+        known = core.error_failure(txn.in_users_words(error))
         late = None
         if isinstance(ended, Returned) and ended.outcome is not None:
             late = self.late(record, declared, ended.outcome, self._clock.now_ms())
@@ -417,7 +417,7 @@ class Turns:
         log.warning("procedure %d (%s): its process ended %s", record.id, record.name, why)
         wake = live.wake
         flow = await self.commit(live, change)
-        live.wake = wake  # what woke it has not been told to a step yet
+        live.wake = wake  # what woke it has not reached a step yet
         if live.record is not None and (aside := core.aside(live.record)):
             log.error("procedure %d (%s) is %s", record.id, record.name, aside)
             live.parked = aside
@@ -444,7 +444,7 @@ class Turns:
                     change = core.undone(record, ran)
                     return await self.commit(live, change, ops=await txn.writes(), txn=txn)
         except KvorumError as error:
-            known = core.error_failure(txn.told(error))
+            known = core.error_failure(txn.in_users_words(error))
             return (self._pause if error.disposition == "no" else self._retry)(live, known)
         finally:
             await txn.end()
@@ -596,7 +596,7 @@ class Turns:
         else:
             wake = heir.wake
             self._roster.moved(heir, granted, version)
-            heir.wake = wake  # what woke it has not been told to a step yet
+            heir.wake = wake  # what woke it has not reached a step yet
             self.handed += 1
             flow = self._committed(live, change, version)
         if heir.granted and self._roster.get(live.id) is not live:

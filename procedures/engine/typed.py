@@ -1,7 +1,7 @@
 """Declared types of arguments and results: plain data to values of a class and back, by msgspec.
 
 A record keeps plain data only (plain.py), so that every later program can read it; a class is a way
-to look at it. What is wrong is told with its place: `arguments of transfer: the field amount:
+to look at it. What is wrong is reported with its place: `arguments of transfer: the field amount:
 Expected int, got str`.
 """
 
@@ -33,7 +33,7 @@ class Shape:
             )
         except msgspec.ValidationError as error:
             raise InvalidArgument(
-                f"{what}: {_told(str(error))}", code="BAD_ARGUMENTS", details={"what": what}
+                f"{what}: {_place_first(str(error))}", code="BAD_ARGUMENTS", details={"what": what}
             ) from None
         except KvorumError:
             raise
@@ -77,7 +77,7 @@ _DEFAULTS: Final = (list, dict, set, frozenset, tuple, bytearray)
 
 
 def _runs_code(info: Any, met: set[Any]) -> bool:
-    """Of what msgspec.inspect tells of a type: a method of its author's, a default that is made by
+    """Of what msgspec.inspect knows of a type: a method of its author's, a default that is made by
     a function, or a pattern, which may take long on the right text.
     """
     if (cls := getattr(info, "cls", None)) is not None:
@@ -184,7 +184,7 @@ def plain_of(value: Any, what: str) -> Any:
         raise InvalidArgument(f"{what} is not plain data: {error}") from None
 
 
-def _told(text: str) -> str:
+def _place_first(text: str) -> str:
     """msgspec's words: "Expected `int`, got `str` - at `$.amount`" → the place first."""
     says, at, place = text.rpartition(" - at `")
     if not at:

@@ -5,7 +5,7 @@
       └── moved, placed, paused, ended ◀── report ◀──────────────────────────┘
 
 Giving out and taking back is in dealing.py; here are their comings and goings, what they say, and
-what is told of them.
+what is shown of them.
 
 What makes it safe (docs/decisions/0413):
 - a worker commits by the version of the record's row, like everybody. Whoever takes a procedure
@@ -120,7 +120,7 @@ class Crew(Dealing):
             log.warning("what forgotten procedures left stays for now: %s", error)
 
     def close(self) -> None:
-        """Nobody is given anything any more; who waits is told who leads now."""
+        """Nobody is given anything any more; whoever waits hears who leads now."""
         self._closed = True
         self.gate.close()
         for hand in self.hands.values():
@@ -191,38 +191,40 @@ class Crew(Dealing):
             raise InvalidArgument(
                 f"a worker declares 1 to {limits.WORKER_TYPES_MAX} types, got {len(entry.types)}"
             )
-        for told in entry.types:
-            here = self._types.find(told.name)
+        for description in entry.types:
+            here = self._types.find(description.name)
             if here is not None and not here.remote:
                 advice = (
                     "start the nodes without that module (--procedure-modules), or this worker"
-                    if here.origin == told.origin
+                    if here.origin == description.origin
                     else "give the worker's procedure another name"
                 )
                 raise Refused(
-                    f"procedure {told.name}: the nodes run one of this name themselves "
-                    f"({here.origin}; the worker's is {told.origin}); {advice}",
+                    f"procedure {description.name}: the nodes run one of this name themselves "
+                    f"({here.origin}; the worker's is {description.origin}); {advice}",
                     code="ALREADY_SERVED",
                 )
 
     async def _declare(self, entry: Entry) -> None:
         """Make its types known for good, so that they can be submitted while nobody serves them."""
         ops, news = [], []
-        for told in entry.types:
-            known = self._types.find(told.name, told.version)
-            told = described(self._types.beside(remote_type(told)), told.pool)
+        for description in entry.types:
+            known = self._types.find(description.name, description.version)
+            description = described(self._types.beside(remote_type(description)), description.pool)
             if (
                 known is not None
-                and known.version == told.version
-                and described(known, told.pool) == told
+                and known.version == description.version
+                and described(known, description.pool) == description
             ):
                 continue
-            ops.append(put(rows.type_(told.name, told.version), messages.encode(told)))
-            news.append(told)
+            ops.append(
+                put(rows.type_(description.name, description.version), messages.encode(description))
+            )
+            news.append(description)
         for at in range(0, len(ops), 100):
             await self._rows.write(ops[at : at + 100])
-        for told in news:
-            declared = remote_type(told)
+        for description in news:
+            declared = remote_type(description)
             self._types.learn(declared)
             self._limit_type(declared)
         if news:

@@ -72,8 +72,8 @@ class Hand:
         self.waiting: asyncio.Future[None] | None = None
         self.slow: set[int] = set()  # held, and stuck: others get a slot more for each
         self.types = Registry()  # what it can run
-        for told in entry.types:
-            self.types.put(remote_type(told))
+        for description in entry.types:
+            self.types.put(remote_type(description))
 
     @property
     def free(self) -> int:
@@ -88,9 +88,9 @@ class Hand:
 def lanes_of(entry: Entry) -> list[str]:
     """Everything that a worker can run: each type with its own and the versions that it accepts."""
     return [
-        lane_of(told.pool, told.name, version)
-        for told in entry.types
-        for version in (told.version, *told.accepts)
+        lane_of(description.pool, description.name, version)
+        for description in entry.types
+        for version in (description.version, *description.accepts)
     ]
 
 
@@ -200,7 +200,7 @@ class Dealing:
             moved = stored is None or stored.version != live.version
             if stored is None or stored.record.ended:
                 break
-            record = stored.record  # `attempt` tells the step that it was under way before
+            record = stored.record  # from `attempt` the step knows that it was under way before
             record = replace(record, lost=record.lost + 1) if silent else record
             try:
                 await self._store.update(stored.version, Change(record, Flow.MORE))
@@ -393,7 +393,7 @@ class Dealing:
         """Somebody who runs these types has come: what was parked for want of that goes on. (What
         is left alone for another reason is tried once more.)
         """
-        for name in {told.name for told in entry.types}:
+        for name in {description.name for description in entry.types}:
             for live in self._roster.named(name):
                 if live.parked and not live.running:
                     live.parked = ""

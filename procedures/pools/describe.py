@@ -16,7 +16,7 @@ from procedures.pools.messages import Description, StepText
 
 
 def described(declared: ProcedureType, pool: str) -> Description:
-    """What a worker of `pool` tells of a type."""
+    """What a worker of `pool` reports of a type."""
     rule, looks = declared.locks, declared.remote and declared.needs_look
     unknown = callable(rule) or (looks and not tuple(rule))
     locks = None if unknown else tuple((lock.mode, lock.resource) for lock in rule)  # type: ignore[union-attr]
@@ -50,7 +50,7 @@ def described(declared: ProcedureType, pool: str) -> Description:
     )
 
 
-def remote_type(told: Description) -> ProcedureType:
+def remote_type(description: Description) -> ProcedureType:
     """A type that is run elsewhere."""
     steps = {
         s.name: StepDef(
@@ -58,36 +58,36 @@ def remote_type(told: Description) -> ProcedureType:
             _elsewhere,
             True,
             StepMark(
-                first=s.name == told.first,
+                first=s.name == description.first,
                 undo=s.undo,
                 point_of_no_return=s.point_of_no_return,
                 undo_partial=s.undo_partial,
                 deadline_ms=s.deadline_ms,
             ),
         )
-        for s in told.steps
+        for s in description.steps
     }
     return ProcedureType(
-        told.name,
-        told.version,
-        told.first,
+        description.name,
+        description.version,
+        description.first,
         MappingProxyType(steps),
-        MappingProxyType({name: UndoDef(name, _elsewhere, True) for name in told.undos}),
-        tuple(Lock(mode, resource) for mode, resource in told.locks or ()),
-        told.timeout_ms,
-        told.retention_ms,
+        MappingProxyType({name: UndoDef(name, _elsewhere, True) for name in description.undos}),
+        tuple(Lock(mode, resource) for mode, resource in description.locks or ()),
+        description.timeout_ms,
+        description.retention_ms,
         object,
-        told.origin,
-        accepts=frozenset(told.accepts),
-        pool=told.pool,
-        queue=told.queue,
-        priority=told.priority,
-        max_concurrent=told.max_concurrent,
-        rate_per_s=told.rate_per_s,
-        bypass=told.bypass,
+        description.origin,
+        accepts=frozenset(description.accepts),
+        pool=description.pool,
+        queue=description.queue,
+        priority=description.priority,
+        max_concurrent=description.max_concurrent,
+        rate_per_s=description.rate_per_s,
+        bypass=description.bypass,
         remote=True,
-        needs_look=told.locks is None or told.typed,
-        typed=told.typed,
+        needs_look=description.locks is None or description.typed,
+        typed=description.typed,
     )
 
 

@@ -43,7 +43,7 @@ class _Bucket:
 
 
 class Gate:
-    """`opened` is told of everyone who may begin after having waited."""
+    """`opened` is called with everyone who may begin after having waited."""
 
     def __init__(self, timers: Timers, opened: Callable[[int], None]) -> None:
         self._timers = timers
@@ -79,7 +79,7 @@ class Gate:
             self._begin(id, keys)
 
     def enter(self, id: int, keys: tuple[str, ...], priority: int) -> bool:
-        """Whether it begins now; if not, it waits and `opened` tells."""
+        """Whether it begins now; if not, it waits, and `opened` is called later."""
         if id in self._begun:
             return True
         if id in self._where:

@@ -1,4 +1,4 @@
-"""What master and workers tell each other, as msgpack arrays.
+"""What master and workers send each other, as msgpack arrays.
 
 Each side keeps what it said until the other has seen it:
 - a worker's reports go with one number (`seq`) per message; the master takes each number once;
@@ -30,7 +30,7 @@ class StepText(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Description(msgspec.Struct, frozen=True, array_like=True):
-    """A declaration, as far as it can be told without its code. `locks` None: a function of it."""
+    """A declaration, as far as it is known without its code. `locks` None: a function of it."""
 
     name: str
     version: int
@@ -46,7 +46,7 @@ class Description(msgspec.Struct, frozen=True, array_like=True):
     priority: int = 0
     max_concurrent: int = 0
     rate_per_s: float = 0.0
-    typed: bool = False  # only who has the code can tell whether arguments fit
+    typed: bool = False  # only who has the code knows whether arguments fit
     origin: str = ""
     bypass: str = ""  # why it cannot be bypassed
 
@@ -108,7 +108,7 @@ class Types(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Types that are new: [Description, …], encoded."""
 
     number: int
-    told: bytes
+    types: bytes
 
 
 Order: TypeAlias = Run | Recall | Look | Drop | Types

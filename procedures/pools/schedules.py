@@ -146,11 +146,11 @@ class Schedules:
         self._started: dict[str, int] = {}  # by nonce; of times that the row does not know yet
         self._changed = asyncio.Event()
 
-    async def set(self, told: dict[str, Any]) -> dict[str, Any]:
+    async def set(self, given: dict[str, Any]) -> dict[str, Any]:
         """Add or change one. Raises InvalidArgument, Busy."""
         await self._load()
-        name = checked_text("the schedule's name", told.get("name"), limits.NAME_CHARS_MAX)
-        missed = told.get("missed") or "one"
+        name = checked_text("the schedule's name", given.get("name"), limits.NAME_CHARS_MAX)
+        missed = given.get("missed") or "one"
         if missed not in MISSED:
             raise InvalidArgument(f"missed must be {', '.join(MISSED)}, got {missed!r:.40}")
         if name not in self._known and len(self._known) >= limits.SCHEDULES_MAX:
@@ -159,18 +159,18 @@ class Schedules:
                 details={"limit": limits.SCHEDULES_MAX, "actual": len(self._known)},
             )
         now = self._clock.now_ms()
-        cron = checked_text("cron", told.get("cron"), limits.NAME_CHARS_MAX)
+        cron = checked_text("cron", given.get("cron"), limits.NAME_CHARS_MAX)
         check_cron(cron)
-        zone = checked_text("zone", told.get("zone") or "UTC", limits.NAME_CHARS_MAX)
-        procedure = checked_text("procedure", told.get("procedure"), limits.NAME_CHARS_MAX)
-        options = tuple((k, told[k]) for k in ("queue", "priority", "pool") if told.get(k))
+        zone = checked_text("zone", given.get("zone") or "UTC", limits.NAME_CHARS_MAX)
+        procedure = checked_text("procedure", given.get("procedure"), limits.NAME_CHARS_MAX)
+        options = tuple((k, given[k]) for k in ("queue", "priority", "pool") if given.get(k))
         check_options(Options(**dict(options)))
         made = Schedule(
             name,
             cron,
             zone,
             procedure,
-            plain.encode(told.get("args"), "arguments", limits.PROCEDURE_ARGS_BYTES_MAX),
+            plain.encode(given.get("args"), "arguments", limits.PROCEDURE_ARGS_BYTES_MAX),
             missed,
             now,
             next_time(cron, zone, now),

@@ -70,23 +70,23 @@ def register(executor: Executor, dispatcher: Methods) -> None:
 
     async def do(_caller: Any, args: list[Any]) -> list[Any]:
         what, packed = args
-        told = plain.read(packed, f"the arguments of {what:.40}")
-        if type(told) is not dict:
+        given = plain.read(packed, f"the arguments of {what:.40}")
+        if type(given) is not dict:
             raise InvalidArgument(f"the arguments of {what:.40} must be a map")
-        return [plain.pack(await control.do(what, told))]
+        return [plain.pack(await control.do(what, given))]
 
     async def submit(_caller: Any, args: list[Any]) -> list[Any]:
-        name, packed, owner, nonce, told = args
-        unknown = sorted(set(told) - _OPTIONS)
+        name, packed, owner, nonce, given = args
+        unknown = sorted(set(given) - _OPTIONS)
         if unknown:
             raise InvalidArgument(
                 f"unknown option {unknown[0]!r:.40}; there are {', '.join(sorted(_OPTIONS))}"
             )
         for what in ("queue", "pool"):
-            if not isinstance(told.get(what, ""), str):
+            if not isinstance(given.get(what, ""), str):
                 raise InvalidArgument(f"{what} must be text")
         data = plain.read(packed, f"arguments of {name:.80}")
-        options = Options(**told)
+        options = Options(**given)
         return [await executor.submit(Submission(name, data, owner, nonce or "", options=options))]
 
     dispatcher.register(PROC_CONTROL, do)

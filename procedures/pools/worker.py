@@ -64,14 +64,14 @@ class Nodes(Protocol):
 class _Job:
     """A procedure that this worker holds."""
 
-    __slots__ = ("given", "live", "recalled", "task", "told_slow")
+    __slots__ = ("given", "live", "recalled", "reported_slow", "task")
 
     def __init__(self, version: int) -> None:
         self.given = version
         self.live: Live | None = None  # once its record is here
         self.task: asyncio.Task[None] | None = None
         self.recalled = False
-        self.told_slow = False
+        self.reported_slow = False
 
     @property
     def version(self) -> int:
@@ -236,8 +236,8 @@ class Worker:
         return True
 
     def _learn(self, types: bytes) -> None:
-        for told in messages.descriptions(types):
-            self._types.learn(remote_type(told))
+        for description in messages.descriptions(types):
+            self._types.learn(remote_type(description))
 
     async def _leave(self) -> None:
         try:
@@ -318,7 +318,7 @@ class Worker:
             case Look():
                 self._group.create_task(self._look(order))
             case Types():
-                self._learn(order.told)
+                self._learn(order.types)
 
     def _say(self, report: Report) -> None:
         self._reports.append(report)
@@ -393,7 +393,7 @@ class Worker:
                 raise InvalidArgument(f"{look.name} of version {look.version} is not served here")
             seen = await self._runner.look(declared, look.args)
         except KvorumError as error:
-            if error.disposition == "no":  # else nobody can tell now, and its first turn asks again
+            if error.disposition == "no":  # else nobody knows now, and its first turn asks again
                 self._say(Looked(look.question, to_wire(error)))
             return
         self._say(Looked(look.question, None, seen.locks, seen.args))
@@ -409,8 +409,8 @@ class Worker:
                 began, limit, step = job.live.step_began
                 late = began > 0 and now - began > limit
                 stuck += late
-                if late or job.told_slow:
-                    job.told_slow = late
+                if late or job.reported_slow:
+                    job.reported_slow = late
                     self._reports.append(Slow(id, step, now - began if late else 0))
             self._runner.hire(stuck)
             if self._stopping and now > self._stop_ms:

@@ -1,6 +1,6 @@
 """A worker's turns: the same decisions and commits as the master's, without its roster.
 
-What the roster would be told (it moved, it waits, children, signals, pauses) is collected on a
+What the roster would hear (it moved, it waits, children, signals, pauses) is collected on a
 `Desk` and reported. Two things differ from the master's own turns:
 
 - somebody else's commit (`Fenced`) means that the procedure was taken away: the turn ends at once,

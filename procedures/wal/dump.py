@@ -25,7 +25,7 @@ def dump(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not disk.list():
         raise InvalidArgument(f"{path} has no logs of procedures (files NNNNNNNNNNNNNNNN.wal)")
     found = _replay(disk)
-    told: list[dict[str, Any]] = []
+    procedures: list[dict[str, Any]] = []
     broken: list[dict[str, Any]] = []
     for id in sorted(found.image.held):
         try:
@@ -34,7 +34,7 @@ def dump(path: str | os.PathLike[str]) -> dict[str, Any]:
             broken.append({"id": str(id), "reason": error.message})
             continue
         if stored is not None:
-            told.append(_told(stored.record, stored.version))
+            procedures.append(_shown(stored.record, stored.version))
     return {
         "logs": [
             {
@@ -49,7 +49,7 @@ def dump(path: str | os.PathLike[str]) -> dict[str, Any]:
         "report": asdict(found.report) | {"text": found.report.text()},
         "rows": len(found.image.rows),
         "next_id": found.image.next_id,
-        "procedures": told,
+        "procedures": procedures,
         "broken": broken,
     }
 
@@ -63,7 +63,7 @@ def _replay(disk: DirectoryDisk) -> Replayed:
     return replay(disk)
 
 
-def _told(record: Record, version: int) -> dict[str, Any]:
+def _shown(record: Record, version: int) -> dict[str, Any]:
     return {
         "id": str(record.id),
         "name": record.name,

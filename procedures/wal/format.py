@@ -159,7 +159,7 @@ def decode_frame(salt: bytes, data: bytes, at: int) -> Frame:
 
 
 def find_frame(salt: bytes, data: bytes, at: int) -> int | None:
-    """The offset of the first whole frame at or behind `at`."""
+    """The offset of the first whole frame at or after `at`."""
     while (at := data.find(FRAME_MAGIC, at)) >= 0:
         try:
             decode_frame(salt, data, at)

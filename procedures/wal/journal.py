@@ -89,7 +89,7 @@ class Journal:
         self._image: Final[Image] = found.image
         self._salt = found.salt
         self._oldest = found.oldest
-        self._told = durable_to
+        self._durable_to = durable_to
         self.next = found.next
         self.durable = found.next - 1
         self.free = disk.free()
@@ -157,7 +157,7 @@ class Journal:
             await self._closed
 
     def abandon(self, error: BaseException) -> None:
-        """Write nothing more: all who wait are told that they do not know."""
+        """Write nothing more: all who wait get an unknown outcome."""
         if self._timer is not None:
             self._timer.cancel()
         if self.failed is None:
@@ -232,7 +232,7 @@ class Journal:
             _, future = self._waiters.popleft()
             if not future.done():
                 future.set_result(None)
-        self._told(number)
+        self._durable_to(number)
 
     def _end_mark(self) -> None:
         if not len(self.logs):

@@ -5,8 +5,8 @@ without a hole from the oldest that is needed to the newest; every head and fram
 are numbered without a hole over all of them.
 
 The exception is the end of the newest log. A frame is written and synced before the next one is
-begun, so a power loss can have torn one frame at most, which nobody was told of: it is cut off, and
-reported. If a whole frame lies anywhere behind a damaged one, then the damaged one had been synced:
+begun, so a power loss can have torn one frame at most, which nobody heard of: it is cut off, and
+reported. If a whole frame lies anywhere after a damaged one, then the damaged one had been synced:
 that is damage, not a torn end. The same holds for a head: no frame is written before it is durable.
 
 A log that was being dropped is known by the `oldest` of later records and heads, which is durable
@@ -59,16 +59,16 @@ class Report:
     torn_records: int | None = 0
 
     def text(self) -> str:
-        told = (
+        text = (
             f"{self.procedures} procedures from {self.records} records in {self.logs} logs"
             f"{f', {self.broken} of them unreadable' if self.broken else ''}"
         )
         if self.torn:
-            told += (
+            text += (
                 f"; {self.torn_bytes} bytes at offset {self.torn_offset} of {self.torn_file} were "
                 f"left out, which were never acknowledged: {self.torn}"
             )
-        return told
+        return text
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 What is true now is in memory (image.py) and changes in one synchronous step with the append to the
 log; so the order of the log is the order of all decisions, and every later decision sees what is
-still on its way to the disk. Nobody is told of anything before it is durable: a change returns when
+still on its way to the disk. Nobody hears of anything before it is durable: a change returns when
 its sync has ended, and a read waits for the records that it saw. A step's snapshot is taken at what
 is durable, so it need not wait.
 

@@ -110,7 +110,7 @@ class Feed:
                 if part.last:
                     self._reading = None
                     if part.kind == "changes" and self._merge is not None:
-                        self._merge.told(part.version)
+                        self._merge.delivered(part.version)
                 return self._reported(part)
             if self._ready:
                 return self._reported(self._ready.popleft())

@@ -2,12 +2,12 @@
 workloads/feed.py). Finds
 
     order          an event whose version is not above the one before it, of the same consumer
-    lost           an acknowledged write that a consumer was not told, though its position is above
+    lost           an acknowledged write that a consumer did not get, though its position is above
     torn           an event that is not all that its transaction changed (to delete what is not
-                   there changes nothing, so it need not be told)
+                   there changes nothing, so it need not come)
     from-nowhere   an event of a write that was refused, or that nobody made, or too early
     version        an event whose version is not the one that was acknowledged
-    disagree       two consumers were told different things of one version
+    disagree       two consumers got different things of one version
     state          the events in their order do not make the rows that are there at the end
 """
 
@@ -58,7 +58,7 @@ def _order(events: Sequence[Operation]) -> list[Anomaly]:
     return [
         Anomaly(
             "order",
-            f"consumer {a.args['consumer']} was told version {_version(b)} after {_version(a)}",
+            f"consumer {a.args['consumer']} got version {_version(b)} after {_version(a)}",
             (a.id, b.id),
         )
         for a, b in pairwise(events)
@@ -78,7 +78,7 @@ def _source(event: Operation, by_id: Mapping[str, Operation], there: set[str]) -
     both = (write.id, event.id)
     if write.outcome == "fail" or write.began > event.ended:
         why = f"was refused ({write.error})" if write.outcome == "fail" else "had not begun"
-        return [Anomaly("from-nowhere", f"#{event.id}: write {ids[0]} {why}, and is told", both)]
+        return [Anomaly("from-nowhere", f"#{event.id}: write {ids[0]} {why}, and came", both)]
     found = []
     wanted: Mapping[str, Any] = write.args["changes"]
     needed = {key for key, value in wanted.items() if value is not None or key in there}
@@ -94,16 +94,16 @@ def _source(event: Operation, by_id: Mapping[str, Operation], there: set[str]) -
 def _lost(
     position: Operation, events: Sequence[Operation], writes: Sequence[Operation]
 ) -> list[Anomaly]:
-    told = {_version(event) for event in events}
+    came = {_version(event) for event in events}
     return [
         Anomaly(
             "lost",
-            f"consumer {position.args['consumer']} was told everything up to {position.result}, "
+            f"consumer {position.args['consumer']} got everything up to {position.result}, "
             f"but not #{w.id}, acknowledged with version {w.info['version']}",
             (w.id, position.id),
         )
         for w in writes
-        if w.acknowledged and w.info["version"] <= position.result and w.info["version"] not in told
+        if w.acknowledged and w.info["version"] <= position.result and w.info["version"] not in came
     ]
 
 

@@ -174,11 +174,11 @@ def _way(graph: Graph, came: Mapping[Node, tuple[Node, Kind]], start: Node) -> l
 def _without_moments(way: Sequence[Edge]) -> list[Edge]:
     """Transaction → moment → … → transaction becomes one edge."""
     first = next(i for i, edge in enumerate(way) if edge.source >= 0)
-    told: list[Edge] = []
+    shown: list[Edge] = []
     source = -1
     for edge in (*way[first:], *way[:first]):
         if edge.source >= 0:
             source = edge.source
         if edge.target >= 0:
-            told.append(Edge(source, edge.target, edge.kind, edge.why))
-    return told
+            shown.append(Edge(source, edge.target, edge.kind, edge.why))
+    return shown

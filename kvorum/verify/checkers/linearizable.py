@@ -193,7 +193,7 @@ class _Events:
         return self._next[0]
 
     def after(self, index: int) -> int:
-        """The slot behind a call's."""
+        """The slot after a call's."""
         return self._next[self._slot_of_call[index]]
 
     def call_at(self, slot: int) -> int | None:
@@ -220,8 +220,8 @@ class _Events:
         return 1 if ended else 0
 
     def _unlink(self, slot: int) -> None:
-        before, behind = self._prev[slot], self._next[slot]
-        self._next[before], self._prev[behind] = behind, before
+        before, after = self._prev[slot], self._next[slot]
+        self._next[before], self._prev[after] = after, before
 
     def _link(self, slot: int) -> None:
         self._next[self._prev[slot]] = slot

@@ -61,7 +61,7 @@ def _real_time(
             if earlier.ended < o.began:
                 must |= {key: earlier for key in _seen(earlier) if key not in must}
         for key in sorted(must.keys() - _seen(o)):
-            text = f"group {group}: #{o.id} did not see {key}, which #{must[key].id} told before"
+            text = f"group {group}: #{o.id} did not see {key}, which #{must[key].id} saw before"
             found.append(Anomaly("stale", text, (must[key].id, o.id)))
         for key in sorted(_seen(o)):
             write = writes.get(key)

@@ -145,38 +145,38 @@ class Checker:
                 mine.append(value)
                 continue
             elements = tuple(value or ())
-            told = f"{_name(o)} read {key} as {_short(elements)}"
+            saw = f"{_name(o)} read {key} as {_short(elements)}"
             if mine and list(elements[-len(mine) :]) != mine:
-                self._say("internal", f"{told} after it had appended {mine} itself", o.id)
+                self._say("internal", f"{saw} after it had appended {mine} itself", o.id)
                 continue
             snapshot = elements[: len(elements) - len(mine)]
             if t.reads.setdefault(key, snapshot) != snapshot:
                 own = f" and its own {mine}" if mine else ""
                 before = _short(t.reads[key])
-                self._say("internal", f"{told}, after it had read {before}{own}", o.id)
+                self._say("internal", f"{saw}, after it had read {before}{own}", o.id)
         t.appends = {key: mine for key, mine in t.appends.items() if mine}
         return t
 
     def _sources(self, t: Txn) -> None:
         """G1a, G1b, duplicates: a read alone."""
         for key, elements in t.reads.items():
-            told = f"{_name(t.op)} read {key} as {_short(elements)}"
+            saw = f"{_name(t.op)} read {key} as {_short(elements)}"
             if len(set(elements)) != len(elements):
-                self._say("duplicate", f"{told}: an append was executed twice", t.id)
+                self._say("duplicate", f"{saw}: an append was executed twice", t.id)
             for element in elements:
                 if (key, element) in self._refused:
                     other = self._refused[key, element]
                     why = f"{element} is of {_name(other)}, which was refused ({other.error})"
-                    self._say("G1a", f"{told}, but {why}", other.id, t.id)
+                    self._say("G1a", f"{saw}, but {why}", other.id, t.id)
                 elif (key, element) not in self._writer:
-                    self._say("G1a", f"{told}, but nobody ever appended {element}", t.id)
+                    self._say("G1a", f"{saw}, but nobody ever appended {element}", t.id)
             if not elements or (key, elements[-1]) not in self._writer:
                 continue
             writer = self._writer[key, elements[-1]]
             last = _appends(writer.args)[key][-1]
             if writer.id != t.id and last != elements[-1]:
                 why = f"{_name(writer)} appended {last}, too"
-                self._say("G1b", f"{told}, the middle of a transaction: {why}", writer.id, t.id)
+                self._say("G1b", f"{saw}, the middle of a transaction: {why}", writer.id, t.id)
 
     # ------------------------------------------------------------------ the order of each key
 
@@ -205,7 +205,7 @@ class Checker:
             before, after = a.op.info.get("version"), b.op.info.get("version")
             if before is not None and after is not None and int(before) >= int(after):
                 text = (
-                    f"{key}: {_name(b.op)} stands behind {_name(a.op)} in the list, but its commit "
+                    f"{key}: {_name(b.op)} stands after {_name(a.op)} in the list, but its commit "
                     f"version is {after}, not above {before}"
                 )
                 self._say("version-order", text, a.id, b.id)
@@ -282,17 +282,17 @@ class Checker:
     def _read_edges(
         self, t: Txn, key: str, elements: Elements, at: Mapping[int, int], unread: Sequence[Txn]
     ) -> None:
-        order, told = self._orders[key], f"read {key} as {_short(elements)}"
+        order, saw = self._orders[key], f"read {key} as {_short(elements)}"
         if elements and (o := self._writer.get((key, elements[-1]))) is not None:
-            self._graph.add(o.id, t.id, "wr", f"{told}, which ends with its append")
-        behind = at[elements[-1]] + 1 if elements and elements[-1] in at else len(elements)
-        for element in order[behind:]:
+            self._graph.add(o.id, t.id, "wr", f"{saw}, which ends with its append")
+        after = at[elements[-1]] + 1 if elements and elements[-1] in at else len(elements)
+        for element in order[after:]:
             o = self._writer.get((key, element))
             if o is not None:
-                self._graph.add(t.id, o.id, "rw", f"{told}, before it appended {element}")
+                self._graph.add(t.id, o.id, "rw", f"{saw}, before it appended {element}")
                 return
         for other in unread:
-            self._graph.add(t.id, other.id, "rw", f"{told}, before it appended something")
+            self._graph.add(t.id, other.id, "rw", f"{saw}, before it appended something")
 
     def _time(self) -> None:
         """Sessions, and the chain of moments at which something ended."""
@@ -321,12 +321,12 @@ class Checker:
 
     def _cycles(self) -> None:
         """From the worst to what only time makes wrong. Whoever was named once is not again."""
-        told: set[int] = set()
+        shown: set[int] = set()
         for search in _searches(self._isolation):
             for way in cycles(self._graph, search):
                 operations = [edge.source for edge in way]
-                if told.isdisjoint(operations):
-                    told.update(operations)
+                if shown.isdisjoint(operations):
+                    shown.update(operations)
                     self._say(_kind(way), self._shown(way), *operations)
 
     def _shown(self, way: Sequence[Edge]) -> str:
@@ -388,7 +388,7 @@ def _name(o: Operation) -> str:
 
 
 def _short(elements: Elements) -> str:
-    """The end of a long list is what tells reads apart."""
+    """The end of a long list is what distinguishes reads."""
     if len(elements) <= 8:
         return str(list(elements))
     return f"[… {len(elements) - 8} more, {', '.join(map(str, elements[-8:]))}]"

@@ -2,7 +2,7 @@
 
     write           {"id", "changes": {key: value or null}}  → null           info: version
     event           {"consumer"}   → {"version", "changes": {key: value or null}}
-    final position  {"consumer"}   → up to which version it was told everything
+    final position  {"consumer"}   → up to which version it got everything
     final read      null           → {key: [value, version]}
 
 The first clients consume, the others write. Each write puts its id as the value of one key at
@@ -39,7 +39,7 @@ class _Consumer:
         self._parts: dict[str, str | None] = {}
 
     async def pull(self, seconds: float, until: int) -> None:
-        """Take and record events for so long, or until everything up to `until` was told."""
+        """Take and record events for so long, or until everything up to `until` came."""
         try:
             async with asyncio.timeout(seconds):
                 while self.position < until:
@@ -47,7 +47,7 @@ class _Consumer:
         except TimeoutError:
             pass
         except KvorumError:
-            await self.stop()  # it is told to begin anew, and does
+            await self.stop()  # it has to begin anew, and does
 
     async def stop(self) -> None:
         """As a crash: what was taken of an unfinished transaction is forgotten."""

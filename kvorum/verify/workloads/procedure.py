@@ -97,7 +97,7 @@ class Procedures(Workload):
             client.failed(op, e)
             return False
         except KvorumError as e:
-            # It may have ended in an error: the checker is told, and no later answer is waited for.
+            # It may have ended in an error: the checker hears it; no later answer is waited for.
             client.failed(op, e)
             return e.disposition == "no"
         client.ok(op, result)

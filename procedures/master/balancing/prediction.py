@@ -1,6 +1,6 @@
 """What a unit of traffic costs at each machine, and so what a replica would cost there (I8-I10).
 
-A node tells how much CPU it uses (1.0 = all that one node can use) and how many standard traffic
+A node reports how much CPU it uses (1.0 = all that one node can use) and how many standard traffic
 units per second its replicas serve. The quotient is the cost of a unit at this machine; memory,
 disk and network are in it, because what they lack shows as CPU or as waiting. So
 

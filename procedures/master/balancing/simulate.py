@@ -5,7 +5,7 @@
 makes machines of one or two sizes in racks of datacenters, partitions of very different size and
 traffic, some of a table that wants a tag, puts the replicas anywhere that tags and racks allow (all
 to a part of the nodes, if --crowded says so), and lets the balancer plan until it has nothing to
-do. One line of JSON tells what came of it. The chance is a hash of the seed and a number, so the
+do. The result is one line of JSON. The chance is a hash of the seed and a number, so the
 same seed gives the same cluster on every machine.
 """
 
@@ -149,7 +149,7 @@ def violations(state: ClusterState) -> dict[str, int]:
 
 def simulate(shape: Shape) -> dict[str, Any]:
     """Plan until nothing is left to do; then plan anew from what came of it."""
-    began = time.process_time()  # what it took is only told, nothing depends on it
+    began = time.process_time()  # only reported: nothing depends on it
     state = ClusterState(*made(shape))
     built = time.process_time()
     before = violations(state)

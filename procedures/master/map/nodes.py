@@ -242,20 +242,20 @@ async def enter(
     site: tuple[str, str] = ("", ""),
     tags: tuple[str, ...] = (),
 ) -> NodeRow:
-    """A node tells at its start where it is (`site`: datacenter and rack) and what it carries; its
+    """A node says at its start where it is (`site`: datacenter and rack) and what it carries; its
     state stays. Raises Refused
     (NODE_DECOMMISSIONED).
     """
     dc, rack = site
-    told = NodeRow(
+    given = NodeRow(
         node, address, version, witness=witness, label=label, dc=dc, rack=rack, tags=tags
     )
     key = node_key(node)
     value, _ = await t.get(key)
     if value is None:
-        row = told
+        row = given
     else:
-        row = replace(told, state=decode_node(key, value).state)
+        row = replace(given, state=decode_node(key, value).state)
         refuse_gone(row)
     if encode_node(row) != value:
         put_node(t, row)

@@ -3,7 +3,7 @@
     PARTITIONS   esc(start key) → sealed msgpack [1, *descriptor, first voters, witnesses, first
                  witnesses, replicas, [change], [tags], wanted leader, most bytes] (descriptor: the
                  six fields of PartitionDescriptor.to_wire;
-                 first voters absent in older rows, then `voters`; what is behind them absent where
+                 first voters absent in older rows, then `voters`; what follows them absent where
                  there are no witnesses, replicas are everywhere and nothing changes)
                  change: ["split", id, key], while that partition is being split off at that key;
                  ["merge", id], of both, while this one is merged with that
@@ -26,7 +26,7 @@ A change is in the row before any replica hears of it (procedures/master/shape/s
 procedures/master/shape/merging.py): so a replica that a split has made is never taken for nobody's,
 and a table is not dropped meanwhile. A partition that was split off has no first voters: who has
 its state begins with it (kv/replica/reshape.py), and whoever else makes a replica of it begins with
-nothing and is told by its leader.
+nothing and is reported by its leader.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Placed(NamedTuple):
 
     def begins_at(self, node: NodeId) -> PartitionDescriptor:
         """The descriptor with which this node makes its replica: the first voters, if it is one of
-        them and still votes; else none, and the leader tells it. (A node that is entered anew is
+        them and still votes; else none, and the leader reports it. (A node that is entered anew is
         none of them, whatever it was: its log is empty.)
         """
         founder = node in self.first and node in self.descriptor.voters

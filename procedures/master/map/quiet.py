@@ -40,7 +40,7 @@ class Quiet:
         self._until_s = 0.0
 
     def same(self, now: Known | None) -> bool:
-        """Whether a look can be skipped; if not, one is taken, and `looked` told of it. A look that
+        """Whether a look can be skipped; if not, one is taken, and `looked` called. A look that
         ends before that counts as one that found something.
         """
         if now is not None and now == self._idle and self._monotonic() < self._until_s:
@@ -78,8 +78,14 @@ def known(
             for partition, (leader, report) in sorted(leaders.items())
         ),
         tuple(
-            (node, told.complete, len(told.rows), _step(told.disk_free), _step(told.file_bytes))
-            for node, told in sorted(reports.nodes.items())
+            (
+                node,
+                report.complete,
+                len(report.rows),
+                _step(report.disk_free),
+                _step(report.file_bytes),
+            )
+            for node, report in sorted(reports.nodes.items())
         ),
         tuple(sorted(busy)),
         live,
@@ -98,7 +104,7 @@ def led(
     return (
         tuple(sorted((node, how) for node, (how, _) in health.items())),
         tuple((id_, node, one.epoch) for id_, (node, one) in sorted(reports.leaders().items())),
-        tuple((node, told.complete) for node, told in sorted(reports.nodes.items())),
+        tuple((node, report.complete) for node, report in sorted(reports.nodes.items())),
         tuple(sorted(wanted.items())),
         tuple(sorted(slow)),
     )

@@ -3,10 +3,10 @@
     payload   {"full": bool, "told_all": bool, "node": [cpu share, disk free, file bytes],
                "rows": [row of Report, …], "gone": [partition, …]}
 
-A node tells what has changed; to a new master, and after a lost beat, everything: `full` begins it,
+A node says what has changed; to a new master, and after a lost beat, everything: `full` begins it,
 `told_all` ends it (the next beats go on with it until then). Rows replace what was known of that
-replica, so that one told twice harms nothing. A master has the whole picture when every node that
-it hears has told everything once: within two beats of its beginning (A4).
+replica, so that one sent twice harms nothing. A master has the whole picture when every node that
+it hears has reported everything once: within two beats of its beginning (A4).
 
 Of two replicas that both say they lead, the one of the higher term is right (`leaders`). Rates are
 averages of about ten seconds, in requests, bytes and standard traffic units (kv/base/traffic.py)
@@ -47,7 +47,7 @@ class Report:
     writes: float
     write_bytes: float
     units: float
-    appended: float  # share of the new rows that were written behind all others
+    appended: float  # share of the new rows that were written after all others
     written: bool  # there ever was a row
     hot: tuple[Hot, ...]
 
@@ -69,7 +69,7 @@ _FIELDS: Final = len(fields(Report))
 
 @dataclass(slots=True)
 class NodeReport:
-    """What one node told."""
+    """What one node reported."""
 
     complete: bool = False  # everything, once
     cpu: float = 0.0  # share of one core that the process uses
@@ -95,7 +95,7 @@ class Picture:
         self.nodes = {}
 
     def handle(self, node: int, payload: Any) -> Any:
-        """What a node tells. Raises KeyError, TypeError, ValueError."""
+        """What a node reports. Raises KeyError, TypeError, ValueError."""
         if payload is None:
             return None
         known = self.nodes.get(node)
@@ -121,11 +121,11 @@ class Picture:
     # --------------------------------------------------------------------------------- questions
 
     def complete(self, nodes: Iterable[int]) -> bool:
-        """Whether all of these have told everything."""
+        """Whether all of these have reported everything."""
         return all((n := self.nodes.get(node)) is not None and n.complete for node in nodes)
 
     def leaders(self) -> dict[int, tuple[int, Report]]:
-        """By partition: the node that leads it, and what it told."""
+        """By partition: the node that leads it, and what that reported."""
         found: dict[int, tuple[int, Report]] = {}
         for node in sorted(self.nodes):
             for partition, report in self.nodes[node].rows.items():

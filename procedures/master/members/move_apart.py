@@ -6,7 +6,7 @@
 
 When a partition was split because it was hot, both halves lie on the same nodes, which stay as hot
 as they were. So one half moves away entirely, to where load is least, as far as tags, failure
-domains and room allow; what has no other node stays and is told in `left`. A table that is
+domains and room allow; what has no other node stays and is listed in `left`. A table that is
 everywhere has no other nodes: nothing moves.
 
 Two neighbours are merged where their replicas are at the same nodes

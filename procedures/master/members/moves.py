@@ -134,7 +134,7 @@ class ReplicaMove:
 
         New partitions are placed where the meta partition has its voters: so it is left first and
         entered last, and what is made meanwhile is found when this is asked again. Raises Busy: the
-        meta partition does not tell.
+        meta partition does not say.
         """
         t, node = MasterTxn(ctx.txn), NodeId(ctx.args["node"])
         wanted = wanted_partitions(ctx.args)

@@ -9,7 +9,7 @@ read at one later snapshot: a replica that is being made was in the map before i
 nothing: nothing is removed, and the count begins anew. Only what RECONCILE_LOOKS_MIN reads in a row
 have missed goes. The meta partition holds the map and is never touched.
 
-Of a partition that was split or merged a node may be behind the map: its replica of the old one
+Of a partition that was split or merged a node may lag behind the map: its replica of the old one
 still covers what the new one has. Then the new one is not made here: the old one's log, or a
 snapshot of it, does that or makes room. A witness has no rows that could meet, and applies no log
 that would cut them: it makes its replica of what was split off as soon as the map has it, or that
@@ -64,8 +64,8 @@ def differences(
     frozen: Collection[PartitionId] = (),
 ) -> Differences:
     """`own` was listed before the map was read. One that stands still is not removed while there is
-    the one below it, and behind the map: that takes its rows in when it comes so far in its log. If
-    it is not behind, it has come there by a snapshot, and of something that was split again since.
+    the one below it, older than the map: that takes its rows in when it comes so far in its log. If
+    it is not older, it has come there by a snapshot, and of something that was split again since.
     """
     mine = {row.descriptor.id: row for row in rows if node in row.nodes}
     there = {descriptor.id for descriptor in own}

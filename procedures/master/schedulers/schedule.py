@@ -14,7 +14,7 @@ While nothing is worth a look, nobody is asked: a look that found nothing at all
 is not repeated before something that the master knows by itself has changed
 (`procedures/master/map/quiet.py`), or SCHEDULE_QUIET_S have passed.
 
-The balancer waits until every node that answers has told everything it has, so a new master does
+The balancer waits until every node that answers has sent everything it has, so a new master does
 not take silence for emptiness. What was decided, and what refused, with the reasons, is kept for
 `explain`.
 """
@@ -325,7 +325,7 @@ class Schedulers:
             if row.id in seen.state.nodes and not self._s.reports.complete([row.id])
         )
         if missing:
-            self._waits["balance"] = f"nodes {missing} have not told yet what they have"
+            self._waits["balance"] = f"nodes {missing} have not reported yet what they have"
             return
         self._waits["balance"] = ""
         room = self._room(seen)

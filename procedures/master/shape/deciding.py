@@ -6,7 +6,7 @@ split   size     above bytes_max: in the middle; one that is appended to: at its
                  left of it is cut in the middle if it had grown too large meanwhile
         load     above load_multiple times the mean of all, and load_min, in LOOKS looks in a row:
                  where its requests divide (H5). Not if one key has most of them, nor if all writes
-                 are behind the last row: no cut would help
+                 go after the last row: no cut would help
 merge   small    two neighbours of a table that fill less than half a partition together, and one
                  of them less than a quarter, or less than fragment_share of the mean in size and
                  load (H3, H6); both cold, both small for settle_s
@@ -14,7 +14,7 @@ merge   small    two neighbours of a table that fill less than half a partition 
 Hysteresis. What was just split has more than bytes_max together, what may be merged at most half of
 it: a partition must lose half its bytes, or win as many, before it goes the other way. By load the
 same: merged ones have a quarter of load_min together at most. And for rest_s after any change of a
-partition (its epoch) it is not split by load, until the averages tell of what it is now; sizes are
+partition (its epoch) it is not split by load, until the averages are of what it is now; sizes are
 known at once.
 
 A partition that was never written to is left as it is: somebody cut an empty table into pieces on
@@ -63,7 +63,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A partition as map and reports have it. `size` None: its leader has not told of it."""
+    """A partition as map and reports have it. `size` None: its leader has not reported it."""
 
     id: int
     table: bytes

@@ -8,7 +8,7 @@
 it. `meet` waits, while everybody is served, until every replica of the right one is near its end.
 Then the right one is frozen by an entry of its log, the sync point: its clients wait. `gather` asks
 every node with a replica whether it has applied that entry, durably; `join` has the left one's
-leader write the entry that takes the right one in, and everybody who waited is told where its keys
+leader write the entry that takes the right one in, and everybody who waited hears where its keys
 are. `settle` follows with the map.
 
 The time between freeze and join is bounded (MERGE_FREEZE_MS_MAX): if it is over, or anything is
@@ -85,7 +85,7 @@ class MergePartitions:
 
     @step
     async def meet(self, ctx: StepContext) -> Outcome:
-        """Nobody is to wait for a replica that is far behind, or down."""
+        """Nobody is to wait for a replica that lags far, or is down."""
         state, right = ctx.state, id_of(ctx.args, "right")
         view = await self._groups.leader_view(right, state["voters"])
         missing = [*state["members"]]
@@ -171,7 +171,7 @@ class MergePartitions:
         )
 
     async def _behind(self, partition: PartitionId, index: int, nodes: list[int]) -> list[int]:
-        """Those of the nodes where that entry is not applied durably, as far as they tell."""
+        """Those of the nodes where that entry is not applied durably, as far as they report."""
         there = await self._groups.caught_up(partition, max(0, index), [NodeId(n) for n in nodes])
         return [node for node in nodes if node not in there]
 

@@ -193,11 +193,11 @@ async def _reshape(replica: Replica, make: Callable[[], Shape]) -> None:
     """
     done: asyncio.Future[KvorumError | None] = asyncio.get_running_loop().create_future()
 
-    def told(error: KvorumError | None) -> None:
+    def answered(error: KvorumError | None) -> None:
         if not done.done():
             done.set_result(error)
 
-    replica.machine.reshape(make, told)
+    replica.machine.reshape(make, answered)
     error = await done
     if error is None:
         return

@@ -47,7 +47,7 @@ OWNER: Final = "master"
 _MERGING: Final = (MERGE, MOVE_BESIDE)
 BACKOFF_S: Final = 10.0
 _BACKOFF_S_MAX: Final = 600.0
-_TOLD_MAX: Final = 50
+_DONE_SHOWN_MAX: Final = 50
 _REFUSED_MAX: Final = 200
 _PREFIX_BYTES: Final = 4  # of a storage key: the table
 
@@ -96,7 +96,7 @@ class Splitter:
     ) -> None:
         """`nodes`: that live and keep data; `busy`: partitions that some operation is about."""
         self.splits = self.merges = self.failures = 0
-        self.told: deque[str] = deque(maxlen=_TOLD_MAX)
+        self.done: deque[str] = deque(maxlen=_DONE_SHOWN_MAX)
         self.plan = Plan()
         self._picture, self._nodes, self._map, self._busy = picture, nodes, map_, busy
         self._groups, self._procedures, self._policy = groups, procedures, policy
@@ -303,7 +303,7 @@ class Splitter:
         return True
 
     def _tell(self, text: str) -> None:
-        self.told.append(text)
+        self.done.append(text)
         log.info("%s", text)
 
     def stats(self) -> dict[str, int]:
@@ -319,7 +319,7 @@ class Splitter:
         """For people: what was done last, and what is not done and why."""
         refused = self.plan.refused
         return {
-            "done": list(self.told),
+            "done": list(self.done),
             "refused": [[one.partition, one.reason] for one in refused[:_REFUSED_MAX]],
             "more_refused": max(0, len(refused) - _REFUSED_MAX),
             "working": [[work.id, work.kind, list(work.partitions)] for work in self._working],

@@ -156,7 +156,7 @@ def drive(
             yield version, {row[0] for row in rows}
         if version := merge.large():
             yield version, history[version]
-            merge.told(version)
+            merge.delivered(version)
 
 
 @pytest.mark.slow

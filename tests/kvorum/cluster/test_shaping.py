@@ -149,7 +149,7 @@ def test_h7_keys_that_only_rise_are_cut_at_the_end_and_writes_move_on() -> None:
             await asyncio.sleep(0.02)
         looking.cancel()
         found = await settled(backend, cluster)
-        told = master(cluster).shaping.splitter.told
+        told = master(cluster).shaping.splitter.done
         assert sum("(end)" in text for text in told) >= 3, told
         assert all(0.4 * large <= size <= large for size in found[:-1]), found
         assert sum(size > 0.7 * large for size in found) >= 2, "most are full: nothing comes later"
@@ -175,7 +175,7 @@ def test_h5_a_hot_range_is_cut_where_its_load_divides() -> None:
 
         asking = [asyncio.get_running_loop().create_task(ask()) for _ in range(3)]
         await until(lambda: master(cluster).shaping.splitter.splits > 0, 60)
-        told = master(cluster).shaping.splitter.told[0]
+        told = master(cluster).shaping.splitter.done[0]
         assert "(load)" in told
         assert "times the mean" in told
         await asyncio.sleep(10)
@@ -289,7 +289,7 @@ def test_h6_cold_neighbours_at_different_nodes_become_one() -> None:
         async with asyncio.timeout(600):
             while len(await sizes(backend)) > 1:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(5)
-        told = list(master(cluster).shaping.splitter.told)
+        told = list(master(cluster).shaping.splitter.done)
         assert any("moves beside" in text for text in told), told
         for key in (b"a", b"z"):
             row = await again(lambda key=key: backend.get("default", "t", key, 0))  # type: ignore[misc]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import LOCK_RESOURCE_CHARS_MAX
-from procedures.engine.locks import LockTable, told
+from procedures.engine.locks import LockTable, circle_text
 from procedures.engine.resources import EXCLUSIVE, SHARED, Locks, checked, closure
 from procedures.engine.scheduler import Entry, FairScheduler
 
@@ -204,7 +204,7 @@ def test_k6_a_circle_through_children_is_refused() -> None:
     assert not table.take(21, ((X, "a"),))
     circle, freed = table.wait(21, ((X, "a"),))
     assert freed == []
-    assert told(circle) == (
+    assert circle_text(circle) == (
         "21 waits for a of 1, 1 waits for its descendant 11, 11 waits for b of 2, "
         "2 waits for its descendant 21"
     )

@@ -188,7 +188,7 @@ def test_h3_neighbours_are_merged_and_a_version_without_merges_says_it_once() ->
             old.partition(id_, MiB)
         for _ in range(20):
             await old.look()
-        assert sum("cannot be started" in text for text in old.splitter.told) == 1
+        assert sum("cannot be started" in text for text in old.splitter.done) == 1
         old.partition(2, 2 * MAX)
         await old.look()
         assert [s.name for s in old.submitted] == [SPLIT], "the rest goes on"

@@ -24,13 +24,13 @@ def test_h2_h4_transactions_hold_while_partitions_split_and_merge_among_faults(
 ) -> None:
     """An intent, a guard or a record that was not cut with its partition tears a transaction."""
     seen: Counter[str] = Counter()
-    told = Births.told
+    machine_knows = Births.machine_knows
 
     def count(self: Births, replica: Replica, shape: Shape) -> None:
         seen[type(shape).__name__] += 1
-        told(self, replica, shape)
+        machine_knows(self, replica, shape)
 
-    monkeypatch.setattr(Births, "told", count)
+    monkeypatch.setattr(Births, "machine_knows", count)
     logging.disable(logging.CRITICAL)  # nodes complain of everything that is done to them
     try:
         for seed in (2, 3):
