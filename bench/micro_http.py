@@ -35,6 +35,7 @@ class Client(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
         self._next()
 
@@ -44,7 +45,7 @@ class Client(asyncio.Protocol):
             self._transport.close()
             self.done.set_result(None)
             return
-        self._transport.write(self._requests[self._i % 100])  # type: ignore[attr-defined]
+        self._transport.write(self._requests[self._i % 100])
         self._i += 1
 
     def data_received(self, data: bytes) -> None:

@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from bench import sql_bulk, sql_index, sql_sets
@@ -71,16 +72,22 @@ def postgres() -> Iterator[tuple[int, int]]:
     if user:
         shutil.chown(where, user)
     data, port = where / "data", free_port()
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
+    quiet = partial(
+        subprocess.run,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+    )
     initdb = (str(POSTGRES_BIN / "initdb"), "-A", "trust", "-U", "kvorum", "-D", str(data))
-    subprocess.run(as_user(user, *initdb), check=True, **quiet)  # type: ignore[call-overload]
+    quiet(as_user(user, *initdb))
     control = as_user(user, str(POSTGRES_BIN / "pg_ctl"), "-D", str(data), "-w")
     options = f"-p {port} -k {where} -c listen_addresses=127.0.0.1 -c max_connections=200"
-    subprocess.run([*control, "-o", options, "start"], check=True, **quiet)  # type: ignore[call-overload]
+    quiet([*control, "-o", options, "start"])
     try:
         yield port, int((data / "postmaster.pid").read_text().split()[0])
     finally:
-        subprocess.run([*control, "-m", "fast", "stop"], check=True, **quiet)  # type: ignore[call-overload]
+        quiet([*control, "-m", "fast", "stop"])
         shutil.rmtree(where, ignore_errors=True)
 
 

@@ -225,14 +225,9 @@ def _stream(
     pulse = Pulse(db)
     pulse.start()
     stack.callback(pulse.stop)
-    driver = Process(
-        "driver",
-        [
-            sys.executable, "-m", "demo.driver", "stream", servers.endpoint,
-            str(folder / "source"), str(folder / "checkpoint"), str(folder / "spark"),
-        ],
-        folder / "driver.log",
-    )  # fmt: skip
+    stream = [sys.executable, "-m", "demo.driver", "stream", servers.endpoint]
+    folders = [str(folder / name) for name in ("source", "checkpoint", "spark")]
+    driver = Process("driver", [*stream, *folders], folder / "driver.log")
     stack.callback(driver.stop)
     driver.start()
     began = time.monotonic()

@@ -81,10 +81,8 @@ class Node(Process):
     """`kvorum start` on a directory and a base port."""
 
     def __init__(self, data: Path, base: int, log: Path) -> None:
-        argv = [
-            sys.executable, "-m", "kvorum", "start", "--data", str(data), "--port", str(base),
-            "--procedure-modules", PROCEDURES,
-        ]  # fmt: skip
+        start = [sys.executable, "-m", "kvorum", "start", "--data", str(data)]
+        argv = [*start, "--port", str(base), "--procedure-modules", PROCEDURES]
         super().__init__("node", argv, log)
         self.base = base
 

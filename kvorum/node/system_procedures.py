@@ -45,9 +45,11 @@ def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling)
     )
     ports = node.ports
     change = ChangeServices(
-        *(partitions, cache.invalidate, ports.timers, store.txn), ports.rng, ports.loop_s,
+        *(partitions, cache.invalidate, ports.timers, store.txn),
+        ports.rng,
+        ports.loop_s,
         snapshots=lambda: node.backend,
-    )  # fmt: skip
+    )
     services = change.ddl
     ddl.register(registry, services)
     emptying.register(registry, services)

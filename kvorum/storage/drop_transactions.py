@@ -97,8 +97,9 @@ class Settling:
             if deadline.passed:
                 log.warning(
                     "a table is dropped though %d transactions reach beyond it, or some node does "
-                    "not answer", len(found)
-                )  # fmt: skip
+                    "not answer",
+                    len(found),
+                )
                 return
             ended = await asyncio.gather(
                 *(self._end(one, deadline, inside(one.anchor, start, end)) for one in found)

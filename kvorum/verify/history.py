@@ -211,18 +211,15 @@ def outcome_of(error: KvorumError) -> Outcome:
 
 
 def _operation(at: int, event: Event, end: int | None, events: list[Event]) -> Operation:
+    asked = (at, event.process, event.f, event.value)
     if end is None:
-        return Operation(
-            at, event.process, event.f, event.value, "unknown", None,
-            at, FOREVER, event.time_s, float("inf"), "NO_ANSWER",
-        )  # fmt: skip
+        never = float("inf")
+        return Operation(*asked, "unknown", None, at, FOREVER, event.time_s, never, "NO_ANSWER")
     done = events[end]
     assert done.type in ("ok", "fail", "unknown")
     ended = FOREVER if done.type == "unknown" else end
-    return Operation(
-        at, event.process, event.f, event.value, done.type, done.value,
-        at, ended, event.time_s, done.time_s, done.error, done.info,
-    )  # fmt: skip
+    times = (at, ended, event.time_s, done.time_s)
+    return Operation(*asked, done.type, done.value, *times, done.error, done.info)
 
 
 def _plain(event: Event) -> dict[str, Any]:

@@ -133,9 +133,13 @@ class Session:
 
         clock = SystemClock()
         return Run(
-            workload(name)(), settings, databases,
-            monotonic=clock.monotonic, rng=rng, on_event=self.on_event,
-        )  # fmt: skip
+            workload(name)(),
+            settings,
+            databases,
+            monotonic=clock.monotonic,
+            rng=rng,
+            on_event=self.on_event,
+        )
 
     def _table(self, name: str) -> str:
         return f"{name.replace('-', '_')}_{self.wanted.run_id}"

@@ -18,8 +18,9 @@ from procedures.pools.messages import Description, StepText
 def described(declared: ProcedureType, pool: str) -> Description:
     """What a worker of `pool` reports of a type."""
     rule, looks = declared.locks, declared.remote and declared.needs_look
-    unknown = callable(rule) or (looks and not tuple(rule))
-    locks = None if unknown else tuple((lock.mode, lock.resource) for lock in rule)  # type: ignore[union-attr]
+    locks = None
+    if not callable(rule) and (rule or not looks):
+        locks = tuple((lock.mode, lock.resource) for lock in rule)
     return Description(
         name=declared.name,
         version=declared.version,

@@ -77,8 +77,8 @@ def _one_each(key: str, said: Sequence[Operation]) -> list[Anomaly]:
 def _in_order(key: str, said: Sequence[Operation]) -> list[Anomaly]:
     """Sweep over calls and returns with the greatest version that was answered so far."""
     found = []
-    events = sorted([(o.began, True, o) for o in said] + [(o.ended, False, o) for o in said],
-                    key=lambda event: event[0])  # fmt: skip
+    calls = [(o.began, True, o) for o in said]
+    events = sorted(calls + [(o.ended, False, o) for o in said], key=lambda event: event[0])
     greatest: Operation | None = None
     before: dict[int, Operation | None] = {}
     for _, begins, o in events:
