@@ -42,6 +42,7 @@ from kv.partition.shapes import BORN
 from kv.replica.absorbing import RECORDS
 from kv.replica.births import Births
 from kv.replica.counters import ManagerCounters
+from kv.replica.disk_room import Room
 from kv.replica.install import resume
 from kv.replica.logs import InThread, LogCutter
 from kv.replica.metakeys import (
@@ -54,7 +55,6 @@ from kv.replica.metakeys import (
 )
 from kv.replica.ranges import delete_slices
 from kv.replica.replica import RETRY_S, Replica
-from kv.replica.room import Room
 from kv.replica.staging import clear
 from kv.replica.state import PartitionState
 from kv.replica.syncs import Syncs

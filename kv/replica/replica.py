@@ -30,9 +30,9 @@ from kv.partition.machine import PartitionMachine
 from kv.partition.shapes import Shape, is_shape
 from kv.partition.shapes import decode as decode_shape
 from kv.replica.counters import ManagerCounters
+from kv.replica.disk_room import Room
 from kv.replica.install import Installer
 from kv.replica.metakeys import CLOSED, meta_key
-from kv.replica.room import Room
 from kv.replica.sink import RangeSink
 from kv.replica.source import RangeSource
 from kv.replica.state import PartitionState

@@ -1,4 +1,4 @@
-"""What a database says of its files, for whoever takes care of them (kv.storage.care).
+"""What a database says of its files, for whoever takes care of them (kv.storage.files_to_rewrite).
 
 A table properties collector of our own cannot be put into RocksDB through its Python binding. What
 RocksDB itself counts at every flush and compaction it does report, file by file and without a scan:

@@ -33,7 +33,7 @@ from kvorum.master.roles import Master
 from kvorum.node.cutoff import CutOff
 from kvorum.storage.collector import Collector
 from kvorum.storage.compaction import Care
-from kvorum.storage.oldest import OldestIntent
+from kvorum.storage.oldest_intent import OldestIntent
 from kvorum.storage.store import Store
 from kvorum.transfer.abandoned import Left
 from procedures.master.map.groups import Groups

@@ -3,7 +3,7 @@
     every interval   ask the master for the safepoint (COLLECT_BELOW; tso/safepoint.py)
         old versions   walked where the counters say that it pays (kvorum/storage/garbage.py)
         gcq            looked through once for all partitions: expired records, tombstones, the
-                       records of transactions (kv/replica/due.py)
+                       records of transactions (kv/replica/due_garbage.py)
         files          looked at by who rewrites them (kvorum/storage/compaction.py)
 
 A partition gets a safepoint only when something of it is to be collected: one without garbage
@@ -14,7 +14,7 @@ Work is cut into steps of GC_STEP_ROWS_MAX rows, each a command of its partition
 it, so that requests never wait for more than one step.
 
 A transaction's record may only go when no intent anywhere can still need it: the intents may lie in
-any partition, so all leaders are asked for their oldest, seldom (kvorum/storage/oldest.py).
+any partition, so all leaders are asked for their oldest, seldom (kvorum/storage/oldest_intent.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kv.base.limits import (
     GC_STEP_ROWS_MAX,
 )
 from kv.mvcc.gc import Collected, Due, OldVersions
-from kv.replica.due import due_rows, forget, start_ts_of
+from kv.replica.due_garbage import due_rows, forget, start_ts_of
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
 from kv.storage.engine import Engine
@@ -45,7 +45,7 @@ _FROM_THE_START: Final = 20  # rounds after which the whole queue is looked at a
 
 
 class Floor(Protocol):
-    """Below which no transaction has an intent anywhere (kvorum/storage/oldest.py)."""
+    """Below which no transaction has an intent anywhere (kvorum/storage/oldest_intent.py)."""
 
     async def find(self) -> int:
         """Raises KvorumError: it is not known now."""

@@ -1,8 +1,8 @@
 """Gives the space of what was deleted back, at one node, with no call by anybody.
 
 After every round of the collector (kvorum/storage/collector.py) the files of the state database are
-looked at; what kv/storage/care.py finds worth it is rewritten: one range at a time, in pieces, in
-a thread, never the whole database. Each piece is paid for with a pause, so that rewriting reads
+looked at; what kv/storage/files_to_rewrite.py finds worth it is rewritten: one range at a time,
+in pieces, in a thread, never the whole database. Each piece is paid for with a pause, so that rewriting reads
 CARE_BYTES_PER_S on the average and requests have the disk. Leaders and followers do it alike: each
 for its own files.
 
@@ -21,8 +21,8 @@ from typing import Any, Final
 from kv.base.errors import KvorumError
 from kv.base.limits import CARE_BYTES_PER_S, CARE_SPARED_LOOKS
 from kv.replica.replica import Replica
-from kv.storage.care import Job, Piece, Span, Spared, flush_due, next_job
 from kv.storage.engine import Engine
+from kv.storage.files_to_rewrite import Job, Piece, Span, Spared, flush_due, next_job
 
 log = logging.getLogger(__name__)
 

@@ -31,10 +31,10 @@ from kv.base.waits import Held, Waits
 from kv.partition.machine import PartitionMachine
 from kv.partition.scheduler import Scheduler
 from kv.replica.cutting import SplitPoint
-from kv.replica.held import Owners, Waited, held
+from kv.replica.disk_room import Room
+from kv.replica.intents_held import Owners, Waited, held
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
-from kv.replica.room import Room
 from kv.server.dispatcher import STOPPING, Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
@@ -373,7 +373,7 @@ class Store:
 
     async def watch_room(self) -> None:
         """Refuse new writes at the door while a database has no room for them, until cancelled.
-        (Partitions look at it by themselves after so many bytes: kv.replica.room.)
+        (Partitions look at it by themselves after so many bytes: kv.replica.disk_room.)
         """
         while True:
             self.room.look()

@@ -28,7 +28,7 @@ _PREFIX_BYTES: Final = 4  # the table's id
 
 HeldHere = Callable[[int, Collection[tuple[int, bytes]], bool], tuple[list[Held], bool]]
 """held(most, waited, every): intents and guards of this node's leaders, and whether there are more
-(kv/replica/held.py).
+(kv/replica/intents_held.py).
 """
 
 

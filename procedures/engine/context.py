@@ -21,7 +21,7 @@ from kv.base.methods import OP_CHECK
 from kv.base.ops import Op
 from procedures.engine import plain
 from procedures.engine.grants import fence_ops
-from procedures.engine.outside import Outside
+from procedures.engine.outside_events import Outside
 from procedures.engine.records import Record
 from procedures.engine.store import ProcedureStore, Reads, Row
 from procedures.engine.submission import checked_text
@@ -396,7 +396,7 @@ class StepContext(Outside):
     attempt                   counts retries, too, so it differs from run to run: for logs
     token                     the same for every attempt of this execution, different for any other:
                               hand it to systems outside as their idempotency key. Raises Refused
-                              (TOO_EARLY) in an early run (early.py), which is then dropped
+                              (TOO_EARLY) in an early run (early_steps.py), which is then dropped
     txn                       commits with the step
     args                      what was submitted
     state                     a dict kept between steps; changes are stored with the step

@@ -37,7 +37,7 @@ from kv.base.ids import ProcedureId
 from kv.base.ports import Clock, Rng, Timers
 from procedures.engine import core, plain
 from procedures.engine.context import Tables
-from procedures.engine.early import Begun, Early
+from procedures.engine.early_steps import Begun, Early
 from procedures.engine.explain import Facts, explained
 from procedures.engine.forget import Janitor
 from procedures.engine.idlock import IdLock

@@ -14,7 +14,7 @@ from typing import Final
 from kv.base import limits
 from kv.base.errors import KvorumError, Rejected
 from kv.base.ports import Clock, Timers
-from procedures.engine.due import Due
+from procedures.engine.due_times import Due
 from procedures.engine.idlock import IdLock
 from procedures.engine.records import Record
 from procedures.engine.store import Fenced, ProcedureStore, Stored

@@ -57,7 +57,9 @@ class StepMark:
     undo: str = ""
     point_of_no_return: bool = False
     undo_partial: bool = False  # undo it also when it failed half-way (effects outside the store)
-    early: bool = False  # a first step that may run before its submission is durable (early.py)
+    early: bool = (
+        False  # a first step that may run before its submission is durable (early_steps.py)
+    )
     deadline_ms: int = 0  # it fails if it has not ended by then; 0 = never
 
 

@@ -24,7 +24,7 @@ from kv.base import limits
 from kv.base.ops import Op
 from kv.base.ports import Clock, Rng, Timers
 from procedures.engine.core import RESTART, limit_ms, needs
-from procedures.engine.due import Due
+from procedures.engine.due_times import Due
 from procedures.engine.locks import Link, circle_text
 from procedures.engine.procedure import State
 from procedures.engine.queues import Place

@@ -52,7 +52,7 @@ class Died:
 
 
 SLOW: Final = "SLOW"
-"""Code of an early run that took longer than it may (early.py), where it ran apart."""
+"""Code of an early run that took longer than it may (early_steps.py), where it ran apart."""
 
 
 class _OutlastedError(Exception):

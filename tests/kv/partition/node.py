@@ -20,9 +20,9 @@ from kv.partition.machine import PartitionMachine
 from kv.partition.ports import Timestamps
 from kv.partition.scheduler import Scheduler
 from kv.partition.timestamps import AtOnce
-from kv.replica.due import due_rows
+from kv.replica.disk_room import Room
+from kv.replica.due_garbage import due_rows
 from kv.replica.manager import ReplicaManager
-from kv.replica.room import Room
 from kv.storage.engine import STATE_FAMILIES, Engine
 from kv.storage.memory import MemoryEngine
 from raft.api import RaftConfig

@@ -9,9 +9,9 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import NodeId, PartitionId
 from kv.base.keys import escape_open
 from kv.partition.entry import Entry
+from kv.replica.disk_room import Room
 from kv.replica.install import resume
 from kv.replica.replica import Replica
-from kv.replica.room import Room
 from kv.replica.state import PartitionState
 from kv.replica.syncs import Syncs
 from kv.storage.engine import STATE_FAMILIES, Engine

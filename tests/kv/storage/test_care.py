@@ -21,9 +21,9 @@ from kv.base.limits import (
     CARE_SPACE_SLACK_BYTES,
     MiB,
 )
-from kv.storage.care import Span, flush_due, next_job
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.files import FileFacts, MemoryFacts, numbers_of
+from kv.storage.files_to_rewrite import Span, flush_due, next_job
 from kv.storage.rocks import RocksEngine
 from kvorum.storage.compaction import Care
 
@@ -314,7 +314,7 @@ async def test_g9_a_dropped_range_reads_few_files_at_once(
     """One mark over everything would be compacted with all files of the next level at once, and
     they stay on the disk until that is over.
     """
-    monkeypatch.setattr("kv.storage.care.CARE_SPACE_SLACK_BYTES", MiB)
+    monkeypatch.setattr("kv.storage.files_to_rewrite.CARE_SPACE_SLACK_BYTES", MiB)
     small_levels(engine)
     chance = random.Random(1)
     for _ in range(20):

@@ -19,7 +19,7 @@ from kv.replica.replica import Replica
 from kvorum.api.model import TableSpec
 from kvorum.node.node import Node
 from kvorum.storage.garbage import ROUNDS_MAX, SHARE, Garbage
-from kvorum.storage.oldest import OldestIntent
+from kvorum.storage.oldest_intent import OldestIntent
 from tests.kit.simloop import SimLoop, run
 from tests.kvorum.cluster.simulated import SimCluster
 
