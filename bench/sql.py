@@ -135,9 +135,9 @@ def run(port: int, pid: int, script: str, clients: int) -> Record:
             timeout=SECONDS + 60,
         ).stdout
         spent = tree_cpu_s([pid]) - before
-    count = int(re.search(r"actually processed: (\d+)", done)[1])  # type: ignore[index]
-    rate = float(re.search(r"tps = ([\d.]+)", done)[1])  # type: ignore[index]
-    latency = float(re.search(r"latency average = ([\d.]+)", done)[1])  # type: ignore[index]
+    count = int(_number(r"actually processed: (\d+)", done))
+    rate = float(_number(r"tps = ([\d.]+)", done))
+    latency = float(_number(r"latency average = ([\d.]+)", done))
     return {"ops_s": round(rate), "mean_ms": latency, "server_us": per_op_us(spent, count)}
 
 
@@ -176,6 +176,12 @@ def main() -> None:
         if one["system"] != "postgresql" and other:
             one["ratio"] = round(_rate(one) / other, 2)
         sys.stdout.write(json.dumps(one) + "\n")
+
+
+def _number(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    assert found is not None, f"pgbench does not print {pattern}"
+    return found[1]
 
 
 def _shown_as_they_come(records: Iterator[Record]) -> Iterator[Record]:

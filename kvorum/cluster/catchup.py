@@ -19,18 +19,18 @@ async def caught_up(manager: ReplicaManager, stopped: Callable[[], bool]) -> Non
     """Wait until every replica here has applied all that was committed when this was called.
     Replicas that go meanwhile are not waited for; nothing is when `stopped()`.
     """
-    behind = [replica for replica in manager.replicas() if not replica.leads()]
-    while behind and not stopped():
-        answers = [_asked(replica) for replica in behind]
+    lagging = [replica for replica in manager.replicas() if not replica.leads()]
+    while lagging and not stopped():
+        answers = [_asked(replica) for replica in lagging]
         await asyncio.wait(answers)
-        behind = [
+        lagging = [
             replica
-            for replica, answer in zip(behind, answers, strict=True)
+            for replica, answer in zip(lagging, answers, strict=True)
             if answer.result() is None  # not known now: a leader changes, or does not answer
             and not replica.leads()
             and manager.replica(replica.descriptor.id) is replica
         ]
-        if behind:
+        if lagging:
             await asyncio.sleep(_AGAIN_S)
 
 

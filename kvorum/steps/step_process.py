@@ -130,7 +130,7 @@ class _Reads:
         pass  # who committed it, or did not, has done so
 
 
-class _Behind:
+class _EnginesSide:
     """What a StepTxn needs of a store and of a catalog."""
 
     def __init__(self, asking: _Asking) -> None:
@@ -244,8 +244,8 @@ class StepProcess:
         method: StepDef | UndoDef | None = methods.get(run.method)
         if method is None:
             return Ran(again=core.failure("STEP_PROCESS", _changed(record.name, run.method)))
-        behind: Any = _Behind(asking)
-        txn = StepTxn(behind, behind)
+        side: Any = _EnginesSide(asking)
+        txn = StepTxn(side, side)
         ctx = StepContext(
             record,
             step=run.step,

@@ -7,7 +7,7 @@
     … until all of the table is closed and quiet, and no node finds any more, twice: what the first
     look found nothing of in the table may have been committed before, with intents elsewhere
 
-Else intents in other tables could never be told apart: committed and acknowledged, or abandoned. A
+Else nobody could ever know of intents in other tables: committed and acknowledged, or abandoned? A
 transaction that has its record in the table and has not committed by then is rolled back; one that
 only has a part in it is decided by its own record, and never waited for unless that is STAGING.
 

@@ -1,4 +1,4 @@
-"""Awaits a method of users' code, and tells its own cancellation from the engine's.
+"""Awaits a method of users' code, and distinguishes its own cancellation from the engine's.
 
 A task may cancel itself: `asyncio.current_task().cancel()`, in a step. What then comes out of the
 step looks like the end of the engine, which must not be taken for the step's failure, nor the other

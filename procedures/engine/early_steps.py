@@ -83,7 +83,7 @@ class Early:
 
     async def begin(self, record: Record) -> Begun | Record:
         """Run the first step of a procedure that is stored nowhere yet, and store both. A record:
-        that is still to be submitted (or, if a write's outcome is unknown, asked for); it tells of
+        that is still to be submitted (or, if a write's outcome is unknown, asked for); it names
         a process that the run ended.
         """
         declared = self._types.get(record.name, record.version)

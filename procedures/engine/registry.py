@@ -323,8 +323,8 @@ def procedure(
     priority      of those that wait, the higher one begins first
     max_concurrent, rate_per_s   how many may have begun and not ended; begin per second
     bypass        why nobody may end it where it stands once its first step has been committed (it
-                  would leave something that only it puts right), and what to do instead: told to
-                  who tries. "" = it may be bypassed
+                  would leave something that only it puts right), and what to do instead: shown to
+                  whoever tries. "" = it may be bypassed
     args, result  a dataclass, msgspec.Struct, TypedDict or other type: arguments are checked at
                   submission and come as it (`ctx.args`), the result is checked when a step is done
     Raises InvalidArgument (code PROCEDURE_DECLARATION) when the class cannot be a procedure.

@@ -13,7 +13,7 @@ Each moves the version of the record's row, so whatever a step that is under way
 elsewhere, still wants to commit is refused (docs/decisions/0417). Nothing here trusts the step
 under way to end: it gets `under_way` where that matters.
 
-Left out here: mending the data of a procedure (`ctx.state`); bringing back what has ended: submit
+Left out here: repairing the data of a procedure (`ctx.state`); bringing back what has ended: submit
 it again.
 """
 

@@ -13,7 +13,7 @@ A log that was being dropped is known by the `oldest` of later records and heads
 before the file goes (docs/decisions/0416): such a file is ignored, whatever it holds, and deleted.
 So what it says of deleted procedures can never bring them back (HBASE-21354).
 
-Left out here: a damaged last frame whose log was not closed cannot be told from a torn one. Nobody
+Left out here: a damaged last frame whose log was not closed looks like a torn one. Nobody
 can, without writing twice.
 """
 

@@ -8,7 +8,7 @@ disk and network are in it, because what they lack shows as CPU or as waiting. S
     CPU of a replica at any node = its units * the cost there
 
 What the node uses while it serves next to nothing (heartbeats, timers) is its idle share; it is
-told apart when it can be seen, and stays when replicas move. Both are averages that forget.
+distinguished when it can be seen, and stays when replicas move. Both are averages that forget.
 
 A node that has not served enough to be measured is taken for one like the others: the median cost,
 by how many cores it has beside them. Source: the ByteKV article, "heterogeneous machines".

@@ -11,7 +11,7 @@ A founder's row begins as MEMBER (rows of earlier versions have no state: that i
 later node is taken in as JOINING: it has an id and makes replicas; it is MEMBER when it votes in
 every partition. A node that is decommissioned is LEAVING until it votes nowhere, and then GONE for
 ever: its row stays, because its id must never be given out again (its votes may be in somebody's
-log, and its incarnation at every peer), and because it must be told so if it comes back.
+log, and its incarnation at every peer), and because it must hear so if it comes back.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ a replica whose node is not in it is nobody's. A replica that one of the *first 
 must begin with the configuration with which all the others began. Once a node was removed, there
 are none: see `moves.removed`.
 
-The epoch tells clients that a range changed. Members may change without it: who leads is found out
+By the epoch clients see that a range changed. Members may change without it: who leads is found out
 by asking (NOT_LEADER says where), and no key moves.
 
 A change is in the row before any replica hears of it (procedures/master/shape/splitting.py,

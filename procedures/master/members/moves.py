@@ -299,7 +299,7 @@ async def take_out(master: ReplicaMove, ctx: StepContext) -> None:
 
 async def drop_at(calls: Calls, ctx: StepContext) -> None:
     """Remove the replica's data. A node that does not answer does it when it reconciles, or never
-    comes back; the meta partition stays: it tells the node what it is.
+    comes back; the meta partition stays: from it the node knows what it is.
     """
     if ctx.args["partition"] == META_PARTITION:
         return

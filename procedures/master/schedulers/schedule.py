@@ -236,7 +236,7 @@ class Schedulers:
                 continue
             if room <= 0:
                 break
-            room -= await self._mend(fix, seen, filled)
+            room -= await self._fix(fix, seen, filled)
         for node in self._outside_meta(seen):
             if node not in filled and not self._lives(ADD_REPLICAS, node):
                 await self._submit(ADD_REPLICAS, {"node": node}, "it is back")
@@ -250,7 +250,7 @@ class Schedulers:
             level=self.level(),
         )
 
-    async def _mend(self, fix: Fix, seen: Seen, filled: set[NodeId]) -> int:
+    async def _fix(self, fix: Fix, seen: Seen, filled: set[NodeId]) -> int:
         """Submit what a fix asks for; how many moves that was."""
         placed = next(row for row in seen.rows if row.descriptor.id == fix.partition)
         args: dict[str, Any] = {"partition": fix.partition, "start": placed.descriptor.start}

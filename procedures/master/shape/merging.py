@@ -90,7 +90,7 @@ class MergePartitions:
         view = await self._groups.leader_view(right, state["voters"])
         missing = [*state["members"]]
         if view is not None:
-            missing = await self._behind(right, view.commit_index - MERGE_LAG_MAX, missing)
+            missing = await self._lagging(right, view.commit_index - MERGE_LAG_MAX, missing)
         if not missing:
             return go_on("freeze")
         state["looks"] += 1
@@ -116,7 +116,7 @@ class MergePartitions:
     @step
     async def gather(self, ctx: StepContext) -> Outcome:
         state, right = ctx.state, id_of(ctx.args, "right")
-        missing = await self._behind(right, state["index"], state["members"])
+        missing = await self._lagging(right, state["index"], state["members"])
         if not missing:
             return go_on("join")
         self._check_time(ctx, f"nodes {missing} have not caught up")
@@ -170,7 +170,7 @@ class MergePartitions:
             at, ctx.state["voters"], method, *args, budget_ms=RESHAPE_CALL_MS
         )
 
-    async def _behind(self, partition: PartitionId, index: int, nodes: list[int]) -> list[int]:
+    async def _lagging(self, partition: PartitionId, index: int, nodes: list[int]) -> list[int]:
         """Those of the nodes where that entry is not applied durably, as far as they report."""
         there = await self._groups.caught_up(partition, max(0, index), [NodeId(n) for n in nodes])
         return [node for node in nodes if node not in there]
