@@ -2,9 +2,9 @@
 
 After every round of the collector (kvorum/storage/collector.py) the files of the state database are
 looked at; what kv/storage/files_to_rewrite.py finds worth it is rewritten: one range at a time,
-in pieces, in a thread, never the whole database. Each piece is paid for with a pause, so that rewriting reads
-CARE_BYTES_PER_S on the average and requests have the disk. Leaders and followers do it alike: each
-for its own files.
+in pieces, in a thread, never the whole database. Each piece is paid for with a pause, so that
+rewriting reads CARE_BYTES_PER_S on the average and requests have the disk. Leaders and followers
+do it alike: each for its own files.
 
 Nothing is remembered over a restart: the facts are with the files, and in the partitions'
 counters. What did not help (a cursor keeps the files of its moment) is left alone for

@@ -1,7 +1,7 @@
 """The node methods PROC_*: what clients may ask the executor of this node.
 
     PROC_SUBMIT  name, args (packed), owner, nonce|None  → id; and what PROC_GET would answer, if it
-                                                     is small and has succeeded already (early_steps.py)
+                                                     is small and succeeded (early_steps.py)
     PROC_GET     id, wait_ms                       → map (view.py, packed); answers when it ends, or
                                                      in time
     PROC_LIST    {state?, owner?, name?, limit?, before?}  → [map (packed), …], the newest first;
