@@ -105,7 +105,7 @@ class SinkTables:
                 raise WriteConflict(f"table {table.path}: {error.message}") from error
             detail = f" ({error.detail})" if error.detail else ""
             raise SinkRefused(
-                "SINK_VIOLATION", f"table {table.path}: {error.message}{detail}"
+                f"table {table.path}: {error.message}{detail}", code="SINK_VIOLATION"
             ) from error
 
     async def _find(self, get: Get, number: int, path: str = "") -> tuple[Table, int]:
@@ -117,12 +117,14 @@ class SinkTables:
             found = await catalog.find_by_id(_Reader(get), TableId(number))
         if found is None or found.state not in (PUBLIC, DISABLED):
             raise SinkRefused(
-                "TABLE_GONE",
                 f"table {path or f'of id {number}'} was dropped, or emptied by TRUNCATE, since this"
                 " write began; write again",
+                code="TABLE_GONE",
             )
         if found.state == DISABLED:
-            raise SinkRefused("TABLE_DISABLED", f"table {found.path} is disabled; enable it first")
+            raise SinkRefused(
+                f"table {found.path} is disabled; enable it first", code="TABLE_DISABLED"
+            )
         if len(self._names) >= _REMEMBERED:
             self._names.clear()
         self._names[number] = (found.namespace, found.name)
@@ -178,10 +180,10 @@ def _check_shape(table: Table, part: Part) -> None:
         if bad:
             null = "" if column.nullable else " NOT NULL"
             raise SinkRefused(
-                "SINK_ALTERED",
                 f"column {column.name} of table {table.path} is {column.shown_type}{null} now"
                 f" {_as_it_was(known or names.get(column.name))}; nothing was written. Run the"
                 " write again: it reads the table as it is now",
+                code="SINK_ALTERED",
             )
 
 
@@ -214,9 +216,9 @@ async def _within(table: Table, replace: Sequence[Any], pieces: Pieces) -> None:
             if key < start or (end and key >= end):
                 shown = key if table.plain else codec(table).decode_key(key)
                 raise SinkRefused(
-                    "SINK_OUTSIDE",
                     f"the row with the key {shown!r} is not in the range of keys that this write"
                     f" replaces in table {table.path} (keyFrom, keyTo)",
+                    code="SINK_OUTSIDE",
                 )
 
 
@@ -241,24 +243,24 @@ async def _replace_plain(t: Transaction, table: Table, part: Part, pieces: Piece
                     if there is not None:
                         raise _in_the_way(table, key)
     except SqlError as error:
-        raise SinkRefused("SINK_VIOLATION", f"table {table.path}: {error.message}") from error
+        raise SinkRefused(f"table {table.path}: {error.message}", code="SINK_VIOLATION") from error
     await put_rows(t, table.id, pieces)
     return gone
 
 
 def _not_replaced(table: Table, shown: Any) -> SinkRefused:
     return SinkRefused(
-        "SINK_OUTSIDE",
         f"the row with the key {shown!r} is not one of those that this write replaces in table"
         f" {table.path} (replaceWhere)",
+        code="SINK_OUTSIDE",
     )
 
 
 def _in_the_way(table: Table, shown: Any) -> SinkRefused:
     return SinkRefused(
-        "SINK_OUTSIDE",
         f"the table {table.path} has a row with the key {shown!r} that this write does not replace"
         " (replaceWhere): it would be lost though no read under this condition shows it",
+        code="SINK_OUTSIDE",
     )
 
 

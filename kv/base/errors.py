@@ -209,8 +209,13 @@ _FALLBACK: dict[str, type[KvorumError]] = {
 
 
 def to_wire(error: KvorumError) -> list[Any]:
-    """`[class_code, code, message, details]`: plain data for an RPC reply."""
-    return [type(error).code, error.code, error.message, error.details]
+    """`[class_code, code, message, details]`: plain data for an RPC reply. A class of somebody
+    else's travels as the class of this module that it extends.
+    """
+    cls = type(error)
+    while BY_CLASS_CODE.get(cls.code) is not cls and cls.__base__ is not None:
+        cls = cls.__base__
+    return [cls.code, error.code, error.message, error.details]
 
 
 def from_wire(row: list[Any] | tuple[Any, ...]) -> KvorumError:

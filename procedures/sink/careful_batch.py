@@ -69,7 +69,7 @@ async def commit(ctx: StepContext, txn: Transactions, tables: Tables) -> dict[st
             result["commit_version"] = str(await t.commit())
         return result
     except TooLarge as error:
-        raise SinkRefused("TOO_LARGE", f"{error}; write the batch in parts") from error
+        raise SinkRefused(f"{error}; write the batch in parts", code="TOO_LARGE") from error
     except Refused:
         raise
     except KvorumError as error:
@@ -95,7 +95,7 @@ class _Batch:
         for part in self.parts:
             attempt, version = await attempt_by(self.t.get, part.attempt)
             if attempt is None or attempt.procedure != self.ctx.id:
-                raise SinkRefused("SINK_ABORTED", f"attempt {part.attempt} was aborted")
+                raise SinkRefused(f"attempt {part.attempt} was aborted", code="SINK_ABORTED")
             if attempt.state is AttemptState.DONE:
                 return {"outcome": "committed", "rows": self.rows, "commit_version": str(version)}
             claims.append((part, version))
@@ -147,9 +147,9 @@ class _Batch:
                     if row is not None:
                         shown = await self.tables.shown(self.t.get, part.table, key)
                         raise SinkRefused(
-                            "SINK_KEY_EXISTS",
                             f"the key {shown} is in the table already, and option op=insert"
                             " replaces nothing: use op=upsert, or leave the row out",
+                            code="SINK_KEY_EXISTS",
                         )
 
 
@@ -168,7 +168,7 @@ class PlainTables:
         if part.replace is not None:
             start, end, where = part.replace
             if where:
-                raise SinkRefused("SINK_NO_CATALOG", "a condition needs a table with columns")
+                raise SinkRefused("a condition needs a table with columns", code="SINK_NO_CATALOG")
             gone = await delete_range(t, part.table, start, end)
         await put_rows(t, part.table, pieces)
         return gone

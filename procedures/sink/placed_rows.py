@@ -59,6 +59,8 @@ _CHUNKS: Final = 3  # of a page of chunks, of at most SINK_CHUNK_BYTES_MAX each
 class Missing(SinkRefused):
     """Tasks that the manifest names are not known."""
 
+    code = "SINK_MANIFEST"
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -101,7 +103,7 @@ async def winners(txn: Transactions, part: Part) -> Placed:
             if task.placed == task.rows:
                 whole.add(entry[1])
     if named:
-        raise Missing("SINK_MANIFEST", f"{len(named)} tasks of {part.attempt} are missing")
+        raise Missing(f"{len(named)} tasks of {part.attempt} are missing")
     manifest = [entry for entry in part.manifest if entry[1] not in whole]
     return Placed(records, bound, replace(part, manifest=manifest))
 
@@ -121,9 +123,9 @@ async def claim(txn: Transactions, part: Part) -> Placed:
     placed = await winners(txn, part)
     if not await txn.bulk.keep(placed.records, limits.SINK_LEASE_MS):
         raise SinkRefused(
-            "SINK_ATTEMPT_GONE",
             f"rows of attempt {part.attempt} are no more where its tasks laid them: it was silent"
             " for longer than its lease; run the batch again",
+            code="SINK_ATTEMPT_GONE",
         )
     return placed
 

@@ -284,9 +284,9 @@ class _Verify:
             careful = careful or not part.plain or (facts is not None and facts.ruled)
             if laid and careful:
                 raise SinkRefused(
-                    "SINK_ALTERED",
                     f"table {part.path} has got an index or a constraint since tasks laid rows in"
                     " it: run the batch again",
+                    code="SINK_ALTERED",
                 )
             if facts is not None and part.manifest:
                 facts.check(part)
@@ -338,16 +338,19 @@ async def _check_attempt(ctx: StepContext, part: Part) -> bool:
         return False
     if attempt is None or attempt.state is AttemptState.EXPIRED:
         raise SinkRefused(
-            "SINK_ATTEMPT_GONE", f"attempt {name} is unknown: its lease ended; run the batch again"
+            f"attempt {name} is unknown: its lease ended; run the batch again",
+            code="SINK_ATTEMPT_GONE",
         )
     if attempt.state is AttemptState.ABORTED:
-        raise SinkRefused("SINK_ABORTED", f"attempt {name} was aborted")
+        raise SinkRefused(f"attempt {name} was aborted", code="SINK_ABORTED")
     if attempt.table != part.table:
-        raise SinkRefused("SINK_OTHER_TABLE", f"attempt {name} staged for table {attempt.table}")
+        raise SinkRefused(
+            f"attempt {name} staged for table {attempt.table}", code="SINK_OTHER_TABLE"
+        )
     mine = (0, ctx.id) if attempt.state in _STAGING else (ctx.id,)
     if attempt.procedure not in (*mine, *((ctx.parent,) if ctx.parent else ())):
         raise SinkRefused(
-            "SINK_COMMITTING", f"attempt {name} is being committed by {attempt.procedure}"
+            f"attempt {name} is being committed by {attempt.procedure}", code="SINK_COMMITTING"
         )
     return True
 
@@ -362,13 +365,13 @@ async def _check_manifest(ctx: StepContext, whole: Part) -> bool:
             sealed = Sealed.unpack(found.value) if found else None
             if sealed is None or sealed != Sealed(part, chunks, rows, crc):
                 raise SinkRefused(
-                    "SINK_MANIFEST",
                     f"task {task} of partition {part} is not sealed as the manifest says: {rows}"
                     f" rows in {chunks} chunks expected,"
                     f" {sealed} found",
+                    code="SINK_MANIFEST",
                 )
             if sealed.txns and not whole.placed:
-                raise SinkRefused("SINK_MANIFEST", f"task {task} laid rows in place: say so")
+                raise SinkRefused(f"task {task} laid rows in place: say so", code="SINK_MANIFEST")
             laid = laid or bool(sealed.txns)
     return laid
 

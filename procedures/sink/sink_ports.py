@@ -30,10 +30,7 @@ Submit: TypeAlias = Callable[[Submission], Awaitable[int]]
 
 
 class SinkRefused(Refused):
-    """The batch must not be committed: `code` and the reason become the procedure's error."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message, code=code)
+    """The batch must not be committed: its code and message become the procedure's error."""
 
 
 class Scanned(Protocol):

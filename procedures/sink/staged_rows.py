@@ -71,16 +71,16 @@ async def stored(
             if chunk is None:
                 chunk = await read(chunk_key(part.attempt, task, seq))
             if chunk is None:
-                raise SinkRefused("SINK_MANIFEST", f"chunk {seq} of task {task} is missing")
+                raise SinkRefused(f"chunk {seq} of task {task} is missing", code="SINK_MANIFEST")
             running = add_crc(running, seq, chunk)
             at += -1 if backwards else 1
             if not is_laid(chunk):  # else its rows are in the table
                 yield at, chunk
         if running != crc:
             raise SinkRefused(
-                "SINK_CORRUPT",
                 f"the checksum of what task {task} staged is {running}, not {crc}; run the batch"
                 " again",
+                code="SINK_CORRUPT",
             )
 
 
@@ -179,11 +179,13 @@ def _opened(chunk: bytes) -> tuple[list[bytes], list[bytes | None], list[bytes] 
 
 def damaged(error: KvorumError) -> SinkRefused:
     """A task's program staged what it must not."""
-    return SinkRefused("SINK_CORRUPT", f"what was staged is no rows of a table: {error.message}")
+    return SinkRefused(
+        f"what was staged is no rows of a table: {error.message}", code="SINK_CORRUPT"
+    )
 
 
 def duplicate(shown: str) -> SinkRefused:
-    return SinkRefused(DUPLICATE, two_rows(shown))
+    return SinkRefused(two_rows(shown), code=DUPLICATE)
 
 
 class Doubts:
@@ -253,9 +255,9 @@ async def winners(part: Part, read: Read) -> dict[bytes, int]:
     """For each key the number of the chunk whose row stays. Raises SinkRefused (too many rows)."""
     if part.rows > limits.SINK_ORDERED_ROWS_MAX:
         raise SinkRefused(
-            "SINK_TOO_MANY_ROWS",
             f"a batch of {part.rows} rows cannot be deduplicated here, the limit is"
             f" {limits.SINK_ORDERED_ROWS_MAX}: drop its duplicates in Spark, or write it in parts",
+            code="SINK_TOO_MANY_ROWS",
         )
     best: dict[bytes, tuple[bytes, int]] = {}
     async for piece in chunks(part, read):
