@@ -11,20 +11,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from kv.base.errors import DeadlineExceeded, TryLater
 from kv.base.limits import REROUTE_WAIT_MS_MAX, RETRY_WAIT_MS_FIRST
 from kv.base.methods import FIND_TXN
 
-if TYPE_CHECKING:
-    from kv.client.client import KvClient
+
+class Caller(Protocol):
+    """What is needed of `kv.client.client.KvClient`."""
+
+    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> list[Any]: ...
+
+    async def call_at(
+        self, address: tuple[str, int], method: int, *args: Any, budget_ms: int = 0
+    ) -> list[Any]: ...
+
 
 _ANSWER_MS_MAX: Final = 2_000  # a node that needs longer is asked again
 
 
 async def find_txn(
-    kv: KvClient, start_ts: int, monotonic: Callable[[], float], budget_ms: int
+    kv: Caller, start_ts: int, monotonic: Callable[[], float], budget_ms: int
 ) -> bytes | None:
     """See KvClient.find_txn."""
     deadline = monotonic() + budget_ms / 1000
@@ -49,7 +57,7 @@ def _placed(answer: list[Any]) -> list[int]:
 
 
 async def _everywhere(
-    kv: KvClient, start_ts: int, first: list[Any], budget_ms: int
+    kv: Caller, start_ts: int, first: list[Any], budget_ms: int
 ) -> tuple[bytes | None, str]:
     """The anchor, and why the answer is not complete ("" = it is). `first` is the first node's."""
     anchor, _, others, nodes, *_ = first

@@ -17,7 +17,7 @@ import contextlib
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET
 from kv.base.errors import InvalidArgument
@@ -30,12 +30,10 @@ from kvorum.audit.stamped import stamped
 from kvorum.audit.stamps import StampLog
 from kvorum.audit.stamps_native import NativeStamps
 from kvorum.local.ports import Server
+from kvorum.node.parts import Parts
 from kvorum.sql.sql_door import SqlDoor
 from kvorum.sql.sql_processes import NO_PROCESSES, SqlProcesses
 from sqlproxy.catalog import catalog
-
-if TYPE_CHECKING:
-    from kvorum.node.node import Node
 
 _BACKLOG: Final = 1_024
 _NAMES_MAX: Final = 10_000
@@ -45,10 +43,14 @@ class Doors:
     """Of one node. `audit`, then `listen`, once each; what they open is left with the stack."""
 
     def __init__(
-        self, node: Node, in_background: Callable[[Coroutine[Any, Any, None]], None]
+        self,
+        node: Parts,
+        not_ready: Callable[[], str | None],
+        in_background: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
+        """`not_ready`: why the node cannot serve, for whoever asks over HTTP."""
         self.stamps: StampLog | None = None
-        self._node = node
+        self._node, self._node_not_ready = node, not_ready
         self._in_background = in_background
         self.native: Server | None = None  # the server of the native port, while it listens
         self._names_of: dict[int, str] = {}
@@ -134,7 +136,15 @@ class Doors:
         from kvorum.node.http_door import http_server
 
         sock = bound_socket(self._node.config.listen, port)
-        server = http_server(self._node, sock, self._in_background)
+        server = http_server(
+            self._node,
+            self.surface("http"),
+            sock,
+            self._in_background,
+            not_ready=self._node_not_ready,
+            stamps=self.stamps,
+            sql_figures=self.sql_figures,
+        )
         await server.start()
         stack.push_async_callback(server.stop)
 

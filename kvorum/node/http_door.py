@@ -5,20 +5,29 @@ FastAPI.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
 
+from kvorum.api.backend import Backend
 from kvorum.api.verbs import HOLDS_TXN
+from kvorum.audit.stamps import StampLog
 from kvorum.http.metrics.metrics import Metrics
 from kvorum.http.server.http_api import HttpApi, Spawn
 from kvorum.http.server.transaction_holders import Holders
-
-if TYPE_CHECKING:
-    from kvorum.node.node import Node
+from kvorum.node.parts import Parts
 
 
-def http_server(node: Node, sock: socket.socket, spawn: Spawn) -> HttpApi:
+def http_server(
+    node: Parts,
+    surface: Backend,
+    sock: socket.socket,
+    spawn: Spawn,
+    *,
+    not_ready: Callable[[], str | None],
+    stamps: StampLog | None,
+    sql_figures: Callable[[], Mapping[str, int]],
+) -> HttpApi:
     """The HTTP side of a node, on a socket that listens already."""
     store, port = node.store, sock.getsockname()[1]
     holders = Holders(
@@ -28,23 +37,24 @@ def http_server(node: Node, sock: socket.socket, spawn: Spawn) -> HttpApi:
         holds=lambda txn: api.sessions.holds(txn),
     )
     api = HttpApi(
-        node.surface("http"),
+        surface,
         sock,
         spawn,
         timers=node.ports.timers,
         now=node.ports.clock.monotonic,
-        not_ready=node.not_ready,
+        not_ready=not_ready,
         hosts=node.config.known_as,
         holder=holders.find,
-        stamps=node.stamps,
+        stamps=stamps,
         seats=node.ports.seats,
     )
     store.dispatcher.register(HOLDS_TXN, holders.answer)
     add_figures(api.metrics, node)
+    api.metrics.add("sql", sql_figures)
     return api
 
 
-def add_figures(metrics: Metrics, node: Node) -> None:
+def add_figures(metrics: Metrics, node: Parts) -> None:
     """Every layer's plain numbers. Bound methods only: a stopped node must not be held by them."""
     store = node.store
     metrics.add("rpc", store.dispatcher.figures)
@@ -66,5 +76,4 @@ def add_figures(metrics: Metrics, node: Node) -> None:
     metrics.add("client", store.kv.figures)
     metrics.add("storage", node.storage_figures)
     metrics.add("procedure", node.procedure_figures)
-    metrics.add("sql", node.doors.sql_figures)
     metrics.add("process", node.ports.seats.figures)

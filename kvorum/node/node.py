@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from kv.base.config import NodeConfig
@@ -40,7 +40,6 @@ from kvorum.api.verbs import (
     RAISE_SAFEPOINT,
     TOKEN_BYTES,
 )
-from kvorum.audit.stamps import StampLog
 from kvorum.cluster import joining
 from kvorum.cluster.catchup import caught_up
 from kvorum.cluster.force_members import ForceMethod
@@ -53,6 +52,7 @@ from kvorum.master.roles import Master
 from kvorum.master.shaping import Shaping
 from kvorum.native.native import CATALOG_TTL_S, NativeBackend
 from kvorum.node.doors import Doors
+from kvorum.node.parts import Parts
 from kvorum.node.system_procedures import offered
 from kvorum.node.upkeep import Upkeep
 from kvorum.storage.drop_transactions import Settling
@@ -100,7 +100,7 @@ _LOOP_AGAIN_S: Final = 1.0  # before a loop that broke begins anew
 _LOOK_CLUSTER_S: Final = 0.01
 
 
-class Node:
+class Node(Parts):
     """See the module. `start` once, `stop` once."""
 
     def __init__(self, config: NodeConfig, ports: Ports) -> None:
@@ -114,13 +114,7 @@ class Node:
         self._stopping = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._serving: asyncio.Task[None] | None = None
-        self.master: Master
-        self.upkeep: Upkeep
-        self.bus: NodeBus
-        self.shaping: Shaping
-        self.balancing: Balancing
-        self.backend: NativeBackend
-        self.doors = Doors(self, self._in_background)
+        self.doors = Doors(self, self.not_ready, self._in_background)
 
     # ------------------------------------------------------------------------------------ life
 
@@ -401,23 +395,6 @@ class Node:
         executor = self.master.executor
         return () if executor is None else executor.blocked(live)
 
-    def partition_figures(self) -> Mapping[str, int]:
-        """Per partition: live bytes, and how many entries its log ever had."""
-        figures: dict[str, int] = {}
-        for replica in self.store.manager.replicas():
-            figures[f"partition_bytes.{replica.descriptor.id}"] = replica.state.live_bytes
-            figures[f"partition_entries.{replica.descriptor.id}"] = replica.state.index
-        return figures
-
-    def storage_figures(self) -> Mapping[str, int]:
-        """Of the state DB, sizes in bytes."""
-        return self.store.state.stats()
-
-    def procedure_figures(self) -> Mapping[str, int]:
-        """Of the executor, while this node has one."""
-        executor = self.master.executor
-        return {} if executor is None else executor.counters()
-
     def _safepoint(self) -> int:
         return max((r.state.safepoint for r in self.store.manager.replicas()), default=0)
 
@@ -466,11 +443,6 @@ class Node:
     def surface(self, name: str) -> Backend:
         """The database of this node for one surface; audited if the node is."""
         return self.doors.surface(name)
-
-    @property
-    def stamps(self) -> StampLog | None:
-        """The log of requests, if the node is audited."""
-        return self.doors.stamps
 
 
 async def build(config: NodeConfig, ports: Ports) -> Node:

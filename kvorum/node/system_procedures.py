@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kvorum.api.verbs import RAISE_SAFEPOINT
 from kvorum.cluster.placement import SpreadPartitions
+from kvorum.node.parts import Parts
 from kvorum.steps.modules import declared
 from kvorum.storage.drop_transactions import Settling
 from kvorum.transfer import registering as transfers
@@ -29,11 +28,8 @@ from sqlproxy.ddl.placing import PlaceTable
 from sqlproxy.ddl.steps import DdlServices
 from sqlproxy.sinking import SinkTables
 
-if TYPE_CHECKING:
-    from kvorum.node.node import Node
 
-
-def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling) -> Registry:
+def offered(node: Parts, cache: CatalogCache, groups: Groups, settling: Settling) -> Registry:
     """Of a node that is being wired; what does not exist yet is asked for when a procedure runs.
     Raises InvalidArgument.
     """
@@ -78,7 +74,7 @@ def offered(node: Node, cache: CatalogCache, groups: Groups, settling: Settling)
     return registry
 
 
-def _register_transfers(registry: Registry, ddl: DdlServices, node: Node) -> None:
+def _register_transfers(registry: Registry, ddl: DdlServices, node: Parts) -> None:
     services = Services(
         txn=lambda: node.store.txn,
         backend=lambda: node.backend,

@@ -18,15 +18,6 @@ TREE = (*PACKAGES, "bench", "demo", "scripts", "tests")
 # lost a module, fails the test until its line says so.
 CIRCLES_LEFT: frozenset[frozenset[str]] = frozenset(
     {
-        frozenset({"kv.client.client", "kv.client.find"}),
-        frozenset(
-            {
-                "kvorum.node.doors",
-                "kvorum.node.http_door",
-                "kvorum.node.node",
-                "kvorum.node.system_procedures",
-            }
-        ),
         frozenset(
             {
                 "tests.sim.raft.machine",

@@ -1,0 +1,48 @@
+"""What one node is made of: for its doors, and for the procedures that it offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kv.base.config import NodeConfig
+from kvorum.local.ports import Ports
+from kvorum.master.balancing import Balancing
+from kvorum.master.bus import NodeBus
+from kvorum.master.roles import Master
+from kvorum.master.shaping import Shaping
+from kvorum.native.native import NativeBackend
+from kvorum.node.upkeep import Upkeep
+from kvorum.storage.store import Store
+from procedures.engine.lock_procedure import Keeper
+
+
+class Parts:
+    """`config`, `ports` and `store` are there from the start, the others once the store is open."""
+
+    config: NodeConfig
+    ports: Ports
+    store: Store
+    keeper: Keeper
+    master: Master
+    upkeep: Upkeep
+    bus: NodeBus
+    shaping: Shaping
+    balancing: Balancing
+    backend: NativeBackend
+
+    def partition_figures(self) -> Mapping[str, int]:
+        """Per partition: live bytes, and how many entries its log ever had."""
+        figures: dict[str, int] = {}
+        for replica in self.store.manager.replicas():
+            figures[f"partition_bytes.{replica.descriptor.id}"] = replica.state.live_bytes
+            figures[f"partition_entries.{replica.descriptor.id}"] = replica.state.index
+        return figures
+
+    def storage_figures(self) -> Mapping[str, int]:
+        """Of the state DB, sizes in bytes."""
+        return self.store.state.stats()
+
+    def procedure_figures(self) -> Mapping[str, int]:
+        """Of the executor, while this node has one."""
+        executor = self.master.executor
+        return {} if executor is None else executor.counters()
