@@ -4,7 +4,7 @@
     rocks      RocksDB; tuning: its options; directory, tail, cursor, incoming, files: its parts
     memory     the same in memory, with what a crash leaves: tests, `--engine memory`
     log        raft's log and sync over an engine
-    care       which files are worth rewriting (pure)
+    files_to_rewrite    which files are worth rewriting (pure)
 
 A database that met a full disk refuses every write until it is opened anew: so `check_room` is
 asked when a request is admitted, not when it is written (docs/decisions/0201).

@@ -1,5 +1,5 @@
 """Very many intents of transactions that are dead, each of another one: readers and the sweeper
-clear them in batches (D6, D12). bench/abandoned.py does it with 100 000.
+clear them in batches (D6, D12). bench/micro_abandoned.py does it with 100 000.
 """
 
 from __future__ import annotations

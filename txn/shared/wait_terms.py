@@ -28,7 +28,7 @@ class Terms:
     priority: int = NORMAL
     lock_wait_ms: int | None = None
     options: Mapping[str, Any] = field(init=False, compare=False, repr=False)
-    """What its requests say beside their arguments (kv.partition.options)."""
+    """What its requests say beside their arguments (kv.base.options)."""
 
     def __post_init__(self) -> None:
         if type(self.owner) is not str or len(self.owner) > NAME_CHARS_MAX:

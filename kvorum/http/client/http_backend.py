@@ -1,6 +1,6 @@
 """`HttpBackend`: the database behind an `http://` URL, in msgpack.
 
-What becomes of a request whose answer is lost: calls.py. Transactions: client_session.py.
+What becomes of a request whose answer is lost: calls.py. Transactions: http_session.py.
 """
 
 from __future__ import annotations

@@ -10,6 +10,6 @@
     simulate.py    `python -m procedures.master.balancing.simulate`
 
 Nothing here asks a clock, a node or chance: the same picture gives the same moves. The loops that
-make pictures and submit procedures are in procedures/master (schedule.py). Why it is as it is:
-docs/decisions/0409; for users: docs/guides/balancing.md.
+make pictures and submit procedures are in procedures/master/schedulers (schedule.py). Why it is as
+it is: docs/decisions/0409; for users: docs/guides/balancing.md.
 """
