@@ -7,6 +7,7 @@ points, chosen by its name; `make harness` does it at every one.
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,11 @@ def _files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_j19_every_registered_type_has_a_scenario() -> None:
-    """A built-in that nobody crashes: give it a scenario in tests/harness/scenarios.py."""
-    assert harness.registered() == set(SCENARIOS)
+    """A built-in that nobody crashes, or that nobody finds: its name is its interface."""
+    registered, pages = harness.registered(), Path(__file__).parents[2] / "docs"
+    assert registered == set(SCENARIOS), "give it a scenario in tests/harness/scenarios.py"
+    told = set(re.findall(r"[\w.]+", (pages / "reference" / "procedures.md").read_text()))
+    assert registered <= told, "describe it in docs/reference/procedures.md"
 
 
 BROKE_ONCE = {
