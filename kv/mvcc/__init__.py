@@ -7,6 +7,7 @@ adds nothing. Nothing here waits, reads a clock or knows a disk.
     records     the bytes of cur, hist, lock, txn and gcq (on disk: never change one in place)
     guards      the same of guard, and the table of them: what serializable transactions have read
     get scan    reads at a timestamp
+    packed prewrite_rows    many rows as two pieces of bytes; one intent over them
     write       a whole transaction in one step (1PC): the hot path; write_rows: of many plain puts
     ingest      puts as of a snapshot in the past, where nothing newer is: entries of a new index
     prewrite commit rollback resolve heartbeat
@@ -16,6 +17,7 @@ adds nothing. Nothing here waits, reads a clock or knows a disk.
     check       what has become of a transaction; rolls the abandoned back
     recover     the same for a parallel commit: exactly one outcome, and why
     gc          forgets what no reader at or above the safepoint can see
+    refusals    the errors of all verbs, each worded once
     find        from a transaction's id to its anchor
 
 Invariants

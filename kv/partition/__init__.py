@@ -16,6 +16,11 @@ Raft log as its WAL.
     evaluated   what commands decide on: applied + in flight
     entry       the batch that fills, its bytes in the log, and who waits for it
     locks       intents of the applied state, in memory and in order
+    waits       writes that met an intent wait here; waiter: one of them
+    shapes      entries that change its range, or whether it serves; reshaping: their way through
+    parts       PARTS, from samples of what was written (sizes); statistics, counters: other figures
+    recorded    which transactions have no record here, known without looking
+    timestamps  of commits, from an oracle here or elsewhere
     read_point  advances over the contiguous prefix of applied entries
 
 Timing of one entry (E2 fills while E1 is in the disk's hands):

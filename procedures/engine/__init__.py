@@ -9,6 +9,10 @@ injected.
         └────── turn ── runner    decide, call the method, commit
     grants steal lock_procedure   locks as rows, taken away, and for code outside of procedures
     surgeon surgery audit explain what operators do to what hangs
+    submission forget             how a record begins, and when it goes
+    outside_events lookout        signals, completions, progress; those that came meanwhile
+    early_steps                   first steps before their submission is durable
+    plain typed view              arguments and results: data, types; a record as others see it
     service client                PROC_* at the node, and who calls them
 
 Invariants

@@ -1,1 +1,14 @@
-"""Definitions as procedures: what creates, changes and drops what the catalog has."""
+"""Definitions as procedures: what creates, changes and drops what the catalog has.
+
+ddl           namespaces and tables: Create…, Drop…
+switching     Disable…, Enable…, Modify…
+placing       kvorum.place_table: replicas and tags
+emptying      TruncateTable, DropIndex
+ddl_objects   views, sequences, renames
+change        what is changed while everybody reads and writes: columns, indexes, constraints,
+              enums
+
+declaring resolve_declaration    what SQL declares → arguments → descriptors
+steps         what all of them are put together from: arguments, locks, the catalog's
+              transaction, partitions made and dropped
+"""

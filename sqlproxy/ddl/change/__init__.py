@@ -10,5 +10,13 @@ two adjacent versions are in use at any time, and each pair of neighbours is har
     write-only    entries are added, too; nobody reads them
     public        they are read
 
+    adding columns retyping      ADD, DROP COLUMN, TYPE with new values; filling, slices: old rows
+    indexes backfill             CREATE INDEX, and its entries of old rows
+    constraints enum_types parts altering
+                                 of rows that are there; enums; several at once; the descriptor only
+    states settled               what the steps share; waiting until all know the new version
+    waiting jobs meaning         for who asked; as the catalog shows it; whether conditions stay
+    registering                  all of them, for a node's registry
+
 Source: Rae et al., Online, Asynchronous Schema Change in F1 (VLDB 2013), sections 3 and 4.
 """
