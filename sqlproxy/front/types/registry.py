@@ -3,7 +3,8 @@ Kvorum has.
 
 The rows are PostgreSQL 15's own (tables.json, written by scripts/record_sql_tables.py), so that a
 name means here what it means there. A type is its OID. `Proc.source` is PostgreSQL's name of the C
-function of a row: the key of what `sqlproxy.front.functions.all_functions` does for it.
+function of a row: the key of what `sqlproxy.front.functions.all_functions` does for it. Rows that
+are not in the file (those of any enum) are made here, and come after PostgreSQL's.
 """
 
 from __future__ import annotations
