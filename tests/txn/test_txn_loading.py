@@ -258,6 +258,40 @@ def test_a_load_that_is_given_up_or_aborted_by_others_leaves_nothing() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("way", ["abort", "cancelled commit"])
+def test_a_load_that_waits_for_a_lock_is_given_up_at_once(way: str) -> None:
+    """Whoever cancels a COPY would wait as long as it does, for a transaction of somebody else."""
+
+    async def scene(loop: SimLoop, world: RealWorld) -> None:
+        holder = world.client().bulk
+        locked = sorted(KEYS)[ROWS // 2]
+        held = holder.begin(await holder.fresh_ts(), locked)
+        await held.prewrite([put(locked, b"theirs")])
+        client = world.client()
+        load = await client.load()
+        await load.add(KEYS, VALUES)
+        await asyncio.sleep(1)
+        assert load._sending, "some wait"
+        began = loop.time()
+        if way == "cancelled commit":
+            commit = loop.create_task(load.commit())
+            await asyncio.sleep(0.1)
+            commit.cancel()
+            await asyncio.wait([commit])
+            assert commit.cancelled()
+        else:
+            await load.abort()
+        assert loop.time() - began < 1
+        assert all(task.done() for task in load._sending)
+        await held.close()
+        await holder.roll_back(locked, held.start_ts)
+        await holder.resolve([locked], held.start_ts, 0)
+        await client.close()
+        assert await rows(world) == [None] * ROWS
+
+    play(scene)
+
+
 @pytest.mark.slow
 def test_many_keys_are_streamed_without_a_file() -> None:
     """Many thousand keys would have an intent each; or one of them be lost."""

@@ -119,13 +119,18 @@ class Load:
         self._over, self._checks = True, checks
         if self._streaming is None:
             return self.start_ts
-        return await self._streaming.commit()
+        try:
+            return await self._streaming.commit()
+        except asyncio.CancelledError:
+            await self._stop_sending()
+            raise
 
     async def abort(self) -> None:
         """Nothing is written; fine twice, and after the commit."""
         if self._over:
             return
         self._over, self._error = True, caller_gone(self.start_ts)
+        await self._stop_sending()  # they may wait for others' locks for long
         if self._streaming is not None:
             with suppress(KvorumError):
                 await self._streaming.commit()
@@ -141,9 +146,12 @@ class Load:
                 await self._txn.prewrite(self._checks)
                 self._firsts += [op.key for op in self._checks]
         finally:
-            for task in self._sending:
-                task.cancel()
-            await asyncio.gather(*self._sending, return_exceptions=True)  # the first is raised
+            await self._stop_sending()
+
+    async def _stop_sending(self) -> None:
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)  # the first is raised
 
     async def _clean(self, version: int) -> None:
         """One chunk after the other; while others use the loop for a fifth of the time, and for
