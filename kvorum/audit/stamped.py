@@ -141,7 +141,7 @@ SESSION: Final[Mapping[str, Row]] = {
     "scan": Row("txn.scan", _of_table, at_start=True),
     "put": Row("txn.put", _of_key),
     "delete": Row("txn.delete", _of_key),
-    "commit": Row("txn.commit.shell", then=_committed),
+    "commit": Row("txn.commit", then=_committed),
     "abort": Row("txn.abort"),
     "heartbeat": Row("txn.heartbeat"),
 }

@@ -431,6 +431,7 @@ def _copy_faults(
     foreign = f"COPY in the encoding {encoding} is not supported"
     yield encoding not in ("UTF8", "UNICODE", "SQL_ASCII"), UNSUPPORTED, foreign
     for option in ("force_quote", "force_not_null", "force_null"):
-        for name in given.get(option, ()) if given.get(option) != "*" else ():
+        all_of_them = option == "force_quote" and found.force_quote_all
+        for name in () if all_of_them else given.get(option, ()):
             unknown = f'{option.upper()} column "{name}" not referenced by COPY'
             yield name not in columns, "42P10", unknown

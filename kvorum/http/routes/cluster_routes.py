@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Query
 from pydantic import Field
 
+from kv.base.descriptors import PARTITION_ID_MAX
 from kv.base.errors import Unavailable
 from kvorum.http.routes.declaring import (
     As,
@@ -104,7 +105,7 @@ class Split(Body):
 
 
 class Merge(Body):
-    right: Annotated[int, As(integer(2, 1 << 62))] = Field(
+    right: Annotated[int, As(integer(2, PARTITION_ID_MAX))] = Field(
         alias="with", description="The partition that begins where this one ends."
     )
 

@@ -129,6 +129,13 @@ def test_e7_the_stamps_of_a_workload_are_complete_and_consistent(
     assert all(r["start_ts"] == r["txn"] for r in transactions if "start_ts" in r)
 
 
+def test_e7_requests_of_a_transaction_are_called_as_documented() -> None:
+    """Whoever looks for the commits in the log, by the name in the manual, would find none."""
+    assert {method: row.name for method, row in stamped.SESSION.items()} == {
+        method: f"txn.{method}" for method in asked(Session) - {"id", "start_ts", "trace"}
+    }
+
+
 @pytest.mark.slow
 def test_e7_every_request_of_a_surface_is_stamped() -> None:
     """One that is missing in the tables could not be made at an audited node, or left no stamp."""

@@ -244,6 +244,12 @@ def test_p10_commands(text: str, wanted: Any) -> None:
     assert bind(text) == wanted
 
 
+@pytest.mark.parametrize("option", ["force_not_null", "force_null"])
+def test_p10_a_star_is_no_list_of_columns(option: str) -> None:
+    """COPY would take it, and read the rows as if it were not there."""
+    assert refused(f"copy t from stdin (format csv, {option} *)").sqlstate == "42P10"
+
+
 def test_p1_a_password_is_not_shown() -> None:
     """A password would be in logs and tracebacks."""
     made = bind("create user bob password 'secret'")
