@@ -7,7 +7,6 @@ from typing import Annotated, Final
 from fastapi import Depends, Query
 from pydantic import Field
 
-from kv.base.descriptors import PARTITION_ID_MAX
 from kv.base.errors import Unavailable
 from kvorum.http.routes.declaring import (
     As,
@@ -105,7 +104,7 @@ class Split(Body):
 
 
 class Merge(Body):
-    right: Annotated[int, As(integer(2, PARTITION_ID_MAX))] = Field(
+    right: Annotated[int, As(integer(2, 1 << 62))] = Field(
         alias="with", description="The partition that begins where this one ends."
     )
 
