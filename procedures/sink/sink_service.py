@@ -146,7 +146,7 @@ class SinkService:
                     return False
                 txns = (*known.txns, (began, 0))
                 ops.append(put(key, Sealed(number, 0, 0, 0, txns).pack(), cond=version))
-            await self._guarded(name, table_id, ops)
+            await self._guarded(name, table_id, ops, limits.SINK_LEASE_MS)
             return True
 
         # another attempt, or the same request sent before, may be faster
@@ -178,7 +178,7 @@ class SinkService:
         name, table_id = _attempt_args(attempt, table)
         op = self._chunk(name, task, seq, chunk)
         checked_int(part, "part", 0, 2**31 - 1)
-        await self._guarded(name, table_id, [op])
+        await self._guarded(name, table_id, [op], limits.SINK_LEASE_MS)
         return [True]
 
     async def seal(
@@ -217,7 +217,7 @@ class SinkService:
         own = [(task_key(name, task), start_ts) for start_ts, _ in sealed.txns]
         if own and not await self._txn.bulk.keep(own, limits.SINK_LEASE_MS):
             raise _given_up(name)
-        await self._guarded(name, table_id, ops)
+        await self._guarded(name, table_id, ops, limits.SINK_LEASE_MS)
         return [True]
 
     async def commit(self, request: Any, *, wait_ms: int = 0) -> list[Any]:
@@ -454,9 +454,7 @@ class SinkService:
         if found.table != table:
             raise InvalidArgument(f"attempt {name} stages for table {found.table}, not {table}")
 
-    async def _guarded(
-        self, name: str, table: int, ops: list[Op], lease_ms: int = limits.SINK_LEASE_MS
-    ) -> None:
+    async def _guarded(self, name: str, table: int, ops: list[Op], lease_ms: int) -> None:
         """Write `ops` in one transaction with the check that the attempt is open; open it if it is
         new, and renew its lease if a third of it is gone. Raises ConditionFailed if one of their
         own conditions does not hold.
