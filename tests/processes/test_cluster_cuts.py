@@ -156,10 +156,13 @@ def test_a8_a_paused_leader_keeps_nobody_waiting(nodes: Cabled) -> None:
         time.sleep(2 * CUT_S)
         nodes.resume(old)
 
-    seen, history = under_load(nodes, fault)
-    assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
-    assert history.unknown_s, "nothing was in flight at the leader"
-    assert history.slowest_s < ANSWER_S_MAX, "somebody waited for a deadline, or for the leader"
+    for _ in range(3):  # whether something is in flight at that moment is chance
+        seen, history = under_load(nodes, fault)
+        assert seen.gap_s < GAP_S_MAX, f"no write was acknowledged for {seen.gap_s:.1f} s"
+        assert history.slowest_s < ANSWER_S_MAX, "somebody waited for a deadline, or for the leader"
+        if history.unknown_s:
+            return
+    raise AssertionError("nothing was in flight at the leader")
 
 
 def test_f3_a_leader_that_hears_nobody_steps_down(nodes: Cabled) -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 TTL_MS = 300
 KILLED = f"""
 import os, signal, kvorum
-from txn.commit.shell.core import CommitCore
+from txn.commit.core import CommitCore
 
 # Everything is prewritten, nothing decided: the worst moment.
 CommitCore._stamp = lambda self: os.kill(os.getpid(), signal.SIGKILL)

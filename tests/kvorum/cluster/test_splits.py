@@ -76,7 +76,7 @@ def test_h4_who_does_not_follow_in_time_lets_the_others_be_served_again(
 ) -> None:
     """A partition that was frozen for a merge would stand still for ever."""
     monkeypatch.setattr(merging, "MERGE_FREEZE_MS_MAX", 500)
-    behind = MergePartitions._behind
+    behind = MergePartitions._lagging
     stuck = {"now": True}
 
     async def never(
@@ -87,7 +87,7 @@ def test_h4_who_does_not_follow_in_time_lets_the_others_be_served_again(
             return [3]
         return await behind(self, partition, index, nodes)
 
-    monkeypatch.setattr(MergePartitions, "_behind", never)
+    monkeypatch.setattr(MergePartitions, "_lagging", never)
     clusters: list[SimCluster] = []
 
     async def main(bank: Bank) -> None:
