@@ -15,6 +15,7 @@ from kv.base.errors import KvorumError
 from kvorum.cli import (
     backup_commands,
     bus_commands,
+    cert_commands,
     check_command,
     cluster_commands,
     data_commands,
@@ -95,6 +96,7 @@ member_commands.partitions.command("transfer")(explain_commands.transfer)
 app.add_typer(explain_commands.explain, name="explain")
 table_commands.tables.command("compact")(bus_commands.compact)
 app.add_typer(bus_commands.checkpoints, name="checkpoint")
+app.add_typer(cert_commands.app, name="cert")
 app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(member_commands.nodes, name="node")
 app.add_typer(member_commands.partitions, name="partition")

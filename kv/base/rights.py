@@ -1,0 +1,238 @@
+"""Who may do what, on every surface: identities, actions, resources, and one check. Pure.
+
+    may(identity, actions, resource, book)      None, or why not
+
+    Identity    who asks, proved by which credential, and what that credential is limited to
+    Resource    what it is done to: the cluster, a namespace, a table, a procedure type, a pool, a
+                lock, a place of transfers
+    Book        roles, owners and grants as of one moment; a process keeps one and replaces it
+
+Right on a thing is right on what lies in it: on a namespace its tables, on the cluster everything.
+A role has what it was granted, what the roles that it is a member of were granted, and what
+everybody was granted (PUBLIC). An owner, and every member of an owner, may do everything with what
+it owns. A superuser may do everything that a client can; what one node orders another is for nodes
+alone, whoever asks. A token can be limited to a part of its user's rights, never widen them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+OWNER: Final = "kvorum"  # the role that is always there, and owns what has no other owner
+PUBLIC: Final = ""
+
+
+class Action(StrEnum):
+    READ = "read"
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+    TRUNCATE = "truncate"
+    DEFINE = "define"  # make, alter and drop
+    SUBMIT = "submit"  # begin, signal and wait for procedures
+    RUN = "run"  # a worker's: take work of a pool, and its types
+    OPERATE = "operate"  # abort, bypass, move, settings
+    BACKUP = "backup"  # read or write a place of transfers
+    ADMIN = "admin"  # users, roles, tokens, grants
+    NODE = "node"  # what one node orders another
+
+
+WRITE: Final = frozenset({Action.INSERT, Action.UPDATE, Action.DELETE, Action.TRUNCATE})
+PUT: Final = frozenset({Action.INSERT, Action.UPDATE})  # a put without a condition is both
+EVERYTHING: Final = frozenset(Action) - {Action.NODE}
+
+
+class Kind(StrEnum):
+    CLUSTER = "cluster"
+    NAMESPACE = "namespace"
+    TABLE = "table"
+    PROCEDURE = "procedure"
+    POOL = "pool"
+    LOCK = "lock"
+    PLACE = "place"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One thing, or in a grant also all whose names begin with what stands before a final `*`."""
+
+    kind: Kind
+    name: str = ""
+    namespace: str = ""  # of a table
+
+    def __str__(self) -> str:
+        if self.kind is Kind.CLUSTER:
+            return "the cluster"
+        dotted = f"{self.namespace}.{self.name}" if self.kind is Kind.TABLE else self.name
+        return f"{self.kind} {dotted}"
+
+    def around(self) -> Resource | None:
+        """What it lies in."""
+        if self.kind is Kind.TABLE:
+            return Resource(Kind.NAMESPACE, self.namespace)
+        return None if self.kind is Kind.CLUSTER else CLUSTER
+
+    def covers(self, other: Resource) -> bool:
+        """Whether a grant on this is one on the other."""
+        if (self.kind, self.namespace) != (other.kind, other.namespace):
+            return False
+        if self.name.endswith("*"):
+            return other.name.startswith(self.name[:-1])
+        return self.name == other.name
+
+
+CLUSTER: Final = Resource(Kind.CLUSTER)
+
+
+def table(namespace: str, name: str) -> Resource:
+    return Resource(Kind.TABLE, name, namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """These actions on that, and on what lies in it."""
+
+    actions: frozenset[Action]
+    resource: Resource
+
+    def allows(self, actions: frozenset[Action], resource: Resource) -> bool:
+        at: Resource | None = resource
+        while at is not None:
+            if self.resource.covers(at):
+                return actions <= self.actions
+            at = at.around()
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who asks. `credential` says how it was proved, for the audit: "token ci", "certificate",
+    "password", "oidc", "loopback" (of times before the first user), "node".
+    """
+
+    name: str
+    credential: str
+    limits: tuple[Grant, ...] | None = None  # of a token; None: whatever its user may
+    node: int = 0  # its number, if it is a node of this cluster
+
+
+NOBODY: Final = Identity("", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What of a user, a service account or a group counts here."""
+
+    superuser: bool = False
+    member_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """Of a namespace or a table: whose it is, and what others may; role → actions."""
+
+    owner: str = OWNER
+    held: Mapping[str, frozenset[Action]] = field(default_factory=dict)
+
+
+class Book:
+    """As of one moment; it never changes."""
+
+    def __init__(
+        self,
+        roles: Mapping[str, Role],
+        owned: Mapping[Resource, Owned],
+        grants: Mapping[str, tuple[Grant, ...]],
+    ) -> None:
+        """`grants`: by role."""
+        self._roles = dict(roles)
+        self._owned = dict(owned)
+        self._grants = dict(grants)
+        self._reached: dict[str, frozenset[str]] = {}
+
+    def roles_of(self, name: str) -> frozenset[str]:
+        """Itself, and all that it is a member of, whether directly or not."""
+        found = self._reached.get(name)
+        if found is None:
+            reached, wanted = {name}, [name]
+            while wanted:
+                role = self._roles.get(wanted.pop())
+                new = [one for one in (role.member_of if role else ()) if one not in reached]
+                reached.update(new)
+                wanted += new
+            found = self._reached[name] = frozenset(reached)
+        return found
+
+    def superuser(self, name: str) -> bool:
+        role = self._roles.get(name)
+        return role.superuser if role is not None else name == OWNER
+
+    def knows(self, name: str) -> bool:
+        """Whether there is such a role."""
+        return name == OWNER or name in self._roles
+
+    def held(self, name: str, resource: Resource) -> frozenset[Action]:
+        """All that the role may do with it."""
+        if self.superuser(name):
+            return EVERYTHING
+        roles = self.roles_of(name)
+        found: frozenset[Action] = frozenset()
+        at: Resource | None = resource
+        while at is not None:
+            owned = self._owned.get(at)
+            if owned is not None:
+                if owned.owner in roles:
+                    return EVERYTHING
+                for role, actions in owned.held.items():
+                    if role == PUBLIC or role in roles:
+                        found |= actions
+            at = at.around()
+        for role in (*roles, PUBLIC):
+            for grant in self._grants.get(role, ()):
+                if grant.allows(frozenset(), resource):
+                    found |= grant.actions
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Why not. `missing` is empty if it is not a matter of grants."""
+
+    reason: str
+    missing: frozenset[Action] = frozenset()
+
+
+def may(
+    identity: Identity, actions: frozenset[Action], resource: Resource, book: Book
+) -> Denied | None:
+    """Whether it may do all of these; None: it may."""
+    if Action.NODE in actions:
+        return None if identity.node else Denied("only nodes of this cluster may do that")
+    if not identity.name:
+        return Denied("nobody has logged in")
+    if not book.knows(identity.name):
+        return Denied(f"there is no user {identity.name!r} any more")
+    missing = actions - book.held(identity.name, resource)
+    if missing:
+        return Denied(f"{identity.name!r} may not {_words(missing)} {resource}", missing)
+    limits = identity.limits
+    if limits is not None and (missing := actions - _within(limits, resource)):
+        return Denied(
+            f"this {identity.credential} is not for {_words(missing)} of {resource}", missing
+        )
+    return None
+
+
+def _within(limits: Iterable[Grant], resource: Resource) -> frozenset[Action]:
+    found: frozenset[Action] = frozenset()
+    for grant in limits:
+        if grant.allows(frozenset(), resource):
+            found |= grant.actions
+    return found
+
+
+def _words(actions: Iterable[Action]) -> str:
+    return ", ".join(sorted(actions))

@@ -1,0 +1,1 @@
+"""Who somebody is, proved: certificates, TLS, tokens, passwords, logins."""
