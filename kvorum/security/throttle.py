@@ -3,8 +3,8 @@
 After some free failures each one more doubles the wait, from FIRST_MS to a bound; a login that
 succeeds forgets its name and address, and FORGET_MS without a failure forgets everything. A name
 that does not exist is treated as any other. A name has more free failures and a shorter bound than
-an address: somebody who guesses from elsewhere must not keep its owner out. What is remembered is bounded: the oldest goes first,
-so that a flood of names costs memory for ENTRIES_MAX of them and no more.
+an address: somebody who guesses from elsewhere must not keep its owner out. What is remembered is
+bounded by ENTRIES_MAX, the oldest goes first: a flood of names costs no more memory than that.
 """
 
 from __future__ import annotations
