@@ -16,6 +16,8 @@ happened):
     │   ├── SnapshotTooOld      SNAPSHOT_TOO_OLD 410       details: at, safepoint
     │   ├── Refused             a state that forbids it: code given by the raiser (NOT_ABORTABLE,
         SINK_REFUSED, …) 409
+    │   ├── Unauthenticated     UNAUTHENTICATED 401        who asks has proved nothing, or wrongly
+    │   ├── Forbidden           FORBIDDEN 403              details: user, missing, resource
     │   └── Corruption          CORRUPTION 500             details: key, file or family
     ├── RestartTxn          disposition "restart_txn": run the function again on a new snapshot
     │   ├── WriteConflict       WRITE_CONFLICT 409         details: key, conflict_ts, start_ts
@@ -114,6 +116,16 @@ class SnapshotTooOld(Rejected):
 class Refused(Rejected):
     code = "REFUSED"
     status = 409
+
+
+class Unauthenticated(Rejected):
+    code = "UNAUTHENTICATED"
+    status = 401
+
+
+class Forbidden(Rejected):
+    code = "FORBIDDEN"
+    status = 403
 
 
 class Corruption(Rejected):

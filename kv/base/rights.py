@@ -7,11 +7,13 @@
                 lock, a place of transfers
     Book        roles, owners and grants as of one moment; a process keeps one and replaces it
 
-Right on a thing is right on what lies in it: on a namespace its tables, on the cluster everything.
-A role has what it was granted, what the roles that it is a member of were granted, and what
-everybody was granted (PUBLIC). An owner, and every member of an owner, may do everything with what
-it owns. A superuser may do everything that a client can; what one node orders another is for nodes
-alone, whoever asks. A token can be limited to a part of its user's rights, never widen them.
+A grant on a thing holds for what lies in it: on a namespace for its tables, on the cluster for
+everything. An owner has all rights on what it owns, and on that alone: whoever owns a namespace
+makes tables in it and does not read those of others, as in PostgreSQL. A role has what it was
+granted, what the roles that it is a member of were granted, and what everybody was granted
+(PUBLIC); members of an owner are owners. A superuser may do everything that a client can; what one
+node orders another is for nodes alone, whoever asks. A token can be limited to a part of its user's
+rights, never widen them.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ class Action(StrEnum):
     UPDATE = "update"
     DELETE = "delete"
     TRUNCATE = "truncate"
+    REFERENCES = "references"
+    USAGE = "usage"  # of a sequence, or of what a schema holds
+    CONNECT = "connect"
     DEFINE = "define"  # make, alter and drop
     SUBMIT = "submit"  # begin, signal and wait for procedures
     RUN = "run"  # a worker's: take work of a pool, and its types
@@ -120,6 +125,7 @@ class Identity:
 
 
 NOBODY: Final = Identity("", "none")
+LOOPBACK: Final = Identity(OWNER, "loopback")  # whoever is on this machine, before the first user
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +152,11 @@ class Book:
         roles: Mapping[str, Role],
         owned: Mapping[Resource, Owned],
         grants: Mapping[str, tuple[Grant, ...]],
+        *,
+        closed: bool = True,
     ) -> None:
-        """`grants`: by role."""
+        """`grants`: by role. `closed`: somebody can log in, so the loopback is trusted no more."""
+        self.closed = closed
         self._roles = dict(roles)
         self._owned = dict(owned)
         self._grants = dict(grants)
@@ -180,16 +189,13 @@ class Book:
             return EVERYTHING
         roles = self.roles_of(name)
         found: frozenset[Action] = frozenset()
-        at: Resource | None = resource
-        while at is not None:
-            owned = self._owned.get(at)
-            if owned is not None:
-                if owned.owner in roles:
-                    return EVERYTHING
-                for role, actions in owned.held.items():
-                    if role == PUBLIC or role in roles:
-                        found |= actions
-            at = at.around()
+        owned = self._owned.get(resource)
+        if owned is not None:
+            if owned.owner in roles:
+                return EVERYTHING
+            for role, actions in owned.held.items():
+                if role == PUBLIC or role in roles:
+                    found |= actions
         for role in (*roles, PUBLIC):
             for grant in self._grants.get(role, ()):
                 if grant.allows(frozenset(), resource):
@@ -213,6 +219,8 @@ def may(
         return None if identity.node else Denied("only nodes of this cluster may do that")
     if not identity.name:
         return Denied("nobody has logged in")
+    if identity.credential == LOOPBACK.credential and book.closed:
+        return Denied("this cluster has users by now: log in")
     if not book.knows(identity.name):
         return Denied(f"there is no user {identity.name!r} any more")
     missing = actions - book.held(identity.name, resource)

@@ -28,6 +28,8 @@ SINK_CHUNKS: Final = TableId(21)  # esc(attempt) esc(task) u32 seq → staged ro
 SINK_MARKERS: Final = TableId(22)  # esc(application) u32 table → last version, query id
 SINK_PLACES: Final = TableId(24)  # u32 table → attempt that lays rows in it in place
 ROLES: Final = TableId(23)  # esc(name) → a role of SQL (sqlproxy/catalog/roles.py)
+TOKENS: Final = TableId(25)  # esc(id) → an API token (sqlproxy/catalog/tokens.py)
+GRANTS: Final = TableId(26)  # esc(role) → what it was granted (sqlproxy/catalog/grants.py)
 CLUSTER: Final = TableId(30)  # nodes, settings, that it was restored (kvorum/native/epoch.py)
 
 UNVERSIONED: Final = frozenset({SINK_CHUNKS.to_bytes(4, "big")})

@@ -54,6 +54,8 @@ RULES: Final[dict[int, Rule]] = {
     system.SINK_MARKERS: Rule.LATE,
     system.SINK_PLACES: Rule.DROP,
     system.ROLES: Rule.LATE,
+    system.TOKENS: Rule.LATE,
+    system.GRANTS: Rule.LATE,
     system.CLUSTER: Rule.LATE,
 }
 NOT_COPIED: Final = frozenset(

@@ -1,6 +1,7 @@
 """Roles of SQL: who may connect, with which password, and whose privileges they have. Functions of
 a transaction `t`.
 
+    CLUSTER  "rights"     sealed [1, how often roles, tokens or grants were changed]
     ROLES    esc(name)    sealed [1, name, login, superuser, verifier | nil, connection limit,
                           createdb, createrole, [role that it is a member of, …]]; older rows end
                           after the limit
@@ -42,6 +43,23 @@ class Role:
     create_database: bool = False
     create_role: bool = False
     member_of: tuple[str, ...] = ()
+
+
+RIGHTS_KEY: Final = table_prefix(system.CLUSTER) + escape(b"rights")
+
+
+async def rights_version(t: Reader) -> int:
+    """How often roles, tokens or grants were changed: while it is the same, what is remembered of
+    them still holds.
+    """
+    value, _ = await t.get(RIGHTS_KEY)
+    return 0 if value is None else int(records.opened(RIGHTS_KEY, value)[1])
+
+
+async def touch(t: Writer) -> None:
+    """This transaction changes roles, tokens or grants; said as often as you like."""
+    row = [records.FORMAT, await rights_version(t) + 1]
+    t.put(RIGHTS_KEY, records.sealed(RIGHTS_KEY, row))
 
 
 def role_key(name: str) -> bytes:

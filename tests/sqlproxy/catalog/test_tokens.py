@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kv.base import throttle
 from kv.base.adapters import SystemRng
-from kvorum.security import throttle, tokens
-from kvorum.security.throttle import Throttle
+from kv.base.throttle import Throttle
+from sqlproxy.catalog import tokens
 
 
 def test_a_token_is_known_by_its_secret_alone() -> None:

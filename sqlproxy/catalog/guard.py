@@ -1,0 +1,188 @@
+"""Who somebody is and what he may, in one process: credentials become identities, and identities
+are asked about. Everything is answered from memory; `run` keeps that up to date.
+
+    token        its id is looked up, its secret compared               (kvt_…)
+    password     the role's SCRAM verifier, computed in a thread        (RFC 5802)
+    certificate  the common name that TLS has verified
+    loopback     nobody in particular, while no user can log in
+
+All failures look alike to whoever fails, and slow down the next ones (`kv.base.throttle`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
+
+from kv.base import system
+from kv.base.errors import Busy, Forbidden, KvorumError, Unauthenticated, Unavailable
+from kv.base.keys import table_prefix
+from kv.base.ports import Clock
+from kv.base.rights import LOOPBACK, OWNER, Action, Book, Identity, Resource, may
+from kv.base.throttle import Throttle
+from sqlproxy.catalog import book, roles, tokens
+from sqlproxy.catalog.catalog import Reader, scan_all
+from sqlproxy.catalog.roles import Role
+from sqlproxy.catalog.tokens import Token
+from sqlproxy.wire.scram import make_verifier, read_verifier
+
+T = TypeVar("T")
+LOOK_MS: Final = 1_000  # so old may be what is known …
+KNOWN_MS_MAX: Final = 60_000  # … and so old, while nobody can be asked
+_PASSWORDS_KEPT: Final = 1_000
+_DUMMY: Final = make_verifier("", b"\0" * 16)
+
+
+class InThread(Protocol):
+    """`kv.base.ports`' way to run what holds no lock of Python's for long."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+class Guard:
+    """Of one process."""
+
+    def __init__(self, reader: Reader, clock: Clock, in_thread: InThread) -> None:
+        self.book: Book | None = None  # replaced, never changed
+        self._reader, self._clock, self._in_thread = reader, clock, in_thread
+        self._stamp: tuple[int, tuple[tuple[bytes, bytes], ...]] | None = None
+        self._looked_ms = 0
+        self._roles: dict[str, Role] = {}
+        self._tokens: dict[str, Token] = {}
+        self._passwords: dict[tuple[str, str], bytes] = {}  # (name, verifier) → digest of the last
+        self._throttle = Throttle()
+
+    # -- what is known
+
+    async def run(self, pause: Callable[[float], Awaitable[object]]) -> None:
+        """Keep what is known new enough, until cancelled."""
+        while True:
+            with contextlib.suppress(KvorumError):  # the next look says it again
+                await self.look()
+            await pause(LOOK_MS / 1_000)
+
+    async def look(self) -> None:
+        """From now on what holds now is known; after a change of one's own, say. Raises
+        KvorumError.
+        """
+        asked_ms = self._now_ms()
+        stamp = (
+            await roles.rights_version(self._reader),
+            tuple(await scan_all(self._reader, table_prefix(system.SCHEMAS))),
+        )
+        if stamp != self._stamp:
+            known = {role.name: role for role in await roles.all_roles(self._reader)}
+            held = {token.id: token for token in await tokens.all_tokens(self._reader)}
+            found = await book.read(self._reader)
+            self._roles, self._tokens, self.book, self._stamp = known, held, found, stamp
+            self._passwords.clear()
+        self._looked_ms = asked_ms
+
+    async def _known(self) -> Book:
+        if self.book is None:
+            await self.look()
+        return self._new_enough()
+
+    def _new_enough(self) -> Book:
+        if self.book is None or self._now_ms() - self._looked_ms > KNOWN_MS_MAX:
+            raise Unavailable("users and rights cannot be read now: ask again in a moment")
+        return self.book
+
+    # -- who it is
+
+    async def by_token(self, text: str, address: str) -> Identity:
+        """Raises Unauthenticated, Busy."""
+        await self._known()
+        parsed = tokens.parse(text)
+        name = f"token {parsed[0]}" if parsed else "token"
+        self._not_too_often(address, name)
+        token = self._tokens.get(parsed[0]) if parsed else None
+        identity = token.identity(parsed[1], self._clock.now_ms()) if token and parsed else None
+        if identity is None or not self._may_log_in(identity.name):
+            raise self._failed(address, name)
+        return identity
+
+    async def by_password(self, user: str, password: str, address: str) -> Identity:
+        """Raises Unauthenticated, Busy."""
+        await self._known()
+        self._not_too_often(address, user)
+        role = self._roles.get(user)
+        text = role.verifier if role is not None and role.login else None
+        if not await self._is_password(user, text, password):
+            raise self._failed(address, user)
+        self._throttle.succeeded(address, user)
+        return Identity(user, "password")
+
+    async def by_certificate(self, name: str, address: str) -> Identity:
+        """`name`: what TLS has verified. Raises Unauthenticated, Busy."""
+        await self._known()
+        self._not_too_often(address, name)
+        if not name or not self._may_log_in(name):
+            raise self._failed(address, name)
+        return Identity(name, "certificate")
+
+    async def by_loopback(self) -> Identity:
+        """Whoever is on this machine. Raises Unauthenticated once somebody can log in."""
+        if (await self._known()).closed:
+            raise Unauthenticated(
+                "log in: with a token (KVORUM_TOKEN, Authorization: Bearer), a user's name and "
+                "password, or a client certificate"
+            )
+        return LOOPBACK
+
+    def _may_log_in(self, name: str) -> bool:
+        role = self._roles.get(name)
+        return role.login if role is not None else name == OWNER
+
+    async def _is_password(self, user: str, text: str | None, password: str) -> bool:
+        """A user without one costs as much time as a wrong password."""
+        key = (user, text or "")
+        digest = hashlib.sha256(f"{user}\0{password}".encode()).digest()
+        if text is not None and hmac.compare_digest(self._passwords.get(key, b""), digest):
+            return True
+        wanted = read_verifier(text) if text is not None else _DUMMY
+        made = await self._in_thread(
+            lambda: make_verifier(password, wanted.salt, wanted.iterations)
+        )
+        right = hmac.compare_digest(made.stored_key, wanted.stored_key) and text is not None
+        if right:
+            if len(self._passwords) >= _PASSWORDS_KEPT:
+                self._passwords.clear()
+            self._passwords[key] = digest
+        return right
+
+    def _not_too_often(self, address: str, name: str) -> None:
+        wait_ms = self._throttle.wait_ms(address, name, self._now_ms())
+        if wait_ms:
+            raise Busy(
+                f"too many failed logins: try again in {wait_ms} ms",
+                details={"what": "failed logins", "retry_after_ms": wait_ms},
+            )
+
+    def _failed(self, address: str, name: str) -> Unauthenticated:
+        self._throttle.failed(address, name, self._now_ms())
+        return Unauthenticated("who you are could not be verified: check name, password or token")
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1_000)
+
+    # -- what he may
+
+    def allow(self, identity: Identity, actions: frozenset[Action], resource: Resource) -> None:
+        """Raises Forbidden, Unauthenticated, Unavailable."""
+        denied = may(identity, actions, resource, self._new_enough())
+        if denied is None:
+            return
+        if not denied.missing and Action.NODE not in actions:
+            raise Unauthenticated(denied.reason)
+        raise Forbidden(
+            f"{denied.reason}: an admin can grant it",
+            details={
+                "user": identity.name,
+                "missing": sorted(denied.missing),
+                "resource": str(resource),
+            },
+        )
