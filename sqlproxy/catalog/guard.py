@@ -50,6 +50,7 @@ class Guard:
         self._reader, self._clock, self._in_thread = reader, clock, in_thread
         self._stamp: tuple[int, tuple[tuple[bytes, bytes], ...]] | None = None
         self._looked_ms = 0
+        self._asked = self._applied = 0  # looks: begun, and the last one that counts
         self._roles: dict[str, Role] = {}
         self._tokens: dict[str, Token] = {}
         self._passwords: dict[tuple[str, str], bytes] = {}  # (name, verifier) → digest of the last
@@ -69,6 +70,7 @@ class Guard:
         KvorumError.
         """
         asked_ms = self._now_ms()
+        self._asked = mine = self._asked + 1
         stamp = (
             await roles.rights_version(self._reader),
             tuple(await scan_all(self._reader, table_prefix(system.SCHEMAS))),
@@ -77,9 +79,12 @@ class Guard:
             known = {role.name: role for role in await roles.all_roles(self._reader)}
             held = {token.id: token for token in await tokens.all_tokens(self._reader)}
             found = await book.read(self._reader)
+            if mine < self._applied:
+                return  # a later look has ended before: this may be from before it
             self._roles, self._tokens, self.book, self._stamp = known, held, found, stamp
             self._passwords.clear()
-        self._looked_ms = asked_ms
+        self._applied = max(self._applied, mine)
+        self._looked_ms = max(self._looked_ms, asked_ms)
 
     async def _known(self) -> Book:
         if self.book is None:

@@ -1,0 +1,268 @@
+"""Who somebody is and what he may, over the rows of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+import kvorum
+from kv.base.adapters import SystemRng
+from kv.base.errors import (
+    AlreadyExists,
+    Busy,
+    Forbidden,
+    InvalidArgument,
+    KvorumError,
+    NotFound,
+    Refused,
+    Unauthenticated,
+    Unavailable,
+)
+from kv.base.rights import CLUSTER, LOOPBACK, OWNER, PUT, Action, Grant, Kind, Resource, table
+from sqlproxy.catalog import guard as guards
+from sqlproxy.catalog import users
+from sqlproxy.catalog.guard import KNOWN_MS_MAX, Guard
+from txn.client import TxnClient
+
+T = TypeVar("T")
+READ = frozenset({Action.READ})
+ORDERS = table("shop", "orders")
+HERE = "10.0.0.1"
+
+
+@dataclass
+class Clock:
+    """Set by hand."""
+
+    ms: int = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1_000
+
+
+async def at_once(work: Callable[[], T]) -> T:
+    """For a thread."""
+    return work()
+
+
+@dataclass
+class Scene:
+    txn: TxnClient
+    clock: Clock
+    guard: Guard
+    rng: SystemRng
+
+    async def user(self, name: str, password: str | None = None, **options: bool) -> None:
+        await self.txn.run(lambda t: users.create(t, self.rng, name, password=password, **options))
+
+    async def token(self, user: str, *limits: Grant, ttl_ms: int = 0) -> str:
+        _, text = await self.txn.run(
+            lambda t: users.create_token(
+                t, self.rng, "t", user, self.clock.ms, ttl_ms=ttl_ms, limits=limits or None
+            )
+        )
+        return str(text)
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    """A node of its own."""
+    async with await kvorum.aopen(tmp_path) as db:
+        txn: TxnClient = db._backend.txn  # type: ignore[attr-defined]
+        clock = Clock()
+        await db.create_namespace("shop")
+        await db.create_table("shop", "orders")
+        yield Scene(txn, clock, Guard(txn, clock, at_once), SystemRng())
+
+
+async def test_the_loopback_is_trusted_until_somebody_can_log_in(scene: Scene) -> None:
+    """The quick start needs no password; the first token ends that, for open sessions, too."""
+    assert await scene.guard.by_loopback() == LOOPBACK
+    scene.guard.allow(LOOPBACK, PUT, ORDERS)
+    await scene.user("ann")  # she has nothing to log in with
+    await scene.guard.look()
+    scene.guard.allow(LOOPBACK, PUT, ORDERS)
+    await scene.token("ann")
+    await scene.guard.look()
+    with pytest.raises(Unauthenticated, match="log in"):
+        scene.guard.allow(LOOPBACK, PUT, ORDERS)
+    with pytest.raises(Unauthenticated, match="KVORUM_TOKEN"):
+        await scene.guard.by_loopback()
+
+
+async def test_the_first_admin_is_made_once(scene: Scene) -> None:
+    """`kvorum init` prints a token that may do everything; a second call is refused."""
+    _, text = await scene.txn.run(lambda t: users.first_admin(t, scene.rng, scene.clock.ms))
+    admin = await scene.guard.by_token(text, HERE)
+    assert admin.name == users.ADMIN
+    scene.guard.allow(admin, frozenset({Action.ADMIN}), CLUSTER)
+    with pytest.raises(Refused, match="has users already"):
+        await scene.txn.run(lambda t: users.first_admin(t, scene.rng, scene.clock.ms))
+
+
+async def test_a_token_expires_and_is_revoked(scene: Scene) -> None:
+    """Both end it at the next look."""
+    await scene.user("ann")
+    text = await scene.token("ann", ttl_ms=5_000)
+    assert (await scene.guard.by_token(text, HERE)).credential == "token t"
+    scene.clock.ms += 5_000
+    with pytest.raises(Unauthenticated):
+        await scene.guard.by_token(text, HERE)
+    await scene.txn.run(lambda t: users.revoke_token(t, "ann", "t"))
+    other = await scene.token("ann")
+    await scene.guard.look()
+    assert (await scene.guard.by_token(other, HERE)).name == "ann"
+    await scene.txn.run(lambda t: users.revoke_token(t, "ann", "t"))
+    await scene.guard.look()
+    with pytest.raises(Unauthenticated):
+        await scene.guard.by_token(other, HERE)
+
+
+async def test_a_dropped_user_is_nobody(scene: Scene) -> None:
+    """Its tokens and grants go along; one who comes later under its name has none of them."""
+    await scene.user("ann", "correct horse")
+    await scene.txn.run(lambda t: users.give(t, "ann", Grant(READ, CLUSTER)))
+    text = await scene.token("ann")
+    ann = await scene.guard.by_token(text, HERE)
+    scene.guard.allow(ann, READ, ORDERS)
+    await scene.txn.run(lambda t: users.delete(t, "ann"))
+    await scene.guard.look()
+    with pytest.raises(Unauthenticated, match="no user"):
+        scene.guard.allow(ann, READ, ORDERS)
+    await scene.user("ann", "another horse")
+    await scene.guard.look()
+    with pytest.raises(Forbidden):
+        scene.guard.allow(ann, READ, ORDERS)
+    with pytest.raises(Unauthenticated):
+        await scene.guard.by_token(text, HERE)
+    with pytest.raises(Unauthenticated):
+        await scene.guard.by_password("ann", "correct horse", HERE)
+
+
+async def test_failures_look_alike(scene: Scene) -> None:
+    """Nobody learns by a login whether a user exists, has a password, or may log in."""
+    await scene.user("ann", "correct horse")
+    await scene.user("bob")
+    await scene.user("group", "correct horse", login=False)
+    said = set()
+    for number, name in enumerate(["ann", "bob", "group", "nobody", OWNER, "\0", ""]):
+        with pytest.raises(Unauthenticated) as caught:
+            await scene.guard.by_password(name, "wrong horse", f"10.0.1.{number}")
+        said.add((caught.value.code, caught.value.message, str(caught.value.details)))
+    for number, text in enumerate(["", "kvt_x", "kvt_" + "a" * 16 + "_" + "b" * 43]):
+        with pytest.raises(Unauthenticated) as caught:
+            await scene.guard.by_token(text, f"10.0.2.{number}")
+        said.add((caught.value.code, caught.value.message, str(caught.value.details)))
+    for number, name in enumerate(["nobody", "group", ""]):
+        with pytest.raises(Unauthenticated) as caught:
+            await scene.guard.by_certificate(name, f"10.0.3.{number}")
+        said.add((caught.value.code, caught.value.message, str(caught.value.details)))
+    assert len(said) == 1
+
+
+async def test_guessing_is_slowed_down(scene: Scene) -> None:
+    """Also with the right password in between: whoever guesses waits."""
+    await scene.user("ann", "correct horse")
+    for _ in range(3):
+        with pytest.raises(Unauthenticated):
+            await scene.guard.by_password("ann", "wrong horse", HERE)
+    with pytest.raises(Busy) as caught:
+        await scene.guard.by_password("ann", "correct horse", HERE)
+    scene.clock.ms += caught.value.details["retry_after_ms"]
+    assert (await scene.guard.by_password("ann", "correct horse", HERE)).name == "ann"
+
+
+async def test_a_changed_password_ends_the_old_one(scene: Scene) -> None:
+    """Also where the old one was remembered as right."""
+    await scene.user("ann", "correct horse")
+    for _ in range(2):
+        await scene.guard.by_password("ann", "correct horse", HERE)
+    await scene.txn.run(lambda t: users.change_password(t, scene.rng, "ann", "battery staple"))
+    await scene.guard.look()
+    with pytest.raises(Unauthenticated):
+        await scene.guard.by_password("ann", "correct horse", HERE)
+    assert (await scene.guard.by_password("ann", "battery staple", HERE)).name == "ann"
+
+
+async def test_grants_come_and_go(scene: Scene) -> None:
+    """On a namespace, a table, a procedure type; for a group and for everybody."""
+    await scene.user("ann")
+    await scene.user("sellers", login=False)
+    ann = (await scene.guard.by_certificate("ann", HERE), READ, ORDERS)
+    with pytest.raises(Forbidden) as caught:
+        scene.guard.allow(*ann)
+    assert caught.value.details == {
+        "user": "ann",
+        "missing": ["read"],
+        "resource": "table shop.orders",
+    }
+    granted = Grant(READ, Resource(Kind.NAMESPACE, "shop"))
+    for role in ("ann", "sellers", ""):
+        await scene.txn.run(lambda t, role=role: users.give(t, role, granted))
+        if role == "sellers":
+            await scene.guard.look()
+            with pytest.raises(Forbidden):
+                scene.guard.allow(*ann)
+            await scene.txn.run(lambda t: users.join(t, "ann", "sellers"))
+        await scene.guard.look()
+        scene.guard.allow(*ann)
+        await scene.txn.run(lambda t, role=role: users.take(t, role, granted))
+        await scene.guard.look()
+        with pytest.raises(Forbidden):
+            scene.guard.allow(*ann)
+
+
+async def test_what_is_known_is_used_for_a_minute(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the meta partition cannot be asked a node serves on, and then refuses."""
+    await scene.user("ann", superuser=True)
+    ann = await scene.guard.by_certificate("ann", HERE)
+
+    async def unreachable(reader: object) -> int:
+        raise Unavailable("no leader")
+
+    monkeypatch.setattr(guards.roles, "rights_version", unreachable)
+    scene.clock.ms += KNOWN_MS_MAX
+    with pytest.raises(KvorumError):
+        await scene.guard.look()
+    scene.guard.allow(ann, READ, ORDERS)
+    scene.clock.ms += 1
+    with pytest.raises(Unavailable):
+        scene.guard.allow(ann, READ, ORDERS)
+
+
+@pytest.mark.parametrize("name", ["", "node", "public", "none", "pg_x", "a b", "1a", "a" * 64])
+async def test_names_that_no_user_may_have(scene: Scene, name: str) -> None:
+    """Names that SQL or certificates give another meaning."""
+    with pytest.raises(InvalidArgument):
+        await scene.user(name)
+
+
+async def test_what_is_wrong_changes_nothing(scene: Scene) -> None:
+    """A user twice, an unknown group, a short password, a grant of nothing: clear refusals."""
+    await scene.user("ann")
+    with pytest.raises(AlreadyExists):
+        await scene.user("ann")
+    with pytest.raises(InvalidArgument, match="8 to"):
+        await scene.user("bob", "short")
+    with pytest.raises(NotFound, match="there is no user 'bob'"):
+        await scene.token("bob")
+    with pytest.raises(NotFound):
+        await scene.txn.run(lambda t: users.join(t, "ann", "group"))
+    for wrong in (
+        Grant(frozenset(), CLUSTER),
+        Grant(frozenset({Action.NODE}), CLUSTER),
+        Grant(READ, Resource(Kind.TABLE, "orders")),
+        Grant(READ, Resource(Kind.POOL)),
+    ):
+        with pytest.raises(InvalidArgument):
+            await scene.txn.run(lambda t, wrong=wrong: users.give(t, "ann", wrong))
+    assert [one.name for one in await users.everybody(scene.txn)] == [OWNER, "ann"]
