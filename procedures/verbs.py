@@ -31,19 +31,20 @@ from kv.base.fields import (
     optional,
     text,
 )
-from kv.base.verbs import CLUSTER, Action, Caller, Kind, Repeat, Request, Resource, verb
+from kv.base.rights import Action, Kind
+from kv.base.verbs import CLUSTER, Caller, Repeat, Request, Subject, verb
 
 Packed = Annotated[bytes, octets(limits.FRAME_BYTES_MAX)]
 Map = Annotated[dict[str, Any], mapping]
 Partitions = Annotated[list[int], items(integer(1, PARTITION_ID_MAX), limits.SPLIT_KEYS_MAX + 1, 1)]
 PROC_QUESTIONS: Final = frozenset({"schedule.list", "queue.list", "audit.list", "explain", "live"})
 
-_TYPE: Final = Resource(Kind.PROCEDURE_TYPE, "name", "the name")
-_OF: Final = Resource(Kind.PROCEDURE_TYPE, "id", "the procedure")
-_ALL: Final = Resource(Kind.PROCEDURE_TYPE)
-_LOCK: Final = Resource(Kind.LOCK, "id", "the procedure")
-_POOL: Final = Resource(Kind.POOL, "worker", "the worker")
-_TABLE: Final = Resource(Kind.TABLE, "table", "the id")
+_TYPE: Final = Subject(Kind.PROCEDURE_TYPE, "name", "the name")
+_OF: Final = Subject(Kind.PROCEDURE_TYPE, "id", "the procedure")
+_ALL: Final = Subject(Kind.PROCEDURE_TYPE)
+_LOCK: Final = Subject(Kind.LOCK, "id", "the procedure")
+_POOL: Final = Subject(Kind.POOL, "worker", "the worker")
+_TABLE: Final = Subject(Kind.TABLE, "table", "the id")
 _procedures = partial(verb, by=Caller.CLIENT, master=True)
 _work = partial(
     verb, by=Caller.WORKER, action=Action.RUN, on=_POOL, repeat=Repeat.QUESTION, master=True
@@ -167,7 +168,7 @@ class WorkLeave(Request):
     epoch: I64
 
 
-@_procedures(174, action=Action.READ, on=Resource(Kind.POOL), repeat=Repeat.QUESTION)
+@_procedures(174, action=Action.READ, on=Subject(Kind.POOL), repeat=Repeat.QUESTION)
 class WorkList(Request):
     """→ [map as msgpack bytes, …] workers, the same of pools"""
 
@@ -215,7 +216,7 @@ class SinkSeal(_Task):
     placed: Unchecked = 0
 
 
-@_sink(83, on=Resource(Kind.TABLE, "request", "the id in"), master=True)
+@_sink(83, on=Subject(Kind.TABLE, "request", "the id in"), master=True)
 class SinkCommit(Request):
     """→ procedure id (0 = committed). `request`: {attempt, table, app, version, query, manifest,
     inline?, twice?, fresh?, replace?, reset?, early?}; what the rows mean:
@@ -225,7 +226,7 @@ class SinkCommit(Request):
     request: Unchecked
 
 
-@_sink(84, on=Resource(Kind.TABLE, "attempt", "the attempt"))
+@_sink(84, on=Subject(Kind.TABLE, "attempt", "the attempt"))
 class SinkAbort(Request):
     """→ state"""
 
@@ -361,7 +362,7 @@ class BusOrders(Request):
     161,
     by=(Caller.NODE, Caller.WORKER),
     action=Action.RUN,
-    on=Resource(Kind.POOL, "target", "the worker"),
+    on=Subject(Kind.POOL, "target", "the worker"),
     master=True,
 )
 class BusReports(Request):

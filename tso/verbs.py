@@ -9,7 +9,8 @@ from typing import Annotated, Final
 
 from kv.base.fields import Timestamp, TsoCount, integer, text
 from kv.base.limits import LEASE_TTL_MS_MAX, OWNER_CHARS_MAX
-from kv.base.verbs import CLUSTER, Action, Caller, Repeat, Request, verb
+from kv.base.rights import Action
+from kv.base.verbs import CLUSTER, Caller, Repeat, Request, verb
 
 _read = partial(
     verb, by=Caller.CLIENT, action=Action.READ, on=CLUSTER, repeat=Repeat.QUESTION, master=True

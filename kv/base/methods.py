@@ -54,19 +54,9 @@ from kv.base.limits import (
     TTL_MS_MAX,
 )
 from kv.base.options import check_options
+from kv.base.rights import Action, Kind
 from kv.base.timestamps import MAX
-from kv.base.verbs import (
-    CLUSTER,
-    VERBS,
-    Action,
-    Caller,
-    Kind,
-    Repeat,
-    Request,
-    Resource,
-    Touches,
-    verb,
-)
+from kv.base.verbs import CLUSTER, VERBS, Caller, Repeat, Request, Subject, Touches, verb
 
 PROTOCOL: Final = "kvorum-rpc"
 VERSION: Final = 1
@@ -462,7 +452,7 @@ class Ping(Request):
     """→ node_id"""
 
 
-@_query(65, on=Resource(Kind.TABLE, "key", "the key"))
+@_query(65, on=Subject(Kind.TABLE, "key", "the key"))
 class Lookup(Request):
     """→ descriptor (list), [host, port] of the leader (["", 0] = the node that was asked), the
     leader's node id (0 = nobody leads it as far as this node knows).

@@ -28,7 +28,10 @@ PUBLIC: Final = ""
 
 
 class Action(StrEnum):
+    """Which right is asked for, or granted."""
+
     READ = "read"
+    WRITE = "write"  # insert, update, delete and truncate in one word
     INSERT = "insert"
     UPDATE = "update"
     DELETE = "delete"
@@ -45,16 +48,24 @@ class Action(StrEnum):
     NODE = "node"  # what one node orders another
 
 
-WRITE: Final = frozenset({Action.INSERT, Action.UPDATE, Action.DELETE, Action.TRUNCATE})
 PUT: Final = frozenset({Action.INSERT, Action.UPDATE})  # a put without a condition is both
-EVERYTHING: Final = frozenset(Action) - {Action.NODE}
+EVERYTHING: Final = frozenset(Action) - {Action.NODE, Action.WRITE}
+_WRITES: Final = PUT | {Action.DELETE, Action.TRUNCATE}
+
+
+def in_full(actions: Iterable[Action]) -> frozenset[Action]:
+    """With what the word `write` means in its place."""
+    found = frozenset(actions)
+    return found - {Action.WRITE} | _WRITES if Action.WRITE in found else found
 
 
 class Kind(StrEnum):
+    """What a right is about."""
+
     CLUSTER = "cluster"
     NAMESPACE = "namespace"
     TABLE = "table"
-    PROCEDURE = "procedure"
+    PROCEDURE_TYPE = "procedure type"
     POOL = "pool"
     LOCK = "lock"
     PLACE = "place"
@@ -103,11 +114,15 @@ class Grant:
     actions: frozenset[Action]
     resource: Resource
 
-    def allows(self, actions: frozenset[Action], resource: Resource) -> bool:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "actions", in_full(self.actions))
+
+    def reaches(self, resource: Resource) -> bool:
+        """Whether it is about that, or about what it lies in."""
         at: Resource | None = resource
         while at is not None:
             if self.resource.covers(at):
-                return actions <= self.actions
+                return True
             at = at.around()
         return False
 
@@ -198,7 +213,7 @@ class Book:
                     found |= actions
         for role in (*roles, PUBLIC):
             for grant in self._grants.get(role, ()):
-                if grant.allows(frozenset(), resource):
+                if grant.reaches(resource):
                     found |= grant.actions
         return found
 
@@ -215,6 +230,7 @@ def may(
     identity: Identity, actions: frozenset[Action], resource: Resource, book: Book
 ) -> Denied | None:
     """Whether it may do all of these; None: it may."""
+    actions = in_full(actions)
     if Action.NODE in actions:
         return None if identity.node else Denied("only nodes of this cluster may do that")
     if not identity.name:
@@ -237,7 +253,7 @@ def may(
 def _within(limits: Iterable[Grant], resource: Resource) -> frozenset[Action]:
     found: frozenset[Action] = frozenset()
     for grant in limits:
-        if grant.allows(frozenset(), resource):
+        if grant.reaches(resource):
             found |= grant.actions
     return found
 

@@ -30,6 +30,7 @@ import msgspec
 
 from kv.base.errors import InvalidArgument
 from kv.base.fields import Check, anything
+from kv.base.rights import Action, Kind
 
 NODE_METHODS: Final = 64
 """Numbers below go to a partition: their arguments begin with `partition_id, epoch` of the caller's
@@ -49,33 +50,7 @@ class Caller(StrEnum):
     MASTER = "master"  # such a node, while it leads the meta partition
 
 
-class Action(StrEnum):
-    """Which right a request needs."""
-
-    READ = "read"
-    WRITE = "write"
-    DEFINE = "define"  # namespaces and tables
-    SUBMIT = "submit"  # procedures
-    RUN = "run"  # them, for a pool
-    OPERATE = "operate"  # look into what goes on, end it, move it
-    BACKUP = "backup"
-    ADMIN = "admin"
-    NODE = "node"  # being one of this cluster
-
-
-class Kind(StrEnum):
-    """What a right is about."""
-
-    CLUSTER = "cluster"
-    NAMESPACE = "namespace"
-    TABLE = "table"
-    PROCEDURE_TYPE = "procedure type"
-    POOL = "pool"
-    LOCK = "lock"
-    PLACE = "place"
-
-
-class Resource(NamedTuple):
+class Subject(NamedTuple):
     """What a request is about: of which kind, and how an argument names it."""
 
     kind: Kind
@@ -86,7 +61,7 @@ class Resource(NamedTuple):
         return f"{self.kind} of {self.how} `{self.field}`" if self.field else str(self.kind)
 
 
-CLUSTER: Final = Resource(Kind.CLUSTER)
+CLUSTER: Final = Subject(Kind.CLUSTER)
 
 
 class Repeat(StrEnum):
@@ -140,7 +115,7 @@ class Verb:
     """The number of arguments in a row, and each by itself. Raises InvalidArgument, TooLarge."""
     callers: tuple[Caller, ...]
     action: Action
-    resource: Resource
+    resource: Subject
     repeat: Repeat
     nonce: str  # the field that makes it repeatable, if it is not None
     questions: frozenset[str]  # if its first argument is one of these, it only asks
@@ -220,7 +195,7 @@ def verb(
     *,
     by: Caller | tuple[Caller, ...],
     action: Action,
-    on: Resource | None = None,
+    on: Subject | None = None,
     repeat: Repeat = Repeat.ONCE,
     nonce: str = "",
     questions: frozenset[str] = frozenset(),
@@ -254,7 +229,7 @@ def verb(
             check=_checker(name, fields, [said[field][0] for field in fields], args_at, optional),
             callers=by if isinstance(by, tuple) else (by,),
             action=action,
-            resource=Resource(Kind.TABLE, keys, "the key") if on is None else on,
+            resource=Subject(Kind.TABLE, keys, "the key") if on is None else on,
             repeat=repeat,
             nonce=nonce,
             questions=questions,

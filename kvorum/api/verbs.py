@@ -26,7 +26,8 @@ from kv.base.fields import (
     optional,
     text,
 )
-from kv.base.verbs import CLUSTER, VERBS, Action, Caller, Repeat, Request, verb
+from kv.base.rights import Action
+from kv.base.verbs import CLUSTER, VERBS, Caller, Repeat, Request, verb
 from procedures import verbs as _of_procedures  # noqa: F401 - the same
 from raft.rules.membership import REASON_BYTES_MAX
 from tso import verbs as _of_timestamps  # noqa: F401 - the same

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from kv.base import limits
-from kv.base.verbs import Action, Kind
+from kv.base.rights import Action, Kind
 from kvorum.http.routes.rights import READ_CLUSTER, TABLE, Right
 from kvorum.http.routes.route import ERROR, TS, D, Route, items_of, object_of
 from kvorum.http.wire import fields

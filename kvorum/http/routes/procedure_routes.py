@@ -9,7 +9,7 @@ from fastapi import Header, Query
 from pydantic import Field
 
 from kv.base import limits
-from kv.base.verbs import Action, Kind
+from kv.base.rights import Action, Kind
 from kvorum.api.model import ProcedureInfo
 from kvorum.http.routes.declaring import (
     As,

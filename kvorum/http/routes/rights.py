@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kv.base.verbs import Action, Kind
+from kv.base.rights import Action, Kind
 
 
 class Right(NamedTuple):

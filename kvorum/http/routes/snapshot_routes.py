@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from kv.base import limits
-from kv.base.verbs import Action, Kind
+from kv.base.rights import Action, Kind
 from kvorum.http.routes.declaring import As, Body, Id, Node, Nothing, Plain, Routes, TextOrNone
 from kvorum.http.routes.rights import READ_CLUSTER, Right
 from kvorum.http.routes.route import OBJECT, TS, items_of, object_of

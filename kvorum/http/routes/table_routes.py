@@ -8,7 +8,7 @@ from pydantic import Field
 
 from kv.base import limits
 from kv.base.errors import NotFound
-from kv.base.verbs import Action, Kind
+from kv.base.rights import Action, Kind
 from kvorum.api.model import Column, TableInfo, TableSpec
 from kvorum.http.routes.declaring import (
     As,

@@ -7,7 +7,7 @@ import re
 import pytest
 from fastapi.routing import APIRoute
 
-from kv.base.verbs import Action, Kind
+from kv.base.rights import Action, Kind
 from kvorum.http import console
 from kvorum.http.routes.declaring import Declared, Routes
 from kvorum.http.routes.hot_routes import HOT_ROUTES

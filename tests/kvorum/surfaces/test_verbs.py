@@ -8,7 +8,8 @@ import pytest
 
 from kv.base import methods
 from kv.base.errors import InvalidArgument
-from kv.base.verbs import NODE_METHODS, VERBS, Action, Caller, Kind, Repeat, Table
+from kv.base.rights import Action, Kind
+from kv.base.verbs import NODE_METHODS, VERBS, Caller, Repeat, Table
 from kvorum.api import verbs as of_nodes
 from procedures import verbs as of_procedures
 from scripts.document_verbs import PAGE, page
