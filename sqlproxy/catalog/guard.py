@@ -26,8 +26,8 @@ from kv.base.throttle import Throttle
 from sqlproxy.catalog import book, roles, tokens
 from sqlproxy.catalog.catalog import Reader, scan_all
 from sqlproxy.catalog.roles import Role
+from sqlproxy.catalog.scram import make_verifier, read_verifier
 from sqlproxy.catalog.tokens import Token
-from sqlproxy.wire.scram import make_verifier, read_verifier
 
 T = TypeVar("T")
 LOOK_MS: Final = 1_000  # so old may be what is known …

@@ -17,9 +17,9 @@ from kv.base.rights import CLUSTER, PUBLIC, Action, Grant, Kind
 from sqlproxy.catalog import grants, roles, tokens
 from sqlproxy.catalog.catalog import Reader, Writer
 from sqlproxy.catalog.roles import Role
+from sqlproxy.catalog.scram import SALT_BYTES, make_verifier
 from sqlproxy.catalog.tokens import Token
 from sqlproxy.values.errors import SqlError
-from sqlproxy.wire.scram import SALT_BYTES, make_verifier
 
 ADMIN: Final = "admin"  # whom `kvorum init` makes
 PASSWORD_CHARS_MIN: Final = 8

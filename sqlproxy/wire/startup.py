@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from kv.base.errors import KvorumError
 from kv.base.ports import Rng
+from sqlproxy.catalog.scram import NONCE_BYTES, Scram
 from sqlproxy.pg.style import is_utf8
 from sqlproxy.values.errors import (
     INVALID_AUTHORIZATION,
@@ -26,7 +27,6 @@ from sqlproxy.values.errors import (
 )
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import CancelRequest, EncryptionRequest, Fatal, ProtocolError, Startup
-from sqlproxy.wire.scram import NONCE_BYTES, Scram
 from sqlproxy.wire.seam import Session, Sessions
 
 SERVER_VERSION: Final = "15.0 (Kvorum)"

@@ -8,11 +8,11 @@ from dataclasses import replace
 from sqlproxy.catalog import roles
 from sqlproxy.catalog.privileges import OWNER
 from sqlproxy.catalog.roles import Role
+from sqlproxy.catalog.scram import make_verifier
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import SqlError, unsupported
-from sqlproxy.wire.scram import make_verifier
 from txn.transaction import Transaction
 
 SALT_BYTES = 16

@@ -19,10 +19,10 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sqlproxy.catalog.scram import make_verifier
 from sqlproxy.pg import oids, text
 from sqlproxy.pg.answers import Answered, Columns, CopyFormat, Field, Part, Row
 from sqlproxy.values.errors import SqlError
-from sqlproxy.wire.scram import make_verifier
 from sqlproxy.wire.seam import Channel, Done, Notice, Status
 
 _CAST = re.compile(

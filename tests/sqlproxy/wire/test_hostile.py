@@ -17,8 +17,8 @@ import asyncpg
 import psycopg
 import pytest
 
+from sqlproxy.catalog.scram import read_verifier
 from sqlproxy.wire import connection as connection_module
-from sqlproxy.wire.scram import read_verifier
 from sqlproxy.wire.startup import Tls
 from tests.kit.waiting import until
 from tests.sqlproxy.wire.conftest import Served

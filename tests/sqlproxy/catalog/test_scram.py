@@ -8,9 +8,9 @@ import hmac
 
 import pytest
 
+from sqlproxy.catalog import scram
+from sqlproxy.catalog.scram import Scram, make_verifier, prepared, read_verifier
 from sqlproxy.values.errors import SqlError
-from sqlproxy.wire import scram
-from sqlproxy.wire.scram import Scram, make_verifier, prepared, read_verifier
 
 SALT = b"0123456789abcdef"
 VERIFIER = make_verifier("pencil", SALT).text()
