@@ -473,6 +473,19 @@ class Stats(Request):
     """→ map of counters"""
 
 
+@verb(119, by=Caller.CLIENT, action=Action.NODE, on=CLUSTER)
+class Prove(Request):
+    """→ true. The first request of a node's connection: `kv.base.rpc.node_proof` of the server's
+    hello. From then on it may give the orders that only nodes may give; without it those are
+    FORBIDDEN.
+    """
+
+    proof: Annotated[bytes, octets(32, 32)]
+
+
+PROVE: Final = Prove.number
+
+
 @_query(68, on=CLUSTER, shown={"txn": "start_ts"})
 class FindTxn(Request):
     """→ anchor | None among this node's partitions, [ids of those that it leads], [ids of those

@@ -19,6 +19,8 @@ authentication.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -261,13 +263,27 @@ def error_of(row: list[Any]) -> KvorumError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """Who speaks. `cluster` "" = any (a client that was told none); `node` 0 = a client."""
+    """Who speaks. `cluster` "" = any (a client that was told none); `node` 0 = a client. A server
+    gives each connection a `challenge`, by which a node proves that it is one (`node_proof`).
+    """
 
     cluster: str = ""
     node: int = 0
+    challenge: bytes = b""
 
     def to_wire(self) -> list[Any]:
-        return [PROTOCOL, VERSION, {"cluster": self.cluster, "node": self.node}]
+        fields: dict[str, Any] = {"cluster": self.cluster, "node": self.node}
+        if self.challenge:
+            fields["challenge"] = self.challenge
+        return [PROTOCOL, VERSION, fields]
+
+
+def node_proof(secret: bytes, server: Hello, node: int) -> bytes:
+    """What only a node of the cluster can answer to the hello of a server: an HMAC (RFC 2104) with
+    the cluster's secret, of this connection alone.
+    """
+    said = msgpack.packb(["kvorum-node", server.cluster, server.node, server.challenge, node])
+    return hmac.digest(secret, said, hashlib.sha256)
 
 
 def read_hello(message: list[Any], own_cluster: str) -> Hello:
@@ -296,8 +312,9 @@ def read_hello(message: list[Any], own_cluster: str) -> Hello:
             details={"own": VERSION, "peer": version},
         )
     cluster, node = fields.get("cluster", ""), fields.get("node", 0)
-    if type(cluster) is not str or type(node) is not int:
-        raise malformed("hello: cluster must be a string and node an integer")
+    challenge = fields.get("challenge", b"")
+    if type(cluster) is not str or type(node) is not int or type(challenge) is not bytes:
+        raise malformed("hello: cluster must be a string, node an integer, challenge bytes")
     if cluster and own_cluster and cluster != own_cluster:
         raise Refused(
             f"this is cluster {own_cluster!r}, the peer belongs to {cluster[:64]!r}:"
@@ -305,4 +322,4 @@ def read_hello(message: list[Any], own_cluster: str) -> Hello:
             code="WRONG_CLUSTER",
             details={"own": own_cluster, "peer": cluster[:64]},
         )
-    return Hello(cluster=cluster, node=node)
+    return Hello(cluster=cluster, node=node, challenge=challenge)

@@ -145,6 +145,11 @@ class Verb:
         """Where an argument is in a row."""
         return self.args_at + self.fields.index(field)
 
+    @property
+    def order(self) -> bool:
+        """Whether only a node may send it, to another one."""
+        return not {Caller.CLIENT, Caller.WORKER} & set(self.callers)
+
     def may_repeat(self, args: Sequence[object]) -> bool:
         """Whether it may be sent again after a lost reply: a submission with a nonce, too."""
         if self.repeat is not Repeat.ONCE or not self.nonce:

@@ -126,11 +126,15 @@ class SocketChannels:
         self._links.clear()
 
 
-def tcp_connector(timers: Timers, cluster: str, node: int = 0) -> Connector:
-    """Connects over TCP with the native protocol. `node`: whose connections these are."""
+def tcp_connector(timers: Timers, cluster: str, node: int = 0, secret: bytes = b"") -> Connector:
+    """Connects over TCP with the native protocol. `node`: whose connections these are, which proves
+    it by `secret`.
+    """
 
     async def connect(address: Address) -> Link:
         host, port = address
-        return await open_connection(host, port, timers=timers, cluster=cluster, node=node)
+        return await open_connection(
+            host, port, timers=timers, cluster=cluster, node=node, secret=secret
+        )
 
     return connect

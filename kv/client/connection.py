@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from kv.base.errors import InvalidArgument, KvorumError, TooLarge, Unavailable
 from kv.base.limits import PING_MS, SILENCE_MS_MAX
-from kv.base.methods import PING
+from kv.base.methods import PING, PROVE
 from kv.base.ports import Timers
 from kv.base.rpc import (
     CONNECTION_RID,
@@ -24,6 +24,7 @@ from kv.base.rpc import (
     Hello,
     error_of,
     malformed,
+    node_proof,
     read_hello,
 )
 from kv.client.links import Link
@@ -42,12 +43,14 @@ class MuxConnection(Link, asyncio.Protocol):
     be sent.
     """
 
-    def __init__(self, timers: Timers, *, cluster: str = "", node: int = 0) -> None:
-        """`node`: of which this is a client; 0 for everybody else."""
+    def __init__(
+        self, timers: Timers, *, cluster: str = "", node: int = 0, secret: bytes = b""
+    ) -> None:
+        """`node`: of which this is a client, which proves it by `secret`; 0 for everybody else."""
         super().__init__(timers)
         self.ready: asyncio.Future[Hello] = self._new_future()
         self._cluster = cluster
-        self._node = node
+        self._node, self._secret = node, secret
         self._decoder = FrameDecoder()
         self._encoder = FrameEncoder()
         self._transport: asyncio.Transport | None = None
@@ -99,7 +102,12 @@ class MuxConnection(Link, asyncio.Protocol):
         """The first message: the server's hello, or why it does not want to talk."""
         if len(message) == 1 and type(message[0]) is list:
             raise error_of(message[0])
-        self.ready.set_result(read_hello(message, self._cluster))
+        hello = read_hello(message, self._cluster)
+        if self._node and self._secret and hello.challenge:
+            self._rid += 1  # nobody waits for the reply: without it orders are refused
+            proof = node_proof(self._secret, hello, self._node)
+            self._transmit([[self._rid, PROVE, 0, proof]])
+        self.ready.set_result(hello)
 
     def _take(self, rows: list[Any]) -> None:
         received = self.received
@@ -161,7 +169,7 @@ class MuxConnection(Link, asyncio.Protocol):
 
 
 async def open_connection(
-    host: str, port: int, *, timers: Timers, cluster: str = "", node: int = 0
+    host: str, port: int, *, timers: Timers, cluster: str = "", node: int = 0, secret: bytes = b""
 ) -> MuxConnection:
     """Connect and exchange hellos. Raises OSError, or the KvorumError of a server that refuses.
 
@@ -169,7 +177,7 @@ async def open_connection(
     """
     loop = asyncio.get_running_loop()
     _, link = await loop.create_connection(
-        lambda: MuxConnection(timers, cluster=cluster, node=node), host, port
+        lambda: MuxConnection(timers, cluster=cluster, node=node, secret=secret), host, port
     )
     try:
         await link.ready

@@ -21,6 +21,7 @@ class Counters:
         "errors",
         "frames_in",
         "handlers",
+        "orders_refused",
         "pauses",
         "protocol_errors",
         "requests",
@@ -35,6 +36,7 @@ class Counters:
         self.connections_total = 0
         self.connections_refused = 0
         self.protocol_errors = 0
+        self.orders_refused = 0  # of connections that have not proved to be a node's
         self.frames_in = 0
         self.writes = (
             0  # one per connection and drain, each of one frame unless it would be too large

@@ -19,12 +19,16 @@ looks after those that have not said hello or are stalled, and only while there 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
-from kv.base.errors import Busy, InvalidArgument, KvorumError, Unavailable
+from kv.base.config_values import is_loopback
+from kv.base.errors import Busy, Forbidden, InvalidArgument, KvorumError, Unavailable
 from kv.base.faults import Faults
 from kv.base.limits import (
     CONNECTIONS_MAX,
@@ -36,24 +40,30 @@ from kv.base.limits import (
     STALL_MS_MAX,
     KiB,
 )
-from kv.base.methods import TSO
-from kv.base.ports import Handle, Timers
+from kv.base.methods import PROVE, TSO
+from kv.base.ports import Handle, Rng, Timers
 from kv.base.rpc import (
     CONNECTION_RID,
+    OK,
     FrameDecoder,
     FrameEncoder,
     Hello,
     error_row,
+    node_proof,
     read_hello,
     requests_of,
 )
 from kv.base.seats import Seats
+from kv.base.verbs import NODE_ARGS_AT, VERBS
 from kv.server.counters import Counters
 from kv.server.express import Express
 from raft.listener import stop_listening
 
+log = logging.getLogger(__name__)
+
 _FIRST_REPLY_BYTES: Final = 256 * KiB  # assumed of a new connection: 256 requests at first
 _SWEEP_S: Final = 1.0
+_CHALLENGE_BYTES: Final = 16
 _KEEPALIVE_IDLE_S: Final = 60
 _BACKLOG: Final = 1024
 _GOODBYE_S: Final = 1.0  # what a closing server gives its clients to take their last replies
@@ -94,8 +104,10 @@ class ServerConnection(asyncio.Protocol):
         "_transport",
         "_wakes",
         "_window",
+        "challenge",
         "greeted",
         "node",
+        "proved",
         "tap",
         "unread",
         "waiting_since",
@@ -104,7 +116,9 @@ class ServerConnection(asyncio.Protocol):
 
     def __init__(self, server: SocketServer) -> None:
         self.greeted = False
-        self.node = 0  # whose connection it is; 0 = a client's
+        self.node = 0  # whose connection it says that it is; 0 = a client's
+        self.proved = False  # it is a node's; see kv.base.rpc.node_proof
+        self.challenge = b""
         self.tap: object = None  # kv.server.tap's
         self.writable = True
         self.waiting_since = 0.0  # for its hello, or for the peer to read anything
@@ -188,7 +202,10 @@ class ServerConnection(asyncio.Protocol):
                 if self._rest:
                     rows = rows[:room]
                 self._in_flight += len(rows)
-                self._server.submit(self, rows)
+                if self.proved:
+                    self._server.submit(self, rows)
+                else:
+                    self._server.submit_of_client(self, rows)
         except KvorumError as error:
             self._server.counters.protocol_errors += 1
             self.end(error)
@@ -256,7 +273,17 @@ class ServerConnection(asyncio.Protocol):
             return
         self._decoder.limit = FRAME_BYTES_MAX
         assert self._transport is not None
-        self._transport.write(self._server.encoder.message(self._server.hello.to_wire()))
+        hello = self._server.hello
+        if self.node and self._server.secret:
+            self.challenge = self._server.challenge()
+            hello = replace(hello, challenge=self.challenge)
+        elif self.node:  # without a secret: whoever is on this machine may be one
+            self.proved = self._on_this_machine()
+        self._transport.write(self._server.encoder.message(hello.to_wire()))
+
+    def _on_this_machine(self) -> bool:
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return name is not None and is_loopback(name[0])
 
     def _pause(self) -> None:
         self._leave_express()  # nobody reads it now; its next request takes it back
@@ -383,8 +410,16 @@ class SocketServer:
         node: int,
         connections_max: int = CONNECTIONS_MAX,
         seats: Seats | None = None,
+        secret: bytes = b"",
+        rng: Rng | None = None,
     ) -> None:
+        """`secret`: what the nodes of the cluster prove to each other, with challenges of `rng`;
+        empty: they are all on this machine.
+        """
+        assert rng is not None or not secret
         self.hello = Hello(cluster=cluster, node=node)
+        self.secret, self._rng = secret, rng
+        self._orders = frozenset(verb.number for verb in VERBS if verb.order) | {PROVE}
         self.counters = dispatcher.counters
         self.encoder = FrameEncoder()
         self.faults = dispatcher.faults
@@ -454,6 +489,50 @@ class SocketServer:
             await self._server.wait_closed()
 
     # -- called by the connections
+
+    def submit_of_client(self, conn: ServerConnection, rows: list[list[Any]]) -> None:
+        """Requests of a connection that has not proved to be a node's: orders are refused."""
+        orders = self._orders
+        for row in rows:
+            if row[1] in orders:
+                break
+        else:
+            self.submit(conn, rows)
+            return
+        rest = []
+        for row in rows:
+            if conn.proved or row[1] not in orders:
+                rest.append(row)
+                continue
+            try:
+                conn.reply([row[0], OK, self._proved(conn, row)])
+            except KvorumError as error:
+                conn.reply(error_row(row[0], error))
+        conn.flush()
+        if rest:
+            self.submit(conn, rest)
+
+    def challenge(self) -> bytes:
+        """For one connection."""
+        assert self._rng is not None, "there is a secret"
+        return self._rng.token(_CHALLENGE_BYTES)
+
+    def _proved(self, conn: ServerConnection, row: list[Any]) -> bool:
+        """Of PROVE; every other order is refused. Raises Forbidden, InvalidArgument."""
+        verb = VERBS[row[1]]
+        if verb.number == PROVE:
+            verb.check(row)
+            said = replace(self.hello, challenge=conn.challenge)
+            right = node_proof(self.secret, said, conn.node)
+            if conn.node and self.secret and hmac.compare_digest(row[NODE_ARGS_AT], right):
+                conn.proved = True
+                return True
+        log.warning("%s was refused to %s: it has not proved to be a node", verb.name, conn.peer)
+        self.counters.orders_refused += 1
+        raise Forbidden(
+            f"{verb.name} is what one node orders another; this connection has not proved to be a "
+            "node of this cluster (KVORUM_CLUSTER_SECRET, the same at every node)"
+        )
 
     def opened(self, conn: ServerConnection) -> None:
         self._connections[conn] = None

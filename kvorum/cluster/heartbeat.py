@@ -26,8 +26,8 @@ BEAT_SECTION_BYTES_MAX, is left out and harms no other; a node that is no member
 the picture stays bounded. Whether a node lives: procedures/master/map/liveness.py; `Pulse.health`
 has it for all.
 
-Left out: a proof of who sends. Like the other orders between nodes (CREATE_PARTITION, …) beats
-trust the network in which the native port listens.
+Who sends a beat has proved to be a node of this cluster, as for all orders between nodes
+(kv/server/socket_server.py).
 """
 
 from __future__ import annotations

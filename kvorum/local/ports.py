@@ -90,12 +90,20 @@ class Network(Protocol):
         """Consensus messages; see raft.mux.Mux."""
         ...
 
-    def connector(self, timers: Timers, cluster: str, node: int) -> Connector:
+    def connector(self, timers: Timers, cluster: str, node: int, secret: bytes = b"") -> Connector:
         """Links of this node's clients; see kv.client.channels.tcp_connector."""
         ...
 
     def server(
-        self, dispatcher: Submitter, timers: Timers, *, cluster: str, node: int, seats: Seats
+        self,
+        dispatcher: Submitter,
+        timers: Timers,
+        *,
+        cluster: str,
+        node: int,
+        seats: Seats,
+        secret: bytes,
+        rng: Rng,
     ) -> Server:
         """The native port; see kv.server.socket_server.SocketServer."""
         ...

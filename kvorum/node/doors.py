@@ -109,6 +109,8 @@ class Doors:
             cluster=store.identity.cluster,
             node=store.identity.node,
             seats=self._node.ports.seats,
+            secret=config.cluster_secret.encode(),
+            rng=self._node.ports.rng,
         )
         store.cluster.on_cut = self.native.cut
         await self.native.start(config.listen, port)

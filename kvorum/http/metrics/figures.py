@@ -29,6 +29,7 @@ FIGURES: Final = {
     "rpc_connections_total": Figure("Native connections ever accepted."),
     "rpc_connections_refused": Figure("Native connections refused: too many."),
     "rpc_protocol_errors": Figure("Native connections closed for what they sent."),
+    "rpc_orders_refused": Figure("Orders between nodes, sent by somebody else; see the log."),
     "rpc_frames_in": Figure("Frames received; one carries up to thousands of requests."),
     "rpc_writes": Figure("Writes to sockets; one carries all replies of a pass of the loop."),
     "rpc_bytes_in": Figure("Bytes received by the native protocol."),

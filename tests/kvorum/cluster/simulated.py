@@ -90,7 +90,7 @@ class SimNetwork:
     ) -> SimPeers:
         return SimPeers(self, node_id)
 
-    def connector(self, timers: Timers, cluster: str, node: int) -> Connector:
+    def connector(self, timers: Timers, cluster: str, node: int, secret: bytes = b"") -> Connector:
         async def connect(address: Address) -> Link:
             await asyncio.sleep(LATENCY_S)
             server = self.servers.get(address)
@@ -101,7 +101,15 @@ class SimNetwork:
         return connect
 
     def server(
-        self, dispatcher: Dispatcher, timers: Timers, *, cluster: str, node: int, seats: Seats
+        self,
+        dispatcher: Dispatcher,
+        timers: Timers,
+        *,
+        cluster: str,
+        node: int,
+        seats: Seats,
+        secret: bytes,
+        rng: Rng,
     ) -> SimServer:
         return SimServer(self, dispatcher, node)
 
