@@ -118,7 +118,13 @@ def test_d7_whoever_dies_during_a_commit_leaves_all_or_nothing(kind: str) -> Non
 
 
 def test_crash_points_notice_a_broken_build() -> None:
-    """An enumeration that finds nothing in any build would be blind."""
+    """An enumeration that finds nothing in any build would be blind. About every second seed has a
+    crash at the harmful moment; which ones depends on everything that is sent.
+    """
+
+    def found(seed: int) -> bool:
+        of_coordinator = [p for p in points(seed, "parallel") if p.number >= CLIENTS_FROM]
+        return any(violations(seed, "parallel", of_coordinator))
+
     with broken("blind-recovery"):
-        of_coordinator = [p for p in points(1, "parallel") if p.number >= CLIENTS_FROM]
-        assert any(violations(1, "parallel", of_coordinator))
+        assert any(found(seed) for seed in range(1, 17))
