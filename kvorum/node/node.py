@@ -89,6 +89,7 @@ from procedures.verbs import (
 )
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
+from sqlproxy.catalog.guard import Guard
 from tso.verbs import SAFEPOINT
 
 log = logging.getLogger(__name__)
@@ -212,7 +213,7 @@ class Node(Parts):
         a user may keep a closed database for long."""
         self.store.unfollow()
         self.store.txn.resolver.gone = None
-        for name in ("master", "upkeep", "bus", "shaping", "balancing", "_sink"):
+        for name in ("guard", "master", "upkeep", "bus", "shaping", "balancing", "_sink"):
             self.__dict__.pop(name, None)
 
     async def _enrol(self) -> None:
@@ -278,6 +279,7 @@ class Node(Parts):
 
     def _wire(self) -> None:
         store, ports = self.store, self.ports
+        self.guard = Guard(store.txn, ports.clock, ports.in_thread)
         cache = CatalogCache(store.txn, ports.timers, CATALOG_TTL_S, store.txn.run)
         groups = Groups(store.cluster.calls)
         settling = Settling(
@@ -420,6 +422,8 @@ class Node(Parts):
         loops = (*self.upkeep.loops(), *self.bus.loops(), *self.balancing.loops())
         for loop in (*loops, self.shaping.run, self.store.health.run):
             self._in_background(self._again_and_again(loop))
+        if self.config.port is not None:  # else nobody comes whom it could ask who he is
+            self._in_background(self._again_and_again(lambda: self.guard.run(asyncio.sleep)))
 
     async def _again_and_again(self, loop: Loop) -> None:
         """Keep one of the node's loops running. A bug in it is noted, and it begins anew: it must

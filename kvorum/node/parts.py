@@ -14,6 +14,7 @@ from kvorum.native.native import NativeBackend
 from kvorum.node.upkeep import Upkeep
 from kvorum.storage.store import Store
 from procedures.engine.lock_procedure import Keeper
+from sqlproxy.catalog.guard import Guard
 
 
 class Parts:
@@ -22,6 +23,7 @@ class Parts:
     config: NodeConfig
     ports: Ports
     store: Store
+    guard: Guard
     keeper: Keeper
     master: Master
     upkeep: Upkeep

@@ -27,6 +27,7 @@ from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
 from kvorum.node.doors import bound_socket
 from kvorum.sql.sql_door import SqlDoor
+from sqlproxy.catalog.guard import Guard
 
 _RETRY_S: Final = 0.5
 _ASK_S: Final = 1.0
@@ -80,6 +81,8 @@ class Proxy:
         backend = await self._found()
         self._stack.push_async_callback(backend.close)
         self._stack.push_async_callback(self._end_background)
+        self.guard = Guard(backend.txn, SystemClock(), asyncio.to_thread)
+        self._in_background(self.guard.run(asyncio.sleep))
         api = HttpApi(
             backend,
             sock,

@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from kv.base import system
 from kv.base.errors import Busy, Forbidden, KvorumError, Unauthenticated, Unavailable
@@ -29,17 +29,12 @@ from sqlproxy.catalog.roles import Role
 from sqlproxy.catalog.scram import make_verifier, read_verifier
 from sqlproxy.catalog.tokens import Token
 
-T = TypeVar("T")
+InThread = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs a call that holds no lock of Python's for long beside the loop."""
 LOOK_MS: Final = 1_000  # so old may be what is known …
 KNOWN_MS_MAX: Final = 60_000  # … and so old, while nobody can be asked
 _PASSWORDS_KEPT: Final = 1_000
 _DUMMY: Final = make_verifier("", b"\0" * 16)
-
-
-class InThread(Protocol):
-    """`kv.base.ports`' way to run what holds no lock of Python's for long."""
-
-    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 class Guard:
@@ -149,10 +144,11 @@ class Guard:
         if text is not None and hmac.compare_digest(self._passwords.get(key, b""), digest):
             return True
         wanted = read_verifier(text) if text is not None else _DUMMY
-        made = await self._in_thread(
-            lambda: make_verifier(password, wanted.salt, wanted.iterations)
+        found: list[bytes] = []
+        await self._in_thread(
+            lambda: found.append(make_verifier(password, wanted.salt, wanted.iterations).stored_key)
         )
-        right = hmac.compare_digest(made.stored_key, wanted.stored_key) and text is not None
+        right = hmac.compare_digest(found[0], wanted.stored_key) and text is not None
         if right:
             if len(self._passwords) >= _PASSWORDS_KEPT:
                 self._passwords.clear()

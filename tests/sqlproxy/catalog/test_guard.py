@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -28,7 +27,6 @@ from sqlproxy.catalog import users
 from sqlproxy.catalog.guard import KNOWN_MS_MAX, Guard
 from txn.client import TxnClient
 
-T = TypeVar("T")
 READ = frozenset({Action.READ})
 ORDERS = table("shop", "orders")
 HERE = "10.0.0.1"
@@ -47,9 +45,9 @@ class Clock:
         return self.ms / 1_000
 
 
-async def at_once(work: Callable[[], T]) -> T:
+async def at_once(work: Callable[[], None]) -> None:
     """For a thread."""
-    return work()
+    work()
 
 
 @dataclass
