@@ -6,6 +6,7 @@
     Resource    what it is done to: the cluster, a namespace, a table, a procedure type, a pool, a
                 lock, a place of transfers
     Book        roles, owners and grants as of one moment; a process keeps one and replaces it
+    Roles       the part of it that goes without tables: what SQL asks
 
 A grant on a thing holds for what lies in it: on a namespace for its tables, on the cluster for
 everything. An owner has all rights on what it owns, and on that alone: whoever owns a namespace
@@ -149,6 +150,8 @@ class Role:
 
     superuser: bool = False
     member_of: tuple[str, ...] = ()
+    create_database: bool = False  # SQL's words for two things that are no grants
+    create_role: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +162,12 @@ class Owned:
     held: Mapping[str, frozenset[Action]] = field(default_factory=dict)
 
 
-class Book:
-    """As of one moment; it never changes."""
+class Roles:
+    """Who there is and what was granted to whom, as of one moment; it never changes."""
 
     def __init__(
         self,
         roles: Mapping[str, Role],
-        owned: Mapping[Resource, Owned],
         grants: Mapping[str, tuple[Grant, ...]],
         *,
         closed: bool = True,
@@ -173,9 +175,12 @@ class Book:
         """`grants`: by role. `closed`: somebody can log in, so the loopback is trusted no more."""
         self.closed = closed
         self._roles = dict(roles)
-        self._owned = dict(owned)
         self._grants = dict(grants)
         self._reached: dict[str, frozenset[str]] = {}
+
+    def get(self, name: str) -> Role | None:
+        """Which role has that name."""
+        return self._roles.get(name)
 
     def roles_of(self, name: str) -> frozenset[str]:
         """Itself, and all that it is a member of, whether directly or not."""
@@ -198,6 +203,34 @@ class Book:
         """Whether there is such a role."""
         return name == OWNER or name in self._roles
 
+    def granted(self, name: str, resource: Resource) -> frozenset[Action]:
+        """What was granted to it, to a role that it is a member of, or to everybody; lists of
+        tables and namespaces aside.
+        """
+        found: frozenset[Action] = frozenset()
+        if not self._grants:
+            return found
+        for role in (*self.roles_of(name), PUBLIC):
+            for grant in self._grants.get(role, ()):
+                if grant.reaches(resource):
+                    found |= grant.actions
+        return found
+
+
+class Book(Roles):
+    """With owners and lists of tables and namespaces."""
+
+    def __init__(
+        self,
+        roles: Mapping[str, Role],
+        owned: Mapping[Resource, Owned],
+        grants: Mapping[str, tuple[Grant, ...]],
+        *,
+        closed: bool = True,
+    ) -> None:
+        super().__init__(roles, grants, closed=closed)
+        self._owned = dict(owned)
+
     def held(self, name: str, resource: Resource) -> frozenset[Action]:
         """All that the role may do with it."""
         if self.superuser(name):
@@ -211,11 +244,7 @@ class Book:
             for role, actions in owned.held.items():
                 if role == PUBLIC or role in roles:
                     found |= actions
-        for role in (*roles, PUBLIC):
-            for grant in self._grants.get(role, ()):
-                if grant.reaches(resource):
-                    found |= grant.actions
-        return found
+        return found | self.granted(name, resource)
 
 
 @dataclass(frozen=True, slots=True)

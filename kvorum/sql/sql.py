@@ -16,6 +16,7 @@ from uuid import UUID
 from kv.base.ids import TableId
 from kv.base.limits import SQL_CONNECTIONS_MAX, SQL_SCHEMA_TTL_MS
 from kv.base.ports import Clock, Rng, Timers
+from kv.base.rights import Roles
 from kv.base.seats import Seats
 from kv.base.waits import PROCEDURE
 from kvorum.api.backend import Backend
@@ -27,7 +28,7 @@ from procedures.engine.lock_procedure import LOCK
 from sqlproxy.analytic.analytic import DuckAnalytic
 from sqlproxy.catalog import catalog, relations, roles
 from sqlproxy.catalog.presence import Presence
-from sqlproxy.catalog.privileges import Members, Place
+from sqlproxy.catalog.privileges import Place
 from sqlproxy.catalog.sequence_pool import SequencePool
 from sqlproxy.ddl.change.jobs import jobs_of
 from sqlproxy.ddl.change.waiting import carried_out
@@ -81,7 +82,7 @@ class Front:
         self._presence = Presence(txn, timers, name or rng.token(_NAME_BYTES))
         self._txn, self._surface, self._timers, self._rng = txn, surface, timers, rng
         self._procedures = ProcedureClient(nodes, timers, owner="sql")
-        self._cluster: tuple[float, Members, Cluster] | None = None
+        self._cluster: tuple[float, Roles, Cluster] | None = None
         self._definitions = 0  # that ended: what was read across the end of one is not kept
         self._system = SystemCatalog(
             f"PostgreSQL {SERVER_VERSION} (Kvorum {VERSION})",

@@ -52,7 +52,7 @@ from procedures.engine.procedure import Lock, Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
 from procedures.master.map.partitions import Placed, decode_placed
-from sqlproxy.catalog import catalog, relations
+from sqlproxy.catalog import catalog, relations, roles
 from sqlproxy.ddl.steps import CatalogTxn
 from sqlproxy.rows.records import decode_namespace, decode_table
 from sqlproxy.rows.schema import DEFAULT_NAMESPACE, POSTGRES_NAMESPACE, Namespace, Table, placement
@@ -287,6 +287,7 @@ class _Restore:
             raise _not_empty(names, "and let nobody be connected meanwhile")
         for name in spaces:
             await catalog.touch(t, name)
+        await roles.touch(t)
         until = await ctx.txn.start_ts()
         for key, value, expire in restored.late(await self._system_rows(ctx)):
             if table_of(key) in restored.MERGED:

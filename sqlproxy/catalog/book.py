@@ -6,36 +6,21 @@ schema, which everybody has unless it was revoked, opens nothing by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable
 
 from kv.base import system
-from kv.base.keys import table_prefix, table_range
-from kv.base.rights import Action, Book, Kind, Owned, Resource, Role, table
+from kv.base.keys import table_prefix
+from kv.base.rights import OWNER, Action, Book, Kind, Owned, Resource, table
 from sqlproxy.catalog import catalog, grants, roles
 from sqlproxy.catalog.catalog import Reader, scan_all
-from sqlproxy.catalog.privileges import OWNER
+from sqlproxy.catalog.privileges import ACTIONS
 from sqlproxy.rows.records import decode_table
 from sqlproxy.rows.schema import Acl
-
-ACTIONS: Final[Mapping[str, Action]] = {
-    "r": Action.READ,
-    "a": Action.INSERT,
-    "w": Action.UPDATE,
-    "d": Action.DELETE,
-    "D": Action.TRUNCATE,
-    "x": Action.REFERENCES,
-    "U": Action.USAGE,
-    "C": Action.DEFINE,
-    "c": Action.CONNECT,
-}
-"""By PostgreSQL's letter; triggers and temporary tables are nothing that is done here."""
 
 
 async def read(t: Reader) -> Book:
     """Of the transaction's moment. Raises KvorumError."""
     known = await roles.all_roles(t)
-    tokens = (await t.scan(*table_range(system.TOKENS), limit=1)).items
     owned: dict[Resource, Owned] = {}
     for space in await catalog.list_namespaces(t):
         held = _held((space.acl, space.schema_acl))
@@ -44,10 +29,10 @@ async def read(t: Reader) -> Book:
         one = decode_table(key, value)
         owned[table(one.namespace, one.name)] = Owned(one.owner or OWNER, _held((one.acl,)))
     return Book(
-        {role.name: Role(role.superuser, role.member_of) for role in known},
+        roles.counting(known),
         owned,
         await grants.all_grants(t),
-        closed=bool(tokens) or any(role.verifier is not None for role in known),
+        closed=await roles.closed(t, known),
     )
 
 

@@ -21,9 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from kv.base.rights import OWNER
 from sqlproxy.catalog import catalog, relations, roles
 from sqlproxy.catalog.catalog import Writer
-from sqlproxy.catalog.privileges import OWNER, default, with_owner
+from sqlproxy.catalog.privileges import default, with_owner
 from sqlproxy.catalog.relations import IndexName
 from sqlproxy.rows.schema import Acl, EnumType, Relation, Sequence, Table, View
 from sqlproxy.values.refusals import refusal

@@ -13,8 +13,11 @@ An owner and the members of an owner may do everything that is not theirs by let
 GRANT, CREATE INDEX); what letters say, an owner can take from itself. Superusers are asked nothing.
 What a view reads is asked of the view's owner. A sequence that a column owns has the table's owner.
 
+Grants of `kvorum role grant` on a table, a namespace or the cluster (`kv.base.rights`) count beside
+these lists.
+
 Deliberately missing: privileges of columns, grant options, roles that do not inherit, rules of
-rows. Only SQL asks: HTTP, the SDK and Spark have no users.
+rows.
 """
 
 from __future__ import annotations
@@ -23,11 +26,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kv.base.rights import OWNER, PUBLIC, Action, Kind, Resource, Roles
 from sqlproxy.rows.schema import Acl, EnumType, Relation, Sequence, Table
 from sqlproxy.values.errors import INSUFFICIENT_PRIVILEGE, SqlError
-
-OWNER: Final = "kvorum"  # the role that is always there, and owns what has no other owner
-PUBLIC: Final = ""
 
 LETTERS: Final = {
     "select": "r",
@@ -51,6 +52,18 @@ ALL: Final = {
     "schema": "UC",
     "database": "CTc",
 }
+ACTIONS: Final[Mapping[str, Action]] = {
+    "r": Action.READ,
+    "a": Action.INSERT,
+    "w": Action.UPDATE,
+    "d": Action.DELETE,
+    "D": Action.TRUNCATE,
+    "x": Action.REFERENCES,
+    "U": Action.USAGE,
+    "C": Action.DEFINE,
+    "c": Action.CONNECT,
+}
+"""By PostgreSQL's letter; triggers and temporary tables are nothing that is done here."""
 _MADE: Final = {"schema": ((PUBLIC, "U"),), "database": ((PUBLIC, "Tc"),)}
 
 
@@ -115,50 +128,6 @@ def _quoted(name: str) -> str:
     return name if plain else '"' + name.replace('"', '""') + '"'
 
 
-# -- roles
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """What of a role counts here."""
-
-    superuser: bool = False
-    create_database: bool = False
-    create_role: bool = False
-    of: tuple[str, ...] = ()
-
-
-class Members:
-    """The roles as of one moment; the same object as long as nothing in them changed."""
-
-    def __init__(self, members: Mapping[str, Member]) -> None:
-        self._members = dict(members)
-        self._all: dict[str, frozenset[str]] = {}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Members) and self._members == other._members
-
-    def get(self, name: str) -> Member | None:
-        return self._members.get(name)
-
-    def roles_of(self, name: str) -> frozenset[str]:
-        """Itself, and all that it is a member of, whether directly or not."""
-        found = self._all.get(name)
-        if found is None:
-            reached, wanted = {name}, [name]
-            while wanted:
-                member = self._members.get(wanted.pop())
-                new = [one for one in (member.of if member else ()) if one not in reached]
-                reached.update(new)
-                wanted += new
-            found = self._all[name] = frozenset(reached)
-        return found
-
-    def superuser(self, name: str) -> bool:
-        member = self._members.get(name)
-        return member.superuser if member is not None else name == OWNER
-
-
 # -- what a statement needs
 
 
@@ -188,7 +157,7 @@ class Place:
 class Rights:
     """See the module. `relations`: by id."""
 
-    def __init__(self, members: Members, relations: Mapping[int, Relation], place: Place) -> None:
+    def __init__(self, members: Roles, relations: Mapping[int, Relation], place: Place) -> None:
         self.members = members
         self._relations = relations
         self.place = place
@@ -206,29 +175,36 @@ class Rights:
 
     def allows(self, user: str, one: Relation, any_of: str) -> bool:
         """Whether the user has one of these privileges on it."""
-        return self._held(user, one.kind, one.acl, self.owner(one), any_of)
+        resource = Resource(Kind.TABLE, one.name, one.namespace)
+        return self._held(user, one.kind, one.acl, self.owner(one), any_of, resource)
 
     def allows_in_schema(self, user: str, any_of: str) -> bool:
         """Of the schema public, whose owner is the database's."""
-        place = self.place
-        return self._held(user, "schema", place.schema, place.owner or OWNER, any_of)
+        return self._held_here(user, "schema", self.place.schema, any_of)
 
     def allows_in_database(self, user: str, any_of: str) -> bool:
-        place = self.place
-        return self._held(user, "database", place.acl, place.owner or OWNER, any_of)
+        return self._held_here(user, "database", self.place.acl, any_of)
 
     def owns_database(self, user: str) -> bool:
         owner = self.place.owner or OWNER
         return self.members.superuser(user) or owner in self.members.roles_of(user)
 
-    def _held(self, user: str, kind: str, acl: Acl | None, owner: str, any_of: str) -> bool:
+    def _held_here(self, user: str, kind: str, acl: Acl | None, any_of: str) -> bool:
+        place = self.place
+        resource = Resource(Kind.NAMESPACE, place.name)
+        return self._held(user, kind, acl, place.owner or OWNER, any_of, resource)
+
+    def _held(
+        self, user: str, kind: str, acl: Acl | None, owner: str, any_of: str, resource: Resource
+    ) -> bool:
         if self.members.superuser(user):
             return True
         roles = self.members.roles_of(user)
         for grantee, letters in default(kind, owner) if acl is None else acl:
             if (grantee == PUBLIC or grantee in roles) and any(one in letters for one in any_of):
                 return True
-        return False
+        granted = self.members.granted(user, resource)
+        return bool(granted) and any(ACTIONS.get(one) in granted for one in any_of)
 
     def lacking(self, user: str, needs: Iterable[Need]) -> SqlError | None:
         """Why the user may not run what needs this; None: it may."""

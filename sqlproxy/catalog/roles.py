@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kv.base import system
-from kv.base.keys import escape, table_prefix
+from kv.base import rights, system
+from kv.base.keys import escape, table_prefix, table_range
 from kv.base.limits import SQL_ROLES_MAX
-from sqlproxy.catalog import catalog, relations
+from kv.base.rights import OWNER, Roles
+from sqlproxy.catalog import catalog, grants, relations, tokens
 from sqlproxy.catalog.catalog import Reader, Writer, scan_all
-from sqlproxy.catalog.privileges import OWNER, Member, Members
 from sqlproxy.rows import records
 from sqlproxy.rows.schema import Acl
 from sqlproxy.values.errors import DUPLICATE_OBJECT, LIMIT_EXCEEDED, UNDEFINED_OBJECT, SqlError
@@ -57,7 +57,9 @@ async def rights_version(t: Reader) -> int:
 
 
 async def touch(t: Writer) -> None:
-    """This transaction changes roles, tokens or grants; said as often as you like."""
+    """This transaction changes roles, tokens or grants; said as often as you like. Who changes
+    roles by this module need not say it.
+    """
     row = [records.FORMAT, await rights_version(t) + 1]
     t.put(RIGHTS_KEY, records.sealed(RIGHTS_KEY, row))
 
@@ -96,11 +98,12 @@ async def create(t: Writer, role: Role) -> None:
         raise SqlError(DUPLICATE_OBJECT, f'role "{role.name}" already exists')
     if len(await all_roles(t)) >= SQL_ROLES_MAX:
         raise SqlError(LIMIT_EXCEEDED, f"there are {SQL_ROLES_MAX} roles already")
-    put(t, role)
+    await put(t, role)
 
 
-def put(t: Writer, role: Role) -> None:
+async def put(t: Writer, role: Role) -> None:
     """Write it, whether or not it is there."""
+    await touch(t)
     key = role_key(role.name)
     row = [
         records.FORMAT,
@@ -127,10 +130,15 @@ async def remove(t: Writer, name: str) -> None:
             f'role "{name}" cannot be dropped because some objects depend on it',
             detail="\n".join(found),
         )
+    await touch(t)
     t.delete(role_key(name))
+    await grants.forget(t, name)
+    await tokens.revoke_all(t, name)
     for role in await all_roles(t):
         if name in role.member_of:
-            put(t, replace(role, member_of=tuple(one for one in role.member_of if one != name)))
+            await put(
+                t, replace(role, member_of=tuple(one for one in role.member_of if one != name))
+            )
 
 
 async def dependents(t: Reader, name: str) -> list[str]:
@@ -160,7 +168,7 @@ async def join(t: Writer, names: Iterable[str], groups: Iterable[str]) -> list[s
     Raises SqlError (42704, 0LP01: a circle).
     """
     told = []
-    everybody = Members(_members(await all_roles(t)))
+    everybody = Roles(counting(await all_roles(t)), {})
     for group in groups:
         await known(t, group)
         for name in names:
@@ -170,8 +178,8 @@ async def join(t: Writer, names: Iterable[str], groups: Iterable[str]) -> list[s
             if group in role.member_of:
                 told.append(f'role "{name}" is already a member of role "{group}"')
                 continue
-            put(t, replace(role, member_of=(*role.member_of, group)))
-            everybody = Members(_members(await all_roles(t)))
+            await put(t, replace(role, member_of=(*role.member_of, group)))
+            everybody = Roles(counting(await all_roles(t)), {})
     return told
 
 
@@ -185,7 +193,9 @@ async def leave(t: Writer, names: Iterable[str], groups: Iterable[str]) -> list[
             if group not in role.member_of:
                 told.append(f'role "{name}" is not a member of role "{group}"')
                 continue
-            put(t, replace(role, member_of=tuple(one for one in role.member_of if one != group)))
+            await put(
+                t, replace(role, member_of=tuple(one for one in role.member_of if one != group))
+            )
     return told
 
 
@@ -201,11 +211,23 @@ def _role(key: bytes, value: bytes) -> Role:
     )
 
 
-def _members(roles: Iterable[Role]) -> dict[str, Member]:
+def counting(roles: Iterable[Role]) -> dict[str, rights.Role]:
+    """What of them counts for rights, by name."""
     return {
-        role.name: Member(role.superuser, role.create_database, role.create_role, role.member_of)
+        role.name: rights.Role(
+            role.superuser, role.member_of, role.create_database, role.create_role
+        )
         for role in roles
     }
+
+
+async def closed(t: Reader, known: Iterable[Role]) -> bool:
+    """Whether somebody of these can log in, with a password or a token: then nobody is let in
+    without, from the loopback neither.
+    """
+    if any(role.verifier is not None for role in known):
+        return True
+    return bool((await t.scan(*table_range(system.TOKENS), limit=1)).items)
 
 
 class RoleBook:
@@ -214,26 +236,37 @@ class RoleBook:
     def __init__(self, reader: Reader, now: Callable[[], float], ttl_s: float) -> None:
         self._reader, self._now, self._ttl_s = reader, now, ttl_s
         self._good_until = float("-inf")
-        self._epoch = self._asked = self._known = 0  # looks begun: the last, the newest kept
-        self.members = Members({})
+        self._version = -1  # of what `members` says
+        self._forgotten = 0  # how often
+        self.members = Roles({}, {}, closed=False)
 
-    async def look(self) -> Members:
+    async def look(self) -> Roles:
         """As they are, or were `ttl_s` ago. Raises KvorumError."""
-        if self._now() < self._good_until:
+        asked = self._now()
+        if asked < self._good_until:
             return self.members
         while True:
-            asked, epoch = self._now(), self._epoch
-            self._asked = mine = self._asked + 1
-            found = Members(_members(await all_roles(self._reader)))
-            if epoch == self._epoch:
+            forgotten = self._forgotten
+            await self._read()
+            if forgotten == self._forgotten:
                 break  # else they were changed from here meanwhile: this may be from before
-        if mine > self._known:
-            self._known, self._good_until = mine, asked + self._ttl_s
-            if found != self.members:
-                self.members = found
+        self._good_until = max(self._good_until, asked + self._ttl_s)
         return self.members
+
+    async def _read(self) -> None:
+        version = await rights_version(self._reader)
+        if version <= self._version:
+            return
+        known = await all_roles(self._reader)
+        found = Roles(
+            counting(known),
+            await grants.all_grants(self._reader),
+            closed=await closed(self._reader, known),
+        )
+        if version > self._version:
+            self._version, self.members = version, found
 
     def forget(self) -> None:
         """They were changed from here."""
-        self._epoch += 1
+        self._forgotten += 1
         self._good_until = float("-inf")

@@ -42,18 +42,16 @@ class User:
 
 async def first_admin(t: Writer, rng: Rng, now_ms: int) -> tuple[Role, str]:
     """The first user of a cluster, and the text of its token. Raises Refused."""
-    others = [role for role in await roles.all_roles(t) if role.verifier is not None]
-    if others or await tokens.all_tokens(t):
+    if await roles.closed(t, await roles.all_roles(t)):
         raise Refused(
             "this cluster has users already: an admin makes others with `kvorum user create`",
             code="INITIALIZED",
         )
     role = await roles.find(t, ADMIN) or Role(ADMIN)
     role = replace(role, login=True, superuser=True)
-    roles.put(t, role)
+    await roles.put(t, role)
     token, text = tokens.make(rng, "init", ADMIN, now_ms)
     await tokens.add(t, token)
-    await roles.touch(t)
     return role, text
 
 
@@ -82,15 +80,13 @@ async def create(
     with _plain_errors():
         await roles.create(t, made)
         await roles.join(t, [name], groups)
-    await roles.touch(t)
 
 
 async def change_password(t: Writer, rng: Rng, name: str, password: str | None) -> None:
     """None: it has none from now on. Raises InvalidArgument, NotFound."""
     role = await _known(t, name)
     new = None if password is None else verifier(rng, password)
-    roles.put(t, replace(role, verifier=new))
-    await roles.touch(t)
+    await roles.put(t, replace(role, verifier=new))
 
 
 async def delete(t: Writer, name: str) -> None:
@@ -98,9 +94,6 @@ async def delete(t: Writer, name: str) -> None:
     await _known(t, name)
     with _plain_errors():
         await roles.remove(t, name)
-    await tokens.revoke_all(t, name)
-    await grants.forget(t, name)
-    await roles.touch(t)
 
 
 async def everybody(t: Reader) -> list[User]:
@@ -115,14 +108,12 @@ async def join(t: Writer, name: str, group: str) -> None:
     """Raises NotFound, Refused: a circle."""
     with _plain_errors():
         await roles.join(t, [name], [group])
-    await roles.touch(t)
 
 
 async def leave(t: Writer, name: str, group: str) -> None:
     """Raises NotFound."""
     with _plain_errors():
         await roles.leave(t, [name], [group])
-    await roles.touch(t)
 
 
 async def create_token(

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlproxy.catalog.privileges import ALL, OWNER, WORDS, Place, default, shown
+from kv.base.rights import OWNER
+from sqlproxy.catalog.privileges import ALL, WORDS, Place, default, shown
 from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import oids
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Role

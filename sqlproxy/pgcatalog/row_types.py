@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlproxy.catalog.privileges import OWNER
+from kv.base.rights import OWNER
 from sqlproxy.pgcatalog import oids, rights
 from sqlproxy.pgcatalog.definitions import quoted
 from sqlproxy.pgcatalog.row_bases import ARRAY_TYPE, TYPE, Rows

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kv.base.errors import KvorumError
+from kv.base.rights import Identity
 from sqlproxy.catalog import roles
 from sqlproxy.catalog.privileges import Rights
 from sqlproxy.session.session import SqlSession
@@ -27,7 +28,10 @@ class SqlSessions:
     def __init__(self, services: Services) -> None:
         self.services = services
 
-    async def open(self, user: str, database: str, settings: Mapping[str, str]) -> SqlSession:
+    async def open(
+        self, identity: Identity, database: str, settings: Mapping[str, str]
+    ) -> SqlSession:
+        user = identity.name
         try:
             declared = await self.services.catalogs.declared(database)
             role = await roles.find(self.services.client, user)
@@ -48,7 +52,7 @@ class SqlSessions:
                 detail="User does not have CONNECT privilege.",
             )
         given = {name: value for name, value in settings.items() if name not in _CONNECTION}
-        state = State(self.services, user, database, given, stranger=role is None)
+        state = State(self.services, identity, database, given, stranger=role is None)
         self.services.roster.add(state)
         return SqlSession(state)
 
@@ -57,15 +61,13 @@ class SqlSessions:
             role = await roles.find(self.services.client, user)
         except KvorumError as error:
             raise from_store(error) from error
-        if role is None:
-            raise SqlError(INVALID_AUTHORIZATION, f'role "{user}" does not exist')
-        return role.verifier
+        return None if role is None or not role.login else role.verifier
 
     async def trusted(self, loopback: bool) -> bool:
         if not loopback:
             return False
         try:
             there = await roles.all_roles(self.services.client)
+            return not await roles.closed(self.services.client, there)
         except KvorumError as error:
             raise from_store(error) from error
-        return all(role.verifier is None for role in there)

@@ -188,14 +188,19 @@ class Connection(asyncio.Protocol):
     # -- the door of greeting and conversation
 
     @property
-    def loopback(self) -> bool:
-        """Whether the other end is on this machine; a Unix socket's is."""
+    def address(self) -> str:
+        """Of the other end; empty for a Unix socket."""
         assert self._transport is not None
         peer = self._transport.get_extra_info("peername")
-        if not isinstance(peer, tuple):
+        return str(peer[0]) if isinstance(peer, tuple) else ""
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the other end is on this machine; a Unix socket's is."""
+        if not (found := self.address):
             return True
         try:
-            address = ipaddress.ip_address(peer[0].partition("%")[0])
+            address = ipaddress.ip_address(found.partition("%")[0])
         except ValueError:
             return False
         mapped = getattr(address, "ipv4_mapped", None)

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from kv.base.rights import Identity
 from sqlproxy.pg.answers import Answered, CopyFormat, Field, Part, Row, Values
 from sqlproxy.values.errors import SqlError
 
@@ -212,16 +213,16 @@ class Session(Protocol):
 class Sessions(Protocol):
     """Makes sessions; what the server is given."""
 
-    async def open(self, user: str, database: str, settings: Mapping[str, str]) -> Session:
+    async def open(self, identity: Identity, database: str, settings: Mapping[str, str]) -> Session:
         """Raises SqlError: no such database, too many connections, stopping."""
         ...
 
     async def verifier(self, user: str) -> str | None:
-        """The SCRAM-SHA-256 verifier of a user as PostgreSQL stores it; None: has no password.
-        Raises SqlError: no such role, once roles exist.
+        """The SCRAM-SHA-256 verifier of a user as PostgreSQL stores it; None: no password is right,
+        because there is none, or no such user.
         """
         ...
 
     async def trusted(self, loopback: bool) -> bool:
-        """Whether a client from there needs no password: while no user has one, on loopback."""
+        """Whether a client from there needs no password: while nobody can log in, on loopback."""
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Final
 from kv.base.limits import SQL_CANCEL_MS_MAX, SQL_CONNECTIONS_MAX, SQL_INPUT_BYTES_MAX
 from kv.base.ports import Clock, Rng
 from kv.base.seats import Seats
+from kv.base.throttle import Throttle
 from raft.listener import stop_listening
 from sqlproxy.loop.turns import Turns
 from sqlproxy.values.errors import ADMIN_SHUTDOWN, CANNOT_CONNECT_NOW, TOO_MANY_CONNECTIONS
@@ -25,6 +27,7 @@ from sqlproxy.wire.connection import Connection
 from sqlproxy.wire.seam import Sessions
 from sqlproxy.wire.startup import Tls
 
+log = logging.getLogger(__name__)
 _SWEEP_S: Final = 1.0
 _BACKLOG: Final = 1024
 _KEEPALIVE_IDLE_S: Final = 60
@@ -39,6 +42,7 @@ class Counters:
     refused: int = 0
     cancels: int = 0
     expired: int = 0
+    logins_failed: int = 0
 
 
 class SqlServer:
@@ -59,6 +63,7 @@ class SqlServer:
         self.tls = tls
         self.secret = rng.token(_SECRET_BYTES)
         self.counters = Counters()
+        self._throttle = Throttle()
         self.turn = Turns().turn
         self.gone: Callable[[], None] | None = None  # told when a connection has ended
         self.elsewhere: Callable[[int, bytes], None] | None = None  # a cancel for another's session
@@ -203,6 +208,22 @@ class SqlServer:
         self._last_process = process
         self._keys[process] = (key, connection)
         return process
+
+    def login_wait_ms(self, address: str, user: str) -> int:
+        """How long a login has to wait after failed ones."""
+        return self._throttle.wait_ms(address, user, self._now_ms())
+
+    def login_failed(self, address: str, user: str) -> None:
+        """It slows down the next ones, is counted and logged."""
+        self._throttle.failed(address, user, self._now_ms())
+        self.counters.logins_failed += 1
+        log.warning("a login of %r over SQL from %s failed", user, address or "this machine")
+
+    def login_succeeded(self, address: str, user: str) -> None:
+        self._throttle.succeeded(address, user)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1_000)
 
     def cancel(self, process: int, key: bytes) -> None:
         """Wrong keys are told nothing."""

@@ -16,12 +16,15 @@ from typing import Final, Protocol
 
 from kv.base.errors import KvorumError
 from kv.base.ports import Rng
+from kv.base.rights import LOOPBACK, Identity
 from sqlproxy.catalog.scram import NONCE_BYTES, Scram
 from sqlproxy.pg.style import is_utf8
 from sqlproxy.values.errors import (
     INVALID_AUTHORIZATION,
     INVALID_PARAMETER,
+    INVALID_PASSWORD,
     PROTOCOL_VIOLATION,
+    TOO_MANY_CONNECTIONS,
     SqlError,
     from_store,
 )
@@ -71,6 +74,11 @@ class Door(Protocol):
     def loopback(self) -> bool: ...
 
     @property
+    def address(self) -> str:
+        """Where the other end is; empty if that says nothing."""
+        ...
+
+    @property
     def encrypted(self) -> bool: ...
 
     @property
@@ -101,6 +109,12 @@ class Host(Protocol):
 
     def cancel(self, process: int, key: bytes) -> None: ...
 
+    def login_wait_ms(self, address: str, user: str) -> int: ...
+
+    def login_failed(self, address: str, user: str) -> None: ...
+
+    def login_succeeded(self, address: str, user: str) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
@@ -120,8 +134,8 @@ async def greet(door: Door, host: Host, register: Callable[[bytes], int]) -> Gre
     user, database, settings = _wishes(startup)
     host.admit()
     try:
-        await _authenticate(door, host, user)
-        session = await host.sessions.open(user, database, settings)
+        identity = await _identify(door, host, user)
+        session = await host.sessions.open(identity, database, settings)
     except Fatal:
         raise
     except SqlError as error:
@@ -242,10 +256,28 @@ def _words(text: str) -> list[str]:
     return [*words, word] if word else words
 
 
-async def _authenticate(door: Door, host: Host, user: str) -> None:
-    """Raises SqlError, Gone."""
+async def _identify(door: Door, host: Host, user: str) -> Identity:
+    """Who it is, proved. Raises SqlError, Fatal, Gone."""
     if await host.sessions.trusted(door.loopback):
-        return
+        return Identity(user, LOOPBACK.credential)
+    if wait_ms := host.login_wait_ms(door.address, user):
+        raise Fatal(
+            TOO_MANY_CONNECTIONS,
+            "too many failed logins",
+            hint=f"Try again in {wait_ms} ms.",
+        )
+    try:
+        await _by_password(door, host, user)
+    except SqlError as error:
+        if error.sqlstate in (INVALID_AUTHORIZATION, INVALID_PASSWORD):
+            host.login_failed(door.address, user)
+        raise
+    host.login_succeeded(door.address, user)
+    return Identity(user, "password")
+
+
+async def _by_password(door: Door, host: Host, user: str) -> None:
+    """Raises SqlError, Gone."""
     tls = host.tls
     scram = Scram(
         user,

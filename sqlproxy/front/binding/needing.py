@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from sqlproxy.catalog.privileges import OWNER, Need
+from kv.base.rights import OWNER
+from sqlproxy.catalog.privileges import Need
 from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.bound.exprs import Column, Const, Default, Expr, walk
 from sqlproxy.front.bound.statements import TableItem, Target

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlproxy.catalog.privileges import ALL, LETTERS, PUBLIC
+from kv.base.rights import PUBLIC
+from sqlproxy.catalog.privileges import ALL, LETTERS
 from sqlproxy.front.binding.fromitems import check_schema
 from sqlproxy.front.binding.scope import Names
 from sqlproxy.front.bound.statements import RoleOptions

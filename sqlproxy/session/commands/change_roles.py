@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from kv.base.rights import OWNER
 from sqlproxy.catalog import roles
-from sqlproxy.catalog.privileges import OWNER
 from sqlproxy.catalog.roles import Role
 from sqlproxy.catalog.scram import make_verifier
 from sqlproxy.front.bound import statements as s
@@ -75,7 +75,7 @@ async def alter_role(session: State, bound: s.AlterRole) -> str:
         role = await roles.known(t, name)
         if name == OWNER and bound.options.given.get("superuser") is False:
             raise SqlError("42501", f'role "{name}" is always a superuser')
-        roles.put(t, _with_options(session, role, bound.options))
+        await roles.put(t, _with_options(session, role, bound.options))
         change = roles.join if bound.adds else roles.leave
         return await change(t, bound.options.members, [name])
 

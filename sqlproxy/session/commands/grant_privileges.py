@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from kv.base.rights import OWNER, PUBLIC
 from sqlproxy.catalog import granting, roles
-from sqlproxy.catalog.privileges import ALL, OWNER, PUBLIC, with_granted, without
+from sqlproxy.catalog.privileges import ALL, with_granted, without
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import declarations as d
 from sqlproxy.front.ddl import ddl_granting as g

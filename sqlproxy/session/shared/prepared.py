@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kv.base.limits import SQL_PLANS_CHARS_MAX, SQL_PLANS_MAX
-from sqlproxy.catalog.privileges import Members, Need
+from kv.base.rights import Roles
+from sqlproxy.catalog.privileges import Need
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import statements as s
 from sqlproxy.pg.answers import Field
@@ -40,7 +41,7 @@ class Prepared:
     wire: Any = None
     short: Short | bool | None = None  # True: it is to be looked at whether there is one
     needs: tuple[Need, ...] = ()
-    permitted: dict[str, Members] = field(default_factory=dict)  # user → roles that it was by
+    permitted: dict[str, Roles] = field(default_factory=dict)  # user → roles that it was by
 
     def __post_init__(self) -> None:
         self.short = self.plan is not None or None

@@ -3,7 +3,8 @@ bound to its values; of a definition, which goes by names, also where it runs
 (sqlproxy.session.dispatch). What was allowed is remembered with the plan, for as long as the roles
 are the same; the plan itself belongs to one version of the declarations.
 
-A name that is no role does what it likes: it was let in while there was no password at all.
+A name that is no role does what it likes: it was let in from the loopback while nobody could log
+in. Whoever was let in so does nothing any more once somebody can.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlproxy.catalog.privileges import ALL, OWNER, Members, Rights, denied, not_owner
+from kv.base.rights import LOOPBACK, OWNER, Identity, Roles
+from sqlproxy.catalog.privileges import ALL, Rights, denied, not_owner
 from sqlproxy.catalog.roles import RoleBook
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import declarations as d
@@ -20,7 +22,12 @@ from sqlproxy.front.ddl import ddl_granting as g
 from sqlproxy.rows.schema import EnumType, Relation
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.settings import Settings
-from sqlproxy.values.errors import INSUFFICIENT_PRIVILEGE, INVALID_PARAMETER, SqlError
+from sqlproxy.values.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    INVALID_AUTHORIZATION,
+    INVALID_PARAMETER,
+    SqlError,
+)
 
 _ROLES = "permission denied to {} role"
 
@@ -28,13 +35,25 @@ _ROLES = "permission denied to {} role"
 class Permits:
     """Of one session. `stranger`: its user was no role when it came."""
 
-    __slots__ = ("_book", "_changes", "_free", "_settings", "_stranger", "_told", "_user")
+    __slots__ = (
+        "_book",
+        "_changes",
+        "_free",
+        "_settings",
+        "_stranger",
+        "_told",
+        "_trusted",
+        "_user",
+    )
 
-    def __init__(self, user: str, settings: Settings, book: RoleBook, *, stranger: bool) -> None:
+    def __init__(
+        self, identity: Identity, settings: Settings, book: RoleBook, *, stranger: bool
+    ) -> None:
         """`book`: the roles as they are now."""
-        self._user, self._settings, self._book = user, settings, book
+        self._user, self._settings, self._book = identity.name, settings, book
+        self._trusted = identity.credential == LOOPBACK.credential
         self._stranger = stranger
-        self._told: Members | None = None
+        self._told: Roles | None = None
         self._changes = -1  # of the settings, when `_free` was found
         self._free = False
 
@@ -45,7 +64,7 @@ class Permits:
         return self._user if role == "none" else role
 
     @property
-    def members(self) -> Members:
+    def members(self) -> Roles:
         return self._book.members
 
     @property
@@ -56,15 +75,26 @@ class Permits:
             self._told, self._changes = members, settings.changes
             acting = self.acting
             stranger = self._stranger and acting == self._user
-            self._free = stranger or members.superuser(acting)
+            self._free = not self.ended and (stranger or members.superuser(acting))
         return self._free
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is allowed any more: it was let in before anybody could log in."""
+        return self._trusted and self.members.closed
 
     def holds(self, prepared: Prepared) -> bool:
         """Whether it is known to be allowed."""
         return self.free or prepared.permitted.get(self.acting) is self.members
 
     def check(self, prepared: Prepared) -> None:
-        """Raises SqlError (42501)."""
+        """Raises SqlError (42501, 28000)."""
+        if self.ended:
+            raise SqlError(
+                INVALID_AUTHORIZATION,
+                "this session is from before the cluster had users",
+                hint="Connect again and log in.",
+            )
         if self.holds(prepared) or prepared.declared is None:
             return
         user, members = self.acting, self.members

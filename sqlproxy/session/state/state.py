@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kv.base.limits import DEADLINE_MS_MAX, NAME_CHARS_MAX, SQL_ACTIVITY_CHARS
+from kv.base.rights import Identity
 from sqlproxy.catalog.fence import Fence
 from sqlproxy.declared.database import Declared
 from sqlproxy.pg import zones
@@ -34,13 +35,13 @@ _STATES: Final = {"I": "idle", "T": _IN_BLOCK, "E": f"{_IN_BLOCK} (aborted)"}
 
 class State:
     """See the module. `given`: settings of the client's start-up. `stranger`: the user is no role,
-    and was let in all the same. `sqlproxy.session.shared.roster.Listed`, too.
+    and was let in all the same, from the loopback. `sqlproxy.session.shared.roster.Listed`, too.
     """
 
     def __init__(
         self,
         services: Services,
-        user: str,
+        identity: Identity,
         database: str,
         given: Mapping[str, str],
         *,
@@ -48,13 +49,13 @@ class State:
     ) -> None:
         """Raises SqlError."""
         self.services: Final = services
-        self.user: Final = user
+        self.user: Final = identity.name
         self.database: Final = database
         client = services.client
         self.settings: Final = Settings(given)
-        self.settings.told("session_authorization", user)
+        self.settings.told("session_authorization", self.user)
         book = services.catalogs.roles
-        self.permits: Final = Permits(user, self.settings, book, stranger=stranger)
+        self.permits: Final = Permits(identity, self.settings, book, stranger=stranger)
         self.permits.check_role(self.settings.get("role"))
         self.settings.told("is_superuser", "on" if self.permits.free else "off")
         self.channel: Final = Channel(parameters=self.settings.reported())

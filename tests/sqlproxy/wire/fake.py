@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kv.base.rights import Identity
 from sqlproxy.catalog.scram import make_verifier
 from sqlproxy.pg import oids, text
 from sqlproxy.pg.answers import Answered, Columns, CopyFormat, Field, Part, Row
@@ -330,7 +331,9 @@ class FakeSessions:
             for user, password in (users or {}).items()
         }
 
-    async def open(self, user: str, database: str, settings: Mapping[str, str]) -> FakeSession:
+    async def open(
+        self, identity: Identity, database: str, settings: Mapping[str, str]
+    ) -> FakeSession:
         if database == "nowhere":
             raise SqlError("3D000", f'database "{database}" does not exist')
         self.shared.settings = dict(settings)

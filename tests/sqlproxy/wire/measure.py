@@ -104,7 +104,7 @@ class Session:
 
 
 class Sessions:
-    async def open(self, user: str, database: str, settings: Any) -> Any:
+    async def open(self, identity: object, database: str, settings: Any) -> Any:
         return Session()
 
     async def verifier(self, user: str) -> str | None:
