@@ -523,6 +523,7 @@ SQL_LOAD_BYTES_MIN: Final = 4 * MiB  # … and one of fewer bytes, in one piece
 SQL_LOAD_SLICE_ROWS: Final = 500  # of a larger one that are encoded before others have the loop
 SQL_ROLES_MAX: Final = 10_000
 TOKENS_MAX: Final = 10_000  # of all users
+TOKEN_TTL_MS_MAX: Final = 10 * 365 * 86_400_000
 GRANTS_PER_ROLE_MAX: Final = 1_000  # things that one role was granted, tables of SQL's not counted
 SQL_COMMENT_CHARS_MAX: Final = 10_000  # of COMMENT ON: every node reads it with the schema
 SQL_VALUE_BYTES_MAX: Final = 256 * MiB  # that a function makes, e.g. repeat

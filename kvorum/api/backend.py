@@ -193,6 +193,10 @@ class Backend(Protocol):
         """Signals, schedules, limits, surgery: procedures/pools/control.py has the list."""
         ...
 
+    async def access(self, what: str, args: dict[str, Any]) -> Any:
+        """Users, tokens and grants: kvorum/native/access.py has the list."""
+        ...
+
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo: ...
 
     async def procedures(

@@ -223,6 +223,16 @@ class RaiseSafepoint(Request):
     safepoint: Fresh
 
 
+@_admin(148, questions=frozenset({"user.list", "token.list", "grant.list"}))
+class Access(Request):
+    """→ msgpack bytes. What administrators do with users, tokens and grants
+    (kvorum/native/access.py).
+    """
+
+    what: Name
+    args: Annotated[bytes, octets(limits.PROCEDURE_ARGS_BYTES_MAX)]
+
+
 LINKS: Final = Links.number
 JOIN: Final = Join.number
 STANDING: Final = Standing.number
@@ -237,3 +247,4 @@ BEAT: Final = Beat.number
 BEAT_NOW: Final = BeatNow.number
 CHECK_REPLICA: Final = CheckReplica.number
 RAISE_SAFEPOINT: Final = RaiseSafepoint.number
+ACCESS: Final = Access.number

@@ -172,6 +172,7 @@ BACKEND: Final[Mapping[str, Row]] = {
     "alter_table": Row("table.{2}", _of_table),
     "drop_table": Row("table.drop", _of_table),
     "control": Row("procedure.{0}"),
+    "access": Row("{0}"),
     "submit": Row("procedure.submit", then=lambda id: {"procedure": id}),
     "procedure": Row("procedure.get", _of_procedure),
     "procedures": Row("procedure.list"),

@@ -13,6 +13,7 @@ import typer
 
 from kv.base.errors import KvorumError
 from kvorum.cli import (
+    access_commands,
     backup_commands,
     bus_commands,
     cert_commands,
@@ -65,6 +66,7 @@ def version(
 
 
 for command in (
+    access_commands.init,
     start_commands.start,
     start_commands.dev,
     start_commands.proxy,
@@ -97,6 +99,10 @@ app.add_typer(explain_commands.explain, name="explain")
 table_commands.tables.command("compact")(bus_commands.compact)
 app.add_typer(bus_commands.checkpoints, name="checkpoint")
 app.add_typer(cert_commands.app, name="cert")
+app.add_typer(access_commands.users, name="user")
+app.add_typer(access_commands.groups, name="role")
+app.add_typer(access_commands.tokens, name="token")
+app.add_typer(access_commands.grants, name="grant")
 app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(member_commands.nodes, name="node")
 app.add_typer(member_commands.partitions, name="partition")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kv.base.errors import DeadlineExceeded, Unavailable, UnknownOutcome
 from kv.base.ids import TableId
-from kv.base.limits import DEADLINE_MS_MAX
+from kv.base.limits import DEADLINE_MS_MAX, PROCEDURE_ARGS_BYTES_MAX
 from kv.base.ports import Timers
 from kv.client.client import KvClient
 from kvorum.api.cursor import table_id
@@ -22,10 +22,12 @@ from kvorum.api.model import (
     TableInfo,
     TableSpec,
 )
+from kvorum.api.verbs import ACCESS
 from kvorum.cluster import replica_status
 from kvorum.cluster.members import partition_map
 from kvorum.storage import waiting
 from procedures.bus import settings
+from procedures.engine import plain
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.master.map.audit import all_forced
 from procedures.master.map.nodes import NodeState, all_nodes
@@ -140,6 +142,11 @@ class NativeAdmin:
 
     async def control(self, what: str, args: dict[str, Any]) -> Any:
         return await self._procedures.control(what, args)
+
+    async def access(self, what: str, args: dict[str, Any]) -> Any:
+        data = plain.encode(args, what, PROCEDURE_ARGS_BYTES_MAX)
+        (told,) = await self._kv.call_node(ACCESS, what, data)
+        return plain.decode(told)
 
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
         return ProcedureInfo.of(await self._procedures.get(procedure, wait_ms=wait_ms))

@@ -32,6 +32,7 @@ from kv.base.ids import NodeId
 from kvorum.api.backend import Backend
 from kvorum.api.names import TableIds
 from kvorum.api.verbs import (
+    ACCESS,
     ANCHORED,
     CHECK_REPLICA,
     END_TXN,
@@ -50,6 +51,7 @@ from kvorum.master.balancing import Balancing
 from kvorum.master.bus import NodeBus
 from kvorum.master.roles import Master
 from kvorum.master.shaping import Shaping
+from kvorum.native.access import Access
 from kvorum.native.native import CATALOG_TTL_S, NativeBackend
 from kvorum.node.doors import Doors
 from kvorum.node.parts import Parts
@@ -380,6 +382,11 @@ class Node(Parts):
         store.dispatcher.register(RAISE_SAFEPOINT, RaiseSafepoint(store.manager).handle)
         store.dispatcher.register(CHECK_REPLICA, CheckReplica(store.manager).handle)
         store.dispatcher.register(END_TXN, self._end_transaction)
+        access = Access(store.txn, ports.rng, ports.clock, self._rights_changed)
+        store.dispatcher.register(ACCESS, access.handle)
+
+    async def _rights_changed(self) -> None:
+        await self.guard.look()
 
     async def _end_transaction(self, context: object, args: list[Any]) -> list[Any]:
         """The method END_TXN."""

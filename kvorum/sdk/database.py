@@ -16,7 +16,7 @@ tasks of one loop; a transaction belongs to one task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -303,6 +303,12 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         `partitions` there are, and its `settings` (docs/guides/bus.md).
         """
         return await self._backend.cluster()
+
+    async def access(self, what: str, args: Mapping[str, Any] | None = None) -> Any:
+        """Users, groups, tokens and grants: `access("user.create", {"name": "ann"})`; all that
+        there is to do: docs/reference/access.md.
+        """
+        return await self._backend.access(what, dict(args or {}))
 
     async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
         """Change settings of the running cluster; for each its version, who applies it (`applied`)

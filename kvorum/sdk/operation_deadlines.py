@@ -25,7 +25,9 @@ READS: Final = frozenset(
     {"scan", "multi_get", "status", "open_snapshot", "snapshots", "namespaces", "tables"}
     | {"procedures", "workers", "cluster", "nodes", "partitions", "locks"}
 )
-WRITES: Final = frozenset({"batch", "multi_write", "abort_transaction", "submit", "control"})
+WRITES: Final = frozenset(
+    {"batch", "multi_write", "abort_transaction", "submit", "control", "access"}
+)
 PROCEDURES: Final = frozenset(
     {"create_namespace", "alter_namespace", "drop_namespace", "set_settings"}
     | {"create_table", "alter_table", "drop_table"}

@@ -8,7 +8,7 @@ was under way then has an unknown outcome, as always when nobody waits for the a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -663,6 +663,12 @@ class Database(Facade[AsyncDatabase]):
         `partitions` there are, and its `settings` (docs/guides/bus.md).
         """
         return self._call(self._async.cluster())
+
+    def access(self, what: str, args: Mapping[str, Any] | None = None) -> Any:
+        """Users, groups, tokens and grants: `access("user.create", {"name": "ann"})`; all that
+        there is to do: docs/reference/access.md.
+        """
+        return self._call(self._async.access(what, args))
 
     def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
         """Change settings of the running cluster; for each its version, who applies it (`applied`)

@@ -1,7 +1,10 @@
-"""The requests that stand for the actions of procedures/pools/control.py."""
+"""The requests that stand for the actions of procedures/pools/control.py and of
+kvorum/native/access.py.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -22,6 +25,19 @@ _ROUTES: Final[Mapping[str, tuple[str, str]]] = {
     "schedule.list": ("GET", "/v1/schedules"),
     "queue.set": ("POST", "/v1/queues"),
     "queue.list": ("GET", "/v1/queues"),
+    "init": ("POST", "/v1/init"),
+    "user.list": ("GET", "/v1/users"),
+    "user.create": ("POST", "/v1/users"),
+    "user.password": ("POST", "/v1/users/{name}/password"),
+    "user.delete": ("DELETE", "/v1/users/{name}"),
+    "role.grant": ("POST", "/v1/users/{user}/roles/{role}"),
+    "role.revoke": ("DELETE", "/v1/users/{user}/roles/{role}"),
+    "token.list": ("GET", "/v1/tokens"),
+    "token.create": ("POST", "/v1/tokens"),
+    "token.revoke": ("DELETE", "/v1/tokens/{user}/{name}"),
+    "grant.list": ("GET", "/v1/grants"),
+    "grant.give": ("POST", "/v1/grants"),
+    "grant.take": ("POST", "/v1/grants/take"),
 }
 
 
@@ -31,10 +47,9 @@ def control_request(what: str, args: Mapping[str, Any]) -> tuple[str, str, dict[
         raise InvalidArgument(f"{what} cannot be asked for over HTTP; use kvorum://HOST:PORT")
     method, path = _ROUTES[what]
     body = {name: value for name, value in args.items() if value is not None and value != ""}
-    for name in ("id", "name"):
-        if f"{{{name}}}" in path:
-            body.pop(name, None)
-            path = path.format(**{name: quote(str(args[name]), safe="")})
+    if named := re.findall(r"{(\w+)}", path):
+        path = path.format(**{name: quote(str(args[name]), safe="") for name in named})
+        body = {name: value for name, value in body.items() if name not in named}
     if method == "POST":
         return method, path, body
     return method, f"{path}?{urlencode(body)}" if body else path, None

@@ -233,6 +233,8 @@ class HttpBackend:
         found = await self._call(method, target, body, twice=effect)
         return found["items"] if what.endswith(".list") else found
 
+    access = control
+
     async def submit(
         self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
     ) -> int:

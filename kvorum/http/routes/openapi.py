@@ -6,7 +6,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kvorum.http.routes import cluster_routes, procedure_routes, snapshot_routes, table_routes
+from kvorum.http.routes import (
+    access_routes,
+    cluster_routes,
+    procedure_routes,
+    snapshot_routes,
+    table_routes,
+)
 from kvorum.http.routes.declaring import Declared
 from kvorum.http.routes.hot_routes import HOT_ROUTES
 from kvorum.http.routes.route import ERROR, RAW, Route
@@ -21,6 +27,7 @@ DECLARED: Final = (
     *procedure_routes.ROUTES.declared,
     *procedure_routes.LOCK_ROUTES.declared,
     *cluster_routes.ROUTES.declared,
+    *access_routes.ROUTES.declared,
 )
 ROUTES: Final = (*HOT_ROUTES, *(one for one in DECLARED if one.shown))
 
@@ -32,6 +39,7 @@ TAGS: Final = {
     "tables": "Namespaces and tables",
     "procedures": "Procedures",
     "cluster": "Nodes, health, metrics",
+    "access": "Users, tokens and grants",
 }
 
 ERROR_MEANINGS: Final = {

@@ -23,3 +23,4 @@ TABLE: Final = "{ns}.{table}"
 OPEN: Final = Right(None, Kind.CLUSTER)
 READ_CLUSTER: Final = Right(Action.READ, Kind.CLUSTER)
 OPERATE_CLUSTER: Final = Right(Action.OPERATE, Kind.CLUSTER)
+ADMIN_CLUSTER: Final = Right(Action.ADMIN, Kind.CLUSTER)

@@ -97,6 +97,7 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     "ANCHORED": [KEY, NEXT],
     "TSO_RELAYED": [1],
     "END_TXN": [1 << 18],
+    "ACCESS": ["user.list", b"\x80"],
     "PROVE": [b"p" * 32],
     "BEAT": [7, b"b" * 8, 1, {"x": b""}],
     "BEAT_NOW": [7],
