@@ -526,7 +526,13 @@ TOKENS_MAX: Final = 10_000  # of all users
 TOKEN_TTL_MS_MAX: Final = 10 * 365 * 86_400_000
 GRANTS_PER_ROLE_MAX: Final = 1_000  # things that one role was granted, tables of SQL's not counted
 SQL_COMMENT_CHARS_MAX: Final = 10_000  # of COMMENT ON: every node reads it with the schema
-SQL_VALUE_BYTES_MAX: Final = 256 * MiB  # that a function makes, e.g. repeat
+SQL_VALUE_BYTES_MAX: Final = 32 * MiB  # that a function makes, e.g. repeat
+SQL_ARRAY_ELEMENTS_MAX: Final = 1 << 21  # that a function puts into one
+SQL_FORMAT_CHARS_MAX: Final = 4_096  # of a format of to_char, to_date and their like
+SQL_NUMERIC_SERIES_DIGITS_MAX: Final = 2_500  # of exp, ln and power of numeric
+SQL_PATTERN_CHARS_MAX: Final = 16 * KiB  # of a regular expression, and of LIKE with _ or escapes
+SQL_PATTERN_BYTES_MAX: Final = MiB  # that RE2 uses for one
+SQL_PATTERN_STEPS_MAX: Final = 1 << 24  # its program's size times the text's: 10 ns each at worst
 
 # -- backup, restore, import, export, check (kvorum/transfer)
 TRANSFER_BLOCK_BYTES: Final = 4 * MiB  # of keys and values in one file of a backup, about …

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlproxy.front.functions.f_text import output
+from kv.base.limits import SQL_ARRAY_ELEMENTS_MAX
+from sqlproxy.front.functions.f_text import Pieces, output
 from sqlproxy.front.functions.function import OfSite, Site, declared, nulls, total, typed
 from sqlproxy.front.types import comparing
 from sqlproxy.front.types.registry import element_of
-from sqlproxy.values.errors import SqlError, unsupported
+from sqlproxy.values.breaks import paused
+from sqlproxy.values.errors import LIMIT_EXCEEDED, SqlError, unsupported
 
 
 def shape(value: object) -> list[int]:
@@ -21,7 +24,17 @@ def shape(value: object) -> list[int]:
 
 
 def flat(value: Sequence[Any]) -> list[Any]:
-    return [x for part in value for x in (flat(part) if isinstance(part, list) else [part])]
+    if not any(isinstance(part, list) for part in value):
+        return list(value)
+    return [x for part in paused(value) for x in (flat(part) if isinstance(part, list) else [part])]
+
+
+def elements(count: int) -> None:
+    """Raise 54000 for an array that would have too many."""
+    if count > SQL_ARRAY_ELEMENTS_MAX:
+        raise SqlError(
+            LIMIT_EXCEEDED, f"array size exceeds the maximum allowed ({SQL_ARRAY_ELEMENTS_MAX})"
+        )
 
 
 def _mismatch(what: str = "") -> SqlError:
@@ -31,6 +44,7 @@ def _mismatch(what: str = "") -> SqlError:
 def _append(value: list[Any] | None, item: object) -> list[Any]:
     if value and len(shape(value)) > 1:
         raise SqlError("22000", "argument must be empty or one-dimensional array")
+    elements(len(value or ()) + 1)
     return [*(value or ()), item]
 
 
@@ -46,6 +60,7 @@ def _cat(a: list[Any] | None, b: list[Any] | None) -> list[Any] | None:
     if not a or not b:
         return a or b
     one, two = shape(a), shape(b)
+    elements(math.prod(one) + math.prod(two))
     if len(one) == len(two) and one[1:] == two[1:]:
         return [*a, *b]
     if len(one) == len(two) + 1 and one[1:] == two:
@@ -98,12 +113,12 @@ class Same:
             return places.get(self._hashed(item))
         if len(value) >= _HASHED_MIN:
             self._kept = (value, self._places(value) if there is value else None)
-        return next((i for i in range(start, len(value)) if self(value[i], item)), None)
+        return next((i for i in paused(range(start, len(value))) if self(value[i], item)), None)
 
     def _places(self, value: list[Any]) -> dict[Any, int] | None:
         found: dict[Any, int] = {}
         try:
-            for i, item in enumerate(value):
+            for i, item in enumerate(paused(value)):
                 found.setdefault(self._hashed(item), i)
         except TypeError:  # of JSON there are keys without a hash
             return None
@@ -137,14 +152,14 @@ def _positions(same: Same, value: list[Any] | None, item: object) -> list[int] |
     if value is None:
         return None
     _flat_only(value, "searching for elements")
-    return [i for i, v in enumerate(value, 1) if same(v, item)]
+    return [i for i, v in enumerate(paused(value), 1) if same(v, item)]
 
 
 def _remove(same: Same, value: list[Any] | None, item: object) -> list[Any] | None:
     if value is None:
         return None
     _flat_only(value, "removing elements")
-    return [v for v in value if not same(v, item)]
+    return [v for v in paused(value) if not same(v, item)]
 
 
 def _replace(same: Same, value: list[Any] | None, old: object, new: object) -> list[Any] | None:
@@ -152,20 +167,20 @@ def _replace(same: Same, value: list[Any] | None, old: object, new: object) -> l
         return None
     return [
         _replace(same, v, old, new) if isinstance(v, list) else new if same(v, old) else v
-        for v in value
+        for v in paused(value)
     ]
 
 
 def _contains(same: Same, value: list[Any], other: list[Any]) -> bool:
     have = _flattened(value)
-    return all(w is not None and same.first(have, w) is not None for w in flat(other))
+    return all(w is not None and same.first(have, w) is not None for w in paused(flat(other)))
 
 
 def _overlap(same: Same, value: list[Any], other: list[Any]) -> bool:
     have, wanted = _flattened(value), _flattened(other)
     if len(wanted) > len(have):
         have, wanted = wanted, have
-    return any(w is not None and same.first(have, w) is not None for w in wanted)
+    return any(w is not None and same.first(have, w) is not None for w in paused(wanted))
 
 
 def _flattened(value: list[Any]) -> list[Any]:
@@ -179,8 +194,11 @@ def _to_text(site: Site) -> Callable[..., Any]:
     def call(value: list[Any] | None, separator: str | None, null: str | None = None) -> str | None:
         if value is None or separator is None:
             return None
-        shown = [null if v is None else write(v) for v in flat(value)]
-        return separator.join(v for v in shown if v is not None)
+        shown = [null if v is None else write(v) for v in paused(flat(value))]
+        out = Pieces()
+        for n, one in enumerate(v for v in shown if v is not None):
+            out.add(separator + one if n else one)
+        return out.whole()
 
     return call
 
@@ -192,6 +210,7 @@ def _from_text(
         return None
     if value == "":
         return []
+    elements(len(value) if separator is None else value.count(separator) if separator else 1)
     parts = (
         list(value) if separator is None else [value] if separator == "" else value.split(separator)
     )
@@ -213,6 +232,7 @@ def _fill(item: object, sizes: list[int]) -> list[Any]:
         raise SqlError("22004", "dimension values cannot be null")
     if any(s < 0 for s in sizes) or len(sizes) > 6:
         raise SqlError("54000", f"array size exceeds the maximum allowed ({134_217_727})")
+    elements(math.prod(sizes))
     inner = _fill(item, sizes[1:]) if len(sizes) > 1 else item
     return [inner for _ in range(sizes[0])]
 
@@ -227,7 +247,7 @@ def _bucket(site: Site) -> Callable[..., Any]:
             raise SqlError("22004", "thresholds array must not contain NULLs")
         if any(isinstance(one, list) for one in bounds):
             raise SqlError("2202E", "thresholds must be one-dimensional array")
-        return bisect_right([key(b) for b in bounds], key(value))
+        return bisect_right([key(b) for b in paused(bounds)], key(value))
 
     return found
 

@@ -24,6 +24,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
+from sqlproxy.front.functions import series
 from sqlproxy.front.functions.function import Declared, declared, total
 from sqlproxy.values.errors import DIVISION_BY_ZERO, INVALID_PARAMETER, OUT_OF_RANGE, SqlError
 from sqlproxy.values.words import words
@@ -453,11 +454,7 @@ def _nsqrt(value: Decimal) -> Decimal:
     half = (weight + 1) * 2 - 1
     scale = min(max(_SIGNIFICANT - half, scale_of(value), 0), _RESULT_SCALE_MAX)
     digits = max(value.adjusted() // 2, 0) + scale + 8
-    return quantized(_context(digits).sqrt(value), scale)
-
-
-def _context(digits: int) -> Context:
-    return Context(prec=digits, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+    return quantized(series.context(digits).sqrt(value), scale)
 
 
 def _ln_weight(value: Decimal) -> int:
@@ -481,7 +478,7 @@ def _nln(value: Decimal) -> Decimal:
     if not value.is_finite():
         return value
     scale = min(max(_SIGNIFICANT - _ln_weight(value), scale_of(value), 0), _RESULT_SCALE_MAX)
-    return quantized(_context(scale + 30).ln(value), scale)
+    return quantized(series.ln(value, scale + 30), scale)
 
 
 def _nexp(value: Decimal) -> Decimal:
@@ -495,7 +492,7 @@ def _nexp(value: Decimal) -> Decimal:
         _RESULT_SCALE_MAX,
     )
     digits = max(int(estimate), 0) + scale + 10
-    return quantized(_context(digits).exp(value), scale)
+    return quantized(series.exp(value, digits), scale)
 
 
 def _nlog(base: Decimal, value: Decimal) -> Decimal:
@@ -514,12 +511,17 @@ def _nlog(base: Decimal, value: Decimal) -> Decimal:
         raise _by_zero()
     estimate = _ln_weight(value) - _ln_weight(base)
     scale = min(max(_SIGNIFICANT - estimate, scale_of(base), scale_of(value), 0), _RESULT_SCALE_MAX)
-    context = _context(scale + 40)
+    digits = scale + 40
     return (
-        quantized(context.divide(context.ln(value), context.ln(base)), scale)
+        quantized(
+            series.context(digits).divide(series.ln(value, digits), series.ln(base, digits)), scale
+        )
         if upper
         else Decimal(0).quantize(Decimal((0, (1,), -scale)))
     )
+
+
+_TIMES_MAX: Final = 1 << 40  # of a whole power that is multiplied out
 
 
 def _npower(base: Decimal, power: Decimal) -> Decimal:
@@ -539,7 +541,7 @@ def _npower(base: Decimal, power: Decimal) -> Decimal:
     if not base:
         return quantized(Decimal(0), max(_SIGNIFICANT, scale_of(base)))
     # The result's power of ten, from which the digits after the point follow.
-    estimate = float(power) * float(_context(20).log10(abs(base)))
+    estimate = float(power) * _log10(base.copy_abs())
     if estimate > 131_072:
         raise SqlError(OUT_OF_RANGE, "value overflows numeric format")
     weight = math.trunc(max(min(estimate, 2000), -2000))
@@ -550,7 +552,20 @@ def _npower(base: Decimal, power: Decimal) -> Decimal:
         scale = max(least, scale_of(base), scale_of(power), 0)
     scale = min(scale, _RESULT_SCALE_MAX)
     digits = max(weight, 0) + scale + 20
-    return quantized(_context(digits).power(base, power), scale)
+    if whole and abs(power) < _TIMES_MAX:
+        return quantized(series.power(base, int(power), digits), scale)
+    negative = base < 0 and bool(EXACT.remainder(power, Decimal(2)))
+    more = digits + max(power.adjusted(), 0) + 20
+    logarithm = series.context(more).multiply(series.ln(base.copy_abs(), more), power)
+    found = quantized(series.exp(logarithm, digits), scale)
+    return found.copy_negate() if negative and found else found
+
+
+def _log10(value: Decimal) -> float:
+    """Of a positive value, as a float."""
+    power = value.adjusted()
+    rest = EXACT.subtract(value.scaleb(-power, context=EXACT), Decimal(1))
+    return power + math.log1p(float(rest)) / math.log(10)
 
 
 def _power_of_infinity(base: Decimal, power: Decimal) -> Decimal:

@@ -1,6 +1,5 @@
 """LIKE, SIMILAR TO and regular expressions: PostgreSQL's functions, by the names of its C ones.
-
-Patterns become Python's, kept compiled. Where the engines differ: docs/reference/sql.md.
+What runs a pattern: `sqlproxy.front.functions.linear`.
 """
 
 from __future__ import annotations
@@ -10,60 +9,86 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
+from kv.base.limits import SQL_PATTERN_CHARS_MAX
+from sqlproxy.front.functions.f_text import Pieces, bounded
 from sqlproxy.front.functions.function import declared, nulls
+from sqlproxy.front.functions.linear import Found, Pattern, regex, too_long, wildcards
 from sqlproxy.front.types import letters
-from sqlproxy.front.types.letters import SPACES
-from sqlproxy.values.errors import (
-    INVALID_ESCAPE,
-    INVALID_PARAMETER,
-    INVALID_REGEX,
-    SqlError,
-    unsupported,
-)
+from sqlproxy.values.breaks import paused
+from sqlproxy.values.errors import INVALID_ESCAPE, INVALID_PARAMETER, SqlError, unsupported
+
+_SPECIAL: Final = re.compile(r"\\(.?)|[%_]", re.DOTALL)
 
 
 @lru_cache(maxsize=1_024)
-def like_pattern(pattern: str, escape: str = "\\") -> re.Pattern[str]:
-    """LIKE's pattern as a regular expression; with the group `rest`: it ends in an escape
-    character.
+def _like_test(pattern: str) -> Callable[[str], bool]:
+    """Whether a value is like a pattern. Raises SqlError for one that ends in an escape character,
+    if there is text left when it is reached.
     """
-    out, at = [], 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == escape and escape:
-            at += 1
-            if at >= len(pattern):
-                out.append("(?P<rest>.*)")  # an error, if there is text left when it is reached
-                break
-            out.append(re.escape(pattern[at]))
-        elif char == "%":
-            out.append(".*")
-        elif char == "_":
-            out.append(".")
-        else:
-            out.append(re.escape(char))
-        at += 1
-    return re.compile("".join(out), re.DOTALL)
+    if "\\" not in pattern and "_" not in pattern:
+        return _in_order(pattern.split("%"))
+    if len(pattern) > SQL_PATTERN_CHARS_MAX:
+        raise too_long(pattern)
+    parts, last, ends_in_escape, wild = [""], 0, False, False
+    for mark in _SPECIAL.finditer(pattern):
+        parts[-1] += pattern[last : mark.start()]
+        last = mark.end()
+        match mark[0]:
+            case "%":
+                parts.append("")
+            case "_":
+                wild = True
+            case "\\":
+                ends_in_escape = True
+            case _:
+                parts[-1] += mark[1]
+    parts[-1] += pattern[last:]
+    if ends_in_escape:
+        there = wildcards(pattern[:-1] + "_%").test
+
+        def unfinished(value: str) -> bool:
+            if there(value):
+                raise SqlError(INVALID_ESCAPE, "LIKE pattern must not end with escape character")
+            return False
+
+        return unfinished
+    return wildcards(pattern).test if wild else _in_order(parts)
+
+
+def _in_order(parts: list[str]) -> Callable[[str], bool]:
+    """Whether a value is made of these with any text between them: each is looked for once."""
+    if len(parts) == 1:
+        return lambda value: value == parts[0]
+    first, *inner, last = parts
+    inner = [part for part in inner if part]
+    shortest = len(first) + len(last)
+
+    def test(value: str) -> bool:
+        if len(value) < shortest or not (value.startswith(first) and value.endswith(last)):
+            return False
+        at, end = len(first), len(value) - len(last)
+        for part in paused(inner):
+            at = value.find(part, at, end)
+            if at < 0:
+                return False
+            at += len(part)
+        return True
+
+    return test
 
 
 def _like(negated: bool, ignore_case: bool = False) -> Callable[[str, str], bool]:
     def call(value: str, pattern: str) -> bool:
         if ignore_case:
             value, pattern = letters.lower(value), letters.lower(pattern)
-        found = like_pattern(pattern)
-        if found.groups and (start := found.match(value)) and start["rest"]:
-            raise SqlError(INVALID_ESCAPE, "LIKE pattern must not end with escape character")
-        return (found.fullmatch(value) is not None and not found.groups) is not negated
+        return _like_test(pattern)(value) is not negated
 
     return call
 
 
 def _bytea_like(negated: bool) -> Callable[[bytes, bytes], bool]:
-    def call(value: bytes, pattern: bytes) -> bool:
-        found = like_pattern(pattern.decode("latin-1")).fullmatch(value.decode("latin-1"))
-        return (found is not None) is not negated
-
-    return call
+    test = _like(negated)
+    return lambda value, pattern: test(value.decode("latin-1"), pattern.decode("latin-1"))
 
 
 def _like_escape(pattern: str, escape: str) -> str:
@@ -92,159 +117,9 @@ def _like_escape(pattern: str, escape: str) -> str:
     return "".join(out)
 
 
-_CONTROLS: Final = r"\x00-\x1f\x7f-\x9f"
-_CLASSES: Final[dict[str, Callable[[], str]]] = {
-    "digit": lambda: "0-9",
-    "xdigit": lambda: "0-9A-Fa-f",
-    "blank": lambda: r" \t",
-    "cntrl": lambda: _CONTROLS,
-    "space": lambda: SPACES,
-    "word": lambda: r"\w",
-    "upper": letters.large,
-    "lower": letters.small,
-}
-"""Classes of characters as parts of a set; …"""
-_SETS: Final = {
-    "alpha": r"[^\W0-9_]",
-    "alnum": r"[^\W_]",
-    "print": rf"[^{_CONTROLS}\u2028\u2029]",
-    "graph": rf"[^{_CONTROLS}{SPACES}]",
-    "punct": rf"[^\w{_CONTROLS}{SPACES}]|_",
-}
-"""… those that Python has no part for."""
-_ESCAPES: Final = {
-    "m": r"\b(?=\w)",
-    "M": r"\b(?<=\w)",
-    "y": r"\b",
-    "Y": r"\B",
-    "A": r"\A",
-    "Z": r"\Z",
-    "d": "[0-9]",
-    "D": "[^0-9]",
-    "s": f"[{SPACES}]",
-    "S": f"[^{SPACES}]",
-}
-_INSIDE: Final = {"d": "0-9", "s": SPACES}
-"""Escapes that are others in a set."""
-
-
-@lru_cache(maxsize=1_024)
-def regex(pattern: str, flags: str = "") -> re.Pattern[str]:  # noqa: C901 - a table of flags
-    """PostgreSQL's advanced regular expression as Python's. Raises 2201B; 0A000 for what Python
-    lacks.
-    """
-    bits = 0
-    for flag in flags:
-        match flag:
-            case "i":
-                bits |= re.IGNORECASE
-            case "c":
-                bits &= ~re.IGNORECASE
-            case "n" | "m":
-                bits |= re.MULTILINE
-            case "x":
-                bits |= re.VERBOSE
-            case "s":
-                bits |= re.DOTALL
-            case "g" | "t" | "e" | "b" | "q" | "p" | "w":
-                if flag in "bpw":
-                    raise unsupported(f'the option "{flag}" of regular expressions')
-            case _:
-                raise SqlError(INVALID_PARAMETER, f'invalid regular expression option: "{flag}"')
-    if "q" in flags:
-        pattern = re.escape(pattern)
-    elif pattern.startswith("***="):
-        pattern = re.escape(pattern[4:])
-    else:
-        pattern = _translated(pattern.removeprefix("***:"))
-    if not bits & re.MULTILINE:
-        bits |= re.DOTALL
-    try:
-        return re.compile(pattern, bits)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise SqlError(INVALID_REGEX, f"invalid regular expression: {_words(str(error))}") from None
-
-
-def _words(problem: str) -> str:
-    """Python's complaint in PostgreSQL's words, where the two say the same."""
-    for mine, theirs in (
-        ("missing ), unterminated subpattern", "parentheses () not balanced"),
-        ("unbalanced parenthesis", "parentheses () not balanced"),
-        ("unterminated character set", "brackets [] not balanced"),
-        ("nothing to repeat", "quantifier operand invalid"),
-        ("multiple repeat", "quantifier operand invalid"),
-        ("min repeat greater than max repeat", "invalid repetition count(s)"),
-        ("bad character range", "invalid character range"),
-        ("invalid group reference", "invalid backreference number"),
-        ("bad escape (end of pattern)", "invalid escape \\ sequence"),
-    ):
-        if problem.startswith(mine):
-            return theirs
-    return problem
-
-
-def _translated(pattern: str) -> str:
-    out: list[str] = []
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "\\" and at + 1 < len(pattern):
-            following = pattern[at + 1]
-            out.append(_ESCAPES.get(following, char + following))
-            at += 2
-        elif pattern.startswith(("[[:<:]]", "[[:>:]]"), at):
-            out.append(_ESCAPES["m" if pattern[at + 3] == "<" else "M"])
-            at += 7
-        elif char == "[":
-            text, at = _set(pattern, at + 1)
-            out.append(text)
-        else:
-            out.append(char)
-            at += 1
-    return "".join(out)
-
-
-def _set(pattern: str, at: int) -> tuple[str, int]:
-    """A set of characters from after its bracket, and where it ends."""
-    negated = pattern.startswith("^", at)
-    at += negated
-    parts: list[str] = []
-    sets: list[str] = []  # beside them
-    if pattern.startswith("]", at):
-        parts.append(r"\]")
-        at += 1
-    while at < len(pattern) and pattern[at] != "]":
-        char = pattern[at]
-        if char == "\\" and at + 1 < len(pattern):
-            parts.append(_INSIDE.get(pattern[at + 1], pattern[at : at + 2]))
-            at += 2
-        elif pattern.startswith("[:", at):
-            close = pattern.find(":]", at)
-            name = pattern[at + 2 : close] if close > 0 else ""
-            if name in _SETS:
-                sets.append(_SETS[name])
-            elif name in _CLASSES:
-                parts.append(_CLASSES[name]())
-            else:
-                raise SqlError(INVALID_REGEX, "invalid regular expression: invalid character class")
-            at = close + 2
-        else:
-            parts.append("\\[" if char == "[" else char)
-            at += 1
-    end = "]" if at < len(pattern) else ""  # without it, it is not balanced: Python says so
-    listed = "".join(parts)
-    if not sets:
-        return f"[{'^' * negated}{listed}{end}", at + 1
-    if not negated:
-        both = [f"[{listed}{end}"] if listed or not end else []
-        return f"(?:{'|'.join([*both, *sets])})", at + 1
-    rest = f"[^{listed}{end}" if listed or not end else r"[\s\S]"
-    return f"(?:(?!{'|'.join(sets)}){rest})", at + 1
-
-
 def _matches(negated: bool, flags: str = "") -> Callable[[str, str], bool]:
     def call(value: str, pattern: str) -> bool:
-        return (regex(pattern, flags).search(value) is not None) is not negated
+        return regex(pattern, flags).test(value) is not negated
 
     return call
 
@@ -288,17 +163,17 @@ def similar_to(pattern: str, escape: str | None = "\\") -> str | None:
     return "".join([*out, ")$"])
 
 
-def _replacement(text: str) -> Callable[[re.Match[str]], str]:
+def _replacement(pattern: Pattern, text: str) -> Callable[[Found], str]:
     parts = re.split(r"\\(.)", text, flags=re.DOTALL)
 
-    def call(found: re.Match[str]) -> str:
+    def call(found: Found) -> str:
         out = [parts[0]]
         for i in range(1, len(parts), 2):
             mark = parts[i]
             if mark == "&":
-                out.append(found[0])
+                out.append(found[0] or "")
             elif mark.isdigit() and mark != "0":
-                out.append((found[int(mark)] or "") if int(mark) <= (found.re.groups) else "")
+                out.append((found[int(mark)] or "") if int(mark) <= pattern.groups else "")
             elif mark == "\\":
                 out.append("\\")
             else:
@@ -318,7 +193,22 @@ def _regexp_replace(value: str, pattern: str, text: str, flags: str = "") -> str
             "argument to integer "
             "explicitly.",
         )
-    return regex(pattern, flags).sub(_replacement(text), value, count=0 if "g" in flags else 1)
+    return _replaced(value, regex(pattern, flags), text, 0 if "g" in flags else 1)
+
+
+def _replaced(value: str, pattern: Pattern, text: str, nth: int) -> str:
+    """With `text` for a match; 0: for each. Raises SqlError (54000)."""
+    make = _replacement(pattern, text)
+    out, last = Pieces(), 0
+    for n, found in enumerate(pattern.all(value), 1):
+        if nth in (0, n):
+            out.add(value[last : found.start()])
+            out.add(make(found))
+            last = found.end()
+            if nth:
+                break
+    out.add(value[last:])
+    return out.whole()
 
 
 def _regexp_replace_nth(
@@ -329,14 +219,8 @@ def _regexp_replace_nth(
     if nth < 0:
         raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "n": {nth}')
     head, rest = value[: start - 1], value[start - 1 :]
-    compiled = regex(pattern, flags)
-    make = _replacement(text)
-    if nth == 0:
-        return head + compiled.sub(make, rest)
-    for i, found in enumerate(compiled.finditer(rest), 1):
-        if i == nth:
-            return head + rest[: found.start()] + make(found) + rest[found.end() :]
-    return value
+    bounded(len(value))
+    return head + _replaced(rest, regex(pattern, flags), text, nth)
 
 
 def _regexp_match(value: str, pattern: str, flags: str = "") -> list[Any] | None:
@@ -346,23 +230,22 @@ def _regexp_match(value: str, pattern: str, flags: str = "") -> list[Any] | None
             'regexp_match() does not support the "global" option',
             hint="Use the regexp_matches function instead.",
         )
-    found = regex(pattern, flags).search(value)
+    compiled = regex(pattern, flags)
+    found = compiled.search(value)
     if found is None:
         return None
-    return list(found.groups()) if found.re.groups else [found[0]]
+    return list(found.groups()) if compiled.groups else [found[0]]
 
 
 def _regexp_substring(value: str, pattern: str) -> str | None:
-    found = regex(pattern).search(value)
-    if found is None:
-        return None
-    text: str | None = found[1] if found.re.groups else found[0]
-    return text
+    compiled = regex(pattern)
+    found = compiled.search(value)
+    return None if found is None else found[1 if compiled.groups else 0]
 
 
 def _regexp_split(value: str, pattern: str, flags: str = "") -> list[str]:
     out, last = [], 0
-    for found in regex(pattern, flags).finditer(value):
+    for found in regex(pattern, flags).all(value):
         if found.end() == found.start() and found.start() in (0, len(value), last):
             if found.start() != last or found.start() in (0, len(value)):
                 continue
@@ -376,7 +259,7 @@ def _regexp_split(value: str, pattern: str, flags: str = "") -> list[str]:
 def _regexp_count(value: str, pattern: str, start: int = 1, flags: str = "") -> int:
     if start < 1:
         raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "start": {start}')
-    return sum(1 for _ in regex(pattern, flags).finditer(value[start - 1 :]))
+    return sum(1 for _ in regex(pattern, flags).all(value[start - 1 :]))
 
 
 def _regexp_substr(
@@ -385,10 +268,10 @@ def _regexp_substr(
     for word, given in (("start", start), ("n", nth)):
         if given < 1:
             raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "{word}": {given}')
-    for i, found in enumerate(regex(pattern, flags).finditer(value[start - 1 :]), 1):
+    compiled = regex(pattern, flags)
+    for i, found in enumerate(compiled.all(value[start - 1 :]), 1):
         if i == nth:
-            text: str | None = found[group] if group <= found.re.groups else None
-            return text
+            return found[group] if group <= compiled.groups else None
     return None
 
 
@@ -404,8 +287,9 @@ def _regexp_instr(
     for word, given in (("start", start), ("n", nth)):
         if given < 1:
             raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "{word}": {given}')
-    for i, found in enumerate(regex(pattern, flags).finditer(value[start - 1 :]), 1):
-        if i == nth and group <= found.re.groups:
+    compiled = regex(pattern, flags)
+    for i, found in enumerate(compiled.all(value[start - 1 :]), 1):
+        if i == nth and group <= compiled.groups:
             place = found.end(group) if end else found.start(group)
             return place + start if place >= 0 else 0
     return 0
@@ -443,8 +327,8 @@ FUNCTIONS: Final = declared(
         "similar_escape": nulls(similar_to),
         "regexp_match": _regexp_match,
         "regexp_match_no_flags": _regexp_match,
-        "regexp_like": lambda v, p, f="": regex(p, f).search(v) is not None,
-        "regexp_like_no_flags": lambda v, p: regex(p).search(v) is not None,
+        "regexp_like": lambda v, p, f="": regex(p, f).test(v),
+        "regexp_like_no_flags": lambda v, p: regex(p).test(v),
         "regexp_count": _regexp_count,
         "regexp_count_no_flags": _regexp_count,
         "regexp_count_no_start": _regexp_count,

@@ -16,6 +16,7 @@ from sqlproxy.front.types import letters
 from sqlproxy.front.types.quoting import quote_ident, quote_literal, quote_nullable
 from sqlproxy.front.types.value_texts import writer
 from sqlproxy.pg.style import Style
+from sqlproxy.values.breaks import pause, paused
 from sqlproxy.values.errors import (
     INVALID_PARAMETER,
     LIMIT_EXCEEDED,
@@ -35,6 +36,48 @@ def bounded(size: int) -> None:
         raise SqlError(
             LIMIT_EXCEEDED, f"requested length too large: more than {SQL_VALUE_BYTES_MAX} bytes"
         )
+
+
+def growing(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose result may be some times longer than its arguments: 54000 if it is too
+    large, so that calls inside of calls do not double it again and again.
+    """
+
+    def checked(*args: Any) -> Any:
+        made = call(*args)
+        if made is not None:
+            bounded(len(made))
+        return made
+
+    return checked
+
+
+_SLICE: Final = 1 << 16
+
+
+def by_slices(call: Callable[[str], str], value: str) -> str:
+    """What a function that looks at each character by itself makes of a text, with breaks."""
+    if len(value) <= _SLICE:
+        return call(value)
+    starts = paused(range(0, len(value), _SLICE), 1)
+    return "".join([call(value[at : at + _SLICE]) for at in starts])
+
+
+class Pieces:
+    """A text that is put together, within the bound."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._size = 0
+
+    def add(self, part: str) -> None:
+        """Raises SqlError (54000)."""
+        self._size += len(part)
+        bounded(self._size)
+        self._parts.append(part)
+
+    def whole(self) -> str:
+        return "".join(self._parts)
 
 
 def _substr(value: Any, start: int, count: int | None = None) -> Any:
@@ -94,7 +137,7 @@ def _strip(which: str) -> Callable[..., Any]:
 def _initcap(value: str) -> str:
     """The first letter of each word large, the others small."""
     out, inside = [], False
-    for char in value:
+    for char in paused(value):
         out.append(letters.lower(char) if inside else letters.upper(char))
         inside = letters.in_word(char)
     return "".join(out)
@@ -107,16 +150,24 @@ def _split_part(value: str, delimiter: str, n: int) -> str:
         return ""
     if not delimiter:
         return value if n in (1, -1) else ""
-    parts = value.split(delimiter)
-    at = n - 1 if n > 0 else len(parts) + n
-    return parts[at] if 0 <= at < len(parts) else ""
+    find = value.find if n > 0 else value.rfind
+    low, high = 0, len(value)  # of what is not passed yet
+    for _ in paused(range(abs(n) - 1)):
+        at = find(delimiter, low, high)
+        if at < 0:
+            return ""
+        low, high = (at + len(delimiter), high) if n > 0 else (low, at)
+    at = find(delimiter, low, high)
+    if at < 0:
+        return value[low:high]
+    return value[low:at] if n > 0 else value[at + len(delimiter) : high]
 
 
 def _translate(value: str, source: str, target: str) -> str:
     table: dict[int, str | None] = {}
-    for i, char in enumerate(source):
+    for i, char in enumerate(paused(source)):
         table.setdefault(ord(char), target[i] if i < len(target) else None)
-    return value.translate(table)
+    return by_slices(lambda part: part.translate(table), value)
 
 
 def _ascii(value: str) -> int:
@@ -145,16 +196,17 @@ def _hex(bits: int) -> Callable[[int], str]:
 
 
 def _encode(value: bytes, how: str) -> str:
+    bounded(2 * len(value))
     match how.lower():
         case "hex":
             return value.hex()
         case "base64":
             text = base64.b64encode(value).decode()
-            return "\n".join(text[i : i + 76] for i in range(0, len(text), 76))
+            return "\n".join(text[i : i + 76] for i in paused(range(0, len(text), 76)))
         case "escape":
             return "".join(
                 "\\\\" if b == 0x5C else f"\\{b:03o}" if b == 0 or b >= 0x80 else chr(b)
-                for b in value
+                for b in paused(value)
             )
         case _:
             raise SqlError(INVALID_PARAMETER, f'unrecognized encoding: "{how}"')
@@ -208,6 +260,7 @@ def _digest(name: str) -> Callable[[bytes], bytes]:
 
 def _unistr(value: str) -> str:
     def one(found: re.Match[str]) -> str:
+        pause()
         if found[0] == "\\\\":
             return "\\"
         if found[0] == "\\":
@@ -276,6 +329,7 @@ def _concat_ws(site: Site) -> Callable[..., Any]:
     return call
 
 
+_WIDTH_DIGITS: Final = 10
 _FORMAT: Final = re.compile(r"%(?:(\d+)\$)?(-)?(?:(\d+)|(\*)(?:(\d+)\$)?)?(.|$)", re.DOTALL)
 
 
@@ -308,7 +362,7 @@ def _formatted(text: str, values: Sequence[str | None]) -> str:
                 "unterminated format() type specifier",
                 hint='For a single "%" use "%%".',
             )
-        size = int(width or 0)
+        size = int(width or 0) if len(width or "") < _WIDTH_DIGITS else SQL_VALUE_BYTES_MAX + 1
         if star:
             used = int(star_number) if star_number else used + 1
             size = int(_argument(values, used) or 0)
@@ -333,9 +387,16 @@ def _formatted(text: str, values: Sequence[str | None]) -> str:
         elif kind == "L":
             value = quote_nullable(value)
         value = value or ""
+        bounded(size)
         return value.ljust(size) if minus else value.rjust(size)
 
-    return _FORMAT.sub(one, text)
+    out, last = Pieces(), 0
+    for found in paused(_FORMAT.finditer(text)):
+        out.add(text[last : found.start()])
+        out.add(one(found))
+        last = found.end()
+    out.add(text[last:])
+    return out.whole()
 
 
 def _argument(values: Sequence[str | None], number: int) -> str | None:
@@ -383,10 +444,30 @@ def _form(name: str) -> Any:
     return name.upper()
 
 
+def _normalized(value: str, form: str = "NFC") -> str:
+    """By parts that begin with ASCII, which never joins what is before it. Marks behind one letter
+    are sorted in a time that is the square of their number.
+    """
+    shape = _form(form)
+    if value.isascii():
+        return value
+    out = Pieces()
+    for part in paused(_FROM_ASCII.finditer(value), 1):
+        if len(part[0]) > _MARKS_MAX and _MARKS.search(part[0]):
+            raise SqlError(
+                LIMIT_EXCEEDED, f"more than {_MARKS_MAX} characters beyond ASCII in a row"
+            )
+        out.add(unicodedata.normalize(shape, part[0]))
+    return out.whole()
+
+
+_MARKS_MAX: Final = 10_000
+_MARKS: Final = re.compile(rf"[^\x00-\x7f]{{{_MARKS_MAX}}}")
+_FROM_ASCII: Final = re.compile(rf"[\x00-\x7f]{{0,{_SLICE}}}[^\x00-\x7f]*")
 FUNCTIONS: Final = declared(
     {
-        "textcat": total(lambda a, b: a + b),
-        "byteacat": total(lambda a, b: a + b),
+        "textcat": growing(lambda a, b: a + b),
+        "byteacat": growing(lambda a, b: a + b),
         "textlen": total(len),
         "bpcharlen": total(lambda v: len(v.rstrip(" "))),
         "textoctetlen": total(lambda v: len(v.encode())),
@@ -395,17 +476,17 @@ FUNCTIONS: Final = declared(
         "bit_length(25)": lambda v: 8 * len(v.encode()),
         "bit_length(17)": lambda v: 8 * len(v),
         "bytea_bit_count": lambda v: int.from_bytes(v).bit_count(),
-        "lower": total(letters.lower),
-        "upper": total(letters.upper),
+        "lower": total(lambda v: by_slices(letters.lower, v)),
+        "upper": total(lambda v: by_slices(letters.upper, v)),
         "initcap": total(_initcap),
         "text_substr": _substr,
         "text_substr_no_len": _substr,
         "bytea_substr": _substr,
         "bytea_substr_no_len": _substr,
-        "textoverlay": _overlay,
-        "textoverlay_no_len": _overlay,
-        "byteaoverlay": _overlay,
-        "byteaoverlay_no_len": _overlay,
+        "textoverlay": growing(_overlay),
+        "textoverlay_no_len": growing(_overlay),
+        "byteaoverlay": growing(_overlay),
+        "byteaoverlay_no_len": growing(_overlay),
         "textpos": total(lambda v, part: v.find(part) + 1),
         "byteapos": lambda v, part: v.find(part) + 1,
         "text_left": total(_left),
@@ -433,9 +514,9 @@ FUNCTIONS: Final = declared(
         "text_starts_with": total(lambda v, part: v.startswith(part)),
         "to_hex32": _hex(32),
         "to_hex64": _hex(64),
-        "quote_ident": total(quote_ident),
-        "quote_literal": total(quote_literal),
-        "quote_nullable": total(nulls(quote_nullable)),
+        "quote_ident": growing(quote_ident),
+        "quote_literal": growing(quote_literal),
+        "quote_nullable": nulls(growing(quote_nullable)),
         "md5_text": total(lambda v: hashlib.md5(v.encode(), usedforsecurity=False).hexdigest()),
         "md5_bytea": total(lambda v: hashlib.md5(v, usedforsecurity=False).hexdigest()),
         "sha224_bytea": _digest("sha224"),
@@ -447,8 +528,8 @@ FUNCTIONS: Final = declared(
         "pg_convert_from": _convert_from,
         "pg_convert_to": _convert_to,
         "unistr": _unistr,
-        "unicode_normalize_func": lambda v, form="NFC": unicodedata.normalize(_form(form), v),
-        "unicode_is_normalized": lambda v, form="NFC": unicodedata.is_normalized(_form(form), v),
+        "unicode_normalize_func": growing(_normalized),
+        "unicode_is_normalized": lambda v, form="NFC": _normalized(v, form) == v,
         "booltext": total(lambda v: "true" if v else "false"),
         "name_text": total(lambda v: v),
         "text_name": total(lambda v: v.encode()[:63].decode(errors="ignore")),
@@ -462,14 +543,22 @@ FUNCTIONS: Final = declared(
         "text_pattern_gt": lambda a, b: a > b,
         "text_pattern_ge": lambda a, b: a >= b,
         "byteaGetByte": lambda v, n: _byte(v, n),
-        "text_concat": nulls(typed(_concat)),
-        "text_concat_ws": nulls(typed(_concat_ws)),
+        "text_concat": nulls(typed(lambda site: growing(_concat(site)))),
+        "text_concat_ws": nulls(typed(lambda site: growing(_concat_ws(site)))),
         "text_format": nulls(typed(_format)),
         "text_format_nv": nulls(typed(_format)),
-        "select $1 operator(pg_catalog.||) $2::pg_catalog.text": typed(_anycat(False)),
-        "select $1::pg_catalog.text operator(pg_catalog.||) $2": typed(_anycat(True)),
-        "select pg_catalog.quote_literal($1::pg_catalog.text)": typed(_any_literal),
-        "select pg_catalog.quote_nullable($1::pg_catalog.text)": nulls(typed(_any_nullable)),
+        "select $1 operator(pg_catalog.||) $2::pg_catalog.text": typed(
+            lambda site: growing(_anycat(False)(site))
+        ),
+        "select $1::pg_catalog.text operator(pg_catalog.||) $2": typed(
+            lambda site: growing(_anycat(True)(site))
+        ),
+        "select pg_catalog.quote_literal($1::pg_catalog.text)": typed(
+            lambda site: growing(_any_literal(site))
+        ),
+        "select pg_catalog.quote_nullable($1::pg_catalog.text)": nulls(
+            typed(lambda site: growing(_any_nullable(site)))
+        ),
         "pg_num_nulls": nulls(typed(_nulls(True))),
         "pg_num_nonnulls": nulls(typed(_nulls(False))),
     }

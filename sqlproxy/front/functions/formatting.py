@@ -13,12 +13,13 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from kv.base.limits import SQL_FORMAT_CHARS_MAX
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.functions.f_numbers import quantized
 from sqlproxy.front.functions.function import declared, with_env
 from sqlproxy.front.types.quoting import held_relation
 from sqlproxy.pg.datetimes import at_zone, aware_in
-from sqlproxy.values.errors import INVALID_DATETIME, SqlError, unsupported
+from sqlproxy.values.errors import INVALID_DATETIME, LIMIT_EXCEEDED, SqlError, unsupported
 from sqlproxy.values.interval import Interval
 from sqlproxy.values.words import by_word
 
@@ -30,6 +31,15 @@ _TOKEN: Final = re.compile(
     r"|DD|dd|D|WW|ww|W|w|CC|cc|J|Q|q|AM|PM|am|pm|A\.M\.|P\.M\.|a\.m\.|p\.m\.|TZH|TZM|TZ|tz|OF|BC|AD|Y|I)(TH|th)?",
     re.DOTALL,
 )
+
+
+def _readable(pattern: str) -> None:
+    """Raise 54000 for a format that is too long."""
+    if len(pattern) > SQL_FORMAT_CHARS_MAX:
+        raise SqlError(
+            LIMIT_EXCEEDED,
+            f"a format of {len(pattern)} characters is more than {SQL_FORMAT_CHARS_MAX}",
+        )
 
 
 def _ordinal(number: str, suffix: str) -> str:
@@ -47,6 +57,7 @@ def _zone_text(offset: timedelta, minutes: bool) -> str:
 
 def timestamp_text(value: datetime, pattern: str) -> str | None:
     """A timestamp by a pattern; of an aware one the zone is its own."""
+    _readable(pattern)
     if not pattern:
         return None
 
@@ -137,6 +148,7 @@ def _field(value: datetime, token: str) -> tuple[str, int]:  # noqa: C901 - a ta
 
 
 def _interval_text(value: Interval, pattern: str) -> str | None:
+    _readable(pattern)
     if not pattern:
         return None
     years, months = int(value.months / 12), value.months - int(value.months / 12) * 12
@@ -185,6 +197,7 @@ _END: Final = "\2"
 
 def number_text(value: Decimal, pattern: str) -> str:
     """A number by a pattern of 9, 0, . D , G S MI PL SG PR FM TH L and literals."""
+    _readable(pattern)
     tokens = tokens_all = _NUMBER_TOKEN.findall(pattern)
     names = [t.upper() for t in tokens]
     for name in names:
@@ -373,6 +386,7 @@ def _signed(
 
 
 def _to_number(text: str, pattern: str) -> Decimal:
+    _readable(pattern)
     cleaned = re.sub(r"[^0-9.+\-<>]", "", text)
     if "<" in cleaned:
         cleaned = "-" + cleaned.strip("<>")
@@ -404,6 +418,7 @@ _DIGITS: Final = by_word(
 
 
 def _read(text: str, pattern: str) -> dict[str, Any]:
+    _readable(pattern)
     found: dict[str, Any] = {}
     at = place = 0
     tokens = list(_TOKEN.finditer(pattern))
@@ -424,7 +439,7 @@ def _read(text: str, pattern: str) -> dict[str, Any]:
             at += 1
         follows = k + 1 < len(tokens) and tokens[k + 1].start() == token.end() and not token[1]
         digits = re.compile(
-            rf"[+-]?\d{{1,{_DIGITS[name]}}}" if follows or name != "YYYY" else r"[+-]?\d+"
+            rf"[+-]?\d{{1,{_DIGITS[name]}}}" if follows or name != "YYYY" else r"[+-]?\d{1,18}"
         ).match(text, at)
         if digits is None:
             if at >= len(text):
@@ -448,10 +463,13 @@ def _skip(text: str, at: int, gap: int) -> int:
     return at
 
 
+_NAME_CHARS_MAX: Final = 16  # of a month, a day and their like
+
+
 def _read_word(text: str, at: int, name: str, found: dict[str, Any]) -> int:
     while at < len(text) and text[at] == " ":
         at += 1
-    low = text[at:].lower()
+    low = text[at : at + _NAME_CHARS_MAX].lower()
     if name in ("MONTH", "MON"):
         for i, month in enumerate(_MONTHS, 1):
             full = month.lower() if name == "MONTH" else month[:3].lower()
