@@ -468,12 +468,12 @@ def _parsed(option: Option, value: Any, origin: str) -> Any:
     try:
         return option.parse(value)
     except ValueError as error:
-        shown = "…" if option.secret else repr(value)
+        shown = "…" if option.secret else of.without_secrets(repr(value))
         raise InvalidArgument(
             f"{option.name} = {shown} ({origin}): expected {error}",
             details={
                 "setting": option.name,
-                "value": "…" if option.secret else str(value),
+                "value": "…" if option.secret else of.without_secrets(str(value)),
                 "origin": origin,
             },
         ) from error

@@ -193,25 +193,50 @@ _DATABASE = re.compile(
 
 
 _OTHER_PLACE = re.compile(
-    r"[a-z][a-z0-9.-]*(?:\+[a-z][a-z0-9.-]*)?://(?:[^:@/?#]+@)?[^@/?#]+(?:/[^?#]*)?"
+    r"([a-z][a-z0-9.-]*(?:\+[a-z][a-z0-9.-]*)?)://(?:[^:@/?#]+@)?[^@/?#]+(/[^?#]*)?(?:\?([^#]*))?"
 )
 _NO_PLACES = frozenset(
     {"file", "local", "fsspec+file", "fsspec+local", "memory", "postgres", "postgresql"}
 )
+STORES: Final = frozenset({"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
+"""Schemes of stores that every node sees, with credentials of its own. Their URLs may have options
+(endpoint_override=…), which only the one in the configuration has.
+"""
+SECRET_NAMES: Final = re.compile(
+    r"pass|secret|token|credentials?$|access_?key|account_?key|signature|^sig$|^sas$"
+)
+"""In a name, of what must not be kept or shown."""
+
+
+def secret_options(query: str) -> bool:
+    """Whether what follows the ? of a URL has keys in it, however it is quoted."""
+    names = (unquote(option.partition("=")[0]) for option in re.split("[?&#]", query))
+    return any(SECRET_NAMES.search(name.lower()) for name in names)
+
+
+def without_secrets(text: str) -> str:
+    """A text that may have URLs in it, without their passwords and keys."""
+    text = re.sub(r"(://[^:@/?#\s]*:)[^@\s]*@", r"\1…@", text)
+    url, mark, query = text.partition("?")
+    return f"{url}?…" if mark and secret_options(query) else text
 
 
 def transfer_place(value: Any) -> str:
-    """A file:/// URI or one of fsspec's URLs, both without `..`; or a postgresql:// URL without
-    password and options.
+    """A file:/// URI or another URL, both without `..`; only those of STORES with options, none of
+    which is a key. Or a postgresql:// URL without password and options.
     """
     text = value.strip() if isinstance(value, str) else ""
     if re.fullmatch(r"file:///[^?#]*", text) and ".." not in unquote(text).split("/"):
         return text
     if _DATABASE.fullmatch(text):
         return text
-    scheme, _, rest = text.partition("://")
-    if _OTHER_PLACE.fullmatch(text) and scheme not in _NO_PLACES and ".." not in rest.split("/"):
-        return text
+    if found := _OTHER_PLACE.fullmatch(text):
+        scheme, path, query = found.groups()
+        climbs = ".." in unquote(path or "").split("/")
+        key = re.search(r"://[^/]*:.*@", text)  # a slash in a secret is not always quoted
+        options = query is None or (scheme in STORES and not secret_options(query))
+        if options and not key and not climbs and scheme not in _NO_PLACES:
+            return text
     raise ValueError(
         "places file:///DIRECTORY, postgresql://HOST[:PORT][/DATABASE] or another SCHEME://HOST/PATH"
     )

@@ -355,6 +355,7 @@ PROCEDURE_TXN_TTL_MS: Final = 1_000  # of a step's commit: how long a dead execu
 PROCEDURE_TIMER_MS_MAX: Final = 1_000
 PROCEDURE_TIMEOUT_MS_MAX: Final = 365 * 86_400_000
 PROCEDURE_STOP_MS: Final = 5_000  # how long a stopping executor lets running steps end
+PROCEDURE_UNDO_MS_MIN: Final = 5_000  # for a last run of an undo whose time is over
 PROCEDURE_STUCK_MS: Final = 60_000  # a step without a deadline that runs longer is stuck …
 PROCEDURE_TOLD_MAX: Final = 256  # results that a client was told unasked and nobody waited for yet
 PROCEDURE_EARLY_MS: Final = 25  # how long a first step that runs early may delay its submission
@@ -543,6 +544,9 @@ TRANSFER_WRITE_ROWS: Final = 1_000  # of one transaction that restores rows …
 TRANSFER_WRITE_BYTES: Final = 2 * MiB  # … and their bytes
 TRANSFER_LEASE_MS: Final = 600_000  # whoever copies renews its snapshot at least so often
 TRANSFER_LEFT_MS: Final = 900_000  # a backup or export whose command is gone for so long is ended
+OUTSIDE_THREADS_MAX: Final = 16  # calls of a process that wait for a place outside
+TRANSFER_STEP_MS: Final = 900_000  # a place that does not answer for so long ends a copy, …
+TRANSFER_UNDO_MS: Final = 120_000  # … and keeps its locks for so long while it is undone
 TRANSFER_TIMEOUT_MS: Final = 86_400_000  # then a copy gives up: its snapshot is not held for longer
 TRANSFER_LOCKS_MAX: Final = 48  # tables that are locked one by one; beyond, their namespaces
 TRANSFER_RANGES_MAX: Final = 500  # key ranges that one order of a restore makes
@@ -593,6 +597,7 @@ assert TRANSFER_PAUSE_MS_MAX < TRANSFER_LEASE_MS <= LEASE_TTL_MS_MAX
 assert TRANSFER_TIMEOUT_MS <= LEASE_LIFETIME_MS_MAX
 assert WORKER_LEASE_MS < TRANSFER_LEFT_MS < TRANSFER_TIMEOUT_MS
 assert TRANSFER_LOCKS_MAX <= PROCEDURE_LOCKS_MAX
+assert PROCEDURE_UNDO_MS_MIN < TRANSFER_UNDO_MS < TRANSFER_STEP_MS < TRANSFER_TIMEOUT_MS
 assert TRANSFER_RANGES_MAX <= SPLIT_KEYS_MAX
 assert TRANSFER_ATOMIC_ROWS <= TXN_MEMORY_KEYS_MAX
 assert 9 * KEY_BYTES_MAX < HTTP_HEAD_BYTES_MAX // 2, "three %-encoded bounds and a cursor fit a URL"

@@ -22,6 +22,7 @@ from kv.server.socket_server import SocketServer, Submitter
 from kv.storage.engine import Engine
 from kv.storage.log import SyncDone, ThreadSyncer
 from kv.storage.open_engine import EngineKind, open_engine
+from kvorum.local.outside import Outside
 from raft.api import PeerTransport
 from raft.counters import PeerFigures
 from raft.limits import TransportLimits
@@ -134,6 +135,8 @@ class Ports:
     """Makes the log durable beside the loop."""
     in_thread: Callable[[Callable[[], None]], Awaitable[None]]
     """Runs a call that releases the GIL beside the loop."""
+    outside: Callable[[Callable[[], None]], Awaitable[None]] | None = None
+    """The same for a call that waits for others, perhaps for long; None: as `in_thread`."""
     network: Network = field(default_factory=Sockets)
     cpu_s: Callable[[], float] = lambda: 0.0
     """Seconds of CPU that this process has used; a simulation has none."""
@@ -154,6 +157,7 @@ def system_ports(loop: asyncio.AbstractEventLoop, engine: EngineKind = "rocks") 
         open_engine=lambda path, families: open_engine(engine, path, families),
         syncer=lambda engine: ThreadSyncer(engine, loop),
         in_thread=asyncio.to_thread,
+        outside=Outside(),
         cpu_s=cpu_seconds,
         loop_s=thread_seconds,
     )

@@ -78,7 +78,7 @@ def _register_transfers(registry: Registry, ddl: DdlServices, node: Parts) -> No
     services = Services(
         txn=lambda: node.store.txn,
         backend=lambda: node.backend,
-        in_thread=node.ports.in_thread,
+        in_thread=node.ports.outside or node.ports.in_thread,
         timers=node.ports.timers,
         own=transfers.own_names,
         # Without ports, only this process submits anything.

@@ -404,7 +404,7 @@ class StepProcesses(Runner):
                         if process.silent:
                             process.let_go()
 
-    async def prepared(self, method: StepDef, name: str, id: int) -> None:
+    async def prepared(self, method: StepDef | UndoDef, name: str, id: int) -> None:
         if name not in self._names:
             await super().prepared(method, name, id)
             return
@@ -454,7 +454,6 @@ class StepProcesses(Runner):
         if not ctx.left_ms or method.is_async:
             return await self._run(method, ctx)
         if not self._timed.claim(ctx.id) and not await self._turn(ctx):
-            assert isinstance(method, StepDef)
             return Failed(core.outlasted(ctx.name, method))
         try:
             return await self._run(method, ctx)
@@ -485,7 +484,6 @@ class StepProcesses(Runner):
                 if (ended := await self._call(process, method, ctx, until)) is not None:
                     return ended  # else another one held its process up before it had begun
         if not await self._place_alone(0.0 if ctx.record.final else until):
-            assert isinstance(method, StepDef)
             return Failed(core.outlasted(ctx.name, method))
         try:
             if ctx.left_ms and ctx.record.final:  # each of its runs has that time for itself
@@ -537,7 +535,6 @@ class StepProcesses(Runner):
         late_ms = left_ms + cancel_ms if left_ms else 0
         ended = await self._exchange(process, call, (RUN, run), late_ms, what)
         if isinstance(ended, _Late):
-            assert isinstance(method, StepDef)
             return Failed(core.outlasted(ctx.name, method))
         assert not isinstance(ended, Looked)
         return _taken(call, ctx, ended) if isinstance(ended, Ran) else ended

@@ -30,11 +30,13 @@ from kv.base.limits import (
     TRANSFER_BLOCK_ROWS,
     TRANSFER_LOCKS_MAX,
     TRANSFER_PAGE_ROWS,
+    TRANSFER_STEP_MS,
     TRANSFER_STROKE_S,
     TRANSFER_TIMEOUT_MS,
+    TRANSFER_UNDO_MS,
 )
 from kvorum.transfer import blocks, claims, manifest
-from kvorum.transfer.places import place_of
+from kvorum.transfer.places import Place
 from kvorum.transfer.scope import system_spans, table_of
 from kvorum.transfer.services import (
     Past,
@@ -46,7 +48,6 @@ from kvorum.transfer.services import (
     rate_in,
     scan_expiring,
     stroke,
-    text_in,
 )
 from kvorum.transfer.targets import check_no_keys
 from kvorum.version import VERSION
@@ -126,11 +127,11 @@ class _Backup:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    @step(first=True)
+    @step(first=True, deadline_ms=TRANSFER_STEP_MS)
     async def begin(self, ctx: StepContext) -> Outcome:
         """Raises InvalidArgument, Refused (SCHEMA_CHANGED)."""
-        target, _ = text_in(ctx.args, "target"), rate_in(ctx.args)
-        await self._services.allow(target, here=self.here)
+        rate_in(ctx.args)
+        await self._place(ctx)
         at = await ctx.txn.start_ts()
         tables = await all_tables(Past(self._services.txn(), at))
         if not covered(tables, ctx.args["locks"]):
@@ -141,13 +142,13 @@ class _Backup:
         ctx.state.update(at=at, id=f"{at:x}-{ctx.id:x}")
         return go_on("hold")
 
-    @step(undo="give_up", undo_partial=True)
+    @step(undo="give_up", undo_partial=True, deadline_ms=TRANSFER_STEP_MS)
     async def hold(self, ctx: StepContext) -> Outcome:
         """The snapshot is kept from the collector, the place is taken. Raises Refused
         (TARGET_IN_USE).
         """
         state = ctx.state
-        place = place_of(ctx.args["target"])
+        place = await self._place(ctx)
         if not await self._services.beside(
             lambda: manifest.begin(place, state["id"], looks=ctx.round)
         ):
@@ -157,7 +158,7 @@ class _Backup:
         state.update(rows=0, bytes=0, top=0)
         return go_on("copy")
 
-    @step(undo="give_up", undo_partial=True)
+    @step(undo="give_up", undo_partial=True, deadline_ms=TRANSFER_STEP_MS)
     async def copy(self, ctx: StepContext) -> Outcome:
         """One file. Raises SnapshotTooOld: nobody held the snapshot for too long."""
         services, state = self._services, ctx.state
@@ -168,7 +169,7 @@ class _Backup:
         rate = ctx.args.get("rate", 0)
         rows, size = await _next_rows(txn, at, spans, state, rate)
         if rows:
-            number, last, to = state["number"], state["last"], place_of(ctx.args["target"])
+            number, last, to = state["number"], state["last"], await self._place(ctx)
 
             def write() -> bytes:
                 data, digest = blocks.pack(number, last, rows)
@@ -186,12 +187,12 @@ class _Backup:
         ctx.progress(state["span"] / len(spans), text)
         return services.paced(began, size, ctx.args)
 
-    @step(undo="give_up", undo_partial=True)
+    @step(undo="give_up", undo_partial=True, deadline_ms=TRANSFER_STEP_MS)
     async def seal(self, ctx: StepContext) -> Outcome:
         """With the manifest it is a backup."""
         services, state = self._services, ctx.state
         tables = await all_tables(Past(services.txn(), state["at"]))
-        place = place_of(ctx.args["target"])
+        place = await self._place(ctx)
         made = manifest.Manifest(
             id=state["id"],
             cluster=str((await services.backend().cluster())["cluster"]),
@@ -219,12 +220,15 @@ class _Backup:
             }
         )
 
-    @undo
+    async def _place(self, ctx: StepContext) -> Place:
+        return await self._services.place(ctx, "target", here=self.here)
+
+    @undo(give_up_ms=TRANSFER_UNDO_MS)
     async def give_up(self, ctx: StepContext) -> None:
         """Nothing is left of it: a place without manifest is no backup, but takes room."""
         await let_go(self._services, ctx)
         if "id" in ctx.state:
-            place, id = place_of(ctx.args["target"]), ctx.state["id"]
+            place, id = await self._place(ctx), ctx.state["id"]
             await self._services.beside(lambda: manifest.clear(place, id))
 
 

@@ -26,6 +26,7 @@ from kvorum.api.addresses import parse_url
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.names import TableIds
 from kvorum.api.outcome import result_of
+from kvorum.local.outside import Outside
 from kvorum.native.native import CATALOG_TTL_S, NativeBackend
 from kvorum.native.remote import connect_backend
 from kvorum.transfer.backup import BACKUP_HERE, BackupHere
@@ -81,11 +82,16 @@ async def run_here(
     )
     try:
         pool = await _pool_of(backend, resume, name, same) if resume else f"here-{_unique()}"
-        worker = _worker(backend, calls, name, pool)
+        mine: asyncio.Future[int] = loop.create_future()
+        worker = _worker(backend, calls, name, pool, mine)
         working = loop.create_task(worker.run())
         try:
-            return await _to_the_end(backend, worker, working, name, args, report, pool, resume)
+            await _entered(worker, working)
+            id = resume or await backend.submit(name, await args(backend), None, {"pool": pool})
+            mine.set_result(id)
+            return await _to_the_end(backend, working, id, report)
         finally:
+            mine.cancel()  # nobody waits for it, if it was not submitted
             worker.stop()
             await asyncio.wait([working])
     finally:
@@ -109,15 +115,18 @@ def _unique() -> str:
     )
 
 
-def _worker(backend: NativeBackend, calls: Any, name: str, pool: str) -> Worker:
+def _worker(
+    backend: NativeBackend, calls: Any, name: str, pool: str, mine: asyncio.Future[int]
+) -> Worker:
     loop = asyncio.get_running_loop()
     timers = LoopTimers(loop)
     services = Services(
         txn=lambda: backend.txn,
         backend=lambda: backend,
-        in_thread=asyncio.to_thread,
+        in_thread=Outside(),
         timers=timers,
         own=own_names,
+        mine=mine,
     )
     cls = _TYPES[name]
     declared: ProcedureType = replace(declaration(cls), make=lambda: cls(services))
@@ -176,23 +185,18 @@ def _shown(value: Any) -> str:
     return ".".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-async def _to_the_end(
-    backend: NativeBackend,
-    worker: Worker,
-    working: asyncio.Task[None],
-    name: str,
-    args: Callable[[NativeBackend], Any],
-    report: Report,
-    pool: str,
-    resume: int,
-) -> ProcedureInfo:
-    loop = asyncio.get_running_loop()
-    entered = loop.create_task(worker.entered.wait())
+async def _entered(worker: Worker, working: asyncio.Task[None]) -> None:
+    entered = asyncio.get_running_loop().create_task(worker.entered.wait())
     await asyncio.wait([entered, working], return_when=asyncio.FIRST_COMPLETED)
     entered.cancel()
     if working.done():
         await working
-    id = resume or await backend.submit(name, await args(backend), None, {"pool": pool})
+
+
+async def _to_the_end(
+    backend: NativeBackend, working: asyncio.Task[None], id: int, report: Report
+) -> ProcedureInfo:
+    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)

@@ -27,10 +27,12 @@ from kv.base.limits import (
     TRANSFER_EXPORT_BYTES,
     TRANSFER_EXPORT_ROWS,
     TRANSFER_EXPORT_STROKE_S,
+    TRANSFER_STEP_MS,
     TRANSFER_TIMEOUT_MS,
+    TRANSFER_UNDO_MS,
 )
 from kvorum.transfer import claims, formats
-from kvorum.transfer.places import place_of
+from kvorum.transfer.places import Place
 from kvorum.transfer.services import (
     Past,
     Services,
@@ -86,12 +88,12 @@ class _Export:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    @step(first=True)
+    @step(first=True, deadline_ms=TRANSFER_STEP_MS)
     async def begin(self, ctx: StepContext) -> Outcome:
         """Raises NotFound, InvalidArgument, SnapshotTooOld."""
         args = ctx.args
-        target, _ = text_in(args, "target"), rate_in(args)
-        await self._services.allow(target, here=self.here)
+        rate_in(args)
+        await self._place(ctx)
         formats.format_of("", text_in(args, "format"))
         at = args.get("at") or await ctx.txn.start_ts()
         if type(at) is not int:
@@ -108,10 +110,10 @@ class _Export:
         past = Past(self._services.txn(), ctx.state["at"])
         return await catalog.lookup(past, *table_in(ctx.args))
 
-    @step(undo="give_up", undo_partial=True)
+    @step(undo="give_up", undo_partial=True, deadline_ms=TRANSFER_STEP_MS)
     async def hold(self, ctx: StepContext) -> Outcome:
         """Raises Refused (TARGET_IN_USE)."""
-        place, mine = place_of(ctx.args["target"]), _claim(ctx)
+        place, mine = await self._place(ctx), _claim(ctx)
         if not await self._services.beside(
             lambda: claims.take(place, mine, "an export", looks=ctx.round)
         ):
@@ -120,7 +122,7 @@ class _Export:
         ctx.state.update(start=b"", number=0, rows=0, read=0)
         return go_on("copy")
 
-    @step(undo="give_up", undo_partial=True)
+    @step(undo="give_up", undo_partial=True, deadline_ms=TRANSFER_STEP_MS)
     async def copy(self, ctx: StepContext) -> Outcome:
         """One file, the last one with what it is. An empty table has one, too."""
         services, state, args = self._services, ctx.state, ctx.args
@@ -131,7 +133,7 @@ class _Export:
         rows, more, size = await self._rows(ctx, table)
         if rows or not state["number"]:
             name = f"part-{state['number']:05d}{formats.suffix_of(args['format'])}"
-            place = place_of(args["target"])
+            place = await self._place(ctx)
 
             def write() -> None:
                 place.write(name, formats.encode(args["format"], shapes, table.plain, rows))
@@ -183,7 +185,7 @@ class _Export:
 
     async def _finish(self, ctx: StepContext, table: Table, columns: list[str]) -> Outcome:
         services, state, args = self._services, ctx.state, ctx.args
-        place = place_of(args["target"])
+        place = await self._place(ctx)
         made = {
             "table": table.path,
             "at": str(state["at"]),
@@ -207,10 +209,13 @@ class _Export:
             }
         )
 
-    @undo
+    async def _place(self, ctx: StepContext) -> Place:
+        return await self._services.place(ctx, "target", here=self.here)
+
+    @undo(give_up_ms=TRANSFER_UNDO_MS)
     async def give_up(self, ctx: StepContext) -> None:
         await let_go(self._services, ctx)
-        place, mine = place_of(ctx.args["target"]), _claim(ctx)
+        place, mine = await self._place(ctx), _claim(ctx)
         if "number" not in ctx.state:  # the place was somebody else's, or is not taken yet
             await self._services.beside(lambda: claims.release(place, mine))
             return

@@ -35,15 +35,15 @@ from kv.base.errors import InvalidArgument, NotFound, Refused, TooLarge
 from kv.base.limits import (
     TRANSFER_ATOMIC_ROWS,
     TRANSFER_CHUNK_ROWS,
+    TRANSFER_STEP_MS,
     TRANSFER_TIMEOUT_MS,
 )
 from kvorum.transfer import formats, postgresql
-from kvorum.transfer.allowed import check_database
 from kvorum.transfer.claims import is_claim
 from kvorum.transfer.export import DONE, table_in, table_lock
 from kvorum.transfer.formats import Piece
 from kvorum.transfer.loader import Loader
-from kvorum.transfer.places import Found, place_of
+from kvorum.transfer.places import Found, Place
 from kvorum.transfer.services import Services, flag_in, rate_in, text_in
 from kvorum.transfer.spools import Written
 from procedures.engine.context import StepContext
@@ -78,7 +78,7 @@ class _Import:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    @step(first=True)
+    @step(first=True, deadline_ms=TRANSFER_STEP_MS)
     async def look(self, ctx: StepContext) -> Outcome:
         """Raises NotFound, InvalidArgument, Refused."""
         args = ctx.args
@@ -124,18 +124,19 @@ class _Import:
         state["skipped"] = count
         state["errors"] = [["query", 0, "NULL_KEYS", text]]
 
+    async def _place(self, ctx: StepContext) -> Place:
+        return await self._services.place(ctx, "source", here=self.here)
+
     async def _files(self, ctx: StepContext) -> list[Found]:
         """In order; one without a name is the source itself."""
         source = text_in(ctx.args, "source")
         if postgresql.is_database(source):
-            check_database(source, here=self.here, listed=self._services.places)
+            await self._services.check_database(ctx, source, here=self.here)
             return [Found("", 0, 0)]
-        services = self._services
-        await self._services.allow(source, here=self.here)
-        place = place_of(source)
+        place = await self._place(ctx)
         files = [
             one
-            for one in await services.beside(place.files)
+            for one in await self._services.beside(place.files)
             if one.name != DONE and not is_claim(one.name)
         ]
         if not files:
@@ -144,7 +145,7 @@ class _Import:
             formats.format_of(one.name or source, ctx.args.get("format", ""))
         return files
 
-    @step
+    @step(deadline_ms=TRANSFER_STEP_MS)
     async def load(self, ctx: StepContext) -> Outcome:
         """A piece, or (atomic) all of them."""
         state, services = ctx.state, self._services
@@ -200,11 +201,9 @@ class _Import:
         source = text_in(ctx.args, "source")
         if postgresql.is_database(source):
             return
-        services = self._services
-        await self._services.allow(source, here=self.here)
-        place = place_of(source)
+        place = await self._place(ctx)
         try:
-            found = await services.beside(lambda: place.found(file.name))
+            found = await self._services.beside(lambda: place.found(file.name))
         except NotFound as error:
             raise _changed(ctx) from error
         if found != file:
@@ -214,6 +213,7 @@ class _Import:
         """The next rows, and the file's name for people. Raises InvalidArgument, Unavailable."""
         state, args = ctx.state, ctx.args
         if postgresql.is_database(args["source"]):
+            await self._services.check_database(ctx, args["source"], here=self.here)
             piece = await self._services.beside(
                 lambda: postgresql.read_piece(
                     args["source"],
@@ -224,7 +224,7 @@ class _Import:
                 )
             )
             return piece, "query"
-        place = place_of(args["source"])
+        place = await self._place(ctx)
         kind = formats.format_of(name or args["source"], args.get("format", ""))
 
         written = Written.of(args)

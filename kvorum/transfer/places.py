@@ -16,15 +16,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from errno import EINVAL, ELOOP
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeVar
 
+from kv.base.config_values import STORES
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Unavailable
 from kvorum.local.extras import needed
-from kvorum.transfer.targets import FSSPEC_PREFIX, STORES, is_local, local_path, scheme_of
+from kvorum.transfer.targets import FSSPEC_PREFIX, is_local, local_path, scheme_of
 
 _REFUSED: Final = re.compile(
     "Bucket '.*' not found|NO_SUCH_BUCKET|ACCESS_DENIED|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN"
@@ -43,6 +46,8 @@ _TIMES: Final = (
     "modify",
     "created",
 )
+_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY)
+"""A directory that may be passed, if not listed."""
 T = TypeVar("T")
 
 
@@ -87,75 +92,128 @@ class Place(Protocol):
         ...
 
 
-def place_of(target: str) -> Place:
-    """Raises InvalidArgument."""
+def place_of(target: str, *, trusted: bool = True) -> Place:
+    """`trusted` False: for somebody else than who owns this process. Raises InvalidArgument."""
     if is_local(target):
-        return Directory(Path(local_path(target)))
+        return Directory(Path(local_path(target)), links=trusted)
     if scheme_of(target) in STORES:
         return Remote(target)
-    return FsspecPlace(target)
+    return FsspecPlace(target, redirects=trusted)
 
 
 class Directory:
-    """A directory of this machine."""
+    """A directory of this machine. `links` False: links in its path and in it are not followed, so
+    that nobody who can make one there reads or writes what only this process may.
+    """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, links: bool = True) -> None:
         self._path = path
+        self._flags = os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
 
     @property
     def uri(self) -> str:
         return str(self._path)
 
+    @contextmanager
+    def _folder(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """A descriptor of the directory that a file is in, and its name there. `make`: what is
+        missing of it.
+        """
+        *parts, last = (self._path / name).parts
+        at = os.open(parts[0], os.O_DIRECTORY | _PATH | os.O_CLOEXEC)
+        try:
+            for part in parts[1:]:
+                inner = self._entered(at, part, make)
+                os.close(at)
+                at = inner
+            yield at, last
+        finally:
+            os.close(at)
+
+    def _entered(self, at: int, part: str, make: bool) -> int:
+        flags = os.O_DIRECTORY | _PATH | self._flags
+        try:
+            return os.open(part, flags, dir_fd=at)
+        except FileNotFoundError:
+            if not make:
+                raise
+        with suppress(FileExistsError):
+            os.mkdir(part, dir_fd=at)
+        return os.open(part, flags, dir_fd=at)
+
     def read(self, name: str) -> bytes:
-        return guarded(lambda: (self._path / name).read_bytes(), self._path / name)
+        with self.open(name) as file:
+            return guarded(file.read, self._path / name)
 
     def write(self, name: str, data: bytes) -> None:
-        guarded(lambda: self._write(self._path / name, data), self._path / name)
+        guarded(lambda: self._write(name, data), self._path / name)
 
-    @staticmethod
-    def _write(path: Path, data: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.new")
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    def _write(self, name: str, data: bytes) -> None:
+        with self._folder(name, make=True) as (at, last):
+            draft = f".{last}.new"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | self._flags
+            with os.fdopen(os.open(draft, flags, 0o666, dir_fd=at), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, last, src_dir_fd=at, dst_dir_fd=at)
+            descriptor = os.open(".", os.O_RDONLY | os.O_CLOEXEC, dir_fd=at)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def names(self) -> list[str]:
         return [found.name for found in self.files()]
 
     def files(self) -> list[Found]:
-        if self._path.is_file():
-            return [guarded(lambda: self._found(self._path, ""), self._path)]
         return guarded(self._files, self._path)
 
     def _files(self) -> list[Found]:
+        try:
+            here = self._stat("")
+        except FileNotFoundError:
+            return []
+        if S_ISREG(here.st_mode):
+            return [_file("", here)]
         found = []
-        for path in sorted(path for path in self._path.rglob("*") if path.is_file()):
+        for path in sorted(self._path.rglob("*")):
+            name = path.relative_to(self._path).as_posix()
             if not path.name.startswith("."):
                 with suppress(FileNotFoundError):  # removed meanwhile, as claims are
-                    found.append(self._found(path, path.relative_to(self._path).as_posix()))
+                    if S_ISREG((stat := self._stat(name)).st_mode):
+                        found.append(_file(name, stat))
         return found
 
-    def found(self, name: str) -> Found:
-        return guarded(lambda: self._found(self._path / name, name), self._path / name)
+    def _stat(self, name: str) -> os.stat_result:
+        follow = not self._flags & os.O_NOFOLLOW
+        with self._folder(name) as (at, last):
+            return os.stat(last, dir_fd=at, follow_symlinks=follow)
 
-    @staticmethod
-    def _found(path: Path, name: str) -> Found:
-        stat = path.stat()
-        return Found(name, stat.st_size, stat.st_mtime_ns)
+    def found(self, name: str) -> Found:
+        return guarded(lambda: _file(name, self._stat(name)), self._path / name)
 
     def remove(self, name: str) -> None:
-        guarded(lambda: (self._path / name).unlink(missing_ok=True), self._path / name)
+        def remove() -> None:
+            with suppress(FileNotFoundError), self._folder(name) as (at, last):
+                os.unlink(last, dir_fd=at)
+
+        guarded(remove, self._path / name)
 
     def open(self, name: str) -> BinaryIO:
-        return guarded(lambda: (self._path / name).open("rb"), self._path / name)
+        return guarded(lambda: self._open(name), self._path / name)
+
+    def _open(self, name: str) -> BinaryIO:
+        with self._folder(name) as (at, last):  # a pipe would be waited for
+            file = os.fdopen(os.open(last, os.O_NONBLOCK | self._flags, dir_fd=at), "rb")
+        if not S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise PermissionError(EINVAL, "it is no file")
+        return file
+
+
+def _file(name: str, stat: os.stat_result) -> Found:
+    return Found(name, stat.st_size, stat.st_mtime_ns)
 
 
 class Remote:
@@ -238,12 +296,16 @@ class Remote:
 class FsspecPlace:
     """Whatever fsspec opens."""
 
-    def __init__(self, uri: str) -> None:
-        """Raises InvalidArgument."""
+    def __init__(self, uri: str, *, redirects: bool = True) -> None:
+        """`redirects`: of HTTP, to wherever its server says. Raises InvalidArgument."""
         core = needed("fsspec.core")
         self._uri = uri.rstrip("/")
+        url = self._uri.removeprefix(FSSPEC_PREFIX)
+        more: dict[str, Any] = {}
+        if not redirects and scheme_of(url) in ("http", "https"):
+            more["get_client"] = _without_redirects
         try:
-            self._fs, path = core.url_to_fs(self._uri.removeprefix(FSSPEC_PREFIX))
+            self._fs, path = core.url_to_fs(url, **more)
         except (ImportError, ValueError, TypeError) as error:
             raise InvalidArgument(f"{uri}: fsspec cannot open it: {error}") from error
         except Exception as error:
@@ -354,6 +416,19 @@ class FsspecPlace:
         return guarded(as_system_error, f"{self._uri}/{name}".rstrip("/"))
 
 
+async def _without_redirects(**options: Any) -> Any:
+    """A session of HTTP that goes nowhere but where it is sent."""
+    http = needed("aiohttp")
+
+    async def refuse(_session: object, _context: object, redirect: Any) -> None:
+        to = redirect.response.headers.get("Location", "")
+        raise PermissionError(f"it sends to another place, {to:.200}")
+
+    trace = http.TraceConfig()
+    trace.on_request_redirect.append(refuse)
+    return http.ClientSession(trace_configs=[trace], **options)
+
+
 def guarded(do: Callable[[], T], where: object) -> T:
     """What `do` returns; an error of the system in our words. A full or absent disk may come back,
     and so may a store that does not answer: it is tried again. One that refuses is not.
@@ -367,6 +442,8 @@ def guarded(do: Callable[[], T], where: object) -> T:
     except (IsADirectoryError, NotADirectoryError, PermissionError) as error:
         raise InvalidArgument(f"{where}: {error.strerror or error}") from error
     except OSError as error:
+        if error.errno == ELOOP:
+            raise InvalidArgument(f"{where}: a link, which nodes do not follow there") from error
         if _REFUSED.search(str(error)):
             raise InvalidArgument(f"{where}: the store refuses: {error}") from error
         raise Unavailable(

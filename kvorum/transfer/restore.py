@@ -41,10 +41,10 @@ from kvorum.native import epoch
 from kvorum.transfer import blocks, manifest, restored
 from kvorum.transfer.backup import all_tables
 from kvorum.transfer.blocks import Block, Row
-from kvorum.transfer.places import Place, place_of
+from kvorum.transfer.places import Place
 from kvorum.transfer.ranges import CLEAN, RANGES, WORK, Range, reign_of
 from kvorum.transfer.scope import is_system, table_of
-from kvorum.transfer.services import Services, flag_in, rate_in, text_in
+from kvorum.transfer.services import Services, flag_in, rate_in
 from kvorum.transfer.targets import check_no_keys
 from procedures.engine import kv_store, records
 from procedures.engine.context import StepContext
@@ -83,9 +83,8 @@ class _Restore:
     @step(first=True)
     async def check(self, ctx: StepContext) -> Outcome:
         """Raises NotFound (NO_BACKUP), Corruption, Refused (RESTORE_AGAIN, CLUSTER_NOT_EMPTY)."""
-        source, _ = text_in(ctx.args, "source"), rate_in(ctx.args)
-        await self._services.allow(source, here=self.here)
-        place = self._place(ctx)
+        rate_in(ctx.args)
+        place = await self._place(ctx)
         made = await self._services.beside(lambda: manifest.read(place))
         nonce = f"{RESTORE}-{ctx.token}"
         await self._services.run(WORK, {"what": "above", "at": made.at}, f"{nonce}-above")
@@ -98,11 +97,11 @@ class _Restore:
                 code=AGAIN,
             )
         ctx.state.update(files=made.files, at=made.at, top=made.procedures_top)
-        ctx.state.update(last_of_all=made.last, total=made.rows)
+        ctx.state.update(last_of_all=made.last, total=made.rows, source=place.uri)
         return go_on("empty")
 
-    def _place(self, ctx: StepContext) -> Place:
-        return place_of(text_in(ctx.args, "source"))
+    async def _place(self, ctx: StepContext) -> Place:
+        return await self._services.place(ctx, "source", here=self.here)
 
     async def _anew(self, ctx: StepContext, nonce: str) -> None:
         """Another reign than this one takes in what is in the store."""
@@ -244,7 +243,7 @@ class _Restore:
 
     async def _file(self, ctx: StepContext, number: int, before: bytes) -> Block:
         """Raises NotFound, Corruption."""
-        place, name = self._place(ctx), blocks.file_name(number)
+        place, name = await self._place(ctx), blocks.file_name(number)
 
         def read() -> Block:
             data = place.read(name)
@@ -335,7 +334,7 @@ class _Restore:
         ctx.txn.put(epoch.restored_key(), epoch.restored_row(state["at"], until))
         return done(
             {
-                "source": self._place(ctx).uri,
+                "source": state.get("source") or ctx.args["source"],
                 "at": str(state["at"]),
                 "rows": state["rows"],
                 "bytes": state["bytes"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
@@ -17,9 +18,10 @@ from kv.base.limits import (
 )
 from kv.base.ports import Timers
 from kvorum.api.model import ProcedureInfo, SnapshotInfo
-from kvorum.transfer.allowed import check_place
+from kvorum.transfer.allowed import check_database, opened
 from kvorum.transfer.groups import Groups
 from kvorum.transfer.listings import Listings
+from kvorum.transfer.places import Place
 from kvorum.transfer.spools import Spools
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, again
@@ -61,6 +63,8 @@ class Services:
     listings: Listings = field(default_factory=Listings)
     places: tuple[str, ...] | None = None
     """The node's setting transfer_places; None: whoever submits is this process's user."""
+    mine: asyncio.Future[int] | None = None
+    """The only procedure that this process works for; None: any."""
 
     async def beside(self, call: Callable[[], T]) -> T:
         """What a blocking call returns."""
@@ -68,9 +72,26 @@ class Services:
         await self.in_thread(lambda: found.append(call()))
         return found[0]
 
-    async def allow(self, target: str, *, here: bool) -> None:
-        """See `check_place`."""
-        await self.beside(lambda: check_place(target, here=here, listed=self.places))
+    async def place(self, ctx: StepContext, field: str, *, here: bool) -> Place:
+        """That an argument of the procedure names. See `opened`: each step asks, since another node
+        may go on with the procedure. Raises InvalidArgument, Refused.
+        """
+        target = text_in(ctx.args, field)
+        await self._is_mine(ctx)
+        return await self.beside(lambda: opened(target, here=here, listed=self.places))
+
+    async def check_database(self, ctx: StepContext, source: str, *, here: bool) -> None:
+        """The same of a database that is read."""
+        await self._is_mine(ctx)
+        check_database(source, here=here, listed=self.places)
+
+    async def _is_mine(self, ctx: StepContext) -> None:
+        """Whoever may submit procedures could have a command read and write its user's files."""
+        if self.mine is not None and await asyncio.shield(self.mine) != ctx.id:
+            raise Refused(
+                f"the command in this pool works for another procedure than {ctx.id}",
+                code="OTHER_PROCEDURE",
+            )
 
     def paced(self, began: float, size: int, args: Any) -> Outcome:
         """The next piece, after a pause if this one, of so many bytes, came faster than the rate in

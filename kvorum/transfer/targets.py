@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from kv.base.config_values import STORES, secret_options
 from kv.base.errors import InvalidArgument
 
 LOCAL_SCHEME: Final = "file"
 FSSPEC_PREFIX: Final = "fsspec+"
 """Of a URI that fsspec is to open, whoever else could."""
-STORES: Final = frozenset({"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
-"""Schemes of stores that every node sees, with credentials of its own."""
 _WITH_PORTS: Final = frozenset({"hdfs", "viewfs", "webhdfs", "swebhdfs", "http", "https"})
 """Schemes whose URLs have a port more often than a password: host:8020/a@b has none."""
-_SECRETS: Final = re.compile(
-    r"pass|secret|token|credentials?$|access_?key|account_?key|signature|^sig$|^sas$"
-)
 
 
 def is_local(target: str) -> bool:
@@ -73,9 +68,7 @@ def check_no_keys(target: str) -> None:
     port = bool(slash) and host.rpartition(":")[2].isdigit()
     ported = scheme.lower().removeprefix(FSSPEC_PREFIX) in _WITH_PORTS
     keys = bool(at) and ":" in user and not (port and ported)
-    query = re.split("[?&#]", rest.partition("?")[2])
-    options = [unquote(option.partition("=")[0]).lower() for option in query]
-    if keys or any(_SECRETS.search(option) for option in options):
+    if keys or secret_options(rest.partition("?")[2]):
         raise InvalidArgument(
             f"the {scheme}:// place has keys in it, which would be kept in the procedure's record:"
             " leave them out, and give them to the process that reads and writes there (the"

@@ -10,6 +10,7 @@ store commits as ONE transaction with the step's own writes.
     fail           a step failed, or time ran out, or somebody aborts: rollback begins (never past
                    the point of no return)
     undone         an undo method returned
+    given_up       one whose effects are outside did not, in its time
     undo_child     the newest child that still stands is ordered to roll back
 
 Rules that are easy to get wrong:
@@ -50,7 +51,7 @@ from procedures.engine.procedure import (
     Suspend,
 )
 from procedures.engine.records import GRANTED_HERE, Entry, Failure, Record, Undo
-from procedures.engine.registry import ProcedureType, Registry, StepDef
+from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.submission import Seen, admit, checked_text, create
 
 CHILDREN_STEP: Final = "children"  # "undo:children" in the history
@@ -165,22 +166,25 @@ def needs(record: Record) -> Record:
     return replace(record, args=none, data=none, result=none, history=(), rounds=(), undo=undo)
 
 
-def overdue(record: Record, declared: ProcedureType, now_ms: int) -> Failure | None:
+def overdue(record: Record, declared: ProcedureType, now_ms: int, why: str = "") -> Failure | None:
     """Why it fails if its time, or that of its step, is over; nobody asks past the point of no
-    return.
+    return. `why`: what its last run met.
     """
     if 0 < record.deadline_ms <= now_ms:
         ms = record.deadline_ms - record.created_ms
         return failure("TIMEOUT", f"{record.name} did not end within {ms} ms")
     if 0 < record.step_due_ms <= now_ms:
-        return outlasted(record.name, declared.steps[record.step])
+        return outlasted(record.name, declared.steps[record.step], why)
     return None
 
 
-def outlasted(name: str, definition: StepDef) -> Failure:
-    """The error of a step that took longer than it may."""
-    ms = definition.mark.deadline_ms
-    return failure("DEADLINE", f"step {definition.name} of {name} did not end within {ms} ms")
+def outlasted(name: str, definition: StepDef | UndoDef, why: str = "") -> Failure:
+    """The error of a step, or an undo, that took longer than it may. `why`: what its last run met,
+    if that is known.
+    """
+    what = "step" if isinstance(definition, StepDef) else "undo"
+    text = f"{what} {definition.name} of {name} did not end within {definition.may_ms} ms"
+    return failure("DEADLINE", f"{text}: {why}" if why else text)
 
 
 def limit_ms(record: Record) -> int:
@@ -191,11 +195,12 @@ def limit_ms(record: Record) -> int:
     return min(due_ms, step_due_ms) if due_ms and step_due_ms else due_ms or step_due_ms
 
 
-def begun(record: Record, definition: StepDef, now_ms: int) -> Record:
-    """The time of a step that has a deadline counts from here, whoever runs it and however often.
-    Past the point of no return it cannot fail, so each of its runs has that time for itself.
+def begun(record: Record, definition: StepDef | UndoDef, now_ms: int) -> Record:
+    """The time of a step or an undo that has a deadline counts from here, whoever runs it and
+    however often. Past the point of no return a step cannot fail, so each of its runs has that time
+    for itself.
     """
-    ms = definition.mark.deadline_ms
+    ms = definition.may_ms
     return replace(record, step_due_ms=now_ms + ms) if ms and not record.final else record
 
 
@@ -555,9 +560,34 @@ def undone(record: Record, ran: Ran) -> Change:
     if top.count > 1:
         rest = (*rest, Undo(top.method, top.first, top.count - 1))
     after = replace(record, undo=rest, data=ran.data, undone=True, attempt=0, updated_ms=ran.now_ms)
-    after = replace(after, lost=0, deaths=0)
+    after = replace(after, lost=0, deaths=0, step_due_ms=0)
     after, flow = _settled(after)
     return _logged(after, f"undo:{top.method}", "undone", ran, flow)
+
+
+def given_up(record: Record, why: Failure, ran: Ran) -> Change:
+    """The undo method on top of the stack could not do its work outside, for any of the executions
+    that it stands for: the error says so, and the rollback goes on.
+    """
+    top, error = record.undo[-1], record.error
+    assert error is not None, record.id
+    details = plain.decode(error.details)
+    left = {"undo": top.method, "code": why.code, "message": why.message}
+    details["not_undone"] = [*details.get("not_undone", ()), left]
+    text = f"{error.message}; its undo {top.method} was given up: {why.message}"
+    told = failure(error.code, text, type=error.type, details=details)
+    after = replace(
+        record,
+        error=replace(error, message=told.message, details=told.details),
+        undo=record.undo[:-1],
+        attempt=0,
+        lost=0,
+        deaths=0,
+        step_due_ms=0,
+        updated_ms=ran.now_ms,
+    )
+    after, flow = _settled(after)
+    return _logged(after, f"undo:{top.method}", f"given up:{why.code}", ran, flow)
 
 
 def undo_child(record: Record, round_: Iterable[Record], now_ms: int) -> Change:

@@ -74,12 +74,18 @@ class StepDef:
     is_async: bool
     mark: StepMark
 
+    @property
+    def may_ms(self) -> int:
+        """How long it may take, over retries and restarts; 0 = any time."""
+        return self.mark.deadline_ms
+
 
 @dataclass(frozen=True, slots=True)
 class UndoDef:
     name: str
     method: Method
     is_async: bool
+    may_ms: int = 0  # as of a step; then it is given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,11 +425,7 @@ def step(
                         of the engine itself: that is waited for, and what it did is dropped. 0 = no
                         deadline: a run of more than a minute is shown as stuck, and goes on
     """
-    if type(deadline_ms) is not int or not 0 <= deadline_ms <= PROCEDURE_TIMEOUT_MS_MAX:
-        raise _bad(
-            method,
-            f"deadline_ms must be 0 (none) to {PROCEDURE_TIMEOUT_MS_MAX}, got {deadline_ms!r:.40}",
-        )
+    _check_duration(method, "deadline_ms", deadline_ms)
     mark = StepMark(first, undo, point_of_no_return, undo_partial, early, deadline_ms)
 
     def declare(fn: F) -> F:
@@ -433,12 +435,32 @@ def step(
     return declare if method is None else declare(method)
 
 
-def undo(method: F) -> F:
+@overload
+def undo(method: F, /) -> F: ...
+@overload
+def undo(*, give_up_ms: int = 0) -> Callable[[F], F]: ...
+def undo(method: F | None = None, /, *, give_up_ms: int = 0) -> F | Callable[[F], F]:
     """Declare a method `(self, ctx)` that undoes a step. What it returns is ignored; it is retried
     until it returns.
+
+    give_up_ms  of one whose effects are outside the store: it is given up when it is refused (an
+                error that trying again does not help against), or when it has not ended so long
+                after its first run, over retries and restarts. The error of the procedure says
+                what was not undone (`not_undone` in its details), the rollback goes on, and its
+                locks are free in the end. 0 = it is never given up
     """
-    setattr(method, _UNDO, True)
-    return method
+    _check_duration(method, "give_up_ms", give_up_ms)
+
+    def declare(fn: F) -> F:
+        setattr(fn, _UNDO, give_up_ms)
+        return fn
+
+    return declare if method is None else declare(method)
+
+
+def _check_duration(where: object, what: str, ms: object) -> None:
+    if type(ms) is not int or not 0 <= ms <= PROCEDURE_TIMEOUT_MS_MAX:
+        raise _bad(where, f"{what} must be 0 (none) to {PROCEDURE_TIMEOUT_MS_MAX}, got {ms!r:.40}")
 
 
 def _methods(cls: type) -> tuple[dict[str, StepDef], dict[str, UndoDef]]:
@@ -446,12 +468,12 @@ def _methods(cls: type) -> tuple[dict[str, StepDef], dict[str, UndoDef]]:
     undos: dict[str, UndoDef] = {}
     for name in dir(cls):
         fn = inspect.getattr_static(cls, name)
-        mark, is_undo = getattr(fn, _STEP, None), getattr(fn, _UNDO, False)
-        if mark is None and not is_undo:
+        mark, give_up_ms = getattr(fn, _STEP, None), getattr(fn, _UNDO, None)
+        if mark is None and give_up_ms is None:
             continue
         if not inspect.isfunction(fn):
             raise _bad(cls, f"{name} must be a plain method (self, ctx)")
-        if mark is not None and is_undo:
+        if mark is not None and give_up_ms is not None:
             raise _bad(cls, f"{name} cannot be a step and an undo at once")
         if len(inspect.signature(fn).parameters) != 2:
             raise _bad(cls, f"{name} must take (self, ctx)")
@@ -459,7 +481,7 @@ def _methods(cls: type) -> tuple[dict[str, StepDef], dict[str, UndoDef]]:
         if mark is not None:
             steps[name] = StepDef(name, fn, is_async, mark)
         else:
-            undos[name] = UndoDef(name, fn, is_async)
+            undos[name] = UndoDef(name, fn, is_async, give_up_ms or 0)
     return steps, undos
 
 

@@ -146,7 +146,7 @@ class Runner:
         """What the type's code says of arguments. Raises what is wrong with them."""
         return seen(declared, args)
 
-    async def prepared(self, method: StepDef, name: str, id: int) -> None:
+    async def prepared(self, method: StepDef | UndoDef, name: str, id: int) -> None:
         """Until a step that has a deadline would be called at once: its time counts from then on.
         What is kept for it is given back when it has run, or by `unprepared`.
         """
@@ -195,7 +195,6 @@ class Runner:
                 raise
             return self._broke(error, method, ctx)  # something inside the step was cancelled
         except _OutlastedError:
-            assert isinstance(method, StepDef)
             return Failed(core.outlasted(ctx.name, method))
         except OwnCancellation as error:
             return Failed(core.failure("STEP_ERROR", str(error), type="CancelledError"))

@@ -226,7 +226,8 @@ class Turns:
         if (why := self._roster.doom(live.parent)) is not None:
             text = f"its parent {live.parent} failed{f': {why}' if why else ''}"
             return core.failure("PARENT_FAILED", text)
-        return core.overdue(record, declared, self._clock.now_ms())
+        why = "" if live.retry is None else live.retry.sentence
+        return core.overdue(record, declared, self._clock.now_ms(), why)
 
     @staticmethod
     def late(
@@ -304,10 +305,10 @@ class Turns:
             self._roster.signal(event)
         return self._waiting(live, flow, since, change.record.event if there else "")
 
-    async def _begin(self, live: Live, record: Record, definition: StepDef) -> Flow:
-        """The first run of a step with a deadline: this is written before it, so that the time
-        counts over retries and restarts. (An async one that follows another step at once has it
-        already.)
+    async def _begin(self, live: Live, record: Record, definition: StepDef | UndoDef) -> Flow:
+        """The first run of a step, or an undo, with a deadline: this is written before it, so that
+        the time counts over retries and restarts. (An async step that follows another one at once
+        has it already.)
         """
         self._prepared.add(record.id)
         await self._runner.prepared(definition, record.name, record.id)
@@ -426,21 +427,31 @@ class Turns:
     async def _undo(
         self, live: Live, record: Record, declared: ProcedureType, method: str, token: str
     ) -> Flow:
-        """A failing undo is tried again, for ever: giving up would leave something in between."""
+        """A failing undo is tried again, for ever: giving up would leave something in between. Only
+        one that says so is given up, and its procedure's error says what is left.
+        """
         definition = declared.undos[method]
+        if definition.may_ms and not record.step_due_ms:
+            return await self._begin(live, record, definition)
         txn, ctx = self._context(live, record, definition, f"undo:{method}", token, ())
         ended = await self._runner.run(definition, declared.make, ctx)
         try:
+            data = ended.data if isinstance(ended, Returned) else record.data
+            ran = Ran(data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
+            over = 0 < record.step_due_ms <= ran.now_ms
             match ended:
+                case TryAgain(error) if over:
+                    late = core.outlasted(record.name, definition, error.sentence)
+                    return await self.commit(live, core.given_up(record, late, ran))
                 case TryAgain(error):
                     return self._retry(live, error)
                 case Died(why):
-                    ran = Ran(record.data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
                     return await self._died(live, record, why, ran)
+                case Failed(error) if definition.may_ms:
+                    return await self.commit(live, core.given_up(record, error, ran))
                 case Failed(error):
                     return self._pause(live, error)
-                case Returned(_, data):
-                    ran = Ran(data, ctx.attempt, ctx.now_ms, self._clock.now_ms())
+                case Returned():
                     change = core.undone(record, ran)
                     return await self.commit(live, change, ops=await txn.writes(), txn=txn)
         except KvorumError as error:
@@ -470,9 +481,12 @@ class Turns:
         txn, ctx = self.context(
             record, definition, step, token, children=children, attempt=attempt, wake=live.wake
         )
-        may_ms = definition.mark.deadline_ms if isinstance(definition, StepDef) else 0
-        if may_ms:
-            ctx.left_ms = max(1, record.step_due_ms - ctx.now_ms) if record.step_due_ms else may_ms
+        if definition.may_ms:
+            # An undo is tried once more, whenever that is: it has nobody behind it.
+            again_ms = 1 if isinstance(definition, StepDef) else limits.PROCEDURE_UNDO_MS_MIN
+            least_ms = min(again_ms, definition.may_ms)
+            due_ms = record.step_due_ms or ctx.now_ms + definition.may_ms
+            ctx.left_ms = max(least_ms, due_ms - ctx.now_ms)
         live.step_began = (ctx.now_ms, ctx.left_ms or limits.PROCEDURE_STUCK_MS, step)
         return txn, ctx
 

@@ -100,7 +100,40 @@ class Parents(Zoo):
         return p.done()
 
 
-TYPES = [Timed, Final, Parents]
+@procedure("timed.undo", locks=lambda args: [p.exclusive("place")])
+class Outside(Zoo):
+    """Its undo has to do with a place outside, that `how` says what is the matter with."""
+
+    @step(first=True, undo="back")
+    async def begin(self, ctx: StepContext) -> Outcome:
+        await bump(ctx, "begun")
+        return p.next("work")
+
+    @step(undo="leave", undo_partial=True)
+    async def work(self, ctx: StepContext) -> Outcome:
+        if ctx.round < 3:
+            return p.again()
+        return p.fail("REFUSED", "it does not like that")
+
+    @undo
+    async def back(self, ctx: StepContext) -> None:
+        await bump(ctx, "begun", -1)
+
+    @undo(give_up_ms=MS)
+    async def leave(self, ctx: StepContext) -> None:
+        runs = self.lab.count("leave")
+        match ctx.args["how"]:
+            case "away":
+                raise Unavailable("nobody answers")
+            case "hangs":
+                await asyncio.sleep(3_600)
+            case "refuses":
+                raise InvalidArgument("no")
+            case "comes back" if runs < 4:
+                raise Unavailable("not yet")
+
+
+TYPES = [Timed, Final, Parents, Outside]
 REMOTE = pytest.mark.parametrize("remote", [False, True], ids=["master", "worker"])
 Test = Callable[[Office, Executor], Awaitable[None]]
 
@@ -158,7 +191,8 @@ def test_j17_a_step_ends_by_its_deadline(
         assert office.lab.calls.get("partly", 0) == failed, "it may have begun outside"
         if failed:
             assert record.error is not None
-            assert record.error.message == "step work of timed.steps did not end within 2000 ms"
+            text = "step work of timed.steps did not end within 2000 ms"
+            assert record.error.message.removesuffix(": not now") == text
 
     in_office(test, remote)
 
@@ -272,6 +306,68 @@ def test_j17_retried_by_hand_it_has_its_time_again() -> None:
         assert lab.calls["runs"] > 2
 
     in_office(test, False)
+
+
+@REMOTE
+@pytest.mark.parametrize(
+    ("how", "left", "took_s"),
+    [
+        ("away", "undo leave of timed.undo did not end within 2000 ms: nobody answers", 2.0),
+        ("hangs", "undo leave of timed.undo did not end within 2000 ms", 2.0),
+        ("refuses", "no", 0.0),
+        ("comes back", "", 0.0),
+    ],
+)
+def test_j17_an_undo_of_what_is_outside_is_given_up(
+    how: str, left: str, took_s: float, remote: bool
+) -> None:
+    """A place that does not answer kept the locks of what was to be undone there, for ever; or
+    nobody was told what is left; or what can be undone was left, too.
+    """
+
+    async def test(office: Office, executor: Executor) -> None:
+        began = office.loop.time()
+        first = await executor.submit(submission("timed.undo", {"how": how}))
+        then = await executor.submit(submission("timed.undo", {"how": "well"}))
+        record = await executor.wait(first, _WAIT_MS)
+        assert took_s <= office.loop.time() - began < took_s + 1.2
+        assert _told(record) == ("ROLLED_BACK", "REFUSED")
+        assert record.error is not None
+        details = plain.decode(record.error.details)
+        if left:
+            assert [(one["undo"], one["message"]) for one in details["not_undone"]] == [
+                ("leave", left)
+            ]
+            assert record.error.message.endswith(f"; its undo leave was given up: {left}")
+        else:
+            assert (details, record.error.message) == ({}, "it does not like that")
+        assert _told(await executor.wait(then, _WAIT_MS)) == ("ROLLED_BACK", "REFUSED")
+        assert office.lab.number("begun") == 0, "the rest was undone"
+
+    in_office(test, remote)
+
+
+@pytest.mark.parametrize(("away_s", "runs"), [(0.5, 2), (60.0, 2)])
+def test_j17_a_restart_does_not_begin_an_undo_anew(away_s: float, runs: int) -> None:
+    """Each restart would give it its whole time again; or it is given up without a last try."""
+
+    async def main(loop: simloop.SimLoop) -> None:
+        office = Office(loop, TYPES)
+        began = loop.time()
+        executor = await office.open(office.executor(office.lab.types))
+        id = await executor.submit(submission("timed.undo", {"how": "hangs"}))
+        await office.until(lambda: office.lab.calls.get("leave", 0) == 1)
+        office.door.clear()
+        await executor.__aexit__(RuntimeError, RuntimeError(), None)  # nothing is waited for
+        await asyncio.sleep(away_s)
+        executor = await office.open(office.executor(office.lab.types))
+        record = await executor.wait(id, 60_000)
+        assert _told(record) == ("ROLLED_BACK", "REFUSED")
+        assert loop.time() - began < away_s + MS / 1_000 + 0.5
+        assert office.lab.calls["leave"] == runs
+        await office.close(executor)
+
+    simloop.run(main, 0)
 
 
 @pytest.mark.parametrize("deadline_ms", [-1, 1.5, True, "1000", 366 * 86_400_000])

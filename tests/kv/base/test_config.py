@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,10 @@ def test_every_setting_is_explained_and_keeps_its_default(option: Any) -> None:
         ("procedure_modules", "app/jobs.py", "Python modules"),
         ("transfer_places", "/srv", "places file:///DIRECTORY"),
         ("transfer_places", "file:///srv/%2e%2e/etc", "places file:///DIRECTORY"),
-        ("transfer_places", "postgresql://me:x@db", "places file:///DIRECTORY"),
         ("transfer_places", "fsspec+local:///srv", "places file:///DIRECTORY"),
         ("transfer_places", "sftp://store/backups/../etc", "places file:///DIRECTORY"),
-        ("transfer_places", "sftp://me:x@store/backups", "places file:///DIRECTORY"),
+        ("transfer_places", "sftp://store/backups?x=y", "places file:///DIRECTORY"),
+        ("transfer_places", "s3://bucket/%2e%2e/x", "places file:///DIRECTORY"),
         ("transfer_places", "cache::sftp://store", "places file:///DIRECTORY"),
         ("http_hosts", "db.example.org:7602", "host names without a port"),
         ("http_hosts", "*.", "host names without a port, *.NAME, or *"),
@@ -196,3 +197,29 @@ def test_spellings_are_brought_to_one_form() -> None:
     assert (config.http, config.engine, config.port) == (False, "memory", 80)
     assert config.join == ("a:1", "[::1]:2")
     assert load({"data": "~/x"}, {}).data == Path.home() / "x"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "postgresql://me:hush@db",
+        "sftp://me:hush@store/backups",
+        "s3://key:hu/sh@bucket",
+        "s3://bucket?access_key=hush",
+        "abfs://c@a.example/x?region=y&s%61s=hush",
+    ],
+)
+def test_a_key_in_a_place_is_refused_and_not_repeated(value: str, tmp_path: Path) -> None:
+    """Whoever reads the log of a node that did not start has the password."""
+    file = tmp_path / "kvorum.toml"
+    file.write_text(f'transfer_places = ["{value}"]\n')
+    for made in (
+        lambda: load({"transfer_places": value}, {}),
+        lambda: load({}, {"KVORUM_TRANSFER_PLACES": value}),
+        lambda: load({}, {}, config=file),
+    ):
+        with pytest.raises(InvalidArgument, match="transfer_places") as caught:
+            made()
+        assert not re.search("hush|hu/sh", f"{caught.value.message} {caught.value.details}")
+    good = "s3://bucket/kvorum?endpoint_override=minio:9000&scheme=http"
+    assert load({"transfer_places": good}, {}).transfer_places == (good,)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import re
+import socket
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
 
 import kvorum
+from kv.base.errors import InvalidArgument, Refused, Unavailable
 from kv.base.keys import table_prefix, table_range
 from kv.base.ops import put as kv_put
 from kvorum.transfer import claims, formats
@@ -21,6 +28,8 @@ from kvorum.transfer import export as exporting
 from kvorum.transfer import import_ as importing
 from kvorum.transfer import loader as loading
 from kvorum.transfer.places import Directory
+from kvorum.transfer.services import Services
+from procedures.engine.registry import declaration, declared_in
 from sqlproxy.catalog import catalog
 from sqlproxy.rows.rows import codec
 from sqlproxy.tables.entries import index_codec
@@ -352,6 +361,75 @@ async def test_bad_files_are_told(text: str, code: str, told: str, tmp_path: Pat
         assert told in str(error.value)
 
 
+async def test_u3_an_undo_that_cannot_reach_its_place_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused export kept its table's lock as long as its place did not answer: no backup, no
+    change of the table; and nobody was told that files are left.
+    """
+
+    def away(*_: object) -> None:
+        raise Unavailable("the place does not answer", code="PLACE_UNAVAILABLE")
+
+    def refuses(*_: object) -> None:
+        raise InvalidArgument("no room for that")
+
+    undos = declaration(exporting.Export).undos
+    assert isinstance(undos, dict)
+    assert 0 < undos["give_up"].may_ms <= 120_000
+    monkeypatch.setitem(undos, "give_up", replace(undos["give_up"], may_ms=300))
+    args = {"table": ["default", "t"], "target": (tmp_path / "x").as_uri(), "format": "csv"}
+    async with node(tmp_path / "a") as db:
+        await declare(db, "t", {"id": "int4"})
+        monkeypatch.setattr(Directory, "write", refuses)
+        monkeypatch.setattr(Directory, "remove", away)
+        id = await db.submit("kvorum.export", args)
+        with refused("INVALID_ARGUMENT") as error:
+            await db.wait(id, timeout_ms=40_000)
+        assert "its undo give_up was given up" in str(error.value)
+        (left,) = error.value.details["not_undone"]
+        assert "the place does not answer" in left["message"]
+        drop = {"namespace": "default", "names": ["t"]}
+        await db.wait(await db.submit("DropTable", drop), timeout_ms=20_000)
+
+
+async def test_u3_a_command_works_for_its_own_procedure_alone(tmp_path: Path) -> None:
+    """Whoever may submit a procedure to the pool of a command reads and writes its user's files."""
+
+    async def beside(call: Any) -> None:
+        call()
+
+    mine = asyncio.get_running_loop().create_future()
+    unused = cast(Any, None)
+    services = Services(unused, unused, beside, unused, mine=mine)
+    asked = [cast(Any, SimpleNamespace(id=i, args={"target": str(tmp_path)})) for i in (7, 8)]
+    waiting = [asyncio.create_task(services.place(ctx, "target", here=True)) for ctx in asked]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting), "it does not know yet which one is its own"
+    mine.set_result(7)
+    assert (await waiting[0]).uri == str(tmp_path)
+    with pytest.raises(Refused, match="another procedure than 8"):
+        await waiting[1]
+    with pytest.raises(Refused, match="another procedure than 8"):
+        await services.check_database(asked[1], "postgresql://db/x", here=True)
+
+
+def test_u3_who_reaches_outside_does_so_for_a_bounded_time() -> None:
+    """A step or an undo of a new type asks a place that does not answer, and keeps its locks."""
+    modules = {name for name in sys.modules if name.startswith("kvorum.transfer.")}
+    names = set()
+    for cls in declared_in(modules):
+        code = inspect.getsource(sys.modules[cls.__module__])
+        declared = declaration(cls)
+        if not re.search(r"services\.(place|check_database)\(", code) or "restore" in declared.name:
+            continue  # a restore has no locks, and its undo asks no place
+        names.add(declared.name)
+        assert declared.timeout_ms, declared.name
+        for method in (*declared.steps.values(), *declared.undos.values()):
+            assert method.may_ms, (declared.name, method.name)
+    assert names >= {"kvorum.backup", "kvorum.backup_here", "kvorum.export", "kvorum.import"}
+
+
 async def test_u3_a_node_uses_listed_places_only_and_keeps_no_password(tmp_path: Path) -> None:
     """Whoever may submit procedures would write the node's files, or leave a password in them."""
     args = {"table": ["default", "t"], "format": "csv"}
@@ -372,6 +450,15 @@ async def test_u3_a_node_uses_listed_places_only_and_keeps_no_password(tmp_path:
                 await run(db, name, **{place: other}, locks=["namespace/default"])
             assert "transfer_places" in str(error.value)
         assert not (tmp_path / "listed-not").exists()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            evil = f"endpoint_override=127.0.0.1:{listener.getsockname()[1]}&scheme=http&region=x"
+            for target in (f"s3://bucket/x?{evil}", f"gs://bucket/x?{evil}"):
+                with refused("INVALID_ARGUMENT") as error:
+                    await run(db, "export", **args, target=target)
+                assert "transfer_places" in str(error.value)
+            listener.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                listener.accept()
         assert (await run(db, "export", **args, target=f"{listed}/x"))["rows"] == 1
         assert (await run(db, "import", **args, source=f"{listed}/x", on_conflict="replace"))[
             "rows"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +15,9 @@ from fsspec import register_implementation
 from fsspec.implementations.local import LocalFileSystem
 
 from kv.base.errors import InvalidArgument, NotFound, Refused, Unavailable
+from kvorum.local.outside import Outside
 from kvorum.transfer import claims, creating, formats, places, postgresql
-from kvorum.transfer.allowed import check_database, check_place
+from kvorum.transfer.allowed import check_database, opened
 from kvorum.transfer.places import Directory, FsspecPlace, Place, Remote, place_of
 from kvorum.transfer.targets import check_no_keys, is_local, local_path, uri_of
 
@@ -174,13 +179,13 @@ def test_u3_a_claim_that_goes_while_a_place_is_listed(
     place = Directory(tmp_path)
     for name in ("a", "b"):
         place.write(name, b"")
-    found = Directory._found
+    stat = Directory._stat
 
-    def gone(path: Path, name: str) -> places.Found:
+    def gone(self: Directory, name: str) -> os.stat_result:
         (tmp_path / "b").unlink(missing_ok=True)
-        return found(path, name)
+        return stat(self, name)
 
-    monkeypatch.setattr(Directory, "_found", staticmethod(gone))
+    monkeypatch.setattr(Directory, "_stat", gone)
     assert place.names() == ["a"]
 
 
@@ -207,10 +212,10 @@ def test_no_half_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     place = Directory(tmp_path)
     place.write("m.json", b"old")
 
-    def dies(self: Path, target: Path) -> None:
+    def dies(*_: object, **_more: object) -> None:
         raise OSError("power")
 
-    monkeypatch.setattr(Path, "replace", dies)
+    monkeypatch.setattr(os, "replace", dies)
     with pytest.raises(Exception, match="power"):
         place.write("m.json", b"new")
     assert place.read("m.json") == b"old"
@@ -229,9 +234,9 @@ def test_paths_and_uris_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="fsspec cannot open it: Protocol not known: nosuch"):
         place_of("nosuch://x/y")
     with pytest.raises(InvalidArgument, match="nodes take URIs"):
-        check_place("relative/path", here=False)
-    check_place(str(tmp_path), here=True)
-    check_place(tmp_path.as_uri(), here=False)
+        opened("relative/path", here=False)
+    opened(str(tmp_path), here=True)
+    opened(tmp_path.as_uri(), here=False)
 
 
 def test_u3_what_fsspec_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +244,7 @@ def test_u3_what_fsspec_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidArgument, match="s3fs"):
         place_of("fsspec+s3://bucket/x")
     with pytest.raises(InvalidArgument, match="gone with it"):
-        check_place("memory://x", here=True)
+        opened("memory://x", here=True)
     monkeypatch.setitem(sys.modules, "fsspec", None)
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(InvalidArgument, match=r"pip install 'kvorum\[files\]'"):
@@ -330,9 +335,112 @@ def test_u3_nodes_use_only_listed_urls() -> None:
     assert "no chains" in str(_refusal("filecache::https://data/x", ["filecache::https://data"]))
 
 
+def test_u3_nodes_use_only_listed_stores() -> None:
+    """Whoever may submit a procedure has a node ask any server, with the node's credentials."""
+    listed = ["s3://mine/kvorum?endpoint_override=minio:9000&scheme=http&region=x", "hdfs://nn/b"]
+    for good in ("s3://mine/kvorum", "s3://mine/kvorum/a/b"):
+        place = opened(good, here=False, listed=listed)
+        assert place.uri == f"{good}?{listed[0].partition('?')[2]}"
+    same = f"s3://mine/kvorum/a?region=x&{listed[0].partition('?')[2].replace('&region=x', '')}"
+    assert opened(same, here=False, listed=listed).uri.startswith("s3://mine/kvorum/a?endpoint")
+    for bad in (
+        "s3://mine",
+        "s3://other/kvorum",
+        "s3://mine/kvorum-other",
+        "gs://mine/kvorum",
+        "hdfs://evil/b",
+        "abfs://mine@evil/kvorum",
+        "fsspec+s3://mine/kvorum",
+        "S3://mine/kvorum",
+    ):
+        assert "transfer_places" in str(_refusal(bad, listed)), bad
+        assert "transfer_places" in str(_refusal(bad, [])), bad
+    for climbing in ("..", "%2e%2e", "a/../../x", "a\\..\\x"):
+        assert "no chains" in str(_refusal(f"s3://mine/kvorum/{climbing}", listed)), climbing
+    assert "control characters" in str(_refusal("s3://mine/kvorum/a%0d%0ab", listed))
+    for options in ("?endpoint_override=evil:1", "?region=x", "?", "#x"):
+        target = f"s3://mine/kvorum/a{options}"
+        assert "leave them out here" in str(_refusal(target, listed)), options
+    assert "leave them out here" in str(_refusal("hdfs://nn/b/x?user=root", listed))
+
+
+def test_u3_a_node_follows_no_link_in_a_place(tmp_path: Path) -> None:
+    """Who shares a directory with a node makes a link there, and reads or writes what only the node
+    may; or a pipe, and the node waits for ever.
+    """
+    (tmp_path / "shared/inner").mkdir(parents=True)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/secret.csv").write_text("1")
+    (tmp_path / "shared/good.csv").write_text("2")
+    (tmp_path / "shared/bad.csv").symlink_to(tmp_path / "own/secret.csv")
+    (tmp_path / "shared/there").symlink_to(tmp_path / "own")
+    os.mkfifo(tmp_path / "shared/pipe.csv")
+    target = (tmp_path / "shared").as_uri()
+    place = opened(target, here=False, listed=[target])
+    assert place.names() == ["good.csv"]
+    assert place.read("good.csv") == b"2"
+    for name in ("bad.csv", "there/secret.csv", "pipe.csv"):
+        with pytest.raises(InvalidArgument):
+            place.open(name)
+    with pytest.raises(InvalidArgument):
+        place.write("there/new", b"x")
+    (tmp_path / "shared/.new.new").symlink_to(tmp_path / "own/secret.csv")
+    with pytest.raises(InvalidArgument, match="nodes do not follow"):
+        place.write("new", b"x")
+    (tmp_path / "shared/inner").rmdir()
+    inner = opened(f"{target}/inner", here=False, listed=[target])
+    (tmp_path / "shared/inner").symlink_to(tmp_path / "own")
+    with pytest.raises(InvalidArgument):
+        inner.write("x", b"x")
+    assert (tmp_path / "own/secret.csv").read_text() == "1"
+    assert [path.name for path in (tmp_path / "own").iterdir()] == ["secret.csv"]
+    mine = opened(str(tmp_path / "shared"), here=True)
+    assert mine.read("bad.csv") == b"1", "a command has its user's own files"
+
+
+def test_u3_a_listed_server_sends_nowhere_else() -> None:
+    """A server that is listed sends a node to any other one in its network."""
+    pytest.importorskip("aiohttp")
+    asked: list[str] = []
+
+    class Sends(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            if self.path == "/inner/secret":
+                self.send_response(200)
+                self.send_header("Content-Length", "1")
+                self.end_headers()
+                self.wfile.write(b"s")
+                return
+            self.send_response(302)
+            self.send_header("Location", "/inner/secret")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Sends) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            target = f"http://127.0.0.1:{server.server_port}/data/x.csv"
+            listed = [target.removesuffix("/x.csv")]
+            assert opened(target, here=True).read("") == b"s"
+            asked.clear()
+            with pytest.raises(InvalidArgument, match="sends to another place, /inner/secret"):
+                opened(target, here=False, listed=listed).read("")
+            assert asked == ["/data/x.csv"]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def _refusal(target: str, listed: list[str]) -> str | None:
     try:
-        check_place(target, here=False, listed=listed)
+        opened(target, here=False, listed=listed)
     except InvalidArgument as error:
         return error.message
     return None
@@ -344,20 +452,20 @@ def test_u3_nodes_use_only_listed_places(tmp_path: Path) -> None:
     (tmp_path / "backup").mkdir()
     (tmp_path / "backup" / "out").symlink_to(tmp_path)
     for good in ("backup", "backup/", "backup/monday", "backup/a/../b", "x/../backup/b"):
-        check_place(f"{tmp_path.as_uri()}/{good}", here=False, listed=listed)
+        opened(f"{tmp_path.as_uri()}/{good}", here=False, listed=listed)
     bad = ("", "backup-other", "backup/../other", "backup/%2e%2e/other", "backup/out/x", "Backup")
     for name in bad:
         target = f"{tmp_path.as_uri()}/{name}"
         with pytest.raises(InvalidArgument, match="transfer_places") as caught:
-            check_place(target, here=False, listed=listed)
+            opened(target, here=False, listed=listed)
         assert target in caught.value.message
-        check_place(target, here=True)
+        opened(target, here=True)
     with pytest.raises(InvalidArgument, match="none is listed"):
-        check_place("file:///etc", here=False, listed=[])
+        opened("file:///etc", here=False, listed=[])
     for odd in ("FILE:///etc", "mock://x", "file:///a%00b", "local:///etc"):
         with pytest.raises(InvalidArgument):
-            check_place(odd, here=False, listed=listed)
-    check_place("file:///anywhere", here=False, listed=["file:///"])
+            opened(odd, here=False, listed=listed)
+    opened("file:///anywhere", here=False, listed=["file:///"])
 
 
 @pytest.mark.parametrize("source", ["jdbc:mysql://db/shop", "mysql://db/shop", "JDBC:oracle:x"])
@@ -365,7 +473,7 @@ def test_u3_nodes_use_only_listed_places(tmp_path: Path) -> None:
 def test_u3_other_databases_are_named(source: str, here: bool) -> None:
     """Whoever imports from MySQL is told of object stores, or that there is no such file."""
     with pytest.raises(InvalidArgument, match=r"spark\.read\.jdbc"):
-        check_place(source, here=here, listed=())
+        opened(source, here=here, listed=())
 
 
 def test_u3_nodes_ask_only_listed_databases() -> None:
@@ -430,3 +538,34 @@ def test_a_path_is_told_whole(name: str, tmp_path: Path) -> None:
     """A backup to `my#dir` is written to `my`, and whoever looks for it finds nothing."""
     assert local_path(uri_of(str(tmp_path / name))) == str(tmp_path / name)
     assert uri_of("s3://bucket/a#1") == "s3://bucket/a#1"
+
+
+def test_u3_places_that_hang_take_no_others_threads() -> None:
+    """A store that does not answer takes the threads that write the log; who gave up waiting for it
+    frees a thread that is still there; or a process does not end for it.
+    """
+    release = threading.Event()
+    running: list[int] = []
+
+    def hangs() -> None:
+        running.append(1)
+        release.wait(30)
+
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        outside = Outside(2)
+        waiting = [asyncio.create_task(outside(hangs)) for _ in range(3)]
+        await asyncio.to_thread(lambda: None)  # of others
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(waiting[0], 0.2)
+        assert len(running) == 2, "the one that was given up has its place"
+        assert all(thread.daemon for thread in threading.enumerate() if thread.name == "outside")
+        release.set()
+        await asyncio.gather(*waiting[1:])
+        assert len(running) == 3
+        with pytest.raises(ZeroDivisionError):
+            await outside(fails)
+
+    asyncio.run(main())
