@@ -344,6 +344,17 @@ class SettlePartition(_OfPartition):
     """
 
 
+@_order(127, repeat=Repeat.AGAIN)
+class VerifyReplica(Request):
+    """→ place, key | None. At the leader: read the next part of all that it has of the partition
+    against its checksums; where to go on, None at the end (kv/replica/verifying.py).
+    """
+
+    partition: Partition
+    place: Annotated[int, integer(0, 16)]
+    key: Bound
+
+
 @_procedures(133, action=Action.OPERATE, on=CLUSTER)
 class Reports(Request):
     """→ map: what the master knows of nodes and replicas from their beats
@@ -402,6 +413,7 @@ THAW_PARTITION: Final = ThawPartition.number
 CAUGHT_UP: Final = CaughtUp.number
 MERGE_PARTITION: Final = MergePartition.number
 SETTLE_PARTITION: Final = SettlePartition.number
+VERIFY_REPLICA: Final = VerifyReplica.number
 REPORTS: Final = Reports.number
 BUS_ORDERS: Final = BusOrders.number
 BUS_REPORTS: Final = BusReports.number

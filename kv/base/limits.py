@@ -188,6 +188,9 @@ RESHAPE_BYTES_MAX: Final = 16 * MiB
 ENTRY_TARGET_BYTES: Final = MiB  # an open entry is sealed above this
 # a leader that was deposed waits so long to hear what became of its last entry; then it is unknown
 UNSETTLED_MS: Final = 300
+# so often a damaged replica hands over a leadership that comes back; then it answers as it can
+DAMAGED_RETURNS_MAX: Final = 6
+DAMAGED_TOLD_MAX: Final = 100  # replicas with damage, in one beat to the master
 QUEUE_REQUESTS_MAX: Final = 50_000  # per partition; above it: BUSY
 QUEUE_BYTES_MAX: Final = 128 * MiB
 LOG_RECENT_BYTES_MAX: Final = 64 * MiB  # entries kept in memory, per node

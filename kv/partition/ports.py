@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import KvorumError
+from kv.base.errors import Corruption, KvorumError
 from kv.mvcc.guards import GuardTable
 from kv.mvcc.records import TxnRecord
 from kv.mvcc.view import ReadView
@@ -116,6 +116,12 @@ class ReplicaPort(Protocol):
 
     def refusal(self) -> KvorumError | None:
         """Why writes cannot be taken at the moment (the state DB refuses), None normally."""
+        ...
+
+    def damaged(self, error: Corruption) -> bool:
+        """Somebody met stored data here that are not what was written. Whether another replica
+        can answer instead, which is asked to lead: then nobody is told of the damage.
+        """
         ...
 
     def no_room(self) -> KvorumError | None:

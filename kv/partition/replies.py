@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kv.base.errors import KvorumError, to_wire
+from kv.base.errors import Corruption, KvorumError, to_wire
 from kv.base.members import Members
 from kv.partition.admission import Item
 from kv.partition.answers import not_leader
@@ -50,16 +50,24 @@ class Replies:
         self._counters.refused += 1
         if self.waits.by_key:
             self.waits.forget(item)
-        self.answer(item[0], [item[1][0], 1, *to_wire(error)])
+        self.answer(item[0], [item[1][0], 1, *self.told(error)])
 
     def refuse_all(self, items: list[Item], error: KvorumError) -> None:
         self._counters.refused += len(items)
-        fields = to_wire(error)
+        fields = self.told(error)
         if self.waits.by_key:
             for item in items:
                 self.waits.forget(item)
         for conn, r in items:
             self.answer(conn, [r[0], 1, *fields])
+
+    def told(self, error: KvorumError) -> list[Any]:
+        """The fields of a refusal. Damage is this replica's own matter while another one has what
+        was asked for: the request was not executed, and is sent there.
+        """
+        if isinstance(error, Corruption) and self._replica.damaged(error):
+            error = not_leader(self._view.descriptor, None, self._members)
+        return to_wire(error)
 
     def not_leader(self) -> KvorumError:
         return not_leader(self._view.descriptor, self._replica.leader_hint(), self._members)

@@ -12,3 +12,4 @@ class ManagerCounters:
     dropped: int = 0
     snapshots_made: int = 0
     snapshots_installed: int = 0
+    damaged: int = 0

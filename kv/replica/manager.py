@@ -125,6 +125,7 @@ class ReplicaManager:
         self.births = Births(self, raft_host.node_id, timers, self._durably, on_fatal)
         # Called at every gain and loss of a leadership at this node; set it before `open_all`.
         self.on_role: Callable[[Replica, bool], object] | None = None
+        self.on_damage: Callable[[Replica], object] = lambda _replica: None
 
     # ------------------------------------------------------------------ looking up
 
@@ -134,6 +135,11 @@ class ReplicaManager:
 
     def replica(self, partition: int) -> Replica | None:
         return self._replicas.get(PartitionId(partition))
+
+    def here(self, partition: PartitionId) -> PartitionDescriptor | None:
+        """What this node has of it, also if it is removed right now."""
+        replica = self._replicas.get(partition)
+        return self._unremoved.get(partition) if replica is None else replica.descriptor
 
     def leader_of(self, partition: int) -> int | None:
         """The node that leads it, as far as this one knows."""
@@ -173,6 +179,10 @@ class ReplicaManager:
             if anchor is not None and self.covering(anchor) is not None:
                 return anchor
         return None
+
+    def damage(self) -> dict[PartitionId, str]:
+        """What is damaged here, and how it was found."""
+        return {r.descriptor.id: r.damage.message for r in self._by_start if r.damage is not None}
 
     def led(self) -> tuple[list[int], list[int]]:
         """The ids of the partitions that this node leads and serves now, and of its others."""
@@ -303,6 +313,7 @@ class ReplicaManager:
         replica.on_installed = self._installed
         replica.counters = self.counters
         replica.on_role = self.on_role
+        replica.on_damage = lambda replica: self.on_damage(replica)
         births = self.births
         replica.apply_shape, replica.on_reshaped = births.apply, births.machine_knows
         replica.absorbs = births.absorbs

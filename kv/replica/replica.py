@@ -10,20 +10,26 @@ Invariants
     in order, and is tried again. Nothing that waits is acknowledged, and new writes are refused
     meanwhile;
   * while a snapshot replaces the range (kv.replica.install), nothing is applied; what waited and is
-    part of it is not applied any more.
+    part of it is not applied any more;
+  * stored data that are not what was written (`damaged`) are nobody's answer while another replica
+    can give it: from then on this one only follows. Its log and its votes are sound, so it votes
+    and acknowledges as before, until the master has it replaced by a copy of a healthy one
+    (procedures/master/members/rebuilding.py).
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from kv.base.checksum import seal
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Busy, KvorumError, NotLeader, TooLarge, Unavailable
-from kv.base.limits import UNSETTLED_MS
+from kv.base.errors import Busy, Corruption, KvorumError, NotLeader, TooLarge, Unavailable
+from kv.base.limits import DAMAGED_RETURNS_MAX, UNSETTLED_MS
 from kv.base.ports import Handle, Timers
 from kv.partition.entry import Decoded, Entry, decode
 from kv.partition.machine import PartitionMachine
@@ -40,7 +46,10 @@ from kv.replica.syncs import Syncs
 from raft.api import Command, ConsensusGroup, SnapshotId, SnapshotSink, SnapshotSource
 from raft.errors import EntryTooLarge, ProposalsFull, RaftError, SnapshotUnavailable
 
+log = logging.getLogger(__name__)
+
 RETRY_S: Final = 0.02
+_HAND_OVER_S: Final = 0.25  # between two attempts of a damaged replica
 Absorbs = Callable[["Replica", PartitionDescriptor], Sequence[PartitionDescriptor]]
 """Close the replicas of this node that lie in the range of what this one will be."""
 
@@ -87,6 +96,11 @@ class Replica:
         self._closed: Unavailable | None = None
         self._closing = False  # on its way into the log
         self._leading = False
+        self.damage: Corruption | None = None  # the first that was met; never forgotten
+        self.on_damage: Callable[[Replica], object] = lambda _replica: None
+        self._returned = 0  # how often it was made to lead all the same
+        self._handing: Handle | None = None
+        self._heir = -1  # who was asked to lead last
         self._unsettled: Handle | None = None  # until its last entry is given up: it was deposed
         self._stopped = False
         self._syncs = syncs
@@ -127,6 +141,52 @@ class Replica:
             f"partition {self.descriptor.id} takes no writes now: {self._refused.message}",
             details=self._refused.details,
         )
+
+    def damaged(self, error: Corruption) -> bool:
+        """See ReplicaPort; also for whoever reads this replica's rows beside the machine."""
+        if self.damage is None and not self._stopped:
+            self.damage = error
+            self.counters.damaged += 1
+            log.error(
+                "partition %d: the data of this replica are damaged: %s. It leads no more, and is "
+                "rebuilt from a healthy one if there is one",
+                *(self.descriptor.id, error.message),
+            )
+            self.on_damage(self)
+            self._hand_over_soon(0)
+        return self._leading and self._others_can()
+
+    def _others_can(self) -> bool:
+        """Whether another replica might do better. One that leads again and again although it
+        hands over finds nobody: all are damaged, or gone.
+        """
+        status = self.group.status()
+        data = set(status.voters) - set(status.witnesses)
+        return len(data) > 1 and self._returned < DAMAGED_RETURNS_MAX
+
+    def _hand_over_soon(self, delay_s: float) -> None:
+        if self._handing is None and not self._stopped:
+            self._handing = self._timers.call_later(delay_s, self._hand_over)
+
+    def _hand_over(self) -> None:
+        """Ask the next of the others that answer to lead, until one does."""
+        self._handing = None
+        if self._stopped or not self._leading or not self._others_can():
+            return
+        status = self.group.status()
+        able = [
+            node
+            for node, follower in sorted(status.followers.items())
+            if node in status.voters
+            and node not in status.witnesses
+            and follower.responsive
+            and not follower.snapshot
+        ]
+        if able and status.transferring_to is None:
+            self._heir = next((node for node in able if node > self._heir), able[0])
+            with suppress(RaftError):  # it is tried again
+                self.group.transfer(self._heir)
+        self._hand_over_soon(_HAND_OVER_S)
 
     def no_room(self) -> KvorumError | None:
         return self._closed or self._room.refusal
@@ -223,7 +283,7 @@ class Replica:
         if self._stopped or self.installing:
             raise SnapshotUnavailable(f"partition {self.descriptor.id} does not serve here")
         try:
-            source = self.state.source(self._sources.pop)
+            source = self.state.source(self._sources.pop, self.damaged)
         except KvorumError as error:
             raise SnapshotUnavailable(error.message) from error
         self._sources[source] = None
@@ -360,6 +420,9 @@ class Replica:
     def _set_role(self, *, leader: bool) -> None:
         if leader != self._leading:
             self._leading = leader
+            if leader and self.damage is not None:
+                self._returned += 1
+                self._hand_over_soon(0)
             if leader and self.state.closed:
                 self.close_to_writes()
             if self._unsettled is not None:
@@ -377,7 +440,7 @@ class Replica:
         host.
         """
         self._stopped = True
-        for timer in (self._retry, self._unsettled):
+        for timer in (self._retry, self._unsettled, self._handing):
             if timer is not None:
                 timer.cancel()
         if self._sink is not None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import KvorumError
+from kv.base.errors import Corruption, KvorumError
 from kv.base.limits import SNAPSHOT_BLOCK_ROWS_MAX, SNAPSHOT_LOOK_ROWS_MAX
 from kv.replica.chunks import (
     HEADER_BYTES,
@@ -45,7 +45,9 @@ class RangeSource:
         descriptor: PartitionDescriptor,
         head: Head,
         on_close: Callable[[RangeSource], object],
+        on_damage: Callable[[Corruption], object] = lambda _error: None,
     ) -> None:
+        self._on_damage = on_damage
         self._descriptor, self._head, self._on_close = descriptor, head, on_close
         bounds = [*slices(descriptor), ("gcq", b"", b"")]
         self._cursors = [(name, engine.cursor(name, low, high)) for name, low, high in bounds]
@@ -139,6 +141,8 @@ class RangeSource:
         except KvorumError as error:
             # A generator that raised looks like one at its end: never again.
             self._failed = SnapshotUnavailable(f"{error}")
+            if isinstance(error, Corruption):
+                self._on_damage(error)
             raise self._failed from error
 
     def _read_on(self) -> Iterator[_Row | int]:

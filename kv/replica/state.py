@@ -12,6 +12,7 @@ from typing import Any
 
 from kv.base.checksum import CRC_BYTES, seal
 from kv.base.descriptors import PartitionDescriptor
+from kv.base.errors import Corruption
 from kv.base.keys import u64
 from kv.base.limits import GC_RETENTION_MS_DEFAULT, SHIP_OLD_BYTES_MAX, MiB
 from kv.mvcc.guards import GuardTable
@@ -264,8 +265,14 @@ class PartitionState:
 
     # ------------------------------------------------------------------ snapshots
 
-    def source(self, on_close: Callable[[RangeSource], object]) -> RangeSource:
-        """A view of what is applied now. Raises Unavailable."""
+    def source(
+        self,
+        on_close: Callable[[RangeSource], object],
+        on_damage: Callable[[Corruption], object] = lambda _error: None,
+    ) -> RangeSource:
+        """A view of what is applied now. `on_damage` hears of a record of it that is not what was
+        written. Raises Unavailable.
+        """
         d = self.descriptor
         head = Head(
             partition=d.id,
@@ -280,7 +287,7 @@ class PartitionState:
             epoch=d.epoch,
             frozen=self.frozen,
         )
-        return RangeSource(self.engine, d, head, on_close)
+        return RangeSource(self.engine, d, head, on_close, on_damage)
 
     def replaced(self, head: Head, locks: LockMirror, guards: GuardTable) -> None:
         """The stored range is that of a snapshot now: follow it in memory."""

@@ -19,7 +19,12 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE
 from procedures.master.map.nodes import NodeRow, all_nodes, enter, holders, put_node
-from procedures.master.map.partitions import Placed, placed_partitions
+from procedures.master.map.partitions import (
+    Placed,
+    decode_placed,
+    map_key,
+    placed_partitions,
+)
 from txn.client import TxnClient
 from txn.transaction import Transaction
 
@@ -72,6 +77,18 @@ async def placed(txn: TxnClient) -> list[Placed]:
     """The partition map at one snapshot, in key order, without the meta partition."""
     rows: list[Placed] = await txn.run(placed_partitions)
     return rows
+
+
+async def placed_at(txn: TxnClient, start: bytes) -> Placed | None:
+    """The row of the map under a start key, as it is now. Raises Corruption."""
+    key = map_key(start)
+
+    async def read(t: Any) -> Placed | None:
+        value, _ = await t.get(key)
+        return None if value is None else decode_placed(key, value)
+
+    found: Placed | None = await txn.run(read)
+    return found
 
 
 async def partition_map(txn: TxnClient) -> list[PartitionDescriptor]:

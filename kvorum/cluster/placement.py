@@ -14,12 +14,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import KvorumError, Unavailable
-from kv.base.ids import NodeId, PartitionId
+from kv.base.errors import KvorumError, NotLeader, Unavailable
+from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.replica.replica import Replica
+from kv.replica.verifying import verify_part
 from procedures.master.balancing.model import Level
 from procedures.master.map.nodes import all_nodes
-from procedures.master.map.partitions import Place, Reader, placed_partitions
+from procedures.master.map.partitions import Place, Placed, Reader, placed_partitions
 from procedures.master.map.placement import candidates, no_node_with, preferred, spread
 from procedures.verbs import CAMPAIGN, CREATE_PARTITION, DROP_PARTITION
 
@@ -42,6 +43,10 @@ class Replicas(Protocol):
     async def create(self, descriptor: PartitionDescriptor) -> None: ...
 
     async def drop(self, partition: PartitionId) -> None: ...
+
+    def here(self, partition: PartitionId) -> PartitionDescriptor | None:
+        """What this node has of it, be it open or not."""
+        ...
 
     def replica(self, partition: int) -> Replica | None: ...
 
@@ -154,10 +159,26 @@ class SpreadPartitions:
 
 
 class PartitionMethods:
-    """CREATE_PARTITION and DROP_PARTITION of one node."""
+    """What one node is ordered to do with its replicas.
 
-    def __init__(self, replicas: Replicas) -> None:
-        self._replicas = replicas
+    Whoever orders it, a replica that the cluster counts on is not removed: the node looks at the
+    map itself, and for the meta partition, which is not in the map, at the group.
+    """
+
+    def __init__(
+        self,
+        node: NodeId,
+        replicas: Replicas,
+        placed: Callable[[bytes], Awaitable[Placed | None]],
+        meta_members: Callable[[], Awaitable[Sequence[NodeId] | None]],
+        leave_meta: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`placed(start)`: the row of the map under a start key, as it is now; `meta_members`: of
+        the meta partition, as its leader has committed them, None if it does not answer;
+        `leave_meta`: remove this node's replica of it, if it is damaged.
+        """
+        self._node, self._replicas, self._placed = node, replicas, placed
+        self._meta_members, self._leave_meta = meta_members, leave_meta
 
     async def create(self, _context: object, args: list[Any]) -> list[Any]:
         """Replicas of all descriptors."""
@@ -174,7 +195,38 @@ class PartitionMethods:
         return [True]
 
     async def drop(self, _context: object, args: list[Any]) -> list[Any]:
-        """No replicas of these partitions any more."""
+        """No replicas of these partitions any more. Raises Unavailable: one is counted on, or it
+        cannot be told now; those before it are gone.
+        """
         for partition in args[0]:
-            await self._replicas.drop(PartitionId(partition))
+            await self._refuse_member(PartitionId(partition))
+            if partition == META_PARTITION:
+                await self._leave_meta()
+            else:
+                await self._replicas.drop(PartitionId(partition))
         return [True]
+
+    async def _refuse_member(self, partition: PartitionId) -> None:
+        if partition == META_PARTITION:
+            members = await self._meta_members()
+            if members is not None and self._node not in members:
+                return
+        else:
+            here = self._replicas.here(partition)
+            if here is None:
+                return
+            row = await self._placed(here.start)
+            if row is None or row.descriptor.id != partition or self._node not in row.nodes:
+                return
+        raise Unavailable(
+            f"node {self._node} keeps its replica of partition {partition}: the cluster counts on "
+            "it. It goes when it is a member no more"
+        )
+
+    def verify(self, _context: object, args: list[Any]) -> list[Any]:
+        """VERIFY_REPLICA. Raises NotLeader, Corruption."""
+        partition, place, key = args
+        replica = self._replicas.replica(partition)
+        if replica is None or not replica.leads():
+            raise NotLeader(f"partition {partition} is not led by node {self._node}")
+        return [*verify_part(replica, place, key)]

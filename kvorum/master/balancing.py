@@ -24,7 +24,7 @@ from procedures.engine.registry import Registry
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, all_nodes
 from procedures.master.map.partitions import Placed, placed_partitions
-from procedures.master.members import crash, move_apart, relocating
+from procedures.master.members import crash, move_apart, rebuilding, relocating
 from procedures.master.members.crash import CrashServices
 from procedures.master.members.membership import MembershipServices
 from procedures.master.schedulers import explaining
@@ -55,6 +55,7 @@ class Balancing:
                 monotonic=store.ports.timers.monotonic,
                 now_ms=store.ports.clock.now_ms,
                 pace=lambda: self._pace,
+                damage=store.damage.all,
             )
         )
         store.heart.add(SECTION, _NodePace(store.sync_taken))
@@ -73,6 +74,7 @@ class Balancing:
         dead = self.schedulers.dead
         crash.register(registry, CrashServices(services, self.schedulers.loads, dead))
         move_apart.register(registry, services, self.schedulers.loads)
+        rebuilding.register(registry, services)
         explaining.register(registry, self.schedulers)
 
     def loops(self) -> list[Loop]:

@@ -24,11 +24,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
-from kv.base.ids import NodeId
+from kv.base.ids import META_PARTITION, NodeId
 from kvorum.api.backend import Backend
 from kvorum.api.names import TableIds
 from kvorum.api.verbs import (
@@ -44,7 +45,7 @@ from kvorum.api.verbs import (
 from kvorum.cluster import joining
 from kvorum.cluster.catchup import caught_up
 from kvorum.cluster.force_members import ForceMethod
-from kvorum.cluster.members import enrol, enrol_founders
+from kvorum.cluster.members import enrol, enrol_founders, placed_at
 from kvorum.cluster.placement import PartitionMethods
 from kvorum.local.ports import Loop, Ports
 from kvorum.master.balancing import Balancing
@@ -88,6 +89,7 @@ from procedures.verbs import (
     SETTLE_PARTITION,
     SPLIT_PARTITION,
     THAW_PARTITION,
+    VERIFY_REPLICA,
 )
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
@@ -336,7 +338,7 @@ class Node(Parts):
         )
         self.shaping = Shaping(store, self.master, self.bus, groups)
         self.bus.settings.follow("gc.interval_ms", self.upkeep.collector.pace)
-        self._serve_nodes()
+        self._serve_nodes(groups)
         store.dispatcher.add_stats(store.tso.stats)
         store.dispatcher.add_stats(self.partition_figures)
         self.backend = NativeBackend(
@@ -348,17 +350,21 @@ class Node(Parts):
             tables=cache,
         )
 
-    def _serve_nodes(self) -> None:
+    def _serve_nodes(self, groups: Groups) -> None:
         """The methods that nodes ask each other, and the master all of them."""
         store, ports = self.store, self.ports
         join = joining.JoinMethod(
             self.config, store.identity, store.txn, self.master, self.upkeep.learn
         )
         store.dispatcher.register(JOIN, join.handle)
-        here = PartitionMethods(store.manager)
+        here = PartitionMethods(
+            *(store.identity.node, store.manager, partial(placed_at, store.txn)),
+            *(partial(self._meta_members, groups), store.leave_meta),
+        )
         store.dispatcher.register(CREATE_PARTITION, here.create)
         store.dispatcher.register(DROP_PARTITION, here.drop)
         store.dispatcher.register(CAMPAIGN, here.campaign)
+        store.dispatcher.register(VERIFY_REPLICA, here.verify)
         replicas = ReplicaMethods(store.manager)
         store.dispatcher.register(REPLICA_STATUS, replicas.status)
         store.dispatcher.register(CHANGE_REPLICAS, replicas.change)
@@ -387,6 +393,10 @@ class Node(Parts):
 
     async def _rights_changed(self) -> None:
         await self.guard.look()
+
+    async def _meta_members(self, groups: Groups) -> Sequence[NodeId] | None:
+        view = await groups.leader_view(META_PARTITION, map(NodeId, self.store.cluster.peers.nodes))
+        return (*view.voters, *view.learners) if view is not None and view.settled else None
 
     async def _end_transaction(self, context: object, args: list[Any]) -> list[Any]:
         """The method END_TXN."""

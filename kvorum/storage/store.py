@@ -39,8 +39,9 @@ from kv.server.dispatcher import STOPPING, Dispatcher
 from kv.storage.engine import LOG_FAMILIES, STATE_FAMILIES, Engine
 from kv.storage.log import LogAdapter
 from kvorum.api.verbs import BEAT, BEAT_NOW, BOOT_BYTES, LINKS, REFUSE_WAIT, STANDING, WAITS
-from kvorum.cluster import handover, joining, replica_report, replica_status
+from kvorum.cluster import damage, handover, joining, replica_report, replica_status
 from kvorum.cluster.cluster import CONSENSUS, Cluster
+from kvorum.cluster.damage import MasterDamage
 from kvorum.cluster.heartbeat import Heart, Pulse, leader_of_meta
 from kvorum.cluster.members import placed
 from kvorum.cluster.peers import KnownPeers
@@ -155,6 +156,8 @@ class Store:
         self.pulse.members(self.cluster.peers.nodes)
         self.picture = Picture()
         self.pulse.add(replica_report.SECTION, self.picture)
+        self.damage = MasterDamage()
+        self.pulse.add(damage.SECTION, self.damage)
         await self._open_partitions(config.gc_retention_ms)
         self.heart = Heart(
             *(self.identity.node, ports.rng.token(BOOT_BYTES), self.cluster.calls),
@@ -180,6 +183,8 @@ class Store:
         points = SplitPoint(self.manager, ports.timers)
         self.dispatcher.register(SPLIT_POINT, points.handle)
         self.dispatcher.register(REPORTS, self._reports)
+        self.heart.add(damage.SECTION, damage.NodeDamage(self.manager.damage))
+        self.manager.on_damage = lambda _replica: self.heart.hurry()
         if not self.identity.witness:
             report = replica_report.ReplicaReport(
                 *(self.manager.replicas, ports.timers.monotonic),
@@ -312,6 +317,18 @@ class Store:
     def unfollow(self) -> None:
         """Tell nobody any more."""
         self._on_meta_role = None
+
+    async def leave_meta(self) -> None:
+        """The meta partition's replica of this node is no member any more: remove it if it is
+        damaged. From now on this node is none of the founders, so that what it makes next begins
+        with nothing and votes when it has caught up.
+        """
+        if META_PARTITION not in self.manager.damage():
+            return
+        self.identity = self.identity._replace(founders=(), witnesses=())
+        identities.save(self.state, self.identity)
+        await self.ports.in_thread(self.state.sync)
+        await self.manager.drop(META_PARTITION)
 
     def _serves_meta(self) -> bool:
         meta = self.manager.replica(META_PARTITION)

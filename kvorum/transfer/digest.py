@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from kv.base.errors import Busy, NotFound
+from kv.base.errors import Busy, Corruption, NotFound
 from kv.base.keys import from_u64, u64, unescape
 from kv.base.limits import TXN_LIFETIME_MS_MAX
 from kv.base.timestamps import physical_ms
@@ -63,9 +63,20 @@ class CheckReplica:
         self._replicas = replicas
 
     def handle(self, _context: object, args: list[Any]) -> list[Any]:
-        """Raises NotFound, Busy (it is being rebuilt), SnapshotTooOld, Corruption."""
+        """Raises NotFound, Busy (it is being rebuilt), SnapshotTooOld, Corruption: then the replica
+        is rebuilt from a healthy one.
+        """
+        replica = self._replicas.replica(args[0])
+        try:
+            return self._look(replica, args)
+        except Corruption as error:
+            if replica is not None:
+                replica.damaged(error)
+            raise
+
+    @staticmethod
+    def _look(replica: Replica | None, args: list[Any]) -> list[Any]:
         partition, start, end, at, rows = args
-        replica = self._replicas.replica(partition)
         if replica is None:
             raise NotFound(f"partition {partition} has no replica here", code="NO_REPLICA")
         state = replica.state

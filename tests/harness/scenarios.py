@@ -241,6 +241,12 @@ async def _has_not(place: Place, args: Any, happened: bool) -> Any:
     return None if (args["node"] not in nodes) == happened else f"{args}: {nodes}"
 
 
+async def _has_anew(place: Place, args: Any, happened: bool) -> Any:
+    """A child that failed may have left it removed: the master's schedulers add it again."""
+    nodes = (await place.only()).descriptor.voters
+    return None if not happened or args["node"] in nodes else f"{args}: {nodes}"
+
+
 async def _one_lacks(place: Place) -> Any:
     """AddReplicas and RemoveReplicas are about what the arguments name of all partitions."""
     args = await _having(place)
@@ -602,6 +608,7 @@ SCENARIOS: dict[str, Scenario] = {
     "kvorum.move_apart": Scenario(_beside, _apart, nodes=4, may_fail=True, best_effort=True),
     "kvorum.move_beside": Scenario(_elsewhere, _together, nodes=4, may_fail=True),
     "kvorum.server_crash": Scenario(_dead, _rebuilt, nodes=5, may_fail=True, best_effort=True),
+    "kvorum.rebuild_replica": Scenario(_having, _has_anew, may_fail=True),
     "kvorum.split_partition": Scenario(_whole, _is_split, "CANNOT_SPLIT"),
     "kvorum.merge_partitions": Scenario(_halves, _is_merged, "PARTITION_NOT_FOUND", may_fail=True),
     "kvorum.flush_table": Scenario(_of_table, _nothing, may_fail=True),

@@ -12,7 +12,7 @@ from typing import Any
 from kv.base import methods, ops
 from kv.base.adapters import LoopTimers
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import Unavailable
+from kv.base.errors import NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId, TableId
 from kv.base.keys import META_RANGE, table_range
 from kv.base.timestamps import compose
@@ -20,6 +20,7 @@ from kv.partition.scheduler import Scheduler
 from kv.partition.timestamps import AtOnce
 from kv.replica.manager import ReplicaManager
 from kv.replica.replica import Replica
+from kv.replica.verifying import verify_part
 from kv.storage.engine import STATE_FAMILIES
 from kv.storage.memory import MemoryEngine, TimedSyncer
 from procedures.engine.submission import Submission
@@ -35,7 +36,13 @@ from procedures.master.map.partitions import (
 )
 from procedures.master.map.replica_methods import ReplicaMethods
 from procedures.master.members import membership
-from procedures.verbs import CHANGE_REPLICAS, CREATE_PARTITION, DROP_PARTITION, REPLICA_STATUS
+from procedures.verbs import (
+    CHANGE_REPLICAS,
+    CREATE_PARTITION,
+    DROP_PARTITION,
+    REPLICA_STATUS,
+    VERIFY_REPLICA,
+)
 from raft.api import RaftConfig
 from raft.host import RaftHost
 from raft.memory import MemoryLogDB, MemoryNetwork, MemorySyncer
@@ -113,8 +120,14 @@ class OneNode:
             return [True]
         if method == DROP_PARTITION:
             for partition in args[0]:
-                await self.manager.drop(PartitionId(partition))
+                if partition != META_PARTITION:  # only a damaged one goes
+                    await self.manager.drop(PartitionId(partition))
             return [True]
+        if method == VERIFY_REPLICA:
+            replica = self.manager.replica(args[0])
+            if replica is None or not replica.leads():
+                raise NotLeader(f"node {self.id} does not lead partition {args[0]}")
+            return [*verify_part(replica, args[1], args[2])]
         return self.methods[method](None, args)
 
 

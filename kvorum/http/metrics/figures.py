@@ -77,6 +77,7 @@ FIGURES: Final = {
     "replica_dropped": Figure("Partitions dropped since the start."),
     "replica_snapshots_made": Figure("Snapshots of a partition read for a follower."),
     "replica_snapshots_installed": Figure("Partitions replaced by a snapshot."),
+    "replica_damaged": Figure("Replicas whose stored data were found damaged."),
     "replica_truncations": Figure("Times a partition's log was cut."),
     "waits_waiting": Figure("Writes that wait for another transaction now.", gauge=True),
     "waits_parked": Figure("Writes that ever had to wait for another transaction."),

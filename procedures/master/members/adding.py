@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Refused
-from kv.base.ids import NodeId
+from kv.base.ids import META_PARTITION, NodeId
+from kv.base.keys import META_RANGE
 from kv.base.limits import MEMBERSHIP_CALL_MS, MEMBERSHIP_PAUSE_MS
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, again, children, done
@@ -73,11 +75,15 @@ class AddReplica(ReplicaMove):
 
     @step
     async def make(self, ctx: StepContext) -> Outcome:
-        """An empty replica on the node; the meta partition's is made by every node itself."""
-        placed = await self.row(ctx)
-        if placed is not None:
-            node = NodeId(ctx.args["node"])
-            row = placed.begins_at(node).to_wire()
+        """An empty replica on the node. The meta partition's is made by every node itself, but for
+        one that had to give up a damaged one.
+        """
+        node, placed = NodeId(ctx.args["node"]), await self.row(ctx)
+        begins = None if placed is None else placed.begins_at(node)
+        if ctx.args["partition"] == META_PARTITION:
+            begins = PartitionDescriptor(META_PARTITION, *META_RANGE, 1, (), ())
+        if begins is not None:
+            row = begins.to_wire()
             await self._calls.call_at(node, CREATE_PARTITION, [row], budget_ms=MEMBERSHIP_CALL_MS)
         return go_on("learn")
 

@@ -299,10 +299,8 @@ async def take_out(master: ReplicaMove, ctx: StepContext) -> None:
 
 async def drop_at(calls: Calls, ctx: StepContext) -> None:
     """Remove the replica's data. A node that does not answer does it when it reconciles, or never
-    comes back; the meta partition stays: from it the node knows what it is.
+    comes back; the meta partition stays unless it is damaged: from it the node knows what it is.
     """
-    if ctx.args["partition"] == META_PARTITION:
-        return
     try:
         await calls.call_at(
             ctx.args["node"],

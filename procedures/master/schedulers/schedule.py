@@ -60,6 +60,7 @@ from procedures.master.map.replica_methods import GroupView
 from procedures.master.map.reports import Picture
 from procedures.master.members.crash import SERVER_CRASH
 from procedures.master.members.moves import ADD_REPLICA, ADD_REPLICAS, REMOVE_REPLICA
+from procedures.master.members.rebuilding import REBUILD_REPLICA, Damage
 from procedures.master.members.relocating import MOVE_REPLICA, TRANSFER_LEADER
 from procedures.master.schedulers.slowness import Slowness
 
@@ -88,6 +89,7 @@ class Sources:
     monotonic: Callable[[], float]
     now_ms: Callable[[], int]
     pace: Callable[[], Mapping[int, float]] = dict
+    damage: Callable[[], Sequence[Damage]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ class Schedulers:
         self._s = sources
         self._costs: dict[int, UnitCost] = {}
         self._moved: dict[PartitionId, float] = {}
+        self._rebuilt: dict[tuple[NodeId, PartitionId], float] = {}
         self._done: deque[dict[str, Any]] = deque(maxlen=BALANCE_KEPT)
         self._waits = {"placement": "", "balance": ""}
         self._quiet = {name: Quiet(sources.monotonic) for name in self._waits}
@@ -175,7 +178,9 @@ class Schedulers:
 
     def _rules(self) -> tuple[object, ...]:
         """The settings that decisions follow."""
-        return self.level(), self.dimensions(), self._s.setting("balance.moves"), self.slowness.slow
+        damage = tuple((node, partition) for node, partition, _ in self._s.damage())
+        moves = self._s.setting("balance.moves")
+        return self.level(), self.dimensions(), moves, self.slowness.slow, damage
 
     async def _timed(
         self, nodes: Sequence[NodeId], began: float
@@ -218,6 +223,7 @@ class Schedulers:
         if seen is None:
             return
         submitted = self.submitted
+        await self._rebuild(seen)
         refused = await self._place(seen)
         quiet.looked(idle=not refused and not seen.live and self.submitted == submitted)
 
@@ -241,6 +247,22 @@ class Schedulers:
             if node not in filled and not self._lives(ADD_REPLICAS, node):
                 await self._submit(ADD_REPLICAS, {"node": node}, "it is back")
         return bool(placer.refusals.kept) or bool(seen.dead)
+
+    async def _rebuild(self, seen: Seen) -> None:
+        """What nodes have found damaged, one at a time at each. One that cannot be rebuilt is tried
+        again when whatever hindered it may be over.
+        """
+        starts = {row.descriptor.id: row.descriptor.start for row in seen.rows}
+        now, asked = self._s.monotonic(), set[NodeId]()
+        for node, partition, why in self._s.damage():
+            waits = now - self._rebuilt.get((node, partition), float("-inf")) < BALANCE_COOLDOWN_S
+            known = partition in starts or partition == META_PARTITION
+            if waits or not known or node in asked or self._lives(REBUILD_REPLICA, node):
+                continue
+            asked.add(node)
+            self._rebuilt[node, partition] = now
+            args = {"partition": partition, "start": starts.get(partition, b""), "node": node}
+            await self._submit(REBUILD_REPLICA, {**args, "why": why}, why)
 
     def _fixes(self, seen: Seen) -> Placer:
         return Placer(

@@ -105,6 +105,7 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     "REPORTS": [],
     "CHECK_REPLICA": [999, KEY, NEXT, 1 << 18, 10],
     "RAISE_SAFEPOINT": [[999], 1],
+    "VERIFY_REPLICA": [999, 0, b""],
     "BUS_ORDERS": [[]],
     "BUS_REPORTS": ["node/7", []],
     "WORK_ENTER": ["w", EMPTY_MAP],

@@ -12,19 +12,22 @@ from typing import Any
 import pytest
 
 from kv.base.ids import NodeId
+from kv.base.keys import table_range
 from procedures.engine.submission import Submission
 from procedures.master.map.nodes import NodeState
 from procedures.master.map.picture import Loads
 from procedures.master.map.replica_methods import GroupView
-from procedures.master.members import crash, relocating
+from procedures.master.members import crash, rebuilding, relocating
 from procedures.master.members.crash import SERVER_CRASH, CrashServices
 from procedures.master.members.membership import MembershipServices
+from procedures.master.members.rebuilding import REBUILD_REPLICA
 from procedures.master.members.relocating import MOVE_REPLICA, TRANSFER_LEADER
 from tests.kit import simloop
 from tests.procedures.lab import CrashingStore, crashed
-from tests.procedures.nodes import World
+from tests.procedures.nodes import TABLE, World
 
 PARTITION = 2
+START = table_range(TABLE)[0]
 
 
 class FourNodes(World):
@@ -33,6 +36,7 @@ class FourNodes(World):
     async def begin(self) -> None:
         services = MembershipServices(self, self.groups)
         relocating.register(self.lab.types, services)
+        rebuilding.register(self.lab.types, services)
         crash.register(self.lab.types, CrashServices(services, Loads, self.dead))
         await self.start()
         (placed,) = [p for p in await self.map() if p.descriptor.id == PARTITION]
@@ -88,6 +92,9 @@ def lives(name: str, args: Mapping[str, Any], at: int, *, after: bool, kill: int
         if name == TRANSFER_LEADER:
             assert view.leader == placed.leads == args["to"]
             assert view.voters == (1, 2, 3)
+        elif name == REBUILD_REPLICA:
+            assert view.voters == (1, 2, 3)
+            assert placed.first == (), "an empty replica would begin with a vote"
         else:
             gone = args.get("from", kill)
             assert view.voters == tuple(sorted({1, 2, 3, 4} - {gone}))
@@ -107,6 +114,7 @@ MOVES: list[tuple[str, Mapping[str, Any], int]] = [
     (TRANSFER_LEADER, {"partition": PARTITION, "to": 2}, 0),
     (TRANSFER_LEADER, {"partition": PARTITION, "to": 3}, 0),
     (SERVER_CRASH, {"node": 3}, 3),
+    (REBUILD_REPLICA, {"partition": PARTITION, "start": START, "node": 3}, 0),
 ]
 
 
