@@ -213,6 +213,14 @@ class NodeConfig:
             "Where backups, exports and imports of the nodes may read and write, and below.",
         ),
     ] = ()
+    backup_key_file: Annotated[
+        str,
+        Setting(
+            "FILE",
+            of.file,
+            "Key with which nodes encrypt backups: 64 hex digits, or 32 bytes; chmod 600.",
+        ),
+    ] = ""
     http_hosts: Annotated[
         tuple[str, ...],
         Setting(

@@ -11,10 +11,11 @@ import typer
 from kv.base.errors import Refused
 from kvorum.cli import long_procedures, output
 from kvorum.cli.connection import Connect, Json, told
-from kvorum.cli.long_procedures import OnNodes, Rate, Resume
+from kvorum.cli.long_procedures import KeyFile, OnNodes, Rate, Resume
 
 if TYPE_CHECKING:
     from kvorum.native.native import NativeBackend
+    from kvorum.transfer.sealing import Key
 
 
 def backup(
@@ -27,6 +28,11 @@ def backup(
         typer.Argument(metavar="[SOURCE]", help="Behind `verify`.", show_default=False),
     ] = None,
     rate: Rate = "",
+    encrypt: Annotated[
+        bool,
+        typer.Option("--encrypt", help="Refuse if whoever writes it has no key."),
+    ] = False,
+    key_file: KeyFile = "",
     on_nodes: OnNodes = False,
     resume: Resume = 0,
     connect: Connect = None,
@@ -37,31 +43,37 @@ def backup(
     """
     from kvorum.transfer.backup import BACKUP, BACKUP_HERE, all_tables, lock_names
     from kvorum.transfer.places import place_of
+    from kvorum.transfer.sealing import read_key
     from kvorum.transfer.targets import is_own, uri_of
 
     if source is not None:
         if target != "verify":
             raise typer.BadParameter(f"got two places; did you mean `backup verify {source}`?")
         with told(json):
-            _verify(place_of(source), json)
+            key = read_key(key_file) if key_file else None
+            _verify(place_of(source), json, key)
         return
     with told(json):
         wanted = long_procedures.rate_of(rate)
         place = uri_of(target)
 
+    here = is_own(target) and not on_nodes
+
     async def args(backend: NativeBackend) -> Any:
         locks = lock_names(await all_tables(backend.txn))
-        return {"target": place, "locks": locks, "rate": wanted}
+        asked = {"encrypt": True} if encrypt or (key_file and not here) else {}
+        return {"target": place, "locks": locks, "rate": wanted, **asked}
 
     found = long_procedures.run(
         (BACKUP, BACKUP_HERE),
         args,
         connect=connect,
         json=json,
-        here=is_own(target) and not on_nodes,
+        here=here,
         resume=resume,
         again="SCHEMA_CHANGED",
         same={"target": place},
+        key_file=key_file,
     )
     if json:
         output.emit(found)
@@ -72,11 +84,12 @@ def backup(
             f"at       {found['at']}",
             f"holds    {found['tables']} tables, {found['rows']} rows, "
             f"{output.size(found['bytes'])} in {found['files']} files",
+            *([f"key      {found['key']}"] if found["key"] else []),
         ]
     )
 
 
-def _verify(place: Any, json: bool) -> None:
+def _verify(place: Any, json: bool, key: Key | None) -> None:
     from kvorum.transfer.verify import verify
 
     live = sys.stderr.isatty()
@@ -85,7 +98,7 @@ def _verify(place: Any, json: bool) -> None:
         if live:
             sys.stderr.write(f"\r\x1b[Kverify: {number} of {of} files")
 
-    found = verify(place, said)
+    found = verify(place, said, key)
     if live:
         sys.stderr.write("\r\x1b[K")
     m = found.manifest
@@ -137,6 +150,7 @@ def restore(
         bool, typer.Option("--force", help="Drop everything that is in the cluster first.")
     ] = False,
     rate: Rate = "",
+    key_file: KeyFile = "",
     on_nodes: OnNodes = False,
     resume: Resume = 0,
     connect: Connect = None,
@@ -165,6 +179,7 @@ def restore(
         resume=resume,
         again=AGAIN,
         same={"source": place},
+        key_file=key_file,
     )
     if json:
         output.emit(found)

@@ -24,6 +24,17 @@ Resume = Annotated[
 Rate = Annotated[
     str, typer.Option(help="At most so many bytes per second, e.g. 20M. Left out: any number.")
 ]
+KeyFile = Annotated[
+    str,
+    typer.Option(
+        "--key-file",
+        metavar="FILE",
+        envvar="KVORUM_BACKUP_KEY_FILE",
+        help="Of an encrypted backup: its key (openssl rand -hex 32). Nodes have their own.",
+        show_default=False,
+        show_envvar=False,
+    ),
+]
 OnNodes = Annotated[
     bool,
     typer.Option("--on-nodes", help="Let the nodes do it: the path is one that all of them see."),
@@ -53,6 +64,7 @@ def run(
     same: Mapping[str, Any] | None = None,
     attempts: int = 5,
     undo: Callable[[NativeBackend], Awaitable[None]] | None = None,
+    key_file: str = "",
 ) -> Any:
     """The result of a procedure: of `types` the second is run here, the first by the nodes. One
     that fails with the code `again` is submitted anew; one that is resumed must have been begun
@@ -60,6 +72,7 @@ def run(
     interrupted. Ends the process at an error.
     """
     import asyncio
+    from functools import partial
 
     from kvorum.local import logs
     from kvorum.transfer.command_worker import Interrupted, ended, run_here, run_there
@@ -67,7 +80,7 @@ def run(
     logs.configure("error")
     what = types[0].removeprefix("kvorum.")
     name = types[1] if here else types[0]
-    drive = run_here if here else run_there
+    drive = partial(run_here, key_file=key_file) if here else run_there
     try:
         for attempt in range(attempts):
             info = asyncio.run(

@@ -83,6 +83,7 @@ def _register_transfers(registry: Registry, ddl: DdlServices, node: Parts) -> No
         own=transfers.own_names,
         # Without ports, only this process submits anything.
         places=None if node.config.port is None else node.config.transfer_places,
+        key_file=node.config.backup_key_file,
     )
     ports = MasterPorts(
         skip=lambda at: node.store.tso.skip(at),

@@ -1,6 +1,6 @@
 """`kvorum.backup`: everything that the cluster holds, as it was at one timestamp, to files.
 
-    {target, locks, rate?}   → {target, id, at, files, rows, bytes, tables}
+    {target, locks, rate?, encrypt?}   → {target, id, at, files, rows, bytes, tables, key}
 
     begin ──→ hold ──→ copy ⟲ ──→ seal
         └ undo: let_go (of the snapshot, and of what was written)
@@ -14,6 +14,8 @@ lock_names); if that is not so any more, the backup fails with SCHEMA_CHANGED an
 `copy` writes one file per step and keeps in its state where it stands, the SHA-256 of the last file
 included: a step that is run again writes the same bytes under the same name. So whoever runs it may
 die at any time, and the next one goes on with the next file.
+
+Whoever runs it encrypts what it writes if it has a key (sealing.py); `encrypt` insists on that.
 
 What is read: scope.py. Deliberately missing: incremental backups.
 """
@@ -38,9 +40,11 @@ from kv.base.limits import (
 from kvorum.transfer import blocks, claims, manifest
 from kvorum.transfer.places import Place
 from kvorum.transfer.scope import system_spans, table_of
+from kvorum.transfer.sealing import Files, check_apart
 from kvorum.transfer.services import (
     Past,
     Services,
+    flag_in,
     hold,
     keep,
     let_go,
@@ -118,8 +122,8 @@ def spans_of(tables: Sequence[Table]) -> list[Span]:
 
 
 class _Backup:
-    """ctx.state: at, id, lease; where it stands: span, start, number, last (digest), rows, bytes,
-    top (the highest id of a procedure).
+    """ctx.state: at, id, lease; key (the id of its key, or ""); where it stands: span, start,
+    number, last (digest), rows, bytes, top (the highest id of a procedure).
     """
 
     here = False
@@ -131,7 +135,15 @@ class _Backup:
     async def begin(self, ctx: StepContext) -> Outcome:
         """Raises InvalidArgument, Refused (SCHEMA_CHANGED)."""
         rate_in(ctx.args)
-        await self._place(ctx)
+        place, key = await self._place(ctx), await self._services.backup_key()
+        if key is None and flag_in(ctx.args, "encrypt"):
+            raise Refused(
+                "the backup is to be encrypted, and whoever writes it has no key: the command takes"
+                " --key-file FILE, nodes their setting backup_key_file",
+                code="KEY_NEEDED",
+            )
+        if key is not None:
+            check_apart(self._services.key_file, place)
         at = await ctx.txn.start_ts()
         tables = await all_tables(Past(self._services.txn(), at))
         if not covered(tables, ctx.args["locks"]):
@@ -139,7 +151,7 @@ class _Backup:
                 "a table was made since this backup was submitted: submit it again",
                 code="SCHEMA_CHANGED",
             )
-        ctx.state.update(at=at, id=f"{at:x}-{ctx.id:x}")
+        ctx.state.update(at=at, id=f"{at:x}-{ctx.id:x}", key="" if key is None else key.id)
         return go_on("hold")
 
     @step(undo="give_up", undo_partial=True, deadline_ms=TRANSFER_STEP_MS)
@@ -169,7 +181,7 @@ class _Backup:
         rate = ctx.args.get("rate", 0)
         rows, size = await _next_rows(txn, at, spans, state, rate)
         if rows:
-            number, last, to = state["number"], state["last"], await self._place(ctx)
+            number, last, to = state["number"], state["last"], await self._files(ctx)
 
             def write() -> bytes:
                 data, digest = blocks.pack(number, last, rows)
@@ -192,7 +204,7 @@ class _Backup:
         """With the manifest it is a backup."""
         services, state = self._services, ctx.state
         tables = await all_tables(Past(services.txn(), state["at"]))
-        place = await self._place(ctx)
+        files = await self._files(ctx)
         made = manifest.Manifest(
             id=state["id"],
             cluster=str((await services.backend().cluster())["cluster"]),
@@ -206,19 +218,27 @@ class _Backup:
             procedures_top=state["top"],
             tables=tuple(f"{table.namespace}.{table.name}" for table in tables),
         )
-        await services.beside(lambda: place.write(manifest.MANIFEST, made.encode()))
+        await services.beside(lambda: manifest.write(files, made))
         await let_go(services, ctx)
         return done(
             {
-                "target": place.uri,
+                "target": files.place.uri,
                 "id": made.id,
                 "at": str(made.at),
                 "files": made.files,
                 "rows": made.rows,
                 "bytes": made.size,
                 "tables": len(made.tables),
+                "key": state.get("key", ""),
             }
         )
+
+    async def _files(self, ctx: StepContext) -> Files:
+        """Raises Refused (KEY_NEEDED, WRONG_KEY): whoever goes on has another key."""
+        place, begun, key = await self._place(ctx), ctx.state.get("key", ""), None
+        if begun:
+            key = manifest.key_for(place, begun, await self._services.backup_key())
+        return Files(place, ctx.state["id"], key)
 
     async def _place(self, ctx: StepContext) -> Place:
         return await self._services.place(ctx, "target", here=self.here)

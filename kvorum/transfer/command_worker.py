@@ -70,6 +70,7 @@ async def run_here(
     *,
     resume: int = 0,
     same: Mapping[str, Any] = _NOTHING,
+    key_file: str = "",
 ) -> ProcedureInfo:
     """Submit the procedure, or take up an interrupted one (begun with the arguments `same`), and
     run it to its end: its record then. `args(backend)` is awaited. Raises KvorumError,
@@ -83,7 +84,7 @@ async def run_here(
     try:
         pool = await _pool_of(backend, resume, name, same) if resume else f"here-{_unique()}"
         mine: asyncio.Future[int] = loop.create_future()
-        worker = _worker(backend, calls, name, pool, mine)
+        worker = _worker(backend, calls, name, pool, mine, key_file)
         working = loop.create_task(worker.run())
         try:
             await _entered(worker, working)
@@ -116,7 +117,12 @@ def _unique() -> str:
 
 
 def _worker(
-    backend: NativeBackend, calls: Any, name: str, pool: str, mine: asyncio.Future[int]
+    backend: NativeBackend,
+    calls: Any,
+    name: str,
+    pool: str,
+    mine: asyncio.Future[int],
+    key_file: str,
 ) -> Worker:
     loop = asyncio.get_running_loop()
     timers = LoopTimers(loop)
@@ -127,6 +133,7 @@ def _worker(
         timers=timers,
         own=own_names,
         mine=mine,
+        key_file=key_file,
     )
     cls = _TYPES[name]
     declared: ProcedureType = replace(declaration(cls), make=lambda: cls(services))

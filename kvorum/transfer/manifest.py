@@ -1,11 +1,13 @@
 """What makes files a backup: `manifest.json`, written last. Without it there is none.
 
 begun.json     {id}   whose files these are, from the first moment on
-manifest.json  as `Manifest`, and `seal`: SHA-256 of the rest as canonical JSON
+manifest.json  as `Manifest`, and `seal`: SHA-256 of the rest as canonical JSON. Of an encrypted
+               backup {kind, format: 2, id, key: its key's id, sealed: that, encrypted, in base64}
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
@@ -14,11 +16,13 @@ from typing import Any, Final
 from kv.base.errors import Corruption, NotFound, Refused
 from kvorum.transfer import claims
 from kvorum.transfer.places import Place
+from kvorum.transfer.sealing import Files, Key
 
 MANIFEST: Final = "manifest.json"
 BEGUN: Final = "begun.json"
 KIND: Final = "kvorum-backup"
 FORMAT: Final = 1
+SEALED: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,20 @@ def _seal(plain: dict[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def read(place: Place) -> Manifest:
-    """Raises NotFound (NO_BACKUP), Corruption."""
+def write(files: Files, made: Manifest) -> None:
+    """With it the files are a backup."""
+    data = made.encode()
+    if files.key is not None:
+        sealed = base64.b64encode(files.key.seal(made.id, MANIFEST, data)).decode()
+        row = {"kind": KIND, "format": SEALED, "id": made.id, "key": files.key.id, "sealed": sealed}
+        data = json.dumps(row, indent=1).encode() + b"\n"
+    files.place.write(MANIFEST, data)
+
+
+def read(place: Place, key: Key | None = None) -> tuple[Manifest, Files]:
+    """What it says, and its files. Raises NotFound (NO_BACKUP), Corruption, Refused (KEY_NEEDED,
+    WRONG_KEY).
+    """
     try:
         data = place.read(MANIFEST)
     except NotFound as error:
@@ -67,17 +83,42 @@ def read(place: Place) -> Manifest:
         ) from error
     try:
         row = json.loads(data)
+        if row.get("kind") == KIND and row.get("format") == SEALED:
+            key = key_for(place, str(row["key"]), key)
+            sealed = base64.b64decode(row["sealed"], validate=True)
+            row = json.loads(key.open(str(row["id"]), MANIFEST, sealed, place.uri))
+        else:
+            key = None
         seal = row.pop("seal")
         if row.get("kind") != KIND or row.get("format") != FORMAT:
             raise ValueError(f"it is {row.get('kind')!r:.40} of format {row.get('format')!r:.20}")
         if _seal(row) != seal:
             raise ValueError("its seal is wrong: it was changed")
         row |= {"at": int(row["at"]), "tables": tuple(row["tables"])}
-        return Manifest(**{field.name: row[field.name] for field in fields(Manifest)})
+        made = Manifest(**{field.name: row[field.name] for field in fields(Manifest)})
+        return made, Files(place, made.id, key)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Corruption(
             f"{place.uri}/{MANIFEST} cannot be read: {error}; use another backup"
         ) from error
+
+
+def key_for(place: Place, id: str, key: Key | None) -> Key:
+    if key is None:
+        raise Refused(
+            f"the backup in {place.uri} is encrypted with the key {id}: give its file to whoever"
+            " reads it (the command: --key-file FILE; nodes: their setting backup_key_file)",
+            code="KEY_NEEDED",
+            details={"key": id},
+        )
+    if key.id != id:
+        raise Refused(
+            f"the backup in {place.uri} is encrypted with the key {id}, and this is the key"
+            f" {key.id}: give the file of the former",
+            code="WRONG_KEY",
+            details={"key": id, "given": key.id},
+        )
+    return key
 
 
 def begin(place: Place, id: str, *, looks: int = 1) -> bool:

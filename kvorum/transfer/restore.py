@@ -44,6 +44,7 @@ from kvorum.transfer.blocks import Block, Row
 from kvorum.transfer.places import Place
 from kvorum.transfer.ranges import CLEAN, RANGES, WORK, Range, reign_of
 from kvorum.transfer.scope import is_system, table_of
+from kvorum.transfer.sealing import Files
 from kvorum.transfer.services import Services, flag_in, rate_in
 from kvorum.transfer.targets import check_no_keys
 from procedures.engine import kv_store, records
@@ -85,7 +86,8 @@ class _Restore:
         """Raises NotFound (NO_BACKUP), Corruption, Refused (RESTORE_AGAIN, CLUSTER_NOT_EMPTY)."""
         rate_in(ctx.args)
         place = await self._place(ctx)
-        made = await self._services.beside(lambda: manifest.read(place))
+        key = await self._services.backup_key()
+        made, files = await self._services.beside(lambda: manifest.read(place, key))
         nonce = f"{RESTORE}-{ctx.token}"
         await self._services.run(WORK, {"what": "above", "at": made.at}, f"{nonce}-above")
         if ctx.id <= made.procedures_top:
@@ -98,10 +100,18 @@ class _Restore:
             )
         ctx.state.update(files=made.files, at=made.at, top=made.procedures_top)
         ctx.state.update(last_of_all=made.last, total=made.rows, source=place.uri)
+        ctx.state.update(id=made.id, key="" if files.key is None else files.key.id)
         return go_on("empty")
 
     async def _place(self, ctx: StepContext) -> Place:
         return await self._services.place(ctx, "source", here=self.here)
+
+    async def _files(self, ctx: StepContext) -> Files:
+        """Raises Refused (KEY_NEEDED, WRONG_KEY): whoever goes on has another key."""
+        place, begun, key = await self._place(ctx), ctx.state.get("key", ""), None
+        if begun:
+            key = manifest.key_for(place, begun, await self._services.backup_key())
+        return Files(place, ctx.state.get("id", ""), key)
 
     async def _anew(self, ctx: StepContext, nonce: str) -> None:
         """Another reign than this one takes in what is in the store."""
@@ -243,11 +253,11 @@ class _Restore:
 
     async def _file(self, ctx: StepContext, number: int, before: bytes) -> Block:
         """Raises NotFound, Corruption."""
-        place, name = await self._place(ctx), blocks.file_name(number)
+        files, name = await self._files(ctx), blocks.file_name(number)
 
         def read() -> Block:
-            data = place.read(name)
-            return blocks.unpack(data, f"{place.uri}/{name}", number=number, before=before)
+            data = files.read(name)
+            return blocks.unpack(data, f"{files.place.uri}/{name}", number=number, before=before)
 
         return await self._services.beside(read)
 

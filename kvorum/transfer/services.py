@@ -22,6 +22,7 @@ from kvorum.transfer.allowed import check_database, opened
 from kvorum.transfer.groups import Groups
 from kvorum.transfer.listings import Listings
 from kvorum.transfer.places import Place
+from kvorum.transfer.sealing import Key, read_key
 from kvorum.transfer.spools import Spools
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, again
@@ -63,6 +64,8 @@ class Services:
     listings: Listings = field(default_factory=Listings)
     places: tuple[str, ...] | None = None
     """The node's setting transfer_places; None: whoever submits is this process's user."""
+    key_file: str = ""
+    """Of encrypted backups; "" = there is none."""
     mine: asyncio.Future[int] | None = None
     """The only procedure that this process works for; None: any."""
 
@@ -79,6 +82,10 @@ class Services:
         target = text_in(ctx.args, field)
         await self._is_mine(ctx)
         return await self.beside(lambda: opened(target, here=here, listed=self.places))
+
+    async def backup_key(self) -> Key | None:
+        """As it is now. Raises InvalidArgument."""
+        return await self.beside(lambda: read_key(self.key_file)) if self.key_file else None
 
     async def check_database(self, ctx: StepContext, source: str, *, here: bool) -> None:
         """The same of a database that is read."""

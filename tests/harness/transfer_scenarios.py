@@ -59,7 +59,7 @@ async def _is_restored(place: Place, args: Any, happened: bool) -> Any:
         return "the table is not there" if happened else None
     if not happened:
         return f"{len(rows)} rows of a restore that failed"
-    told = manifest.read(place_of(args["source"]))
+    told, _ = manifest.read(place_of(args["source"]))
     if await place.txn.now() <= told.at:
         return "the oracle is behind the backup"
     return None if rows == ROWS else f"{rows}"
