@@ -12,11 +12,13 @@ the `AsyncDatabase` of the running loop.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kv.base.adapters import SystemRng
+from kv.base.credentials import NONE, Credential, from_environment
 from kv.base.errors import InvalidArgument
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX
 from kvorum.api.addresses import Address, parse_url
@@ -31,16 +33,26 @@ if TYPE_CHECKING:
     from kvorum.native.native import NativeBackend
 
 
-def connect(url: str, *, timeout_ms: int | None = None, session: str | int = "") -> Database:
-    """A database behind a URL. `timeout_ms` bounds every operation as a whole, also a schema change
-    and a `wait` that says no time of its own; what then may have been done, or goes on, is told as
-    UnknownOutcome. Left out: 10 seconds, schema changes 2 minutes, `wait` for ever. `session`: what
-    another process's `db.session_token()` gave, to see all that it had seen. Raises Unavailable,
-    InvalidArgument.
+def connect(
+    url: str,
+    *,
+    timeout_ms: int | None = None,
+    session: str | int = "",
+    token: str = "",
+    user: str = "",
+    password: str = "",
+) -> Database:
+    """A database behind a URL. Who asks: a `token`, or a `user` and a `password`; left out, what
+    KVORUM_TOKEN, KVORUM_TOKEN_FILE, or KVORUM_USER and KVORUM_PASSWORD_FILE say. `timeout_ms`
+    bounds every operation as a whole, also a schema change and a `wait` that says no time of its
+    own; what then may have been done, or goes on, is told as UnknownOutcome. Left out: 10 seconds,
+    schema changes 2 minutes, `wait` for ever. `session`: what another process's
+    `db.session_token()` gave, to see all that it had seen. Raises Unavailable, InvalidArgument.
     """
     portal = Portal("kvorum-sdk")
     try:
-        db = portal.call(aconnect(url, timeout_ms=timeout_ms, session=session))
+        who = {"token": token, "user": user, "password": password}
+        db = portal.call(aconnect(url, timeout_ms=timeout_ms, session=session, **who))
         return Database(portal, db)
     except BaseException:
         portal.close()
@@ -48,14 +60,22 @@ def connect(url: str, *, timeout_ms: int | None = None, session: str | int = "")
 
 
 async def aconnect(
-    url: str, *, timeout_ms: int | None = None, session: str | int = ""
+    url: str,
+    *,
+    timeout_ms: int | None = None,
+    session: str | int = "",
+    token: str = "",
+    user: str = "",
+    password: str = "",
 ) -> AsyncDatabase:
     """A database behind a URL, for the running loop."""
     _check_timeout(timeout_ms)
+    given = Credential(token, user, password)
+    credential = from_environment(os.environ) if given == NONE else given
     scheme, addresses = parse_url(url)
     usual_ms = timeout_ms or DEADLINE_MS_DEFAULT
     if scheme == "http":
-        backend = _http(addresses[0], usual_ms, whole=timeout_ms is not None)
+        backend = _http(addresses[0], usual_ms, credential, whole=timeout_ms is not None)
     else:
         native = await connect_backend(addresses, usual_ms)
         backend = _in_time(native, timeout_ms)
@@ -132,9 +152,10 @@ def _check_timeout(timeout_ms: int | None) -> None:
         raise InvalidArgument(f"timeout_ms must be 1 to {DEADLINE_MS_MAX}, got {timeout_ms!r}")
 
 
-def _http(address: Address, timeout_ms: int, *, whole: bool) -> Backend:
+def _http(address: Address, timeout_ms: int, credential: Credential, *, whole: bool) -> Backend:
     from kvorum.http.client.http_backend import HttpBackend
-    from kvorum.http.client.transport import HttpTransport
+    from kvorum.http.client.transport import HttpTransport, authorization
 
-    transport = HttpTransport(*address, asyncio.get_running_loop())
+    said = authorization(credential)
+    transport = HttpTransport(*address, asyncio.get_running_loop(), said)
     return HttpBackend(transport, timeout_ms, whole=whole)

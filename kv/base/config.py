@@ -57,7 +57,10 @@ CONFIG_VARIABLE: Final = "KVORUM_CONFIG"
 SUPERVISED: Final = "KVORUM_SUPERVISED"
 """Set for the processes of `--stores`: who started them holds the other end of their stdin."""
 # With our prefix, but not a node's settings.
-OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, SUPERVISED, "KVORUM_CONNECT"})
+OTHER_VARIABLES: Final = frozenset(
+    {CONFIG_VARIABLE, SUPERVISED, "KVORUM_CONNECT"}
+    | {"KVORUM_TOKEN", "KVORUM_TOKEN_FILE", "KVORUM_USER", "KVORUM_PASSWORD_FILE"}
+)
 _DAY_MS: Final = 86_400_000
 
 

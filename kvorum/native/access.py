@@ -173,7 +173,7 @@ class Access:
         role = _maybe(args, "role")
         found = await grants.all_grants(t)
         return [
-            {"role": name or _EVERYBODY, **shown_grant(one)}
+            {"role": name or _EVERYBODY, **grants.shown(one)}
             for name, held in sorted(found.items())
             if role is None or role == (name or _EVERYBODY)
             for one in held
@@ -182,12 +182,12 @@ class Access:
     async def _give(self, t: Writer, args: Args) -> Any:
         one = granted(args)
         await users.give(t, _role(args), one)
-        return {"role": args["role"], **shown_grant(one)}
+        return {"role": args["role"], **grants.shown(one)}
 
     async def _take(self, t: Writer, args: Args) -> Any:
         one = granted(args)
         await users.take(t, _role(args), one)
-        return {"role": args["role"], **shown_grant(one)}
+        return {"role": args["role"], **grants.shown(one)}
 
 
 def granted(said: Any) -> Grant:
@@ -207,24 +207,13 @@ def granted(said: Any) -> Grant:
     return Grant(actions, Resource(kind, name, namespace))
 
 
-def shown_grant(one: Grant) -> dict[str, Any]:
-    """As plain data."""
-    on = one.resource
-    return {
-        "actions": sorted(one.actions),
-        "kind": on.kind.value,
-        "name": on.name,
-        "namespace": on.namespace,
-    }
-
-
 def _shown(one: Token) -> dict[str, Any]:
     return {
         "user": one.user,
         "name": one.name,
         "created_ms": one.created_ms,
         "expires_ms": one.expires_ms,
-        "limits": None if one.limits is None else [shown_grant(limit) for limit in one.limits],
+        "limits": None if one.limits is None else [grants.shown(limit) for limit in one.limits],
     }
 
 

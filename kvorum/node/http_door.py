@@ -40,6 +40,7 @@ def http_server(
         surface,
         sock,
         spawn,
+        node.guard,
         timers=node.ports.timers,
         now=node.ports.clock.monotonic,
         not_ready=not_ready,

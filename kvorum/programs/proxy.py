@@ -87,6 +87,7 @@ class Proxy:
             backend,
             sock,
             self._in_background,
+            self.guard,
             timers=LoopTimers(asyncio.get_running_loop()),
             now=SystemClock().monotonic,
             not_ready=self.not_ready,

@@ -72,6 +72,12 @@ def to_row(granted: Grant) -> list[Any]:
     return [one.kind.value, one.namespace, one.name, sorted(granted.actions)]
 
 
+def shown(granted: Grant) -> dict[str, Any]:
+    """For people and programs."""
+    kind, namespace, name, actions = to_row(granted)
+    return {"actions": actions, "kind": kind, "name": name, "namespace": namespace}
+
+
 def from_row(row: list[Any]) -> Grant:
     """Raises ValueError: of a later version."""
     kind, namespace, name, actions = row

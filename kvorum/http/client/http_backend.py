@@ -117,7 +117,8 @@ class HttpBackend:
 
     async def watch(self, ns: str, table: str, spec: WatchSpec) -> HttpWatcher:
         host, port = self._transport.address
-        watcher = HttpWatcher(host, port, ns, table, spec, self._timeout_ms)
+        said = self._transport.authorization
+        watcher = HttpWatcher(host, port, ns, table, spec, self._timeout_ms, said)
         self._watchers.add(watcher)
         return watcher
 

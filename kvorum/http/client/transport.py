@@ -9,12 +9,15 @@ the caller knows whether it may be repeated.
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import httptools
 
 from kv.base.config import HTTP_OFFSET
+from kv.base.credentials import Credential
+from kv.base.errors import InvalidArgument
 from kv.base.limits import FRAME_BYTES_MAX
 
 CONNECTIONS_MAX = 64
@@ -26,6 +29,25 @@ class Answer(NamedTuple):
     status: int
     headers: dict[bytes, bytes]
     body: bytes
+
+
+def authorization(credential: Credential) -> str:
+    """The value of the header, "" for nobody in particular."""
+    if credential.token:
+        return f"Bearer {_in_header(credential.token)}"
+    if not credential.user:
+        return ""
+    pair = f"{credential.user}:{credential.password}".encode()
+    return f"Basic {base64.b64encode(pair).decode()}"
+
+
+def _in_header(token: str) -> str:
+    """Raises InvalidArgument, without showing it."""
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise InvalidArgument(
+            "a token has printable ASCII alone, without blanks", details={"setting": "token"}
+        )
+    return token
 
 
 class Lost(Exception):
@@ -120,7 +142,12 @@ class HttpTransport:
     way; others wait their turn.
     """
 
-    def __init__(self, host: str, port: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, host: str, port: int, loop: asyncio.AbstractEventLoop, authorization: str = ""
+    ) -> None:
+        """`authorization`: the value of that header, of every request."""
+        self.authorization = authorization
+        self._always = [f"authorization: {authorization}"] if authorization else []
         self._host = host
         self._port = port
         self._loop = loop
@@ -140,6 +167,7 @@ class HttpTransport:
             f"{method} {target} HTTP/1.1",
             f"host: {self._authority}:{self._port}",
             f"content-length: {len(body)}",
+            *self._always,
             *(f"{name}: {value}" for name, value in headers),
             "\r\n",
         ]

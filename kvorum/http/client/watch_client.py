@@ -37,13 +37,21 @@ class HttpWatcher:
     """kvorum.api.watching.Watcher over one node's HTTP."""
 
     def __init__(
-        self, host: str, port: int, ns: str, table: str, spec: WatchSpec, timeout_ms: int
+        self,
+        host: str,
+        port: int,
+        ns: str,
+        table: str,
+        spec: WatchSpec,
+        timeout_ms: int,
+        authorization: str = "",
     ) -> None:
         """`timeout_ms`: how long the node may take to answer at all; later it is waited for."""
         self.position = spec.above or 0
         self._first_until = asyncio.get_running_loop().time() + timeout_ms / 1000
         self._told = False
         self._host, self._port, self._spec = host, port, spec
+        self._authorization = authorization
         self._path = f"/v1/watch/{quote(ns, safe='')}/{quote(table, safe='')}"
         self._above = spec.above
         self._stream: _Stream | None = None
@@ -85,7 +93,9 @@ class HttpWatcher:
 
     async def _read(self) -> Event:
         if self._stream is None:
-            self._stream = await _Stream.open(self._host, self._port, self._target())
+            self._stream = await _Stream.open(
+                self._host, self._port, self._target(), self._authorization
+            )
         while True:
             message = await self._stream.next()
             if message.name == "error":
@@ -134,7 +144,7 @@ class _Stream:
         self._ended = False
 
     @staticmethod
-    async def open(host: str, port: int, target: str) -> _Stream:
+    async def open(host: str, port: int, target: str, authorization: str) -> _Stream:
         """Raises _Broken, or the error that the node replied."""
         authority = f"[{host}]" if ":" in host else host
         try:
@@ -142,9 +152,10 @@ class _Stream:
         except OSError as e:
             raise _Broken(str(e)) from None
         stream = _Stream(reader, writer)
+        said = f"authorization: {authorization}\r\n" if authorization else ""
         writer.write(
             f"GET {target} HTTP/1.1\r\nhost: {authority}:{port}\r\naccept: text/event-stream\r\n"
-            "\r\n".encode()
+            f"{said}\r\n".encode()
         )
         try:
             while not stream._status():

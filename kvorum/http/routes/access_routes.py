@@ -9,20 +9,27 @@ from typing import Annotated, Final
 from fastapi import Query
 from pydantic import Field
 
+from kv.base.errors import Forbidden
 from kv.base.limits import GRANTS_PER_ROLE_MAX, TOKEN_TTL_MS_MAX
+from kv.base.rights import CLUSTER, EVERYTHING, Identity, may
 from kvorum.http.routes.declaring import (
     As,
+    Asked,
     Body,
     BoolOrNone,
+    Here,
+    Me,
     Node,
+    Nothing,
     Plain,
     Routes,
     Text,
     TextOrNone,
 )
-from kvorum.http.routes.rights import ADMIN_CLUSTER
+from kvorum.http.routes.rights import ADMIN_CLUSTER, SELF
 from kvorum.http.routes.route import items_of, object_of
 from kvorum.http.wire.fields import Schema, integer
+from sqlproxy.catalog import grants
 
 ROUTES: Final = Routes("access")
 
@@ -89,8 +96,89 @@ class NewToken(Body):
     )
 
 
+class OwnPassword(Body):
+    old: TextOrNone = Field(None, description="The one until now; left out: there was none.")
+    new: Text = Field(description="The one from now on.")
+
+
+class OwnToken(Body):
+    name: Text = Field(description="What it is for.")
+    ttl_ms: Annotated[int, As(integer(0, TOKEN_TTL_MS_MAX))] = Field(
+        0, description="It ends after so long; 0: never."
+    )
+    limits: Annotated[list[Grant] | None, Field(max_length=GRANTS_PER_ROLE_MAX)] = Field(
+        None, description="Only for these; left out: for all that you may."
+    )
+
+
+_ME: Final = object_of(
+    user=_TEXT,
+    credential=_TEXT,
+    superuser=_BOOL,
+    roles=_TEXTS,
+    cluster=_TEXTS,
+    limits=_LIMITS,
+)
+
+
+@ROUTES.on("GET", "/v1/whoami", SELF, _ME)
+async def whoami(me: Me, here: Here) -> Plain:
+    """Who you are
+
+    `credential`: how you proved it (loopback: the cluster has no users); `roles`: whose rights you
+    have; `cluster`: what you may do to all of the cluster; `limits`: of a token that is not for all
+    that its user may.
+    """
+    book = here.guard.book
+    assert book is not None
+    held = sorted(
+        action for action in EVERYTHING if may(me, frozenset({action}), CLUSTER, book) is None
+    )
+    return {
+        "user": me.name,
+        "credential": me.credential,
+        "superuser": book.superuser(me.name) and me.limits is None,
+        "roles": sorted(book.roles_of(me.name)),
+        "cluster": held,
+        "limits": None if me.limits is None else [grants.shown(one) for one in me.limits],
+    }
+
+
+@ROUTES.on("POST", "/v1/whoami/password", SELF, _NAMED, 403)
+async def change_own_password(
+    node: Node, me: Me, asked: Asked, here: Here, body: OwnPassword
+) -> object:
+    """Change your own password"""
+    _whole(me)
+    users = await node.access("user.list", {})
+    if any(one["name"] == me.name and one["has_password"] for one in users):
+        await here.guard.by_password(me.name, body.old or "", asked.address)
+    return await node.access("user.password", {"name": me.name, "password": body.new})
+
+
+@ROUTES.on(
+    "POST", "/v1/whoami/tokens", SELF, object_of(**_TOKEN, token=_TEXT), 403, 409, 413, ok=201
+)
+async def create_own_token(node: Node, me: Me, body: OwnToken) -> object:
+    """Make a token of your own
+
+    The answer has its text, which is told once.
+    """
+    _whole(me)
+    return await node.access("token.create", {**body.given(), "user": me.name})
+
+
+def _whole(me: Identity) -> None:
+    """Raises Forbidden: a limited token would widen itself."""
+    if me.limits is not None:
+        raise Forbidden(
+            f"this {me.credential} is limited: it makes no other credential",
+            details={"user": me.name, "missing": [], "resource": "the user itself"},
+        )
+
+
 @ROUTES.on("POST", "/v1/init", ADMIN_CLUSTER, object_of(user=_TEXT, token=_TEXT), 409, ok=201)
-async def init(node: Node) -> object:
+async def init(node: Node, body: Nothing) -> object:
     """Make the first administrator
 
     The answer has its token, which is told once. From then on nobody is let in without a
@@ -163,10 +251,7 @@ async def create_token(node: Node, body: NewToken) -> object:
 
     The answer has its text, which is told once: send it as `Authorization: Bearer TOKEN`.
     """
-    said = body.given()
-    if body.limits is not None:
-        said["limits"] = [limit.given() for limit in body.limits]
-    return await node.access("token.create", said)
+    return await node.access("token.create", body.given())
 
 
 @ROUTES.on("DELETE", "/v1/tokens/{user}/{name}", ADMIN_CLUSTER, object_of(**_TOKEN), 404)

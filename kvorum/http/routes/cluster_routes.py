@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import Depends, Query
+from fastapi import Query
 from pydantic import Field
 
 from kv.base.errors import Unavailable
@@ -12,13 +12,12 @@ from kvorum.http.routes.declaring import (
     As,
     Body,
     Flag,
+    Here,
     Id,
     Node,
     Plain,
     Routes,
-    Services,
     TextOrNone,
-    services,
 )
 from kvorum.http.routes.docs_page import docs_page
 from kvorum.http.routes.rights import OPEN, OPERATE_CLUSTER, READ_CLUSTER
@@ -131,7 +130,7 @@ async def change_settings(node: Node, body: Settings) -> Plain:
     return {"settings": await node.set_settings(body.settings)}
 
 
-@ROUTES.on("GET", "/v1/nodes", READ_CLUSTER, items_of(OBJECT))
+@ROUTES.on("GET", "/v1/nodes", OPERATE_CLUSTER, items_of(OBJECT))
 async def list_nodes(node: Node) -> Plain:
     """List nodes
 
@@ -146,7 +145,7 @@ async def list_nodes(node: Node) -> Plain:
     return {"items": await node.nodes()}
 
 
-@ROUTES.on("GET", "/v1/partitions", READ_CLUSTER, items_of(OBJECT))
+@ROUTES.on("GET", "/v1/partitions", OPERATE_CLUSTER, items_of(OBJECT))
 async def list_partitions(node: Node) -> Plain:
     """List partitions
 
@@ -219,8 +218,6 @@ async def list_locks(
 
 
 # ---------------------------------------------------------------------------------- the node itself
-
-Here = Annotated[Services, Depends(services)]
 
 
 @ROUTES.on("GET", "/healthz", OPEN, _STATUS)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import (
@@ -30,12 +30,15 @@ from pydantic import (
 )
 
 from kv.base.errors import InvalidArgument, KvorumError, TooLarge
+from kv.base.rights import Identity
 from kvorum.api.backend import Backend
 from kvorum.http.routes.rights import Right
 from kvorum.http.routes.route import OBJECT
 from kvorum.http.wire import fields
+from kvorum.http.wire import request as http
 from kvorum.http.wire.codec import Reply
 from kvorum.http.wire.fields import Kind, Schema
+from sqlproxy.catalog.guard import Guard
 
 Plain = dict[str, Any]
 Endpoint = Callable[..., Awaitable[object]]
@@ -49,6 +52,7 @@ class Services(NamedTuple):
     not_ready: Callable[[], str | None]
     metrics: Callable[[], Reply]
     document: Plain
+    guard: Guard
 
 
 async def services(request: Request) -> Services:
@@ -60,7 +64,20 @@ async def _backend(request: Request) -> Backend:
     return (await services(request)).backend
 
 
+async def _asked(request: Request) -> http.Request:
+    found: http.Request = request.scope[ASKED]
+    return found
+
+
+async def _identity(request: Request) -> Identity:
+    return (await _asked(request)).identity
+
+
+ASKED: Final = "kvorum.request"  # where a scope has the request of kvorum/http/wire
 Node = Annotated[Backend, Depends(_backend)]
+Me = Annotated[Identity, Depends(_identity)]
+Asked = Annotated[http.Request, Depends(_asked)]
+Here = Annotated[Services, Depends(services)]
 
 
 class Declared(NamedTuple):

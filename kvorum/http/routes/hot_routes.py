@@ -8,7 +8,7 @@ from typing import Final
 
 from kv.base import limits
 from kv.base.rights import Action, Kind
-from kvorum.http.routes.rights import READ_CLUSTER, TABLE, Right
+from kvorum.http.routes.rights import SELF, TABLE, Right
 from kvorum.http.routes.route import ERROR, TS, D, Route, items_of, object_of
 from kvorum.http.wire import fields
 from kvorum.http.wire.fields import AT, BOOL, TEXT, VERSION, Field, integer
@@ -159,7 +159,7 @@ _TXN_ROUTES = (
     Route(
         "POST",
         "/v1/txn",
-        READ_CLUSTER,
+        SELF,
         "transactions",
         "Begin a transaction",
         "It reads the snapshot of its `start_ts` and is rolled back after `ttl_ms` of silence.",
@@ -170,7 +170,7 @@ _TXN_ROUTES = (
     Route(
         "GET",
         "/v1/txn/{id}",
-        READ_CLUSTER,
+        SELF,
         "transactions",
         "What became of a transaction",
         "Always answers, also after every node was restarted. `pending`: it is open over HTTP, or "
@@ -242,7 +242,7 @@ _TXN_ROUTES = (
     Route(
         "POST",
         "/v1/txn/{id}/commit",
-        READ_CLUSTER,
+        SELF,
         "transactions",
         "Commit",
         "Asked again it answers the same. 409 `WRITE_CONFLICT`: nothing was written, run it again. "
@@ -255,7 +255,7 @@ _TXN_ROUTES = (
     Route(
         "POST",
         "/v1/txn/{id}/abort",
-        READ_CLUSTER,
+        SELF,
         "transactions",
         "Abort",
         "Forgets all writes; fine for a transaction that was aborted already. Any transaction of "
@@ -268,7 +268,7 @@ _TXN_ROUTES = (
     Route(
         "POST",
         "/v1/txn/{id}/heartbeat",
-        READ_CLUSTER,
+        SELF,
         "transactions",
         "Keep alive",
         "Renews the time after which silence aborts it.",

@@ -44,6 +44,8 @@ TAGS: Final = {
 
 ERROR_MEANINGS: Final = {
     400: "Bad input: nothing was done",
+    401: "Nobody has logged in, or the credential is wrong",
+    403: "The right is missing: details have the user, what is missing, and on what",
     404: "No such key, table, namespace, procedure or route",
     409: "Conflict",
     410: "The snapshot is older than what is kept",
@@ -54,6 +56,7 @@ ERROR_MEANINGS: Final = {
     504: "Deadline exceeded, or the outcome is unknown",
 }
 
+_REFUSALS: Final = {True: (), False: (401, 403)}
 _DESCRIPTION = (
     "Bodies are JSON, or msgpack with `Content-Type: application/msgpack`; replies too, chosen by "
     '`Accept`. In JSON, keys and values are text, or `{"b64": "…"}` for other bytes. Versions and '
@@ -165,7 +168,7 @@ def _responses(route: Route | Declared) -> dict[str, Any]:
         content = _content(route.answer)
     found: dict[str, Any] = {str(route.ok): {"description": "Done", "content": content}}
     error = _content({"$ref": "#/components/schemas/Error"})
-    for status in sorted({400, *route.errors}):
+    for status in sorted({400, *_REFUSALS[route.right.action is None], *route.errors}):
         found[str(status)] = {"description": ERROR_MEANINGS[status], "content": error}
     return found
 

@@ -61,9 +61,14 @@ _EXPLAINED: Final = object_of(
 _SENT: Final = object_of(sent={"type": "boolean"})
 _COMPLETED: Final = object_of(completed={"type": "boolean"})
 _SUBMIT_NAMED: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{name}")
-_READ: Final = Right(Action.READ, Kind.PROCEDURE_TYPE)
-_SUBMIT: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE)
-_OPERATE: Final = Right(Action.OPERATE, Kind.PROCEDURE_TYPE)
+_READ: Final = Right(Action.READ, Kind.PROCEDURE_TYPE, "{id}")
+_READ_ALL: Final = Right(Action.READ, Kind.PROCEDURE_TYPE)
+_SUBMIT: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{id}")
+_COMPLETE: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "<token>")
+_SCHEDULE: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "<procedure>")
+_UNSCHEDULE: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{schedule}")
+_OPERATE: Final = Right(Action.OPERATE, Kind.PROCEDURE_TYPE, "{id}")
+_STEAL: Final = Right(Action.OPERATE, Kind.LOCK, "<resource>")
 
 _PRIORITY_MAX: Final = limits.PROCEDURE_PRIORITY_MAX
 _FIRST: Final = "The higher one begins first."
@@ -184,7 +189,7 @@ async def send_signal(node: Node, id: Id, body: Signal) -> object:
     return await node.control("signal", {**body.given(), "id": id})
 
 
-@ROUTES.on("POST", "/v1/completions", _SUBMIT, _COMPLETED, 404, 409, 413)
+@ROUTES.on("POST", "/v1/completions", _COMPLETE, _COMPLETED, 404, 409, 413)
 async def complete(node: Node, body: Completion) -> object:
     """End what an outside system was asked
 
@@ -203,7 +208,7 @@ async def list_schedules(node: Node) -> Plain:
     return {"items": await node.control("schedule.list", {})}
 
 
-@ROUTES.on("POST", "/v1/schedules", _SUBMIT, OBJECT, 404)
+@ROUTES.on("POST", "/v1/schedules", _SCHEDULE, OBJECT, 404)
 async def set_schedule(node: Node, body: Schedule) -> object:
     """Start a procedure at the times of a clock
 
@@ -212,13 +217,13 @@ async def set_schedule(node: Node, body: Schedule) -> object:
     return await node.control("schedule.set", body.given())
 
 
-@ROUTES.on("DELETE", "/v1/schedules/{name}", _SUBMIT, OBJECT, 404)
-async def remove_schedule(node: Node, name: str) -> object:
+@ROUTES.on("DELETE", "/v1/schedules/{schedule}", _UNSCHEDULE, OBJECT, 404)
+async def remove_schedule(node: Node, schedule: str) -> object:
     """Remove a schedule
 
     What it started goes on.
     """
-    return await node.control("schedule.remove", {"name": name})
+    return await node.control("schedule.remove", {"name": schedule})
 
 
 @ROUTES.on("GET", "/v1/queues", READ_CLUSTER, items_of(OBJECT))
@@ -257,7 +262,7 @@ async def look_at_procedure(
     return _shown(await node.procedure(id, wait_ms))
 
 
-@ROUTES.on("GET", "/v1/procedures", _READ, items_of(_PROCEDURE))
+@ROUTES.on("GET", "/v1/procedures", _READ_ALL, items_of(_PROCEDURE))
 async def list_procedures(
     node: Node,
     state: Annotated[TextOrNone, Query(description="Only in this state.")] = None,
@@ -312,7 +317,7 @@ async def explain(node: Node, id: Id) -> object:
     return await node.control("explain", {"id": id})
 
 
-@LOCK_ROUTES.on("POST", "/v1/locks/steal", Right(Action.OPERATE, Kind.LOCK), _SURGERY, 404)
+@LOCK_ROUTES.on("POST", "/v1/locks/steal", _STEAL, _SURGERY, 404)
 async def steal_lock(node: Node, body: Steal) -> object:
     """Take a lock away
 
@@ -322,7 +327,7 @@ async def steal_lock(node: Node, body: Steal) -> object:
     return await node.control("steal", {"actor": "http", **body.given()})
 
 
-@ROUTES.on("GET", "/v1/audit", _OPERATE, items_of(OBJECT))
+@ROUTES.on("GET", "/v1/audit", _READ_ALL, items_of(OBJECT))
 async def audit(
     node: Node,
     id: Annotated[TextOrNone, Query(description="Only of this procedure.")] = None,

@@ -1,5 +1,5 @@
 """What a caller of a route must be allowed to do, said where the route is declared, in the words of
-the table of verbs (kv/base/verbs.py). It is not asked for yet: the HTTP API knows no identities.
+the table of verbs (kv/base/verbs.py); kvorum/http/server/door.py asks for it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from kv.base.rights import Action, Kind
 
 
 class Right(NamedTuple):
-    """An action (None: anybody may) on a resource. `name`: which one, by the parts of the path; ""
-    where only the body says it, or what the id in the path stands for, or it is all of that kind.
+    """An action (None: anybody may) on a resource. `name`: which one, by parts of the path in
+    braces or a field of the body in angle brackets. {id}: the procedure's type, or what it locks;
+    <token>, {schedule}: the type of the procedure behind it. "" of a hot route: each table that the
+    body names; of others: all of that kind.
     """
 
     action: Action | None
@@ -21,6 +23,7 @@ class Right(NamedTuple):
 
 TABLE: Final = "{ns}.{table}"
 OPEN: Final = Right(None, Kind.CLUSTER)
+SELF: Final = Right(Action.CONNECT, Kind.CLUSTER)  # whoever has logged in
 READ_CLUSTER: Final = Right(Action.READ, Kind.CLUSTER)
 OPERATE_CLUSTER: Final = Right(Action.OPERATE, Kind.CLUSTER)
 ADMIN_CLUSTER: Final = Right(Action.ADMIN, Kind.CLUSTER)

@@ -9,7 +9,7 @@ from pydantic import Field
 from kv.base import limits
 from kv.base.rights import Action, Kind
 from kvorum.http.routes.declaring import As, Body, Id, Node, Nothing, Plain, Routes, TextOrNone
-from kvorum.http.routes.rights import READ_CLUSTER, Right
+from kvorum.http.routes.rights import READ_CLUSTER, SELF, Right
 from kvorum.http.routes.route import OBJECT, TS, items_of, object_of
 from kvorum.http.wire.fields import SNAPSHOT, Schema, integer
 from kvorum.sdk.snapshots import checked_owner
@@ -30,7 +30,7 @@ _STATE: Final[Schema] = {"type": "string", "enum": ["waiting", "held", "ended"]}
 _LOCK: Final = object_of(id=TS, state=_STATE, token=TS)
 _RELEASED: Final = object_of(id=TS, held={"type": "boolean"})
 _FIRST: Final = object_of(first=TS, count={"type": "integer"})
-_HOLD: Final = Right(Action.WRITE, Kind.LOCK)
+_HOLD: Final = Right(Action.WRITE, Kind.LOCK, "{id}")
 
 
 class Timestamps(Body):
@@ -53,7 +53,7 @@ class Heartbeat(Body):
     )
 
 
-@TIMESTAMPS.on("POST", "/v1/tso", READ_CLUSTER, _FIRST)
+@TIMESTAMPS.on("POST", "/v1/tso", SELF, _FIRST)
 async def take_timestamps(node: Node, body: Timestamps) -> Plain:
     """Take timestamps
 

@@ -48,7 +48,7 @@ _NAMESPACE: Final = object_of(
 )
 _NAME: Final = object_of(name={"type": "string"})
 _DROPPED: Final = object_of(namespace={"type": "string"}, name={"type": "string"})
-_DEFINE_NEW: Final = Right(Action.DEFINE, Kind.NAMESPACE)
+_DEFINE_NEW: Final = Right(Action.DEFINE, Kind.NAMESPACE, "<name>")
 _READ_IN: Final = Right(Action.READ, Kind.NAMESPACE, "{ns}")
 _DEFINE_IN: Final = Right(Action.DEFINE, Kind.NAMESPACE, "{ns}")
 _DEFINE: Final = Right(Action.DEFINE, Kind.TABLE, TABLE)

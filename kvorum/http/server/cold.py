@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -23,13 +23,17 @@ from kv.base.limits import HTTP_BODY_BYTES_MAX
 from kvorum.api.backend import Backend
 from kvorum.http import console
 from kvorum.http.metrics.metrics import CONTENT_TYPE, Metrics
-from kvorum.http.routes.declaring import Declared, Endpoint, Services, refused
+from kvorum.http.routes.declaring import ASKED, Declared, Endpoint, Services, refused
 from kvorum.http.routes.openapi import DECLARED, answers, openapi
+from kvorum.http.server.door import Door
 from kvorum.http.wire import request as http
 from kvorum.http.wire.codec import Query, Reply, decode, path_text, plain, refusal, reply
 from kvorum.local import logs
+from sqlproxy.catalog.guard import Guard
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+_ROUTES: Final = (*DECLARED, *console.ROUTES.declared)
+_RIGHTS: Final = {(route.method, route.path): route.right for route in _ROUTES}
 
 
 class ColdApi:
@@ -42,14 +46,17 @@ class ColdApi:
         not_ready: Callable[[], str | None],
         version: str,
         monotonic: Callable[[], float],
+        door: Door,
+        guard: Guard,
     ) -> None:
-        self._metrics, self._monotonic = metrics, monotonic
+        self._metrics, self._monotonic, self._door = metrics, monotonic, door
         self.application = app = application()
         app.state.services = Services(
             backend,
             not_ready,
             lambda: Reply(200, metrics.text(), CONTENT_TYPE),
             document(app, version),
+            guard,
         )
         app.state.boundary = self
 
@@ -66,7 +73,13 @@ class ColdApi:
                 for parameter in route.dependant.query_params:
                     query.text(parameter.alias)
                 query.done()
-            answer = _reply(await handler(await _Decoded.read(raw, request, route)), raw, route)
+            right = _RIGHTS[raw.method, route.path]
+            if right.action is not None:
+                await self._door.enter(raw)
+            decoded = await _Decoded.read(raw, request, route)
+            await self._door.check(raw, right, request.path_params, decoded.data)
+            decoded.scope[ASKED] = raw
+            answer = _reply(await handler(decoded), raw, route)
         except RequestValidationError as e:
             answer = refusal(refused(e.errors()), raw.formats.reply)
         except KvorumError as e:
@@ -99,7 +112,7 @@ class _Route(APIRoute):
 class _Decoded(Request):
     """A request whose body is plain data already."""
 
-    _data: Any = None
+    data: Any = None
 
     @classmethod
     async def read(cls, raw: http.Request, request: Request, route: APIRoute) -> _Decoded:
@@ -109,14 +122,14 @@ class _Decoded(Request):
         if route.body_field is not None:
             body = await raw.body(HTTP_BODY_BYTES_MAX)
             if body or route.body_field.field_info.is_required():
-                found._data = decode(body, raw.formats.body)
+                found.data = decode(body, raw.formats.body)
         return found
 
     async def body(self) -> bytes:
-        return b"" if self._data is None else b"{}"  # FastAPI looks whether there is one
+        return b"" if self.data is None else b"{}"  # FastAPI looks whether there is one
 
     async def json(self) -> Any:
-        return self._data
+        return self.data
 
 
 class _Plain(Response):
@@ -130,7 +143,7 @@ class _Plain(Response):
 def application() -> FastAPI:
     """The application, without what its handlers need."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    for route in (*DECLARED, *console.ROUTES.declared):
+    for route in _ROUTES:
         _add(app, route)
     app.add_exception_handler(HTTPException, _http_exception)
     return app

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ClassVar, Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 from kv.base.errors import Busy, InvalidArgument, KvorumError, NotFound, to_json
@@ -24,7 +24,8 @@ from kv.base.limits import (
     TXN_TTL_MS_DEFAULT,
     VALUE_BYTES_MAX,
 )
-from kvorum.api.backend import Backend
+from kv.base.rights import PUT, Action
+from kvorum.api.backend import Backend, Session
 from kvorum.api.model import (
     BatchOp,
     Delete,
@@ -38,7 +39,9 @@ from kvorum.api.model import (
     user_key,
     user_value,
 )
+from kvorum.http.routes.rights import OPERATE_CLUSTER, SELF
 from kvorum.http.server import watch_streams as watch
+from kvorum.http.server.door import Door, owned
 from kvorum.http.server.http_sessions import Sessions
 from kvorum.http.wire import fields
 from kvorum.http.wire.codec import (
@@ -81,6 +84,8 @@ class Observer(Protocol):
 
 
 Handler = Callable[[Request], Awaitable[Reply]]
+READS: Final = watch.READS
+DELETES: Final = frozenset({Action.DELETE})
 
 
 class HotApi:
@@ -94,10 +99,12 @@ class HotApi:
         observer: Observer,
         monotonic: Callable[[], float],
         watches: watch.Watches,
+        door: Door,
     ) -> None:
         self._backend = backend
         self._sessions = sessions
         self._watches = watches
+        self._door = door
         self._behind = behind
         self._observer = observer
         self._monotonic = monotonic
@@ -152,6 +159,8 @@ class HotApi:
                     f"{IN_FLIGHT_PER_CONNECTION_MAX}; try again later",
                     details={"limit": IN_FLIGHT_PER_CONNECTION_MAX, "actual": self._in_flight},
                 )
+            if not self._door.trusting():
+                await self._door.enter(request)
             return await handler(request)
         except KvorumError as e:
             return refusal(e, request.formats.reply)
@@ -180,21 +189,23 @@ class HotApi:
         key = user_key(key)
         match request.method:
             case "GET" | "HEAD":
-                return await self._get(ns, table, key, query)
+                return await self._get(request, ns, table, key, query)
             case "PUT":
                 return await self._put(request, ns, table, key, query)
             case "DELETE":
                 if_version = query.version("if_version")
                 query.done()
+                request.needs(DELETES, ns, table)
                 cond = condition(False, if_version)
                 version = await self._backend.delete(ns, table, key, cond)
                 return reply({"version": str(version)}, request.formats.reply)
             case method:
                 raise wrong_method(method, (*READING, "PUT", "DELETE"))
 
-    async def _get(self, ns: str, table: str, key: bytes, query: Query) -> Reply:
+    async def _get(self, request: Request, ns: str, table: str, key: bytes, query: Query) -> Reply:
         at = query.snapshot()
         query.done()
+        request.needs(READS, ns, table)
         record = await self._backend.get(ns, table, key, at)
         if record is None:
             raise NotFound(
@@ -210,6 +221,7 @@ class HotApi:
             cond = condition(query.flag("if_absent"), query.version("if_version"))
             ttl_ms = query.integer("ttl_ms", 1, TTL_MS_MAX) or 0
             query.done()
+        request.needs(PUT, ns, table)
         value = await request.body(VALUE_BYTES_MAX, "value")
         version = await self._backend.put(ns, table, key, value, cond, ttl_ms)
         return reply({"version": str(version)}, request.formats.reply)
@@ -226,6 +238,7 @@ class HotApi:
             at=query.snapshot(),
         )
         query.done()
+        request.needs(READS, ns, table)
         page = await self._backend.scan(ns, table, spec)
         packed = request.formats.reply
         return reply({**_show_page(page, packed), "at": str(page.at)}, packed)
@@ -234,11 +247,13 @@ class HotApi:
 
     async def _batch(self, request: Request) -> Reply:
         ops = parse_ops(await _post(request, fields.OPS))
+        _may_write(request, ops)
         version = await self._backend.batch(ops)
         return reply({"version": str(version)}, request.formats.reply)
 
     async def _multi_write(self, request: Request) -> Reply:
         ops = parse_ops(await _post(request, fields.OPS))
+        _may_write(request, ops)
         packed = request.formats.reply
         results = [
             {"version": str(r)} if isinstance(r, int) else plain(to_json(r), packed)
@@ -249,6 +264,7 @@ class HotApi:
     async def _multi_get(self, request: Request) -> Reply:
         body = await _post(request, fields.MULTI_GET)
         keys = [TableKey(k["ns"], k["table"], user_key(k["key"])) for k in body["keys"]]
+        _may_read(request, keys)
         records, at = await self._backend.multi_get(keys, body.get("at", 0))
         packed = request.formats.reply
         items = [show_record(r, packed) for r in records]
@@ -257,8 +273,10 @@ class HotApi:
     # ---------------------------------------------------------------------------- transactions
 
     async def _begin(self, request: Request) -> Reply:
+        await self._door.check(request, SELF, {}, None)
         body = await _post(request, fields.BEGIN)
         session = await self._sessions.begin(
+            request.identity.name,
             ttl_ms=body.get("ttl_ms", TXN_TTL_MS_DEFAULT),
             isolation=body.get("isolation", "snapshot"),
             terms=terms(
@@ -273,6 +291,7 @@ class HotApi:
     async def _txn(self, request: Request) -> Reply:
         """/v1/txn/{id} and /v1/txn/{id}/{verb}"""
         parts = request.path[len(b"/v1/txn/") :].split(b"/")
+        await self._door.check(request, SELF, {}, None)
         txn = fields.VERSION.convert(path_text(parts[0], "transaction id"), "transaction id")
         if len(parts) == 1:
             if request.method not in READING:
@@ -294,7 +313,8 @@ class HotApi:
     async def _txn_get(self, txn: int, request: Request) -> Any:
         body = await request.fields(fields.KEY)
         key = user_key(body["key"])
-        session = await self._sessions.get(txn)
+        request.needs(READS, body["ns"], body["table"])
+        session = await self._session(txn, request)
         record = await session.get(body["ns"], body["table"], key)
         if record is None:
             return {"value": None, "version": None}
@@ -303,7 +323,8 @@ class HotApi:
     async def _txn_multi_get(self, txn: int, request: Request) -> Any:
         body = await request.fields(fields.TXN_MULTI_GET)
         keys = [TableKey(k["ns"], k["table"], user_key(k["key"])) for k in body["keys"]]
-        session = await self._sessions.get(txn)
+        _may_read(request, keys)
+        session = await self._session(txn, request)
         packed = request.formats.reply
         records = await session.multi_get(keys)
         return {"items": [None if r is None else _show_own(r, packed) for r in records]}
@@ -312,7 +333,8 @@ class HotApi:
         body = await request.fields(fields.TXN_PUT)
         key, value = user_key(body["key"]), user_value(body["value"])
         cond = condition(body.get("if_absent", False), body.get("if_version"))
-        session = await self._sessions.get(txn)
+        request.needs(PUT, body["ns"], body["table"])
+        session = await self._session(txn, request)
         await session.put(body["ns"], body["table"], key, value, cond, body.get("ttl_ms", 0))
         return {}
 
@@ -320,30 +342,45 @@ class HotApi:
         body = await request.fields(fields.TXN_DELETE)
         key = user_key(body["key"])
         cond = condition(False, body.get("if_version"))
-        session = await self._sessions.get(txn)
+        request.needs(DELETES, body["ns"], body["table"])
+        session = await self._session(txn, request)
         await session.delete(body["ns"], body["table"], key, cond)
         return {}
 
     async def _txn_scan(self, txn: int, request: Request) -> Any:
         body = await request.fields(fields.SCAN)
         ns, table = body.pop("ns"), body.pop("table")
-        session = await self._sessions.get(txn)
+        request.needs(READS, ns, table)
+        session = await self._session(txn, request)
         page = await session.scan(ns, table, ScanSpec(**body))
         return _show_page(page, request.formats.reply)
 
     async def _txn_commit(self, txn: int, request: Request) -> Any:
         await request.fields(fields.NOTHING)
+        self._own(txn, request)
         return {"version": str(await self._sessions.commit(txn))}
 
     async def _txn_abort(self, txn: int, request: Request) -> Any:
         await request.fields(fields.NOTHING)
+        if self._sessions.owner(txn) != request.identity.name:
+            await self._door.check(request, OPERATE_CLUSTER, {}, None)
         await self._sessions.abort(txn)
         return {}
 
     async def _txn_heartbeat(self, txn: int, request: Request) -> Any:
         await request.fields(fields.NOTHING)
-        await (await self._sessions.get(txn)).heartbeat()
+        await (await self._session(txn, request)).heartbeat()
         return {}
+
+    async def _session(self, txn: int, request: Request) -> Session:
+        """Of one that who asks has begun. Raises Forbidden, too."""
+        self._own(txn, request)
+        return await self._sessions.get(txn)
+
+    def _own(self, txn: int, request: Request) -> None:
+        owner = self._sessions.owner(txn)
+        if owner is not None:
+            owned(request, owner, f"transaction {txn}")
 
     _txn_verbs: ClassVar[dict[bytes, Callable[[HotApi, int, Request], Awaitable[Any]]]] = {
         b"get": _txn_get,
@@ -389,6 +426,20 @@ def parse_ops(body: dict[str, Any]) -> list[BatchOp]:
             raise InvalidArgument(f"ops[{i}] is a delete and takes no {min(extra)}")
         ops.append(Delete(ns, table, key, op.get("if_version"), _fence(op)))
     return checked_ops(ops)
+
+
+def _may_read(request: Request, keys: Sequence[TableKey]) -> None:
+    """Raises Forbidden."""
+    if request.may is not None:
+        for ns, table in dict.fromkeys((key.ns, key.table) for key in keys):
+            request.needs(READS, ns, table)
+
+
+def _may_write(request: Request, ops: Sequence[BatchOp]) -> None:
+    """Raises Forbidden: then none is done."""
+    if request.may is not None:
+        for kind, ns, table in dict.fromkeys((type(op), op.ns, op.table) for op in ops):
+            request.needs(PUT if kind is Put else DELETES, ns, table)
 
 
 def _fence(op: dict[str, Any]) -> tuple[str, int] | None:

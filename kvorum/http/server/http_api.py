@@ -14,6 +14,7 @@ from kvorum.api.backend import Backend
 from kvorum.audit.stamps import NO_FIGURES, StampLog
 from kvorum.http.metrics.metrics import Metrics
 from kvorum.http.server.cold import ColdApi
+from kvorum.http.server.door import Door
 from kvorum.http.server.hosts import HostGuard
 from kvorum.http.server.hot import HotApi
 from kvorum.http.server.http_server import HttpServer
@@ -21,6 +22,7 @@ from kvorum.http.server.http_sessions import Sessions
 from kvorum.http.server.stamped_requests import StampedHttp
 from kvorum.http.server.watch_streams import Watches
 from kvorum.version import VERSION
+from sqlproxy.catalog.guard import Guard
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -33,6 +35,7 @@ class HttpApi:
         backend: Backend,
         sock: socket.socket,
         spawn: Spawn,
+        guard: Guard,
         *,
         timers: Timers,
         now: Callable[[], float],
@@ -49,10 +52,11 @@ class HttpApi:
         """
         self.metrics = Metrics()
         self.sessions = Sessions(backend, timers, spawn, holder)
-        cold = ColdApi(backend, self.metrics, not_ready, VERSION, now)
+        door = Door(guard, backend)
+        cold = ColdApi(backend, self.metrics, not_ready, VERSION, now, door, guard)
         requests = self.metrics.requests
-        self._watches = watches = Watches(backend, requests, now)
-        hot = HotApi(backend, self.sessions, cold.application, requests, now, watches)
+        self._watches = watches = Watches(backend, requests, now, door)
+        hot = HotApi(backend, self.sessions, cold.application, requests, now, watches, door)
         app = HostGuard(hot, (*hosts, socket.gethostname()))
         served = app if stamps is None else StampedHttp(app, stamps, now)
         self._server = HttpServer(served, sock, seats or Seats())

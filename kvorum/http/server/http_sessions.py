@@ -34,6 +34,7 @@ _ELSEWHERE = "it is not open at this node"
 @dataclass(slots=True)
 class _Open:
     session: Session
+    owner: str
     ttl_s: float
     dies_at: float
     ending: asyncio.Future[int] | None = field(default=None)
@@ -64,8 +65,15 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    async def begin(self, *, ttl_ms: int, isolation: str, terms: Terms = USUAL) -> Session:
-        """Open a transaction. Raises Busy when too many are open."""
+    def owner(self, txn: int) -> str | None:
+        """Who began a transaction that is open here."""
+        entry = self._open.get(txn)
+        return None if entry is None else entry.owner
+
+    async def begin(
+        self, owner: str, *, ttl_ms: int, isolation: str, terms: Terms = USUAL
+    ) -> Session:
+        """Open a transaction of that user. Raises Busy when too many are open."""
         if len(self._open) >= INTERACTIVE_TXNS_MAX:
             raise Busy(
                 f"{len(self._open)} transactions are open at this node, the limit is "
@@ -78,7 +86,7 @@ class Sessions:
         )
         ttl_s = ttl_ms / 1000
         dies_at = self._timers.monotonic() + ttl_s
-        self._open[session.id] = _Open(session, ttl_s, dies_at)
+        self._open[session.id] = _Open(session, owner, ttl_s, dies_at)
         if self._sweep is None:
             self._sweep = self._timers.call_later(_SWEEP_S, self._expire)
         return session

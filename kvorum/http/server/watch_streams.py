@@ -16,8 +16,10 @@ from typing import Any, Final, Protocol
 
 from kv.base.errors import Busy, KvorumError, Unavailable
 from kv.base.limits import FEED_HEARTBEAT_MS, WATCHERS_MAX
+from kv.base.rights import Action
 from kvorum.api.backend import Backend
 from kvorum.api.watching import Event, Watcher, WatchSpec
+from kvorum.http.server.door import Door
 from kvorum.http.wire import fields, sse
 from kvorum.http.wire.codec import Query, Reply, path_text, refusal
 from kvorum.http.wire.request import (
@@ -32,6 +34,7 @@ from kvorum.http.wire.request import (
     wrong_method,
 )
 
+READS: Final = frozenset({Action.READ})
 PATH: Final = b"/v1/watch/"
 ROUTE: Final = "/v1/watch"
 _WRITE_BYTES: Final = 64 * 1024
@@ -55,9 +58,10 @@ class Watches:
     """The streams of one HTTP server."""
 
     def __init__(
-        self, backend: Backend, observer: Observer, monotonic: Callable[[], float]
+        self, backend: Backend, observer: Observer, monotonic: Callable[[], float], door: Door
     ) -> None:
         self._backend, self._observer, self._monotonic = backend, observer, monotonic
+        self._door = door
         self._stopping = asyncio.Event()
         self._open = 0
 
@@ -81,6 +85,7 @@ class Watches:
                     "use another node",
                     details={"limit": WATCHERS_MAX, "actual": self._open},
                 )
+            await self._door.enter(request)
             watcher = await self._begin(request)
             first = await self._first(watcher, receive)
             # How long until there was something to tell; how long it lasts is no latency.
@@ -116,6 +121,7 @@ class Watches:
             if name == b"last-event-id" and value:
                 above = fields.VERSION.convert(path_text(value, name.decode()), "Last-Event-ID")
         ns, table = path_text(parts[0], "namespace"), path_text(parts[1], "table")
+        request.needs(READS, ns, table)
         return await self._backend.watch(ns, table, WatchSpec(above, prefix))
 
     async def _first(self, watcher: Watcher, receive: Receive) -> Event | None:

@@ -132,6 +132,8 @@ def refusal(error: KvorumError, packed: bool) -> Reply:
     if error.status in (429, 503):
         wait_ms = error.details.get("retry_after_ms", 1000)
         headers = ((b"retry-after", b"%d" % max(1, math.ceil(wait_ms / 1000))),)
+    elif error.status == 401:
+        headers = ((b"www-authenticate", b'Bearer realm="kvorum"'),)
     elif error.status == 405:
         headers = ((b"allow", str(error.details.get("allow", "")).encode()),)
     elif error.status == 413:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from kv.base.errors import KvorumError, NotFound, Rejected
 from kv.base.limits import HTTP_BODY_BYTES_MAX
+from kv.base.rights import LOOPBACK, Action, Resource, table
 from kvorum.api.model import too_large
 from kvorum.http.wire import fields
 from kvorum.http.wire.codec import JSON, MSGPACK_NAMES, Formats, Query, Reply, decode, formats
@@ -32,15 +33,32 @@ class Disconnected(Exception):
 class Request:
     """One request of a hot route."""
 
-    __slots__ = ("_receive", "formats", "headers", "method", "path", "query_string")
+    __slots__ = (
+        *("_receive", "formats", "headers", "identity", "may"),
+        *("method", "path", "query_string", "scope"),
+    )
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.identity = LOOPBACK
+        self.may: Callable[[frozenset[Action], Resource], None] | None = None
+        """Raises what forbids it; None: everything is allowed. server/door.py sets both."""
         self.method: str = scope["method"]
         self.path: bytes = scope["raw_path"]
         self.query_string: bytes = scope["query_string"]
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.formats: Formats = formats(self.headers)
         self._receive = receive
+
+    def needs(self, actions: frozenset[Action], ns: str, name: str) -> None:
+        """Raises Forbidden: not on this table."""
+        if self.may is not None:
+            self.may(actions, table(ns, name))
+
+    @property
+    def address(self) -> str:
+        """Whose it is, without the port."""
+        return str((self.scope.get("client") or ("", 0))[0])
 
     async def body(self, limit: int, what: str = "request body") -> bytes:
         """The whole body. Raises TooLarge before more than `limit` bytes are kept, Disconnected,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -314,10 +315,10 @@ def test_openapi_describes_every_route(http: httpx.Client) -> None:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda r: f"{r.method} {r.path}")
 def test_every_documented_route_is_served(http: httpx.Client, route: Any) -> None:
     """A documented route that answers "no such route" is a promise that nobody keeps."""
-    path = route.path
-    for part in ("{ns}", "{table}", "{key}", "{name}"):
-        path = path.replace(part, "no-such")
-    answer = http.request(route.method, path.replace("{id}", "1"))
+    path = re.sub(r"\{\w+\}", "no-such", route.path.replace("{id}", "1"))
+    if path == "/v1/init":
+        path += "?no=such"  # else the node would want a credential from then on
+    answer = http.request(route.method, path)
     if answer.headers["content-type"] == "application/json" and "error" in answer.json():
         code = answer.json()["error"]["code"]
         assert code not in ("ROUTE_NOT_FOUND", "METHOD_NOT_ALLOWED", "INTERNAL"), answer.text

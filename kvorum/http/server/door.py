@@ -1,0 +1,182 @@
+"""Who asks over HTTP, and whether he may.
+
+    Authorization: Bearer TOKEN       an API token
+    Authorization: Basic …            a user and a password (RFC 7617)
+    Cookie: kvorum_session=…          a visit of the console (visits.py)
+    a client's certificate            its common name, which TLS has verified
+    nothing                           the owner, while nobody can log in; else nobody
+
+Before the first user whatever a request claims is passed over. What a route needs, it declares
+(kvorum/http/routes/rights.py). Rights are decided on names, before anything is looked up: whoever
+may not see a table is told the same whether there is one or not.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
+from kv.base.rights import CLUSTER, LOOPBACK, Action, Identity, Kind, Resource, table
+from kvorum.api.backend import Backend
+from kvorum.http.routes.rights import SELF, Right
+from kvorum.http.wire.request import Request, Scope
+from procedures.engine.lock_procedure import LOCK
+from procedures.pools.inbox import owner_of
+from sqlproxy.catalog.guard import Guard
+
+_ALL: Final = "*"
+_LOOKED_UP: Final = ("{id}", "<token>", "{schedule}")  # what only a look says
+Certificate = Callable[[Scope], str]
+
+
+def no_certificate(_scope: Scope) -> str:
+    """Of a port without TLS."""
+    return ""
+
+
+class Door:
+    """Of one HTTP server."""
+
+    def __init__(
+        self, guard: Guard, backend: Backend, certificate: Certificate = no_certificate
+    ) -> None:
+        """`certificate`: the common name that TLS has verified, "" if there is none."""
+        self._guard, self._backend, self._certificate = guard, backend, certificate
+        self.trusting = guard.trusting
+
+    async def enter(self, request: Request) -> None:
+        """Who asks is known to the request from now on. Raises Unauthenticated, Busy,
+        Unavailable.
+        """
+        if self.trusting():
+            return
+        request.identity = await self._identity(request)
+        if request.identity is not LOOPBACK:
+            request.may = partial(self._guard.allow, request.identity)
+
+    async def _identity(self, request: Request) -> Identity:
+        guard, address = self._guard, request.address
+        for name, value in request.headers:
+            if name == b"authorization":
+                scheme, _, said = value.decode("latin-1").partition(" ")
+                match scheme.lower():
+                    case "bearer":
+                        return await guard.by_token(said.strip(), address)
+                    case "basic":
+                        return await guard.by_password(*_user(said.strip()), address)
+                    case _:
+                        raise Unauthenticated(
+                            "Authorization is Bearer TOKEN or Basic USER:PASSWORD"
+                        )
+        if shown := self._certificate(request.scope):
+            return await guard.by_certificate(shown, address)
+        return await guard.by_loopback()
+
+    async def check(
+        self, request: Request, right: Right, path: Mapping[str, str], body: object
+    ) -> None:
+        """Whether who asks has the right of a route. Raises Forbidden, Unauthenticated."""
+        if request.may is None or right.action is None:
+            return
+        if right is SELF:
+            request.may(frozenset(), CLUSTER)
+            return
+        actions, resource = frozenset({right.action}), await self._resource(right, path, body)
+        if right.action is Action.SUBMIT and _is_own(resource.name):
+            if resource.name == LOCK and right.name == "{name}":
+                actions, named = frozenset({Action.WRITE}), _field(body, "resource")
+                resource = Resource(Kind.LOCK, named)
+            else:  # they move, change and drop things
+                actions, resource = frozenset({Action.OPERATE}), CLUSTER
+        try:
+            request.may(actions, resource)
+        except Forbidden as error:
+            if right.name not in _LOOKED_UP:
+                raise
+            raise _unseen(error, right) from None
+
+    async def _resource(self, right: Right, path: Mapping[str, str], body: object) -> Resource:
+        """What a request is about. Of an id that there is not: as if it were of no known name."""
+        if right.kind is Kind.CLUSTER:
+            return CLUSTER
+        if right.kind is Kind.TABLE:
+            return table(path["ns"], path["table"])
+        if not right.name:
+            return Resource(right.kind, _ALL)
+        if right.name == "{id}":
+            return await self._of_procedure(right.kind, path["id"])
+        if right.name == "<token>":
+            return await self._of_token(right.kind, _field(body, "token"))
+        if right.name == "{schedule}":
+            return await self._of_schedule(right.kind, path["schedule"])
+        part = right.name[1:-1]
+        named = path[part] if right.name[0] == "{" else _field(body, part)
+        return Resource(right.kind, named)
+
+    async def _of_procedure(self, kind: Kind, id: str) -> Resource:
+        """By the type of a procedure, or by what it locks."""
+        try:
+            info = await self._backend.procedure(int(id), 0)
+        except (KvorumError, ValueError):
+            return Resource(kind)
+        if kind is Kind.PROCEDURE_TYPE:
+            return Resource(kind, info.name)
+        named = [lock.get("resource", "") for lock in info.locks if isinstance(lock, dict)]
+        return Resource(kind, named[0] if len(named) == 1 else "")
+
+    async def _of_token(self, kind: Kind, token: str) -> Resource:
+        try:
+            return await self._of_procedure(kind, str(owner_of(token)))
+        except InvalidArgument:
+            return Resource(kind)
+
+    async def _of_schedule(self, kind: Kind, name: str) -> Resource:
+        for one in await self._backend.control("schedule.list", {}):
+            if one.get("name") == name:
+                return Resource(kind, str(one.get("procedure", "")))
+        return Resource(kind)
+
+
+def _unseen(error: Forbidden, right: Right) -> Forbidden:
+    """Without the name of what was looked up, which may be nothing."""
+    return Forbidden(
+        f"{error.details['user']!r} may not {right.action} the {right.kind} of that: an admin can "
+        "grant it",
+        details={**error.details, "resource": f"the {right.kind} of {right.name[1:-1]}"},
+    )
+
+
+def owned(request: Request, owner: str, what: str) -> None:
+    """Raises Forbidden if that is somebody else's."""
+    if request.may is not None and request.identity.name != owner:
+        raise Forbidden(
+            f"{what} is not one that {request.identity.name!r} began",
+            details={"user": request.identity.name, "missing": [], "resource": what},
+        )
+
+
+def _is_own(type_: str) -> bool:
+    """Whether a procedure is the database's own: CreateTable and its like have a capital and no
+    dot, the others begin with the database's name.
+    """
+    return type_.startswith("kvorum.") or (type_[:1].isupper() and "." not in type_)
+
+
+def _field(body: object, name: str) -> str:
+    value: Any = body.get(name) if isinstance(body, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _user(encoded: str) -> tuple[str, str]:
+    """Name and password. Raises Unauthenticated."""
+    try:
+        user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        user, colon, password = "", "", ""
+    if not colon:
+        raise Unauthenticated("Authorization: Basic takes base64 of USER:PASSWORD")
+    return user, password
