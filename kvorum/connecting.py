@@ -3,6 +3,7 @@ of one's own.
 
     kvorum.connect("kvorum://host:7600,other:7600")    native protocol, the fast way
     kvorum.connect("http://host:7602")                 the same API over HTTP
+    kvorum.connect("kvorums://host", tls_dir="tls")    with TLS; https:// likewise
     kvorum.open("directory")                           a node in this process, no ports
 
 `connect` and `open` give the synchronous `Database` (any number of threads), `aconnect` and `aopen`
@@ -21,7 +22,8 @@ from kv.base.adapters import SystemRng
 from kv.base.credentials import NONE, Credential, from_environment
 from kv.base.errors import InvalidArgument
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX
-from kvorum.api.addresses import Address, parse_url
+from kv.base.tls import Tls
+from kvorum.api.addresses import Address, parse_url, tls_for
 from kvorum.api.backend import Backend
 from kvorum.native.remote import connect_backend
 from kvorum.sdk.database import AsyncDatabase
@@ -41,18 +43,27 @@ def connect(
     token: str = "",
     user: str = "",
     password: str = "",
+    tls_dir: str | Path | None = None,
+    ca: str | Path | None = None,
 ) -> Database:
     """A database behind a URL. Who asks: a `token`, or a `user` and a `password`; left out, what
     KVORUM_TOKEN, KVORUM_TOKEN_FILE, or KVORUM_USER and KVORUM_PASSWORD_FILE say. `timeout_ms`
     bounds every operation as a whole, also a schema change and a `wait` that says no time of its
     own; what then may have been done, or goes on, is told as UnknownOutcome. Left out: 10 seconds,
     schema changes 2 minutes, `wait` for ever. `session`: what another process's
-    `db.session_token()` gave, to see all that it had seen. Raises Unavailable, InvalidArgument.
+    `db.session_token()` gave, to see all that it had seen.
+
+    TLS: `tls_dir` is the directory of ca.crt and, if there is one, the client's certificate, which
+    is a login, too (`kvorum cert client`); `ca`: a file of who signs the nodes. Left out:
+    KVORUM_TLS_DIR, KVORUM_CA, or for kvorums:// and https:// whom this machine believes. Raises
+    Unavailable, InvalidArgument.
     """
     portal = Portal("kvorum-sdk")
     try:
         who = {"token": token, "user": user, "password": password}
-        db = portal.call(aconnect(url, timeout_ms=timeout_ms, session=session, **who))
+        db = portal.call(
+            aconnect(url, timeout_ms=timeout_ms, session=session, tls_dir=tls_dir, ca=ca, **who)
+        )
         return Database(portal, db)
     except BaseException:
         portal.close()
@@ -67,17 +78,21 @@ async def aconnect(
     token: str = "",
     user: str = "",
     password: str = "",
+    tls_dir: str | Path | None = None,
+    ca: str | Path | None = None,
 ) -> AsyncDatabase:
     """A database behind a URL, for the running loop."""
     _check_timeout(timeout_ms)
     given = Credential(token, user, password)
     credential = from_environment(os.environ) if given == NONE else given
     scheme, addresses = parse_url(url)
+    tls = tls_for(url, tls_dir, ca, credential.user)
     usual_ms = timeout_ms or DEADLINE_MS_DEFAULT
     if scheme == "http":
-        backend = _http(addresses[0], usual_ms, credential, whole=timeout_ms is not None)
+        whole = timeout_ms is not None
+        backend = _http(addresses[0], usual_ms, credential, tls, whole=whole)
     else:
-        native = await connect_backend(addresses, usual_ms)
+        native = await connect_backend(addresses, usual_ms, tls)
         backend = _in_time(native, timeout_ms)
     db = AsyncDatabase(backend, SystemRng())
     db.patience_ms = timeout_ms
@@ -152,10 +167,12 @@ def _check_timeout(timeout_ms: int | None) -> None:
         raise InvalidArgument(f"timeout_ms must be 1 to {DEADLINE_MS_MAX}, got {timeout_ms!r}")
 
 
-def _http(address: Address, timeout_ms: int, credential: Credential, *, whole: bool) -> Backend:
+def _http(
+    address: Address, timeout_ms: int, credential: Credential, tls: Tls | None, *, whole: bool
+) -> Backend:
     from kvorum.http.client.http_backend import HttpBackend
     from kvorum.http.client.transport import HttpTransport, authorization
 
     said = authorization(credential)
-    transport = HttpTransport(*address, asyncio.get_running_loop(), said)
+    transport = HttpTransport(*address, asyncio.get_running_loop(), said, tls)
     return HttpBackend(transport, timeout_ms, whole=whole)

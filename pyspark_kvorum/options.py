@@ -2,6 +2,9 @@
 
     endpoint              HOST:BASE[,HOST:BASE…], required
     table                 namespace.table, required
+    ca                    a file of who signs the nodes: they are spoken with over TLS
+    tls_dir               a directory with ca.crt and perhaps a client's certificate and key, on
+                          the driver and on every executor: nodes are spoken with over TLS
     columns               read: a,b,c: only these, in this order
     where                 read: a SQL condition, evaluated at the source (pyspark_kvorum.where)
     keyFrom, keyTo        read: the first primary-key column (or the key) from, and up to but not
@@ -40,7 +43,7 @@ from pyspark_kvorum.read_options import KNOWN as READING
 _NAMES = (
     *("endpoint", "table", "columns", "where", "keyFrom", "keyTo", "at", "pageRows", "timeoutMs"),
     *("appId", "txnAppId", "txnVersion", "resetTxnApp", "delivery", "op", "opColumn", "bulk"),
-    *("duplicates", "dedupeBy", "replaceWhere", "jobId", "jobOrdinal"),
+    *("duplicates", "dedupeBy", "replaceWhere", "jobId", "jobOrdinal", "tls_dir", "ca"),
 )
 _KNOWN = {name.lower() for name in _NAMES}
 _HIDDEN = {"jobid", "jobordinal"}  # kvorum.spark.job sets them
@@ -81,6 +84,8 @@ class Options:
     addresses: tuple[tuple[str, int], ...]
     namespace: str
     table: str
+    tls_dir: str = ""
+    ca: str = ""
     columns: tuple[str, ...] = ()
     where: str = ""
     key_from: str | None = None
@@ -183,6 +188,8 @@ class Options:
             addresses=tuple(_address(a) for a in _required(given, "endpoint").split(",")),
             namespace=namespace,
             table=table,
+            tls_dir=given.get("tls_dir", "").strip(),
+            ca=given.get("ca", "").strip(),
             columns=tuple(c.strip() for c in given.get("columns", "").split(",") if c.strip()),
             where=given.get("where", "").strip(),
             key_from=given.get("keyfrom"),

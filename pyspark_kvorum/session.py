@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -22,6 +23,7 @@ from kv.base.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from kv.base.tls import Tls, client_tls
 from kv.client.calls import NO_PARTITION, UNREACHABLE
 from kv.client.client import KvClient, connect
 from procedures.verbs import PROC_CONTROL
@@ -140,7 +142,18 @@ class Session:
         return SystemClock().now_ms()
 
     async def _connect(self) -> KvClient:
-        return await connect(self.options.addresses, timers=self._timers, rng=self._rng)
+        return await connect(
+            self.options.addresses,
+            timers=self._timers,
+            rng=self._rng,
+            tls=self._tls(),
+        )
+
+    def _tls(self) -> Tls | None:
+        options = self.options
+        if options.tls_dir:
+            return client_tls(options.tls_dir)
+        return Tls(Path(options.ca)) if options.ca else None
 
     async def _lookup(self) -> Table:
         return await catalog.lookup(self.txn, self.options.namespace, self.options.table)

@@ -1,7 +1,10 @@
 """`MuxTransport`: `Mux` on asyncio's sockets (uvloop's, at best): one TCP connection per pair of
 nodes. Sockets only; everything that decides is in `raft/mux.py` and below it.
 
-Left out: TLS (`ssl=` of the two calls below is its place), discovery of addresses.
+With TLS both ends have to show a node's certificate before the handshake of `raft/handshake.py`,
+which then needs no secret.
+
+Left out: discovery of addresses.
 """
 
 from __future__ import annotations
@@ -9,26 +12,50 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import Any, Final
+import ssl
+from typing import Any, Final, Protocol
 
 from raft.errors import BadConfig
+from raft.handshake import CERTIFICATE, PROTOCOL, Refusal
 from raft.link import Link
-from raft.listener import stop_listening
+from raft.listener import Listening, listen, stop_listening
 from raft.mux import Dial, Mux
 from raft.peers import Address, Peer
 
+_BACKLOG: Final = 128
+_PLAIN: Final = Refusal(PROTOCOL, "this node takes peers over TLS only: give it --tls-dir")
 _GOODBYE_S: Final = 0.5
 _GOODBYE_LOOK_S: Final = 0.01
+
+
+class Tls(Protocol):
+    """What both ends show and believe; see kv.base.tls."""
+
+    @property
+    def server(self) -> ssl.SSLContext: ...
+
+    @property
+    def peer(self) -> ssl.SSLContext: ...
+
+    def is_node(self, transport: Any) -> bool:
+        """Whether the other end has proved to be a node of this cluster."""
+        ...
 
 
 class SocketLink(Link, asyncio.BufferedProtocol):
     """A link that the event loop feeds."""
 
+    _owner: MuxTransport
+
     def connection_made(self, transport: Any) -> None:
         high = self._owner.limits.socket_bytes_high
         transport.set_write_buffer_limits(high=high)
         _tune(transport, high)
+        tls = self._owner.tls
+        stranger = tls is not None and not tls.is_node(transport)
         super().connection_made(transport)
+        if stranger:
+            self.refuse(Refusal(CERTIFICATE, "the peer has shown no certificate of a node"))
 
 
 def _tune(transport: asyncio.Transport, unsent_bytes: int) -> None:
@@ -45,6 +72,8 @@ def _tune(transport: asyncio.Transport, unsent_bytes: int) -> None:
 
 def _why(error: OSError) -> str:
     """asyncio's text repeats the address; numbers below 0 are getaddrinfo's."""
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason or error}"
     number = error.errno or 0
     return os.strerror(number) if number > 0 else error.strerror or str(error) or "no answer"
 
@@ -54,8 +83,14 @@ class MuxTransport(Mux):
     called on the loop.
     """
 
-    _server: asyncio.Server | None = None
+    tls: Tls | None = None  # before `start`
+    _server: Listening | None = None
     _connecting: set[asyncio.Task[None]]  # since `start`
+
+    def check_secret(self, host: str) -> None:
+        """See Mux; a certificate proves more than a secret."""
+        if self.tls is None:
+            super().check_secret(host)
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and dial the peers; the port (of `port` 0: the one that was given).
@@ -63,10 +98,17 @@ class MuxTransport(Mux):
         Raises BadConfig: no secret though others can reach `host`, or the address is not to be had.
         """
         self.check_secret(host)
-        loop = asyncio.get_running_loop()
         self._connecting = set()
+        tls = self.tls
         try:
-            self._server = await loop.create_server(lambda: self.new_link(None), host, port)
+            self._server = await listen(
+                lambda: self.new_link(None),
+                *(host, port),
+                backlog=_BACKLOG,
+                context=None if tls is None else lambda: tls.server,
+                handshake_s=self.limits.handshake_ms / 1000,
+                plain=_PLAIN.frame(),
+            )
         except OSError as error:
             raise BadConfig(
                 f"cannot listen for peers on {host}:{port}: {_why(error)}; stop who uses it, or"
@@ -108,9 +150,12 @@ class MuxTransport(Mux):
         return task
 
     async def _connect(self, link: SocketLink, host: str, port: int) -> None:
+        context = None if self.tls is None else self.tls.peer
         try:
             async with asyncio.timeout(self.limits.handshake_ms / 1000):
-                await asyncio.get_running_loop().create_connection(lambda: link, host, port)
+                await asyncio.get_running_loop().create_connection(
+                    lambda: link, host, port, ssl=context
+                )
         except OSError as error:  # a TimeoutError is one
             self.dial_failed(link, f"cannot reach {host}:{port}: {_why(error)}")
         except UnicodeError:  # of the resolver

@@ -58,7 +58,7 @@ SUPERVISED: Final = "KVORUM_SUPERVISED"
 """Set for the processes of `--stores`: who started them holds the other end of their stdin."""
 # With our prefix, but not a node's settings.
 OTHER_VARIABLES: Final = frozenset(
-    {CONFIG_VARIABLE, SUPERVISED, "KVORUM_CONNECT"}
+    {CONFIG_VARIABLE, SUPERVISED, "KVORUM_CONNECT", "KVORUM_CA"}
     | {"KVORUM_TOKEN", "KVORUM_TOKEN_FILE", "KVORUM_USER", "KVORUM_PASSWORD_FILE"}
 )
 _DAY_MS: Final = 86_400_000
@@ -125,6 +125,23 @@ class NodeConfig:
             secret=True,
         ),
     ] = field(default="", repr=False)
+    tls_dir: Annotated[
+        str,
+        Setting(
+            "DIR",
+            of.file,
+            "ca.crt, node.crt, node.key (`kvorum cert`): every port speaks TLS only. Needed beyond "
+            "the loopback.",
+        ),
+    ] = ""
+    insecure: Annotated[
+        bool,
+        Setting(
+            "",
+            of.flag,
+            "Listen beyond the loopback without TLS: whoever reaches a port reads what passes.",
+        ),
+    ] = False
     roles: Annotated[
         tuple[str, ...],
         Setting(
@@ -264,6 +281,7 @@ class NodeConfig:
                 f"listen = {self.listen} is no address that others can reach: give --advertise",
                 details={"setting": "advertise"},
             )
+        self._check_closed()
         self._check_join()
         self._check_witnesses()
         self._check_labels()
@@ -277,6 +295,17 @@ class NodeConfig:
                 f"port = {self.port} leaves no room for {self.stores} stores below port 65536; "
                 f"each takes {PORTS_PER_NODE}",
                 details={"setting": "port", "actual": self.port},
+            )
+
+    def _check_closed(self) -> None:
+        if self.tls_dir and self.insecure:
+            raise InvalidArgument(
+                f"insecure and tls_dir = {self.tls_dir} exclude each other: give one of them",
+                details={"setting": "insecure"},
+            )
+        if self.port is not None and not (self.on_loopback or self.tls_dir or self.insecure):
+            raise InvalidArgument(
+                not_closed(self.listen, self.reachable_at), details={"setting": "tls_dir"}
             )
 
     def _check_labels(self) -> None:
@@ -325,11 +354,11 @@ class NodeConfig:
                 "start with fewer, others join later",
                 details={"setting": "join", "limit": FIRST_NODES_MAX, "actual": len(self.join)},
             )
-        if not self.cluster_secret and not self.on_loopback:
+        if not self.cluster_secret and not self.on_loopback and not self.tls_dir:
             raise InvalidArgument(
-                f"listen = {self.listen} is reached from other machines: set cluster_secret to the "
-                f"same {SECRET_CHARS_MIN} or more characters at every node (KVORUM_CLUSTER_SECRET, "
-                "or in the file)",
+                f"listen = {self.listen} is reached from other machines: give --tls-dir, or set "
+                f"cluster_secret to the same {SECRET_CHARS_MIN} or more characters at every node "
+                "(KVORUM_CLUSTER_SECRET, or in the file)",
                 details={"setting": "cluster_secret"},
             )
         place = self.place
@@ -393,6 +422,15 @@ class NodeConfig:
     def place(self) -> int | None:
         """Where in the join list this node's own address stands, from 1 on; None: it does not."""
         return place_in(self.join, self.address)
+
+
+def not_closed(listen: str, host: str) -> str:
+    """What a node or proxy says that would serve other machines without TLS."""
+    return (
+        f"listen = {listen} is reached from other machines. Run `kvorum cert ca --dir tls` and "
+        f"`kvorum cert node --dir tls --host {host}`, and start with --tls-dir tls; or say "
+        "--insecure: whoever reaches a port reads what passes"
+    )
 
 
 def _options() -> tuple[Option, ...]:

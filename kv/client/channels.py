@@ -11,6 +11,7 @@ from typing import Protocol
 from kv.base.errors import Unavailable
 from kv.base.limits import CONNECT_REST_MS
 from kv.base.ports import Timers
+from kv.base.tls import Tls
 from kv.client.connection import open_connection
 from kv.client.links import Link, LinkLost, LocalLink, Submitter, client_closed
 from kv.client.router import ANYWHERE, Address
@@ -126,15 +127,22 @@ class SocketChannels:
         self._links.clear()
 
 
-def tcp_connector(timers: Timers, cluster: str, node: int = 0, secret: bytes = b"") -> Connector:
-    """Connects over TCP with the native protocol. `node`: whose connections these are, which proves
-    it by `secret`.
+def tcp_connector(
+    timers: Timers,
+    cluster: str,
+    node: int = 0,
+    secret: bytes = b"",
+    *,
+    tls: Tls | None = None,
+) -> Connector:
+    """Connects over TCP, or `tls`, with the native protocol. `node`: whose connections these are,
+    which proves it by `secret` or its certificate.
     """
 
     async def connect(address: Address) -> Link:
         host, port = address
         return await open_connection(
-            host, port, timers=timers, cluster=cluster, node=node, secret=secret
+            host, port, timers=timers, cluster=cluster, node=node, secret=secret, tls=tls
         )
 
     return connect

@@ -30,7 +30,6 @@ only for methods of several keys.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -50,6 +49,7 @@ from kv.base.limits import ADDRESSES_MAX, CONNECT_MS_MAX, DEADLINE_MS_DEFAULT
 from kv.base.members import address_in, others_in
 from kv.base.methods import LOOKUP
 from kv.base.ports import Rng, Timers
+from kv.base.tls import Tls, why
 from kv.client.calls import GONE, NO_PARTITION, UNREACHABLE, Call, Started, started
 from kv.client.channels import Channels, LocalChannels, SocketChannels, tcp_connector
 from kv.client.find import find_txn
@@ -480,10 +480,7 @@ class KvClient:
             except TimeoutError:
                 found.append(f"{_text(address)}: no answer")
             except OSError as error:
-                # Numbers below 0 are getaddrinfo's: strerror does not know them.
-                number = error.errno or 0
-                why = os.strerror(number) if number > 0 else error.strerror
-                found.append(f"{_text(address)}: {why or error}")
+                found.append(f"{_text(address)}: {why(error)}")
             except KvorumError as error:
                 found.append(f"{_text(address)}: {error.message}")
                 if isinstance(error, Refused):
@@ -526,6 +523,7 @@ async def connect(
     rng: Rng,
     cluster: str = "",
     budget_ms: int = DEADLINE_MS_DEFAULT,
+    tls: Tls | None = None,
 ) -> KvClient:
     """A client of the cluster behind `addresses` (host, port): the first that answers is used, the
     others if it fails.
@@ -536,7 +534,7 @@ async def connect(
     """
     if not addresses:
         raise InvalidArgument("connect needs at least one address")
-    channels = SocketChannels(list(addresses), tcp_connector(timers, cluster))
+    channels = SocketChannels(list(addresses), tcp_connector(timers, cluster, tls=tls))
     usual = min(budget_ms, DEADLINE_MS_DEFAULT)
     client = KvClient(channels, timers, rng, budget_ms=usual)
     try:

@@ -27,6 +27,7 @@ from kv.base.rpc import (
     node_proof,
     read_hello,
 )
+from kv.base.tls import Tls
 from kv.client.links import Link
 
 _PING_AFTER_S: Final = PING_MS / 1_000
@@ -169,16 +170,28 @@ class MuxConnection(Link, asyncio.Protocol):
 
 
 async def open_connection(
-    host: str, port: int, *, timers: Timers, cluster: str = "", node: int = 0, secret: bytes = b""
+    host: str,
+    port: int,
+    *,
+    timers: Timers,
+    cluster: str = "",
+    node: int = 0,
+    secret: bytes = b"",
+    tls: Tls | None = None,
 ) -> MuxConnection:
     """Connect and exchange hellos. Raises OSError, or the KvorumError of a server that refuses.
 
     Bound it with a timeout.
     """
     loop = asyncio.get_running_loop()
-    _, link = await loop.create_connection(
-        lambda: MuxConnection(timers, cluster=cluster, node=node, secret=secret), host, port
+    transport, link = await loop.create_connection(
+        lambda: MuxConnection(timers, cluster=cluster, node=node, secret=secret),
+        *(host, port),
+        ssl=None if tls is None else tls.peer,
     )
+    if tls is not None and not tls.believes(transport):
+        transport.abort()
+        raise Unavailable(f"{host}:{port} has shown no certificate of a node", code="UNREACHABLE")
     try:
         await link.ready
     except BaseException:

@@ -54,10 +54,11 @@ from kv.base.rpc import (
     requests_of,
 )
 from kv.base.seats import Seats
+from kv.base.tls import NODE_NAME, Tls, certificate_name
 from kv.base.verbs import NODE_ARGS_AT, VERBS
 from kv.server.counters import Counters
 from kv.server.express import Express
-from raft.listener import stop_listening
+from raft.listener import Listening, listen, stop_listening
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,10 @@ _KEEPALIVE_IDLE_S: Final = 60
 _BACKLOG: Final = 1024
 _GOODBYE_S: Final = 1.0  # what a closing server gives its clients to take their last replies
 _LOOK_S: Final = 0.01
+_PLAIN: Final = InvalidArgument(
+    "this port speaks TLS only: connect with kvorums://HOST:BASE, and --tls-dir or tls_dir=",
+    code="TLS_REQUIRED",
+)
 
 
 class Submitter(Protocol):
@@ -104,6 +109,7 @@ class ServerConnection(asyncio.Protocol):
         "_transport",
         "_wakes",
         "_window",
+        "certificate",
         "challenge",
         "greeted",
         "node",
@@ -119,6 +125,7 @@ class ServerConnection(asyncio.Protocol):
         self.node = 0  # whose connection it says that it is; 0 = a client's
         self.proved = False  # it is a node's; see kv.base.rpc.node_proof
         self.challenge = b""
+        self.certificate = ""  # the common name that TLS has verified; empty: none was shown
         self.tap: object = None  # kv.server.tap's
         self.writable = True
         self.waiting_since = 0.0  # for its hello, or for the peer to read anything
@@ -148,6 +155,7 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._open = True
+        self.certificate = certificate_name(transport)
         _keep_alive(self._transport)
         self._server.opened(self)
 
@@ -274,10 +282,13 @@ class ServerConnection(asyncio.Protocol):
         self._decoder.limit = FRAME_BYTES_MAX
         assert self._transport is not None
         hello = self._server.hello
-        if self.node and self._server.secret:
+        if self.node and self.certificate == NODE_NAME:
+            self.proved = True
+        elif self.node and self._server.secret:
             self.challenge = self._server.challenge()
             hello = replace(hello, challenge=self.challenge)
-        elif self.node:  # without a secret: whoever is on this machine may be one
+        elif self.node and self._server.tls is None:
+            # without a secret: whoever is on this machine may be one
             self.proved = self._on_this_machine()
         self._transport.write(self._server.encoder.message(hello.to_wire()))
 
@@ -412,13 +423,14 @@ class SocketServer:
         seats: Seats | None = None,
         secret: bytes = b"",
         rng: Rng | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """`secret`: what the nodes of the cluster prove to each other, with challenges of `rng`;
-        empty: they are all on this machine.
+        empty: they are all on this machine, or prove it by their certificates in `tls`.
         """
         assert rng is not None or not secret
         self.hello = Hello(cluster=cluster, node=node)
-        self.secret, self._rng = secret, rng
+        self.secret, self._rng, self.tls = secret, rng, tls
         self._orders = frozenset(verb.number for verb in VERBS if verb.order) | {PROVE}
         self.counters = dispatcher.counters
         self.encoder = FrameEncoder()
@@ -434,7 +446,7 @@ class SocketServer:
         self._seats = seats or Seats()
         self._watched: dict[ServerConnection, None] = {}  # not greeted yet, or stalled
         self._sweeper: Handle | None = None
-        self._server: asyncio.Server | None = None
+        self._server: Listening | None = None
         self._closing = False
 
     async def start(self, host: str, port: int) -> int:
@@ -442,10 +454,15 @@ class SocketServer:
 
         Raises InvalidArgument (CANNOT_LISTEN).
         """
-        loop = asyncio.get_running_loop()
+        tls = self.tls
         try:
-            self._server = await loop.create_server(
-                lambda: ServerConnection(self), host, port, backlog=_BACKLOG
+            self._server = await listen(
+                lambda: ServerConnection(self),
+                *(host, port),
+                backlog=_BACKLOG,
+                context=None if tls is None else lambda: tls.server,
+                handshake_s=HELLO_MS_MAX / 1_000,
+                plain=self.encoder.message([error_row(CONNECTION_RID, _PLAIN)]),
             )
         except OSError as error:
             # asyncio's text repeats the address; numbers below 0 are getaddrinfo's.

@@ -1,25 +1,59 @@
-"""URLs of a cluster, as users give them: which surface, and at which addresses."""
+"""URLs of a cluster, as users give them: which surface, at which addresses, and with whose TLS."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
 from kv.base.errors import InvalidArgument
+from kv.base.tls import Tls, client_tls
 
 Address = tuple[str, int]
+_PLAIN: Final = {"kvorums": "kvorum", "https": "http"}
+TLS_DIR: Final = "KVORUM_TLS_DIR"
+"""What `tls_dir` is if nobody says, and KVORUM_CA what `ca` is."""
+_CA: Final = "KVORUM_CA"
+
+
+def tls_for(
+    url: str,
+    tls_dir: str | Path | None = None,
+    ca: str | Path | None = None,
+    user: str = "",
+) -> Tls | None:
+    """How to speak with what is behind a URL: in the clear unless its scheme is kvorums or https,
+    or somebody has said where certificates are. Raises InvalidArgument.
+    """
+    if tls_dir is not None and ca is not None:
+        raise InvalidArgument(
+            "tls_dir has its own ca.crt: give tls_dir or ca", details={"setting": "ca"}
+        )
+    if tls_dir is None and ca is None:
+        tls_dir, ca = os.environ.get(TLS_DIR), os.environ.get(_CA)
+    if tls_dir:
+        return client_tls(tls_dir, user)
+    if ca:
+        return Tls(Path(ca))
+    return Tls(None) if url.partition("://")[0] in _PLAIN else None
 
 
 def parse_url(url: str) -> tuple[str, list[Address]]:
-    """Scheme and addresses. A bare HOST:PORT[,…] is native. Raises InvalidArgument."""
+    """Scheme, kvorum or http, and addresses. A bare HOST:PORT[,…] is native. `tls_for` says whether
+    with TLS. Raises InvalidArgument.
+    """
     scheme, sep, rest = url.partition("://")
     if not sep:
         scheme, rest = "kvorum", url
+    scheme = _PLAIN.get(scheme, scheme)
     rest = rest.rstrip("/")
     default = {"kvorum": PORT_DEFAULT, "http": PORT_DEFAULT + HTTP_OFFSET}.get(scheme)
     if default is None or not rest or "/" in rest:
         raise InvalidArgument(
-            f"{url!r} is no address: use kvorum://HOST:PORT[,HOST:PORT…] or http://HOST:PORT"
+            f"{url!r} is no address: use kvorum://HOST:PORT[,HOST:PORT…] or http://HOST:PORT, "
+            "with TLS kvorums:// or https://"
         )
     addresses = [_address(part, default) for part in rest.split(",")]
     if scheme == "http" and len(addresses) != 1:

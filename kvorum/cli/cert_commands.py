@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kv.base import tls
 from kvorum.cli import output
 from kvorum.cli.connection import Json
 
@@ -53,7 +54,7 @@ def node(
     from kvorum.security import certificates
 
     made = certificates.node(_signer(directory), host, _now(), days=days)
-    _save(directory, certificates.NODE, made, renew=renew, json=json)
+    _save(directory, tls.NODE, made, renew=renew, json=json)
 
 
 @app.command()
@@ -68,7 +69,7 @@ def client(
     from kvorum.security import certificates
 
     made = certificates.client(_signer(directory), user, _now(), days=days)
-    _save(directory, certificates.client_files(user), made, renew=renew, json=json)
+    _save(directory, tls.client_files(user), made, renew=renew, json=json)
 
 
 def _signer(directory: Path) -> Made:

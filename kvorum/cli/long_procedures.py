@@ -111,10 +111,11 @@ def run(
 
 async def _undone(connect: str, undo: Callable[[NativeBackend], Awaitable[None]]) -> None:
     from kv.base.limits import DEADLINE_MS_DEFAULT
+    from kvorum.api.addresses import tls_for
     from kvorum.native.remote import connect_backend
     from kvorum.transfer.command_worker import addresses_of
 
-    backend = await connect_backend(addresses_of(connect), DEADLINE_MS_DEFAULT)
+    backend = await connect_backend(addresses_of(connect), DEADLINE_MS_DEFAULT, tls_for(connect))
     try:
         await undo(backend)
     finally:

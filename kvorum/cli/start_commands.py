@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kv.base.config import OPTIONS, PORT_DEFAULT, NodeConfig, load
-from kv.base.config_values import host_pattern, some_of
+from kv.base.config import OPTIONS, PORT_DEFAULT, NodeConfig, load, not_closed
+from kv.base.config_values import host_pattern, is_loopback, some_of
 from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.tls import node_tls
+from kvorum.api.addresses import TLS_DIR
 from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT, Connect, Json, opened
 
@@ -69,10 +71,10 @@ def _start_signature() -> inspect.Signature:
         (
             option.name,
             Annotated[
-                str | None,
+                (str if option.metavar else bool) | None,
                 typer.Option(
                     option.flag,
-                    metavar=option.metavar,
+                    metavar=option.metavar or None,
                     help=f"{option.help} Default: {_shown(option.default)}. {option.variable}",
                     show_default=False,
                 ),
@@ -164,6 +166,17 @@ def proxy(
         str,
         typer.Option(metavar="NAME,…", help="More names by which HTTP is asked; *.NAME, * = any."),
     ] = "",
+    tls_dir: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR",
+            envvar=TLS_DIR,
+            help="ca.crt, node.crt and node.key: it serves TLS only, and speaks it with the nodes.",
+        ),
+    ] = "",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond the loopback without TLS.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Serve HTTP and SQL of a cluster from a process that keeps nothing."""
@@ -192,7 +205,11 @@ def proxy(
         scheme, addresses = parse_url(connect or DEFAULT)
         if scheme != "kvorum":
             raise InvalidArgument(f"--connect {connect}: a proxy needs HOST:BASE of nodes")
-        uvloop.run(serve(Proxy(addresses, listen, port, http_hosts=_hosts(http_hosts)), ready))
+        if not (tls_dir or insecure or is_loopback(listen)):
+            raise InvalidArgument(not_closed(listen, listen), details={"setting": "tls_dir"})
+        tls = node_tls(tls_dir) if tls_dir else None
+        hosts = _hosts(http_hosts)
+        uvloop.run(serve(Proxy(addresses, listen, port, http_hosts=hosts, tls=tls), ready))
     except KvorumError as e:
         output.die(e, as_json=json)
 

@@ -36,7 +36,7 @@ def worker(
     """Run procedures for a pool until SIGTERM or Ctrl-C. What it runs survives it."""
     import uvloop
 
-    from kvorum.api.addresses import parse_url
+    from kvorum.api.addresses import parse_url, tls_for
     from kvorum.local import logs
     from kvorum.programs.worker import serve
     from kvorum.steps.modules import load_types
@@ -58,7 +58,8 @@ def worker(
         scheme, addresses = parse_url(connect or DEFAULT)
         if scheme != "kvorum":
             raise InvalidArgument(f"--connect {connect}: a worker needs HOST:BASE of nodes")
-        uvloop.run(serve(addresses, names, pool, slots, threads, name, ready))
+        tls = tls_for(connect or DEFAULT)
+        uvloop.run(serve(addresses, names, pool, slots, threads, name, ready, tls))
     except KvorumError as e:
         output.die(e, as_json=json)
 

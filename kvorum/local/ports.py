@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +18,7 @@ from kv.base.adapters import LoopTimers, SystemClock, SystemRng, cpu_seconds, th
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.seats import Seats
 from kv.base.steady import SteadyClock
+from kv.base.tls import Tls, node_tls
 from kv.client.channels import Connector, tcp_connector
 from kv.server.socket_server import SocketServer, Submitter
 from kv.storage.engine import Engine
@@ -111,11 +113,38 @@ class Network(Protocol):
 
 
 class Sockets:
-    """The real network."""
+    """The real network, in the clear or with TLS."""
 
-    peers = MuxTransport
-    server = SocketServer
-    connector = staticmethod(tcp_connector)
+    def __init__(self, tls: Tls | None = None) -> None:
+        self._tls = tls
+        self.server = partial(SocketServer, tls=tls)
+        self.connector = partial(tcp_connector, tls=tls)
+
+    def peers(
+        self,
+        *,
+        cluster: str,
+        node_id: int,
+        incarnation: bytes,
+        secret: bytes,
+        timers: Timers,
+        rng: Rng,
+        peers: Peers,
+        limits: TransportLimits,
+    ) -> PeerNet:
+        """See Network."""
+        mux = MuxTransport(
+            cluster=cluster,
+            node_id=node_id,
+            incarnation=incarnation,
+            secret=secret,
+            timers=timers,
+            rng=rng,
+            peers=peers,
+            limits=limits,
+        )
+        mux.tls = self._tls
+        return mux
 
 
 if TYPE_CHECKING:  # a node without procedures of users needs none of it
@@ -142,10 +171,20 @@ class Ports:
     """Seconds of CPU that this process has used; a simulation has none."""
     loop_s: Callable[[], float] = lambda: 0.0
     """The same of the thread that calls, its loop's."""
+    tls: Tls | None = None
+    """Of HTTP and SQL; `network` has its own, the same."""
     seats: Seats = field(default_factory=Seats)
     """Of clients' connections, over all ports of the process."""
     steps: Callable[[Sequence[str]], Runner] | None = None
     """Calls the steps of these modules; None: the node does, on its loop and in its threads."""
+
+
+def secured(ports: Ports, tls_dir: str) -> Ports:
+    """With TLS on every port, if there is a directory for it. Raises InvalidArgument."""
+    if not tls_dir:
+        return ports
+    tls = node_tls(tls_dir)
+    return replace(ports, tls=tls, network=Sockets(tls))
 
 
 def system_ports(loop: asyncio.AbstractEventLoop, engine: EngineKind = "rocks") -> Ports:

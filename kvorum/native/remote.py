@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.limits import DEADLINE_MS_DEFAULT
+from kv.base.tls import Tls
 from kvorum.api.addresses import Address
 
 if TYPE_CHECKING:
     from kvorum.native.native import NativeBackend
 
 
-async def connect_backend(addresses: Sequence[Address], timeout_ms: int) -> NativeBackend:
+async def connect_backend(
+    addresses: Sequence[Address], timeout_ms: int, tls: Tls | None = None
+) -> NativeBackend:
     """A backend over the native protocol. Raises what `kv.client.client.connect` raises."""
     from kv.client.client import connect as connect_kv
     from kvorum.native.native import NativeBackend
@@ -23,9 +26,9 @@ async def connect_backend(addresses: Sequence[Address], timeout_ms: int) -> Nati
 
     loop = asyncio.get_running_loop()
     timers, rng = LoopTimers(loop), SystemRng()
-    kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms)
+    kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms, tls=tls)
     # The oracle has a connection of its own, so that bulk data does not delay timestamps.
-    tso_kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms)
+    tso_kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms, tls=tls)
     oracle = remote_tso(tso_kv, timers, rng, budget_ms=min(timeout_ms, DEADLINE_MS_DEFAULT))
     txn = TxnClient(kv, oracle, SystemClock(), rng, timers, budget_ms=timeout_ms)
 

@@ -179,6 +179,7 @@ class Doors:
             name=f"node {store.identity.node}".encode(),
             home=self._node.config.data / "sql-temporary",
             seats=ports.seats,
+            tls=ports.tls,
         )
         door.open(bound_socket(self._node.config.listen, port), self._in_background)
         stack.push_async_callback(door.close)

@@ -48,6 +48,7 @@ def http_server(
         holder=holders.find,
         stamps=stamps,
         seats=node.ports.seats,
+        tls=node.ports.tls,
     )
     store.dispatcher.register(HOLDS_TXN, holders.answer)
     add_figures(api.metrics, node)

@@ -47,7 +47,7 @@ from kvorum.cluster.catchup import caught_up
 from kvorum.cluster.force_members import ForceMethod
 from kvorum.cluster.members import enrol, enrol_founders, placed_at
 from kvorum.cluster.placement import PartitionMethods
-from kvorum.local.ports import Loop, Ports
+from kvorum.local.ports import Loop, Ports, secured
 from kvorum.master.balancing import Balancing
 from kvorum.master.bus import NodeBus
 from kvorum.master.roles import Master
@@ -474,4 +474,4 @@ async def build(config: NodeConfig, ports: Ports) -> Node:
             "several",
             details={"setting": "stores"},
         )
-    return Node(config, ports)
+    return Node(config, secured(ports, config.tls_dir))

@@ -129,13 +129,15 @@ def urls(config: NodeConfig) -> dict[str, str]:
     if config.port is None:
         return {}
     host = config.reachable_at
-    found = {"native": f"kvorum://{host}:{config.port}"}
+    scheme = "https" if config.tls_dir else "http"
+    found = {"native": f"kvorum{'s' if config.tls_dir else ''}://{host}:{config.port}"}
     if config.http:
-        found["http"] = f"http://{host}:{config.port + HTTP_OFFSET}"
+        found["http"] = f"{scheme}://{host}:{config.port + HTTP_OFFSET}"
         found["console"] = f"{found['http']}/console"
         found["docs"] = f"{found['http']}/docs"
         found["metrics"] = f"{found['http']}/metrics"
     if config.sql and "sql" in config.roles:
         url = f"postgresql://kvorum@{host}:{config.port + SQL_OFFSET}/postgres"
+        url += "?sslmode=verify-full" if config.tls_dir else ""
         found["sql"] = extras.lacking("sql") or url
     return found

@@ -21,6 +21,7 @@ from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
+from kv.base.tls import Tls
 from kvorum.api.backend import Backend
 from kvorum.local import cycles, descriptors
 from kvorum.native.native import NativeBackend
@@ -45,10 +46,13 @@ class Proxy:
         base: int,
         *,
         http_hosts: Sequence[str] = (),
+        tls: Tls | None = None,
     ) -> None:
-        """It listens at `host` and `base`; `http_hosts` are more names for it (HostGuard)."""
+        """It listens at `host` and `base`; `http_hosts` are more names for it (HostGuard). `tls`:
+        of what it serves and of its connections to the nodes.
+        """
         self._addresses, self._host, self._base = addresses, host, base
-        self._hosts = http_hosts
+        self._hosts, self._tls = http_hosts, tls
         self._seats = descriptors.seats(descriptors.raise_limit())
         self._not_ready: str | None = "it is looking for the cluster"
         self._stack = contextlib.AsyncExitStack()
@@ -56,7 +60,8 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        return f"http://{self._host}:{self._base + HTTP_OFFSET}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{self._host}:{self._base + HTTP_OFFSET}"
 
     @property
     def sql_url(self) -> str:
@@ -93,6 +98,7 @@ class Proxy:
             not_ready=self.not_ready,
             hosts=(self._host, *self._hosts),
             seats=self._seats,
+            tls=self._tls,
         )
         await api.start()
         self._stack.push_async_callback(api.stop)
@@ -109,6 +115,7 @@ class Proxy:
             timers=LoopTimers(asyncio.get_running_loop()),
             in_thread=asyncio.to_thread,
             seats=self._seats,
+            tls=self._tls,
         )
         door.open(sock, self._in_background)
         self._stack.push_async_callback(door.close)
@@ -120,7 +127,7 @@ class Proxy:
     async def _found(self) -> NativeBackend:
         while True:
             try:
-                return await connect_backend(self._addresses, DEADLINE_MS_DEFAULT)
+                return await connect_backend(self._addresses, DEADLINE_MS_DEFAULT, self._tls)
             except KvorumError as error:
                 if isinstance(error, Rejected):
                     raise

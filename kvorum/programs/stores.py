@@ -112,7 +112,7 @@ def command(config: NodeConfig) -> list[str]:
         value = getattr(config, option.name)
         derived = option.name in _DERIVED
         if (derived or value != option.default) and not option.secret and (text := _text(value)):
-            words += [option.flag, text]
+            words += [option.flag, text] if option.metavar else [option.flag]
     return words
 
 

@@ -23,6 +23,7 @@ from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import Unavailable
 from kv.base.limits import NAME_CHARS_MAX
 from kv.base.ports import Rng, Timers
+from kv.base.tls import Tls
 from kv.client.client import KvClient
 from kv.client.client import connect as connect_kv
 from kvorum.api.names import TableIds
@@ -48,23 +49,28 @@ async def reach(
     timers: Timers,
     rng: Rng,
     connect: Callable[..., Awaitable[KvClient]] = connect_kv,
+    tls: Tls | None = None,
 ) -> KvClient:
     """A client of the cluster, as soon as a node answers. Raises what waiting does not cure."""
     while True:
         try:
-            return await connect(addresses, timers=timers, rng=rng, budget_ms=_REACH_MS)
+            return await connect(addresses, timers=timers, rng=rng, budget_ms=_REACH_MS, tls=tls)
         except Unavailable as error:
             log.warning("no node answers, it is tried again: %s", error)
         await asyncio.sleep(_AGAIN_S * (0.5 + rng.random() / 2))
 
 
 async def _reach_all(
-    count: int, addresses: Sequence[tuple[str, int]], timers: Timers, rng: Rng
+    count: int,
+    addresses: Sequence[tuple[str, int]],
+    timers: Timers,
+    rng: Rng,
+    tls: Tls | None,
 ) -> list[KvClient]:
     found: list[KvClient] = []
     try:
         for _ in range(count):
-            found.append(await reach(addresses, timers, rng))
+            found.append(await reach(addresses, timers, rng, tls=tls))
     except BaseException:
         for client in found:
             client.close()
@@ -80,6 +86,7 @@ async def serve(
     threads: int,
     name: str,
     on_ready: Callable[[Worker], None],
+    tls: Tls | None = None,
 ) -> None:
     """Work until SIGTERM or SIGINT. Raises KvorumError if it cannot begin."""
     types = load_types(modules)
@@ -89,7 +96,7 @@ async def serve(
     host = socket.gethostname()
     name = name or f"{host[: NAME_CHARS_MAX // 2]}-{os.getpid()}-{rng.token(3).hex()}"
     # Polls wait at the master; bulk data must not delay them, nor they the oracle.
-    reaching = loop.create_task(_reach_all(3, addresses, timers, rng))
+    reaching = loop.create_task(_reach_all(3, addresses, timers, rng, tls))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, reaching.cancel)
     await asyncio.wait([reaching])

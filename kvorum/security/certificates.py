@@ -25,20 +25,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kv.base.errors import InvalidArgument
+from kv.base.tls import CA, NODE_NAME
 
-NODE_NAME: Final = "node"  # the common name of every node; no user may have it
 AUTHORITY_DAYS: Final = 3_650
 LEAF_DAYS: Final = 825  # what browsers and Go accept at most
 _CLOCKS_DIFFER: Final = datetime.timedelta(hours=1)
 _NAME_CHARS_MAX: Final = 63
 
-AUTHORITY: Final = ("ca.crt", "ca.key")
-NODE: Final = ("node.crt", "node.key")
-
-
-def client_files(user: str) -> tuple[str, str]:
-    """Names of a user's certificate and key."""
-    return f"client.{user}.crt", f"client.{user}.key"
+AUTHORITY: Final = (CA, "ca.key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +126,17 @@ def save(directory: Path, names: tuple[str, str], made: Made, *, renew: bool = F
     return paths
 
 
-def common_name(der: bytes) -> str:
-    """Of the subject of a certificate that TLS has verified; empty if it has none, or several."""
-    names = x509.load_der_x509_certificate(der).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    value = names[0].value if len(names) == 1 else ""
-    return value if isinstance(value, str) else ""
+def end_point(pem: bytes) -> bytes:
+    """The hash of a server's certificate that tls-server-end-point binds a login to (RFC 5929, 4);
+    empty for signatures without a hash of their own, for which it is not defined.
+    """
+    found = x509.load_pem_x509_certificate(pem)
+    algorithm = found.signature_hash_algorithm
+    if algorithm is None:
+        return b""
+    if algorithm.name in ("md5", "sha1"):
+        algorithm = hashes.SHA256()
+    return found.fingerprint(algorithm)
 
 
 def expires(pem: bytes) -> datetime.datetime:

@@ -24,7 +24,7 @@ from kv.base.ids import TableId
 from kv.base.keys import table_range, unescape
 from kv.base.limits import SCAN_ROWS_MAX, SINK_JOB_SILENT_MS, SINK_PREPARED_WARN_MS
 from kv.base.timestamps import physical_ms
-from kvorum.api.addresses import parse_url
+from kvorum.api.addresses import parse_url, tls_for
 from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
 from kvorum.sdk.portal import Portal
@@ -107,14 +107,18 @@ class SparkJobInfo:
 class Sinks:
     """One connection. `with kvorum.spark.sinks("host:7600") as sinks: …`"""
 
-    def __init__(self, url: str, *, timeout_ms: int = _TIMEOUT_MS) -> None:
+    def __init__(
+        self, url: str, *, timeout_ms: int = _TIMEOUT_MS, tls_dir: str | None = None
+    ) -> None:
         """Raises InvalidArgument, Unavailable."""
         scheme, addresses = parse_url(url)
         if scheme != "kvorum":
             raise InvalidArgument(f"{url!r}: what sinks left is read natively: give HOST:BASE")
         self._portal = Portal("kvorum-sinks")
         try:
-            self._backend: NativeBackend = self._portal.call(connect_backend(addresses, timeout_ms))
+            self._backend: NativeBackend = self._portal.call(
+                connect_backend(addresses, timeout_ms, tls_for(url, tls_dir))
+            )
             self.procedures: ProcedureClient = self._portal.call(self._procedures())
         except BaseException:
             self._portal.close()
@@ -383,9 +387,9 @@ def commit_all(jobs: list[SparkJobInfo], commit: Callable[[int], Any]) -> list[i
     return done
 
 
-def sinks(url: str) -> Sinks:
+def sinks(url: str, *, tls_dir: str | None = None) -> Sinks:
     """What sinks left at the cluster of HOST:BASE[,…]. Use it in `with`."""
-    return Sinks(url)
+    return Sinks(url, tls_dir=tls_dir)
 
 
 def _job(info: dict[str, Any]) -> SparkJobInfo:

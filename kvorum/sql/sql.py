@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -18,10 +19,12 @@ from kv.base.limits import SQL_CONNECTIONS_MAX, SQL_SCHEMA_TTL_MS
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.rights import Roles
 from kv.base.seats import Seats
+from kv.base.tls import Tls
 from kv.base.waits import PROCEDURE
 from kvorum.api.backend import Backend
 from kvorum.api.cursor import table_id
 from kvorum.api.names import PREFIX_BYTES
+from kvorum.security import certificates
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from procedures.engine.lock_procedure import LOCK
@@ -58,6 +61,28 @@ class Nodes(Protocol):
     async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any: ...
 
 
+class SqlTls:
+    """sqlproxy.wire.startup.Tls over the files of a process."""
+
+    def __init__(self, tls: Tls) -> None:
+        self._tls = tls
+        self._end_point = b""
+        self._of: ssl.SSLContext | None = None  # what it was computed for
+
+    @property
+    def server(self) -> ssl.SSLContext:
+        return self._tls.server
+
+    def end_point(self) -> bytes:
+        """Of the certificate that `server` shows."""
+        context = self._tls.server
+        if context is not self._of:
+            assert self._tls.pair is not None, "it serves"
+            self._end_point = certificates.end_point(self._tls.pair[0].read_bytes())
+            self._of = context
+        return self._end_point
+
+
 class Front:
     """SQL over one transaction client. `surface`: what tells the kvorum views."""
 
@@ -74,6 +99,7 @@ class Front:
         home: Path | None = None,
         connections_max: int = SQL_CONNECTIONS_MAX,
         seats: Seats | None = None,
+        tls: Tls | None = None,
         ground: Ground | None = None,
     ) -> None:
         """`name`: of this process, the same after a restart; without one it has a random one.
@@ -115,6 +141,7 @@ class Front:
             rng=rng,
             connections_max=connections_max,
             seats=seats,
+            tls=None if tls is None else SqlTls(tls),
         )
 
     async def start(self, listener: socket.socket) -> None:

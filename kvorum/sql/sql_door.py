@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.seats import Seats
+from kv.base.tls import Tls
 from kv.client.client import KvClient
 from kvorum.api.backend import Backend
 from kvorum.local.extras import advice
@@ -57,11 +58,12 @@ class SqlDoor:
         name: bytes = b"",
         home: Path | None = None,
         seats: Seats | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """`name`: of this process among those that serve SQL, the same after a restart; `home`: a
         folder of its own for what queries cannot hold in memory.
         """
-        self._name, self._home, self._seats = name, home, seats
+        self._name, self._home, self._seats, self._tls = name, home, seats, tls
         self._parts = (nodes, txn, surface, clock, rng, timers)
         self._in_thread = in_thread
         self._sock: socket.socket | None = None
@@ -107,6 +109,7 @@ class SqlDoor:
                 home=self._home,
                 ground=made[0],
                 seats=self._seats,
+                tls=self._tls,
             )
         except ImportError as e:
             said = advice(e, extra="sql")

@@ -25,6 +25,7 @@ import uvloop
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
+from kv.base.tls import Tls, node_tls
 from kvorum.local import cycles, descriptors, logs
 from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
@@ -73,27 +74,32 @@ class SqlProcess:
         settings = await self._settings
         logs.configure(settings["log_level"])
         data, number = Path(settings["data"]), settings["number"]
+        tls = node_tls(settings["tls_dir"]) if settings["tls_dir"] else None
         with await asyncio.to_thread(_alone, data, number):
-            backend = await self._found(*settings["address"])
+            host, port = settings["address"]
+            backend = await self._found(host, port, tls)
             if backend is None:
                 return
             try:
-                await self._serve(backend, settings, data / "sql-temporary" / str(number))
+                home = data / "sql-temporary" / str(number)
+                await self._serve(backend, settings, home, tls)
             finally:
                 await backend.close()
 
-    async def _found(self, host: str, port: int) -> NativeBackend | None:
+    async def _found(self, host: str, port: int, tls: Tls | None) -> NativeBackend | None:
         """The node; None: it is not needed any more. Raises Refused: it is of another version."""
         while not self._stop.is_set():
             try:
-                return await connect_backend([(host, port)], DEADLINE_MS_DEFAULT)
+                return await connect_backend([(host, port)], DEADLINE_MS_DEFAULT, tls)
             except KvorumError as error:
                 if isinstance(error, Rejected):
                     raise
             await asyncio.sleep(_RETRY_S)
         return None
 
-    async def _serve(self, backend: NativeBackend, settings: dict[str, Any], home: Path) -> None:
+    async def _serve(
+        self, backend: NativeBackend, settings: dict[str, Any], home: Path, tls: Tls | None
+    ) -> None:
         number, count = settings["number"], settings["count"]
         front = Front(
             backend.kv,
@@ -106,6 +112,7 @@ class SqlProcess:
             home=home,
             connections_max=settings["connections_max"],
             seats=descriptors.seats(descriptors.raise_limit()),
+            tls=tls,
             ground=await asyncio.to_thread(made_ground),
         )
         server = front.server

@@ -95,6 +95,7 @@ class SqlProcesses:
             "node": node,
             "data": str(config.data.absolute()),
             "log_level": config.log_level,
+            "tls_dir": config.tls_dir,
             "connections_max": -(-SQL_CONNECTIONS_MAX // self._count),
             "secret": rng.token(_SECRET_BYTES),
         }

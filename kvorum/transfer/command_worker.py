@@ -22,7 +22,7 @@ from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.client.client import connect as connect_kv
-from kvorum.api.addresses import parse_url
+from kvorum.api.addresses import parse_url, tls_for
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.names import TableIds
 from kvorum.api.outcome import result_of
@@ -77,9 +77,13 @@ async def run_here(
     Interrupted.
     """
     loop = asyncio.get_running_loop()
-    backend = await connect_backend(addresses_of(url), DEADLINE_MS_DEFAULT)
+    backend = await connect_backend(addresses_of(url), DEADLINE_MS_DEFAULT, tls_for(url))
     calls = await connect_kv(
-        addresses_of(url), timers=LoopTimers(loop), rng=SystemRng(), budget_ms=DEADLINE_MS_DEFAULT
+        addresses_of(url),
+        timers=LoopTimers(loop),
+        rng=SystemRng(),
+        budget_ms=DEADLINE_MS_DEFAULT,
+        tls=tls_for(url),
     )
     try:
         pool = await _pool_of(backend, resume, name, same) if resume else f"here-{_unique()}"
@@ -229,7 +233,7 @@ async def run_there(
     same: Mapping[str, Any] = _NOTHING,
 ) -> ProcedureInfo:
     """The same by the nodes: only submitted here and looked at."""
-    backend = await connect_backend(addresses_of(url), DEADLINE_MS_DEFAULT)
+    backend = await connect_backend(addresses_of(url), DEADLINE_MS_DEFAULT, tls_for(url))
     try:
         if resume:
             await _record_of(backend, await backend.procedure(resume, 0), name, same)

@@ -35,6 +35,7 @@ from kv.base.limits import (
     SQL_STARTUP_MS_MAX,
     STALL_MS_MAX,
 )
+from kv.base.tls import certificate_name
 from sqlproxy.values.errors import (
     ADMIN_SHUTDOWN,
     IDLE_IN_TRANSACTION,
@@ -97,12 +98,14 @@ class Connection(asyncio.Protocol):
         "_waiter",
         "_writable",
         "deadline",
+        "end_point",
         "out",
         "process",
     )
 
     def __init__(self, host: Host) -> None:
         self.out = bytearray()
+        self.end_point = b""
         self.process = 0  # what a CancelRequest names it by; 0: not logged in
         self.deadline = 0.0  # of the server's clock; 0 = none
         self._host = host
@@ -210,6 +213,10 @@ class Connection(asyncio.Protocol):
     def encrypted(self) -> bool:
         assert self._transport is not None
         return self._transport.get_extra_info("ssl_object") is not None
+
+    @property
+    def certificate(self) -> str:
+        return certificate_name(self._transport)
 
     @property
     def unread(self) -> bool:

@@ -1,6 +1,7 @@
 """From the first packet of a client to its first ReadyForQuery.
 
-    [SSLRequest | GSSENCRequest]… ─▶ startup packet ─▶ [version negotiated] ─▶ trusted or SCRAM
+    [SSLRequest | GSSENCRequest]… ─▶ startup packet ─▶ [version negotiated]
+    ─▶ certificate of that user, trusted, or SCRAM
     ─▶ session opened ─▶ settings, key for cancels, ReadyForQuery
 
 A CancelRequest instead of the startup packet is its connection's only message. What fails here is
@@ -57,18 +58,23 @@ _KEY_BYTES: Final = 32  # of a cancel key in protocol 3.2
 _KEY_BYTES_OLD: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """`end_point`: the hash of the certificate that tls-server-end-point demands (RFC 5929), empty
-    without channel binding.
-    """
+class Tls(Protocol):
+    @property
+    def server(self) -> ssl.SSLContext:
+        """For the next connection."""
+        ...
 
-    context: ssl.SSLContext
-    end_point: bytes = b""
+    def end_point(self) -> bytes:
+        """The hash of its certificate that tls-server-end-point demands (RFC 5929), empty without
+        channel binding.
+        """
+        ...
 
 
 class Door(Protocol):
     out: bytearray
+    end_point: bytes
+    """See Tls, of this connection."""
 
     @property
     def loopback(self) -> bool: ...
@@ -80,6 +86,11 @@ class Door(Protocol):
 
     @property
     def encrypted(self) -> bool: ...
+
+    @property
+    def certificate(self) -> str:
+        """The common name that the client has proved by TLS; empty: none."""
+        ...
 
     @property
     def unread(self) -> bool:
@@ -130,6 +141,12 @@ async def greet(door: Door, host: Host, register: Callable[[bytes], int]) -> Gre
     startup = await _packet(door, host)
     if startup is None:
         return None
+    if host.tls is not None and not door.encrypted:
+        raise Fatal(
+            INVALID_AUTHORIZATION,
+            "this server takes connections over TLS only",
+            hint="Use sslmode=verify-full (with sslrootcert) or sslmode=require.",
+        )
     version = _negotiate(door, startup)
     user, database, settings = _wishes(startup)
     host.admit()
@@ -180,7 +197,8 @@ async def _encryption(door: Door, host: Host, packet: EncryptionRequest) -> None
         raise ProtocolError("received unencrypted data after SSL request")
     door.out += b"S"
     door.flush()
-    await door.encrypt(host.tls.context)
+    context, door.end_point = host.tls.server, host.tls.end_point()
+    await door.encrypt(context)
 
 
 def _negotiate(door: Door, startup: Startup) -> int:
@@ -260,6 +278,9 @@ async def _identify(door: Door, host: Host, user: str) -> Identity:
     """Who it is, proved. Raises SqlError, Fatal, Gone."""
     if await host.sessions.trusted(door.loopback):
         return Identity(user, LOOPBACK.credential)
+    if door.certificate == user:
+        await host.sessions.verifier(user)  # whether there is such a role
+        return Identity(user, "certificate")
     if wait_ms := host.login_wait_ms(door.address, user):
         raise Fatal(
             TOO_MANY_CONNECTIONS,
@@ -278,13 +299,12 @@ async def _identify(door: Door, host: Host, user: str) -> Identity:
 
 async def _by_password(door: Door, host: Host, user: str) -> None:
     """Raises SqlError, Gone."""
-    tls = host.tls
     scram = Scram(
         user,
         await host.sessions.verifier(user),
         nonce=host.rng.token(NONCE_BYTES),
         secret=host.secret,
-        end_point=tls.end_point if tls is not None and door.encrypted else b"",
+        end_point=door.end_point,
     )
     door.out += codec.sasl_mechanisms(scram.mechanisms)
     mechanism, data = codec.read_sasl_initial(await _password(door))

@@ -5,6 +5,7 @@ by its pid.
 from __future__ import annotations
 
 import signal
+import ssl
 import subprocess
 import time
 import urllib.error
@@ -20,9 +21,14 @@ READY_S = 90.0  # of a loaded machine
 class NodeProcess:
     """`kvorum start` on a directory and a base port; `with` ends it whatever happens."""
 
-    def __init__(self, data: Path, base: int, *options: str, before: str = "") -> None:
+    def __init__(
+        self, data: Path, base: int, *options: str, before: str = "", tls_dir: Path | None = None
+    ) -> None:
         """`before`: shell commands that run first in the same process (limits)."""
         self.data = data
+        self.tls_dir = tls_dir
+        if tls_dir is not None:
+            options = (*options, "--tls-dir", str(tls_dir))
         self.base = base
         self.log = data.with_suffix(".log")
         words = command("start", "--data", str(data), "--port", str(base), *options)
@@ -31,7 +37,7 @@ class NodeProcess:
 
     @property
     def url(self) -> str:
-        return f"kvorum://127.0.0.1:{self.base}"
+        return f"kvorum{'s' if self.tls_dir else ''}://127.0.0.1:{self.base}"
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start the process; whether it gets ready is another question."""
@@ -57,9 +63,12 @@ class NodeProcess:
         raise AssertionError(f"not ready (exit code {child.poll()}): {self.tail()}")
 
     def ready(self) -> bool:
-        url = f"http://127.0.0.1:{self.base + 2}/readyz"
+        url, context = f"http://127.0.0.1:{self.base + 2}/readyz", None
+        if self.tls_dir is not None:
+            url = url.replace("http:", "https:")
+            context = ssl.create_default_context(cafile=self.tls_dir / "ca.crt")
         try:
-            with urllib.request.urlopen(url, timeout=2) as answer:
+            with urllib.request.urlopen(url, timeout=2, context=context) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

@@ -117,8 +117,8 @@ class HttpBackend:
 
     async def watch(self, ns: str, table: str, spec: WatchSpec) -> HttpWatcher:
         host, port = self._transport.address
-        said = self._transport.authorization
-        watcher = HttpWatcher(host, port, ns, table, spec, self._timeout_ms, said)
+        said, tls = self._transport.authorization, self._transport.tls
+        watcher = HttpWatcher(host, port, ns, table, spec, self._timeout_ms, said, tls)
         self._watchers.add(watcher)
         return watcher
 

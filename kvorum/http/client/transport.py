@@ -1,8 +1,8 @@
 """A small HTTP/1.1 client for the SDK: keep-alive connections, one request at a time on each,
 httptools as the parser.
 
-It does what the SDK needs and no more: no redirects, no cookies, no TLS, no proxies, bodies whole
-in memory. A request whose connection breaks says whether it may have arrived (`Lost.sent`): only
+It does what the SDK needs and no more: no redirects, no cookies, no proxies, bodies whole in
+memory. A request whose connection breaks says whether it may have arrived (`Lost.sent`): only
 the caller knows whether it may be repeated.
 """
 
@@ -19,6 +19,7 @@ from kv.base.config import HTTP_OFFSET
 from kv.base.credentials import Credential
 from kv.base.errors import InvalidArgument
 from kv.base.limits import FRAME_BYTES_MAX
+from kv.base.tls import Tls, why
 
 CONNECTIONS_MAX = 64
 IDLE_S_MAX = 30.0
@@ -143,10 +144,15 @@ class HttpTransport:
     """
 
     def __init__(
-        self, host: str, port: int, loop: asyncio.AbstractEventLoop, authorization: str = ""
+        self,
+        host: str,
+        port: int,
+        loop: asyncio.AbstractEventLoop,
+        authorization: str = "",
+        tls: Tls | None = None,
     ) -> None:
         """`authorization`: the value of that header, of every request."""
-        self.authorization = authorization
+        self.authorization, self.tls = authorization, tls
         self._always = [f"authorization: {authorization}"] if authorization else []
         self._host = host
         self._port = port
@@ -187,12 +193,14 @@ class HttpTransport:
             connection.close()
         try:
             _, made = await self._loop.create_connection(
-                lambda: _Connection(self._loop.time), self._host, self._port
+                lambda: _Connection(self._loop.time),
+                *(self._host, self._port),
+                ssl=None if self.tls is None else self.tls.peer,
             )
         except OSError as e:
             where = f"{self._authority}:{self._port}"
             raise Lost(
-                f"cannot reach {where}: {e.strerror or e}; is a node running there?", sent=False
+                f"cannot reach {where}: {why(e)}; is a node running there?", sent=False
             ) from None
         return made
 

@@ -19,6 +19,7 @@ import msgspec
 
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable, from_json
 from kv.base.limits import FEED_HEARTBEAT_MS
+from kv.base.tls import Tls
 from kvorum.api.watching import Event, WatchSpec
 from kvorum.http.wire import sse
 
@@ -45,13 +46,14 @@ class HttpWatcher:
         spec: WatchSpec,
         timeout_ms: int,
         authorization: str = "",
+        tls: Tls | None = None,
     ) -> None:
         """`timeout_ms`: how long the node may take to answer at all; later it is waited for."""
         self.position = spec.above or 0
         self._first_until = asyncio.get_running_loop().time() + timeout_ms / 1000
         self._told = False
         self._host, self._port, self._spec = host, port, spec
-        self._authorization = authorization
+        self._authorization, self._tls = authorization, tls
         self._path = f"/v1/watch/{quote(ns, safe='')}/{quote(table, safe='')}"
         self._above = spec.above
         self._stream: _Stream | None = None
@@ -94,7 +96,7 @@ class HttpWatcher:
     async def _read(self) -> Event:
         if self._stream is None:
             self._stream = await _Stream.open(
-                self._host, self._port, self._target(), self._authorization
+                self._host, self._port, self._target(), self._authorization, self._tls
             )
         while True:
             message = await self._stream.next()
@@ -144,11 +146,15 @@ class _Stream:
         self._ended = False
 
     @staticmethod
-    async def open(host: str, port: int, target: str, authorization: str) -> _Stream:
+    async def open(
+        host: str, port: int, target: str, authorization: str, tls: Tls | None
+    ) -> _Stream:
         """Raises _Broken, or the error that the node replied."""
         authority = f"[{host}]" if ":" in host else host
         try:
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await asyncio.open_connection(
+                host, port, ssl=None if tls is None else tls.peer
+            )
         except OSError as e:
             raise _Broken(str(e)) from None
         stream = _Stream(reader, writer)

@@ -10,6 +10,7 @@ from typing import Any
 
 from kv.base.ports import Timers
 from kv.base.seats import Seats
+from kv.base.tls import Tls
 from kvorum.api.backend import Backend
 from kvorum.audit.stamps import NO_FIGURES, StampLog
 from kvorum.http.metrics.metrics import Metrics
@@ -44,6 +45,7 @@ class HttpApi:
         holder: Callable[[int], Awaitable[str | None]] | None = None,
         stamps: StampLog | None = None,
         seats: Seats | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
         why requests cannot be served, None if they can. `hosts`: names that it may be asked for by
@@ -59,7 +61,7 @@ class HttpApi:
         hot = HotApi(backend, self.sessions, cold.application, requests, now, watches, door)
         app = HostGuard(hot, (*hosts, socket.gethostname()))
         served = app if stamps is None else StampedHttp(app, stamps, now)
-        self._server = HttpServer(served, sock, seats or Seats())
+        self._server = HttpServer(served, sock, seats or Seats(), tls)
         self.metrics.add("audit", NO_FIGURES.copy if stamps is None else stamps.figures)
         sessions = self.sessions
         self.metrics.add(

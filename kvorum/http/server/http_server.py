@@ -1,4 +1,8 @@
-"""uvicorn on the node's own loop: on a socket bound before, without signal handlers and logging."""
+"""uvicorn on the node's own loop: on a socket bound before, without signal handlers and logging.
+
+With TLS a request's `scope["extensions"]["kvorum"]["certificate"]` is the common name that its
+client has proved, empty for none.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Generator
+from typing import Final
 
 import uvicorn
 from uvicorn._types import ASGI3Application
@@ -14,8 +19,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from kv.base.errors import Busy, InvalidArgument, KvorumError
 from kv.base.limits import HTTP_HEAD_BYTES_MAX
 from kv.base.seats import Seats
+from kv.base.tls import Tls, certificate_name
 from kvorum.http.wire.codec import refusal
 from kvorum.http.wire.request import Asgi
+from raft.listener import TlsListener
 
 KEEP_ALIVE_S = 75
 _DRAIN_S = 5
@@ -28,12 +35,17 @@ class _TooLong(Exception):
     """A request's URL and headers exceed HTTP_HEAD_BYTES_MAX."""
 
 
+_TLS_S: Final = 10.0  # for a handshake
+_HSTS: Final = ("strict-transport-security", "max-age=31536000")
+
+
 class _Protocol(HttpToolsProtocol):
     """uvicorn's connection, with a bound on what a request may say before its body, a refusal of
     what is not HTTP in the one shape that errors have, and no traces for clients that left.
     """
 
     seats = Seats()
+    _certificate: str | None = None  # None: it does not speak TLS
     _unwanted: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _answering: RequestResponseCycle | None = None
@@ -44,6 +56,8 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.scheme == "https":
+            self._certificate = certificate_name(transport)
         if not self.seats.take():
             self._too_many()
         elif self.seats.full():
@@ -78,6 +92,8 @@ class _Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._head_bytes = 0
         super().on_message_begin()
+        if self._certificate is not None:
+            self.scope["extensions"] = {"kvorum": {"certificate": self._certificate}}
 
     def on_url(self, url: bytes) -> None:
         self._head_bytes += len(url)
@@ -101,17 +117,50 @@ class _Protocol(HttpToolsProtocol):
 
     def _refuse(self, status: bytes, error: KvorumError) -> None:
         """Say why, and close."""
-        answer = refusal(error, packed=False)
-        headers = b"".join(b"%b: %b\r\n" % header for header in answer.headers)
-        self.transport.write(
-            b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-type: %b\r\n%b"
-            b"content-length: %d\r\n\r\n%b"
-            % (status, answer.content_type, headers, len(answer.body), answer.body)
-        )
+        self.transport.write(_last_answer(status, error))
         self.transport.close()
 
 
+def _last_answer(status: bytes, error: KvorumError) -> bytes:
+    answer = refusal(error, packed=False)
+    headers = b"".join(b"%b: %b\r\n" % header for header in answer.headers)
+    return (
+        b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-type: %b\r\n%b"
+        b"content-length: %d\r\n\r\n%b"
+        % (status, answer.content_type, headers, len(answer.body), answer.body)
+    )
+
+
+_PLAIN: Final = _last_answer(
+    b"400 Bad Request",
+    InvalidArgument("this port speaks TLS only: use https://", code="TLS_REQUIRED"),
+)
+
+
 class _Server(uvicorn.Server):
+    tls: Tls | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """With TLS the listener is ours: it takes the files of now for each connection."""
+        tls = self.tls
+        if tls is None:
+            await super().startup(sockets)
+            return
+        await self.lifespan.startup()
+
+        def protocol() -> asyncio.Protocol:
+            return self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )
+
+        listener = TlsListener(
+            sockets or [], protocol, lambda: tls.server, handshake_s=_TLS_S, plain=_PLAIN
+        )
+        self.servers = [listener]  # type: ignore[list-item]  # of which it closes each
+        self.started = True
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """The node handles signals: it has more to stop than HTTP."""
@@ -121,7 +170,9 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves `app` on `sock` until `stop`."""
 
-    def __init__(self, app: Asgi, sock: socket.socket, seats: Seats) -> None:
+    def __init__(
+        self, app: Asgi, sock: socket.socket, seats: Seats, tls: Tls | None = None
+    ) -> None:
         class Protocol(_Protocol):
             pass
 
@@ -136,10 +187,12 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            headers=[] if tls is None else [_HSTS],
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=_DRAIN_S,
         )
         self._server = _Server(config)
+        self._server.tls = tls
         self._sock = sock
         self._task: asyncio.Task[None] | None = None
 

@@ -53,7 +53,7 @@ def test_every_setting_is_explained_and_keeps_its_default(option: Any) -> None:
     trap.
     """
     assert option.help.endswith(".")
-    assert option.metavar
+    assert option.metavar or option.parse("yes") is True, "a switch takes no value"
     assert option.flag.startswith("--")
     assert option.variable == "KVORUM_" + option.name.upper()
     assert option.parse(option.default) == option.default
@@ -119,7 +119,7 @@ def test_the_reference_lists_every_setting() -> None:
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert len(rows) == len(OPTIONS)
     for row, option in zip(rows, OPTIONS, strict=True):
-        flag = "none" if option.secret else f"`{option.flag} {option.metavar}`"
+        flag = "none" if option.secret else f"`{f'{option.flag} {option.metavar}'.strip()}`"
         assert row.startswith(f"| `{option.name}` | {flag} |")
         assert f"`{option.variable}`" in row
         assert row.endswith(f"{option.help} |")
@@ -163,7 +163,13 @@ def test_relations_between_settings_are_checked() -> None:
     """Each of these starts and then does not work."""
     for values, words in (
         ({"listen": "0.0.0.0", "join": "a:7600"}, "give --advertise"),
-        ({"listen": "0.0.0.0", "join": "a:7600", "advertise": "a"}, "KVORUM_CLUSTER_SECRET"),
+        ({"listen": "0.0.0.0"}, r"kvorum cert ca.*kvorum cert node.*--host 0\.0\.0\.0.*--insecure"),
+        ({"listen": "10.0.0.1", "advertise": "a"}, "--host a`, and start with --tls-dir"),
+        ({"insecure": True, "tls_dir": "tls"}, "exclude each other"),
+        (
+            {"listen": "0.0.0.0", "join": "a:7600", "advertise": "a", "insecure": True},
+            "KVORUM_CLUSTER_SECRET",
+        ),
         ({"join": "127.0.0.1:7610,127.0.0.1:7600"}, "--node-id 2"),
         ({"join": ",".join(f"h{i}:7600" for i in range(10))}, "at most 9"),
         ({"roles": ""}, "roles is empty"),
@@ -171,9 +177,16 @@ def test_relations_between_settings_are_checked() -> None:
     ):
         with pytest.raises(InvalidArgument, match=words):
             load(values, {})
-    everywhere = {"listen": "0.0.0.0", "join": "a:7600,b:7600", "advertise": "a"}
+    everywhere = {
+        "listen": "0.0.0.0",
+        "join": "a:7600,b:7600",
+        "advertise": "a",
+        "insecure": True,
+    }
     config = load(everywhere, {"KVORUM_CLUSTER_SECRET": SECRET})
     assert (config.reachable_at, config.address, config.place) == ("a", "a:7600", 1)
+    secured = everywhere | {"insecure": None, "tls_dir": "tls"}
+    assert load(secured, {}).cluster_secret == "", "certificates prove nodes"
     assert load({"join": "localhost:7600,b:1"}, {}).place == 1, "this machine has three names"
     assert load({"join": "b:1"}, {}).place is None
 

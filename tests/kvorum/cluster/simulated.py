@@ -281,6 +281,7 @@ class SimCluster:
             node_id=number,
             join=tuple(hosts),
             cluster_secret="sixteen characters",
+            insecure=True,
             engine="memory",
             http=False,
             sql=False,

@@ -5,15 +5,27 @@ file does.
 from __future__ import annotations
 
 import datetime
+import shutil
 import ssl
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography import x509
 
 from kv.base.errors import InvalidArgument
+from kv.base.tls import (
+    CA,
+    NODE,
+    NODE_NAME,
+    Tls,
+    certificate_name,
+    client_files,
+    client_tls,
+    node_tls,
+)
 from kvorum.security import certificates
-from kvorum.security.tls import Tls, client_context, peer_name
 
 NOW = datetime.datetime.now(datetime.UTC)
 
@@ -22,16 +34,26 @@ def directory(at: Path, *users: str) -> Path:
     """Files of an authority, a node called localhost, and these users."""
     ca = certificates.authority(NOW)
     certificates.save(at, certificates.AUTHORITY, ca)
-    certificates.save(at, certificates.NODE, certificates.node(ca, ["localhost", "::1"], NOW))
+    certificates.save(at, NODE, certificates.node(ca, ["localhost", "::1"], NOW))
     for user in users:
-        certificates.save(at, certificates.client_files(user), certificates.client(ca, user, NOW))
+        certificates.save(at, client_files(user), certificates.client(ca, user, NOW))
     return at
 
 
-def shake(server: ssl.SSLContext, client: ssl.SSLContext, host: str = "localhost") -> str:
+class Ended:
+    """A transport, as far as `certificate_name` looks at it."""
+
+    def __init__(self, end: ssl.SSLObject) -> None:
+        self._end = end
+
+    def get_extra_info(self, name: str, default: Any = None, /) -> Any:
+        return self._end.getpeercert() if name == "peercert" else default
+
+
+def shake(server: ssl.SSLContext, client: Tls, host: str = "localhost") -> str:
     """Both ends of one handshake in memory; the name that the client proved. Raises SSLError."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    one = client.wrap_bio(to_client, to_server, server_hostname=host)
+    one = client.peer.wrap_bio(to_client, to_server, server_hostname=host)
     other = server.wrap_bio(to_server, to_client, server_side=True)
     open_ends = [one, other]
     for _ in range(20):
@@ -44,87 +66,149 @@ def shake(server: ssl.SSLContext, client: ssl.SSLContext, host: str = "localhost
     assert not open_ends
     other.write(b"x")
     assert one.read() == b"x"  # TLS 1.3: a refused certificate shows at the first read
-    return peer_name(other)
+    if not client.believes(Ended(one)):
+        raise ssl.SSLCertVerificationError("not a node")
+    return certificate_name(Ended(other))
+
+
+def nobody(at: Path) -> Tls:
+    """A client without a certificate."""
+    return Tls(at / CA)
 
 
 def test_a_client_proves_its_name(tmp_path: Path) -> None:
     """The common name of a verified certificate is the identity; without one it is empty."""
     at = directory(tmp_path, "ann")
-    server = Tls(at).server
-    files = at / "client.ann.crt", at / "client.ann.key"
-    assert shake(server, client_context(at / "ca.crt", files)) == "ann"
-    assert shake(server, client_context(at / "ca.crt")) == ""
-    assert shake(server, Tls(at).peer) == certificates.NODE_NAME
+    server = node_tls(at).server
+    assert shake(server, client_tls(at)) == "ann"
+    assert shake(server, nobody(at)) == ""
+    assert shake(server, node_tls(at)) == NODE_NAME
+
+
+def test_a_client_of_several_says_which(tmp_path: Path) -> None:
+    """With two users' certificates nobody guesses; without any it is the node's, or none."""
+    at = directory(tmp_path, "ann", "bob")
+    with pytest.raises(InvalidArgument, match="ann, bob"):
+        client_tls(at)
+    server = node_tls(at).server
+    assert shake(server, client_tls(at, "bob")) == "bob"
+    assert shake(server, client_tls(at, "eve")) == ""  # she has a password, say
+    for one in at.glob("client.*"):
+        one.unlink()
+    assert shake(server, client_tls(at)) == NODE_NAME
+    (at / "node.crt").rename(at / "other.crt")
+    assert client_tls(at).pair is None
 
 
 def test_a_client_of_another_authority_is_refused(tmp_path: Path) -> None:
     """A certificate that ours did not sign is no identity, and does not count as none."""
     ours, theirs = directory(tmp_path / "ours"), directory(tmp_path / "theirs", "ann")
-    files = theirs / "client.ann.crt", theirs / "client.ann.key"
+    stranger = Tls(ours / CA, (theirs / "client.ann.crt", theirs / "client.ann.key"))
     with pytest.raises(ssl.SSLError):
-        shake(Tls(ours).server, client_context(ours / "ca.crt", files))
+        shake(node_tls(ours).server, stranger)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "elsewhere"])
 def test_a_server_of_another_name_is_refused(tmp_path: Path, host: str) -> None:
-    """A node is believed only under the names that its certificate has."""
+    """Clients believe a node only under the names that its certificate has; nodes know each other
+    by the common name."""
     at = directory(tmp_path)
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake(Tls(at).server, client_context(at / "ca.crt"), host)
+        shake(node_tls(at).server, nobody(at), host)
+    assert shake(node_tls(at).server, node_tls(at), host) == NODE_NAME
 
 
 def test_a_clients_certificate_is_no_servers(tmp_path: Path) -> None:
-    """Who holds a user's key cannot pose as a node."""
+    """Who holds a user's key cannot pose as a node, to clients or to nodes."""
     at = directory(tmp_path, "localhost")
-    posing = Tls(at, certificates.client_files("localhost"))
+    names = client_files("localhost")
+    posing = Tls(at / CA, (at / names[0], at / names[1]))
+    for believer in (nobody(at), node_tls(at)):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            shake(posing.server, believer)
+
+
+def test_a_server_of_our_authority_is_no_node_by_that(tmp_path: Path) -> None:
+    """A server's certificate with another common name proves no node to a node."""
+    at = directory(tmp_path)
+    ca = certificates.load(at / CA, at / "ca.key")
+    made = certificates._leaf(  # what another authority's tools may make
+        ca,
+        "web",
+        x509.SubjectAlternativeName([x509.DNSName("localhost")]),
+        NOW,
+        9,
+        server=True,
+    )
+    certificates.save(at, ("web.crt", "web.key"), made)
+    posing = Tls(at / CA, (at / "web.crt", at / "web.key"))
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake(posing.server, client_context(at / "ca.crt"))
+        shake(posing.server, node_tls(at))
+    assert shake(node_tls(at).server, posing) == "web"
+
+
+def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
+    """Neither a node's nor a user's certificate is believed after its end."""
+    at = directory(tmp_path)
+    ca = certificates.load(at / CA, at / "ca.key")
+    then = NOW - datetime.timedelta(days=9)
+    late = tmp_path / "late"
+    certificates.save(late, client_files("ann"), certificates.client(ca, "ann", then, days=1))
+    certificates.save(late, NODE, certificates.node(ca, ["localhost"], then, days=1))
+    (late / CA).write_bytes((at / CA).read_bytes())
+    with pytest.raises(ssl.SSLError):
+        shake(node_tls(at).server, client_tls(late))
+    with pytest.raises(ssl.SSLError):
+        shake(node_tls(late).server, nobody(at))
 
 
 def test_old_versions_of_tls_are_not_spoken(tmp_path: Path) -> None:
     """TLS 1.1 is refused, by servers and by who dials."""
-    tls = Tls(directory(tmp_path))
-    for context in (
-        tls.server,
-        tls.peer,
-        client_context(tmp_path / "ca.crt"),
-        client_context(None),
-    ):
+    tls = node_tls(directory(tmp_path))
+    for context in (tls.server, tls.peer, Tls(None).peer):
         assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def test_changed_files_are_used_from_then_on(tmp_path: Path) -> None:
-    """After `look` a server shows the new certificate, and no longer believes the old authority."""
-    at = directory(tmp_path, "ann")
-    tls = Tls(at)
-    old_ca = client_context(at / "ca.crt", (at / "client.ann.crt", at / "client.ann.key"))
-    assert not tls.look()
+    """The next connection shows the new certificate, and no longer believes the old authority."""
+    at = directory(tmp_path / "now", "ann")
+    tls = node_tls(at)
+    old = Path(shutil.copytree(at, tmp_path / "before"))
+    (old / "node.crt").unlink()
+    old_client = client_tls(old)
+    assert shake(tls.server, old_client) == "ann"
+    before = tls.server
+    assert tls.server is before
     ca = certificates.authority(NOW)
     certificates.save(at, certificates.AUTHORITY, ca, renew=True)
-    certificates.save(at, certificates.NODE, certificates.node(ca, ["localhost"], NOW), renew=True)
-    assert shake(tls.server, old_ca) == "ann"  # nobody has looked yet
-    assert tls.look()
+    certificates.save(at, NODE, certificates.node(ca, ["localhost"], NOW), renew=True)
+    assert tls.server is not before
     with pytest.raises(ssl.SSLError):
-        shake(tls.server, old_ca)
-    new = client_context(at / "ca.crt")
-    assert shake(tls.server, new) == ""
-    new.load_cert_chain(at / "client.ann.crt", at / "client.ann.key")  # signed by the old one
+        shake(tls.server, old_client)
+    assert shake(tls.server, nobody(at)) == ""
     with pytest.raises(ssl.SSLError):
-        shake(tls.server, new)
-    assert shake(tls.server, tls.peer) == certificates.NODE_NAME
+        shake(tls.server, client_tls(at))  # signed by the old one
+    assert shake(tls.server, tls) == NODE_NAME
 
 
-def test_a_broken_file_changes_nothing(tmp_path: Path) -> None:
-    """A key that does not fit is reported, what was there stays in use, and a good one is taken."""
+def test_a_broken_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A key that does not fit is reported once, what was there stays in use, and a good one is
+    taken."""
     at = directory(tmp_path)
-    tls = Tls(at)
+    tls = node_tls(at)
     good = (at / "node.key").read_bytes()
-    (at / "node.key").write_bytes(certificates.authority(NOW).key)
-    with pytest.raises(InvalidArgument, match=r"node\.crt"):
-        tls.look()
-    assert shake(tls.server, client_context(at / "ca.crt")) == ""
+    for broken in (certificates.authority(NOW).key, good[: len(good) // 2], b""):
+        (at / "node.key").write_bytes(broken)
+        for _ in range(3):
+            assert shake(tls.server, nobody(at)) == ""
+        assert "node.crt" in tls.trouble
+    (at / "node.key").unlink()
+    assert shake(tls.server, nobody(at)) == ""
+    assert "node.key is missing" in tls.trouble
     (at / "node.key").write_bytes(good)
-    assert tls.look()
+    assert shake(tls.server, nobody(at)) == ""
+    assert tls.trouble == ""
+    assert 2 <= caplog.text.count("not used") <= 4
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "node.crt", "node.key"])
@@ -133,7 +217,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     at = directory(tmp_path)
     (at / name).unlink()
     with pytest.raises(InvalidArgument, match=f"{name} is missing.*kvorum cert"):
-        Tls(at)
+        node_tls(at)
 
 
 def test_keys_are_their_owners_alone(tmp_path: Path) -> None:

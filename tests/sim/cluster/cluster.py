@@ -179,6 +179,7 @@ class NodeProcess:
             node_id=self.number,
             join=tuple(f"{host(i)}:{PORT}" for i in range(1, plan.nodes + 1)),
             cluster_secret=SECRET,
+            insecure=True,
             engine="memory",
             http=False,
             sql=False,

@@ -10,6 +10,7 @@ import struct
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ import pytest
 
 from sqlproxy.catalog.scram import read_verifier
 from sqlproxy.wire import connection as connection_module
-from sqlproxy.wire.startup import Tls
 from tests.kit.waiting import until
 from tests.sqlproxy.wire.conftest import Served
 
@@ -467,8 +467,19 @@ async def test_passwords_are_asked_for_once_there_are_users(serving: Serving) ->
         await conn.close()
 
 
+@dataclass
+class _Tls:
+    """sqlproxy.wire.startup.Tls of one certificate."""
+
+    server: ssl.SSLContext
+    hashed: bytes
+
+    def end_point(self) -> bytes:
+        return self.hashed
+
+
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+def tls(tmp_path_factory: pytest.TempPathFactory) -> _Tls:
     """A certificate of our own, with its hash for channel binding."""
     import hashlib
 
@@ -500,10 +511,10 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     der = ssl.PEM_cert_to_DER_cert(cert.read_text())
-    return Tls(context, hashlib.sha256(der).digest())
+    return _Tls(context, hashlib.sha256(der).digest())
 
 
-async def test_tls_with_channel_binding(serving: Serving, tls: Tls) -> None:
+async def test_tls_with_channel_binding(serving: Serving, tls: _Tls) -> None:
     """An encrypted login did not work, or was not bound to its certificate."""
     async with serving({"bob": "secret"}, tls=tls) as served:
         url = served.url.replace("sslmode=prefer", "sslmode=require channel_binding=require")
@@ -511,13 +522,13 @@ async def test_tls_with_channel_binding(serving: Serving, tls: Tls) -> None:
             assert conn.pgconn.ssl_in_use
             cursor = await conn.execute("select * from wide(300)")
             assert len(await cursor.fetchall()) == 300
-        wrong = Tls(tls.context, b"another certificate's hash")
+        wrong = _Tls(tls.server, b"another certificate's hash")
         served.server.tls = wrong
         with pytest.raises(psycopg.OperationalError, match="channel binding"):
             await psycopg.AsyncConnection.connect(f"{url} password=secret")
 
 
-async def test_bytes_ahead_of_the_handshake_are_refused(serving: Serving, tls: Tls) -> None:
+async def test_bytes_ahead_of_the_handshake_are_refused(serving: Serving, tls: _Tls) -> None:
     """Somebody between the two could put a statement in front of the encrypted ones."""
     async with serving(tls=tls) as served:
         raw = await Raw.open(served)
