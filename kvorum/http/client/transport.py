@@ -135,7 +135,7 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()  # TLS would wait for the other side's end
 
 
 class HttpTransport:

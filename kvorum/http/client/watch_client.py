@@ -187,7 +187,7 @@ class _Stream:
             await self._receive()
 
     def close(self) -> None:
-        self._writer.close()
+        self._writer.transport.abort()
 
     async def _receive(self) -> None:
         try:
