@@ -8,12 +8,15 @@ Files of ours in it (RocksDB ignores what it does not know):
     KVORUM.pid    held with flock by the process that uses the directory; its text is "<pid>\\n"
 
 The lock is a kernel lock and not the mere file: it goes with the process, however that ends.
+
+The directory is its owner's alone (0700), also one that was there before.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,9 +37,9 @@ class DirectoryLock:
 
     def __init__(self, path: Path) -> None:
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            private_directory(path)
             os.scandir(path).close()  # may it be listed? A locked directory is found here
-            self._fd = os.open(path / PID_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path / PID_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise InvalidArgument(
                 f"data directory {path} cannot be used: {error.strerror}; "
@@ -61,6 +64,18 @@ class DirectoryLock:
         """Let others in. The file stays: removing it would race with whoever opens it next."""
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
+
+
+def private_directory(path: Path) -> None:
+    """Make it, and what is missing above, for its owner alone. Who may use it is changed if it is
+    this user's: another one's (a volume that is mounted) is left as it is.
+    """
+    for folder in reversed((path, *path.parents)):
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
+    if stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+        with suppress(PermissionError):
+            path.chmod(0o700)
 
 
 def check_format(path: Path, families: Sequence[str]) -> None:

@@ -41,8 +41,8 @@ def backup(
     """Copy the whole cluster, as it is at one moment, to an empty directory or URI (s3://…,
     hdfs://…). `kvorum backup verify SOURCE` reads a backup and says whether it is whole.
     """
+    from kvorum.transfer.allowed import opened
     from kvorum.transfer.backup import BACKUP, BACKUP_HERE, all_tables, lock_names
-    from kvorum.transfer.places import place_of
     from kvorum.transfer.sealing import read_key
     from kvorum.transfer.targets import is_own, uri_of
 
@@ -51,7 +51,7 @@ def backup(
             raise typer.BadParameter(f"got two places; did you mean `backup verify {source}`?")
         with told(json):
             key = read_key(key_file) if key_file else None
-            _verify(place_of(source), json, key)
+            _verify(opened(source, here=True), json, key)
         return
     with told(json):
         wanted = long_procedures.rate_of(rate)

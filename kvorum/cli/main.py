@@ -126,6 +126,8 @@ app.add_typer(table_commands.tables, name="table")
 
 def main() -> None:
     """The entry point of the `kvorum` script."""
+    if sys.argv[1:2] != ["export"]:  # whose files may be for others to read, as their maker says
+        os.umask(0o077)  # of this process and what it starts: data, logs, backups
     try:
         try:
             app()

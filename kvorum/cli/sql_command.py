@@ -10,6 +10,7 @@ as well. Exit code 1 when a statement failed; what follows it in the text is not
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -39,9 +40,9 @@ def sql(
     database: Database = "postgres",
     user: User = "kvorum",
     password: Annotated[
-        str | None,
-        typer.Option(envvar="PGPASSWORD", help="Its password.", show_default=False),
-    ] = None,
+        bool,
+        typer.Option("--password", "-W", help="Ask for a password; else PGPASSWORD or ~/.pgpass."),
+    ] = False,
     connect: Connect = None,
     json: Json = False,
 ) -> None:
@@ -57,8 +58,11 @@ def sql(
         texts.append((sql_run.run, _read(file, json)))
     elif not texts and not sys.stdin.isatty():
         texts.append((sql_run.run, _read(Path("-"), json)))
+    secret = os.environ.get("PGPASSWORD")  # no flag: every user of the machine sees these
+    if password:
+        secret = str(typer.prompt("Password", hide_input=True, err=True))
     with told(json):
-        connection = connected(connect or DEFAULT, database, user, password, json)
+        connection = connected(connect or DEFAULT, database, user, secret, json)
         with connection:
             sql_run.notices(connection)
             if not texts:

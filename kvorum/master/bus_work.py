@@ -24,6 +24,7 @@ from kv.base.errors import Busy, Refused
 from kv.replica.manager import ReplicaManager
 from kv.replica.ranges import slices
 from kv.replica.replica import Replica
+from kv.storage.directory import private_directory
 from kv.storage.engine import Engine
 from kvorum.cluster.catchup import caught_up
 from kvorum.local.settings import Settings
@@ -112,7 +113,8 @@ class Points:
             raise Refused(f"there is a point {name} already; drop it first", code="POINT_EXISTS")
         staged = self._staged(op)
         shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir(parents=True)
+        private_directory(self._root)
+        private_directory(staged)
         state.checkpoint(staged / "state")
         with (staged / _MANIFEST).open("w") as file:
             file.write(json.dumps({**manifest, "op": op}))

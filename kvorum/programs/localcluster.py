@@ -30,6 +30,7 @@ import psutil
 from kv.base.adapters import SystemRng
 from kv.base.config import HTTP_OFFSET, PORTS_PER_NODE
 from kv.base.errors import InvalidArgument, NotFound, Unavailable
+from kv.storage.directory import private_directory
 
 NODES_MAX: Final = 9
 READY_S: Final = 60.0
@@ -123,7 +124,7 @@ class LocalCluster:
             raise InvalidArgument(
                 f"{directory} is not empty and holds no cluster: give another --data"
             )
-        directory.mkdir(parents=True, exist_ok=True)
+        private_directory(directory)
         descriptor = os.open(directory / "secret", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(SystemRng().token(32).hex())

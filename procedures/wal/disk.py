@@ -104,7 +104,7 @@ class DirectoryDisk:
         self._close_file()
         # a log of this number can only be one whose making was interrupted: nothing was in it
         fd = os.open(
-            self._name(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644
+            self._name(number), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
         )
         self._file = (number, fd)
         _write(fd, head)

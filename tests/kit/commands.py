@@ -90,6 +90,7 @@ def _apart(words: tuple[str, ...], env: dict[str, str], stdin: bytes) -> Ended:
 def _here(words: tuple[str, ...], env: dict[str, str], stdin: bytes) -> Ended:
     given, out, err = (io.TextIOWrapper(io.BytesIO(data)) for data in (stdin, b"", b""))
     code: object = 0
+    mask = os.umask(0o077)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", _tree)
         patch.setattr(os, "environ", env)
@@ -100,6 +101,8 @@ def _here(words: tuple[str, ...], env: dict[str, str], stdin: bytes) -> Ended:
             main()
         except SystemExit as end:
             code = end.code
+        finally:
+            os.umask(mask)
     for stream in (out, err):
         stream.flush()
     written = [stream.buffer.getvalue() for stream in (out, err)]
