@@ -42,6 +42,7 @@ def http_server(
         spawn,
         node.guard,
         timers=node.ports.timers,
+        rng=node.ports.rng,
         now=node.ports.clock.monotonic,
         not_ready=not_ready,
         hosts=node.config.known_as,

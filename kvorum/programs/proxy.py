@@ -94,6 +94,7 @@ class Proxy:
             self._in_background,
             self.guard,
             timers=LoopTimers(asyncio.get_running_loop()),
+            rng=SystemRng(),
             now=SystemClock().monotonic,
             not_ready=self.not_ready,
             hosts=(self._host, *self._hosts),

@@ -138,6 +138,11 @@ class Guard:
         self._throttle.succeeded(address, user)
         return Identity(user, "password")
 
+    def mark(self, user: str) -> str | None:
+        """Another one after each change of the user's password; None: it logs in with none."""
+        role = self._roles.get(user)
+        return role.verifier if role is not None and role.login else None
+
     async def by_certificate(self, name: str, address: str) -> Identity:
         """`name`: what TLS has verified. Raises Unauthenticated, Busy."""
         await self._known()

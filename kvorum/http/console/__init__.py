@@ -4,8 +4,8 @@ Three files beside this module: a page, its style and its script, which asks the
 that served it, as any other client does; so a proxy serves it too. Nothing comes from other hosts,
 and the headers forbid it: whatever text a procedure's name or error holds, no browser runs it.
 
-Addresses are relative, so it works behind a path of a reverse proxy. Deliberately missing: logins
-(there are none in the API either).
+Addresses are relative, so it works behind a path of a reverse proxy. Once the cluster has users it
+asks for a login (kvorum/http/routes/console_routes.py), and offers what the user may do somewhere.
 """
 
 from __future__ import annotations

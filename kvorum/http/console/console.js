@@ -15,6 +15,7 @@ const trouble = document.getElementById("trouble");
 const live = document.getElementById("live");
 let visit = 0; // grows with every change of the page
 let timer = 0;
+let me = null; // who is logged in, as console/session says
 let names = { at: -Infinity, tables: new Map() };
 
 class Refusal extends Error {
@@ -30,14 +31,18 @@ async function ask(path, body) {
   const options = { signal: AbortSignal.timeout(PATIENCE_MS), headers: { accept: "application/json" } };
   if (body !== undefined) {
     options.method = "POST";
+    if (me && me.csrf) options.headers["x-kvorum-csrf"] = me.csrf;
     options.headers["content-type"] = "application/json";
     options.body = JSON.stringify(body);
   }
   const answer = await fetch(path, options);
   const told = await answer.json();
+  if (answer.status === 401 && me) enter(); // it has ended: the page asks for a login again
   if (!answer.ok) throw new Refusal(answer.status, told.error);
   return told;
 }
+
+const may = (action) => me !== null && me.actions.includes(action);
 
 const query = (values) => {
   const set = Object.entries(values).filter(([, value]) => value);
@@ -108,21 +113,26 @@ const gone = (error) => {
   throw error;
 };
 
+const forbidden = (error) => {
+  if (error instanceof Refusal && error.status === 403) return null;
+  throw error;
+};
+
 function procedurePage(id) {
   const heading = el("h2", { id: "title" }, `Procedure ${id}`);
   const panel = el("div", {});
-  const buttons = ["abort", "bypass", "retry"].map((what) =>
+  const buttons = (may("operate") ? ["abort", "bypass", "retry"] : []).map((what) =>
     el("button", { id: what, disabled: true, onclick: () => panel.replaceChildren(actionPanel(what, `v1/procedures/${id}/${what}`, {}, () => panel.replaceChildren())) }, ACTIONS[what].label));
   return {
     fixed: el("div", {}, heading, el("div", {}, buttons.flatMap((button) => [button, " "])), panel),
     live: async () => {
       const one = await ask(`v1/procedures/${id}`);
       const [explain, audit, family] = await Promise.all([
-        ask(`v1/procedures/${id}/explain`).catch(gone), ask(`v1/audit?id=${id}&limit=20`), childrenOf(one),
+        ask(`v1/procedures/${id}/explain`).catch(gone), ask(`v1/audit?id=${id}&limit=20`).catch(forbidden), childrenOf(one),
       ]);
       heading.textContent = `Procedure ${id}: ${one.name}`;
       for (const button of buttons) button.disabled = ENDED.has(one.state);
-      return procedureDetail({ one, explain, audit: audit.items, ...family });
+      return procedureDetail({ one, explain, audit: audit ? audit.items : [], ...family });
     },
   };
 }
@@ -211,6 +221,26 @@ function listPage(load) {
   };
 }
 
+/** The login: a token, or a user and a password. */
+function loginPage(why) {
+  const said = el("p", { class: "bad", role: "alert", id: "refused" }, why || "");
+  const token = el("input", { id: "token", type: "password", size: 40, placeholder: "token", "aria-label": "token", autocomplete: "off" });
+  const user = el("input", { id: "name", placeholder: "user", "aria-label": "user", autocomplete: "username" });
+  const password = el("input", { id: "password", type: "password", placeholder: "password", "aria-label": "password", autocomplete: "current-password" });
+  const send = async (event) => {
+    event.preventDefault();
+    const body = token.value ? { token: token.value.trim() } : { user: user.value, password: password.value };
+    token.value = password.value = "";
+    try {
+      await ask("console/login", body);
+      await enter();
+    } catch (error) {
+      said.textContent = error.message;
+    }
+  };
+  return el("form", { id: "login", onsubmit: send }, el("h2", {}, "Log in"), token, "or", user, password, el("button", {}, "Log in"), said);
+}
+
 const PAGES = {
   procedures: (id) => (id ? procedurePage(id) : proceduresPage()),
   locks: locksPage,
@@ -230,7 +260,34 @@ let shown = null; // the live part
 let asking = false;
 let again = false;
 
+/** Asks who is logged in; opens the page, or the login. */
+async function enter() {
+  clearTimeout(timer);
+  const told = await ask("console/session");
+  me = told.user === null ? null : told;
+  const known = me !== null && me.credential !== "loopback";
+  document.getElementById("me").hidden = !known;
+  document.getElementById("user").textContent = known ? `${me.user} (${me.credential})` : "";
+  for (const link of document.querySelectorAll("[data-needs]")) link.hidden = !may(link.dataset.needs);
+  if (me) open();
+  else {
+    visit += 1;
+    trouble.hidden = true;
+    main.replaceChildren(loginPage(told.why));
+  }
+}
+
+async function leave() {
+  try {
+    await ask("console/logout", {});
+  } finally {
+    me = null;
+    await enter();
+  }
+}
+
 function open() {
+  if (!me) return;
   visit += 1;
   const [, name, argument] = location.hash.split("/");
   const known = Object.hasOwn(PAGES, name || "") ? name : "procedures";
@@ -248,6 +305,7 @@ function open() {
 
 /** Ask now, once more if asked meanwhile, and again in REFRESH_MS while somebody looks. */
 async function refresh() {
+  if (!me) return;
   if (asking) {
     again = true;
     return;
@@ -276,14 +334,14 @@ function picking() {
 async function look() {
   const began = visit;
   try {
-    const [made, cluster] = await Promise.all([page.live(), ask("v1/cluster")]);
+    const [made, cluster] = await Promise.all([page.live(), ask("v1/cluster").catch(forbidden)]);
     if (began !== visit) {
       again = true;
       return;
     }
     shown.replaceChildren(...[made].flat(Infinity).filter((one) => one));
-    const master = cluster.master === null ? "no master now" : `master ${cluster.master}`;
-    document.getElementById("cluster").textContent = `cluster ${cluster.cluster || "?"} · ${master} · nodes: ${cluster.nodes} · partitions: ${cluster.partitions}`;
+    const master = !cluster ? "" : cluster.master === null ? "no master now" : `master ${cluster.master}`;
+    document.getElementById("cluster").textContent = cluster && `cluster ${cluster.cluster || "?"} · ${master} · nodes: ${cluster.nodes} · partitions: ${cluster.partitions}`;
     trouble.hidden = true;
     document.body.dataset.looks = String(Number(document.body.dataset.looks || 0) + 1);
   } catch (error) {
@@ -294,4 +352,5 @@ async function look() {
 
 window.addEventListener("hashchange", open);
 live.addEventListener("change", () => live.checked && refresh());
-open();
+document.getElementById("logout").addEventListener("click", leave);
+enter().catch(complain);

@@ -38,6 +38,7 @@ from kvorum.http.wire import fields
 from kvorum.http.wire import request as http
 from kvorum.http.wire.codec import Reply
 from kvorum.http.wire.fields import Kind, Schema
+from kvorum.http.wire.visits import Visits
 from sqlproxy.catalog.guard import Guard
 
 Plain = dict[str, Any]
@@ -53,6 +54,7 @@ class Services(NamedTuple):
     metrics: Callable[[], Reply]
     document: Plain
     guard: Guard
+    visits: Visits
 
 
 async def services(request: Request) -> Services:

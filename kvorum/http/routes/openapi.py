@@ -29,7 +29,7 @@ DECLARED: Final = (
     *cluster_routes.ROUTES.declared,
     *access_routes.ROUTES.declared,
 )
-ROUTES: Final = (*HOT_ROUTES, *(one for one in DECLARED if one.shown))
+ROUTES: Final[tuple[Route | Declared, ...]] = (*HOT_ROUTES, *(one for one in DECLARED if one.shown))
 
 TAGS: Final = {
     "data": "Records",

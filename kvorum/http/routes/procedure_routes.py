@@ -9,13 +9,14 @@ from fastapi import Header, Query
 from pydantic import Field
 
 from kv.base import limits
-from kv.base.rights import Action, Kind
+from kv.base.rights import LOOPBACK, Action, Identity, Kind
 from kvorum.api.model import ProcedureInfo
 from kvorum.http.routes.declaring import (
     As,
     Body,
     BoolOrNone,
     Id,
+    Me,
     Node,
     Plain,
     Routes,
@@ -119,7 +120,9 @@ class Limit(Body):
 
 class Surgery(Body):
     reason: Text = Field(description="Why: kept in the audit.")
-    actor: TextOrNone = Field(None, description="Who does it; `http` if left out.")
+    actor: TextOrNone = Field(
+        None, description="Who does it, while the cluster has no users: `http` if left out."
+    )
     dry_run: BoolOrNone = Field(None, description="Change nothing, only tell what would change.")
     key: TextOrNone = Field(None, description="The same key acts once.")
 
@@ -278,34 +281,34 @@ async def list_procedures(
 
 
 @ROUTES.on("POST", "/v1/procedures/{id}/abort", _OPERATE, _SURGERY, 404, 409, ok=202)
-async def abort(node: Node, id: Id, body: Surgery) -> object:
+async def abort(node: Node, me: Me, id: Id, body: Surgery) -> object:
     """Abort a procedure
 
     It rolls back what it did; fine for one that was aborted already. A step under way gets a moment
     to end; then what it still writes is refused. 409 `NOT_ABORTABLE`: it has ended, it fails
     already, or it is past its point of no return.
     """
-    return await node.control("abort", {"actor": "http", **body.given(), "id": id})
+    return await node.control("abort", {**_surgery(me, body), "id": id})
 
 
 @ROUTES.on("POST", "/v1/procedures/{id}/bypass", _OPERATE, _SURGERY, 404, 409, 413, ok=202)
-async def bypass(node: Node, id: Id, body: Bypass) -> object:
+async def bypass(node: Node, me: Me, id: Id, body: Bypass) -> object:
     """End a procedure where it stands
 
     Nothing more of it runs, nothing is undone, its locks end; its parent goes on. 409 `UNDER_WAY`:
     a step runs (`override`); `HAS_CHILDREN`: `recursive`; `NOT_BYPASSABLE`: it has ended.
     """
-    return await node.control("bypass", {"actor": "http", **body.given(), "id": id})
+    return await node.control("bypass", {**_surgery(me, body), "id": id})
 
 
 @ROUTES.on("POST", "/v1/procedures/{id}/retry", _OPERATE, _SURGERY, 404, 409, ok=202)
-async def retry(node: Node, id: Id, body: Retry) -> object:
+async def retry(node: Node, me: Me, id: Id, body: Retry) -> object:
     """Let a procedure go on at once
 
     From the step that it has, or from `step`; also while it rolls back, as long as nothing is
     undone. 409 `NOT_RETRYABLE`.
     """
-    return await node.control("retry", {"actor": "http", **body.given(), "id": id})
+    return await node.control("retry", {**_surgery(me, body), "id": id})
 
 
 @ROUTES.on("GET", "/v1/procedures/{id}/explain", _READ, _EXPLAINED, 404)
@@ -318,13 +321,13 @@ async def explain(node: Node, id: Id) -> object:
 
 
 @LOCK_ROUTES.on("POST", "/v1/locks/steal", _STEAL, _SURGERY, 404)
-async def steal_lock(node: Node, body: Steal) -> object:
+async def steal_lock(node: Node, me: Me, body: Steal) -> object:
     """Take a lock away
 
     From who holds it: the next one gets it, late writes of the old one are refused. The old one
     queues up again. 404 `LOCK_NOT_HELD`.
     """
-    return await node.control("steal", {"actor": "http", **body.given()})
+    return await node.control("steal", _surgery(me, body))
 
 
 @ROUTES.on("GET", "/v1/audit", _READ_ALL, items_of(OBJECT))
@@ -356,6 +359,12 @@ async def list_workers(node: Node) -> Plain:
     (`name@version`), `silent_ms`.
     """
     return {"items": await node.workers()}
+
+
+def _surgery(me: Identity, body: Surgery) -> Plain:
+    """With who does it: what a client says of itself counts only where it could not prove it."""
+    said = {"actor": "http", **body.given()}
+    return said if me.credential == LOOPBACK.credential else {**said, "actor": me.name}
 
 
 def _shown(info: ProcedureInfo) -> Plain:

@@ -23,16 +23,18 @@ from kv.base.limits import HTTP_BODY_BYTES_MAX
 from kvorum.api.backend import Backend
 from kvorum.http import console
 from kvorum.http.metrics.metrics import CONTENT_TYPE, Metrics
+from kvorum.http.routes import console_routes
 from kvorum.http.routes.declaring import ASKED, Declared, Endpoint, Services, refused
 from kvorum.http.routes.openapi import DECLARED, answers, openapi
 from kvorum.http.server.door import Door
 from kvorum.http.wire import request as http
 from kvorum.http.wire.codec import Query, Reply, decode, path_text, plain, refusal, reply
+from kvorum.http.wire.visits import Visits
 from kvorum.local import logs
 from sqlproxy.catalog.guard import Guard
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-_ROUTES: Final = (*DECLARED, *console.ROUTES.declared)
+_ROUTES: Final = (*DECLARED, *console.ROUTES.declared, *console_routes.ROUTES.declared)
 _RIGHTS: Final = {(route.method, route.path): route.right for route in _ROUTES}
 
 
@@ -48,6 +50,7 @@ class ColdApi:
         monotonic: Callable[[], float],
         door: Door,
         guard: Guard,
+        visits: Visits,
     ) -> None:
         self._metrics, self._monotonic, self._door = metrics, monotonic, door
         self.application = app = application()
@@ -57,6 +60,7 @@ class ColdApi:
             lambda: Reply(200, metrics.text(), CONTENT_TYPE),
             document(app, version),
             guard,
+            visits,
         )
         app.state.boundary = self
 

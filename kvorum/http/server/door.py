@@ -24,6 +24,7 @@ from kv.base.rights import CLUSTER, LOOPBACK, Action, Identity, Kind, Resource, 
 from kvorum.api.backend import Backend
 from kvorum.http.routes.rights import SELF, Right
 from kvorum.http.wire.request import Request, Scope
+from kvorum.http.wire.visits import Visits
 from procedures.engine.lock_procedure import LOCK
 from procedures.pools.inbox import owner_of
 from sqlproxy.catalog.guard import Guard
@@ -42,10 +43,15 @@ class Door:
     """Of one HTTP server."""
 
     def __init__(
-        self, guard: Guard, backend: Backend, certificate: Certificate = no_certificate
+        self,
+        guard: Guard,
+        backend: Backend,
+        visits: Visits,
+        certificate: Certificate = no_certificate,
     ) -> None:
         """`certificate`: the common name that TLS has verified, "" if there is none."""
         self._guard, self._backend, self._certificate = guard, backend, certificate
+        self._visits = visits
         self.trusting = guard.trusting
 
     async def enter(self, request: Request) -> None:
@@ -72,6 +78,8 @@ class Door:
                         raise Unauthenticated(
                             "Authorization is Bearer TOKEN or Basic USER:PASSWORD"
                         )
+        if (visitor := await self._visits.identity(request)) is not None:
+            return visitor
         if shown := self._certificate(request.scope):
             return await guard.by_certificate(shown, address)
         return await guard.by_loopback()

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
-from kv.base.ports import Timers
+from kv.base.ports import Rng, Timers
 from kv.base.seats import Seats
 from kv.base.tls import Tls
 from kvorum.api.backend import Backend
@@ -22,6 +22,7 @@ from kvorum.http.server.http_server import HttpServer
 from kvorum.http.server.http_sessions import Sessions
 from kvorum.http.server.stamped_requests import StampedHttp
 from kvorum.http.server.watch_streams import Watches
+from kvorum.http.wire.visits import Visits
 from kvorum.version import VERSION
 from sqlproxy.catalog.guard import Guard
 
@@ -39,6 +40,7 @@ class HttpApi:
         guard: Guard,
         *,
         timers: Timers,
+        rng: Rng,
         now: Callable[[], float],
         not_ready: Callable[[], str | None],
         hosts: Iterable[str],
@@ -54,8 +56,9 @@ class HttpApi:
         """
         self.metrics = Metrics()
         self.sessions = Sessions(backend, timers, spawn, holder)
-        door = Door(guard, backend)
-        cold = ColdApi(backend, self.metrics, not_ready, VERSION, now, door, guard)
+        visits = Visits(guard, rng, now)
+        door = Door(guard, backend, visits)
+        cold = ColdApi(backend, self.metrics, not_ready, VERSION, now, door, guard, visits)
         requests = self.metrics.requests
         self._watches = watches = Watches(backend, requests, now, door)
         hot = HotApi(backend, self.sessions, cold.application, requests, now, watches, door)

@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 
 from kv.base.rights import Action, Kind
 from kvorum.http import console
+from kvorum.http.routes import console_routes
 from kvorum.http.routes.declaring import Declared, Routes
 from kvorum.http.routes.hot_routes import HOT_ROUTES
 from kvorum.http.routes.openapi import DECLARED
@@ -16,7 +17,7 @@ from kvorum.http.routes.route import Route
 from kvorum.http.server.cold import application
 from kvorum.http.server.hot import HotApi
 
-COLD = (*DECLARED, *console.ROUTES.declared)
+COLD = (*DECLARED, *console.ROUTES.declared, *console_routes.ROUTES.declared)
 
 
 def test_fastapi_serves_what_is_declared() -> None:
