@@ -14,7 +14,7 @@ Lists are comma-separated in flags and the environment, arrays in the file.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -422,6 +422,15 @@ class NodeConfig:
     def place(self) -> int | None:
         """Where in the join list this node's own address stands, from 1 on; None: it does not."""
         return place_in(self.join, self.address)
+
+
+def own_addresses(listen: str, *, insecure: bool) -> Callable[[str], bool] | None:
+    """Which addresses clients of this machine have: its loopback's, or the one that it listens on.
+    None: all that can come, or all are let in.
+    """
+    if insecure or of.is_loopback(listen):
+        return None
+    return lambda address: address == listen or of.is_loopback(address)
 
 
 def not_closed(listen: str, host: str) -> str:

@@ -252,7 +252,7 @@ def place_in(join: Iterable[str], address: str) -> int | None:
 
 
 def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
+    return host in ("localhost", "::1") or host.removeprefix("::ffff:").startswith("127.")
 
 
 def _normal(address: str) -> str:

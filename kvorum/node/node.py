@@ -27,7 +27,7 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
-from kv.base.config import NodeConfig
+from kv.base.config import NodeConfig, own_addresses
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.ids import META_PARTITION, NodeId
 from kvorum.api.backend import Backend
@@ -283,7 +283,8 @@ class Node(Parts):
 
     def _wire(self) -> None:
         store, ports = self.store, self.ports
-        self.guard = Guard(store.txn, ports.clock, ports.in_thread)
+        own = own_addresses(self.config.listen, insecure=self.config.insecure)
+        self.guard = Guard(store.txn, ports.clock, ports.in_thread, own)
         cache = CatalogCache(store.txn, ports.timers, CATALOG_TTL_S, store.txn.run)
         groups = Groups(store.cluster.calls)
         settling = Settling(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
-from kv.base.config import HTTP_OFFSET, SQL_OFFSET
+from kv.base.config import HTTP_OFFSET, SQL_OFFSET, own_addresses
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.base.tls import Tls
@@ -86,7 +86,8 @@ class Proxy:
         backend = await self._found()
         self._stack.push_async_callback(backend.close)
         self._stack.push_async_callback(self._end_background)
-        self.guard = Guard(backend.txn, SystemClock(), asyncio.to_thread)
+        own = own_addresses(self._host, insecure=self._tls is None)
+        self.guard = Guard(backend.txn, SystemClock(), asyncio.to_thread, own)
         self._in_background(self.guard.run(asyncio.sleep))
         api = HttpApi(
             backend,

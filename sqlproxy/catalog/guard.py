@@ -31,6 +31,7 @@ from sqlproxy.catalog.tokens import Token
 
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a call that holds no lock of Python's for long beside the loop."""
+NOT_INITIALIZED: Final = "NOT_INITIALIZED"  # nobody can log in yet, and this one is elsewhere
 LOOK_MS: Final = 1_000  # so old may be what is known …
 KNOWN_MS_MAX: Final = 60_000  # … and so old, while nobody can be asked
 _LOOK_AGAIN_MS: Final = 50  # unless it is newer than that
@@ -41,7 +42,17 @@ _DUMMY: Final = make_verifier("", b"\0" * 16)
 class Guard:
     """Of one process."""
 
-    def __init__(self, reader: Reader, clock: Clock, in_thread: InThread) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        clock: Clock,
+        in_thread: InThread,
+        trusts: Callable[[str], bool] | None = None,
+    ) -> None:
+        """`trusts`: which addresses are this machine's, where ports are reached from others: nobody
+        else is the owner before the first user. None: everybody is.
+        """
+        self._trusts = trusts
         self.book: Book | None = None  # replaced, never changed
         self._reader, self._clock, self._in_thread = reader, clock, in_thread
         self._stamp: tuple[int, tuple[tuple[bytes, bytes], ...]] | None = None
@@ -92,10 +103,14 @@ class Guard:
             raise Unavailable("users and rights cannot be read now: ask again in a moment")
         return self.book
 
-    def trusting(self) -> bool:
-        """Whether everybody here is the owner, because nobody can log in: for a hot path."""
+    def trusting(self, address: str | None = None) -> bool:
+        """Whether everybody here, or whoever has this address, is the owner, because nobody can log
+        in: for a hot path.
+        """
         book = self.book
-        return book is not None and not book.closed and self._age_ms() <= KNOWN_MS_MAX
+        if book is None or book.closed or self._age_ms() > KNOWN_MS_MAX:
+            return False
+        return self._trusts is None or (address is not None and self._trusts(address))
 
     def _age_ms(self) -> int:
         return self._now_ms() - self._looked_ms
@@ -109,7 +124,7 @@ class Guard:
 
     async def by_token(self, text: str, address: str) -> Identity:
         """Raises Unauthenticated, Busy."""
-        await self._known()
+        await self._initialized(address)
         id_, secret = tokens.parse(text) or ("", "")
         identity = self._of_token(id_, secret)
         if identity is None:  # it cannot be guessed: failures do not keep those out who have one
@@ -129,7 +144,7 @@ class Guard:
 
     async def by_password(self, user: str, password: str, address: str) -> Identity:
         """Raises Unauthenticated, Busy."""
-        await self._known()
+        await self._initialized(address)
         self._not_too_often(address, user)
         role = self._roles.get(user)
         text = role.verifier if role is not None and role.login else None
@@ -145,15 +160,28 @@ class Guard:
 
     async def by_certificate(self, name: str, address: str) -> Identity:
         """`name`: what TLS has verified. Raises Unauthenticated, Busy."""
-        await self._known()
+        await self._initialized(address)
         self._not_too_often(address, name)
         if not name or not self._may_log_in(name):
             raise self._failed(address, name)
         return Identity(name, "certificate")
 
-    async def by_loopback(self) -> Identity:
+    async def _initialized(self, address: str) -> Book:
+        """What is known. Raises Unauthenticated (NOT_INITIALIZED) for who is elsewhere, as long as
+        nobody can log in.
+        """
+        known = await self._known()
+        if known.closed or self._trusts is None or self._trusts(address):
+            return known
+        raise Unauthenticated(
+            "this cluster has no users yet: run `kvorum init` on the machine of a node, which "
+            "prints the first one's token",
+            code=NOT_INITIALIZED,
+        )
+
+    async def by_loopback(self, address: str) -> Identity:
         """Whoever is on this machine. Raises Unauthenticated once somebody can log in."""
-        if (await self._known()).closed:
+        if (await self._initialized(address)).closed:
             raise Unauthenticated(
                 "log in: with a token (KVORUM_TOKEN, Authorization: Bearer), a user's name and "
                 "password, or a client certificate"

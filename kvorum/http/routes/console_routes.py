@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, Final
 
 from pydantic import Field
@@ -14,6 +13,7 @@ from kvorum.http.routes.rights import OPEN
 from kvorum.http.wire.codec import Reply, encode
 from kvorum.http.wire.request import Request
 from kvorum.http.wire.visits import cookie
+from sqlproxy.catalog.guard import NOT_INITIALIZED
 
 ROUTES: Final = Routes("cluster")
 
@@ -27,8 +27,11 @@ class Login(Body):
 @ROUTES.on("GET", "/console/session", OPEN, shown=False)
 async def session(asked: Asked, here: Here) -> object:
     """Who is logged in"""
-    with contextlib.suppress(Unauthenticated):
-        return _told(await here.guard.by_loopback(), here, "")
+    try:
+        return _told(await here.guard.by_loopback(asked.address), here, "")
+    except Unauthenticated as error:
+        if error.code == NOT_INITIALIZED:
+            return {"user": None, "why": error.message}
     visit = here.visits.find(asked)
     if visit is None:
         return {"user": None}

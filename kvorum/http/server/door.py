@@ -34,9 +34,9 @@ _LOOKED_UP: Final = ("{id}", "<token>", "{schedule}")  # what only a look says
 Certificate = Callable[[Scope], str]
 
 
-def no_certificate(_scope: Scope) -> str:
-    """Of a port without TLS."""
-    return ""
+def certificate_of(scope: Scope) -> str:
+    """What http_server.py has put there."""
+    return str(scope.get("extensions", {}).get("kvorum", {}).get("certificate", ""))
 
 
 class Door:
@@ -47,7 +47,7 @@ class Door:
         guard: Guard,
         backend: Backend,
         visits: Visits,
-        certificate: Certificate = no_certificate,
+        certificate: Certificate = certificate_of,
     ) -> None:
         """`certificate`: the common name that TLS has verified, "" if there is none."""
         self._guard, self._backend, self._certificate = guard, backend, certificate
@@ -58,7 +58,7 @@ class Door:
         """Who asks is known to the request from now on. Raises Unauthenticated, Busy,
         Unavailable.
         """
-        if self.trusting():
+        if self.trusting(request.address):
             return
         request.identity = await self._identity(request)
         if request.identity is not LOOPBACK:
@@ -82,7 +82,7 @@ class Door:
             return visitor
         if shown := self._certificate(request.scope):
             return await guard.by_certificate(shown, address)
-        return await guard.by_loopback()
+        return await guard.by_loopback(address)
 
     async def check(
         self, request: Request, right: Right, path: Mapping[str, str], body: object

@@ -10,6 +10,7 @@ import pytest
 
 import kvorum
 from kv.base.adapters import SystemRng
+from kv.base.config import own_addresses
 from kv.base.errors import (
     AlreadyExists,
     Busy,
@@ -82,7 +83,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 async def test_the_loopback_is_trusted_until_somebody_can_log_in(scene: Scene) -> None:
     """The quick start needs no password; the first token ends that, for open sessions, too."""
-    assert await scene.guard.by_loopback() == LOOPBACK
+    assert await scene.guard.by_loopback("127.0.0.1") == LOOPBACK
     scene.guard.allow(LOOPBACK, PUT, ORDERS)
     await scene.user("ann")  # she has nothing to log in with
     await scene.guard.look()
@@ -92,7 +93,34 @@ async def test_the_loopback_is_trusted_until_somebody_can_log_in(scene: Scene) -
     with pytest.raises(Unauthenticated, match="log in"):
         scene.guard.allow(LOOPBACK, PUT, ORDERS)
     with pytest.raises(Unauthenticated, match="KVORUM_TOKEN"):
-        await scene.guard.by_loopback()
+        await scene.guard.by_loopback("127.0.0.1")
+
+
+async def test_strangers_are_nobody_before_the_first_user(scene: Scene) -> None:
+    """A new cluster that others reach is its machine's alone: whoever comes first from elsewhere
+    does not own it, whatever he claims.
+    """
+    guard = Guard(scene.txn, scene.clock, at_once, own_addresses("10.0.0.1", insecure=False))
+    for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1"):
+        assert await guard.by_loopback(address) == LOOPBACK
+        assert guard.trusting(address)
+    assert not guard.trusting()
+    for address in ("10.0.0.2", "", "::ffff:10.0.0.9"):
+        assert not guard.trusting(address)
+        for asked in (
+            guard.by_loopback(address),
+            guard.by_token("kvt_x_y", address),
+            guard.by_password("ann", "secret", address),
+            guard.by_certificate("ann", address),
+        ):
+            with pytest.raises(Unauthenticated, match="kvorum init") as caught:
+                await asked
+            assert caught.value.code == "NOT_INITIALIZED"
+    await scene.user("ann")
+    await scene.token("ann")
+    await guard.look()
+    assert not guard.trusting("127.0.0.1")
+    assert (await guard.by_certificate("ann", "10.0.0.2")).name == "ann"
 
 
 async def test_the_first_admin_is_made_once(scene: Scene) -> None:
