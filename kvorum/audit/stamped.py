@@ -12,10 +12,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
-from kv.base.errors import KvorumError
+from kv.base.errors import Forbidden, KvorumError, Unauthenticated
 from kvorum.api.backend import Backend, Session
 from kvorum.api.model import BatchOp, Record, TableKey
-from kvorum.audit.stamps import Key, Stamp, StampLog
+from kvorum.audit.stamps import Asker, Key, Stamp, StampLog
 from txn.shared.wait_terms import USUAL, Terms
 
 T = TypeVar("T")
@@ -30,10 +30,34 @@ class Caller:
     """Who asks over HTTP."""
 
     client: str
+    request: str = ""
+    said: str = ""
+    user: str = ""
+    credential: str = ""
+    error: KvorumError | None = None  # with which it was refused before it reached the database
     told: bool = False  # its request reached the database
+
+    def asker(self) -> Asker:
+        """For the log."""
+        denied = self.error.message if isinstance(self.error, Unauthenticated | Forbidden) else ""
+        return Asker(self.user, self.credential, self.request, self.said, denied)
 
 
 caller_of_request: ContextVar[Caller | None] = ContextVar("caller", default=None)
+
+
+def is_asked_by(user: str, credential: str) -> None:
+    """Who proved what is known of this request from now on."""
+    caller = caller_of_request.get()
+    if caller is not None:
+        caller.user, caller.credential = user, credential
+
+
+def is_refused(error: KvorumError) -> None:
+    """This request ends with that."""
+    caller = caller_of_request.get()
+    if caller is not None:
+        caller.error = error
 
 
 def _nothing(*_: object, **__: object) -> Known:
@@ -119,8 +143,8 @@ class _Stamper:
     def told(self, method: str, **known: Any) -> None:
         """One stamp."""
         caller = caller_of_request.get()
-        client = "" if caller is None else caller.client
-        self._log.add(Stamp(self._surface, client, method, **known))
+        client, asker = ("", None) if caller is None else (caller.client, caller.asker())
+        self._log.add(Stamp(self._surface, client, method, asker=asker, **known))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
     {"time": ms, "node": 1, "surface": "http", "client": "10.0.0.7:51234", "method": "put",
      "table": ["default.users"], "keys": 1, "read_ts"?, "start_ts"?, "commit_ts"?, "version"?,
-     "txn"?, "procedure"?, "code": "OK", "us": 412}
+     "txn"?, "procedure"?, "code": "OK", "us": 412,
+     "user"?, "credential"?, "request"?, "said"?, "allowed"?, "denied"?}
     {"time": ms, "node": 1, "lost": 12, "why": "…"}
 
 One JSON object a line; timestamps are decimal strings, what does not apply is left out. A request
@@ -10,6 +11,10 @@ costs its node one small tuple here; a task encodes and writes them in a thread,
 second. What does not fit into the buffer, or cannot be written, is counted, and the log itself says
 so before what follows: it has gaps, never silent ones. After a crash the last moment may be
 missing: lines are not synced.
+
+`user` is who proved to be it, by `credential`; `request` an id of this node's making, which the
+answer has, too, and `said` what the client calls its request. `allowed` is the decision; of one
+that was refused for want of a right or of a credential, `denied` says why.
 
 `time` is when the answer was ready, by the node's clock, for people. The order of things is in the
 timestamps.
@@ -51,6 +56,16 @@ TableNames = Callable[[Iterable[int]], Awaitable[Mapping[int, str]]]
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
 
 
+class Asker(NamedTuple):
+    """Whose request it is, and what was decided."""
+
+    user: str
+    credential: str
+    request: str
+    said: str  # by the client, of its request
+    denied: str  # why; "": it was allowed
+
+
 class Stamp(NamedTuple):
     """One request. 0 = there is none."""
 
@@ -68,9 +83,10 @@ class Stamp(NamedTuple):
     txn: int = 0
     procedure: int = 0
     node: int = 0  # whose request it is; 0 = a client's
+    asker: Asker | None = None
 
 
-_NUMBERS: Final = Stamp._fields[7:-1]
+_NUMBERS: Final = Stamp._fields[7:-2]
 """Those that are told as decimal strings."""
 
 
@@ -213,7 +229,7 @@ class StampLog:
         return b"".join([encode(row) + b"\n" for row in [*lost, *rows]])
 
     def _row(self, time_ms: int, s: Stamp, names: Mapping[int, str]) -> dict[str, Any]:
-        surface, client, method, keys, tables, code, took_s, *numbers, node = s
+        surface, client, method, keys, tables, code, took_s, *numbers, node, asker = s
         row: dict[str, Any] = {
             "time": time_ms,
             "node": self._node,
@@ -238,6 +254,9 @@ class StampLog:
                 row[name] = str(value)
         row["code"] = code
         row["us"] = round(took_s * 1e6)
+        if asker is not None:
+            row |= {name: value for name, value in asker._asdict().items() if value}
+            row["allowed"] = not asker.denied
         return row
 
     # ------------------------------------------------------------------ the file

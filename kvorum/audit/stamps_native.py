@@ -108,7 +108,7 @@ class NativeStamps:
                     keys = named
         name = str(method) if plan is None else plan.name
         told = (_SURFACE, client, name, keys, tables, code, took_s)
-        self._stamps.add(Stamp._make((*told, *numbers, node)))
+        self._stamps.add(Stamp._make((*told, *numbers, node, None)))
 
     def _finished(
         self, client: str, node: int, request: list[Any], reply: list[Any], took_s: float

@@ -21,6 +21,7 @@ from starlette.routing import Match
 from kv.base.errors import KvorumError
 from kv.base.limits import HTTP_BODY_BYTES_MAX
 from kvorum.api.backend import Backend
+from kvorum.audit.stamped import is_refused
 from kvorum.http import console
 from kvorum.http.metrics.metrics import CONTENT_TYPE, Metrics
 from kvorum.http.routes import console_routes
@@ -87,6 +88,7 @@ class ColdApi:
         except RequestValidationError as e:
             answer = refusal(refused(e.errors()), raw.formats.reply)
         except KvorumError as e:
+            is_refused(e)
             answer = refusal(e, raw.formats.reply)
         except http.Disconnected:
             return Response(status_code=499)

@@ -22,6 +22,7 @@ from typing import Any, Final
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
 from kv.base.rights import CLUSTER, LOOPBACK, Action, Identity, Kind, Resource, table
 from kvorum.api.backend import Backend
+from kvorum.audit.stamped import is_asked_by
 from kvorum.http.routes.rights import SELF, Right
 from kvorum.http.wire.request import Request, Scope
 from kvorum.http.wire.visits import Visits
@@ -60,7 +61,8 @@ class Door:
         """
         if self.trusting(request.address):
             return
-        request.identity = await self._identity(request)
+        request.identity = who = await self._identity(request)
+        is_asked_by(who.name, who.credential)
         if request.identity is not LOOPBACK:
             request.may = partial(self._guard.allow, request.identity)
 

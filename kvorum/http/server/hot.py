@@ -39,6 +39,7 @@ from kvorum.api.model import (
     user_key,
     user_value,
 )
+from kvorum.audit.stamped import is_refused
 from kvorum.http.routes.rights import OPERATE_CLUSTER, SELF
 from kvorum.http.server import watch_streams as watch
 from kvorum.http.server.door import Door, owned
@@ -163,6 +164,7 @@ class HotApi:
                 await self._door.enter(request)
             return await handler(request)
         except KvorumError as e:
+            is_refused(e)
             return refusal(e, request.formats.reply)
         except (Disconnected, asyncio.CancelledError):
             raise

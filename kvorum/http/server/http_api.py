@@ -63,7 +63,7 @@ class HttpApi:
         self._watches = watches = Watches(backend, requests, now, door)
         hot = HotApi(backend, self.sessions, cold.application, requests, now, watches, door)
         app = HostGuard(hot, (*hosts, socket.gethostname()))
-        served = app if stamps is None else StampedHttp(app, stamps, now)
+        served = app if stamps is None else StampedHttp(app, stamps, now, rng)
         self._server = HttpServer(served, sock, seats or Seats(), tls)
         self.metrics.add("audit", NO_FIGURES.copy if stamps is None else stamps.figures)
         sessions = self.sessions

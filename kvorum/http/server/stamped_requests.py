@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from kv.base.ports import Rng
 from kvorum.audit.stamped import Caller, caller_of_request
 from kvorum.audit.stamps import Stamp, StampLog
 from kvorum.http.wire.request import Asgi, Receive, Scope, Send
+
+_HEADER: Final = b"x-request-id"
+_ID_BYTES: Final = 8
+_SAID_MAX: Final = 100
 
 
 class StampedHttp:
@@ -15,15 +20,15 @@ class StampedHttp:
     it reached the database is told here.
     """
 
-    def __init__(self, app: Asgi, log: StampLog, monotonic: Callable[[], float]) -> None:
-        self._app, self._log, self._monotonic = app, log, monotonic
+    def __init__(self, app: Asgi, log: StampLog, monotonic: Callable[[], float], rng: Rng) -> None:
+        self._app, self._log, self._monotonic, self._rng = app, log, monotonic, rng
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         host, port = scope.get("client") or ("", 0)
-        caller = Caller(f"{host}:{port}")
+        caller = Caller(f"{host}:{port}", self._rng.token(_ID_BYTES).hex(), _said(scope))
         token = caller_of_request.set(caller)
         began, status = self._monotonic(), 0
 
@@ -31,13 +36,26 @@ class StampedHttp:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                shown = (_HEADER, caller.request.encode())
+                message = {**message, "headers": [*message["headers"], shown]}
             await send(message)
 
         try:
             await self._app(scope, receive, watched)
         finally:
             caller_of_request.reset(token)
-            if not caller.told and status >= 400:
-                method, code = f"{scope['method']} {scope['path'][:200]}", f"HTTP_{status}"
-                took_s = self._monotonic() - began
-                self._log.add(Stamp("http", caller.client, method, code=code, took_s=took_s))
+            asker = caller.asker()
+            if asker.denied or (not caller.told and (status >= 400 or asker.user)):
+                method, took_s = (
+                    f"{scope['method']} {scope['path'][:200]}",
+                    self._monotonic() - began,
+                )
+                code = caller.error.code if asker.denied and caller.error else f"HTTP_{status}"
+                told = ("http", caller.client, method)
+                self._log.add(Stamp(*told, code=code, took_s=took_s, asker=asker))
+
+
+def _said(scope: Scope) -> str:
+    """What the client calls its request: printable ASCII, cut."""
+    said = next((value for name, value in scope["headers"] if name == _HEADER), b"")
+    return "".join(c for c in said[:_SAID_MAX].decode("ascii", "replace") if c.isprintable())

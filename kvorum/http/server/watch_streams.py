@@ -19,6 +19,7 @@ from kv.base.limits import FEED_HEARTBEAT_MS, WATCHERS_MAX
 from kv.base.rights import Action
 from kvorum.api.backend import Backend
 from kvorum.api.watching import Event, Watcher, WatchSpec
+from kvorum.audit.stamped import is_refused
 from kvorum.http.server.door import Door
 from kvorum.http.wire import fields, sse
 from kvorum.http.wire.codec import Query, Reply, path_text, refusal
@@ -93,6 +94,7 @@ class Watches:
             if first is not None:
                 await self._stream(watcher, first, receive, send)
         except KvorumError as e:
+            is_refused(e)
             await self._refuse(refusal(e, request.formats.reply), began, send)
         except Exception as e:  # noqa: BLE001 - an application boundary: the node must stay up
             self._observer.failed(ROUTE, e)

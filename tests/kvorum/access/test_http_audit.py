@@ -1,0 +1,79 @@
+"""What the log of requests says of who asked over HTTP, and of what was decided."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from kv.base.config import NodeConfig
+from kvorum.local.ports import system_ports
+from kvorum.node.node import build
+from kvorum.sdk.portal import Portal
+from tests.kit.machine import free_port_base
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Of an audited node, and its log, which is whole once the node has stopped."""
+    base, log = free_port_base(), tmp_path / "audit.log"
+    portal = Portal("audited")
+
+    async def start() -> Any:
+        import asyncio
+
+        config = NodeConfig(data=tmp_path / "data", port=base, audit_log=str(log))
+        node = await build(config, system_ports(asyncio.get_running_loop()))
+        await node.start()
+        return node
+
+    node = portal.call(start())
+    try:
+        yield f"http://127.0.0.1:{base + 2}", log
+    finally:
+        portal.call(node.stop())
+        portal.close()
+
+
+def lines(log: Path, url: str, wanted: str) -> list[dict[str, Any]]:
+    """Of that request, once the log has it."""
+    for _ in range(200):
+        found = [json.loads(line) for line in log.read_text().splitlines()]
+        if of_it := [one for one in found if one.get("request") == wanted]:
+            return of_it
+        httpx.get(f"{url}/healthz")  # time passes
+    raise AssertionError(f"{log} has no request {wanted}")
+
+
+def test_every_decision_says_who_asked_and_by_what(place: tuple[str, Path]) -> None:
+    """After a leak nobody could say who read what; what a client claims would be believed."""
+    url, log = place
+    admin = httpx.post(f"{url}/v1/init").json()["token"]
+    with httpx.Client(base_url=url, headers={"authorization": f"Bearer {admin}"}) as by_admin:
+        assert by_admin.post("/v1/users", json={"name": "ann"}).is_success
+        made = by_admin.post("/v1/tokens", json={"user": "ann", "name": "laptop"}).json()
+        claims = {"x-request-id": "mine", "x-user": "bob"}
+        done = by_admin.get("/v1/cluster", headers=claims)
+    (told,) = lines(log, url, done.headers["x-request-id"])
+    assert (told["user"], told["credential"], told["allowed"]) == ("admin", "token init", True)
+    assert (told["said"], told["method"]) == ("mine", "cluster")
+    with httpx.Client(base_url=url, headers={"authorization": f"Bearer {made['token']}"}) as by_ann:
+        for method, path in (("GET", "/v1/kv/shop/orders/k"), ("GET", "/v1/cluster")):
+            refused = by_ann.request(method, path)
+            assert refused.status_code == 403
+            (told,) = lines(log, url, refused.headers["x-request-id"])
+            assert (told["user"], told["credential"]) == ("ann", "token laptop")
+            assert (told["allowed"], told["code"]) == (False, "FORBIDDEN")
+            assert told["method"] == f"{method} {path}"
+            assert "read" in told["denied"]
+    failed = httpx.get(f"{url}/v1/cluster", headers={"authorization": "Bearer secret"})
+    (told,) = lines(log, url, failed.headers["x-request-id"])
+    assert (told["allowed"], told["code"]) == (False, "UNAUTHENTICATED")
+    assert told["client"].startswith("127.0.0.1:")
+    text = log.read_text()
+    assert admin not in text
+    assert made["token"] not in text
