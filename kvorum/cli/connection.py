@@ -7,9 +7,12 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import functools
+import inspect
+import os
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
@@ -42,6 +45,57 @@ OfTable = Annotated[
         show_default=False,
     ),
 ]
+
+
+_SAID: Final = {
+    "tls_dir": ("KVORUM_TLS_DIR", "DIR", "ca.crt and, if there is one, a client's certificate."),
+    "ca": ("KVORUM_CA", "FILE", "Who signs the nodes."),
+    "token_file": ("KVORUM_TOKEN_FILE", "FILE", "Its first line is a token."),
+}
+
+
+def clients(app: typer.Typer) -> None:
+    """Every command below that connects takes the options of _SAID, too. What is given is in the
+    environment then, where every way to connect finds it.
+    """
+    for command in app.registered_commands:
+        if command.callback is not None and "connect" in command.callback.__annotations__:
+            command.callback = _said_to(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            clients(group.typer_instance)
+
+
+def _said_to(work: Callable[..., Any]) -> Callable[..., Any]:
+    hints = get_type_hints(work, include_extras=True)
+    own = inspect.signature(work).parameters
+    more = {
+        name: Annotated[
+            str | None,
+            typer.Option(
+                "--" + name.replace("_", "-"),
+                metavar=metavar,
+                help=f"{words} {variable}",
+                show_default=False,
+            ),
+        ]
+        for name, (variable, metavar, words) in _SAID.items()
+        if name not in own
+    }
+
+    @functools.wraps(work)
+    def run(**given: Any) -> Any:
+        for name in more:
+            if (value := given.pop(name, None)) is not None:
+                os.environ[_SAID[name][0]] = value
+        return work(**given)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    wanted = [one.replace(annotation=hints[name], kind=kind) for name, one in own.items()]
+    wanted += [inspect.Parameter(n, kind, default=None, annotation=a) for n, a in more.items()]
+    run.__signature__ = inspect.Signature(wanted)  # type: ignore[attr-defined]
+    run.__annotations__ = {**hints, **more}
+    return run
 
 
 @contextlib.contextmanager

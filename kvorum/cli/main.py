@@ -19,6 +19,7 @@ from kvorum.cli import (
     cert_commands,
     check_command,
     cluster_commands,
+    connection,
     data_commands,
     doctor,
     explain_commands,
@@ -122,6 +123,9 @@ app.add_typer(snapshot_commands.app, name="snapshot")
 app.add_typer(spark_commands.app, name="spark")
 app.add_typer(table_commands.namespaces, name="namespace")
 app.add_typer(table_commands.tables, name="table")
+
+
+connection.clients(app)
 
 
 def main() -> None:
