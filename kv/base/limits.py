@@ -141,6 +141,17 @@ FRAME_BYTES_MAX: Final = 32 * MiB
 REQUESTS_PER_FRAME_MAX: Final = 4_096
 IN_FLIGHT_PER_CONNECTION_MAX: Final = 8_192
 LIST_ITEMS_MAX: Final = 65_536  # of any list or map in a message
+MESSAGE_WEIGHT_MAX: Final = 750_000  # values in a message of a client: what decoding it costs …
+CONTAINER_WEIGHT: Final = 10  # … where a list or a map counts as so many
+WEIGHED_BYTES_MIN: Final = 4 * KiB  # shorter messages are not looked at
+TURN_MS: Final = 2  # after so long a connection that has sent more leaves the loop to others
+TURN_REQUESTS_MAX: Final = 64  # … which is looked at after so many requests
+# what clients make one process hold: parts of messages, bodies worked on, answers that are not read
+CLIENT_BYTES_MAX: Final = 512 * MiB
+CLIENT_SMALL_BYTES: Final = 64 * KiB  # messages up to here, and answers, are not counted there
+MESSAGE_MS_MAX: Final = 20_000  # a client that stops in the middle of a message is closed …
+MESSAGE_BYTES_PER_S_MIN: Final = 16 * KiB  # … or sends less of it than so many in a second …
+MESSAGE_BYTES_PER_S_FULL: Final = 1 * MiB  # … or so many, while half of CLIENT_BYTES_MAX is used
 CONNECTIONS_MAX: Final = 10_000
 HELLO_MS_MAX: Final = 10_000  # a connection that said nothing until then is closed
 HELLO_BYTES_MAX: Final = 4 * KiB  # the first frame of a connection
@@ -647,6 +658,8 @@ assert MULTI_GET_BYTES_MAX + MULTI_KEYS_MAX * 32 + VALUE_BYTES_MAX < FRAME_BYTES
     "the values of a multi-get fit a reply"
 )
 assert HELLO_BYTES_MAX < FRAME_BYTES_MAX < REPLY_WINDOW_BYTES
+assert BATCH_OPS_MAX * (4 * CONTAINER_WEIGHT + 25) <= MESSAGE_WEIGHT_MAX, "a legal batch is taken"
+assert CLIENT_SMALL_BYTES < FRAME_BYTES_MAX < CLIENT_BYTES_MAX // 4
 assert ENTRY_BYTES_MAX * 3 + ROOM_CHECK_BYTES * 3 <= DISK_FREE_BYTES_MIN, (
     "what was admitted fits log, WAL and state"
 )

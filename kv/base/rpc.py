@@ -28,6 +28,7 @@ from typing import Any, Final
 
 import msgpack
 
+from kv.base import weight
 from kv.base.errors import InvalidArgument, KvorumError, Refused, TooLarge, from_wire, to_wire
 from kv.base.limits import FRAME_BYTES_MAX, LIST_ITEMS_MAX, REQUESTS_PER_FRAME_MAX
 from kv.base.methods import PROTOCOL, VERSION
@@ -52,14 +53,17 @@ def _no_ext(code: int, data: bytes) -> None:
     raise ValueError(f"extension type {code} of {len(data)} bytes is not allowed")
 
 
-def decode(body: bytes | memoryview) -> list[Any]:
-    """The message in the body of a frame.
+def decode(body: bytes | memoryview, *, weighed: bool = False) -> list[Any]:
+    """The message in the body of a frame; `weighed`: of one that nobody trusts (kv/base/weight.py).
 
-    Raises InvalidArgument (MALFORMED_FRAME) that says what is wrong.
+    Raises InvalidArgument (MALFORMED_FRAME) that says what is wrong, TooLarge.
     """
+    weigh: Callable[[Any], Any] | None = weight.scale() if weighed else None
     try:
         message = msgpack.unpackb(
             body,
+            list_hook=weigh,
+            object_hook=weigh,
             raw=False,
             use_list=True,
             strict_map_key=False,
@@ -125,30 +129,40 @@ class FrameDecoder:
     has no meaning.
     """
 
-    __slots__ = ("_at", "_data", "limit")
+    __slots__ = ("_at", "_weighed", "data", "limit")
 
-    def __init__(self, limit: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, limit: int = FRAME_BYTES_MAX, *, weighed: bool = False) -> None:
         self.limit = limit  # bytes of a frame's body; may be changed between two frames
-        self._data: bytes | bytearray = _EMPTY
+        self._weighed = weighed
+        self.data: bytes | bytearray = _EMPTY  # what came and was not pulled, behind what was
         self._at = 0
 
     @property
     def buffered(self) -> int:
         """Bytes kept that no `pull` has returned yet."""
-        return len(self._data) - self._at
+        return len(self.data) - self._at
+
+    @property
+    def complete(self) -> bool:
+        """Whether `pull` has something to do."""
+        left = len(self.data) - self._at - HEADER_BYTES
+        if left < 0:
+            return False
+        (length,) = _header_at(self.data, self._at)
+        return not left < length <= self.limit
 
     def push(self, chunk: bytes) -> None:
-        if self._at == len(self._data):
-            self._data = chunk  # the common case: nothing was left, nothing is copied
+        if self._at == len(self.data):
+            self.data = chunk  # the common case: nothing was left, nothing is copied
             self._at = 0
             return
-        data = self._data
+        data = self.data
         if isinstance(data, bytearray):
             del data[: self._at]
         else:
             data = bytearray(memoryview(data)[self._at :])
         data += chunk  # a bytearray grows by doubling: a large frame is not copied once per chunk
-        self._data = data
+        self.data = data
         self._at = 0
 
     def pull(self) -> list[Any] | None:
@@ -156,7 +170,7 @@ class FrameDecoder:
 
         Raises TooLarge, InvalidArgument (MALFORMED_FRAME).
         """
-        data, at = self._data, self._at
+        data, at = self.data, self._at
         if len(data) - at < HEADER_BYTES:
             return None
         (length,) = _header_at(data, at)
@@ -173,9 +187,9 @@ class FrameDecoder:
             message = decode(bytes(data[start:end]))
         else:
             with memoryview(data) as whole, whole[start:end] as body:
-                message = decode(body)
+                message = decode(body, weighed=self._weighed)
         if end == len(data):
-            self._data = _EMPTY
+            self.data = _EMPTY
             self._at = 0
         else:
             self._at = end

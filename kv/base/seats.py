@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from typing import Final
 
+from kv.base.held import Held
+
 SEATS_EXTRA: Final = 100
 _UNBOUNDED: Final = 1 << 31
 
 
 class Seats:
-    """Of one process. `limit`: connections that are served."""
+    """Of one process. `limit`: connections that are served; `held`: what they make it hold."""
 
-    def __init__(self, limit: int = _UNBOUNDED) -> None:
+    def __init__(self, limit: int = _UNBOUNDED, held: Held | None = None) -> None:
         self.limit = limit
+        self.held = held or Held()
         self.taken = 0
         self.refused = 0
 
@@ -47,4 +50,5 @@ class Seats:
             "connections": self.taken,
             "connections_limit": self.limit,
             "connections_refused": self.refused,
+            **self.held.figures(),
         }

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgpack
 
+from kv.base import weight
 from kv.base.errors import InvalidArgument
 from kv.base.fields import (
     PREFIX_BYTES,
@@ -114,7 +115,7 @@ def _check_packed(sent: Any, values: bytes, rows_max: int, bytes_max: int) -> Pa
     if len(packed) + len(values) > bytes_max:
         raise too_large("bytes of keys and values", bytes_max, len(packed) + len(values))
     try:
-        own, bodies = msgpack.unpackb(packed), msgpack.unpackb(values)
+        own, bodies = weight.unpack_rows(packed), weight.unpack_rows(values)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise InvalidArgument(f"packed keys and values are msgpack lists: {error}") from error
     if type(own) is not list or type(bodies) is not list or not len(own) == len(bodies) == rows:

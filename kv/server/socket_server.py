@@ -10,10 +10,16 @@ Backpressure: a connection is not read, and frames that already came wait in its
     the first replies are not known.
 Reads that were delivered before their replies turned out large wait in their partitions (`ready`).
 So what one connection makes the node hold is bounded whatever it asks for, and nobody gets BUSY
-for being fast. A peer that reads nothing for STALL_MS_MAX is dropped.
+for being fast; what all of them make it hold is kv/base/held.py. A peer that reads nothing for
+STALL_MS_MAX is dropped, and one that stops in the middle of a frame.
+
+Connections take turns: one that has sent more than TURN_MS of work is not read while it waits for
+the next turn, and one turn is given in each pass of the loop. Whoever sends little does not wait in
+that queue. docs/decisions/1320.
 
 An idle connection costs its object and its socket: no timer, no buffer. One timer of the server
-looks after those that have not said hello or are stalled, and only while there are any.
+looks after those that owe something: a hello, the rest of a frame, a look at their replies; and
+only while there are any.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ import hmac
 import logging
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, Protocol, cast
@@ -31,6 +38,7 @@ from kv.base.config_values import is_loopback
 from kv.base.errors import Busy, Forbidden, InvalidArgument, KvorumError, Unavailable
 from kv.base.faults import Faults
 from kv.base.limits import (
+    CLIENT_SMALL_BYTES,
     CONNECTIONS_MAX,
     FRAME_BYTES_MAX,
     HELLO_BYTES_MAX,
@@ -38,6 +46,8 @@ from kv.base.limits import (
     IN_FLIGHT_PER_CONNECTION_MAX,
     REPLY_WINDOW_BYTES,
     STALL_MS_MAX,
+    TURN_MS,
+    TURN_REQUESTS_MAX,
     KiB,
 )
 from kv.base.methods import PROVE, TSO
@@ -67,12 +77,15 @@ _SWEEP_S: Final = 1.0
 _CHALLENGE_BYTES: Final = 16
 _KEEPALIVE_IDLE_S: Final = 60
 _BACKLOG: Final = 1024
+_LINGER_S: Final = 1.0  # who is refused while it sends may read the reason for so long
 _GOODBYE_S: Final = 1.0  # what a closing server gives its clients to take their last replies
 _LOOK_S: Final = 0.01
 _PLAIN: Final = InvalidArgument(
     "this port speaks TLS only: connect with kvorums://HOST:BASE, and --tls-dir or tls_dir=",
     code="TLS_REQUIRED",
 )
+_LITTLE_BYTES: Final = 4 * KiB  # that are worked on at once, whoever else waits for a turn
+_TURN_S: Final = TURN_MS / 1_000
 
 
 class Submitter(Protocol):
@@ -99,6 +112,7 @@ class ServerConnection(asyncio.Protocol):
         "_decoder",
         "_delivering",
         "_fd",
+        "_held",
         "_in_flight",
         "_open",
         "_out",
@@ -107,12 +121,14 @@ class ServerConnection(asyncio.Protocol):
         "_rest",
         "_server",
         "_transport",
+        "_turn_ends",
         "_wakes",
         "_window",
         "certificate",
         "challenge",
         "greeted",
         "node",
+        "partial_since",
         "proved",
         "tap",
         "unread",
@@ -130,17 +146,20 @@ class ServerConnection(asyncio.Protocol):
         self.writable = True
         self.waiting_since = 0.0  # for its hello, or for the peer to read anything
         self.unread = 0  # bytes that the peer had left unread then
+        self.partial_since = 0.0  # when the frame began that is not complete; 0 = there is none
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._open = False  # requests are taken and replies sent
-        self._decoder = FrameDecoder(HELLO_BYTES_MAX)
+        self._decoder = FrameDecoder(HELLO_BYTES_MAX, weighed=True)
+        self._held = 0  # bytes of that frame which the node was told of
         self._out: list[list[Any]] = []
         self._rest: list[list[Any]] = []  # of a frame that the window cut
         self._in_flight = 0
         self._reply_bytes = _FIRST_REPLY_BYTES
         self._window = REPLY_WINDOW_BYTES // _FIRST_REPLY_BYTES
         self._paused = False
-        self._delivering = False
+        self._delivering = False  # soon: it waits for the loop, or for a turn
+        self._turn_ends = 0.0
         self._fd = -1  # of the socket, while it is heard between slices (express.py)
         self._wakes: dict[Callable[[], None], None] = {}  # of reads that wait until it is writable
 
@@ -165,65 +184,139 @@ class ServerConnection(asyncio.Protocol):
         self._open = False
         self._out = []
         self._rest = []
+        self._hold(0)
+        self._server.held.flows(self)
         self._server.closed(self)
         self._wake()
 
     def data_received(self, data: bytes) -> None:
-        self._server.counters.bytes_in += len(data)
+        server = self._server
+        server.counters.bytes_in += len(data)
         self._decoder.push(data)
-        self._deliver()
-        self._server.between()
+        if self._delivering:
+            return  # it waits for its turn
+        if len(data) > _LITTLE_BYTES and self._decoder.complete and not server.turn_is_free():
+            self._wait_for_turn()
+        else:
+            self._deliver()
+        server.between()
 
     def pause_writing(self) -> None:
         self.writable = False
         self._server.watch(self)
+        self.tell_unread()
 
     def resume_writing(self) -> None:
         self.writable = True
+        self._server.held.flows(self)
         self._reopen()
         self._wake()
 
     # -- in
 
     def _deliver(self) -> None:
-        """Hand over what the window allows; stop reading when it allows no more."""
+        """Hand over what the window and a turn allow; stop reading when they allow no more."""
         self._delivering = False
+        self._turn_ends = 0.0
+        began = False
         try:
             while self._open:
+                if began and (self._rest or self._decoder.data) and self._turn_is_over():
+                    return
                 room = self._window - self._in_flight
                 if room <= 0 or not self.writable:
                     self._pause()
                     return
-                rows = self._rest
-                if not rows:
-                    message = self._decoder.pull()
-                    if message is None:
-                        break
-                    self._server.counters.frames_in += 1
-                    if not self.greeted:
-                        self._greet(message)
-                        continue
-                    rows = requests_of(message)
+                rows = self._rest or self._pull()
+                if rows is None:
+                    break
                 if rows and (rows[0][1] == TSO) != (self._fd >= 0):
                     self._asks_for_timestamps(only=rows[0][1] == TSO)
+                if room > TURN_REQUESTS_MAX:
+                    room = TURN_REQUESTS_MAX
                 self._rest = rows[room:]
                 if self._rest:
                     rows = rows[:room]
                 self._in_flight += len(rows)
+                began = True
                 if self.proved:
                     self._server.submit(self, rows)
                 else:
                     self._server.submit_of_client(self, rows)
-        except KvorumError as error:
-            self._server.counters.protocol_errors += 1
-            self.end(error)
-            return
         except Exception as error:  # noqa: BLE001 - the boundary: it ends this connection alone
-            self.end(self._server.faults.answer(error, "a native connection", unknown=True))
+            self._broke(error)
             return
         if self._paused and self._open and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
+
+    def _pull(self) -> list[list[Any]] | None:
+        """The requests of the next frame; None: it is not all here."""
+        while (message := self._decoder.pull()) is not None:
+            self.partial_since = 0.0
+            self._server.counters.frames_in += 1
+            if self.greeted:
+                return requests_of(message)
+            self._greet(message)
+            if not self._open:
+                return None
+        if self._held or self._decoder.data:
+            self._keep_partial()
+        return None
+
+    def _broke(self, error: Exception) -> None:
+        """The connection ends: what its client sent is wrong, or we are."""
+        if isinstance(error, KvorumError):
+            self._server.counters.protocol_errors += 1
+            self.end(error)
+        else:
+            self.end(self._server.faults.answer(error, "a native connection", unknown=True))
+
+    def _turn_is_over(self) -> bool:
+        """It has more to do. What it did first is not measured: mostly that is all."""
+        now = self._server.timers.monotonic()
+        if not self._turn_ends:
+            self._turn_ends = now + _TURN_S
+        elif now >= self._turn_ends:
+            self._wait_for_turn()
+            return True
+        return False
+
+    def _wait_for_turn(self) -> None:
+        """What came is delivered when others had theirs; nothing more is read until then."""
+        self._pause()
+        self._delivering = True
+        self._server.queue_turn(self)
+
+    def take_turn(self) -> None:
+        """It is this connection's."""
+        self._deliver()
+
+    def _keep_partial(self) -> None:
+        """A frame that is not complete counts from here on. Raises Busy."""
+        size = self._decoder.buffered
+        self._hold(size if size > CLIENT_SMALL_BYTES else 0)
+        if size and not self.partial_since:
+            self.partial_since = self._server.timers.monotonic()
+            self._server.look_after(self)
+
+    def _hold(self, size: int) -> None:
+        if size != self._held:
+            self._server.held.change(self._held, size)
+            self._held = size
+
+    def is_late(self, now: float) -> bool:
+        """Whether the frame that has begun does not come on. While nothing is read it cannot."""
+        if self._paused:
+            self.partial_since = now
+        patience_s = self._server.held.patience_s(self._decoder.buffered)
+        return now - self.partial_since > patience_s
+
+    def tell_unread(self) -> None:
+        """The node is told what this peer does not read."""
+        unread = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if unread > CLIENT_SMALL_BYTES and self._open:
+            self._server.held.stalled(self, unread)
 
     # -- timestamps, between slices of other work (express.py)
 
@@ -262,12 +355,8 @@ class ServerConnection(asyncio.Protocol):
                     break
                 self._in_flight += len(rows)
                 self._server.submit(self, rows)
-        except KvorumError as error:
-            self._server.counters.protocol_errors += 1
-            self.end(error)
-            return
         except Exception as error:  # noqa: BLE001 - the boundary: the work that it was heard in goes on
-            self.end(self._server.faults.answer(error, "a native connection", unknown=True))
+            self._broke(error)
             return
         self._server.timers.call_soon(self._deliver)
 
@@ -378,7 +467,16 @@ class ServerConnection(asyncio.Protocol):
         transport.write(self._server.encoder.message(rows))
         self._open = False
         self._rest = []
-        transport.close()  # when the rest is written; connection_lost follows
+        sends = bool(self._decoder.data)
+        self._decoder = FrameDecoder(0)
+        self._hold(0)
+        if sends and transport.can_write_eof():
+            transport.write_eof()
+            transport.set_protocol(_Deaf(self))
+            transport.resume_reading()
+            self._server.timers.call_later(_LINGER_S, transport.close)
+        else:
+            transport.close()  # when the rest is written; connection_lost follows
 
     def stalled_s(self, now: float) -> float:
         """How long the peer has read nothing of what waits for it."""
@@ -392,6 +490,24 @@ class ServerConnection(asyncio.Protocol):
         """Close at once, whatever is owed."""
         if self._transport is not None:
             self._transport.abort()
+
+
+class _Deaf(asyncio.Protocol):
+    """Of a connection that ends while its peer sends. To close on that would make the kernel throw
+    our last words away, so the peer is heard out for a while, and not listened to.
+    """
+
+    def __init__(self, ended: ServerConnection) -> None:
+        self._ended = ended
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._ended.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._ended.resume_writing()
 
 
 def _instead(row: list[Any], error: KvorumError) -> list[Any]:
@@ -444,6 +560,9 @@ class SocketServer:
         self._connections: dict[ServerConnection, None] = {}
         self._connections_max = connections_max
         self._seats = seats or Seats()
+        self.held = self._seats.held
+        self._turns: deque[ServerConnection] = deque()
+        self._turn_given = False  # in this pass of the loop
         self._watched: dict[ServerConnection, None] = {}  # not greeted yet, or stalled
         self._sweeper: Handle | None = None
         self._server: Listening | None = None
@@ -594,6 +713,10 @@ class SocketServer:
         """Look after a connection until it has greeted and can be written to."""
         conn.waiting_since = self.timers.monotonic()
         conn.unread = 0
+        self.look_after(conn)
+
+    def look_after(self, conn: ServerConnection) -> None:
+        """It owes something that it has to give in time."""
         self._watched[conn] = None
         if self._sweeper is None:
             self._sweeper = self.timers.call_later(_SWEEP_S, self._on_sweep)
@@ -609,8 +732,41 @@ class SocketServer:
         now = self.timers.monotonic()
         for conn in list(self._watched):
             if conn.greeted and conn.writable:
-                del self._watched[conn]
+                if not conn.partial_since:
+                    del self._watched[conn]
+                elif conn.is_late(now):
+                    conn.end(self.held.too_late())
                 continue
             limit_ms = STALL_MS_MAX if conn.greeted else HELLO_MS_MAX
             if conn.stalled_s(now) * 1000 > limit_ms:
                 conn.drop()
+            else:
+                conn.tell_unread()
+
+    # -- turns
+
+    def turn_is_free(self) -> bool:
+        """Whether somebody with much to do may do it now; then nobody else in this pass."""
+        if self._turns or self._turn_given:
+            return False
+        self._turn_given = True
+        self.timers.call_soon(self._next_pass)
+        return True
+
+    def _next_pass(self) -> None:
+        self._turn_given = False
+
+    def queue_turn(self, conn: ServerConnection) -> None:
+        """It has more to do than a turn."""
+        self._turns.append(conn)
+        if len(self._turns) == 1:
+            self.timers.call_soon(self._give_turn)
+
+    def _give_turn(self) -> None:
+        conn = self._turns[0]
+        try:
+            conn.take_turn()
+        finally:
+            self._turns.popleft()
+            if self._turns:
+                self.timers.call_soon(self._give_turn)

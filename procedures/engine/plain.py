@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from kv.base.errors import InvalidArgument, TooLarge
-from kv.base.limits import PLAIN_DEPTH_MAX
+from kv.base.limits import PLAIN_DEPTH_MAX, WEIGHED_BYTES_MIN
+from kv.base.weight import weigh_packed
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _sorting: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -50,7 +51,11 @@ def pack(value: Any) -> bytes:
 
 
 def read(data: bytes, what: str) -> Any:
-    """`decode` for bytes of strangers. Raises InvalidArgument; what they hold is not checked."""
+    """`decode` for bytes of strangers. Raises InvalidArgument, TooLarge; what they hold is not
+    checked.
+    """
+    if len(data) >= WEIGHED_BYTES_MIN:
+        weigh_packed(data)
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as e:

@@ -123,4 +123,5 @@ def test_seats_are_counted() -> None:
     for _ in range(SEATS_EXTRA + 1):
         seats.give()
     assert not seats.full()
-    assert seats.figures() == {"connections": 2, "connections_limit": 2, "connections_refused": 2}
+    told = {"connections": 2, "connections_limit": 2, "connections_refused": 2}
+    assert told.items() <= seats.figures().items()

@@ -7,6 +7,7 @@ Imported only when HTTP is switched on.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
@@ -19,7 +20,6 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from kv.base.errors import KvorumError
-from kv.base.limits import HTTP_BODY_BYTES_MAX
 from kvorum.api.backend import Backend
 from kvorum.audit.stamped import is_refused
 from kvorum.http import console
@@ -29,7 +29,7 @@ from kvorum.http.routes.declaring import ASKED, Declared, Endpoint, Services, re
 from kvorum.http.routes.openapi import DECLARED, answers, openapi
 from kvorum.http.server.door import Door
 from kvorum.http.wire import request as http
-from kvorum.http.wire.codec import Query, Reply, decode, path_text, plain, refusal, reply
+from kvorum.http.wire.codec import Query, Reply, path_text, plain, refusal, reply
 from kvorum.http.wire.visits import Visits
 from kvorum.local import logs
 from sqlproxy.catalog.guard import Guard
@@ -54,6 +54,7 @@ class ColdApi:
         visits: Visits,
     ) -> None:
         self._metrics, self._monotonic, self._door = metrics, monotonic, door
+        self._turns = asyncio.Lock()  # to decode large bodies
         self.application = app = application()
         app.state.services = Services(
             backend,
@@ -67,7 +68,7 @@ class ColdApi:
 
     async def answer(self, route: APIRoute, handler: Handler, request: Request) -> Response:
         """What `handler` answers, or the refusal; counted."""
-        raw = http.Request(request.scope, request.receive)
+        raw = http.Request(request.scope, request.receive, self._turns)
         began = self._monotonic()
         try:
             raw.check_origin()
@@ -126,9 +127,7 @@ class _Decoded(Request):
         headers = [(b"content-type", b"application/json"), *_but_type(raw.headers)]
         found = cls({**request.scope, "headers": headers}, request.receive)
         if route.body_field is not None:
-            body = await raw.body(HTTP_BODY_BYTES_MAX)
-            if body or route.body_field.field_info.is_required():
-                found.data = decode(body, raw.formats.body)
+            found.data = await raw.data(needed=route.body_field.field_info.is_required())
         return found
 
     async def body(self) -> bytes:

@@ -110,6 +110,7 @@ class HotApi:
         self._observer = observer
         self._monotonic = monotonic
         self._in_flight = 0
+        self._turns = asyncio.Lock()  # to decode large bodies
         self._exact: dict[bytes, tuple[str, Handler]] = {
             b"/v1/batch": ("/v1/batch", self._batch),
             b"/v1/multi-get": ("/v1/multi-get", self._multi_get),
@@ -141,7 +142,7 @@ class HotApi:
         began = self._monotonic()
         self._in_flight += 1
         try:
-            answer = await self._answer(route, handler, Request(scope, receive))
+            answer = await self._answer(route, handler, Request(scope, receive, self._turns))
         except Disconnected:
             return
         finally:

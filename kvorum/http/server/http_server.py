@@ -2,22 +2,36 @@
 
 With TLS a request's `scope["extensions"]["kvorum"]["certificate"]` is the common name that its
 client has proved, empty for none.
+
+What uvicorn leaves open is bounded here. Bytes that come at once are parsed in pieces, and none
+while a request waits behind another one: a read may have ten thousand. A connection has a time for
+its next head, for a body, and for reading its answer; one look a second sees which of them it is
+in, so that requests cost no timers. Bodies and unread answers count in kv/base/held.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Final
 
 import uvicorn
 from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from kv.base.errors import Busy, InvalidArgument, KvorumError
-from kv.base.limits import HTTP_HEAD_BYTES_MAX
+from kv.base.held import Held
+from kv.base.limits import (
+    CLIENT_SMALL_BYTES,
+    HTTP_BODY_BYTES_MAX,
+    HTTP_HEAD_BYTES_MAX,
+    STALL_MS_MAX,
+    KiB,
+)
 from kv.base.seats import Seats
 from kv.base.tls import Tls, certificate_name
 from kvorum.http.wire.codec import refusal
@@ -27,6 +41,10 @@ from raft.listener import TlsListener
 KEEP_ALIVE_S = 75
 _DRAIN_S = 5
 _UNWANTED_S = 1.0  # that one too many may take to say something
+_PIECE_BYTES: Final = 4 * KiB  # that are parsed before it is looked what they were …
+_BODY_PIECE_BYTES = 64 * KiB  # … or so many, of a body
+_SWEEP_S = 1.0
+_LINGER_S = 2.0  # who is refused while it sends may read the reason for so long
 _HEADER_COSTS = 32
 """Bytes that a header counts beyond its text, so that many tiny ones have a bound, too."""
 
@@ -39,16 +57,49 @@ _TLS_S: Final = 10.0  # for a handshake
 _HSTS: Final = ("strict-transport-security", "max-age=31536000")
 
 
+class _Phase(enum.Enum):
+    """Whose turn it is to do something, and what."""
+
+    IDLE = "nothing is under way: uvicorn's keep-alive"
+    WORK = "a request is worked on"
+    HEAD = "the client has to say what it wants"
+    BODY = "the client has to go on with its body"
+    READ = "the client has to read its answer"
+
+
+class _Flow(FlowControl):
+    """uvicorn's, which reads on whenever a request wants more: not while enough is here."""
+
+    enough = False
+
+    def resume_reading(self) -> None:
+        if not self.enough:
+            super().resume_reading()
+
+
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's connection, with a bound on what a request may say before its body, a refusal of
-    what is not HTTP in the one shape that errors have, and no traces for clients that left.
+    """uvicorn's connection, with bounds on what a request may say before its body and on the time
+    that a client takes, a refusal of what is not HTTP in the one shape that errors have, and no
+    traces for clients that left.
     """
 
     seats = Seats()
+    held: Held = seats.held
+    sweep: Callable[[], None] = staticmethod(lambda: None)
+    """Somebody has come: look at all of them now and then."""
     _certificate: str | None = None  # None: it does not speak TLS
     _unwanted: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _answering: RequestResponseCycle | None = None
+    _flow: _Flow
+    _unparsed = b""  # what came and waits for the loop, or for a request that is answered
+    _parsing = False  # soon
+    _came = 0  # bytes of the body that is coming or worked on …
+    _held = 0  # … which the node was told of
+    _deaf = False  # it was refused; what it sends is not listened to
+    _phase: tuple[_Phase, object] = (_Phase.IDLE, None)
+    _since = 0.0  # when a look saw this phase first …
+    _unread = 0  # … and what its peer had left unread at the last one
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
@@ -56,6 +107,8 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = self._flow = _Flow(transport)
+        self.sweep()
         if self.scheme == "https":
             self._certificate = certificate_name(transport)
         if not self.seats.take():
@@ -65,10 +118,84 @@ class _Protocol(HttpToolsProtocol):
             self._unwanted = self.loop.call_later(_UNWANTED_S, self._too_many)
 
     def data_received(self, data: bytes) -> None:
-        if self._unwanted is None:
+        if self._unwanted is not None:
+            self._too_many()
+        elif self._deaf:
+            pass
+        elif len(data) <= _PIECE_BYTES and not self._unparsed:
             super().data_received(data)
         else:
-            self._too_many()
+            self._unparsed += data
+            if not self._parsing:
+                self._parse_on()
+
+    def _parse_on(self) -> None:
+        """A piece of what came, unless a request waits for the one before it; the next piece in the
+        next pass of the loop.
+        """
+        self._parsing = False
+        if not self._unparsed or self.pipeline or self._deaf or self.transport.is_closing():
+            return
+        cycle = self._current()
+        in_body = cycle is not None and cycle.more_body and not cycle.response_complete
+        size = _BODY_PIECE_BYTES if in_body else _PIECE_BYTES
+        piece, self._unparsed = self._unparsed[:size], self._unparsed[size:]
+        super().data_received(piece)
+        if self._unparsed:
+            self.flow.pause_reading()
+            self._flow.enough = True
+            self._parse_soon()
+        else:
+            self._flow.enough = False
+            if not self.pipeline:
+                self.flow.resume_reading()
+
+    def _parse_soon(self) -> None:
+        if not self._parsing:
+            self._parsing = True
+            self.loop.call_soon(self._parse_on)
+
+    def on_body(self, body: bytes) -> None:
+        if self._deaf or self.cycle.response_complete:
+            return
+        self._came += len(body)
+        if self._came > CLIENT_SMALL_BYTES:
+            try:
+                self._hold(min(self._came, HTTP_BODY_BYTES_MAX))
+            except Busy as error:
+                self._refuse(b"429 Too Many Requests", error, sends=True)
+                return
+        super().on_body(body)
+
+    def _hold(self, size: int) -> None:
+        self.held.change(self._held, size)
+        self._held = size
+
+    def on_response_complete(self) -> None:
+        self._came = 0
+        if self._held:
+            self._hold(0)
+        super().on_response_complete()
+        if self._unparsed:
+            self._parse_soon()
+
+    def pause_writing(self) -> None:
+        self._tell_unread()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self.held.flows(self)
+        super().resume_writing()
+
+    def _tell_unread(self) -> int:
+        unread = self.transport.get_write_buffer_size()
+        if unread > CLIENT_SMALL_BYTES:
+            self.held.stalled(self, unread)
+        return unread
+
+    def drop(self) -> None:
+        """Close at once, whatever is owed."""
+        self.transport.abort()
 
     def _too_many(self) -> None:
         limit = self.seats.limit
@@ -80,6 +207,9 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.seats.give()
+        self._unparsed = b""
+        self.held.flows(self)
+        self._hold(0)
         if self._unwanted is not None:
             self._unwanted.cancel()
         # uvicorn tells the request that arrived last, which with pipelining is not the one that is
@@ -115,10 +245,66 @@ class _Protocol(HttpToolsProtocol):
         )
         self._refuse(b"400 Bad Request", error)
 
-    def _refuse(self, status: bytes, error: KvorumError) -> None:
-        """Say why, and close."""
+    def _refuse(self, status: bytes, error: KvorumError, *, sends: bool = False) -> None:
+        """Say why, and close; later, if the client still sends: to close then would make the kernel
+        throw the answer away.
+        """
+        if self._deaf or self.transport.is_closing():
+            return
+        self._deaf = True
+        cycle = self._current()
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True  # nobody waits for what it would answer
+            cycle.message_event.set()
         self.transport.write(_last_answer(status, error))
-        self.transport.close()
+        if not sends or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self._flow.enough = False
+        self.flow.resume_reading()
+        self.loop.call_later(_LINGER_S, self.transport.close)
+
+    def _current(self) -> RequestResponseCycle | None:
+        """The request that came last; None before the first."""
+        return self.cycle
+
+    # -- time
+
+    def look(self, now: float) -> None:
+        """Once a second: does it do in time what it has to do?"""
+        phase, unread = self._now()
+        moves = phase is _Phase.READ and unread < self._unread
+        self._unread = unread
+        if self._phase != (phase, self.cycle) or moves:
+            self._phase, self._since = (phase, self.cycle), now
+            return
+        took_s = now - self._since
+        if phase is _Phase.READ:
+            self._tell_unread()
+            if took_s > STALL_MS_MAX / 1_000:
+                self.drop()
+        elif phase in (_Phase.HEAD, _Phase.BODY):
+            received = self._came if phase is _Phase.BODY else 0
+            if took_s > self.held.patience_s(received):
+                self._too_slow()
+
+    def _too_slow(self) -> None:
+        error, cycle = self.held.too_late(), self._current()
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            self.drop()  # in the middle of its answer nothing can be said
+        else:
+            self._refuse(b"408 Request Timeout", error)
+
+    def _now(self) -> tuple[_Phase, int]:
+        cycle, unread = self._current(), self.transport.get_write_buffer_size()
+        if unread:
+            return _Phase.READ, unread
+        if cycle is None or cycle.response_complete:
+            idle = self.timeout_keep_alive_task is not None
+            return (_Phase.IDLE if idle else _Phase.HEAD), 0
+        ours = self._answering is not cycle or not cycle.more_body
+        return (_Phase.WORK if ours else _Phase.BODY), 0
 
 
 def _last_answer(status: bytes, error: KvorumError) -> bytes:
@@ -176,7 +362,9 @@ class HttpServer:
         class Protocol(_Protocol):
             pass
 
-        Protocol.seats = seats
+        Protocol.seats, Protocol.held = seats, seats.held
+        Protocol.sweep = staticmethod(self._sweep_later)
+        self._sweeper: asyncio.TimerHandle | None = None
         config = uvicorn.Config(
             app,
             http=Protocol,
@@ -209,3 +397,17 @@ class HttpServer:
         self._server.should_exit = True
         await self._task
         self._task = None
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    def _sweep_later(self) -> None:
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        now = asyncio.get_running_loop().time()
+        for conn in list(self._server.server_state.connections):
+            assert isinstance(conn, _Protocol)
+            conn.look(now)
+            self._sweep_later()

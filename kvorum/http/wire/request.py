@@ -4,9 +4,11 @@ its reply; and the refusals that belong to no handler.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final
 
+from kv.base import weight
 from kv.base.errors import KvorumError, NotFound, Rejected
 from kv.base.limits import HTTP_BODY_BYTES_MAX
 from kv.base.rights import LOOPBACK, Action, Resource, table
@@ -34,11 +36,12 @@ class Request:
     """One request of a hot route."""
 
     __slots__ = (
-        *("_receive", "formats", "headers", "identity", "may"),
+        *("_receive", "_turns", "formats", "headers", "identity", "may"),
         *("method", "path", "query_string", "scope"),
     )
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, turns: asyncio.Lock | None = None) -> None:
+        """`turns`: who decodes a large body has it; None: nobody sends one to this route."""
         self.scope = scope
         self.identity = LOOPBACK
         self.may: Callable[[frozenset[Action], Resource], None] | None = None
@@ -49,6 +52,7 @@ class Request:
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.formats: Formats = formats(self.headers)
         self._receive = receive
+        self._turns = turns
 
     def needs(self, actions: frozenset[Action], ns: str, name: str) -> None:
         """Raises Forbidden: not on this table."""
@@ -71,20 +75,21 @@ class Request:
             if name == b"origin" and self.method == "POST":
                 self._check_origin(value)
         message = await self._receive()
-        parts = [message.get("body", b"")]
-        size = len(parts[0])
+        first: bytes = message.get("body", b"")
+        size = len(first)
+        parts = bytearray()  # a client may send it byte by byte
         while message.get("more_body"):
             message = await self._receive()
             part = message.get("body", b"")
             size += len(part)
             if size > limit:
                 raise _body_too_large(what, limit, size)
-            parts.append(part)
+            parts += part
         if message["type"] == "http.disconnect":
             raise Disconnected
         if size > limit:
             raise _body_too_large(what, limit, size)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return first + parts if parts else first
 
     def check_origin(self) -> None:
         """For a handler that reads no body (`body` does this, too). Raises Rejected."""
@@ -115,7 +120,27 @@ class Request:
         """The checked fields of a JSON or msgpack body; the query string must be empty."""
         Query(self.query_string).done()
         raw = await self.body(HTTP_BODY_BYTES_MAX)
+        await self._turn(raw)
         return fields.read(table, decode(raw, self.formats.body))
+
+    async def data(self, *, needed: bool) -> Any:
+        """The plain data of a body; None: there is none, and none is needed."""
+        raw = await self.body(HTTP_BODY_BYTES_MAX)
+        await self._turn(raw)
+        return decode(raw, self.formats.body) if raw or needed else None
+
+    async def _turn(self, raw: bytes) -> None:
+        """It may be decoded now: in each pass of the loop one large body is. Raises TooLarge."""
+        packed = self.formats.body
+        if self._turns is None or weight.is_light(raw, packed):
+            return
+        async with self._turns:
+            await asyncio.sleep(0)
+            if packed:
+                weight.weigh_packed(raw)
+            else:
+                for _ in weight.weigh_json(raw):
+                    await asyncio.sleep(0)
 
 
 def _body_too_large(what: str, limit: int, actual: int) -> KvorumError:

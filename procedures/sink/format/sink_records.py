@@ -40,7 +40,7 @@ from zlib import crc32
 
 import msgpack
 
-from kv.base import limits, system
+from kv.base import limits, system, weight
 from kv.base.errors import InvalidArgument, KeyLocked, Refused, TooLarge
 from kv.base.keys import escape, successor, table_prefix, u32, unescape
 from kv.mvcc.packed import PackedKeys
@@ -331,7 +331,7 @@ def laid_of(chunk: bytes) -> dict[int, list[tuple[bytes, bytes, int]]]:
     if not is_laid(chunk):
         return found
     try:
-        _, pieces = msgpack.unpackb(chunk, use_list=True)
+        _, pieces = weight.unpack_rows(chunk, use_list=True)
         good = all([type(one) for one in piece] == _LAID_PIECE for piece in pieces)
     except (ValueError, TypeError, msgpack.UnpackException) as e:
         raise InvalidArgument(f"not a chunk of what was laid: {e}") from e
@@ -372,7 +372,7 @@ def _unpack_plain(
     chunk: bytes, what: str
 ) -> tuple[list[bytes], list[bytes | None], list[bytes] | None]:
     try:
-        keys, values, *more = msgpack.unpackb(chunk, use_list=True)
+        keys, values, *more = weight.unpack_rows(chunk, use_list=True)
         orders = more[0] if more else None
         lengths = (len(keys), len(values))
         ordered = lengths[0] if orders is None else len(orders)
@@ -431,7 +431,7 @@ def packed_rows(chunk: bytes, prefix: bytes) -> list[tuple[PackedKeys, bytes]] |
 def _pieces(chunk: bytes, what: str) -> list[list[Any]]:
     """Their heads have the right types. Raises InvalidArgument."""
     try:
-        _, pieces = msgpack.unpackb(chunk, use_list=True)
+        _, pieces = weight.unpack_rows(chunk, use_list=True)
         good = all([type(field) for field in piece] == _PIECE for piece in pieces)
     except (ValueError, TypeError, msgpack.UnpackException) as e:
         raise InvalidArgument(f"{what}: not a chunk of packed pieces: {e}") from e

@@ -12,6 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from kv.base import held
 from kv.base.errors import Busy, InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.limits import FRAME_BYTES_MAX, IN_FLIGHT_PER_CONNECTION_MAX, REPLY_WINDOW_BYTES
 from kv.base.methods import GET, PING, PROTOCOL, PUT, VERSION
@@ -354,3 +355,66 @@ class FakeTransport:
 
     def abort(self) -> None:
         self.aborted = True
+
+
+async def test_rpc_half_a_frame_has_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame that does not come on holds its bytes and its connection, and would for ever."""
+    monkeypatch.setattr(held, "MESSAGE_MS_MAX", 100)
+    monkeypatch.setattr(socket_server, "_SWEEP_S", 0.02)
+    async with running_node() as node, raw(node.port) as idle, raw(node.port) as peer:
+        peer.writer.write(FrameEncoder().message([[1, PUT, 0, b"v" * 1_000]])[:-1])
+        (error,) = await peer.closed_with()
+        assert "stopped in the middle of a message" in error.message
+        assert node.server.held.messages == 0
+        idle.send([[2, PING, 0]])  # it owes nothing, however long it says nothing
+        assert await idle.rows(1) == [[2, 0, 1]]
+
+
+async def test_rpc_frames_under_way_have_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half frames of many connections would fill the memory."""
+    async with running_node() as node, raw(node.port) as first, raw(node.port) as second:
+        monkeypatch.setattr(node.server.held, "limit", 1_000_000)
+        frame = FrameEncoder().message([[1, PING, 0, b"v" * 700_000]])
+        first.writer.write(frame[:-1])
+        await until(lambda: node.server.held.messages == len(frame) - 1)
+        second.writer.write(frame[:-1])
+        (error,) = await second.closed_with()
+        assert isinstance(error, Busy)
+        first.writer.write(frame[-1:])
+        assert (await first.rows(1))[0][0] == 1
+        assert node.server.held.messages == 0
+
+
+async def test_rpc_a_flood_takes_turns_with_its_neighbours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever pipelines without an end would keep all others waiting until it is done."""
+    monkeypatch.setattr(socket_server, "_TURN_S", 0.0)
+    pings = [[[rid, PING, 0] for rid in range(1, 4_001)]] * 10
+    async with running_node() as node, raw(node.port) as flood, raw(node.port) as other:
+        flood.send(*pings)
+        await until(lambda: node.dispatcher.counters.requests[PING] > 0)
+        other.send([[1, PING, 0]])
+        assert await other.rows(1) == [[1, 0, 1]]
+        assert node.dispatcher.counters.requests[PING] < 30_000
+        assert len(await flood.rows(40_000)) == 40_000
+
+
+async def test_rpc_two_floods_are_served_in_turns() -> None:
+    """The first that comes would have the loop for itself, and the second be served after it."""
+    pings = [[[rid, PING, 0] for rid in range(1, 4_001)]] * 10
+    async with running_node() as node, raw(node.port) as one, raw(node.port) as two:
+        one.send(*pings)
+        two.send(*pings)
+        got = await asyncio.gather(one.rows(40_000), two.rows(40_000))
+        assert [len(rows) for rows in got] == [40_000, 40_000]
+        assert not node.server.held.messages
+
+
+async def test_rpc_heavy_frames_are_refused() -> None:
+    """Twenty million empty lists in a frame stop the loop for seven seconds."""
+    async with running_node() as node, raw(node.port) as peer:
+        peer.send([[1, PING, 0, [[[]] * 50_000] * 8]])
+        (error,) = await peer.closed_with()
+        assert error.code == "TOO_LARGE"
+        assert node.dispatcher.counters.protocol_errors == 1

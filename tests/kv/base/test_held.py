@@ -1,0 +1,64 @@
+"""kv.base.held: what clients make a process hold has one bound, and who holds it longest goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from kv.base.errors import Busy
+from kv.base.held import Held
+from kv.base.limits import MESSAGE_BYTES_PER_S_FULL, MESSAGE_BYTES_PER_S_MIN, MESSAGE_MS_MAX
+
+
+class Reader:
+    """A connection that remembers whether it was dropped."""
+
+    dropped = False
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+def test_a_message_without_room_is_refused_and_changes_nothing() -> None:
+    """Refused bytes that stay counted would close the node for good."""
+    held = Held(100)
+    held.change(0, 60)
+    with pytest.raises(Busy) as found:
+        held.change(0, 41)
+    assert found.value.details["retry_after_ms"] > 0
+    assert held.messages == 60
+    held.change(60, 0)
+    held.change(0, 100)
+
+
+def test_who_has_not_read_for_longest_is_dropped_first() -> None:
+    """Answers that nobody reads would fill the memory, or those who just came would pay for it."""
+    held = Held(100)
+    first, second, third = Reader(), Reader(), Reader()
+    held.stalled(first, 40)
+    held.stalled(second, 40)
+    held.stalled(first, 45)
+    held.stalled(third, 40)
+    assert (first.dropped, second.dropped, third.dropped) == (True, False, False)
+    held.flows(first)
+    assert held.unread == 80
+    held.flows(second)
+    held.flows(third)
+    assert held.figures()["held_unread_bytes"] == 0
+
+
+def test_unread_answers_leave_no_room_for_messages() -> None:
+    """Two budgets of the same memory would be twice the memory."""
+    held = Held(100)
+    held.stalled(Reader(), 70)
+    with pytest.raises(Busy):
+        held.change(0, 31)
+
+
+def test_a_message_may_take_as_long_as_there_is_room() -> None:
+    """Slow lines are served, but not while everybody waits for their memory."""
+    held = Held(100)
+    base = MESSAGE_MS_MAX / 1_000
+    assert held.patience_s(MESSAGE_BYTES_PER_S_MIN) == base + 1
+    held.change(0, 51)
+    assert held.patience_s(MESSAGE_BYTES_PER_S_FULL) == base + 1
+    assert held.too_late().status == 408

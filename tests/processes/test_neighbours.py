@@ -1,0 +1,282 @@
+"""One client's attack is not its neighbours': while it goes on, a ping of somebody else is answered
+within 200 ms, at the native port and over HTTP, and the node's memory comes back.
+
+Each attack is what one hostile client can send in a few seconds, with bounds of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgpack
+import pytest
+
+import kvorum
+from kv.base.methods import PING, STATS
+from kv.base.rpc import FrameDecoder, FrameEncoder, Hello
+from tests.kit.machine import free_port_base
+from tests.kit.processes import NodeProcess
+
+PATIENCE_MS = 200.0
+ATTACK_S = 2.5
+BODY_BYTES = 23 << 20
+_HELLO = FrameEncoder().message(Hello().to_wire())
+_PING_HTTP = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+Attack = Callable[[int, threading.Event], None]
+
+
+def rss_bytes(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=10)
+
+
+def send(port: int, data: bytes, done: threading.Event, *, read: bool = True) -> None:
+    """All of it, by one connection, and its answers thrown away until the attack is over."""
+    with contextlib.suppress(OSError), connect(port) as sock:
+        reader = threading.Thread(target=_drain, args=(sock, done), daemon=True)
+        if read:
+            reader.start()
+        sock.settimeout(ATTACK_S)
+        sock.sendall(data)
+        done.wait(ATTACK_S)
+        sock.shutdown(socket.SHUT_RDWR)
+        if read:
+            reader.join()
+
+
+def _drain(sock: socket.socket, done: threading.Event) -> None:
+    with contextlib.suppress(OSError):
+        while sock.recv(1 << 20) and not done.is_set():
+            pass
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack("<I", len(body)) + body
+
+
+def http_post(body: bytes, kind: str = "application/json", path: str = "/v1/batch") -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def many(count: int, one: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=one, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def native(*bodies: bytes, connections: int = 1, read: bool = True) -> Attack:
+    data = _HELLO + b"".join(frame(body) for body in bodies)
+    return lambda base, done: many(connections, lambda: send(base, data, done, read=read))
+
+
+def http(data: bytes, connections: int = 1, read: bool = True) -> Attack:
+    return lambda base, done: many(connections, lambda: send(base + 2, data, done, read=read))
+
+
+def pings(count: int, per_frame: int = 4_096) -> list[bytes]:
+    found = []
+    for first in range(1, count + 1, per_frame):
+        last = min(first + per_frame, count + 1)
+        found.append(msgpack.packb([[rid, PING, 0] for rid in range(first, last)]))
+    return found
+
+
+def _lists(items: int, item: bytes) -> bytes:
+    """A list of lists of so many items, as msgpack."""
+    inner = b"\xdd" + struct.pack(">I", 60_000) + item * 60_000
+    count = items // 60_000
+    return b"\xdd" + struct.pack(">I", count) + inner * count
+
+
+def _request(argument: bytes) -> bytes:
+    """A frame with one request, whose argument is this."""
+    return b"\x91\x94\x01\xcc\xc8\x00" + argument
+
+
+def _slow_body(base: int, done: threading.Event) -> None:
+    with contextlib.suppress(OSError), connect(base + 2) as sock:
+        sock.sendall(http_post(b"")[:-23] + b"content-length: 20000000\r\n\r\n")
+        while not done.wait(0.001):
+            sock.sendall(b"[[")
+
+
+def _heads(base: int, done: threading.Event) -> None:
+    with contextlib.suppress(OSError), connect(base + 2) as sock:
+        for number in itertools.count():
+            if done.is_set():
+                return
+            sock.sendall(b"GET / HTTP/1.1\r\n" if not number else b"x: y\r\n" * 1_000)
+
+
+def _chunks(base: int, done: threading.Event) -> None:
+    head = b"POST /v1/batch HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    with contextlib.suppress(OSError), connect(base + 2) as sock:
+        sock.sendall(head)
+        while not done.is_set():
+            sock.sendall(b"1\r\n[\r\n" * 10_000)
+
+
+_BATCH = json.dumps(
+    {
+        "ops": [
+            {"op": "put", "ns": "default", "table": "t", "key": f"k{i}", "value": "v" * 1_000}
+            for i in range(10_000)
+        ]
+    }
+).encode()
+_KEYS = json.dumps(
+    {"keys": [{"ns": "default", "table": "t", "key": f"k{i}"} for i in range(10_000)]}
+).encode()
+_PACKED = "application/msgpack"
+ATTACKS: dict[str, Attack] = {
+    "nothing": lambda _base, done: done.wait() and None,
+    "native: pipelined pings": native(*pings(200_000)),
+    "native: pipelined pings by 20": native(*pings(50_000), connections=20),
+    "native: statistics": native(*[msgpack.packb([[i + 1, STATS, 0] for i in range(4_096)])] * 4),
+    "native: numbers": native(*[_request(_lists(20_000_000, b"\x00"))] * 3),
+    "native: empty lists": native(*[_request(_lists(20_000_000, b"\x90"))] * 3),
+    "native: empty maps": native(_request(_lists(20_000_000, b"\x80"))),
+    "native: lists of one": native(_request(_lists(10_000_000, b"\x91\x00"))),
+    "native: empty lists by 20": native(_request(_lists(900_000, b"\x90")), connections=20),
+    "native: tiny floods by 50": native(
+        *[_request(b"\xdc\x0f\xa0" + b"\x90" * 4_000)] * 500, connections=50
+    ),
+    "native: answers that nobody reads": native(
+        *[msgpack.packb([[i + 1, STATS, 0] for i in range(4_096)])] * 4, connections=20, read=False
+    ),
+    "http: JSON lists": http(http_post(b"[" + b"[]," * (BODY_BYTES // 3) + b"[]]")),
+    "http: JSON lists by 8": http(
+        http_post(b"[" + b"[]," * (BODY_BYTES // 3) + b"[]]"), connections=8
+    ),
+    "http: JSON numbers": http(http_post(b"[" + b"0," * (BODY_BYTES // 2) + b"0]")),
+    "http: JSON escapes": http(
+        http_post(b'["' + b"\\n," * (BODY_BYTES // 3) + b'"]', path="/v1/kv/x/y")
+    ),
+    "http: JSON lists, cold": http(
+        http_post(b"[" + b"[]," * (BODY_BYTES // 3) + b"[]]", path="/v1/procedures")
+    ),
+    "http: deep JSON": http(http_post(b"[" * BODY_BYTES)),
+    "http: lists by 30": http(http_post(b"[" + b"[]," * 20_000 + b"[]]") * 20, connections=30),
+    "http: msgpack lists": http(http_post(_lists(BODY_BYTES, b"\x90"), _PACKED)),
+    "http: msgpack maps, cold": http(
+        http_post(_lists(BODY_BYTES, b"\x80"), _PACKED, "/v1/procedures")
+    ),
+    "http: arguments of a procedure": http(
+        http_post(
+            b'{"procedure":"x","args":{"a":[' + b"[]," * 300_000 + b"0]}}", path="/v1/procedures"
+        )
+        * 5,
+        connections=4,
+    ),
+    "http: full batches by 4": http(http_post(_BATCH) * 3, connections=4),
+    "http: full reads by 4": http(http_post(_KEYS, path="/v1/multi-get") * 3, connections=4),
+    "http: pipelined requests": http(b"GET /v1/x HTTP/1.1\r\n\r\n" * 100_000),
+    "http: pipelined requests by 20": http(b"GET /v1/x HTTP/1.1\r\n\r\n" * 20_000, connections=20),
+    "http: a slow body": _slow_body,
+    "http: endless headers": _heads,
+    "http: endless chunks": _chunks,
+    "http: answers that nobody reads": http(
+        http_post(_KEYS, path="/v1/multi-get") * 20, connections=20, read=False
+    ),
+    "sql: half a packet": lambda base, done: many(
+        50, lambda: send(base + 3, b"\x00\x00\x20", done)
+    ),
+    "raft: half a frame": lambda base, done: many(
+        100, lambda: send(base + 1, b"\xff\x00\x00\x00\x00", done)
+    ),
+}
+
+
+class Neighbour:
+    """Pings by the native port and over HTTP in turns, each on a connection of its own."""
+
+    def __init__(self, base: int) -> None:
+        self._native, self._http = connect(base), connect(base + 2)
+        for sock in (self._native, self._http):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.settimeout(30)
+        self._decoder = FrameDecoder()
+        self._rids = itertools.count(1)
+        self._native.sendall(_HELLO)
+        self._answer()
+        self.slowest_ms(iter([True, False]).__next__)  # what went on before is over
+
+    def _answer(self) -> None:
+        while self._decoder.pull() is None:
+            self._decoder.push(self._native.recv(65_536))
+
+    def _answer_http(self) -> None:
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            answer += self._http.recv(65_536)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200"), head
+        size = int(head[head.index(b"content-length: ") + 16 :].split(b"\r\n")[0])
+        while len(body) < size:
+            body += self._http.recv(65_536)
+
+    def slowest_ms(self, while_: Callable[[], bool]) -> tuple[float, float]:
+        native = http = 0.0
+        while while_():
+            began = time.perf_counter()
+            self._native.sendall(FrameEncoder().message([[next(self._rids), PING, 0]]))
+            self._answer()
+            middle = time.perf_counter()
+            self._http.sendall(_PING_HTTP)
+            self._answer_http()
+            native = max(native, middle - began)
+            http = max(http, time.perf_counter() - middle)
+            time.sleep(0.005)
+        return native * 1_000, http * 1_000
+
+    def close(self) -> None:
+        self._native.close()
+        self._http.close()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("node") / "data", free_port_base()) as node:
+        node.start()
+        with kvorum.connect(node.url) as db:
+            db.create_table("default", "t")
+        yield node
+
+
+def attacked(node: NodeProcess, attack: Attack) -> tuple[float, float]:
+    """The slowest pings of a neighbour, in ms, by the native port and over HTTP."""
+    neighbour, done = Neighbour(node.base), threading.Event()
+    attacker = threading.Thread(target=attack, args=(node.base, done), daemon=True)
+    ends = time.monotonic() + ATTACK_S
+    attacker.start()
+    try:
+        return neighbour.slowest_ms(lambda: time.monotonic() < ends)
+    finally:
+        done.set()
+        attacker.join()
+        neighbour.close()
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_neighbour_is_answered_under_attack(node: NodeProcess, name: str) -> None:
+    """One client's attack keeps others waiting for more than a blink, or ends the node."""
+    slowest = min(attacked(node, ATTACKS[name]) for _ in range(2))
+    assert max(slowest) < PATIENCE_MS
+    assert node.exit_code_now() is None
