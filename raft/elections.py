@@ -41,6 +41,9 @@ class Elections(LibraryGroup):
     _by_transfer: bool
     _office_waits: bool  # elected, but our own vote is not durable yet (I7)
     _may_lead: bool
+    is_voter: bool
+    keeps_data: bool
+    _founded_by_all: bool
     _send: Callable[[Any, Message], None]
     _drop: Callable[[], None]
     _voters: Callable[[], tuple[int, ...]]
@@ -125,6 +128,13 @@ class Elections(LibraryGroup):
         now = self._clock()
         return self._lease.holds(now) if self.raft_leader else self._promise.binds(now)
 
+    def _knows_nothing(self) -> bool:
+        """An empty replica that is no first voter gives no vote: perhaps it had one and lost its
+        log, and with it what it has acknowledged and whom it voted for. (A witness may be asked
+        before anybody has written to it.)
+        """
+        return self.keeps_data and not self.journal.last_index and not self.is_voter
+
     # ------------------------------------------------------------------ messages
 
     def _in_request_vote(self, node: Any, message: Message) -> None:
@@ -132,7 +142,7 @@ class Elections(LibraryGroup):
             self._drop()
         elif message["term"] < self.term:
             self._send(node, {"type": "stale", "term": self.term})
-        elif message["transfer"] or not self._promised():
+        elif (message["transfer"] or not self._promised()) and not self._knows_nothing():
             self._to_library(node, message)
         else:
             self._drop()
@@ -151,14 +161,19 @@ class Elections(LibraryGroup):
             self._drop()
         elif message["term"] <= self.term:
             self._send(node, {"type": "stale", "term": self.term})
-        elif not self._promised() and log_is_current(theirs, (log.last_term, log.last_index)):
+        elif not (self._promised() or self._knows_nothing()) and log_is_current(
+            theirs, (log.last_term, log.last_index)
+        ):
             self._send(
                 node, {"type": "pre_vote_ok", "term": message["term"], "round": message["round"]}
             )
 
     def _in_pre_vote_ok(self, node: Any, message: Message) -> None:
         current = message["term"] == self.term + 1 and not self.raft_leader
-        if current and self._pre_vote.granted(node.id, message["round"], self._voters()):
+        by_all = self._founded_by_all and not self.journal.last_index
+        if current and self._pre_vote.granted(
+            node.id, message["round"], self._voters(), by_all=by_all
+        ):
             self.campaign_now()
 
     def _in_timeout_now(self, node: Any, message: Message) -> None:

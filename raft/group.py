@@ -98,6 +98,7 @@ class Group(Elections):
         on_wake: Callable[[], None] = lambda: None,
         fresh: bool = False,
         blank: bool = False,
+        founded_by_all: bool = False,
     ) -> None:
         """`applied_index` is committed. `room(peer)`: may entries be sent there now? A witness is a
         group that does not `keeps_data`. `unreachable`: nodes that the transport has lost;
@@ -120,7 +121,7 @@ class Group(Elections):
             election_min_s=config.election_min_ms / 1000,
         )
         self.keeps_data, self._unreachable = keeps_data, unreachable
-        self._blank = blank
+        self._blank, self._founded_by_all = blank, founded_by_all
         self._handover = Handover(
             self, give_up_s=config.election_min_ms / 1000, resend_s=config.heartbeat_ms / 1000
         )

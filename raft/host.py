@@ -121,6 +121,7 @@ class RaftHost(Cycle):
         hibernates: bool = True,
         fresh: bool = False,
         blank: bool = False,
+        founded_by_all: bool = False,
     ) -> Replica:
         """Recover a group and let it take part. Entries after `sm.applied()` are replayed once a
         first sync has made sure that they are durable and they are known committed; for a lone
@@ -129,11 +130,18 @@ class RaftHost(Cycle):
         `fresh`: this replica has just been made and never ran, also not before a crash: it has
         promised nobody anything, so it may help to an election at once (`Replica.campaign`).
         `blank`: as long as its log is empty, it must begin with a snapshot: the entries that the
-        others have from the first on would not give their state here.
+        others have from the first on would not give their state here. `founded_by_all`: its first
+        leader is elected by all first voters, not by a majority (`rules/prevote`).
 
         Raises UnknownGroup, LogCorrupt, LogHole, BadConfig (already open).
         """
-        return self._open(group_id, sm, hibernates=hibernates, fresh=fresh, blank=blank)
+        return self._open(
+            *(group_id, sm),
+            hibernates=hibernates,
+            fresh=fresh,
+            blank=blank,
+            founded_by_all=founded_by_all,
+        )
 
     def open_witness(self, group_id: int) -> Replica:
         """Take part in a group as a witness: vote, and keep no data (`rules/witness`).
@@ -157,6 +165,7 @@ class RaftHost(Cycle):
         keeps_data: bool = True,
         fresh: bool = False,
         blank: bool = False,
+        founded_by_all: bool = False,
     ) -> Replica:
         self._check_open(group_id)
         if group_id in self._replicas:
@@ -189,6 +198,7 @@ class RaftHost(Cycle):
             keeps_data=keeps_data,
             fresh=fresh,
             blank=blank,
+            founded_by_all=founded_by_all,
         )
         found = Recovery(
             journal.base_index + 1,
@@ -213,6 +223,7 @@ class RaftHost(Cycle):
         keeps_data: bool,
         fresh: bool,
         blank: bool,
+        founded_by_all: bool,
     ) -> Group:
         return Group(
             node_id=self.node_id,
@@ -230,6 +241,7 @@ class RaftHost(Cycle):
             on_wake=partial(self._woken, journal.group_id),
             fresh=fresh,
             blank=blank,
+            founded_by_all=founded_by_all,
         )
 
     def _start(self, replica: Replica, core: Group, journal: Journal) -> None:

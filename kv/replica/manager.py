@@ -371,9 +371,12 @@ class ReplicaManager:
             replica,
             # The oracle, which follows the meta partition, needs its lease at any time.
             hibernates=id_ != META_PARTITION,
+            # Who has replicas of the others is in the map: nobody makes them anew by mistake.
+            founded_by_all=id_ == META_PARTITION,
             fresh=fresh,
-            # It joins a group whose log began with another range: entries would not do.
-            blank=not replica.descriptor.voters and replica.descriptor.epoch > 1,
+            # It learns the members by a snapshot; and where the group's log began with another
+            # range, entries would not do.
+            blank=not replica.descriptor.voters,
         )
 
     async def synced(self) -> None:

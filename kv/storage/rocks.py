@@ -58,6 +58,7 @@ from rocksdict import (
 from kv.base.errors import Corruption, InvalidArgument, KvorumError, Unavailable
 from kv.base.limits import DISK_FREE_BYTES_MIN
 from kv.storage.cursor import IteratorCursor
+from kv.storage.damaged_log import check_logs
 from kv.storage.directory import DirectoryLock, check_format, write_format
 from kv.storage.engine import (
     Batch,
@@ -127,6 +128,7 @@ class RocksEngine:
         self._lock = DirectoryLock(self._path)
         try:
             check_format(self._path, families)
+            check_logs(self._path)
             self._cache = Cache(LOG_CACHE_BYTES if is_log(families) else STATE_CACHE_BYTES)
             self._db = self._open(families)
         except KvorumError:

@@ -3,6 +3,10 @@ healthy leader.
 
 A round is numbered, because terms do not move during it and an answer to an earlier round must not
 count.
+
+Where a group is founded by all of its first voters (`RaftHost.open_group`), a candidate whose log
+is empty asks all of them: each that has anything says no. Else two of three nodes that have lost
+their disks would found it anew, and elect an empty leader over what the third one has.
 """
 
 from __future__ import annotations
@@ -31,10 +35,12 @@ class PreVote:
         """A leader spoke, or the term moved: what was granted is void."""
         self.won = False
 
-    def granted(self, sender: int, round_number: int, voters: Collection[int]) -> bool:
-        """Count an answer; True if it completes a majority."""
+    def granted(
+        self, sender: int, round_number: int, voters: Collection[int], *, by_all: bool = False
+    ) -> bool:
+        """Count an answer; True if it completes a majority, or all of them (`by_all`)."""
         if round_number == self.round and not self.won and self._box.add(sender, voters):
-            self.won = self._box.has_majority(voters)
+            self.won = self._box.has_all(voters) if by_all else self._box.has_majority(voters)
             return self.won
         return False
 

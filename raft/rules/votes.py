@@ -27,5 +27,8 @@ class VoteBox:
         self._given.add(sender)
         return True
 
+    def has_all(self, voters: Collection[int]) -> bool:
+        return self._given.issuperset(voters)
+
     def has_majority(self, voters: Collection[int]) -> bool:
         return 2 * len(self._given.intersection(voters)) > len(voters)

@@ -52,7 +52,14 @@ class Fleet:
     `tell` is False.
     """
 
-    def __init__(self, *, config: RaftConfig | None = None, seed: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        config: RaftConfig | None = None,
+        seed: int = 1,
+        founded_by_all: bool = False,
+    ) -> None:
+        self._founded_by_all = founded_by_all
         self.timers, self.config, self.seed = VirtualTimers(), config or RaftConfig(), seed
         self.cuts: set[tuple[int, int]] = set()
         self.network = MemoryNetwork(self.timers, lost=lambda a, b: (a, b) in self.cuts)
@@ -92,7 +99,8 @@ class Fleet:
             group = node.host.open_witness(GROUP)
         else:
             self.machines[node_id] = machine or Machine()
-            group = node.host.open_group(GROUP, self.machines[node_id])
+            by_all = self._founded_by_all
+            group = node.host.open_group(GROUP, self.machines[node_id], founded_by_all=by_all)
         self.groups[node_id] = group
         for other in self.network.hosts.values():
             if other is not node.host:

@@ -15,9 +15,9 @@ state; the replicas are made and removed by a node's replica manager, which is i
 
 `voters` and `learners` of a row follow the consensus group, which is the truth: a node is entered
 before it becomes a member and taken out after it was removed, so a member is always in the row and
-a replica whose node is not in it is nobody's. A replica that one of the *first voters* makes late
-must begin with the configuration with which all the others began. Once a node was removed, there
-are none: see `moves.removed`.
+a replica whose node is not in it is nobody's. A witness among the *first voters* that makes its
+replica late begins with the configuration with which all the others began. Once a node was removed,
+there are none: see `moves.removed`.
 
 By the epoch clients see that a range changed. Members may change without it: who leads is found out
 by asking (NOT_LEADER says where), and no key moves.
@@ -77,11 +77,12 @@ class Placed(NamedTuple):
         return (*self.descriptor.voters, *self.descriptor.learners)
 
     def begins_at(self, node: NodeId) -> PartitionDescriptor:
-        """The descriptor with which this node makes its replica: the first voters, if it is one of
-        them and still votes; else none, and the leader reports it. (A node that is entered anew is
-        none of them, whatever it was: its log is empty.)
+        """The descriptor with which this node makes its replica late: without voters. It has an
+        empty log, perhaps because it lost one, so it gives no vote before the leader has sent it
+        what there is, with the members. A witness, which is sent no data, begins with the first
+        voters if it is one of them.
         """
-        founder = node in self.first and node in self.descriptor.voters
+        founder = node in self.first_witnesses and node in self.descriptor.voters
         first, witnesses = (self.first, self.first_witnesses) if founder else ((), ())
         return replace(self.descriptor, voters=first, learners=(), witnesses=witnesses)
 

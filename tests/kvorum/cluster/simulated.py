@@ -323,6 +323,10 @@ class SimCluster:
             self._disks[key] = MemoryEngine(families)
         return self._disks[key]
 
+    def lose_disk(self, number: int) -> None:
+        """Of a node that is down: it starts with nothing."""
+        self._disks = {key: disk for key, disk in self._disks.items() if key[0] != number}
+
     async def crash(self, number: int) -> None:
         node = self.nodes.pop(number)
         self._dead.add(number)

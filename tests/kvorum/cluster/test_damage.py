@@ -194,6 +194,37 @@ def test_b14_without_a_healthy_copy_nothing_is_given_up(count: int) -> None:
     run(main, 7)
 
 
+def test_a2_two_emptied_founders_wait_for_the_third() -> None:
+    """They elected each other, and served an empty cluster under the name of the old one."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 11)
+        await cluster.start()
+        backend = cluster.nodes[1].backend
+        await backend.create_table("default", "k", TableSpec())
+        await backend.put("default", "k", b"a", b"1", None, 0)
+        for number in (1, 2, 3):
+            await cluster.crash(number)
+        for number in (2, 3):
+            cluster.lose_disk(number)
+        starting = [asyncio.ensure_future(cluster.start(number)) for number in (2, 3)]
+        await asyncio.sleep(40)
+        assert leader(cluster, META_PARTITION) is None
+        # This network knows no incarnations, by which the third one would refuse them (DATA_GONE):
+        # they take what it has of the meta partition, but what they make anew gives no vote.
+        starting.append(asyncio.ensure_future(cluster.start(1)))
+        await asyncio.sleep(15)
+        (partition,) = table_partitions(cluster.nodes[1])
+        assert leader(cluster, META_PARTITION) is not None
+        assert leader(cluster, partition) in (None, 1)
+        assert key_of(cluster.nodes[1], "a")
+        for node in cluster.nodes.values():
+            await node.stop()
+        await asyncio.gather(*starting, return_exceptions=True)
+
+    run(main, 11)
+
+
 def test_a2_nobody_can_order_a_member_to_drop_its_replica() -> None:
     """DROP_PARTITION to three nodes: committed data were gone, and an empty leader was elected."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,16 @@ from kvorum.node.node import build
 from tests.kit.machine import free_port_base
 
 
-async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, words: bytes) -> None:
+async def speak(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, words: bytes, heard: asyncio.Event
+) -> None:
+    heard.set()
     writer.write(words)
-    await reader.read(65_536)
+    with contextlib.suppress(OSError):
+        await reader.read(65_536)
     writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 @pytest.mark.slow
@@ -29,12 +36,15 @@ async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, word
 async def test_a_founder_waits_for_its_peers_whatever_answers_there(
     tmp_path: Path, words: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two of three found the cluster; the port of the third is somebody else's."""
+    """All three found the cluster; the port of the third is somebody else's for a while."""
     first = free_port_base(3)
     bases = [first, first + 10, first + 20]
     join = tuple(f"127.0.0.1:{base}" for base in bases)
+    heard = asyncio.Event()
     strangers = [
-        await asyncio.start_server(lambda r, w: speak(r, w, words), "127.0.0.1", bases[2] + offset)
+        await asyncio.start_server(
+            lambda r, w: speak(r, w, words, heard), "127.0.0.1", bases[2] + offset
+        )
         for offset in (0, 1)
     ]
     loop = asyncio.get_running_loop()
@@ -45,9 +55,18 @@ async def test_a_founder_waits_for_its_peers_whatever_answers_there(
         )
         for n in (1, 2)
     ]
+    starting = [asyncio.ensure_future(node.start()) for node in nodes]
     try:
         async with asyncio.timeout(60):
-            await asyncio.gather(*(node.start() for node in nodes))
+            await heard.wait()
+            assert not any(one.done() for one in starting), "one may have what two have lost"
+            for stranger in strangers:
+                stranger.close()
+                await stranger.wait_closed()
+            third = NodeConfig(data=tmp_path / "3", port=bases[2], node_id=3, join=join)
+            nodes.append(await build(third, system_ports(loop)))
+            starting.append(asyncio.ensure_future(nodes[2].start()))
+            await asyncio.gather(*starting)
         assert all(node.not_ready() is None for node in nodes)
         assert not any(node.fatal.done() for node in nodes)
     finally:
