@@ -142,6 +142,22 @@ class NodeConfig:
             "Listen beyond the loopback without TLS: whoever reaches a port reads what passes.",
         ),
     ] = False
+    oidc_issuer: Annotated[
+        str,
+        Setting(
+            "URL", of.url_or_empty, "Whose tokens log users in, as `iss` names it; empty = none."
+        ),
+    ] = ""
+    oidc_audience: Annotated[
+        str, Setting("ID", str, "Whom these tokens are for: this cluster, as `aud` names it.")
+    ] = ""
+    oidc_jwks: Annotated[
+        str,
+        Setting("PLACE", of.file_or_url, "The issuer's keys, a JSON Web Key Set: a file or a URL."),
+    ] = ""
+    oidc_claim: Annotated[
+        str, Setting("CLAIM", of.claim, "Which claim is the user's name: sub, email, ….")
+    ] = "sub"
     roles: Annotated[
         tuple[str, ...],
         Setting(
@@ -298,6 +314,12 @@ class NodeConfig:
             )
 
     def _check_closed(self) -> None:
+        together = {self.oidc_issuer != "", self.oidc_audience != "", self.oidc_jwks != ""}
+        if len(together) > 1:
+            raise InvalidArgument(
+                "oidc_issuer, oidc_audience and oidc_jwks belong together: set all three, or none",
+                details={"setting": "oidc_issuer"},
+            )
         if self.tls_dir and self.insecure:
             raise InvalidArgument(
                 f"insecure and tls_dir = {self.tls_dir} exclude each other: give one of them",

@@ -152,6 +152,28 @@ def address(value: Any) -> str:
     raise ValueError("addresses HOST:BASE")
 
 
+def url_or_empty(value: Any) -> str:
+    """https://…; http only to this machine."""
+    found = str(value)
+    scheme, _, rest = found.partition("://")
+    host = rest.partition("/")[0].rpartition("@")[2].rpartition(":")[0] or rest.partition("/")[0]
+    if found and not (scheme == "https" and rest) and not (scheme == "http" and is_loopback(host)):
+        raise ValueError("https://HOST/…")
+    return found
+
+
+def file_or_url(value: Any) -> str:
+    """A file's name, or what `url_or_empty` takes."""
+    return url_or_empty(value) if "://" in str(value) else file(value)
+
+
+def claim(value: Any) -> str:
+    """The name of a claim."""
+    if not re.fullmatch(r"\w{1,64}", str(value)):
+        raise ValueError("the name of a claim, such as sub or email")
+    return str(value)
+
+
 def secret(value: Any) -> str:
     if value == "":
         return ""

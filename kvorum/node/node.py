@@ -93,7 +93,7 @@ from procedures.verbs import (
 )
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
-from sqlproxy.catalog.guard import Guard
+from sqlproxy.catalog.guard import Guard, Issuer
 from tso.verbs import SAFEPOINT
 
 log = logging.getLogger(__name__)
@@ -285,6 +285,8 @@ class Node(Parts):
         store, ports = self.store, self.ports
         own = own_addresses(self.config.listen, insecure=self.config.insecure)
         self.guard = Guard(store.txn, ports.clock, ports.in_thread, own)
+        if self.config.oidc_issuer:
+            self.guard.issuer = self._issuer()
         cache = CatalogCache(store.txn, ports.timers, CATALOG_TTL_S, store.txn.run)
         groups = Groups(store.cluster.calls)
         settling = Settling(
@@ -391,6 +393,18 @@ class Node(Parts):
         store.dispatcher.register(END_TXN, self._end_transaction)
         access = Access(store.txn, ports.rng, ports.clock, self._rights_changed)
         store.dispatcher.register(ACCESS, access.handle)
+
+    def _issuer(self) -> Issuer:
+        # joserfc costs 60 ms: only a node that has an issuer imports it.
+        from kvorum.security.oidc import Issuer, fetching
+
+        config, ports = self.config, self.ports
+        return Issuer(
+            *(config.oidc_issuer, config.oidc_audience, config.oidc_claim),
+            fetching(config.oidc_jwks),
+            now_s=lambda: ports.clock.now_ms() / 1_000,
+            in_thread=ports.in_thread,
+        )
 
     async def _rights_changed(self) -> None:
         await self.guard.look()

@@ -1,6 +1,7 @@
 """Who somebody is and what he may, in one process: credentials become identities, and identities
 are asked about. Everything is answered from memory; `run` keeps that up to date.
 
+    issuer's     a JWT of the configured issuer                      (kvorum/security/oidc.py)
     token        its id is looked up, its secret compared               (kvt_…)
     password     the role's SCRAM verifier, computed in a thread        (RFC 5802)
     certificate  the common name that TLS has verified
@@ -15,7 +16,7 @@ import contextlib
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from kv.base import system
 from kv.base.errors import Busy, Forbidden, KvorumError, Unauthenticated, Unavailable
@@ -39,6 +40,14 @@ _PASSWORDS_KEPT: Final = 1_000
 _DUMMY: Final = make_verifier("", b"\0" * 16)
 
 
+class Issuer(Protocol):
+    """kvorum.security.oidc: whose tokens log users in."""
+
+    async def subject(self, token: str, /) -> str:
+        """The user's name. Raises Unauthenticated, Unavailable."""
+        ...
+
+
 class Guard:
     """Of one process."""
 
@@ -53,6 +62,7 @@ class Guard:
         else is the owner before the first user. None: everybody is.
         """
         self._trusts = trusts
+        self.issuer: Issuer | None = None
         self.book: Book | None = None  # replaced, never changed
         self._reader, self._clock, self._in_thread = reader, clock, in_thread
         self._stamp: tuple[int, tuple[tuple[bytes, bytes], ...]] | None = None
@@ -125,6 +135,8 @@ class Guard:
     async def by_token(self, text: str, address: str) -> Identity:
         """Raises Unauthenticated, Busy."""
         await self._initialized(address)
+        if self.issuer is not None and text.count(".") == 2:
+            return await self._of_issuer(self.issuer, text, address)
         id_, secret = tokens.parse(text) or ("", "")
         identity = self._of_token(id_, secret)
         if identity is None:  # it cannot be guessed: failures do not keep those out who have one
@@ -136,6 +148,17 @@ class Guard:
             if identity is None:
                 raise self._failed(address, name)
         return identity
+
+    async def _of_issuer(self, issuer: Issuer, text: str, address: str) -> Identity:
+        """An issuer's users are those of the same name here: made before, with their rights."""
+        try:
+            user = await issuer.subject(text)
+        except Unauthenticated:
+            user = ""
+        if not user or not self._may_log_in(user) or user == OWNER:
+            self._not_too_often(address, "issuer's token")
+            raise self._failed(address, "issuer's token")
+        return Identity(user, "oidc")
 
     def _of_token(self, id_: str, secret: str) -> Identity | None:
         token = self._tokens.get(id_)

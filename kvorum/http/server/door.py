@@ -1,6 +1,6 @@
 """Who asks over HTTP, and whether he may.
 
-    Authorization: Bearer TOKEN       an API token
+    Authorization: Bearer TOKEN       an API token, or one of the configured OIDC issuer
     Authorization: Basic …            a user and a password (RFC 7617)
     Cookie: kvorum_session=…          a visit of the console (visits.py)
     a client's certificate            its common name, which TLS has verified

@@ -1,0 +1,198 @@
+"""Users of an issuer of OpenID Connect: whose a signed token (JWT, RFC 7519) is, by keys that the
+operator has named.
+
+    signature    RS256 or ES256, by a key of the configured set, found by `kid`
+    iss, aud     exactly the configured issuer; the configured audience is among the audiences
+    exp, nbf     by this node's clock, within LEEWAY_S; exp must be there
+    the claim    `oidc_claim` is the user's name; "email" counts only with email_verified
+
+Nothing is fetched from where a token says. The set is read again for a kid that it does not have,
+at most once in AGAIN_S, and every REFRESH_S; while it cannot be read the last one counts. Only what
+joserfc has verified is remembered, until it expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import logging
+import urllib.error
+import urllib.request
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, KeySet, RSAKey
+
+from kv.base.errors import Unauthenticated, Unavailable
+
+log = logging.getLogger(__name__)
+
+ALGORITHMS: Final = ("RS256", "ES256")
+LEEWAY_S: Final = 60
+AGAIN_S: Final = 10
+REFRESH_S: Final = 3_600
+TOKEN_BYTES_MAX: Final = 8 * 1024
+KEYS_BYTES_MAX: Final = 1 << 20
+KEYS_MAX: Final = 100
+FETCH_S_MAX: Final = 5
+_REMEMBERED: Final = 1_000
+_WRONG: Final = "who you are could not be verified: the issuer's token is wrong or has expired"
+
+InThread = Callable[[Callable[[], None]], Awaitable[None]]
+Fetch = Callable[[], bytes]
+"""The JSON of the key set; blocks, raises OSError or ValueError."""
+
+
+class Issuer:
+    """One issuer, as one audience."""
+
+    def __init__(
+        self,
+        issuer: str,
+        audience: str,
+        claim: str,
+        fetch: Fetch,
+        *,
+        now_s: Callable[[], float],
+        in_thread: InThread,
+    ) -> None:
+        self._issuer, self._audience, self._claim = issuer, audience, claim
+        self._fetch, self._now_s, self._in_thread = fetch, now_s, in_thread
+        self._keys: dict[str | None, RSAKey | ECKey] = {}
+        self._fetched_s = self._tried_s = float("-inf")
+        self._fetching = asyncio.Lock()
+        self._verified: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+
+    async def subject(self, token: str) -> str:
+        """The user whose token it is. Raises Unauthenticated, Unavailable (no keys yet)."""
+        if len(token) > TOKEN_BYTES_MAX:
+            raise Unauthenticated(_WRONG)
+        digest, now = hashlib.sha256(token.encode()).digest(), self._now_s()
+        user, ends = self._verified.get(digest, ("", 0.0))
+        if now < ends:
+            return user
+        key = await self._key(_kid(token))
+        if key is None:
+            raise Unauthenticated(_WRONG)
+        try:
+            found = jwt.decode(token, key, algorithms=ALGORITHMS)
+            claims = found.claims
+            user = self._user(claims, now)
+        except (JoseError, ValueError, TypeError) as error:
+            raise Unauthenticated(_WRONG) from error
+        if len(self._verified) >= _REMEMBERED:
+            self._verified.popitem(last=False)
+        self._verified[digest] = (user, float(claims["exp"]))
+        return user
+
+    def _user(self, claims: dict[str, Any], now: float) -> str:
+        """Raises ValueError."""
+        if claims.get("iss") != self._issuer:
+            raise ValueError("another issuer")
+        audiences = claims.get("aud")
+        if self._audience not in (audiences if isinstance(audiences, list) else [audiences]):
+            raise ValueError("another audience")
+        expires, begins = claims.get("exp"), claims.get("nbf", 0)
+        if not isinstance(expires, int | float) or not isinstance(begins, int | float):
+            raise ValueError("no time")
+        if now >= expires + LEEWAY_S or now < begins - LEEWAY_S:
+            raise ValueError("not now")
+        user = claims.get(self._claim)
+        if not isinstance(user, str) or not user:
+            raise ValueError("no user")
+        if self._claim == "email" and claims.get("email_verified") is not True:
+            raise ValueError("not verified")
+        return user
+
+    # -- keys
+
+    async def _key(self, kid: str | None) -> RSAKey | ECKey | None:
+        async with self._fetching:
+            now = self._now_s()
+            wanted = self._find(kid) is None or now - self._fetched_s > REFRESH_S
+            if wanted and now - self._tried_s >= AGAIN_S:
+                self._tried_s = now
+                await self._read()
+        if not self._keys:
+            raise Unavailable("the issuer's keys cannot be read now: ask again in a moment")
+        return self._find(kid)
+
+    def _find(self, kid: str | None) -> RSAKey | ECKey | None:
+        if kid is None and len(self._keys) == 1:
+            return next(iter(self._keys.values()))
+        return None if kid is None else self._keys.get(kid)
+
+    async def _read(self) -> None:
+        found: list[bytes] = []
+        failed: list[Exception] = []
+
+        def fetch() -> None:
+            try:
+                found.append(self._fetch())
+            except (OSError, ValueError) as error:
+                failed.append(error)
+
+        await self._in_thread(fetch)
+        try:
+            if failed:
+                raise failed[0]
+            keys = _keys(found[0])
+        except (OSError, ValueError, TypeError, JoseError) as error:
+            log.warning("the keys of %s cannot be read: %s", self._issuer, error)
+            return
+        self._keys, self._fetched_s = keys, self._now_s()
+        self._verified.clear()  # a key that is gone signs for nobody any more
+
+
+def _kid(token: str) -> str | None:
+    """Which key the token names; it only chooses among those that are configured."""
+    head = token.partition(".")[0]
+    try:
+        said = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+    except (ValueError, RecursionError) as error:
+        raise Unauthenticated(_WRONG) from error
+    kid = said.get("kid") if isinstance(said, dict) else None
+    return kid if isinstance(kid, str) else None
+
+
+def _keys(text: bytes) -> dict[str | None, RSAKey | ECKey]:
+    """Keys for signatures by id. Raises ValueError, JoseError."""
+    told = json.loads(text)
+    rows = told.get("keys") if isinstance(told, dict) else None
+    if not isinstance(rows, list) or len(rows) > KEYS_MAX:
+        raise ValueError(f"no JSON Web Key Set of at most {KEYS_MAX} keys")
+    usable = [row for row in rows if isinstance(row, dict) and row.get("kty") in ("RSA", "EC")]
+    usable = [row for row in usable if row.get("use", "sig") == "sig"]
+    if not usable:
+        raise ValueError("it has no key for RS256 or ES256")
+    keys = KeySet.import_key_set({"keys": usable}).keys
+    return {key.kid: key for key in keys if isinstance(key, RSAKey | ECKey)}
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """The keys come from where the operator said, or not at all."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        return None
+
+
+def fetching(place: str) -> Fetch:
+    """From a file, or from a URL that the operator has named."""
+
+    def read_file() -> bytes:
+        with Path(place).open("rb") as file:
+            return file.read(KEYS_BYTES_MAX)
+
+    def read_url() -> bytes:
+        opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
+        with opener.open(place, timeout=FETCH_S_MAX) as answer:
+            found: bytes = answer.read(KEYS_BYTES_MAX)
+        return found
+
+    return read_url if "://" in place else read_file
