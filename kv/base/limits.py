@@ -560,6 +560,7 @@ TRANSFER_LEASE_MS: Final = 600_000  # whoever copies renews its snapshot at leas
 TRANSFER_LEFT_MS: Final = 900_000  # a backup or export whose command is gone for so long is ended
 OUTSIDE_THREADS_MAX: Final = 16  # calls of a process that wait for a place outside
 TRANSFER_STEP_MS: Final = 900_000  # a place that does not answer for so long ends a copy, …
+TRANSFER_QUERY_MS: Final = 3_600_000  # … or a piece of an import, which may be a long query, …
 TRANSFER_UNDO_MS: Final = 120_000  # … and keeps its locks for so long while it is undone
 TRANSFER_TIMEOUT_MS: Final = 86_400_000  # then a copy gives up: its snapshot is not held for longer
 TRANSFER_LOCKS_MAX: Final = 48  # tables that are locked one by one; beyond, their namespaces
@@ -611,7 +612,8 @@ assert TRANSFER_PAUSE_MS_MAX < TRANSFER_LEASE_MS <= LEASE_TTL_MS_MAX
 assert TRANSFER_TIMEOUT_MS <= LEASE_LIFETIME_MS_MAX
 assert WORKER_LEASE_MS < TRANSFER_LEFT_MS < TRANSFER_TIMEOUT_MS
 assert TRANSFER_LOCKS_MAX <= PROCEDURE_LOCKS_MAX
-assert PROCEDURE_UNDO_MS_MIN < TRANSFER_UNDO_MS < TRANSFER_STEP_MS < TRANSFER_TIMEOUT_MS
+assert PROCEDURE_UNDO_MS_MIN < TRANSFER_UNDO_MS < TRANSFER_STEP_MS < TRANSFER_QUERY_MS
+assert TRANSFER_QUERY_MS < TRANSFER_TIMEOUT_MS
 assert TRANSFER_RANGES_MAX <= SPLIT_KEYS_MAX
 assert TRANSFER_ATOMIC_ROWS <= TXN_MEMORY_KEYS_MAX
 assert 9 * KEY_BYTES_MAX < HTTP_HEAD_BYTES_MAX // 2, "three %-encoded bounds and a cursor fit a URL"

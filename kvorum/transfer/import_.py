@@ -35,7 +35,7 @@ from kv.base.errors import InvalidArgument, NotFound, Refused, TooLarge
 from kv.base.limits import (
     TRANSFER_ATOMIC_ROWS,
     TRANSFER_CHUNK_ROWS,
-    TRANSFER_STEP_MS,
+    TRANSFER_QUERY_MS,
     TRANSFER_TIMEOUT_MS,
 )
 from kvorum.transfer import formats, postgresql
@@ -78,7 +78,7 @@ class _Import:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    @step(first=True, deadline_ms=TRANSFER_STEP_MS)
+    @step(first=True, deadline_ms=TRANSFER_QUERY_MS)
     async def look(self, ctx: StepContext) -> Outcome:
         """Raises NotFound, InvalidArgument, Refused."""
         args = ctx.args
@@ -145,7 +145,7 @@ class _Import:
             formats.format_of(one.name or source, ctx.args.get("format", ""))
         return files
 
-    @step(deadline_ms=TRANSFER_STEP_MS)
+    @step(deadline_ms=TRANSFER_QUERY_MS)
     async def load(self, ctx: StepContext) -> Outcome:
         """A piece, or (atomic) all of them."""
         state, services = ctx.state, self._services

@@ -15,11 +15,18 @@ from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from kv.base.errors import InvalidArgument, Unavailable
+from kv.base.limits import TRANSFER_QUERY_MS
 from kvorum.local.extras import needed
 from kvorum.transfer.formats import Cells, Piece
 from sqlproxy.rows.schema import Table
 
 _CONNECT_S: Final = 30
+_LINK: Final = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
 _NOT_NULL: Final = (
     "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = ANY(%s)"
     " AND attnotnull"
@@ -98,8 +105,7 @@ def read_piece(source: str, query: str, table: Table, offset: Any, most: int) ->
         f"SELECT * FROM ({text}) AS piece WHERE {keyed}{after} ORDER BY {keys} LIMIT {most + 1}"
     )
     try:
-        with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
-            connection.read_only = True
+        with _connected(psycopg, url) as connection:
             _take_texts(connection)
             found = connection.execute(wanted, last or [])
             names = [column.name for column in found.description or ()]
@@ -121,6 +127,20 @@ def read_piece(source: str, query: str, table: Table, offset: Any, most: int) ->
         key = [_plain(rows[-1][place]) for place in places]
         piece.offset = {"key": key, "seen": seen + len(rows)}
     return piece
+
+
+def _connected(psycopg: Any, url: str) -> Any:
+    """That only reads, and waits for nobody for ever: not for a machine that is gone, nor does the
+    source go on with a statement that nobody waits for.
+    """
+    connection = psycopg.connect(url, connect_timeout=_CONNECT_S, **_LINK)
+    try:
+        connection.read_only = True
+        connection.execute(f"SET statement_timeout = {TRANSFER_QUERY_MS}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _take_texts(connection: Any) -> None:
@@ -159,8 +179,7 @@ def count_keyless(source: str, query: str, table: Table) -> int:
     keys = list(table.primary_key)
     wanted = f"SELECT count(*) FROM ({text}) AS whole WHERE NOT ({_keyed(table)})"
     try:
-        with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
-            connection.read_only = True
+        with _connected(psycopg, url) as connection:
             if name:
                 never = connection.execute(_NOT_NULL, [_path(name), keys]).fetchone()
                 if never == (len(keys),):
@@ -190,7 +209,7 @@ def schema_of(source: str, query: str) -> list[tuple[str, str]]:
         raise InvalidArgument("name a table (postgresql://…?table=SCHEMA.TABLE) or give --query")
     text = f"SELECT * FROM {_path(name)}" if name else query
     try:
-        with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
+        with _connected(psycopg, url) as connection:
             found = connection.execute(f"SELECT * FROM ({text}) AS q LIMIT 0".encode())
             columns, answer = found.description or [], found.pgresult
             ask = "SELECT format_type(%s, %s)"
