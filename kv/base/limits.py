@@ -495,7 +495,10 @@ VERIFY_SECONDS_MAX: Final = 86_400
 VERIFY_OPERATIONS_MAX: Final = 1_000_000  # of one workload; it then waits for the end of the run
 
 # -- SQL, reading statements (sqlproxy/front)
-SQL_TEXT_BYTES_MAX: Final = 16 * MiB  # of one message's statements
+SQL_TEXT_BYTES_MAX: Final = 16 * MiB  # of one message's statements, …
+SQL_MESSAGE_STATEMENTS_MAX: Final = 10_000  # … and how many they may be
+SQL_STATEMENTS_AT_ONCE: Final = 8  # of a message, before others have the loop
+SQL_COMMENT_DEPTH_MAX: Final = 500  # of comments inside of comments
 SQL_CATALOG_BYTES_MAX: Final = 256 * MiB  # that the system catalog's database may use
 SQL_CATALOG_INTERRUPT_MS: Final = 50  # between two tries to end one of its statements
 SQL_CATALOG_ROWS_MAX: Final = 200_000  # of one answer of the system catalog
@@ -541,10 +544,11 @@ TOKENS_MAX: Final = 10_000  # of all users
 TOKEN_TTL_MS_MAX: Final = 10 * 365 * 86_400_000
 GRANTS_PER_ROLE_MAX: Final = 1_000  # things that one role was granted, tables of SQL's not counted
 SQL_COMMENT_CHARS_MAX: Final = 10_000  # of COMMENT ON: every node reads it with the schema
-SQL_VALUE_BYTES_MAX: Final = 32 * MiB  # that a function makes, e.g. repeat
+SQL_VALUE_BYTES_MAX: Final = 16 * MiB  # that a function makes, e.g. repeat
 SQL_ARRAY_ELEMENTS_MAX: Final = 1 << 21  # that a function puts into one
 SQL_FORMAT_CHARS_MAX: Final = 4_096  # of a format of to_char, to_date and their like
 SQL_NUMERIC_SERIES_DIGITS_MAX: Final = 2_500  # of exp, ln and power of numeric
+SQL_SHORT_CALLS_MAX: Final = 16  # of functions that are short, in a row's short way
 SQL_PATTERN_CHARS_MAX: Final = 16 * KiB  # of a regular expression, and of LIKE with _ or escapes
 SQL_PATTERN_BYTES_MAX: Final = MiB  # that RE2 uses for one
 SQL_PATTERN_STEPS_MAX: Final = 1 << 24  # its program's size times the text's: 10 ns each at worst

@@ -166,6 +166,7 @@ class Running:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
+            self._functions.ended = True
             self._cursor.interrupt()
             await asyncio.wait([future])
             if not future.cancelled():
@@ -198,5 +199,6 @@ class Running:
             self._made = []
             self._cursor.close()
 
+        self._functions.ended = True
         self._cursor.interrupt()
         await self._engine.in_thread(end)

@@ -16,7 +16,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sqlproxy.analytic.forms import array_of, users
-from sqlproxy.values.errors import SqlError
+from sqlproxy.values.breaks import no_break, paused, set_breaks
+from sqlproxy.values.errors import QUERY_CANCELED, SqlError
 
 _numbers = count(1)  # of the names of functions, in this process
 _PREFIX: Final = "kv_f"
@@ -45,6 +46,7 @@ class Functions:
     def __init__(self) -> None:
         self.made: dict[Any, Function] = {}
         self.failed: SqlError | None = None
+        self.ended = False  # nobody waits for the query any more
 
     def add(
         self,
@@ -69,6 +71,13 @@ class Functions:
             self.made[key] = found
         return found.name
 
+    def _goes_on(self) -> None:
+        """DuckDB ends a query between two calls of a function, of thousands of rows each. Raises
+        SqlError.
+        """
+        if self.ended:
+            raise SqlError(QUERY_CANCELED, "the query was ended")
+
     def _call(
         self, row_fn: Callable[[Sequence[Any]], Any], parameters: tuple[Shape, ...], result: Shape
     ) -> Callable[..., pa.Array]:
@@ -78,11 +87,14 @@ class Functions:
                     users(column, shape.oid, shape.held)
                     for column, shape in zip(columns, parameters, strict=True)
                 ]
-                values = [row_fn(row) for row in zip(*given, strict=True)]
+                set_breaks(self._goes_on)
+                values = [row_fn(row) for row in paused(zip(*given, strict=True), 1)]
                 return array_of(values, result.oid, result.held)
             except SqlError as error:
                 self.failed = error
                 raise
+            finally:
+                set_breaks(no_break)
 
         # DuckDB counts the parameters that the function says it has
         names = [Parameter(f"c{n}", Parameter.POSITIONAL_ONLY) for n in range(len(parameters))]

@@ -2,7 +2,7 @@
 spent in a thread, so that the loop serves others meanwhile. Short ones stay on the loop: a thread
 costs more than they do.
 
-What runs here is pure, so a client that is gone leaves nothing behind; its result is dropped.
+What runs here is pure, so a client that is gone leaves nothing behind; it ends at its next break.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from kv.base.limits import SQL_ASIDE_CHARS, SQL_ASIDE_STACK_BYTES
+from sqlproxy.values.breaks import no_break, set_breaks
 
 T = TypeVar("T")
 _threads: Final = ThreadPoolExecutor(2, "statements")
@@ -31,7 +32,27 @@ async def aside(text: str, call: Callable[..., T], *args: Any) -> T:
     # The parser recurses as deep as on the main thread's stack, whose size is none of a thread's.
     before = threading.stack_size(SQL_ASIDE_STACK_BYTES)
     try:
-        future = _threads.submit(call, *args)
+        ended = threading.Event()
+        future = _threads.submit(_until, ended, call, *args)
     finally:
         threading.stack_size(before)
-    return await asyncio.wrap_future(future)
+    try:
+        return await asyncio.wrap_future(future)
+    finally:
+        ended.set()
+
+
+class _Ended(Exception):
+    """Nobody waits for the result any more."""
+
+
+def _until(ended: threading.Event, call: Callable[..., T], *args: Any) -> T:
+    def take() -> None:
+        if ended.is_set():
+            raise _Ended
+
+    set_breaks(take)
+    try:
+        return call(*args)
+    finally:
+        set_breaks(no_break)

@@ -42,6 +42,7 @@ from sqlproxy.tables.reading import Stored, TableReader, Touched, found_at
 from sqlproxy.tables.referring import Children, Gone, Tables, check_parents, places
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.single import Single, single_of
+from sqlproxy.values.breaks import paused
 from sqlproxy.values.errors import CARDINALITY_VIOLATION, GENERATED_ALWAYS, SqlError
 from txn.transaction import Transaction
 
@@ -244,7 +245,7 @@ class InsertPlan:
                 for row, taken in zip(made, await writer.seek(work.t, made), strict=True):
                     if taken is not None:
                         raise writer.refused(taken, row)
-            for row in made:
+            for row in paused(made):
                 writer.insert(work.t, row)
             kept = made
         every = frozenset(column.id for column in self.table.columns)
@@ -298,7 +299,7 @@ class InsertPlan:
     ) -> list[Row]:
         """The rows as they are to be written. Raises SqlError."""
         make = self._maker(writer, env, rows)
-        return [make(at) for at in range(self.count if rows is None else len(rows))]
+        return [make(at) for at in paused(range(self.count if rows is None else len(rows)))]
 
     def single(self, writer: TableWriter) -> Single | None:
         """The short way to the bytes of one row; None: there is none."""
@@ -326,7 +327,7 @@ class InsertPlan:
             elif rows is None:
                 given = [[fn((), env) for fn in column] for column in self._by_column or ()]
             elif self._conversions:
-                given = [[fn(row, env) for row in rows] for fn in self._conversions]
+                given = [[fn(row, env) for row in paused(rows)] for fn in self._conversions]
             else:
                 given = list(zip(*rows, strict=True))
         except SqlError:
@@ -388,7 +389,7 @@ class InsertPlan:
         """What RETURNING says of rows that were written."""
         if not self._returning:
             return []
-        return [self._returned(row, env) for row in rows]
+        return [self._returned(row, env) for row in paused(rows)]
 
     def _returned(self, row: Row, env: Env) -> Row:
         return self._returning(self._projection(row), env)

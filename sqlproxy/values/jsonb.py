@@ -16,6 +16,8 @@ import json
 from decimal import Decimal
 from typing import Any, Final
 
+from sqlproxy.values.breaks import pause, paused
+
 # of 10, either side of the point: as of numeric (sqlproxy.values.types)
 EXPONENT_MAX: Final = 16_383
 _SHORT: Final = {c: json.dumps(c)[1:-1] for c in '"\\\b\f\n\r\t'}
@@ -49,6 +51,7 @@ def canonical(text: str) -> str:
 
 def ordered(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object in PostgreSQL's order of keys; the last of equal keys wins."""
+    pause()
     found = dict(pairs)
     return dict(sorted(found.items(), key=_place))
 
@@ -59,6 +62,7 @@ def _place(pair: tuple[str, Any]) -> tuple[int, bytes]:
 
 
 def _number(text: str) -> Decimal:
+    pause()
     number = Decimal(text)
     if number and abs(number.adjusted()) > EXPONENT_MAX:
         raise ValueError(f"the number {text[:40]} is beyond 10^±{EXPONENT_MAX}")
@@ -109,13 +113,13 @@ def _write(value: Any, put: Any) -> None:
             put(number(Decimal(repr(value))))
         case dict():
             put("{")
-            for at, (key, inner) in enumerate(ordered(list(value.items())).items()):
+            for at, (key, inner) in enumerate(paused(ordered(list(value.items())).items())):
                 put(f"{', ' if at else ''}{quoted(key)}: ")
                 _write(inner, put)
             put("}")
         case list() | tuple():
             put("[")
-            for at, inner in enumerate(value):
+            for at, inner in enumerate(paused(value)):
                 if at:
                     put(", ")
                 _write(inner, put)

@@ -32,6 +32,7 @@ from kv.base.limits import (
     SQL_MESSAGE_BYTES_MAX,
     SQL_OUTPUT_BYTES,
     SQL_PORTALS_MAX,
+    SQL_STATEMENTS_AT_ONCE,
     SQL_STATEMENTS_MAX,
     MiB,
 )
@@ -321,7 +322,9 @@ class Conversation:
             if not parts:
                 self._door.out += codec.EMPTY_QUERY
             at = 0
-            for part in parts:
+            for n, part in enumerate(parts, 1):
+                if not n % SQL_STATEMENTS_AT_ONCE:
+                    await self._door.turn()
                 offset = max(0, text.find(part, at))
                 at = offset + len(part)
                 self._door.out += last

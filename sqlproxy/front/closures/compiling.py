@@ -67,9 +67,31 @@ from sqlproxy.front.types.value_texts import reader, writer
 from sqlproxy.pg import oids
 from sqlproxy.pg.oids import PgType, by_oid
 from sqlproxy.pg.style import DEFAULT
+from sqlproxy.values.breaks import pausing
 from sqlproxy.values.errors import UNSUPPORTED, SqlError
 
 _NEXTVAL: Final = "nextval_oid"
+_FIXED: Final = frozenset(
+    (
+        *(oids.BOOL, oids.INT2, oids.INT4, oids.INT8, oids.OID, oids.FLOAT4, oids.FLOAT8),
+        *(oids.DATE, oids.TIME, oids.TIMESTAMP, oids.TIMESTAMPTZ, oids.INTERVAL, oids.UUID),
+        *(oids.CHAR, oids.NAME),
+    )
+)
+"""Types whose values have one size, or nearly."""
+_SHORT: Final = frozenset(
+    [
+        "numeric_add",
+        "numeric_sub",
+        "numeric_mul",
+        "numeric_uminus",
+        "numeric_abs",
+        "textcat",
+        "textlen",
+    ]
+)
+"""Functions that are short, however large what they are given is."""
+_DOCUMENTS: Final = (oids.JSON, oids.JSONB)
 _STYLES_MAX: Final = 8  # that one plan, which is of all sessions, is remembered for
 _SETVALS: Final = frozenset(("setval_oid", "setval3_oid"))
 
@@ -146,8 +168,6 @@ class _Compiler:
         self.numbered = 0  # calls that take numbers, or set one
         self.lazy = 0  # of how many parts this is one that may not be reached
         self.volatile = False
-        # The value of CaseValue, innermost last: a cell that the node around fills.
-        self.cells: list[list[Any]] = []
 
     def part(self, expr: Expr) -> Part:
         handler = _PARTS.get(type(expr))
@@ -176,8 +196,7 @@ class _Compiler:
         return Part("col", expr.index)
 
     def _case_value(self, expr: CaseValue) -> Part:
-        cell = self.cells[-1]
-        return Part("fun", lambda row, env: cell[0])
+        return Part("col", -1)  # the node around puts it behind the row
 
     def _named(self, expr: Named) -> Part:
         found = _NAMED.get(expr.name)
@@ -273,6 +292,10 @@ class _Compiler:
         return self._strict_or_not(expr, known.call, args, strict)
 
     def _strict_or_not(self, expr: Expr, function: Any, args: list[Part], strict: bool) -> Part:
+        if _costs(expr):
+            function = pausing(
+                function, short=isinstance(expr, Call) and expr.proc.source in _SHORT
+            )
         if strict and any(a.kind == "con" and a.at is None for a in args):
             return Part("con", None)
         volatile = isinstance(expr, Call) and expr.proc.volatile != "i"
@@ -287,6 +310,7 @@ class _Compiler:
         return Part("fun", strict_call(function, args))
 
     def _with_env(self, function: Any, args: list[Part], strict: bool) -> Part:
+        function = pausing(function, short=True)
         if len(args) == 1 and args[0].kind == "con" and args[0].at is not None:
             only = args[0].at  # nextval()
             return Part("fun", lambda row, env: function(env, only))
@@ -332,17 +356,13 @@ class _Compiler:
 
     def _array_cast(self, expr: Cast, arg: Part) -> Part:
         assert expr.element is not None
-        cell: list[Any] = [None]
-        self.cells.append(cell)
         one = self.fn(expr.element)
-        self.cells.pop()
         whole = arg.fn
 
         def convert(value: object, row: Sequence[Any], env: Env) -> Any:
             if isinstance(value, list):
                 return [convert(v, row, env) for v in value]
-            cell[0] = value
-            return one(row, env)
+            return one((*row, value), env)
 
         def call(row: Sequence[Any], env: Env) -> Any:
             value = whole(row, env)
@@ -410,14 +430,12 @@ class _Compiler:
         """An operator's function of two values, its arguments already converted."""
         assert isinstance(expr, Call)
         types = [a.oid for a in expr.args]
-        cells: list[list[Any]] = [[None], [None]]
         probe = Call(
             oid=expr.oid,
             proc=expr.proc,
             args=tuple(Column(oid=t, index=i, name="") for i, t in enumerate(types)),
         )
         fn = _Compiler().fn(probe)
-        del cells
         return lambda env, a, b: fn((a, b), env)
 
     def _null_if(self, expr: NullIf) -> Part:
@@ -437,9 +455,7 @@ class _Compiler:
     # -- conditional values
 
     def _case(self, expr: Case) -> Part:
-        cell: list[Any] = [None]
         subject = self.fn(expr.arg) if expr.arg is not None else None
-        self.cells.append(cell)
         whens = []
         for n, (condition, result) in enumerate(expr.whens):
             if n:
@@ -449,17 +465,13 @@ class _Compiler:
                 test = self.fn(condition)
             with self._perhaps():
                 whens.append((test, self.fn(result)))
-        self.cells.pop()
         with self._perhaps():
             default = self.fn(expr.default) if expr.default is not None else no_value
 
         def call(row: Sequence[Any], env: Env) -> Any:
-            if subject is not None:
-                value = subject(row, env)
+            seen = row if subject is None else (*row, subject(row, env))
             for condition, result in whens:
-                if subject is not None:
-                    cell[0] = value
-                if condition(row, env) is True:
+                if condition(seen, env) is True:
                     return result(row, env)
             return default(row, env)
 
@@ -611,6 +623,21 @@ class _Compiler:
 
 
 _ARGUMENTS: Final = tuple(Part("col", n) for n in range(100))  # a function's, as a row
+
+
+def _costs(expr: Expr) -> bool:
+    """Whether what a call costs depends on the sizes of values, beyond what it costs to be compared
+    (`comparing.OPERATORS`): who runs it may take a break before it.
+    """
+    match expr:
+        case Call(proc=proc) if proc.kind == "o" and proc.name in comparing.OPERATORS:
+            return any(element_of(arg.oid) or arg.oid in _DOCUMENTS for arg in expr.args)
+        case Call():
+            return any(arg.oid not in _FIXED for arg in expr.args)
+        case Cast():
+            return not (expr.arg.oid in _FIXED and expr.oid in _FIXED)
+        case _:
+            return False
 
 
 def _of_the_row(expr: Expr) -> bool:

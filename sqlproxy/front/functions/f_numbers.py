@@ -588,7 +588,7 @@ def _factorial(n: int) -> Decimal:
         raise SqlError(OUT_OF_RANGE, "factorial of a negative number is undefined")
     if n > 32_177:
         raise SqlError(OUT_OF_RANGE, "value overflows numeric format")
-    return Decimal(math.factorial(n))
+    return series.product(1, n)
 
 
 def _nsign(value: Decimal) -> Decimal:

@@ -91,16 +91,23 @@ def _bytea_like(negated: bool) -> Callable[[bytes, bytes], bool]:
     return lambda value, pattern: test(value.decode("latin-1"), pattern.decode("latin-1"))
 
 
-def _like_escape(pattern: str, escape: str) -> str:
-    """LIKE … ESCAPE 'x': the pattern with backslash for the escape character."""
+def _check_escape(escape: str) -> None:
+    """Raises SqlError."""
     if len(escape) > 1:
         raise SqlError(
             INVALID_ESCAPE,
             "invalid escape string",
             hint="Escape string must be empty or one character.",
         )
-    if escape == "\\":
-        return pattern
+
+
+def _like_escape(pattern: str, escape: str) -> str:
+    """LIKE … ESCAPE 'x': the pattern with backslash for the escape character."""
+    _check_escape(escape)
+    if escape == "\\" or (escape not in pattern if escape else "\\" not in pattern):
+        return pattern.replace("\\", "\\\\") if escape != "\\" else pattern
+    if len(pattern) > SQL_PATTERN_CHARS_MAX:
+        raise too_long(pattern)
     out, at = [], 0
     while at < len(pattern):
         char = pattern[at]
@@ -128,12 +135,9 @@ def similar_to(pattern: str, escape: str | None = "\\") -> str | None:
     """SIMILAR TO's pattern as an advanced regular expression (similar_escape)."""
     if escape is None or pattern is None:
         return None
-    if len(escape) > 1:
-        raise SqlError(
-            INVALID_ESCAPE,
-            "invalid escape string",
-            hint="Escape string must be empty or one character.",
-        )
+    _check_escape(escape)
+    if len(pattern) > SQL_PATTERN_CHARS_MAX:
+        raise too_long(pattern)
     out = ["^(?:"]
     at, inside = 0, False
     while at < len(pattern):

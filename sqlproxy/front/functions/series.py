@@ -14,11 +14,15 @@ from typing import Final
 from sqlproxy.values.breaks import pause
 
 _GUARD: Final = 10
+_FACTORS: Final = 64  # that are multiplied as integers
 _FLOAT: Final = 14  # digits of the first guess
 
 
 def context(digits: int) -> Context:
     return Context(prec=digits, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+
+
+_EXACT: Final = context(300_000)
 
 
 def exp(value: Decimal, digits: int) -> Decimal:
@@ -52,6 +56,15 @@ def ln(value: Decimal, digits: int) -> Decimal:
         step = work.divide(work.subtract(value, there), work.add(value, there))
         found = work.add(found, work.multiply(step, Decimal(2)))
     return found
+
+
+def product(first: int, last: int) -> Decimal:
+    """Of all whole numbers between these two, exactly."""
+    if last - first < _FACTORS:
+        return Decimal(math.prod(range(max(first, 1), last + 1)))
+    middle = (first + last) // 2
+    pause()
+    return _EXACT.multiply(product(first, middle), product(middle + 1, last))
 
 
 def power(base: Decimal, times: int, digits: int) -> Decimal:

@@ -22,7 +22,13 @@ import msgspec
 import postgast
 from postgast.native import lib
 
-from kv.base.limits import SQL_CACHED_CHARS_MAX, SQL_PLANS_MAX, SQL_TEXT_BYTES_MAX
+from kv.base.limits import (
+    SQL_CACHED_CHARS_MAX,
+    SQL_COMMENT_DEPTH_MAX,
+    SQL_MESSAGE_STATEMENTS_MAX,
+    SQL_PLANS_MAX,
+    SQL_TEXT_BYTES_MAX,
+)
 from sqlproxy.front.syntax import bulk_lists, bulk_reading, dialect
 from sqlproxy.pg.oids import VOID
 from sqlproxy.values.errors import (
@@ -97,6 +103,7 @@ _PARTS: Final = (
 
 def split(text: str) -> list[str]:
     """The statements of a text, without semicolons. Raises SqlError (42601) for the whole."""
+    _check_counts(text)
     if (parsed := _long_insert(text) or _long_lists(text)) is not None:
         part = text.strip().rstrip(";").rstrip()
         _split_off[:] = [replace(parsed, text=part)]
@@ -274,11 +281,54 @@ def _tree(text: str) -> tuple[Node, dialect.Extras]:
         )
     if "\0" in text:
         raise SqlError(SYNTAX_ERROR, "the statement holds a zero byte")
+    _check_counts(text)
     if dialect.suspected(text):
         plain, extras = dialect.separate(text)
         if extras.any:
             return _parsed(plain), extras
     return _parsed(text), dialect.NOTHING
+
+
+_LEXICAL: Final = re.compile(
+    r"""[eE]'(?:[^'\\]|\\.|'')*'|'[^']*'|"[^"]*"|--[^\n]*|\$\w*\$|/\*|;""", re.DOTALL
+)
+_COMMENT: Final = re.compile(r"/\*|\*/")
+
+
+def _check_counts(text: str) -> None:
+    """Raise SqlError for comments inside of comments, for which the parser takes a time that is the
+    square of their depth (54001), and for more statements than one message may have (54000).
+    """
+    if text.count(";") <= SQL_MESSAGE_STATEMENTS_MAX and text.count("/*") <= SQL_COMMENT_DEPTH_MAX:
+        return
+    at = count = 0
+    while found := _LEXICAL.search(text, at):
+        at = found.end()
+        if found[0] == ";":
+            count += 1
+            if count > SQL_MESSAGE_STATEMENTS_MAX:
+                raise SqlError(
+                    LIMIT_EXCEEDED,
+                    f"a message has more than {SQL_MESSAGE_STATEMENTS_MAX} statements",
+                    hint="Send them in several messages.",
+                )
+        elif found[0].startswith("$"):
+            at = text.find(found[0], at) + len(found[0])
+            if at < len(found[0]):
+                return  # it has no end: the parser says so
+        elif found[0] == "/*":
+            depth = 1
+            while depth and (mark := _COMMENT.search(text, at)):
+                at = mark.end()
+                depth += 1 if mark[0] == "/*" else -1
+                if depth > SQL_COMMENT_DEPTH_MAX:
+                    raise SqlError(
+                        STATEMENT_TOO_COMPLEX,
+                        f"comments are nested more than {SQL_COMMENT_DEPTH_MAX} deep",
+                        position=mark.start() + 1,
+                    )
+            if depth:
+                return  # it has no end: the parser says so
 
 
 def _check_depth(text: str) -> None:

@@ -15,6 +15,7 @@ from sqlproxy.front.types.registry import element_of
 from sqlproxy.pg import oids
 from sqlproxy.pg.datetimes import at_zone
 from sqlproxy.values import enums, jsonb
+from sqlproxy.values.breaks import paused
 
 Test = Callable[[Any, Any], bool]
 PLAIN: Final[dict[str, Test]] = {
@@ -142,7 +143,7 @@ def array_key(value: list[Any], key: Callable[[Any], Any]) -> tuple[Any, ...]:
     def walk(part: list[Any], depth: int) -> None:
         if len(dimensions) == depth:
             dimensions.append(len(part))
-        for one in part:
+        for one in paused(part):
             if isinstance(one, list):
                 walk(one, depth + 1)
             else:
@@ -203,9 +204,9 @@ def _json_key(value: object) -> Any:
             return (2, value)
         case list():
             # An empty array is less than null: so PostgreSQL does, for ever since.
-            return (4, len(value), tuple([_json_key(v) for v in value])) if value else (-1,)
+            return (4, len(value), tuple([_json_key(v) for v in paused(value)])) if value else (-1,)
         case dict():
-            pairs = [((len(k.encode()), k), _json_key(v)) for k, v in value.items()]
+            pairs = [((len(k.encode()), k), _json_key(v)) for k, v in paused(value.items())]
             return (5, len(pairs), tuple(pairs))
         case _:
             raise AssertionError(f"no JSON value: {type(value)}")

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from kv.base.errors import UnknownOutcome
-from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS
+from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS, SQL_SHORT_CALLS_MAX
 from kv.base.ops import Op, delete
 from kv.client.links import LinkExpired, LinkLost, Receiver
 from sqlproxy.catalog.presence import Use
@@ -31,6 +31,7 @@ from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.activity import moment
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.short_statements import ShortChange, ShortInsert, ShortSelect, short_of
+from sqlproxy.values.breaks import no_break, set_breaks
 from sqlproxy.values.errors import SqlError, from_store
 from sqlproxy.wire.seam import Done
 
@@ -52,10 +53,15 @@ def start(
         if short is True:
             short = prepared.short = short_of(prepared.plan, declared)
         begin = _BEGIN.get(type(short))
-        return begin is not None and begin(_Run(session, declared, short, values, done))
+        if begin is None:
+            return False
+        run = _Run(session, declared, short, values, done)
+        set_breaks(run.decline, run.hasten)
+        return begin(run)
     except Exception:  # noqa: BLE001 - the usual way meets it again, and says so to the client
         return False
     finally:
+        set_breaks(no_break)
         session.activity.transaction_us = 0  # of now(): each is a transaction of its own
 
 
@@ -92,7 +98,7 @@ class _Run(Use, Receiver):
     raises. Else `answer` is told when the write is done.
     """
 
-    __slots__ = ("answer", "declared", "env", "finish", "key", "session", "short", "then")
+    __slots__ = ("answer", "calls", "declared", "env", "finish", "key", "session", "short", "then")
 
     def __init__(
         self, session: State, declared: Declared, short: Any, values: Values, done: Done
@@ -102,8 +108,21 @@ class _Run(Use, Receiver):
         self.session, self.declared, self.short, self.finish = session, declared, short, done
         self.env = _Env(session, values)
         self.key = b""  # that it reads
+        self.calls = 0
         self.then: Then | None = None
         self.answer: Answered | None = None
+
+    def decline(self) -> None:
+        """There are no breaks on this way: what may compute long goes the usual one. Raises
+        Declined.
+        """
+        raise Declined
+
+    def hasten(self) -> None:
+        """What is short may be there, but not often. Raises Declined."""
+        self.calls += 1
+        if self.calls > SQL_SHORT_CALLS_MAX:
+            raise Declined
 
     def send(self, ops: list[Op], answer: Answered) -> bool:
         """Write, and answer so when it is done; whether that could be sent."""
@@ -152,10 +171,13 @@ class _Run(Use, Receiver):
         answer = self.answer
         if then is not None:
             try:
+                set_breaks(self.decline, self.hasten)
                 answer = then(self, result)
             except Exception:  # noqa: BLE001 - the usual way meets it again, and says so
                 self._over(None)
                 return
+            finally:
+                set_breaks(no_break)
             if answer is None:
                 return
         self._over(answer)

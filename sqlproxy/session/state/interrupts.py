@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from kv.base.errors import KvorumError
+from sqlproxy.loop.computing import Breaking
 from sqlproxy.session.state.settings import Settings
 from sqlproxy.values.errors import QUERY_CANCELED, SqlError
 
@@ -15,7 +16,7 @@ T = TypeVar("T")
 
 class Interrupts:
     """Of one session. `cancel_after`: calls when so many seconds are over. `refused`: what an error
-    of the store means.
+    of the store means. `turn`: what computes long waits for it between two pieces.
     """
 
     def __init__(
@@ -23,7 +24,9 @@ class Interrupts:
         settings: Settings,
         cancel_after: Callable[[float, Callable[[], None]], asyncio.TimerHandle],
         refused: Callable[[KvorumError], SqlError],
+        turn: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
+        self._turn = turn
         self._settings, self._cancel_after, self._refused = settings, cancel_after, refused
         self._running: asyncio.Task[object] | None = None
         self._why: SqlError | None = None  # why the running task is being cancelled
@@ -46,7 +49,7 @@ class Interrupts:
         if ms:
             timer = self._cancel_after(ms / 1000, self._timed_out)
         try:
-            return await work
+            return await (Breaking(work, self._turn) if outer is None else work)
         except KvorumError as error:
             raise self._refused(error) from error
         except asyncio.CancelledError:

@@ -65,7 +65,10 @@ class State:
         self.statements: Final = Statements(self.activity.now_us)
         self.cursors: Final = Cursors(self.block, self.activity)
         self.interrupts: Final = Interrupts(
-            self.settings, services.cancel_after, lambda error: refused(error, self.block.outcomes)
+            self.settings,
+            services.cancel_after,
+            lambda error: refused(error, self.block.outcomes),
+            services.turns.turn,
         )
         self.variables: Final = Variables(
             self.settings, self.block, self.permits, self.channel, self.modes

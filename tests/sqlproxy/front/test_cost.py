@@ -20,7 +20,7 @@ from sqlproxy.front.closures.compiling import CannotCompile, compile
 from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.front.types import registry as r
 from sqlproxy.pg import oids
-from sqlproxy.values.breaks import BREAKS
+from sqlproxy.values.breaks import set_breaks
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.interval import Interval
 from tests.sqlproxy.front.test_expressions import ENV
@@ -132,7 +132,7 @@ def _measured(proc: r.Proc, pipe: Any) -> None:
         if now > began + 1.0:  # a statement may be long; it was not stuck
             raise SqlError("57014", "long enough")
 
-    BREAKS.take = take
+    set_breaks(take)
     for row in _calls(proc):
         pipe.send(tuple(str(value)[:30] for value in row))
         began = last = time.process_time()

@@ -1,0 +1,79 @@
+"""Long computing in turns on the loop, though what computes awaits nothing.
+
+Expressions are closures, called for each row: none of them can await. So what runs a statement runs
+in a greenlet, which is a coroutine that any function below may leave:
+
+    task ─▶ breaking(work) ─ switch ─▶ [greenlet: work, closures, functions ─ pause() ─┐
+                 ▲ a turn on the loop, or what cancels the task                         │
+                 └──────────────────────── switch, if SLICE_S are over ◀────────────────┘
+
+So `statement_timeout`, a cancel request and the end of a session reach what computes, at its next
+break, and it ends there by the error that the task gets. What is shared must be as it should be at
+each break, as at each await.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import copy_context
+from time import perf_counter
+from typing import Any, Final, Generic, TypeVar
+
+from greenlet import getcurrent, greenlet
+
+from sqlproxy.values.breaks import set_breaks
+
+T = TypeVar("T")
+R = TypeVar("R")
+SLICE_S: Final = 0.004
+
+
+class Breaking(Awaitable[T], Generic[T]):
+    """Await `work`; what it computes takes a `turn` whenever it has had the loop for SLICE_S."""
+
+    __slots__ = ("_hub", "_inner", "_result", "_turn", "_until", "_work")
+
+    def __init__(self, work: Awaitable[T], turn: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._work, self._turn = work, turn
+        self._until = 0.0
+        self._result: list[T] = []
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        self._hub = getcurrent()
+        inner = self._inner = greenlet(self._run)
+        inner.gr_context = copy_context()
+        switch: Callable[..., Any] = inner.switch
+        given: Any = ()
+        while True:
+            self._until = perf_counter() + SLICE_S
+            asked = switch(*given)
+            if inner.dead:
+                return self._result[0]
+            try:
+                switch, given = inner.switch, ((yield asked),)
+            except BaseException as error:  # noqa: BLE001 - what cancels the task: it is raised inside
+                switch, given = inner.throw, (error,)
+
+    def _run(self) -> None:
+        set_breaks(self._take)
+        self._result.append(_awaited(self._hub, self._work.__await__()))
+
+    def _take(self) -> None:
+        if perf_counter() >= self._until and getcurrent() is self._inner:
+            _awaited(self._hub, self._turn().__await__())
+
+
+def _awaited(hub: Any, work: Generator[Any, Any, R]) -> R:
+    """Inside of the greenlet: what it waits for the task waits for."""
+    send: Callable[..., Any] = work.send
+    given: Any = None
+    while True:
+        try:
+            asked = send(given)
+        except StopIteration as ended:
+            result: R = ended.value
+            return result
+        try:
+            send, given = work.send, hub.switch(asked)
+        except BaseException as error:  # noqa: BLE001 - it is the work's
+            send, given = work.throw, error
