@@ -341,6 +341,8 @@ class Node(Parts):
         )
         self.shaping = Shaping(store, self.master, self.bus, groups)
         self.bus.settings.follow("gc.interval_ms", self.upkeep.collector.pace)
+        self.bus.settings.follow("user.requests_per_s", self.guard.shares.set_rate)
+        self.bus.settings.follow("user.requests_max", self.guard.shares.set_concurrent)
         self._serve_nodes(groups)
         store.dispatcher.add_stats(store.tso.stats)
         store.dispatcher.add_stats(self.partition_figures)

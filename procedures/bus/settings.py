@@ -86,6 +86,12 @@ KNOWN: Final[Mapping[str, Known]] = {
     "partition.settle_s": Known(
         0, 86_400, 300, "for so long neighbours must stay small before they are merged"
     ),
+    "user.requests_per_s": Known(
+        0, 1_000_000, 0, "requests of one user that a node takes in a second by HTTP; 0: any"
+    ),
+    "user.requests_max": Known(
+        0, 100_000, 0, "requests of one user that are under way at a node by HTTP; 0: any"
+    ),
     "gc.interval_ms": Known(
         100, 3_600_000, 0, "between two rounds of the garbage collector; 0: as the node is started"
     ),

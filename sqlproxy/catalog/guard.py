@@ -23,6 +23,7 @@ from kv.base.errors import Busy, Forbidden, KvorumError, Unauthenticated, Unavai
 from kv.base.keys import table_prefix
 from kv.base.ports import Clock
 from kv.base.rights import LOOPBACK, OWNER, Action, Book, Identity, Resource, may
+from kv.base.shares import Shares
 from kv.base.throttle import Throttle
 from sqlproxy.catalog import book, roles, tokens
 from sqlproxy.catalog.catalog import Reader, scan_all
@@ -72,6 +73,8 @@ class Guard:
         self._tokens: dict[str, Token] = {}
         self._passwords: dict[tuple[str, str], bytes] = {}  # (name, verifier) → digest of the last
         self._throttle = Throttle()
+        self.shares = Shares()
+        """What each name may use of this process. Who follows the cluster's settings sets it."""
 
     # -- what is known
 
@@ -129,6 +132,16 @@ class Guard:
         """For what may just have been made elsewhere. Raises KvorumError."""
         if self._age_ms() > _LOOK_AGAIN_MS:
             await self.look()
+
+    def begin(self, who: Identity) -> str:
+        """A request of this identity begins: the name that `shares.end` is told when it has ended,
+        empty if nobody counts it. An operator is never kept out. Raises Busy.
+        """
+        role = self._roles.get(who.name)
+        if not self.shares.limited or who.node or role is None or role.superuser:
+            return ""
+        self.shares.begin(who.name, self._now_ms())
+        return who.name
 
     # -- who it is
 

@@ -96,6 +96,8 @@ class ColdApi:
         except Exception as e:  # noqa: BLE001 - an application boundary: the node must stay up
             self._metrics.requests.failed(request.url.path, e)
             answer = refusal(http.internal(), raw.formats.reply)
+        finally:
+            self._door.leave(raw)
         seconds = self._monotonic() - began
         self._metrics.requests.observe(route.path, answer.status, seconds)
         if logs.access.isEnabledFor(logging.DEBUG):

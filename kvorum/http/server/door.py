@@ -56,8 +56,8 @@ class Door:
         self.trusting = guard.trusting
 
     async def enter(self, request: Request) -> None:
-        """Who asks is known to the request from now on. Raises Unauthenticated, Busy,
-        Unavailable.
+        """Who asks is known to the request from now on, and it counts as his; `leave` follows.
+        Raises Unauthenticated, Busy, Unavailable.
         """
         if self.trusting(request.address):
             return
@@ -65,6 +65,13 @@ class Door:
         is_asked_by(who.name, who.credential)
         if request.identity is not LOOPBACK:
             request.may = partial(self._guard.allow, request.identity)
+            request.share = self._guard.begin(who)
+
+    def leave(self, request: Request) -> None:
+        """It has ended, whatever came of it."""
+        if request.share:
+            self._guard.shares.end(request.share)
+            request.share = ""
 
     async def _identity(self, request: Request) -> Identity:
         guard, address = self._guard, request.address

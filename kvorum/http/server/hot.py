@@ -172,6 +172,9 @@ class HotApi:
         except Exception as e:  # noqa: BLE001 - an application boundary: the node must stay up
             self._observer.failed(route, e)
             return refusal(internal(), request.formats.reply)
+        finally:
+            if request.share:
+                self._door.leave(request)
 
     # -------------------------------------------------------------------------------------- kv
 

@@ -101,6 +101,7 @@ class Watches:
             await self._refuse(refusal(internal(), request.formats.reply), began, send)
         finally:
             self._open -= 1
+            self._door.leave(request)
             if watcher is not None:
                 await watcher.close()
 

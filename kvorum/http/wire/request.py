@@ -37,7 +37,7 @@ class Request:
 
     __slots__ = (
         *("_receive", "_turns", "formats", "headers", "identity", "may"),
-        *("method", "path", "query_string", "scope"),
+        *("method", "path", "query_string", "scope", "share"),
     )
 
     def __init__(self, scope: Scope, receive: Receive, turns: asyncio.Lock | None = None) -> None:
@@ -45,7 +45,8 @@ class Request:
         self.scope = scope
         self.identity = LOOPBACK
         self.may: Callable[[frozenset[Action], Resource], None] | None = None
-        """Raises what forbids it; None: everything is allowed. server/door.py sets both."""
+        """Raises what forbids it; None: everything is allowed. server/door.py sets both …"""
+        self.share = ""  # … and whose share of the node it uses, "" = nobody's
         self.method: str = scope["method"]
         self.path: bytes = scope["raw_path"]
         self.query_string: bytes = scope["query_string"]

@@ -365,6 +365,9 @@ class _Stream(asyncio.Transport):
 
     close = abort
 
+    def can_write_eof(self) -> bool:
+        return False
+
     def is_closing(self) -> bool:
         return self.lost or self.deaf
 
