@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final
 
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
-from kv.base.rights import CLUSTER, LOOPBACK, Action, Identity, Kind, Resource, table
+from kv.base.rights import CLUSTER, LOOPBACK, Action, Book, Identity, Kind, Resource, table
 from kvorum.api.backend import Backend
 from kvorum.audit.stamped import is_asked_by
 from kvorum.http.routes.rights import SELF, Right
@@ -31,6 +31,7 @@ from procedures.pools.inbox import owner_of
 from sqlproxy.catalog.guard import Guard
 
 _ALL: Final = "*"
+_REMEMBERED: Final = 10_000  # answers as of one book
 _LOOKED_UP: Final = ("{id}", "<token>", "{schedule}")  # what only a look says
 Certificate = Callable[[Scope], str]
 
@@ -53,6 +54,8 @@ class Door:
         """`certificate`: the common name that TLS has verified, "" if there is none."""
         self._guard, self._backend, self._certificate = guard, backend, certificate
         self._visits = visits
+        self._as_of: Book | None = None
+        self._allowed: set[tuple[Identity, frozenset[Action], Resource]] = set()
         self.trusting = guard.trusting
 
     async def enter(self, request: Request) -> None:
@@ -64,7 +67,7 @@ class Door:
         request.identity = who = await self._identity(request)
         is_asked_by(who.name, who.credential)
         if request.identity is not LOOPBACK:
-            request.may = partial(self._guard.allow, request.identity)
+            request.may = partial(self._allow, who)
             request.share = self._guard.begin(who)
 
     def leave(self, request: Request) -> None:
@@ -72,6 +75,18 @@ class Door:
         if request.share:
             self._guard.shares.end(request.share)
             request.share = ""
+
+    def _allow(self, who: Identity, actions: frozenset[Action], resource: Resource) -> None:
+        """As Guard.allow, which is asked once for as long as the book is the same."""
+        if self._guard.book is not self._as_of:
+            self._allowed.clear()
+            self._as_of = self._guard.book
+        asked = (who, actions, resource)
+        if asked not in self._allowed:
+            self._guard.allow(*asked)
+            if len(self._allowed) >= _REMEMBERED:
+                self._allowed.clear()
+            self._allowed.add(asked)
 
     async def _identity(self, request: Request) -> Identity:
         guard, address = self._guard, request.address
