@@ -92,7 +92,7 @@ async def aconnect(
         whole = timeout_ms is not None
         backend = _http(addresses[0], usual_ms, credential, tls, whole=whole)
     else:
-        native = await connect_backend(addresses, usual_ms, tls)
+        native = await connect_backend(addresses, usual_ms, tls, credential)
         backend = _in_time(native, timeout_ms)
     db = AsyncDatabase(backend, SystemRng())
     db.patience_ms = timeout_ms

@@ -29,6 +29,7 @@ from kv.client.client import KvClient, connect
 from procedures.verbs import PROC_CONTROL
 from pyspark_kvorum.options import Options
 from sqlproxy.catalog import catalog
+from sqlproxy.catalog.seen import RemoteCatalog
 from sqlproxy.rows.schema import Table
 from tso.client import remote_tso
 from txn.client import TxnClient
@@ -156,7 +157,9 @@ class Session:
         return Tls(Path(options.ca)) if options.ca else None
 
     async def _lookup(self) -> Table:
-        return await catalog.lookup(self.txn, self.options.namespace, self.options.table)
+        return await catalog.lookup(
+            RemoteCatalog(self.kv), self.options.namespace, self.options.table
+        )
 
     async def _close(self) -> None:
         if self._txn is not None:
@@ -194,7 +197,7 @@ class Session:
         if self._table is None or self._txn is None:
             return
         try:
-            found = await catalog.find_by_id(self._txn, self._table.id)
+            found = await catalog.find_by_id(RemoteCatalog(self.kv), self._table.id)
         except (KvorumError, OSError):
             return
         if found is None:

@@ -12,17 +12,16 @@ from kv.base.limits import LEASE_TTL_MS_MAX, OWNER_CHARS_MAX
 from kv.base.rights import Action
 from kv.base.verbs import CLUSTER, Caller, Repeat, Request, verb
 
-_read = partial(
-    verb, by=Caller.CLIENT, action=Action.READ, on=CLUSTER, repeat=Repeat.QUESTION, master=True
-)
+# Whoever may come in at all needs timestamps, and a snapshot of what it reads.
+_served = partial(verb, by=Caller.CLIENT, action=Action.CONNECT, on=CLUSTER, repeat=Repeat.QUESTION)
 
 
-@verb(69, by=Caller.CLIENT, action=Action.READ, on=CLUSTER, repeat=Repeat.QUESTION)
+@_served(69)
 class Safepoint(Request):
     """→ the safepoint: reads below it are refused"""
 
 
-@_read(110, told={"read_ts": 1})
+@_served(110, master=True, told={"read_ts": 1})
 class SnapshotOpen(Request):
     """→ id, at. Hold a snapshot: what a reader of `at` (0 = now) sees is not collected until it is
     released or nobody renews it for ttl_ms (tso/leases.py). One whose answer was lost expires.
@@ -33,21 +32,28 @@ class SnapshotOpen(Request):
     ttl_ms: Annotated[int, integer(1, LEASE_TTL_MS_MAX)]
 
 
-@_read(111)
+@_served(111, master=True)
 class SnapshotRenew(Request):
     """→ at"""
 
     id: Timestamp
 
 
-@_read(112)
+@_served(112, master=True)
 class SnapshotRelease(Request):
     """→ whether it was held"""
 
     id: Timestamp
 
 
-@_read(113)
+@verb(
+    113,
+    by=Caller.CLIENT,
+    action=Action.READ,
+    on=CLUSTER,
+    repeat=Repeat.QUESTION,
+    master=True,
+)
 class SnapshotList(Request):
     """→ [[id, at, owner, ttl_ms, age_ms, left_ms], …], oldest first, the safepoint"""
 
@@ -57,7 +63,7 @@ class CollectBelow(Request):
     """→ the cluster's safepoint, durable: what is superseded at or below it may be collected"""
 
 
-@verb(117, by=Caller.CLIENT, action=Action.READ, on=CLUSTER, repeat=Repeat.QUESTION)
+@_served(117)
 class TsoRelayed(Request):
     """→ first. TSO, which this node asks the meta partition's leader in the caller's stead: in one
     attempt, begun after it was asked (tso/detour.py).

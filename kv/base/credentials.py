@@ -68,6 +68,12 @@ def from_environment(environment: Mapping[str, str]) -> Credential:
     return Credential(token, user, from_file(named, "KVORUM_PASSWORD_FILE"))
 
 
+def of_proxy(environment: Mapping[str, str]) -> Credential:
+    """Of a process that acts for others. Raises InvalidArgument."""
+    secret = environment.get("KVORUM_CLUSTER_SECRET", "")
+    return Credential(secret=secret.encode()) if secret else from_environment(environment)
+
+
 def from_file(path: str, setting: str) -> str:
     """Without the line's end. Raises InvalidArgument, which says the path and never the content."""
     try:

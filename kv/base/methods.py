@@ -99,6 +99,8 @@ Cursor = Annotated[bytes | None, optional(octets(FRAME_BYTES_MAX))]
 Through = Annotated[Sequence[tuple[int, int]], check_through]
 
 _query = partial(verb, by=Caller.CLIENT, action=Action.READ, repeat=Repeat.QUESTION)
+# whoever may come in at all needs it to do anything else
+_served = partial(verb, by=Caller.CLIENT, action=Action.CONNECT, on=CLUSTER, repeat=Repeat.QUESTION)
 _write = partial(verb, by=Caller.CLIENT, action=Action.WRITE)
 # moves a transaction on that others decided
 _end = partial(verb, by=Caller.CLIENT, action=Action.WRITE, repeat=Repeat.QUESTION)
@@ -447,7 +449,7 @@ RANGES: Final = frozenset(one.number for one in PARTITION_VERBS if one.touches i
 # ----------------------------------------------------------------------------------- node methods
 
 
-@_query(64, on=CLUSTER)
+@_served(64)
 class Ping(Request):
     """→ node_id"""
 
@@ -461,7 +463,7 @@ class Lookup(Request):
     key: Bound
 
 
-@_query(66, on=CLUSTER, master=True, told={"start_ts": 0})
+@_served(66, master=True, told={"start_ts": 0})
 class Tso(Request):
     """→ first"""
 
@@ -486,7 +488,7 @@ class Prove(Request):
 PROVE: Final = Prove.number
 
 
-@_query(68, on=CLUSTER, shown={"txn": "start_ts"})
+@_served(68, shown={"txn": "start_ts"})
 class FindTxn(Request):
     """→ anchor | None among this node's partitions, [ids of those that it leads], [ids of those
     that it does not lead], [[host, port] of every other node], and at the meta partition's leader

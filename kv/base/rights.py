@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from kv.base.errors import Forbidden, Unauthenticated
+
 OWNER: Final = "kvorum"  # the role that is always there, and owns what has no other owner
 PUBLIC: Final = ""
 
@@ -138,6 +140,7 @@ class Identity:
     credential: str
     limits: tuple[Grant, ...] | None = None  # of a token; None: whatever its user may
     node: int = 0  # its number, if it is a node of this cluster
+    token: str = ""  # the id of its token, if it came with one
 
 
 NOBODY: Final = Identity("", "none")
@@ -203,6 +206,14 @@ class Roles:
         """Whether there is such a role."""
         return name == OWNER or name in self._roles
 
+    def somewhere(self, name: str, action: Action, kind: Kind) -> bool:
+        """Whether it may do that with something of that kind, by a grant."""
+        return self.superuser(name) or any(
+            action in grant.actions and grant.resource.kind in (kind, Kind.CLUSTER)
+            for role in (*self.roles_of(name), PUBLIC)
+            for grant in self._grants.get(role, ())
+        )
+
     def granted(self, name: str, resource: Resource) -> frozenset[Action]:
         """What was granted to it, to a role that it is a member of, or to everybody; lists of
         tables and namespaces aside.
@@ -227,14 +238,19 @@ class Book(Roles):
         grants: Mapping[str, tuple[Grant, ...]],
         *,
         closed: bool = True,
+        tables: Mapping[int, Resource] | None = None,
     ) -> None:
+        """`tables`: by the ids that their keys, and those of their indexes, begin with."""
         super().__init__(roles, grants, closed=closed)
         self._owned = dict(owned)
+        self.tables = dict(tables or {})
 
     def held(self, name: str, resource: Resource) -> frozenset[Action]:
-        """All that the role may do with it."""
+        """All that the role may do with it. Whoever there is may come in, and ask for the time."""
         if self.superuser(name):
             return EVERYTHING
+        if resource == CLUSTER:
+            return self.granted(name, resource) | {Action.CONNECT}
         roles = self.roles_of(name)
         found: frozenset[Action] = frozenset()
         owned = self._owned.get(resource)
@@ -292,8 +308,25 @@ def may(
     return None
 
 
+def allow(identity: Identity, actions: frozenset[Action], resource: Resource, book: Book) -> None:
+    """`may` for who wants an error. Raises Forbidden, Unauthenticated."""
+    denied = may(identity, actions, resource, book)
+    if denied is None:
+        return
+    if not denied.missing and Action.NODE not in actions:
+        raise Unauthenticated(denied.reason)
+    raise Forbidden(
+        f"{denied.reason}: an admin can grant it",
+        details={
+            "user": identity.name,
+            "missing": sorted(denied.missing),
+            "resource": str(resource),
+        },
+    )
+
+
 def _within(limits: Iterable[Grant], resource: Resource) -> frozenset[Action]:
-    found: frozenset[Action] = frozenset()
+    found = frozenset({Action.CONNECT}) if resource == CLUSTER else frozenset()
     for grant in limits:
         if grant.reaches(resource):
             found |= grant.actions

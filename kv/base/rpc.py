@@ -13,8 +13,8 @@ Invariants
   * an encoder never sends a frame above the limits, and one row that cannot be sent does not take
     its neighbours along.
 
-Left out: compression and checksums (TCP has one; stored data has its own), encryption,
-authentication.
+Left out: compression and checksums (TCP has one; stored data has its own), encryption (TLS is
+below).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any, Final
 import msgpack
 
 from kv.base import weight
+from kv.base.credentials import NONE, Credential
 from kv.base.errors import InvalidArgument, KvorumError, Refused, TooLarge, from_wire, to_wire
 from kv.base.limits import FRAME_BYTES_MAX, LIST_ITEMS_MAX, REQUESTS_PER_FRAME_MAX
 from kv.base.methods import PROTOCOL, VERSION
@@ -275,20 +276,32 @@ def error_of(row: list[Any]) -> KvorumError:
 # ------------------------------------------------------------------------------------------- hello
 
 
+_PROOFS: Final = ("token", "user", "password")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
     """Who speaks. `cluster` "" = any (a client that was told none); `node` 0 = a client. A server
-    gives each connection a `challenge`, by which a node proves that it is one (`node_proof`).
+    gives a connection of a node a `challenge`, by which it proves that it is one (`node_proof`);
+    `proves`: so does this one of a proxy. Of a client's `credential` the token, or user and
+    password, travel; the cluster's secret never does.
     """
 
     cluster: str = ""
     node: int = 0
     challenge: bytes = b""
+    proves: bool = False
+    credential: Credential = NONE
 
     def to_wire(self) -> list[Any]:
         fields: dict[str, Any] = {"cluster": self.cluster, "node": self.node}
         if self.challenge:
             fields["challenge"] = self.challenge
+        if self.proves:
+            fields["proves"] = True
+        for name in _PROOFS:
+            if value := getattr(self.credential, name):
+                fields[name] = value
         return [PROTOCOL, VERSION, fields]
 
 
@@ -329,6 +342,7 @@ def read_hello(message: list[Any], own_cluster: str) -> Hello:
     challenge = fields.get("challenge", b"")
     if type(cluster) is not str or type(node) is not int or type(challenge) is not bytes:
         raise malformed("hello: cluster must be a string, node an integer, challenge bytes")
+    credential = Credential(*(fields.get(name, "") for name in _PROOFS))
     if cluster and own_cluster and cluster != own_cluster:
         raise Refused(
             f"this is cluster {own_cluster!r}, the peer belongs to {cluster[:64]!r}:"
@@ -336,4 +350,10 @@ def read_hello(message: list[Any], own_cluster: str) -> Hello:
             code="WRONG_CLUSTER",
             details={"own": own_cluster, "peer": cluster[:64]},
         )
-    return Hello(cluster=cluster, node=node, challenge=challenge)
+    return Hello(
+        cluster=cluster,
+        node=node,
+        challenge=challenge,
+        proves=fields.get("proves") is True,
+        credential=credential,
+    )

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from kv.base.credentials import NONE, Credential
 from kv.base.errors import Unavailable
 from kv.base.limits import CONNECT_REST_MS
 from kv.base.ports import Timers
@@ -131,18 +132,18 @@ def tcp_connector(
     timers: Timers,
     cluster: str,
     node: int = 0,
-    secret: bytes = b"",
+    credential: Credential = NONE,
     *,
     tls: Tls | None = None,
 ) -> Connector:
     """Connects over TCP, or `tls`, with the native protocol. `node`: whose connections these are,
-    which proves it by `secret` or its certificate.
+    which proves it by the cluster's secret or its certificate.
     """
 
     async def connect(address: Address) -> Link:
         host, port = address
         return await open_connection(
-            host, port, timers=timers, cluster=cluster, node=node, secret=secret, tls=tls
+            host, port, timers=timers, cluster=cluster, node=node, credential=credential, tls=tls
         )
 
     return connect

@@ -30,9 +30,11 @@ only for methods of several keys.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from kv.base.credentials import Credential, from_environment
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import (
     Busy,
@@ -41,6 +43,7 @@ from kv.base.errors import (
     Moved,
     NotLeader,
     Refused,
+    Unauthenticated,
     Unavailable,
     UnknownOutcome,
 )
@@ -471,7 +474,7 @@ class KvClient:
     async def first_link(self, budget_ms: int) -> None:
         """Reach any node. Raises what `connect` raises."""
         found: list[str] = []
-        refused: Refused | None = None
+        refused: KvorumError | None = None
         addresses = self._channels.addresses
         for i, address in enumerate(addresses):
             try:
@@ -483,7 +486,7 @@ class KvClient:
                 found.append(f"{_text(address)}: {why(error)}")
             except KvorumError as error:
                 found.append(f"{_text(address)}: {error.message}")
-                if isinstance(error, Refused):
+                if isinstance(error, Refused | Unauthenticated | Busy):
                     refused = error
             else:
                 self._any.begin_at(i)
@@ -524,9 +527,10 @@ async def connect(
     cluster: str = "",
     budget_ms: int = DEADLINE_MS_DEFAULT,
     tls: Tls | None = None,
+    credential: Credential | None = None,
 ) -> KvClient:
     """A client of the cluster behind `addresses` (host, port): the first that answers is used, the
-    others if it fails.
+    others if it fails. Without a `credential` that of the environment is shown.
 
     `budget_ms` is for the connection; a call that says no time of its own has as much, but not more
     than the usual. Raises Unavailable (UNREACHABLE) that says what is wrong with each address,
@@ -534,7 +538,10 @@ async def connect(
     """
     if not addresses:
         raise InvalidArgument("connect needs at least one address")
-    channels = SocketChannels(list(addresses), tcp_connector(timers, cluster, tls=tls))
+    if credential is None:
+        credential = from_environment(os.environ)
+    connector = tcp_connector(timers, cluster, credential=credential, tls=tls)
+    channels = SocketChannels(list(addresses), connector)
     usual = min(budget_ms, DEADLINE_MS_DEFAULT)
     client = KvClient(channels, timers, rng, budget_ms=usual)
     try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final, cast
 
+from kv.base.credentials import NONE, Credential
 from kv.base.errors import InvalidArgument, KvorumError, TooLarge, Unavailable
 from kv.base.limits import PING_MS, SILENCE_MS_MAX
 from kv.base.methods import PING, PROVE
@@ -45,13 +46,13 @@ class MuxConnection(Link, asyncio.Protocol):
     """
 
     def __init__(
-        self, timers: Timers, *, cluster: str = "", node: int = 0, secret: bytes = b""
+        self, timers: Timers, *, cluster: str = "", node: int = 0, credential: Credential = NONE
     ) -> None:
-        """`node`: of which this is a client, which proves it by `secret`; 0 for everybody else."""
+        """`node`: of which this is a client, which proves it by the secret; 0 for all others."""
         super().__init__(timers)
         self.ready: asyncio.Future[Hello] = self._new_future()
         self._cluster = cluster
-        self._node, self._secret = node, secret
+        self._node, self._credential = node, credential
         self._decoder = FrameDecoder()
         self._encoder = FrameEncoder()
         self._transport: asyncio.Transport | None = None
@@ -64,7 +65,12 @@ class MuxConnection(Link, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        hello = Hello(cluster=self._cluster, node=self._node)
+        hello = Hello(
+            cluster=self._cluster,
+            node=self._node,
+            proves=bool(self._credential.secret),
+            credential=self._credential,
+        )
         self._transport.write(self._encoder.message(hello.to_wire()))
 
     def data_received(self, data: bytes) -> None:
@@ -104,9 +110,9 @@ class MuxConnection(Link, asyncio.Protocol):
         if len(message) == 1 and type(message[0]) is list:
             raise error_of(message[0])
         hello = read_hello(message, self._cluster)
-        if self._node and self._secret and hello.challenge:
-            self._rid += 1  # nobody waits for the reply: without it orders are refused
-            proof = node_proof(self._secret, hello, self._node)
+        if self._credential.secret and hello.challenge:
+            self._rid += 1  # nobody waits for the reply: without it requests are refused
+            proof = node_proof(self._credential.secret, hello, self._node)
             self._transmit([[self._rid, PROVE, 0, proof]])
         self.ready.set_result(hello)
 
@@ -176,7 +182,7 @@ async def open_connection(
     timers: Timers,
     cluster: str = "",
     node: int = 0,
-    secret: bytes = b"",
+    credential: Credential = NONE,
     tls: Tls | None = None,
 ) -> MuxConnection:
     """Connect and exchange hellos. Raises OSError, or the KvorumError of a server that refuses.
@@ -185,7 +191,7 @@ async def open_connection(
     """
     loop = asyncio.get_running_loop()
     transport, link = await loop.create_connection(
-        lambda: MuxConnection(timers, cluster=cluster, node=node, secret=secret),
+        lambda: MuxConnection(timers, cluster=cluster, node=node, credential=credential),
         *(host, port),
         ssl=None if tls is None else tls.peer,
     )

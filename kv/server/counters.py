@@ -21,10 +21,12 @@ class Counters:
         "errors",
         "frames_in",
         "handlers",
+        "logins_refused",
         "orders_refused",
         "pauses",
         "protocol_errors",
         "requests",
+        "requests_refused",
         "writes",
     )
 
@@ -37,6 +39,8 @@ class Counters:
         self.connections_refused = 0
         self.protocol_errors = 0
         self.orders_refused = 0  # of connections that have not proved to be a node's
+        self.logins_refused = 0
+        self.requests_refused = 0  # that whoever sent them may not send
         self.frames_in = 0
         self.writes = (
             0  # one per connection and drain, each of one frame unless it would be too large

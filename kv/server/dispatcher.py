@@ -48,6 +48,7 @@ from kv.base.rpc import OK, error_row
 from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS, Verb, repeatable
 from kv.server.counters import Counters
 from kv.server.express import Express
+from kv.server.gate import first_key
 
 Row = list[Any]
 
@@ -227,7 +228,8 @@ class Dispatcher:
             return InvalidArgument(
                 f"method {row[1]}: its arguments begin with partition_id and epoch, two integers"
             )
-        key = _routing_key(row)
+        verb = VERBS.get(row[1])
+        key = None if verb is None else first_key(verb, row)
         now_at = None if key is None else self._partitions.covering(key)
         return Moved(
             f"partition {row[3]} epoch {row[4]} is not served here: look the key up again",
@@ -356,21 +358,6 @@ def _figures(counters: Counters, faults: Faults) -> Mapping[str, int]:
 
 async def _with(row: Result, more: Awaitable[Any]) -> Result:
     return [*row, await more]
-
-
-def _routing_key(row: Row) -> bytes | None:
-    """The first key of a partition request, None if it has none or the request is not well
-    formed.
-    """
-    verb = VERBS.get(row[1])
-    if verb is None:
-        return None
-    found: Any = row
-    for step in verb.first_key:
-        if not isinstance(found, list | tuple) or len(found) <= step:
-            return None
-        found = found[step]
-    return found if type(found) is bytes else None
 
 
 def _discard(work: Awaitable[Result]) -> None:

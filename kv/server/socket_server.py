@@ -35,12 +35,21 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
 from kv.base.config_values import is_loopback
-from kv.base.errors import Busy, Forbidden, InvalidArgument, KvorumError, Unavailable
+from kv.base.credentials import Credential
+from kv.base.errors import (
+    Busy,
+    Forbidden,
+    InvalidArgument,
+    KvorumError,
+    Unauthenticated,
+    Unavailable,
+)
 from kv.base.faults import Faults
 from kv.base.limits import (
     CLIENT_SMALL_BYTES,
     CONNECTIONS_MAX,
     FRAME_BYTES_MAX,
+    HANDLERS_MAX,
     HELLO_BYTES_MAX,
     HELLO_MS_MAX,
     IN_FLIGHT_PER_CONNECTION_MAX,
@@ -52,6 +61,7 @@ from kv.base.limits import (
 )
 from kv.base.methods import PROVE, TSO
 from kv.base.ports import Handle, Rng, Timers
+from kv.base.rights import LOOPBACK, Book, Identity
 from kv.base.rpc import (
     CONNECTION_RID,
     OK,
@@ -68,6 +78,7 @@ from kv.base.tls import NODE_NAME, Tls, certificate_name
 from kv.base.verbs import NODE_ARGS_AT, VERBS
 from kv.server.counters import Counters
 from kv.server.express import Express
+from kv.server.gate import Deputy, Gate, Named, NotBelieved, Rights
 from raft.listener import Listening, listen, stop_listening
 
 log = logging.getLogger(__name__)
@@ -78,6 +89,7 @@ _CHALLENGE_BYTES: Final = 16
 _KEEPALIVE_IDLE_S: Final = 60
 _BACKLOG: Final = 1024
 _LINGER_S: Final = 1.0  # who is refused while it sends may read the reason for so long
+_IDENTIFY_S: Final = 1.0  # a client that waits longer asks another node
 _GOODBYE_S: Final = 1.0  # what a closing server gives its clients to take their last replies
 _LOOK_S: Final = 0.01
 _PLAIN: Final = InvalidArgument(
@@ -109,6 +121,7 @@ class ServerConnection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_asking",
         "_decoder",
         "_delivering",
         "_fd",
@@ -124,12 +137,15 @@ class ServerConnection(asyncio.Protocol):
         "_turn_ends",
         "_wakes",
         "_window",
+        "book",
         "certificate",
         "challenge",
         "greeted",
+        "identity",
         "node",
         "partial_since",
         "proved",
+        "rights",
         "tap",
         "unread",
         "waiting_since",
@@ -139,7 +155,10 @@ class ServerConnection(asyncio.Protocol):
     def __init__(self, server: SocketServer) -> None:
         self.greeted = False
         self.node = 0  # whose connection it says that it is; 0 = a client's
-        self.proved = False  # it is a node's; see kv.base.rpc.node_proof
+        self.proved = False  # it is a node's, or a proxy's; see kv.base.rpc.node_proof
+        self.identity: Identity | None = None  # None: it has yet to prove that it is a node's
+        self.book: Book | None = None  # that its rights are read from
+        self.rights: Rights | None = None  # None: everything that is no order
         self.challenge = b""
         self.certificate = ""  # the common name that TLS has verified; empty: none was shown
         self.tap: object = None  # kv.server.tap's
@@ -154,6 +173,7 @@ class ServerConnection(asyncio.Protocol):
         self._held = 0  # bytes of that frame which the node was told of
         self._out: list[list[Any]] = []
         self._rest: list[list[Any]] = []  # of a frame that the window cut
+        self._asking: asyncio.Task[None] | None = None  # who it is
         self._in_flight = 0
         self._reply_bytes = _FIRST_REPLY_BYTES
         self._window = REPLY_WINDOW_BYTES // _FIRST_REPLY_BYTES
@@ -186,6 +206,8 @@ class ServerConnection(asyncio.Protocol):
         self._rest = []
         self._hold(0)
         self._server.held.flows(self)
+        if self._asking is not None:
+            self._asking.cancel()
         self._server.closed(self)
         self._wake()
 
@@ -224,7 +246,7 @@ class ServerConnection(asyncio.Protocol):
                 if began and (self._rest or self._decoder.data) and self._turn_is_over():
                     return
                 room = self._window - self._in_flight
-                if room <= 0 or not self.writable:
+                if room <= 0 or not self.writable or self._asking is not None:
                     self._pause()
                     return
                 rows = self._rest or self._pull()
@@ -258,7 +280,7 @@ class ServerConnection(asyncio.Protocol):
             if self.greeted:
                 return requests_of(message)
             self._greet(message)
-            if not self._open:
+            if not self._open or self._asking is not None:
                 return None
         if self._held or self._decoder.data:
             self._keep_partial()
@@ -349,7 +371,11 @@ class ServerConnection(asyncio.Protocol):
                     return
                 self._server.counters.frames_in += 1
                 rows = requests_of(message)
-                if self._in_flight or any(row[1] != TSO for row in rows):
+                if (
+                    self._in_flight
+                    or self._server.stale(self)
+                    or any(row[1] != TSO for row in rows)
+                ):
                     self._rest = rows
                     self._leave_express()
                     break
@@ -361,25 +387,63 @@ class ServerConnection(asyncio.Protocol):
         self._server.timers.call_soon(self._deliver)
 
     def _greet(self, message: list[Any]) -> None:
-        self.node = read_hello(message, self._server.hello.cluster).node
+        server = self._server
+        said = read_hello(message, server.hello.cluster)
+        self.node = said.node
         self.greeted = True
-        if self.node in self._server.unheard:
+        if self.node in server.unheard:
             self.drop()
             return
-        if not self._server.admitted(self):
+        if not server.admitted(self):
             return
-        self._decoder.limit = FRAME_BYTES_MAX
         assert self._transport is not None
-        hello = self._server.hello
-        if self.node and self.certificate == NODE_NAME:
-            self.proved = True
-        elif self.node and self._server.secret:
-            self.challenge = self._server.challenge()
-            hello = replace(hello, challenge=self.challenge)
-        elif self.node and self._server.tls is None:
-            # without a secret: whoever is on this machine may be one
-            self.proved = self._on_this_machine()
-        self._transport.write(self._server.encoder.message(hello.to_wire()))
+        name = self.certificate
+        if self.node or name == NODE_NAME or (said.proves and server.proof_key(self.node)):
+            if name == NODE_NAME:
+                self.proved = True
+            elif server.proof_key(self.node):
+                self.challenge = server.challenge()
+            else:  # without a secret: whoever is on this machine may be one
+                here = server.tls is None and self._on_this_machine()
+                self.proved = here and server.believes()
+            if self.proved:
+                self.identity = Identity("", "node", node=self.node)
+            self._welcome()
+        elif server.gate is None:
+            self._welcome()
+        else:
+            self._asking = asyncio.get_running_loop().create_task(
+                self._identify(server.gate, said.credential, name)
+            )
+
+    def _welcome(self) -> None:
+        self._decoder.limit = FRAME_BYTES_MAX
+        if self._transport is not None:
+            hello = replace(self._server.hello, challenge=self.challenge)
+            self._transport.write(self._server.encoder.message(hello.to_wire()))
+
+    async def _identify(self, gate: Gate, credential: Credential, certificate: str) -> None:
+        """Nothing of it is heard until it is known who it is."""
+        peer = self.peer
+        try:
+            async with asyncio.timeout(_IDENTIFY_S):
+                self.identity = await gate.identify(
+                    credential, certificate, peer.rpartition(":")[0]
+                )
+        except KvorumError as error:
+            if isinstance(error, Unauthenticated | Busy):
+                log.warning("a login from %s was refused: %s", peer, error.code)
+                self._server.counters.logins_refused += 1
+            self.end(error)
+        except TimeoutError:
+            self.end(Unavailable("users and rights cannot be read now: ask again in a moment"))
+        except Exception as error:  # noqa: BLE001 - the boundary: it ends this connection alone
+            self.end(self._server.faults.answer(error, "a login", unknown=False))
+        else:
+            self._welcome()
+        finally:
+            self._asking = None
+        self._server.timers.call_soon(self._deliver)
 
     def _on_this_machine(self) -> bool:
         name = None if self._transport is None else self._transport.get_extra_info("peername")
@@ -540,13 +604,24 @@ class SocketServer:
         secret: bytes = b"",
         rng: Rng | None = None,
         tls: Tls | None = None,
+        gate: Gate | None = None,
+        starts_at: Callable[[int], bytes | None] = lambda _partition: None,
+        named: Named = lambda _verb, _row: None,
+        deputy: Deputy | None = None,
     ) -> None:
         """`secret`: what the nodes of the cluster prove to each other, with challenges of `rng`;
-        empty: they are all on this machine, or prove it by their certificates in `tls`.
+        empty: they are all on this machine, or prove it by their certificates in `tls`. `gate`: who
+        clients are, and the book of rights; without one everybody may everything but give orders.
+        See kv.server.gate for the others.
         """
         assert rng is not None or not secret
         self.hello = Hello(cluster=cluster, node=node)
         self.secret, self._rng, self.tls = secret, rng, tls
+        self.gate, self._starts_at, self._named, self._deputy = gate, starts_at, named, deputy
+        self.own_secret = b""  # of processes that this node has started; the node sets it
+        self.believes: Callable[[], bool] = lambda: True
+        """Whether somebody on this machine may be a node without a proof; the node sets it."""
+        self._deputies: set[asyncio.Task[None]] = set()
         self._orders = frozenset(verb.number for verb in VERBS if verb.order) | {PROVE}
         self.counters = dispatcher.counters
         self.encoder = FrameEncoder()
@@ -627,26 +702,100 @@ class SocketServer:
     # -- called by the connections
 
     def submit_of_client(self, conn: ServerConnection, rows: list[list[Any]]) -> None:
-        """Requests of a connection that has not proved to be a node's: orders are refused."""
+        """Requests of a connection that has not proved to be a node's: orders are refused, and what
+        it may not do.
+        """
+        gate = self.gate
+        if gate is not None:
+            if conn.book is not gate.book or gate.book is None:
+                self._review(conn, gate)
+            if conn.rights is not None:
+                rows = self._allowed(conn, conn.rights, rows)
         orders = self._orders
+        stranger = gate is not None and conn.identity is None
         for row in rows:
-            if row[1] in orders:
+            if stranger or row[1] in orders:
                 break
         else:
             self.submit(conn, rows)
             return
         rest = []
         for row in rows:
-            if conn.proved or row[1] not in orders:
+            if conn.proved or not (stranger or row[1] in orders):
                 rest.append(row)
                 continue
             try:
+                if row[1] not in orders:
+                    raise Unauthenticated("this connection has not proved to be a node's")
                 conn.reply([row[0], OK, self._proved(conn, row)])
             except KvorumError as error:
                 conn.reply(error_row(row[0], error))
         conn.flush()
         if rest:
             self.submit(conn, rest)
+
+    def stale(self, conn: ServerConnection) -> bool:
+        """Whether its rights must be looked at again."""
+        return not conn.proved and self.gate is not None and conn.book is not self.gate.book
+
+    def _review(self, conn: ServerConnection, gate: Gate) -> None:
+        """What it may from now on, as the book is another one. Raises Unauthenticated, Unavailable:
+        it may not go on.
+        """
+        identity, conn.book, conn.rights = conn.identity, gate.book, None
+        if identity is None:
+            return  # it is to prove that it is a node's
+        if conn.book is None:
+            raise Unavailable("users and rights cannot be read now: ask again in a moment")
+        if not gate.stands(identity):
+            raise Unauthenticated(
+                "what you logged in with does not count any more: it was revoked or has expired, "
+                "or this cluster has users by now. Log in again"
+            )
+        if identity != LOOPBACK:
+            conn.rights = Rights(identity, conn.book, self._starts_at, self._named)
+
+    def _allowed(
+        self, conn: ServerConnection, rights: Rights, rows: list[list[Any]]
+    ) -> list[list[Any]]:
+        """Those that it may send; the others are answered."""
+        allowed = []
+        for row in rows:
+            try:
+                rights.check(row)
+                allowed.append(row)
+            except NotBelieved:
+                self._stand_in(conn, row)
+            except KvorumError as error:
+                self.counters.requests_refused += 1
+                conn.reply(error_row(row[0], error))
+        if len(allowed) < len(rows):
+            conn.flush()
+        return allowed
+
+    def _stand_in(self, conn: ServerConnection, row: list[Any]) -> None:
+        """Have the node find out by itself what became of a transaction."""
+        deputy = self._deputy
+        assert deputy is not None, "whoever has rights has a node"
+        if len(self._deputies) >= HANDLERS_MAX:
+            raise Busy("too many transactions are being looked at: ask again in a moment")
+
+        async def answer() -> None:
+            try:
+                conn.reply([row[0], OK, *await deputy(row)])
+            except KvorumError as error:
+                conn.reply(error_row(row[0], error))
+            except Exception as error:  # noqa: BLE001 - the boundary: one request's
+                conn.reply(error_row(row[0], self.faults.answer(error, "RESOLVE", unknown=False)))
+            conn.flush()
+
+        task = asyncio.get_running_loop().create_task(answer())
+        self._deputies.add(task)
+        task.add_done_callback(self._deputies.discard)
+
+    def proof_key(self, node: int) -> bytes:
+        """By what a node, or (0) a proxy or a process of this node proves itself."""
+        return self.secret or (b"" if node else self.own_secret)
 
     def challenge(self) -> bytes:
         """For one connection."""
@@ -659,9 +808,10 @@ class SocketServer:
         if verb.number == PROVE:
             verb.check(row)
             said = replace(self.hello, challenge=conn.challenge)
-            right = node_proof(self.secret, said, conn.node)
-            if conn.node and self.secret and hmac.compare_digest(row[NODE_ARGS_AT], right):
+            right = node_proof(self.proof_key(conn.node), said, conn.node)
+            if conn.challenge and hmac.compare_digest(row[NODE_ARGS_AT], right):
                 conn.proved = True
+                conn.identity = Identity("", "node", node=conn.node)
                 return True
         log.warning("%s was refused to %s: it has not proved to be a node", verb.name, conn.peer)
         self.counters.orders_refused += 1

@@ -30,6 +30,7 @@ from kv.base.rights import Action
 from kv.base.verbs import CLUSTER, VERBS, Caller, Repeat, Request, verb
 from procedures import verbs as _of_procedures  # noqa: F401 - the same
 from raft.rules.membership import REASON_BYTES_MAX
+from sqlproxy.catalog import seen as _of_the_catalog  # noqa: F401 - the same
 from tso import verbs as _of_timestamps  # noqa: F401 - the same
 
 TOKEN_BYTES: Final = 16

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from kv.base.config import PEERS_OFFSET, NodeConfig, split_address
+from kv.base.credentials import Credential
 from kv.base.errors import InvalidArgument, NotLeader, Refused
 from kv.base.limits import ENTRY_BYTES_MAX
 from kv.base.members import leader_details, others_details
@@ -67,8 +68,10 @@ class Cluster:
         self.peers.found(self.listed())
         self.transport = self._transport()
         own = ANYWHERE if config.port is None else split_address(config.address)
-        secret = config.cluster_secret.encode()
-        connector = ports.network.connector(ports.timers, identity.cluster, identity.node, secret)
+        credential = Credential(secret=config.cluster_secret.encode())
+        connector = ports.network.connector(
+            ports.timers, identity.cluster, identity.node, credential
+        )
         shared, apart = (NodeChannels(self.peers, own, connector, ports.timers) for _ in range(2))
         self.kv = KvClient(shared, ports.timers, ports.rng)
         self.oracle = KvClient(apart, ports.timers, ports.rng)

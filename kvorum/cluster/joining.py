@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from kv.base.config import NodeConfig, split_address
+from kv.base.credentials import Credential
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.limits import JOIN_MS_MAX
 from kv.client.channels import SocketChannels
@@ -71,7 +72,8 @@ async def ask(config: NodeConfig, ports: Ports) -> Joined:
     at once.
     """
     token = ports.rng.token(TOKEN_BYTES)
-    connector = ports.network.connector(ports.timers, "", 0)
+    credential = Credential(secret=config.cluster_secret.encode())
+    connector = ports.network.connector(ports.timers, "", 0, credential)
     addresses = [split_address(address) for address in config.join]
     kv = KvClient(SocketChannels(addresses, connector), ports.timers, ports.rng)
     deadline = ports.timers.monotonic() + JOIN_MS_MAX / 1000

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng, cpu_seconds, thread_seconds
+from kv.base.credentials import NONE, Credential
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.seats import Seats
 from kv.base.steady import SteadyClock
 from kv.base.tls import Tls, node_tls
 from kv.client.channels import Connector, tcp_connector
+from kv.server.gate import Deputy, Gate, Named
 from kv.server.socket_server import SocketServer, Submitter
 from kv.storage.engine import Engine
 from kv.storage.log import SyncDone, ThreadSyncer
@@ -68,6 +70,9 @@ class PeerNet(PeerTransport, Protocol):
 class Server(Protocol):
     """kv.server.socket_server.SocketServer."""
 
+    own_secret: bytes
+    believes: Callable[[], bool]
+
     async def start(self, host: str, port: int) -> int: ...
 
     def cut(self, nodes: Iterable[int]) -> None: ...
@@ -93,7 +98,9 @@ class Network(Protocol):
         """Consensus messages; see raft.mux.Mux."""
         ...
 
-    def connector(self, timers: Timers, cluster: str, node: int, secret: bytes = b"") -> Connector:
+    def connector(
+        self, timers: Timers, cluster: str, node: int, credential: Credential = NONE
+    ) -> Connector:
         """Links of this node's clients; see kv.client.channels.tcp_connector."""
         ...
 
@@ -107,6 +114,10 @@ class Network(Protocol):
         seats: Seats,
         secret: bytes,
         rng: Rng,
+        gate: Gate,
+        starts_at: Callable[[int], bytes | None],
+        named: Named,
+        deputy: Deputy,
     ) -> Server:
         """The native port; see kv.server.socket_server.SocketServer."""
         ...

@@ -55,6 +55,7 @@ from procedures.master.map.nodes import NodeState, all_nodes
 from procedures.verbs import LOCK_BEAT, LOCK_END
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
+from sqlproxy.catalog.seen import RemoteCatalog
 from tso.verbs import SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 from txn.client import TxnClient
 from txn.shared.refusals import BY_REQUEST
@@ -77,12 +78,15 @@ class NativeBackend(NativeAdmin):
         *,
         close: Callable[[], Awaitable[None]],
         tables: CatalogCache | None = None,
+        seen: RemoteCatalog | None = None,
     ) -> None:
         """`take` is the oracle's. `close` ends what belongs to this backend alone. `tables`: a
-        memory of the catalog that is told of changes; without one, this keeps its own.
+        memory of the catalog that is told of changes; without one, this keeps its own. `seen`: how
+        a process that is no node reads the catalog.
         """
-        known = tables or CatalogCache(txn, timers, CATALOG_TTL_S, txn.run)
-        super().__init__(kv, txn, timers, known)
+        claims = seen.claim if seen is not None else catalog.claims_in(txn.run)
+        known = tables or CatalogCache(seen or txn, timers, CATALOG_TTL_S, claims)
+        super().__init__(kv, txn, timers, known, seen or txn)
         self.kv, self.txn = kv, txn  # SQL runs its own transactions
         self._take = take
         self._names = Names(known)
@@ -254,7 +258,7 @@ class NativeBackend(NativeAdmin):
     async def watch(self, ns: str, table: str, spec: WatchSpec) -> NativeWatcher:
         prefix = await self._names.prefix(ns, table)
         if spec.above:
-            await check_version(self._txn, spec.above)
+            await check_version(self.catalog, spec.above)
         watcher = NativeWatcher(
             self._txn,
             prefix,
@@ -312,7 +316,7 @@ class NativeBackend(NativeAdmin):
                 return False
             return bool(ended)
 
-        members = [m for m in await all_nodes(self._txn) if m.state is not NodeState.GONE]
+        members = [m for m in await all_nodes(self.catalog) if m.state is not NodeState.GONE]
         return any(await asyncio.gather(*(ask(m.address) for m in members if m.address)))
 
     async def timestamps(self, count: int) -> int:

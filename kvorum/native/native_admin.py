@@ -32,7 +32,7 @@ from procedures.engine.client import ENDED, ProcedureClient
 from procedures.master.map.audit import all_forced
 from procedures.master.map.nodes import NodeState, all_nodes
 from sqlproxy.catalog import catalog
-from sqlproxy.catalog.catalog import CatalogCache
+from sqlproxy.catalog.catalog import CatalogCache, Reader
 from sqlproxy.rows.schema import USABLE, Table
 from txn.client import TxnClient
 
@@ -49,7 +49,11 @@ class NativeAdmin:
     patience_ms: int = DEADLINE_MS_MAX
     """How long a schema change, or another procedure that is waited for here, may take."""
 
-    def __init__(self, kv: KvClient, txn: TxnClient, timers: Timers, tables: CatalogCache) -> None:
+    def __init__(
+        self, kv: KvClient, txn: TxnClient, timers: Timers, tables: CatalogCache, catalog: Reader
+    ) -> None:
+        """`catalog`: by which it is read, a node's transactions or what a client sees of it."""
+        self.catalog = catalog
         self._kv = kv
         self._txn = txn
         self._tables = tables
@@ -59,7 +63,7 @@ class NativeAdmin:
     # ------------------------------------------------------------------- namespaces and tables
 
     async def namespaces(self) -> list[NamespaceInfo]:
-        found = await catalog.list_namespaces(self._txn)
+        found = await catalog.list_namespaces(self.catalog)
         return [NamespaceInfo(n.name, n.replicas, n.tags, n.state) for n in found]
 
     async def create_namespace(self, name: str, change: dict[str, Any] | None = None) -> None:
@@ -71,15 +75,15 @@ class NativeAdmin:
         await self._ddl(f"{_ALTERING[what]}Namespace", {**(change or {}), "namespace": name})
         self._tables.invalidate(name)
         with _done(f"{what} of namespace {name}"):
-            n = await catalog.lookup_namespace(self._txn, name)
+            n = await catalog.lookup_namespace(self.catalog, name)
         return NamespaceInfo(n.name, n.replicas, n.tags, n.state)
 
     async def drop_namespace(self, name: str) -> None:
         await self._ddl("DropNamespace", {"namespace": name})
 
     async def tables(self, ns: str) -> list[TableInfo]:
-        await catalog.lookup_namespace(self._txn, ns)
-        return [_info(t) for t in await catalog.list_tables(self._txn, ns) if t.state in USABLE]
+        await catalog.lookup_namespace(self.catalog, ns)
+        return [_info(t) for t in await catalog.list_tables(self.catalog, ns) if t.state in USABLE]
 
     async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
         args: dict[str, Any] = {
@@ -110,7 +114,7 @@ class NativeAdmin:
         await self._ddl(f"{_ALTERING[what]}Table", {**(change or {}), **names})
         self._tables.invalidate(ns, name)
         with _done(f"{what} of {ns}.{name}"):
-            return _info(await catalog.lookup_any(self._txn, ns, name))
+            return _info(await catalog.lookup_any(self.catalog, ns, name))
 
     async def _ddl(self, procedure: str, args: dict[str, Any]) -> None:
         """Run a schema change to its end. It goes on when this client goes away."""
@@ -166,7 +170,7 @@ class NativeAdmin:
     # --------------------------------------------------------------------------------- cluster
 
     async def cluster(self) -> dict[str, Any]:
-        members = [m for m in await all_nodes(self._txn) if m.state is not NodeState.GONE]
+        members = [m for m in await all_nodes(self.catalog) if m.state is not NodeState.GONE]
         map_, known = await partition_map(self._txn), await replica_status.reports(self._kv)
         return {
             "cluster": known.cluster,
@@ -174,7 +178,7 @@ class NativeAdmin:
             "nodes": len(members),
             "partitions": len(map_),
             "settings": [
-                settings.shown(name, *(await settings.read_setting(self._txn, name)))
+                settings.shown(name, *(await settings.read_setting(self.catalog, name)))
                 for name in settings.KNOWN
             ],
         }
@@ -189,20 +193,20 @@ class NativeAdmin:
         return [await self._result(procedure, id, began) for id in ids]
 
     async def nodes(self) -> list[dict[str, Any]]:
-        found = await all_nodes(self._txn)
+        found = await all_nodes(self.catalog)
         told, map_ = await replica_status.ask(self._kv, found), await partition_map(self._txn)
         known = await replica_status.reports(self._kv)
-        return replica_status.node_rows(found, map_, told, await all_forced(self._txn), known)
+        return replica_status.node_rows(found, map_, told, await all_forced(self.catalog), known)
 
     async def partitions(self) -> list[dict[str, Any]]:
-        told = await replica_status.ask(self._kv, await all_nodes(self._txn))
+        told = await replica_status.ask(self._kv, await all_nodes(self.catalog))
         known = await replica_status.reports(self._kv)
         return replica_status.partition_rows(await partition_map(self._txn), told, known)
 
     async def locks(self, every: bool = False) -> dict[str, Any]:
-        found = await waiting.ask(self._kv, await all_nodes(self._txn), every=every)
+        found = await waiting.ask(self._kv, await all_nodes(self.catalog), every=every)
         tables = {
-            prefix: await catalog.find_by_id(self._txn, TableId(table_id(prefix)))
+            prefix: await catalog.find_by_id(self.catalog, TableId(table_id(prefix)))
             for prefix in waiting.table_prefixes(found)
         }
         return waiting.shown(found, tables, self._txn.clock.now_ms(), every=every)

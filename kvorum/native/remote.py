@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.credentials import Credential
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.base.tls import Tls
 from kvorum.api.addresses import Address
@@ -16,19 +18,26 @@ if TYPE_CHECKING:
 
 
 async def connect_backend(
-    addresses: Sequence[Address], timeout_ms: int, tls: Tls | None = None
+    addresses: Sequence[Address],
+    timeout_ms: int,
+    tls: Tls | None = None,
+    credential: Credential | None = None,
 ) -> NativeBackend:
-    """A backend over the native protocol. Raises what `kv.client.client.connect` raises."""
+    """A backend over the native protocol; `credential` and what it raises:
+    `kv.client.client.connect`.
+    """
     from kv.client.client import connect as connect_kv
     from kvorum.native.native import NativeBackend
+    from sqlproxy.catalog.seen import RemoteCatalog
     from tso.client import remote_tso
     from txn.client import TxnClient
 
     loop = asyncio.get_running_loop()
     timers, rng = LoopTimers(loop), SystemRng()
-    kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms, tls=tls)
+    reach = partial(connect_kv, addresses, timers=timers, rng=rng, budget_ms=timeout_ms)
+    kv = await reach(tls=tls, credential=credential)
     # The oracle has a connection of its own, so that bulk data does not delay timestamps.
-    tso_kv = await connect_kv(addresses, timers=timers, rng=rng, budget_ms=timeout_ms, tls=tls)
+    tso_kv = await reach(tls=tls, credential=credential)
     oracle = remote_tso(tso_kv, timers, rng, budget_ms=min(timeout_ms, DEADLINE_MS_DEFAULT))
     txn = TxnClient(kv, oracle, SystemClock(), rng, timers, budget_ms=timeout_ms)
 
@@ -37,4 +46,5 @@ async def connect_backend(
         tso_kv.close()
         kv.close()
 
-    return NativeBackend(kv, txn, oracle.take, timers, close=close)
+    seen = RemoteCatalog(kv)
+    return NativeBackend(kv, txn, oracle.take, timers, close=close, seen=seen)

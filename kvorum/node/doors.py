@@ -30,6 +30,8 @@ from kvorum.audit.stamped import stamped
 from kvorum.audit.stamps import StampLog
 from kvorum.audit.stamps_native import NativeStamps
 from kvorum.local.ports import Server
+from kvorum.node.deputy import Deputy
+from kvorum.node.named import Named
 from kvorum.node.parts import Parts
 from kvorum.sql.sql_door import SqlDoor
 from kvorum.sql.sql_processes import NO_PROCESSES, SqlProcesses
@@ -111,13 +113,31 @@ class Doors:
             seats=self._node.ports.seats,
             secret=config.cluster_secret.encode(),
             rng=self._node.ports.rng,
+            gate=self._node.guard,
+            starts_at=self._starts_at,
+            named=Named(lambda: self._node.guard.book),
+            deputy=Deputy(store.txn),
         )
+        self.native.believes = self._believes
         store.cluster.on_cut = self.native.cut
         await self.native.start(config.listen, port)
         if config.http and "http" in config.roles:
             await self._serve_http(stack, port + HTTP_OFFSET)
         if config.sql and "sql" in config.roles:
             await self._serve_sql(stack, port + SQL_OFFSET)
+
+    def _starts_at(self, partition: int) -> bytes | None:
+        replica = self._node.store.manager.by_id(partition)
+        return None if replica is None else replica.descriptor.start
+
+    def _believes(self) -> bool:
+        """Whether somebody on this machine may be another node, though nobody has a secret: while
+        there are others, or nobody can log in.
+        """
+        book = self._node.guard.book
+        if book is None or not book.closed:
+            return True
+        return bool(self._node.store.cluster.peers.others())
 
     async def close_native(self) -> None:
         """Connections of the native port end. It closes later than the others: after the drain."""
@@ -164,6 +184,8 @@ class Doors:
             processes = SqlProcesses(
                 self._node.config, store.identity.node, ports.timers, ports.rng
             )
+            if self.native is not None:
+                self.native.own_secret = processes.secret
             processes.open(bound_socket(self._node.config.listen, port))
             self._sql_processes = processes
             stack.push_async_callback(processes.close)

@@ -94,6 +94,7 @@ from procedures.verbs import (
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
 from sqlproxy.catalog.guard import Guard, Issuer
+from sqlproxy.catalog.seen import CATALOG, CLAIM, Seen
 from tso.verbs import SAFEPOINT
 
 log = logging.getLogger(__name__)
@@ -287,7 +288,9 @@ class Node(Parts):
         self.guard = Guard(store.txn, ports.clock, ports.in_thread, own)
         if self.config.oidc_issuer:
             self.guard.issuer = self._issuer()
-        cache = CatalogCache(store.txn, ports.timers, CATALOG_TTL_S, store.txn.run)
+        cache = CatalogCache(
+            store.txn, ports.timers, CATALOG_TTL_S, catalog.claims_in(store.txn.run)
+        )
         groups = Groups(store.cluster.calls)
         settling = Settling(
             *(store.manager, lambda: store.cluster.peers.nodes, store.cluster.calls),
@@ -395,6 +398,9 @@ class Node(Parts):
         store.dispatcher.register(END_TXN, self._end_transaction)
         access = Access(store.txn, ports.rng, ports.clock, self._rights_changed)
         store.dispatcher.register(ACCESS, access.handle)
+        seen = Seen(store.txn, store.txn.run, self.guard)
+        store.dispatcher.register(CATALOG, seen.rows)
+        store.dispatcher.register(CLAIM, seen.claim)
 
     def _issuer(self) -> Issuer:
         # joserfc costs 60 ms: only a node that has an issuer imports it.

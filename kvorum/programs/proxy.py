@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Sequence
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET, own_addresses
+from kv.base.credentials import of_proxy
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.base.tls import Tls
@@ -129,7 +131,9 @@ class Proxy:
     async def _found(self) -> NativeBackend:
         while True:
             try:
-                return await connect_backend(self._addresses, DEADLINE_MS_DEFAULT, self._tls)
+                return await connect_backend(
+                    self._addresses, DEADLINE_MS_DEFAULT, self._tls, of_proxy(os.environ)
+                )
             except KvorumError as error:
                 if isinstance(error, Rejected):
                     raise

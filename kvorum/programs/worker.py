@@ -34,6 +34,7 @@ from procedures.bus.workers import WorkerBus, handlers_in
 from procedures.engine.kv_store import KvStore
 from procedures.pools.worker import Worker
 from sqlproxy.catalog.catalog import CatalogCache
+from sqlproxy.catalog.seen import RemoteCatalog
 from tso.client import remote_tso
 from txn.client import TxnClient
 
@@ -105,6 +106,7 @@ async def serve(
     kv, calls, tso_kv = reaching.result()
     oracle = remote_tso(tso_kv, timers, rng)
     txn = TxnClient(kv, oracle, clock, rng, timers)
+    seen = RemoteCatalog(kv)
     steps = StepProcesses(modules, timers, threads=threads)
     worker = Worker(
         name,
@@ -112,7 +114,7 @@ async def serve(
         calls,
         KvStore(txn),
         types,
-        TableIds(CatalogCache(txn, timers, CATALOG_TTL_S, txn.run)),
+        TableIds(CatalogCache(seen, timers, CATALOG_TTL_S, seen.claim)),
         clock,
         timers,
         slots=slots,

@@ -305,7 +305,7 @@ class Sinks:
             number = int(table)
         elif table:
             namespace, _, name = table.partition(".")
-            number = int((await catalog.lookup(self._backend.txn, namespace, name)).id)
+            number = int((await catalog.lookup(self._backend.catalog, namespace, name)).id)
         key = marker_key(app, number)
 
         async def drop(t: Any) -> bool:
@@ -343,7 +343,7 @@ class Sinks:
         if not table:
             return "-"  # an attempt that was aborted before it staged anything
         if table not in self._paths:
-            found = await catalog.find_by_id(self._backend.txn, TableId(table))
+            found = await catalog.find_by_id(self._backend.catalog, TableId(table))
             self._paths[table] = found.path if found else await self._path_before(table, at)
         return self._paths[table]
 

@@ -23,6 +23,7 @@ from typing import Any, Final, TextIO
 import uvloop
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.credentials import Credential
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.base.tls import Tls, node_tls
@@ -77,7 +78,7 @@ class SqlProcess:
         tls = node_tls(settings["tls_dir"]) if settings["tls_dir"] else None
         with await asyncio.to_thread(_alone, data, number):
             host, port = settings["address"]
-            backend = await self._found(host, port, tls)
+            backend = await self._found(host, port, tls, settings["node_secret"])
             if backend is None:
                 return
             try:
@@ -86,11 +87,15 @@ class SqlProcess:
             finally:
                 await backend.close()
 
-    async def _found(self, host: str, port: int, tls: Tls | None) -> NativeBackend | None:
+    async def _found(
+        self, host: str, port: int, tls: Tls | None, secret: bytes
+    ) -> NativeBackend | None:
         """The node; None: it is not needed any more. Raises Refused: it is of another version."""
         while not self._stop.is_set():
             try:
-                return await connect_backend([(host, port)], DEADLINE_MS_DEFAULT, tls)
+                return await connect_backend(
+                    [(host, port)], DEADLINE_MS_DEFAULT, tls, Credential(secret=secret)
+                )
             except KvorumError as error:
                 if isinstance(error, Rejected):
                     raise

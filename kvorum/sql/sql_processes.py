@@ -88,6 +88,8 @@ class SqlProcesses:
 
     def __init__(self, config: NodeConfig, node: int, timers: Timers, rng: Rng) -> None:
         assert config.port is not None
+        # By which they prove to be this node's: the cluster's, if it has one.
+        self.secret = config.cluster_secret.encode() or rng.token(_SECRET_BYTES)
         self._count = config.sql_processes
         self._settings = {
             "address": [_reached(config.listen), config.port],
@@ -98,6 +100,7 @@ class SqlProcesses:
             "tls_dir": config.tls_dir,
             "connections_max": -(-SQL_CONNECTIONS_MAX // self._count),
             "secret": rng.token(_SECRET_BYTES),
+            "node_secret": self.secret,
         }
         self._timers = timers
         self._all = [_One(number) for number in range(self._count)]

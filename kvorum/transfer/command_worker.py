@@ -147,7 +147,7 @@ def _worker(
         calls,
         KvStore(backend.txn),
         [declared],
-        TableIds(CatalogCache(backend.txn, timers, CATALOG_TTL_S)),
+        TableIds(CatalogCache(backend.catalog, timers, CATALOG_TTL_S)),
         SystemClock(),
         timers,
         slots=1,

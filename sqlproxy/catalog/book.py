@@ -22,17 +22,21 @@ async def read(t: Reader) -> Book:
     """Of the transaction's moment. Raises KvorumError."""
     known = await roles.all_roles(t)
     owned: dict[Resource, Owned] = {}
+    ids: dict[int, Resource] = {}
     for space in await catalog.list_namespaces(t):
         held = _held((space.acl, space.schema_acl))
         owned[Resource(Kind.NAMESPACE, space.name)] = Owned(space.owner or OWNER, held)
     for key, value in await scan_all(t, table_prefix(system.TABLES)):
         one = decode_table(key, value)
-        owned[table(one.namespace, one.name)] = Owned(one.owner or OWNER, _held((one.acl,)))
+        resource = table(one.namespace, one.name)
+        owned[resource] = Owned(one.owner or OWNER, _held((one.acl,)))
+        ids.update(dict.fromkeys(one.storage_ids, resource))
     return Book(
         roles.counting(known),
         owned,
         await grants.all_grants(t),
         closed=await roles.closed(t, known),
+        tables=ids,
     )
 
 

@@ -110,6 +110,10 @@ class Writer(Reader, Protocol):
         ...
 
 
+Claims = Callable[[str, str], Awaitable[Table]]
+"""`claim` in a transaction of its own, by namespace and name."""
+
+
 class Run(Protocol):
     """Runs a body in a transaction and commits, again on a conflict (`TxnClient.run`)."""
 
@@ -274,6 +278,15 @@ async def touch(t: Writer, namespace: str, *, awaited: bool = False) -> None:
 
 def claim_key(table: TableId) -> bytes:
     return table_prefix(system.NATIVE_WRITERS) + u32(table)
+
+
+def claims_in(run: Run) -> Claims:
+    """By transactions of one's own."""
+
+    async def claims(namespace: str, name: str) -> Table:
+        return await run(lambda t: claim(t, namespace, name))
+
+    return claims
 
 
 async def claim(t: Writer, namespace: str, name: str) -> Table:
@@ -481,11 +494,11 @@ class CatalogCache:
     """
 
     def __init__(
-        self, reader: Reader, timers: Timers, ttl_s: float, run: Run | None = None
+        self, reader: Reader, timers: Timers, ttl_s: float, claims: Claims | None = None
     ) -> None:
-        """`run`: for those who write rows without SQL (`claim`)."""
+        """`claims`: for those who write rows without SQL (`claim`)."""
         self._reader = reader
-        self._run = run
+        self._claims = claims
         self._now = timers.monotonic
         self._ttl_s = ttl_s
         self._known: dict[tuple[str, str], tuple[float, Table]] = {}
@@ -514,8 +527,8 @@ class CatalogCache:
 
     async def claim(self, namespace: str, name: str) -> Table:
         """`claim` in a transaction of its own: the table as it is now. Raises as it does."""
-        assert self._run is not None, "who writes was given a way to"
-        table = await self._run(lambda t: claim(t, namespace, name))
+        assert self._claims is not None, "who writes was given a way to"
+        table = await self._claims(namespace, name)
         self.invalidate(namespace, name)
         return table
 

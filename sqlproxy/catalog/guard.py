@@ -19,10 +19,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from kv.base import system
-from kv.base.errors import Busy, Forbidden, KvorumError, Unauthenticated, Unavailable
+from kv.base.credentials import Credential
+from kv.base.errors import Busy, KvorumError, Unauthenticated, Unavailable
 from kv.base.keys import table_prefix
 from kv.base.ports import Clock
-from kv.base.rights import LOOPBACK, OWNER, Action, Book, Identity, Resource, may
+from kv.base.rights import LOOPBACK, OWNER, Action, Book, Identity, Resource, allow
 from kv.base.shares import Shares
 from kv.base.throttle import Throttle
 from sqlproxy.catalog import book, roles, tokens
@@ -71,6 +72,7 @@ class Guard:
         self._asked = self._applied = 0  # looks: begun, and the last one that counts
         self._roles: dict[str, Role] = {}
         self._tokens: dict[str, Token] = {}
+        self._expires_ms = 0  # when the next token does; 0: none does
         self._passwords: dict[tuple[str, str], bytes] = {}  # (name, verifier) → digest of the last
         self._throttle = Throttle()
         self.shares = Shares()
@@ -83,6 +85,8 @@ class Guard:
         while True:
             with contextlib.suppress(KvorumError):  # the next look says it again
                 await self.look()
+            if self._now_ms() - self._looked_ms > KNOWN_MS_MAX:
+                self.book = self._stamp = None
             await pause(LOOK_MS / 1_000)
 
     async def look(self) -> None:
@@ -95,7 +99,7 @@ class Guard:
             await roles.rights_version(self._reader),
             tuple(await scan_all(self._reader, table_prefix(system.SCHEMAS))),
         )
-        if stamp != self._stamp:
+        if stamp != self._stamp or 0 < self._expires_ms <= self._clock.now_ms():
             known = {role.name: role for role in await roles.all_roles(self._reader)}
             held = {token.id: token for token in await tokens.all_tokens(self._reader)}
             found = await book.read(self._reader)
@@ -103,6 +107,9 @@ class Guard:
                 return  # a later look has ended before: this may be from before it
             self._roles, self._tokens, self.book, self._stamp = known, held, found, stamp
             self._passwords.clear()
+            now_ms = self._clock.now_ms()
+            expiring = [one.expires_ms for one in held.values() if one.expires_ms > now_ms]
+            self._expires_ms = min(expiring, default=0)
         self._applied = max(self._applied, mine)
         self._looked_ms = max(self._looked_ms, asked_ms)
 
@@ -144,6 +151,30 @@ class Guard:
         return who.name
 
     # -- who it is
+
+    async def identify(self, credential: Credential, certificate: str, address: str) -> Identity:
+        """Of a connection: what it said first, then the name that TLS has verified, then that it
+        comes before the first user. Raises Unauthenticated, Busy, Unavailable.
+        """
+        if credential.token:
+            return await self.by_token(credential.token, address)
+        if credential.user:
+            return await self.by_password(credential.user, credential.password, address)
+        if certificate:
+            return await self.by_certificate(certificate, address)
+        return await self.by_loopback(address)
+
+    def stands(self, identity: Identity) -> bool:
+        """Whether whoever was let in so would be now: a session goes on until its token is revoked
+        or expires, its user is dropped or may not log in any more, or the first user comes.
+        """
+        if identity.credential == LOOPBACK.credential:
+            return self.book is not None and not self.book.closed
+        if identity.token:
+            token = self._tokens.get(identity.token)
+            if token is None or 0 < token.expires_ms <= self._clock.now_ms():
+                return False
+        return self._may_log_in(identity.name)
 
     async def by_token(self, text: str, address: str) -> Identity:
         """Raises Unauthenticated, Busy."""
@@ -265,16 +296,4 @@ class Guard:
 
     def allow(self, identity: Identity, actions: frozenset[Action], resource: Resource) -> None:
         """Raises Forbidden, Unauthenticated, Unavailable."""
-        denied = may(identity, actions, resource, self._new_enough())
-        if denied is None:
-            return
-        if not denied.missing and Action.NODE not in actions:
-            raise Unauthenticated(denied.reason)
-        raise Forbidden(
-            f"{denied.reason}: an admin can grant it",
-            details={
-                "user": identity.name,
-                "missing": sorted(denied.missing),
-                "resource": str(resource),
-            },
-        )
+        allow(identity, actions, resource, self._new_enough())

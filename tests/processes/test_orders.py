@@ -9,6 +9,7 @@ import pytest
 
 import kvorum
 from kv.base.adapters import LoopTimers, SystemRng
+from kv.base.credentials import Credential
 from kv.base.errors import Forbidden
 from kv.client.client import connect
 from kv.client.connection import open_connection
@@ -40,7 +41,9 @@ def test_a_client_cannot_drop_a_partition(tmp_path: Path) -> None:
                     await client.call_at(address, CHANGE_REPLICAS, 1, "remove", 1)
                 client.close()
                 for secret in (b"", b"another secret"):
-                    link = await open_connection(*address, timers=timers, node=1, secret=secret)
+                    link = await open_connection(
+                        *address, timers=timers, node=1, credential=Credential(secret=secret)
+                    )
                     with pytest.raises(Forbidden):
                         await link.send(
                             DROP_PARTITION, 5_000, timers.monotonic() + 5, (partitions,)

@@ -13,6 +13,7 @@ import pytest
 import kvorum.api.verbs
 import procedures.verbs
 import tso.verbs
+from kv.base.credentials import Credential
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError
 from kv.base.methods import GET, PING, PROVE
 from kv.base.rpc import Hello, error_of, node_proof, read_hello
@@ -127,7 +128,12 @@ async def test_a_nodes_client_proves_itself() -> None:
         for secret, allowed in ((SECRET, True), (b"", False), (b"wrong", False)):
             dispatcher, _, timers = make_dispatcher()
             link = await open_connection(
-                "127.0.0.1", served.port, timers=timers, cluster=CLUSTER, node=2, secret=secret
+                "127.0.0.1",
+                served.port,
+                timers=timers,
+                cluster=CLUSTER,
+                node=2,
+                credential=Credential(secret=secret),
             )
 
             async def made(_address: object, link: Any = link) -> Any:

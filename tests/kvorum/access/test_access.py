@@ -69,12 +69,14 @@ def test_users_groups_and_grants_change_by_every_way(base: int, surface: str) ->
 def test_commands_of_users(base: int) -> None:
     """What people type: a password is never among the words, which everybody here can read."""
     at = f"127.0.0.1:{base}"
-    run("role", "create", "readers", connect=at)
+    with kvorum.connect(at) as db:
+        env = {"KVORUM_TOKEN": db.access("init")["token"]}
+    run("role", "create", "readers", connect=at, env=env)
     words = ("user", "create", "ann", "--role", "readers", "--password-stdin")
-    run(*words, stdin=b"correct horse battery\n", connect=at)
-    run("user", "create", "ci", connect=at)
-    run("grant", "give", "readers", "read", "namespace:shop", connect=at)
-    run("grant", "give", "ci", "submit,read", "procedure:billing.*", connect=at)
+    run(*words, stdin=b"correct horse battery\n", connect=at, env=env)
+    run("user", "create", "ci", connect=at, env=env)
+    run("grant", "give", "readers", "read", "namespace:shop", connect=at, env=env)
+    run("grant", "give", "ci", "submit,read", "procedure:billing.*", connect=at, env=env)
     only = ("--only", "read@table:shop.orders", "--only", "backup@cluster")
-    made = run("token", "create", "ci", "night", "--ttl-hours", "1", *only, connect=at).out
+    made = run("token", "create", "ci", "night", "--ttl-hours", "1", *only, connect=at, env=env).out
     assert re.fullmatch(rb"kvt_[\w-]{16}_[\w-]{43}\n", made)

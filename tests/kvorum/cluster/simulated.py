@@ -19,6 +19,7 @@ import msgpack
 
 from kv.base.adapters import LoopTimers
 from kv.base.config import NodeConfig
+from kv.base.credentials import NONE, Credential
 from kv.base.errors import Unavailable
 from kv.base.ports import Rng, Timers
 from kv.base.seats import Seats
@@ -90,7 +91,9 @@ class SimNetwork:
     ) -> SimPeers:
         return SimPeers(self, node_id)
 
-    def connector(self, timers: Timers, cluster: str, node: int, secret: bytes = b"") -> Connector:
+    def connector(
+        self, timers: Timers, cluster: str, node: int, credential: Credential = NONE
+    ) -> Connector:
         async def connect(address: Address) -> Link:
             await asyncio.sleep(LATENCY_S)
             server = self.servers.get(address)
@@ -110,6 +113,7 @@ class SimNetwork:
         seats: Seats,
         secret: bytes,
         rng: Rng,
+        **_rights: object,
     ) -> SimServer:
         return SimServer(self, dispatcher, node)
 

@@ -1,0 +1,340 @@
+"""Who a connection of the native port is, and whether its requests are for it.
+
+    hello ─▶ Gate.identify ─▶ Identity ─▶ Rights, as of one Book ─▶ each request
+
+What a verb needs is in its declaration (kv/base/verbs.py). A request to a partition is about its
+table: none but the meta partition has keys of two, so (verb, partition) is remembered with the
+answer for as long as the book is the same object. Of the meta partition's tables an administrator
+may read and write all but those that logging in is decided by, and whoever may work for a pool
+those of procedures; others have verbs that answer what they may see.
+
+A reader that meets an intent ends the transaction of somebody else, and says what became of it.
+Whoever may not write a table is not believed there: its node looks for itself (`Deputy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol
+
+from kv.base import methods, system
+from kv.base.credentials import Credential
+from kv.base.errors import Busy, Forbidden, InvalidArgument
+from kv.base.fields import PREFIX_BYTES
+from kv.base.ids import FIRST_USER_TABLE, META_PARTITION
+from kv.base.rights import (
+    CLUSTER,
+    LOOPBACK,
+    PUT,
+    Action,
+    Book,
+    Identity,
+    Kind,
+    Resource,
+    allow,
+    may,
+)
+from kv.base.verbs import NODE_METHODS, PARTITION_ARGS_AT, VERBS, Touches, Verb
+
+_AGAIN_MS: Final = 200
+_READ: Final = frozenset({Action.READ})
+_CONNECT: Final = frozenset({Action.CONNECT})
+_ANYTHING: Final = PUT | {Action.DELETE, Action.READ}
+_ANY_WRITE: Final = (Action.INSERT, Action.UPDATE, Action.DELETE, Action.TRUNCATE)
+SECRET_TABLES: Final = frozenset({system.ROLES, system.TOKENS})
+WORK_TABLES: Final = frozenset(
+    {
+        *(system.PROCEDURES, system.PROCEDURE_STEPS, system.NONCES, system.RUNNABLE),
+        *(system.LOCKS, system.WORKERS),
+    }
+)
+"""What a worker's steps are committed to."""
+# They move a transaction on whose outcome its record has, or find it.
+_ENDS: Final = frozenset({methods.COMMIT, methods.ROLLBACK, methods.HEARTBEAT, methods.FINISH})
+BELIEVED: Final = frozenset({methods.RESOLVE, methods.SETTLE})
+"""What a node does itself for who may not write: their caller says what became of a transaction."""
+_EVERYBODYS: Final = frozenset({methods.CHECK, methods.RECOVER})
+
+
+class Gate(Protocol):
+    """sqlproxy.catalog.guard.Guard."""
+
+    @property
+    def book(self) -> Book | None:
+        """The same object while nothing has changed; None: nothing is known, or not for long."""
+        ...
+
+    async def identify(self, credential: Credential, certificate: str, address: str) -> Identity:
+        """Raises Unauthenticated, Busy, Unavailable."""
+        ...
+
+    def stands(self, identity: Identity) -> bool:
+        """Whether whoever was let in so would be now."""
+        ...
+
+
+Named = Callable[[Verb, list[Any]], Resource | None]
+"""What a request to a node is about, if its verb names that in a way that only its layer reads;
+None: all of that kind."""
+Deputy = Callable[[list[Any]], Awaitable[list[Any]]]
+"""Does what a request of BELIEVED asks for, as far as it is right; the reply's result."""
+
+
+class NotBelieved(Exception):
+    """A deputy does it."""
+
+
+class Rights:
+    """Of one identity as of one book."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        book: Book,
+        starts_at: Callable[[int], bytes | None],
+        named: Named,
+    ) -> None:
+        """`starts_at`: where the range of a partition of this node begins."""
+        self._identity, self._book = identity, book
+        self._starts_at, self._named = starts_at, named
+        self._allowed: set[tuple[int, int]] = set()
+        self._admin = book.superuser(identity.name) and identity.limits is None
+
+    def check(self, row: list[Any]) -> None:
+        """Raises Forbidden, Unauthenticated, Busy (it is not known yet), InvalidArgument,
+        NotBelieved.
+        """
+        if len(row) > 3 and (row[1], row[3]) in self._allowed:
+            return
+        verb = VERBS.get(row[1])
+        if verb is None:
+            return  # it is answered UNKNOWN_METHOD
+        if verb.number < NODE_METHODS:
+            self._check_partition(verb, row)
+        else:
+            self._check_node(verb, row)
+
+    # -- requests to partitions
+
+    def _check_partition(self, verb: Verb, row: list[Any]) -> None:
+        partition = row[3] if len(row) > PARTITION_ARGS_AT else None
+        if type(partition) is not int:
+            return  # it is refused for that
+        if partition == META_PARTITION:
+            self._check_meta(verb, row)
+            return
+        start = self._starts_at(partition)
+        if start is None:  # it is answered MOVED, which says where the partition of its key is
+            key = first_key(verb, row)
+            if key is not None:
+                self._some(_table(key))
+            return
+        if self._check_table(verb, row, _table(start)):
+            self._allowed.add((verb.number, partition))
+
+    def _check_table(self, verb: Verb, row: list[Any], table: int) -> bool:
+        """Whether all requests of that verb are allowed."""
+        number = verb.number
+        if number in _EVERYBODYS:
+            return True
+        resource = self._resource(table)
+        if number in _ENDS:
+            self._some_write(resource)
+        elif number in BELIEVED:
+            try:
+                self._some_write(resource)
+            except Forbidden as error:
+                raise NotBelieved from error
+        elif verb.action is Action.WRITE:
+            if may(self._identity, _ANYTHING, resource, self._book) is None:
+                return True
+            self._allow(needed_of(verb, row), resource)
+            return False
+        else:
+            self._allow(frozenset({verb.action}), resource)
+        return True
+
+    def _check_meta(self, verb: Verb, row: list[Any]) -> None:
+        """Each time: its tables are few, and so are requests to them but an administrator's."""
+        if verb.number in _EVERYBODYS:
+            return
+        tables = {_table(key) for key in keys_of(verb, row)}
+        if not tables:
+            return
+        open_yet = self._identity.credential == LOOPBACK.credential
+        if tables & SECRET_TABLES and not open_yet:
+            raise Forbidden("what logging in is decided by is for nodes of this cluster alone")
+        if self._admin:
+            return
+        if tables <= WORK_TABLES and self._somewhere(Action.RUN, Kind.POOL):
+            return
+        if tables == {system.LOCKS} and needed_of(verb, row) <= _READ:
+            return  # a fence: whoever writes under a lock checks that it is still held
+        raise Forbidden(
+            "the system's own tables are for administrators: CATALOG tells what you may see",
+            details={"user": self._identity.name},
+        )
+
+    def _resource(self, table: int) -> Resource:
+        found = self._book.tables.get(table)
+        if found is None and self._admin:
+            return Resource(Kind.TABLE, str(table), "?")
+        if found is None:
+            raise Busy(
+                "whose table this is is not known here yet: ask again in a moment",
+                details={"what": "new tables", "retry_after_ms": _AGAIN_MS},
+            )
+        return found
+
+    def _allow(self, actions: frozenset[Action], resource: Resource) -> None:
+        allow(self._identity, actions, resource, self._book)
+
+    def _some(self, table: int) -> None:
+        """It may do anything at all with the table."""
+        if table < FIRST_USER_TABLE:
+            return  # where the meta partition is, everybody must know
+        self._one_of((Action.READ, *_ANY_WRITE), self._resource(table))
+
+    def _some_write(self, resource: Resource) -> None:
+        self._one_of(_ANY_WRITE, resource)
+
+    def _one_of(self, actions: Iterable[Action], resource: Resource) -> None:
+        refused: Forbidden | None = None
+        for action in actions:
+            try:
+                self._allow(frozenset({action}), resource)
+            except Forbidden as error:
+                refused = refused or error
+            else:
+                return
+        assert refused is not None, "there are actions"
+        raise refused
+
+    def _somewhere(self, action: Action, kind: Kind) -> bool:
+        limits = self._identity.limits
+        return self._book.somewhere(self._identity.name, action, kind) and (
+            limits is None
+            or any(
+                action in one.actions and one.resource.kind in (kind, Kind.CLUSTER)
+                for one in limits
+            )
+        )
+
+    # -- requests to nodes
+
+    def _check_node(self, verb: Verb, row: list[Any]) -> None:
+        verb.check(row)
+        subject, args = verb.resource, row[verb.args_at :]
+        action = verb.right(args)
+        if verb.number == methods.LOOKUP:
+            self._some(_table(row[verb.at("key")]))
+            return
+        resource = self._named(verb, row)
+        if resource is None:
+            resource = CLUSTER if subject.kind is Kind.CLUSTER else Resource(subject.kind, "")
+            if action is Action.RUN and self._somewhere(action, subject.kind):
+                return
+        self._allow(frozenset({action}), resource)
+
+
+# ------------------------------------------------------------------------------- keys of requests
+
+
+def _table(key: bytes) -> int:
+    """Whose keys begin so; a bound may be shorter than a table's id."""
+    return int.from_bytes(key[:PREFIX_BYTES].ljust(PREFIX_BYTES, b"\0"), "big")
+
+
+def first_key(verb: Verb, row: list[Any]) -> bytes | None:
+    """None: it has none, or is not well formed."""
+    found: Any = row
+    for step in verb.first_key:
+        if not isinstance(found, list | tuple) or len(found) <= step:
+            return None
+        found = found[step]
+    return found if type(found) is bytes else None
+
+
+def keys_of(verb: Verb, row: list[Any]) -> list[bytes]:
+    """All keys of a request, at least one of each table that it touches. Raises InvalidArgument."""
+    at = verb.at(verb.keys)
+    try:
+        named = row[at]
+        match verb.touches:
+            case Touches.KEY | Touches.ANCHOR:
+                found = [named]
+            case Touches.RANGE:
+                end = row[at + 1]
+                whole = end[:PREFIX_BYTES] == named[:PREFIX_BYTES] or (
+                    len(end) == PREFIX_BYTES and _table(end) == _table(named) + 1
+                )
+                found = [named] if whole and len(named) >= PREFIX_BYTES else _SEVERAL
+            case Touches.KEYS:
+                found = list(named)
+            case Touches.ROWS:
+                # Packed ones say the first and the last; what is between them rises.
+                packed = type(row[at + 1]) is bytes
+                found = _between(named[0], named[-1]) if packed else list(named)
+            case Touches.OPS:
+                found = [op[1] for op in named]
+            case Touches.ENDS:
+                found = [key for end in named for key in end[3]]
+                found += [end[1] for end in named if end[1] is not None]
+            case None:
+                found = []
+        options = row[-1] if type(row[-1]) is dict else {}
+        found += list(options.get("reads", ()))
+        found += [key for span in options.get("ranges", ()) for key in span[:2] if key]
+    except (IndexError, TypeError, KeyError, AttributeError, ValueError) as error:
+        raise _unreadable(verb) from error
+    if any(type(key) is not bytes for key in found):
+        raise _unreadable(verb)
+    return found
+
+
+_SEVERAL: Final = [system.ROLES.to_bytes(PREFIX_BYTES, "big"), b"\0\0\0\0"]  # of tables
+
+
+def _between(first: bytes, last: bytes) -> list[bytes]:
+    return [first] if first[:PREFIX_BYTES] == last[:PREFIX_BYTES] else list(_SEVERAL)
+
+
+def _unreadable(verb: Verb) -> InvalidArgument:
+    return InvalidArgument(f"{verb.name}: its keys are not where docs/reference/rpc.md has them")
+
+
+def needed_of(verb: Verb, row: list[Any]) -> frozenset[Action]:
+    """What a request that may write does to rows. A put that asks for no row there is an insert,
+    one that asks for a version an update, without a condition both. Raises InvalidArgument.
+    """
+    if verb.action is Action.READ:
+        return _READ
+    try:
+        match verb.number:
+            case methods.PUT:
+                return _of_put(row[verb.at("cond")])
+            case methods.DELETE:
+                return frozenset({Action.DELETE})
+            case methods.WRITE | methods.PREWRITE:
+                options = row[-1] if type(row[-1]) is dict else {}
+                found = _READ if "reads" in options or "ranges" in options else frozenset()
+                for kind, _, _, cond, *_ in row[verb.at("ops")]:
+                    if kind == methods.OP_PUT:
+                        found |= _of_put(cond)
+                    elif kind == methods.OP_CHECK:
+                        found |= _READ
+                    else:
+                        found |= {Action.DELETE}
+                return found
+            case methods.INGEST | methods.WRITE_ROWS:
+                return PUT
+            case _:
+                return _ANYTHING - _READ
+    except (IndexError, TypeError, ValueError) as error:
+        raise _unreadable(verb) from error
+
+
+def _of_put(cond: Any) -> frozenset[Action]:
+    if cond is None:
+        return PUT
+    return frozenset({Action.UPDATE if cond else Action.INSERT})

@@ -1,0 +1,137 @@
+"""The native port: who somebody is, and what he may, for open connections too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kvorum
+from kv.base.errors import Busy, Forbidden, NotFound, Unauthenticated
+from kvorum.sdk.sync import Database
+from tests.kit.machine import free_port_base
+from tests.kit.waiting import poll
+
+
+class Cluster:
+    """A node with an administrator."""
+
+    def __init__(self, base: int, db: Database) -> None:
+        self.url = f"127.0.0.1:{base}"
+        self.embedded = db
+        self.root = db.access("init")["token"]
+
+    def as_root(self) -> Database:
+        return kvorum.connect(self.url, token=self.root)
+
+    def token(self, user: str, name: str = "t", **said: object) -> str:
+        made = self.embedded.access("token.create", {"user": user, "name": name, **said})
+        return str(made["token"])
+
+    def user(self, name: str, *grants: tuple[str, str, str, str]) -> str:
+        """A token of a new user who was granted these (actions, kind, namespace, name)."""
+        self.embedded.access("user.create", {"name": name})
+        for actions, kind, namespace, thing in grants:
+            said = {"actions": actions.split(","), "kind": kind, "namespace": namespace}
+            self.embedded.access("grant.give", {"role": name, "name": thing, **said})
+        return self.token(name)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    base = free_port_base()
+    with kvorum.open(tmp_path_factory.mktemp("n") / "data", port=base) as db:
+        db.create_namespace("shop")
+        db.create_table("shop", "orders")
+        db.create_table("shop", "secrets")
+        db.table("shop", "orders").put(b"k", b"v")
+        yield Cluster(base, db)
+
+
+def refusal(url: str, said: dict[str, str]) -> str:
+    """Why nobody gets in so, once failed logins before it slow it down no more."""
+
+    def refused() -> str:
+        try:
+            kvorum.connect(url, **said)  # type: ignore[arg-type]
+        except Unauthenticated as error:
+            return str(error)
+        except Busy:
+            return ""
+        raise AssertionError("it got in")
+
+    return str(poll(refused))
+
+
+def test_a_password_is_a_credential(cluster: Cluster) -> None:
+    """The same verifier as SQL's; a file of the environment has it, no flag."""
+    said = {"name": "pat", "password": "correct horse battery", "superuser": True}
+    cluster.embedded.access("user.create", said)
+    with kvorum.connect(cluster.url, user="pat", password="correct horse battery") as db:
+        assert db.table("shop", "orders").get(b"k")
+
+
+def test_nobody_gets_in_without_a_credential(cluster: Cluster) -> None:
+    """Whoever reaches the port owns the cluster no more; what is wrong is not told."""
+    for said in (
+        {},
+        {"token": "kvt_" + "a" * 16 + "_" + "b" * 43},
+        {"token": "rubbish"},
+        {"token": cluster.root[:-1] + ("x" if cluster.root[-1] != "x" else "y")},
+        {"user": "admin", "password": "wrong password"},
+        {"user": "no such user", "password": "wrong password"},
+    ):
+        assert "admin" not in refusal(cluster.url, said)
+    with cluster.as_root() as db:
+        assert db.table("shop", "orders").get(b"k").value == b"v"
+
+
+def test_a_session_from_before_the_first_user_loses_its_rights(tmp_path: Path) -> None:
+    """Whoever was connected when there was no password would go on for ever."""
+    base = free_port_base()
+    with (
+        kvorum.open(tmp_path / "data", port=base) as own,
+        kvorum.connect(f"127.0.0.1:{base}") as before,
+    ):
+        before.create_table("default", "t")
+        before.table("default", "t").put(b"k", b"v")
+        token = own.access("init")["token"]
+        with pytest.raises(Unauthenticated):
+            before.table("default", "t").get(b"k")
+        with kvorum.connect(f"127.0.0.1:{base}", token=token) as after:
+            assert after.table("default", "t").get(b"k").value == b"v"
+
+
+def test_what_was_taken_away_ends_for_open_connections(cluster: Cluster) -> None:
+    """A revoked token, one that expires, a dropped user: within about a second."""
+    with kvorum.connect(cluster.url, token=cluster.token("admin", "revoked")) as db:
+        assert db.table("shop", "orders").get(b"k")
+        cluster.embedded.access("token.revoke", {"user": "admin", "name": "revoked"})
+        with pytest.raises(Unauthenticated):
+            db.table("shop", "orders").get(b"k")
+    with kvorum.connect(cluster.url, token=cluster.token("admin", "short", ttl_ms=1_500)) as db:
+
+        def ended() -> bool:
+            try:
+                db.table("shop", "orders").get(b"k")
+            except Unauthenticated:
+                return True
+            return False
+
+        assert poll(ended)
+
+
+def test_rights_hold_by_table(cluster: Cluster) -> None:
+    """Who may read one table reads no other, and writes none."""
+    token = cluster.user("reader", ("read", "table", "shop", "orders"))
+    with kvorum.connect(cluster.url, token=token) as db:
+        assert db.table("shop", "orders").get(b"k").value == b"v"
+        assert [row.key for row in db.table("shop", "orders").scan().items] == [b"k"]
+        with pytest.raises(Forbidden):
+            db.table("shop", "orders").put(b"k", b"w")
+        with pytest.raises(NotFound):  # what he may not see looks as if it were not there
+            db.table("shop", "secrets").get(b"k")
+        with pytest.raises(Forbidden):
+            db.access("user.list")
+    assert cluster.embedded.table("shop", "orders").get(b"k").value == b"v"
