@@ -441,6 +441,13 @@ class NodeConfig:
         return of.is_loopback(self.listen)
 
     @property
+    def notice(self) -> str:
+        """What its operator should be reminded of; empty: nothing."""
+        if not self.insecure or self.on_loopback:
+            return ""
+        return insecure(self.listen)
+
+    @property
     def place(self) -> int | None:
         """Where in the join list this node's own address stands, from 1 on; None: it does not."""
         return place_in(self.join, self.address)
@@ -453,6 +460,11 @@ def own_addresses(listen: str, *, insecure: bool) -> Callable[[str], bool] | Non
     if insecure or of.is_loopback(listen):
         return None
     return lambda address: address == listen or of.is_loopback(address)
+
+
+def insecure(listen: str) -> str:
+    """What is said at every start of what has no TLS and should have."""
+    return f"insecure: {listen} is reached from other machines, and nothing is encrypted"
 
 
 def not_closed(listen: str, host: str) -> str:

@@ -5,22 +5,28 @@ its remedy.
 from __future__ import annotations
 
 import contextlib
+import json as json_module
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
+from kv.base.errors import KvorumError, Rejected
+from kv.base.tls import Tls, client_tls
+from kvorum.api.addresses import TLS_DIR
 from kvorum.cli import output
 from kvorum.cli.connection import Json
 from kvorum.local import descriptors
@@ -33,6 +39,7 @@ _CLIENTS_MIN: Final = 2_000
 _SYNC_MS_MAX: Final = 10.0
 _SYNCS: Final = 20
 _SKEW_MS_MAX: Final = 1_000
+_CERTIFICATE_DAYS_MIN: Final = 30
 _PINNED: Final = ("pysyncobj", "rocksdict")
 PORT_NAMES: Final = ("native RPC", "Raft peers", "HTTP", "PostgreSQL wire")
 
@@ -52,10 +59,16 @@ def doctor(
         "./kvorum-data"
     ),
     port: Annotated[int, typer.Option(help="BASE of the ports to look at.", min=1)] = PORT_DEFAULT,
+    tls_dir: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR", envvar=TLS_DIR, help="The certificates of a node or client to look at."
+        ),
+    ] = "",
     json: Json = False,
 ) -> None:
     """Look for what would keep a node from running well. Exit code 1 if there is an error."""
-    findings = [f for check in checks(data, port) for f in check()]
+    findings = [f for check in checks(data, port, tls_dir) for f in check()]
     failed = any(f.level == "error" for f in findings)
     if json:
         output.emit({"ok": not failed, "findings": [asdict(f) for f in findings]})
@@ -67,7 +80,7 @@ def doctor(
         raise typer.Exit(output.FAILED)
 
 
-def checks(data: Path, port: int) -> list[Callable[[], Iterable[Finding]]]:
+def checks(data: Path, port: int, tls_dir: str) -> list[Callable[[], Iterable[Finding]]]:
     """All checks, in the order in which they are shown."""
     return [
         python,
@@ -78,7 +91,8 @@ def checks(data: Path, port: int) -> list[Callable[[], Iterable[Finding]]]:
         lambda: disk(data),
         memory,
         files,
-        lambda: node(port),
+        lambda: certificates(tls_dir),
+        lambda: node(port, tls_dir),
     ]
 
 
@@ -234,23 +248,55 @@ def memory() -> Iterable[Finding]:
         yield Finding("memory", "warning", shown, "a node under load wants up to 600 MiB")
 
 
-def node(base: int) -> Iterable[Finding]:
+def certificates(directory: str) -> Iterable[Finding]:
+    """Those of a directory: each fits its key, is signed by ca.crt, and goes on for a while."""
+    if not directory:
+        yield Finding("TLS", "ok", "no --tls-dir is given: a node without listens on the loopback")
+        return
+    from kvorum.security.certificates import Trouble, examined
+
+    for path, ends in examined(Path(directory)):
+        check, remedy = f"TLS {path.name}", "make another one with `kvorum cert … --renew`"
+        if isinstance(ends, Trouble):
+            yield Finding(check, "error", ends.found, ends.remedy)
+            continue
+        days = (ends - datetime.now(UTC)).days
+        shown = f"valid until {ends:%Y-%m-%d}"
+        if days >= _CERTIFICATE_DAYS_MIN:
+            yield Finding(check, "ok", shown)
+        else:
+            yield Finding(check, "error" if days < 0 else "warning", shown, remedy)
+
+
+def node(base: int, tls_dir: str = "") -> Iterable[Finding]:
     """The node that runs at these ports, if one does: is it ready, and does it agree on
     the time.
     """
-    ready = _http_get(base + HTTP_OFFSET, "/readyz")
+    try:
+        tls = client_tls(tls_dir) if tls_dir else None
+    except KvorumError as error:
+        yield Finding("node", "error", error.message, "give a directory with ca.crt")
+        return
+    ready = _http_get(base + HTTP_OFFSET, "/readyz", tls)
     if ready is None:
         yield Finding("node", "ok", f"none runs at port {base}")
         return
     status, body = ready
     if status != 200:
-        yield Finding("node", "error", f"not ready: {body[:200]}", "look at its log")
+        remedy = "give --tls-dir" if "TLS_REQUIRED" in body else "look at its log"
+        yield Finding("node", "error", f"not ready: {body[:200]}", remedy)
         return
+    if "warning" in (told := json_of(body)):
+        yield Finding("node", "warning", str(told["warning"]), "start it with --tls-dir")
     yield Finding("node", "ok", f"ready at port {base}")
     from kvorum.connecting import connect
 
-    with connect(f"127.0.0.1:{base}") as db:
-        ahead_ms = (db.timestamp() >> 18) - time.time_ns() // 1_000_000
+    try:
+        with connect(f"127.0.0.1:{base}", tls_dir=tls_dir or None) as db:
+            ahead_ms = (db.timestamp() >> 18) - time.time_ns() // 1_000_000
+    except Rejected as error:
+        yield Finding("clock", "warning", f"cannot be asked: {error.message}", "give a token")
+        return
     shown = f"its timestamps differ by {ahead_ms} ms from this clock"
     if abs(ahead_ms) <= _SKEW_MS_MAX:
         yield Finding("clock", "ok", shown)
@@ -258,11 +304,26 @@ def node(base: int) -> Iterable[Finding]:
         yield Finding("clock", "warning", shown, "synchronise the clocks (chrony, ntpd)")
 
 
-def _http_get(port: int, path: str) -> tuple[int, str] | None:
+def json_of(body: str) -> dict[str, Any]:
+    """What a node has said; nothing, if it is no object."""
+    with contextlib.suppress(ValueError):
+        found = json_module.loads(body)
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _http_get(port: int, path: str, tls: Tls | None = None) -> tuple[int, str] | None:
     """Status and body, None if nobody answers HTTP there."""
     import http.client
 
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    if tls is not None:
+        # Not all certificates have this name, and it is our own machine.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.load_verify_locations(tls.ca)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=2, context=context)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

@@ -50,6 +50,7 @@ def http_server(
         stamps=stamps,
         seats=node.ports.seats,
         tls=node.ports.tls,
+        notice=node.config.notice,
     )
     store.dispatcher.register(HOLDS_TXN, holders.answer)
     add_figures(api.metrics, node)

@@ -169,6 +169,8 @@ class Node(Parts):
             self._in_background(self.master.run())
             if self.store.alone:
                 await self._until_ready()
+            if self.config.notice:
+                log.warning("%s", self.config.notice)
             await self.doors.audit(stack)
             await self.doors.listen(stack)
             await self._enrol()

@@ -19,7 +19,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
-from kv.base.config import HTTP_OFFSET, SQL_OFFSET, own_addresses
+from kv.base.config import HTTP_OFFSET, SQL_OFFSET, insecure, own_addresses
+from kv.base.config_values import is_loopback
 from kv.base.credentials import of_proxy
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
@@ -78,6 +79,10 @@ class Proxy:
 
         Raises InvalidArgument (CANNOT_LISTEN), or Refused by a cluster of another version.
         """
+        notice = ""
+        if self._tls is None and not is_loopback(self._host):
+            notice = insecure(self._host)
+            log.warning("%s", notice)
         # FastAPI costs 0.4 s and 30 MB: only who serves HTTP imports it.
         from kvorum.http.server.http_api import HttpApi
 
@@ -103,6 +108,7 @@ class Proxy:
             hosts=(self._host, *self._hosts),
             seats=self._seats,
             tls=self._tls,
+            notice=notice,
         )
         await api.start()
         self._stack.push_async_callback(api.stop)

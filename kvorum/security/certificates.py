@@ -11,6 +11,7 @@ by their owner alone.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import os
@@ -20,12 +21,13 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kv.base.errors import InvalidArgument
-from kv.base.tls import CA, NODE_NAME
+from kv.base.tls import CA, NODE_NAME, Tls
 
 AUTHORITY_DAYS: Final = 3_650
 LEAF_DAYS: Final = 825  # what browsers and Go accept at most
@@ -137,6 +139,58 @@ def end_point(pem: bytes) -> bytes:
     if algorithm.name in ("md5", "sha1"):
         algorithm = hashes.SHA256()
     return found.fingerprint(algorithm)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong with a certificate."""
+
+    found: str
+    remedy: str
+
+
+def examined(directory: Path) -> list[tuple[Path, datetime.datetime | Trouble]]:
+    """When each certificate of a directory ends, or why it cannot be used."""
+    if not (directory / CA).exists():
+        return [(directory / CA, Trouble("missing", "make it with `kvorum cert ca`"))]
+    return [(path, _examined(path, directory / CA)) for path in sorted(directory.glob("*.crt"))]
+
+
+def _examined(path: Path, ca: Path) -> datetime.datetime | Trouble:
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+        if path == ca:
+            return found.not_valid_after_utc
+        key = path.with_suffix(".key")
+        Tls(ca, (path, key))
+        if key.stat().st_mode & 0o077:
+            return Trouble(f"others can read {key}", f"chmod 600 {key}")
+        authorities = x509.load_pem_x509_certificates(ca.read_bytes())
+    except (OSError, ValueError) as error:
+        return Trouble(f"cannot be read: {error}", "make it with `kvorum cert`")
+    except InvalidArgument as error:
+        return Trouble(error.message, "bring the certificate and the key that belong together")
+    if not any(_signed(found, by) for by in authorities):
+        return Trouble(f"{ca} has not signed it", "make it with the authority of this cluster")
+    return found.not_valid_after_utc
+
+
+def _signed(certificate: x509.Certificate, by: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(by)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def figures(tls: Tls) -> dict[str, float]:
+    """For the metrics: when what is shown and believed ends, and whether newer files do not fit."""
+    found: dict[str, float] = {"files_refused": int(bool(tls.trouble))}
+    for name, path in (("expires", tls.pair and tls.pair[0]), ("ca_expires", tls.ca)):
+        if path is not None:
+            with contextlib.suppress(OSError, ValueError):
+                found[f"{name}_seconds"] = expires(path.read_bytes()).timestamp()
+    return found
 
 
 def expires(pem: bytes) -> datetime.datetime:

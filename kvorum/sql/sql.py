@@ -24,7 +24,6 @@ from kv.base.waits import PROCEDURE
 from kvorum.api.backend import Backend
 from kvorum.api.cursor import table_id
 from kvorum.api.names import PREFIX_BYTES
-from kvorum.security import certificates
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from procedures.engine.lock_procedure import LOCK
@@ -77,6 +76,8 @@ class SqlTls:
         """Of the certificate that `server` shows."""
         context = self._tls.server
         if context is not self._of:
+            from kvorum.security import certificates  # 0.15 s: only who needs it imports it
+
             assert self._tls.pair is not None, "it serves"
             self._end_point = certificates.end_point(self._tls.pair[0].read_bytes())
             self._of = context

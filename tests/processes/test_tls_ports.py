@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from kv.base.tls import CA, NODE, Tls, client_files
 from kvorum.security import certificates
 from raft import handshake
 from raft.handshake import Handshake, Identity
+from tests.kit.commands import run, told
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
 
@@ -213,6 +215,16 @@ def test_psql_and_drivers(node: NodeProcess) -> None:
         psycopg.connect(f"{full} sslcert={wrong.pair[0]} sslkey={wrong.pair[1]}")
 
 
+def test_the_doctor_looks_at_certificates(node: NodeProcess) -> None:
+    """A node with TLS could not be asked, or what its certificates are was not told; without
+    --tls-dir it is said that it needs one."""
+    words = ("doctor", "--port", str(node.base), "--data", str(node.data))
+    found = {f["check"]: f for f in told(*words, "--tls-dir", str(files(node)))["findings"]}
+    for check in ("node", "clock", "TLS ca.crt", "TLS node.crt", "TLS client.ann.crt"):
+        assert found[check]["level"] == "ok", found[check]
+    assert "--tls-dir" in str(run(*words, code=1).out)
+
+
 def test_https_says_so(node: NodeProcess) -> None:
     """The console over TLS has browsers come back over TLS."""
     context = Tls(files(node) / CA).peer
@@ -222,3 +234,7 @@ def test_https_says_so(node: NodeProcess) -> None:
     assert answer.status == 200
     assert "max-age=" in (answer.headers["strict-transport-security"] or "")
     conn.close()
+    with urllib.request.urlopen(
+        f"https://localhost:{node.base + 2}/metrics", context=context, timeout=10
+    ) as said:
+        assert b"kvorum_tls_expires_seconds" in said.read()

@@ -265,6 +265,9 @@ async function enter() {
   clearTimeout(timer);
   const told = await ask("console/session");
   me = told.user === null ? null : told;
+  const notice = document.getElementById("notice");
+  notice.textContent = (me && me.notice) || "";
+  notice.hidden = !notice.textContent;
   const known = me !== null && me.credential !== "loopback";
   document.getElementById("me").hidden = !known;
   document.getElementById("user").textContent = known ? `${me.user} (${me.credential})` : "";

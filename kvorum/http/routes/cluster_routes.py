@@ -230,12 +230,12 @@ async def healthz() -> Plain:
 async def readyz(here: Here) -> Plain:
     """Can the node serve
 
-    503 while it starts or stops.
+    503 while it starts or stops. `warning`: what its operator should know, if there is anything.
     """
     reason = here.not_ready()
     if reason is not None:
         raise Unavailable(f"not ready: {reason}")
-    return {"status": "ready"}
+    return {"status": "ready", **({"warning": here.notice} if here.notice else {})}
 
 
 @ROUTES.on("GET", "/metrics", READ_CLUSTER, raw_answer=True)

@@ -72,6 +72,7 @@ def _told(identity: Identity, here: Services, csrf: str) -> dict[str, Any]:
         "credential": identity.credential,
         "actions": actions,
         "csrf": csrf,
+        "notice": here.notice,
     }
 
 

@@ -55,6 +55,8 @@ class Services(NamedTuple):
     document: Plain
     guard: Guard
     visits: Visits
+    notice: str = ""
+    """What whoever looks at it should know, in words."""
 
 
 async def services(request: Request) -> Services:

@@ -52,6 +52,7 @@ class ColdApi:
         door: Door,
         guard: Guard,
         visits: Visits,
+        notice: str = "",
     ) -> None:
         self._metrics, self._monotonic, self._door = metrics, monotonic, door
         self._turns = asyncio.Lock()  # to decode large bodies
@@ -63,6 +64,7 @@ class ColdApi:
             document(app, version),
             guard,
             visits,
+            notice,
         )
         app.state.boundary = self
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 from kv.base.ports import Rng, Timers
@@ -48,17 +49,18 @@ class HttpApi:
         stamps: StampLog | None = None,
         seats: Seats | None = None,
         tls: Tls | None = None,
+        notice: str = "",
     ) -> None:
         """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
         why requests cannot be served, None if they can. `hosts`: names that it may be asked for by
         beside its machine's (hosts.py). `holder`: see Sessions. `stamps`: tell it
-        of every request; `backend` does already.
+        of every request; `backend` does already. `notice`: what whoever looks at it should know.
         """
         self.metrics = Metrics()
         self.sessions = Sessions(backend, timers, spawn, holder)
         visits = Visits(guard, rng, now)
         door = Door(guard, backend, visits)
-        cold = ColdApi(backend, self.metrics, not_ready, VERSION, now, door, guard, visits)
+        cold = ColdApi(backend, self.metrics, not_ready, VERSION, now, door, guard, visits, notice)
         requests = self.metrics.requests
         self._watches = watches = Watches(backend, requests, now, door)
         hot = HotApi(backend, self.sessions, cold.application, requests, now, watches, door)
@@ -66,6 +68,10 @@ class HttpApi:
         served = app if stamps is None else StampedHttp(app, stamps, now, rng)
         self._server = HttpServer(served, sock, seats or Seats(), tls)
         self.metrics.add("audit", NO_FIGURES.copy if stamps is None else stamps.figures)
+        if tls is not None:
+            from kvorum.security import certificates  # 0.15 s: only who needs it imports it
+
+            self.metrics.add("tls", partial(certificates.figures, tls))
         sessions = self.sessions
         self.metrics.add(
             "http", lambda: {"transactions_open": len(sessions), "watches_open": len(watches)}

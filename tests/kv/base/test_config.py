@@ -185,6 +185,8 @@ def test_relations_between_settings_are_checked() -> None:
     }
     config = load(everywhere, {"KVORUM_CLUSTER_SECRET": SECRET})
     assert (config.reachable_at, config.address, config.place) == ("a", "a:7600", 1)
+    assert "nothing is encrypted" in config.notice
+    assert load({"insecure": True}, {}).notice == "", "nobody else reaches it"
     secured = everywhere | {"insecure": None, "tls_dir": "tls"}
     assert load(secured, {}).cluster_secret == "", "certificates prove nodes"
     assert load({"join": "localhost:7600,b:1"}, {}).place == 1, "this machine has three names"

@@ -220,6 +220,33 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
         node_tls(at)
 
 
+def test_what_a_directory_has_is_examined(tmp_path: Path) -> None:
+    """`kvorum doctor` did not see a key that others read, a pair that does not fit, a certificate
+    of another authority, or an end that is near.
+    """
+    at = directory(tmp_path / "one", "ann", "bob", "eve")
+    ca = certificates.load(at / CA, at / "ca.key")
+    certificates.save(at, NODE, certificates.node(ca, ["a"], NOW, days=3), renew=True)
+    (at / "client.ann.key").chmod(0o644)
+    (at / "client.bob.key").write_bytes((at / "client.eve.key").read_bytes())
+    other = certificates.client(certificates.authority(NOW), "eve", NOW)
+    certificates.save(at, client_files("eve"), other, renew=True)
+    found = {path.name: ends for path, ends in certificates.examined(at)}
+    assert str(found["client.ann.crt"]).count("chmod 600") == 1
+    assert "KEY_VALUES_MISMATCH" in str(found["client.bob.crt"])
+    assert "has not signed it" in str(found["client.eve.crt"])
+    ends = found["node.crt"]
+    assert isinstance(ends, datetime.datetime)
+    assert (ends - NOW).days in (2, 3)
+    assert isinstance(found["ca.crt"], datetime.datetime)
+    told = certificates.figures(node_tls(at))
+    assert told["expires_seconds"] == ends.timestamp()
+    assert told["ca_expires_seconds"] > told["expires_seconds"]
+    assert told["files_refused"] == 0
+    (at / CA).unlink()
+    assert "missing" in str(certificates.examined(at)[0][1])
+
+
 def test_keys_are_their_owners_alone(tmp_path: Path) -> None:
     """No other user of the machine reads a key; a directory that is made is closed."""
     at = directory(tmp_path / "new", "ann")
