@@ -62,13 +62,20 @@ class Door:
         """Who asks is known to the request from now on, and it counts as his; `leave` follows.
         Raises Unauthenticated, Busy, Unavailable.
         """
+        await self.look_again(request)
+        if request.may is not None:
+            request.share = self._guard.begin(request.identity)
+
+    async def look_again(self, request: Request) -> None:
+        """The same for one that lasts: a credential may have ended, or the first user come. Raises
+        Unauthenticated, Busy, Unavailable.
+        """
         if self.trusting(request.address):
             return
         request.identity = who = await self._identity(request)
         is_asked_by(who.name, who.credential)
-        if request.identity is not LOOPBACK:
+        if who is not LOOPBACK:
             request.may = partial(self._allow, who)
-            request.share = self._guard.begin(who)
 
     def leave(self, request: Request) -> None:
         """It has ended, whatever came of it."""

@@ -11,7 +11,7 @@ connect again, wins over `from`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from kv.base.errors import Busy, KvorumError, Unavailable
@@ -45,6 +45,9 @@ _HEADERS: Final = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # a proxy that collects would hold events back
 ]
+
+
+Still = Callable[[], Awaitable[None]]
 
 
 class Observer(Protocol):
@@ -87,12 +90,19 @@ class Watches:
                     details={"limit": WATCHERS_MAX, "actual": self._open},
                 )
             await self._door.enter(request)
-            watcher = await self._begin(request)
+            ns, table, spec = _asked(request)
+            request.needs(READS, ns, table)
+            watcher = await self._backend.watch(ns, table, spec)
             first = await self._first(watcher, receive)
             # How long until there was something to tell; how long it lasts is no latency.
             self._observer.observe(ROUTE, 200, self._monotonic() - began)
             if first is not None:
-                await self._stream(watcher, first, receive, send)
+
+                async def still() -> None:
+                    await self._door.look_again(request)
+                    request.needs(READS, ns, table)
+
+                await self._stream(watcher, first, still, receive, send)
         except KvorumError as e:
             is_refused(e)
             await self._refuse(refusal(e, request.formats.reply), began, send)
@@ -109,35 +119,21 @@ class Watches:
         await send_reply(send, answer)
         self._observer.observe(ROUTE, answer.status, self._monotonic() - began)
 
-    async def _begin(self, request: Request) -> Watcher:
-        parts = request.path[len(PATH) :].split(b"/")
-        if len(parts) != 2 or not all(parts):
-            raise no_such_route(request.path)
-        if request.method != "GET":
-            raise wrong_method(request.method, READING[:1])
-        query = Query(request.query_string)
-        b64 = query.encoded()
-        above = query.version("from")
-        prefix = query.data("prefix", b64) or b""
-        query.done()
-        for name, value in request.headers:
-            if name == b"last-event-id" and value:
-                above = fields.VERSION.convert(path_text(value, name.decode()), "Last-Event-ID")
-        ns, table = path_text(parts[0], "namespace"), path_text(parts[1], "table")
-        request.needs(READS, ns, table)
-        return await self._backend.watch(ns, table, WatchSpec(above, prefix))
-
     async def _first(self, watcher: Watcher, receive: Receive) -> Event | None:
         """None: the client went away, or the node stops, before there was anything."""
         async with _Ends(receive, self._stopping) as ends:
             return await ends.before(watcher.next())
 
-    async def _stream(self, watcher: Watcher, first: Event, receive: Receive, send: Send) -> None:
+    async def _stream(
+        self, watcher: Watcher, first: Event, still: Still, receive: Receive, send: Send
+    ) -> None:
+        """`still`: raises why it may not go on; asked before each event, and they do not stop."""
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await _send_body(send, sse.event_bytes(first))
         try:
             async with _Ends(receive, self._stopping) as ends:
                 while (event := await ends.before(watcher.next(), send)) is not None:
+                    await still()
                     await _send_body(send, _with_ready(watcher, event))
             if self._stopping.is_set():
                 raise Unavailable("the node stops: go on at another one", code="STOPPING")
@@ -147,6 +143,25 @@ class Watches:
             self._observer.failed(ROUTE, e)
             await _send_body(send, sse.error_bytes(internal()))
         await send({"type": "http.response.body", "body": b""})
+
+
+def _asked(request: Request) -> tuple[str, str, WatchSpec]:
+    """Namespace and table, and what of it."""
+    parts = request.path[len(PATH) :].split(b"/")
+    if len(parts) != 2 or not all(parts):
+        raise no_such_route(request.path)
+    if request.method != "GET":
+        raise wrong_method(request.method, READING[:1])
+    query = Query(request.query_string)
+    b64 = query.encoded()
+    above = query.version("from")
+    prefix = query.data("prefix", b64) or b""
+    query.done()
+    for name, value in request.headers:
+        if name == b"last-event-id" and value:
+            above = fields.VERSION.convert(path_text(value, name.decode()), "Last-Event-ID")
+    ns, table = path_text(parts[0], "namespace"), path_text(parts[1], "table")
+    return ns, table, WatchSpec(above, prefix)
 
 
 def _with_ready(watcher: Watcher, event: Event) -> bytes:
