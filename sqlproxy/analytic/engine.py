@@ -23,7 +23,6 @@ from kv.base.limits import (
     SQL_ANALYTIC_FETCH_ROWS,
     SQL_ANALYTIC_QUERIES_MAX,
     SQL_ANALYTIC_THREADS,
-    SQL_PIECE_BYTES,
 )
 from sqlproxy.analytic.functions import Functions
 from sqlproxy.duck.duckerrors import as_sql_error
@@ -165,7 +164,7 @@ class Running:
         wide = sum(table.nbytes // table.num_rows for table in tables.values() if table.num_rows)
         self._engine.used(sum(table.nbytes for table in tables.values()))
         rows = _MADE_ROWS if self._made else SQL_ANALYTIC_FETCH_ROWS
-        rows = max(_ROWS_MIN, min(rows, SQL_PIECE_BYTES // (wide or 1)))
+        rows = max(_ROWS_MIN, min(rows, self._budget.piece // (wide or 1)))
         self._reader = relation.to_arrow_reader(rows)
 
     async def next(self, convert: Callable[[pa.RecordBatch], Sequence[Any]]) -> Sequence[Any]:
@@ -174,7 +173,7 @@ class Running:
         def read() -> Sequence[Any]:
             rows: list[Any] = []
             size = 0
-            while len(rows) < SQL_ANALYTIC_FETCH_ROWS and size < SQL_PIECE_BYTES:
+            while len(rows) < SQL_ANALYTIC_FETCH_ROWS and size < self._budget.piece:
                 batch = self._piece()
                 if batch is None:
                     break
@@ -186,19 +185,20 @@ class Running:
         return await self._call(read)
 
     def _piece(self) -> pa.RecordBatch | None:
-        """The next rows, as many as SQL_PIECE_BYTES has room for; None: there are no more."""
+        """The next rows, as many as a piece has room for; None: there are no more."""
         assert self._reader is not None
+        most = self._budget.piece
         batch, self._left = self._left, None
         while batch is None or not batch.num_rows:
             try:
                 batch = self._reader.read_next_batch()
             except StopIteration:
                 return None
-            if batch.nbytes > SQL_PIECE_BYTES:
+            if batch.nbytes > most:
                 self._budget.fits(batch.nbytes)
-        if batch.nbytes <= SQL_PIECE_BYTES:
+        if batch.nbytes <= most:
             return batch
-        some = max(1, batch.num_rows * SQL_PIECE_BYTES // batch.nbytes)
+        some = max(1, batch.num_rows * most // batch.nbytes)
         self._left = batch.slice(some)
         return batch.slice(0, some)
 

@@ -70,7 +70,7 @@ class Late:
         return self.keep == 0
 
     def pieces(self, rows: Sequence[Row], env: Env) -> Iterator[list[Row]]:
-        """What becomes of some rows of DuckDB, in pieces of SQL_PIECE_BYTES; the error of the first
+        """What becomes of some rows of DuckDB, piece by piece; the error of the first
         that fails comes behind them. Raises SqlError.
         """
         return in_pieces(rows, lambda row: None if self.done else self._made(row, env))

@@ -15,7 +15,6 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from kv.base.limits import (
-    SQL_PIECE_BYTES,
     SQL_SCAN_ROWS,
     SQL_SORTED_BYTES_MAX,
     SQL_SORTED_ROWS_MAX,
@@ -83,14 +82,17 @@ def until_failure(
 
 
 def in_pieces(rows: Sequence[T], make: Callable[[T], T | None]) -> Iterator[list[T]]:
-    """What `until_failure` gives, in pieces of SQL_PIECE_BYTES. Raises the error behind them."""
+    """What `until_failure` gives, in pieces of so many bytes as a budget says. Raises the error
+    behind them.
+    """
+    most = now().piece
     made: list[T] = []
     size = 0
     for row in rows:
         some, failed = until_failure((row,), make)
         made += some
         size += size_of_rows(some)
-        if made and (failed is not None or size > SQL_PIECE_BYTES):
+        if made and (failed is not None or size > most):
             yield made
             made, size = [], 0
         if failed is not None:

@@ -24,6 +24,7 @@ from typing import Any, Final
 from kv.base.limits import (
     SQL_FOLDED_BYTES_MAX,
     SQL_MEMORY_BYTES_DEFAULT,
+    SQL_PIECE_BYTES,
     SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
     SQL_VALUE_BYTES_MAX,
     TXN_SPILL_BYTES,
@@ -31,6 +32,7 @@ from kv.base.limits import (
 from sqlproxy.values.errors import LIMIT_EXCEEDED, OUT_OF_MEMORY, SqlError
 
 SETTING: Final = "statement_memory_bytes"
+_PIECES: Final = 4  # of an answer, which one limit has room for
 _PLACE: Final = 8  # of a value in its row
 _WIDE: Final = 4  # bytes of a character, where they are not all ASCII's
 _DEEP: Final = frozenset((list, tuple, dict))
@@ -74,6 +76,11 @@ class Budget:
     def fresh(self) -> None:
         """What was made before is held by somebody who has taken it, or is gone."""
         self._made = 0
+
+    @property
+    def piece(self) -> int:
+        """So many bytes of an answer are made before they go out."""
+        return min(SQL_PIECE_BYTES, self.limit // _PIECES)
 
     def part(self) -> Budget:
         """For values that are there twice for a while: here, and where they go to."""

@@ -599,7 +599,8 @@ class Conversation:
                     await self._door.turn()
             if len(out) > SQL_OUTPUT_BYTES:
                 with Held(self._session.budget) as held:  # it may be long until they are read
-                    held.add(_SAMPLE * size_of_rows(rows[::_SAMPLE]))
+                    some = rows[::_SAMPLE]
+                    held.add(size_of_rows(some) * len(rows) // len(some))
                     await self._door.turn()
             if rows_max:
                 left -= len(rows)
