@@ -292,6 +292,12 @@ class NodeConfig:
         str,
         Setting("FILE", of.file, "Log every request with its timestamps there.", flag="--audit"),
     ] = ""
+    audit_ship: Annotated[
+        str,
+        Setting(
+            "URL", of.log_place, "The log of requests also goes there: syslog://… or https://…."
+        ),
+    ] = ""
     audit_keys: Annotated[
         bool, Setting("BOOL", of.flag, "The log of requests names keys, not only tables.")
     ] = False

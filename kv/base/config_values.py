@@ -167,6 +167,12 @@ def file_or_url(value: Any) -> str:
     return url_or_empty(value) if "://" in str(value) else file(value)
 
 
+def log_place(value: Any) -> str:
+    """syslog:///PATH, syslog://HOST:PORT, or what `url_or_empty` takes."""
+    found = str(value)
+    return found if re.fullmatch(r"syslog://(/.+|[^/]+)", found) else url_or_empty(found)
+
+
 def claim(value: Any) -> str:
     """The name of a claim."""
     if not re.fullmatch(r"\w{1,64}", str(value)):

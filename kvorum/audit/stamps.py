@@ -104,14 +104,18 @@ class StampLog:
         now_ms: Callable[[], int],
         in_thread: InThread,
         names: TableNames,
+        ship: Callable[[bytes], None] | None = None,
         records_max: int = AUDIT_BUFFER_RECORDS_MAX,
         bytes_max: int = AUDIT_BUFFER_BYTES_MAX,
     ) -> None:
-        """A file ends at `file_bytes`; `files` older ones are kept, FILE.1 the newest of them."""
+        """A file ends at `file_bytes`; `files` older ones are kept, FILE.1 the newest of them.
+        `ship`: gets whole lines once they are in the file.
+        """
         self.written = self.lost = 0
         self._path, self._node, self._show_keys = path, node, show_keys
         self._file_bytes, self._files = file_bytes, files
         self._now_ms, self._in_thread, self._names = now_ms, in_thread, names
+        self._ship = ship
         self._records_max, self._bytes_max = records_max, bytes_max
         self._buffer: list[tuple[int, Stamp]] = []
         self._bytes = 0  # of keys in it
@@ -169,15 +173,19 @@ class StampLog:
             untold, self._untold = self._untold, {}
             names = await self._named(stamps)
             failed: list[OSError] = []
+            written: list[bytes] = []
 
             def write(
                 stamps: Sequence[tuple[int, Stamp]] = stamps,
                 names: Mapping[int, str] = names,
                 untold: Mapping[str, int] = untold,
                 failed: list[OSError] = failed,
+                written: list[bytes] = written,
             ) -> None:
+                lines = self._lines(stamps, names, untold)
                 try:
-                    self._write(self._lines(stamps, names, untold))
+                    self._write(lines)
+                    written.append(lines)
                 except OSError as error:
                     failed.append(error)
 
@@ -191,6 +199,8 @@ class StampLog:
                     self._lose(len(stamps), why)
                 return
             self.written += len(stamps)
+            if self._ship is not None:
+                self._ship(written[0])
 
     async def close(self) -> None:
         """Write the rest."""

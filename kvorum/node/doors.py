@@ -26,6 +26,7 @@ from kv.base.limits import MiB
 from kv.server.socket_server import Submitter
 from kv.server.tap import Tap
 from kvorum.api.backend import Backend
+from kvorum.audit.shipping import Shipper, sending
 from kvorum.audit.stamped import stamped
 from kvorum.audit.stamps import StampLog
 from kvorum.audit.stamps_native import NativeStamps
@@ -72,6 +73,10 @@ class Doors:
         config, ports = self._node.config, self._node.ports
         if not config.audit_log:
             return
+        shipper = None
+        if config.audit_ship:
+            shipper = Shipper(sending(config.audit_ship), ports.in_thread)
+            self._in_background(shipper.run())
         self.stamps = StampLog(
             Path(config.audit_log),
             node=self._node.store.identity.node,
@@ -81,6 +86,7 @@ class Doors:
             now_ms=ports.clock.now_ms,
             in_thread=ports.in_thread,
             names=self._table_names,
+            ship=None if shipper is None else shipper.add,
         )
         self.stamps.open()
         stack.push_async_callback(self.stamps.close)

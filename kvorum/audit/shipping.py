@@ -1,0 +1,116 @@
+"""Where the log of stamps goes besides its file: to whoever keeps the logs of all machines.
+
+    syslog:///dev/log, syslog://HOST:PORT    a datagram for each line (RFC 5424, facility 13)
+    https://…, http://… on this machine      a POST of lines of JSON (application/x-ndjson)
+
+What cannot be sent waits, in order, and is tried again; beyond WAITING_BYTES_MAX it is dropped and
+counted: the file has it. Something may arrive twice, after an answer that was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import urllib.request
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+log = logging.getLogger(__name__)
+
+WAITING_BYTES_MAX: Final = 32 << 20
+_AGAIN_S: Final = 5.0
+_SEND_S_MAX: Final = 5.0
+_DATAGRAM_BYTES_MAX: Final = 8_192  # of what is longer the beginning is sent
+_HEAD: Final = b"<110>1 - - kvorum - - - "  # facility 13 (log audit), severity 6
+
+Send = Callable[[bytes], None]
+"""Whole lines; blocks; raises OSError."""
+InThread = Callable[[Callable[[], None]], Awaitable[None]]
+
+
+class Shipper:
+    """Of one log. `add` from the loop; `run` until cancelled."""
+
+    def __init__(self, send: Send, in_thread: InThread) -> None:
+        self.shipped = self.dropped = 0  # lines
+        self._send, self._in_thread = send, in_thread
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._more = asyncio.Event()
+
+    def add(self, lines: bytes) -> None:
+        """Whole lines."""
+        if self._bytes + len(lines) > WAITING_BYTES_MAX:
+            self.dropped += lines.count(b"\n")
+            return
+        self._waiting.append(lines)
+        self._bytes += len(lines)
+        self._more.set()
+
+    def figures(self) -> Mapping[str, int]:
+        """For metrics."""
+        return {"shipped": self.shipped, "dropped": self.dropped}
+
+    async def run(self) -> None:
+        """Send what comes."""
+        while True:
+            await self._more.wait()
+            lines = self._waiting[0]
+            if (failed := await self._try(lines)) is not None:
+                log.warning("the log of requests cannot be sent on: %s", failed)
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            self._waiting.popleft()
+            self._bytes -= len(lines)
+            self.shipped += lines.count(b"\n")
+            if not self._waiting:
+                self._more.clear()
+
+    async def _try(self, lines: bytes) -> OSError | None:
+        failed: list[OSError] = []
+
+        def send() -> None:
+            try:
+                self._send(lines)
+            except OSError as error:  # urllib's are
+                failed.append(error)
+
+        await self._in_thread(send)
+        return failed[0] if failed else None
+
+
+def sending(place: str) -> Send:
+    """To a place of the configuration."""
+    parts = urlsplit(place)
+    if parts.scheme != "syslog":
+        return lambda lines: _post(place, lines)
+    if parts.hostname is None:
+        return lambda lines: _datagrams(socket.AF_UNIX, parts.path, lines)
+    family = socket.AF_INET6 if ":" in parts.hostname else socket.AF_INET
+    return lambda lines: _datagrams(family, (parts.hostname, parts.port or 514), lines)
+
+
+def _datagrams(family: int, address: str | tuple[str | None, int], lines: bytes) -> None:
+    with socket.socket(family, socket.SOCK_DGRAM) as one:
+        one.settimeout(_SEND_S_MAX)
+        one.connect(address)
+        for line in lines.splitlines():
+            one.send((_HEAD + line)[:_DATAGRAM_BYTES_MAX])
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Lines go where the operator said."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        return None
+
+
+def _post(url: str, lines: bytes) -> None:
+    opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
+    headers = {"content-type": "application/x-ndjson"}
+    request = urllib.request.Request(url, lines, headers, method="POST")
+    with opener.open(request, timeout=_SEND_S_MAX) as answer:
+        answer.read(1)
