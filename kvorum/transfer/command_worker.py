@@ -34,6 +34,7 @@ from kvorum.transfer.export import EXPORT_HERE, ExportHere
 from kvorum.transfer.import_ import IMPORT_HERE, ImportHere
 from kvorum.transfer.registering import own_names
 from kvorum.transfer.restore import RESTORE_HERE, RestoreHere
+from kvorum.transfer.sealing import read_key
 from kvorum.transfer.services import LATER, Services
 from procedures.engine import plain
 from procedures.engine.kv_store import KvStore
@@ -86,7 +87,9 @@ async def run_here(
         tls=tls_for(url),
     )
     try:
-        pool = await _pool_of(backend, resume, name, same) if resume else f"here-{_unique()}"
+        pool = f"here-{_unique()}"
+        if resume:
+            pool = await _pool_of(backend, resume, name, same, key_file)
         mine: asyncio.Future[int] = loop.create_future()
         worker = _worker(backend, calls, name, pool, mine, key_file)
         working = loop.create_task(worker.run())
@@ -157,12 +160,21 @@ def _worker(
     )
 
 
-async def _pool_of(backend: NativeBackend, id: int, name: str, same: Mapping[str, Any]) -> str:
-    """The pool that a procedure waits for. Raises NotFound, Refused."""
+async def _pool_of(
+    backend: NativeBackend, id: int, name: str, same: Mapping[str, Any], key_file: str
+) -> str:
+    """The pool that a procedure waits for. Raises NotFound, Refused (WRONG_KEY: its step would fail
+    with what it is given).
+    """
     info = await backend.procedure(id, 0)
     record = await _record_of(backend, info, name, same)
     if record is None:
         raise NotFound(f"procedure {id} has ended: {info.state}", code="ENDED")
+    begun = plain.decode(record.data).get("key", "")
+    given = read_key(key_file).id if key_file else ""
+    if begun != given and (begun or name == BACKUP_HERE):
+        how = f"with the key {begun}: give its --key-file" if begun else "without a key: give none"
+        raise Refused(f"procedure {id} was begun {how}", code="WRONG_KEY", details={"key": begun})
     return record.pool
 
 

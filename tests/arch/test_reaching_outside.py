@@ -70,7 +70,7 @@ def _opens(tree: ast.Module) -> bool:
 @pytest.mark.parametrize(
     ("does", "allowed"), [(_reaches, ALLOWED), (_opens, OPENING)], ids=["libraries", "places"]
 )
-def test_u3_nothing_else_opens_what_a_client_names(
+def test_u13_nothing_else_opens_what_a_client_names(
     does: Callable[[ast.Module], bool], allowed: dict[str, str]
 ) -> None:
     """A new procedure, verb or hook would have a node read its files, or ask any server, by way of

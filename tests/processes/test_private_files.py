@@ -114,7 +114,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
             child.wait(READY_S)
 
 
-def test_u3_files_of_all_programs_are_their_owners_alone(place: Place) -> None:
+def test_u15_files_of_all_programs_are_their_owners_alone(place: Place) -> None:
     """Whoever has an account on the machine reads the data, the logs or a backup."""
     base, home = free_port_base(3), place.home
     options = ("--audit", str(home / "audit/log"), "--sql-processes", "1")
@@ -151,7 +151,7 @@ def test_u3_files_of_all_programs_are_their_owners_alone(place: Place) -> None:
     assert stat.S_IMODE(shared) == 0o644, "an export is for whom its maker says"
 
 
-def test_u3_a_directory_of_before_is_closed(tmp_path: Path) -> None:
+def test_u15_a_directory_of_before_is_closed(tmp_path: Path) -> None:
     """Data that an earlier version made stay open to others; or a new one below is."""
     data = tmp_path / "a/data"
     old = os.umask(0o022)
@@ -167,7 +167,7 @@ def test_u3_a_directory_of_before_is_closed(tmp_path: Path) -> None:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
 
 
-def test_u3_secrets_are_nowhere(place: Place) -> None:
+def test_u15_secrets_are_nowhere(place: Place) -> None:
     """A password, a key or a token stands in a log, an error, a command line, the history of a
     procedure, a metric or a file.
     """

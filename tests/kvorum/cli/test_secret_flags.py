@@ -23,7 +23,7 @@ def _commands(command: Any, path: str = "kvorum") -> Iterator[tuple[str, Any]]:
         yield from _commands(inner, f"{path} {name}")
 
 
-def test_no_flag_takes_a_secret() -> None:
+def test_u15_no_flag_takes_a_secret() -> None:
     """Every user of a machine sees what follows a command's flags (ps); so do its histories."""
     found = set()
     for path, one in _commands(typer.main.get_command(app)):
@@ -37,7 +37,7 @@ def test_no_flag_takes_a_secret() -> None:
     assert found == SAID_SO, "a secret comes from a file, stdin, a prompt or the environment"
 
 
-def test_settings_that_hold_secrets_are_called_secret() -> None:
+def test_u15_settings_that_hold_secrets_are_called_secret() -> None:
     """A new setting like cluster_secret has a flag, and is repeated when its value is refused."""
     for option in OPTIONS:
         if SECRET_NAMES.search(option.name) and not option.name.endswith("_file"):

@@ -14,7 +14,7 @@ import pytest
 
 import kvorum
 from kv.base import system
-from kv.base.errors import Corruption, NotFound
+from kv.base.errors import Corruption, NotFound, Refused
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import TRANSFER_LEFT_MS
 from kvorum.transfer import backup as backing
@@ -391,13 +391,19 @@ async def test_j18_a_backup_whose_command_is_gone_lets_go_of_its_locks(
 
         ids: list[int] = []
 
-        async def command(resume: int = 0) -> None:
+        keys = [tmp_path / "key", tmp_path / "another"]
+        for number, path in enumerate(keys):
+            path.touch(mode=0o600)
+            path.write_bytes(bytes([number]) * 32)
+
+        async def command(resume: int = 0, key: Path | None = keys[0]) -> None:
             await run_here(
                 cluster.url,
                 backing.BACKUP_HERE,
                 args,
                 lambda info: ids.append(info.id),
                 resume=resume,
+                key_file=str(key or ""),
             )
 
         async def waited(ms: int) -> str:
@@ -415,6 +421,10 @@ async def test_j18_a_backup_whose_command_is_gone_lets_go_of_its_locks(
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await running
+            for other in (None, keys[1]):
+                with pytest.raises(Refused, match="was begun with the key") as caught:
+                    await command(ids[0], other)
+                assert caught.value.code == "WRONG_KEY"
             assert await waited(TRANSFER_LEFT_MS - 1) != "BYPASSED", "it may be resumed"
         clock[0] += 0.001
         assert await waited(0) == "BYPASSED"

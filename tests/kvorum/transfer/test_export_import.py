@@ -361,7 +361,7 @@ async def test_bad_files_are_told(text: str, code: str, told: str, tmp_path: Pat
         assert told in str(error.value)
 
 
-async def test_u3_an_undo_that_cannot_reach_its_place_ends(
+async def test_u13_an_undo_that_cannot_reach_its_place_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refused export kept its table's lock as long as its place did not answer: no backup, no
@@ -393,7 +393,7 @@ async def test_u3_an_undo_that_cannot_reach_its_place_ends(
         await db.wait(await db.submit("DropTable", drop), timeout_ms=20_000)
 
 
-async def test_u3_a_command_works_for_its_own_procedure_alone(tmp_path: Path) -> None:
+async def test_u13_a_command_works_for_its_own_procedure_alone(tmp_path: Path) -> None:
     """Whoever may submit a procedure to the pool of a command reads and writes its user's files."""
 
     async def beside(call: Any) -> None:
@@ -414,7 +414,7 @@ async def test_u3_a_command_works_for_its_own_procedure_alone(tmp_path: Path) ->
         await services.check_database(asked[1], "postgresql://db/x", here=True)
 
 
-def test_u3_who_reaches_outside_does_so_for_a_bounded_time() -> None:
+def test_u13_who_reaches_outside_does_so_for_a_bounded_time() -> None:
     """A step or an undo of a new type asks a place that does not answer, and keeps its locks."""
     modules = {name for name in sys.modules if name.startswith("kvorum.transfer.")}
     names = set()

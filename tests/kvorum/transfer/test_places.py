@@ -335,7 +335,7 @@ def test_u3_nodes_use_only_listed_urls() -> None:
     assert "no chains" in str(_refusal("filecache::https://data/x", ["filecache::https://data"]))
 
 
-def test_u3_nodes_use_only_listed_stores() -> None:
+def test_u13_nodes_use_only_listed_stores() -> None:
     """Whoever may submit a procedure has a node ask any server, with the node's credentials."""
     listed = ["s3://mine/kvorum?endpoint_override=minio:9000&scheme=http&region=x", "hdfs://nn/b"]
     for good in ("s3://mine/kvorum", "s3://mine/kvorum/a/b"):
@@ -364,7 +364,7 @@ def test_u3_nodes_use_only_listed_stores() -> None:
     assert "leave them out here" in str(_refusal("hdfs://nn/b/x?user=root", listed))
 
 
-def test_u3_a_node_follows_no_link_in_a_place(tmp_path: Path) -> None:
+def test_u13_a_node_follows_no_link_in_a_place(tmp_path: Path) -> None:
     """Who shares a directory with a node makes a link there, and reads or writes what only the node
     may; or a pipe, and the node waits for ever.
     """
@@ -398,7 +398,7 @@ def test_u3_a_node_follows_no_link_in_a_place(tmp_path: Path) -> None:
     assert mine.read("bad.csv") == b"1", "a command has its user's own files"
 
 
-def test_u3_a_listed_server_sends_nowhere_else() -> None:
+def test_u13_a_listed_server_sends_nowhere_else() -> None:
     """A server that is listed sends a node to any other one in its network."""
     pytest.importorskip("aiohttp")
     asked: list[str] = []
@@ -540,7 +540,7 @@ def test_a_path_is_told_whole(name: str, tmp_path: Path) -> None:
     assert uri_of("s3://bucket/a#1") == "s3://bucket/a#1"
 
 
-def test_u3_places_that_hang_take_no_others_threads() -> None:
+def test_u13_places_that_hang_take_no_others_threads() -> None:
     """A store that does not answer takes the threads that write the log; who gave up waiting for it
     frees a thread that is still there; or a process does not end for it.
     """

@@ -39,7 +39,7 @@ def written(path: Path, data: bytes, mode: int = 0o600) -> Path:
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, 2 * PIECE_BYTES, 2_500_000])
-def test_u3_what_is_sealed_comes_back(size: int) -> None:
+def test_u14_what_is_sealed_comes_back(size: int) -> None:
     """A file whose length is a multiple of a piece's could not be read."""
     data = os.urandom(size)
     sealed = KEY.seal("b1", "data/1", data)
@@ -52,7 +52,7 @@ def test_u3_what_is_sealed_comes_back(size: int) -> None:
 
 @settings(max_examples=300)
 @given(data=st.data())
-def test_u3_any_change_of_a_sealed_file_is_noticed(data: st.DataObject) -> None:
+def test_u14_any_change_of_a_sealed_file_is_noticed(data: st.DataObject) -> None:
     """Pieces that are changed, lost, cut, doubled or exchanged, or a file of another name, backup
     or key, would be restored as if nothing had happened.
     """
@@ -104,7 +104,7 @@ def test_u3_any_change_of_a_sealed_file_is_noticed(data: st.DataObject) -> None:
         (None, 0o600, "cannot be read: No such file"),
     ],
 )
-def test_u3_a_key_file_that_is_none_is_refused(
+def test_u14_a_key_file_that_is_none_is_refused(
     data: bytes | None, mode: int, told: str, tmp_path: Path
 ) -> None:
     """Others read the key; or a backup is encrypted with a typing error; or it is repeated."""
@@ -119,7 +119,7 @@ def test_u3_a_key_file_that_is_none_is_refused(
     assert repr(KEY.secret) not in repr(KEY)
 
 
-async def test_u3_an_encrypted_backup_there_and_back(tmp_path: Path, key_file: Path) -> None:
+async def test_u14_an_encrypted_backup_there_and_back(tmp_path: Path, key_file: Path) -> None:
     """Rows, names or keys stand in clear in it; another key restores nonsense, or takes away what
     was there; verify cannot look at it.
     """
@@ -164,7 +164,7 @@ async def refused(call: Any, code: str) -> None:
     assert caught.value.code == code, caught.value
 
 
-def test_u3_files_of_an_encrypted_backup_are_not_exchanged(tmp_path: Path) -> None:
+def test_u14_files_of_an_encrypted_backup_are_not_exchanged(tmp_path: Path) -> None:
     """A file of yesterday's backup, or in clear, or under another name, is restored."""
     place = place_of(str(tmp_path))
     one, two = Files(place, "b1", KEY), Files(place, "b2", KEY)
@@ -182,7 +182,7 @@ def test_u3_files_of_an_encrypted_backup_are_not_exchanged(tmp_path: Path) -> No
         one.read("data/3")
 
 
-def test_u3_a_key_is_not_kept_beside_what_it_opens(tmp_path: Path) -> None:
+def test_u14_a_key_is_not_kept_beside_what_it_opens(tmp_path: Path) -> None:
     """Who steals the backup has the key."""
     place = place_of(str(tmp_path / "backup"))
     for inside in ("backup/key", "backup/a/key", "backup/../backup/key"):
