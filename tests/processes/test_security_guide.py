@@ -36,6 +36,7 @@ def commands(title: str, base: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.cluster
+@pytest.mark.timeout(600)
 def test_the_guide(tmp_path: Path) -> None:
     """A cluster made by the guide's own lines does not start, lets in somebody whom it should not,
     or keeps out ann; or a certificate that was renewed is not shown without a restart.
@@ -85,6 +86,7 @@ def test_the_guide(tmp_path: Path) -> None:
         stranger = f"KVORUM_CA=authority/ca.crt kvorum get shop/orders/1 {door}"
         for refused in (
             f"{stranger} 2>&1",
+            f"KVORUM_CA=authority/ca.crt kvorum get shop/orders/1 --connect 127.0.0.1:{base} 2>&1",
             f"KVORUM_TLS_DIR=ann kvorum get a/b/c {door} 2>&1",
         ):
             assert re.search("UNAUTHENTICATED|FORBIDDEN|log in", run(f"{refused} || true")), refused
