@@ -74,7 +74,7 @@ from sqlproxy.values.errors import UNSUPPORTED, SqlError
 from sqlproxy.values.memory import folding
 
 _NEXTVAL: Final = "nextval_oid"
-_FIXED: Final = frozenset(
+FIXED: Final = frozenset(
     (
         *(oids.BOOL, oids.INT2, oids.INT4, oids.INT8, oids.OID, oids.FLOAT4, oids.FLOAT8),
         *(oids.DATE, oids.TIME, oids.TIMESTAMP, oids.TIMESTAMPTZ, oids.INTERVAL, oids.UUID),
@@ -647,9 +647,9 @@ def _costs(expr: Expr) -> bool:
         case Call(proc=proc) if proc.kind == "o" and proc.name in comparing.OPERATORS:
             return any(element_of(arg.oid) or arg.oid in _DOCUMENTS for arg in expr.args)
         case Call():
-            return any(arg.oid not in _FIXED for arg in expr.args)
+            return any(arg.oid not in FIXED for arg in expr.args)
         case Cast():
-            return not (expr.arg.oid in _FIXED and expr.oid in _FIXED)
+            return not (expr.arg.oid in FIXED and expr.oid in FIXED)
         case _:
             return False
 

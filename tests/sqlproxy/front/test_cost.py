@@ -16,13 +16,15 @@ from typing import Any, Final
 import pytest
 
 from sqlproxy.front.bound.exprs import Call, Column
-from sqlproxy.front.closures.compiling import CannotCompile, compile
+from sqlproxy.front.closures.compiling import FIXED, CannotCompile, compile
 from sqlproxy.front.functions.all_functions import FUNCTIONS
+from sqlproxy.front.types import comparing
 from sqlproxy.front.types import registry as r
 from sqlproxy.pg import oids
-from sqlproxy.values.breaks import set_breaks
+from sqlproxy.values.breaks import no_break, set_breaks
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.interval import Interval
+from tests.sqlproxy.front import test_raising
 from tests.sqlproxy.front.test_expressions import ENV
 
 _LARGE: Final = 4_000_000
@@ -177,3 +179,41 @@ def test_enough_functions_are_called() -> None:
     called = {source for source, _, _ in _KNOWN}
     left = sorted(set(FUNCTIONS) - called)
     assert len(left) < len(FUNCTIONS) / 4, left
+
+
+class _Taken(Exception):
+    """A break was taken."""
+
+
+def _take() -> None:
+    raise _Taken
+
+
+_SIZED: Final = [
+    proc
+    for _, _, proc in _KNOWN
+    if proc.strict
+    and proc.source in FUNCTIONS
+    and not FUNCTIONS[proc.source].nulls
+    and proc.name not in comparing.OPERATORS
+    and all(arg in test_raising.VALUES for arg in proc.args)
+    and any(arg not in FIXED for arg in proc.args)
+]
+
+
+@pytest.mark.parametrize("proc", _SIZED, ids=[f"{p.source}{p.args}" for p in _SIZED])
+def test_a_function_of_values_of_any_size_takes_a_break(proc: r.Proc) -> None:
+    """Thousands of its calls would hold the loop, and the short way of one row would compute it."""
+    concrete = tuple(_CONCRETE.get(oid, oid) for oid in proc.args)
+    args = tuple(Column(oid=oid, index=i, name="") for i, oid in enumerate(concrete))
+    result = _CONCRETE.get(proc.result, proc.result)
+    try:
+        fn = compile(Call(oid=result, proc=proc, args=args, operator="")).fn
+    except CannotCompile:
+        return
+    set_breaks(_take)
+    try:
+        with pytest.raises(_Taken):
+            fn([test_raising.VALUES[oid][-1] for oid in proc.args], ENV)
+    finally:
+        set_breaks(no_break)
