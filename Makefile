@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types imports format sync bench sim verify harness attack-sql admin clients dist lock setup clean distclean
+.PHONY: help demo test test-all lint types imports format sync bench sim verify harness attack attack-sql admin clients dist lock setup clean distclean
 
 # Style, types and contracts of imports are checked beside each other.
 MAKEFLAGS += --jobs=3
@@ -14,6 +14,8 @@ SEEDS ?= 1..5000
 VERIFY_S ?= 600
 ATTACK ?= 1..400
 ATTACK_S ?= 300
+INPUTS ?= 1000000
+SEED ?= 1
 NODES ?= 1
 PACKAGES := raft kv tso txn procedures sqlproxy kvorum pyspark_kvorum
 # Only one Java question, asked in one place; empty when there is none (the Spark tests then say so).
@@ -79,6 +81,10 @@ sim-txn: setup ## thousands of whole clusters with transactions, then builds bro
 attack-sql: setup ## SQL with everything killed, simulated and on real processes (ATTACK=1..400, ATTACK_S=300)
 	@$(PY) -m tests.kvorum.cluster.sql_simulated --seeds $(ATTACK)
 	@$(PY) -m tests.kvorum.cluster.sql_attack --seconds $(ATTACK_S)
+
+attack: setup ## a million hostile inputs to every decoder and port (INPUTS=1000000, SEED=1)
+	@$(PY) -m pip install --quiet --no-deps --require-hashes -r requirements/attack.lock
+	@$(PY) -m tests.attack --inputs $(INPUTS) --seed $(SEED)
 
 clients: setup ## Knex, TypeORM, Sequelize, node-pg-migrate, peewee and pgjdbc against a node (needs Node 20, Java 17)
 	@scripts/clients.sh

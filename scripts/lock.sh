@@ -25,6 +25,11 @@ lock runtime "What a node needs." pyproject.toml --extra sql
 # Constrained by the runtime lock: the tests run what a node runs.
 lock dev "A node, Spark, and the tools that test them." pyproject.toml \
   --extra sql --extra spark --extra dev --constraint requirements/runtime.lock
+# Without what is there already: installed beside it with --no-deps.
+there=$(sed -n 's/^\([a-z0-9._-]*\)==.*/--no-emit-package=\1/p' requirements/dev.lock)
+# shellcheck disable=SC2086
+lock attack "What make attack needs beside them." pyproject.toml \
+  --extra sql --extra spark --extra dev --extra attack --constraint requirements/dev.lock $there
 
 if grep -nE 'https?://|/(home|root|opt|tmp|usr)/|index-url|find-links' requirements/*.lock; then
   echo "a lock file names a host or a path of this machine" >&2

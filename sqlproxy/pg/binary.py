@@ -313,7 +313,7 @@ def _read_json(raw: bytes) -> str:
 def _read_jsonb(raw: bytes) -> str:
     if raw[:1] != b"\x01":
         version = raw[0] if raw else 0
-        raise SqlError("XX000", f"unsupported jsonb version number {version}")
+        raise SqlError(INVALID_BINARY, f"unsupported jsonb version number {version}")
     return read_jsonb(read_text(raw[1:]))
 
 

@@ -20,7 +20,6 @@ from sqlproxy.session.dispatch import bind
 from sqlproxy.session.running import short_requests, transactions
 from sqlproxy.session.shared.prepared import Prepared, described_alike
 from sqlproxy.session.state.state import State
-from sqlproxy.values.memory import Budget
 from sqlproxy.wire.seam import Channel, Done, Portal, Statement, Status
 
 
@@ -31,7 +30,6 @@ class SqlSession:
         self._state = state
         self._monotonic = state.services.client.timers.monotonic
         self.channel: Channel = state.channel
-        self.budget: Budget = state.budget
         self.statements: MutableMapping[str, Statement] = state.statements
         self.portals: MutableMapping[str, Portal] = state.cursors.portals
         # These are called as they are: each statement of a block would pay for a frame more.
@@ -103,4 +101,3 @@ class SqlSession:
         await state.cursors.close_all()
         await state.block.roll_back()
         state.statements.clear()
-        state.budget.end()

@@ -250,7 +250,7 @@ _TXN_ROUTES = (
         "`GET /v1/txn/{id}`.",
         body=(),
         answer=_VERSIONED,
-        errors=(409, 412, 504),
+        errors=(404, 409, 412, 504),
     ),
     Route(
         "POST",
@@ -273,7 +273,7 @@ _TXN_ROUTES = (
         "Keep alive",
         "Renews the time after which silence aborts it.",
         body=(),
-        errors=(409,),
+        errors=(404, 409),
     ),
 )
 

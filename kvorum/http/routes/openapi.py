@@ -168,7 +168,10 @@ def _responses(route: Route | Declared) -> dict[str, Any]:
         content = _content(route.answer)
     found: dict[str, Any] = {str(route.ok): {"description": "Done", "content": content}}
     error = _content({"$ref": "#/components/schemas/Error"})
-    for status in sorted({400, *_REFUSALS[route.right.action is None], *route.errors}):
+    refusals = {400, *_REFUSALS[route.right.action is None], *route.errors}
+    if route.method in ("POST", "PUT"):
+        refusals.add(413)  # any body may be too large, and any list in it too long
+    for status in sorted(refusals):
         found[str(status)] = {"description": ERROR_MEANINGS[status], "content": error}
     return found
 

@@ -23,12 +23,19 @@ from sqlproxy.values.errors import (
     SYNTAX_ERROR,
     SqlError,
 )
-from sqlproxy.values.memory import bytes_of, room
 
 _NEGATIVE: Final = "negative substring length not allowed"
 
 
 # -- parts of strings
+
+
+def bounded(size: int) -> None:
+    """Raise 54000 for a value that would be too large."""
+    if size > SQL_VALUE_BYTES_MAX:
+        raise SqlError(
+            LIMIT_EXCEEDED, f"requested length too large: more than {SQL_VALUE_BYTES_MAX} bytes"
+        )
 
 
 def growing(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,7 +46,7 @@ def growing(call: Callable[..., Any]) -> Callable[..., Any]:
     def checked(*args: Any) -> Any:
         made = call(*args)
         if made is not None:
-            room(len(made))
+            bounded(len(made))
         return made
 
     return checked
@@ -64,9 +71,9 @@ class Pieces:
         self._size = 0
 
     def add(self, part: str) -> None:
-        """Raises SqlError (54000, 53200)."""
-        self._size += bytes_of(part)
-        room(self._size)
+        """Raises SqlError (54000)."""
+        self._size += len(part)
+        bounded(self._size)
         self._parts.append(part)
 
     def whole(self) -> str:
@@ -100,7 +107,7 @@ def _right(value: str, n: int) -> str:
 
 
 def _repeat(value: str, n: int) -> str:
-    room(bytes_of(value) * max(n, 0))
+    bounded(len(value) * max(n, 0))
     return value * max(n, 0)
 
 
@@ -108,7 +115,7 @@ def _pad(left: bool) -> Callable[..., str]:
     def call(value: str, size: int, fill: str = " ") -> str:
         if size <= 0:
             return ""
-        room(size)
+        bounded(size)
         if len(value) >= size or not fill:
             return value[:size]
         missing = size - len(value)
@@ -180,7 +187,7 @@ def _chr(n: int) -> str:
 def _replace(value: str, old: str, new: str) -> str:
     if not old:
         return value
-    room(bytes_of(value) + value.count(old) * bytes_of(new))
+    bounded(len(value) + value.count(old) * len(new))
     return value.replace(old, new)
 
 
@@ -189,7 +196,7 @@ def _hex(bits: int) -> Callable[[int], str]:
 
 
 def _encode(value: bytes, how: str) -> str:
-    room(2 * len(value))
+    bounded(2 * len(value))
     match how.lower():
         case "hex":
             return value.hex()
@@ -380,7 +387,7 @@ def _formatted(text: str, values: Sequence[str | None]) -> str:
         elif kind == "L":
             value = quote_nullable(value)
         value = value or ""
-        room(size)
+        bounded(size)
         return value.ljust(size) if minus else value.rjust(size)
 
     out, last = Pieces(), 0
