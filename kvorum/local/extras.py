@@ -16,6 +16,7 @@ EXTRAS: Final = {
     "duckdb": "sql",
     "fsspec": "files",
     "google": "sql",
+    "greenlet": "sql",
     "numpy": "sql",
     "postgast": "sql",
     "prompt_toolkit": "sql",
@@ -23,6 +24,7 @@ EXTRAS: Final = {
     "pyarrow": "files",
     "pygments": "sql",
     "pyspark": "spark",
+    "re2": "sql",
 }
 
 

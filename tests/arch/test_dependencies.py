@@ -17,7 +17,7 @@ from tests.kit.machine import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_IMPORTED = {"tzdata"}  # data
-OF_THE_HOST = {"IPython"}  # of a notebook: asked for only where it runs already
+OF_THE_HOST = {"IPython", "aiohttp"}  # of a notebook, of fsspec: asked only where they are
 LOADING_CALLS = {"find_spec", "import_module", "needed"}
 HINT = re.compile(rf"^\s*(?:import|from)\s+(\w+)|\b(?:{'|'.join(LOADING_CALLS)})\(", re.M)
 
@@ -72,7 +72,7 @@ def imported() -> dict[str, set[str]]:
 
 OPTIONAL = PROJECT["optional-dependencies"]
 SHIPPED = {"": names(PROJECT["dependencies"])} | {
-    extra: names(OPTIONAL[extra]) for extra in OPTIONAL if extra != "dev"
+    extra: names(OPTIONAL[extra]) for extra in OPTIONAL if extra not in ("attack", "dev")
 }
 
 
