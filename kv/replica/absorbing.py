@@ -17,6 +17,7 @@ from kv.replica.metakeys import (
     DROPPING,
     FROZEN,
     INSTALLING,
+    LOST,
     SAFEPOINT,
     SIZES,
     encode_descriptor,
@@ -33,6 +34,7 @@ RECORDS: Final = (
     DESCRIPTOR,
     FROZEN,
     INSTALLING,
+    LOST,
     SAFEPOINT,
     SIZES,
 )

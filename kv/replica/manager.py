@@ -15,15 +15,18 @@ interrupted are done again (kv.replica.install), and staging that nobody waits f
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from kv.base.checksum import seal
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, InvalidArgument, KvorumError, Unavailable
 from kv.base.ids import META_PARTITION, PartitionId
 from kv.base.intents import Abandoned
+from kv.base.keys import from_u64
 from kv.base.limits import GC_RETENTION_MS_DEFAULT, LOG_KEEP_BYTES, LOG_KEEP_ENTRIES
 from kv.base.members import Alone, Members
 from kv.base.ports import Timers
@@ -49,6 +52,8 @@ from kv.replica.metakeys import (
     ABSORBED,
     DESCRIPTOR,
     DROPPING,
+    LOST,
+    body,
     decode_descriptor,
     encode_descriptor,
     meta_key,
@@ -64,6 +69,8 @@ from raft.errors import BadConfig, LogCorrupt, LogHole
 from raft.host import RaftHost
 from raft.replica import Replica as Group
 from raft.rules.membership import membership
+
+log = logging.getLogger(__name__)
 
 OLDEST: Final = 1
 """Below every timestamp that was ever handed out."""
@@ -122,6 +129,10 @@ class ReplicaManager:
         self._by_start: list[Replica] = []  # … and their replicas
         self._unremoved: dict[PartitionId, PartitionDescriptor] = {}  # a drop that was interrupted
         self._dropping: set[PartitionId] = set()
+        # What cannot be opened, and why. `rebuilds`: others have copies, so that such a replica is
+        # none of the node's failure; set it before `open_all`.
+        self._lost: dict[PartitionId, tuple[PartitionDescriptor, str]] = {}
+        self.rebuilds = False
         self.births = Births(self, raft_host.node_id, timers, self._durably, on_fatal)
         # Called at every gain and loss of a leadership at this node; set it before `open_all`.
         self.on_role: Callable[[Replica, bool], object] | None = None
@@ -139,7 +150,11 @@ class ReplicaManager:
     def here(self, partition: PartitionId) -> PartitionDescriptor | None:
         """What this node has of it, also if it is removed right now."""
         replica = self._replicas.get(partition)
-        return self._unremoved.get(partition) if replica is None else replica.descriptor
+        if replica is not None:
+            return replica.descriptor
+        return (
+            self._lost[partition][0] if partition in self._lost else self._unremoved.get(partition)
+        )
 
     def leader_of(self, partition: int) -> int | None:
         """The node that leads it, as far as this one knows."""
@@ -154,8 +169,11 @@ class ReplicaManager:
         return self.births.covering(key)
 
     def descriptors(self) -> list[PartitionDescriptor]:
-        """In key order."""
-        return [replica.descriptor for replica in self._by_start]
+        """In key order; also of those that cannot be opened."""
+        found = [replica.descriptor for replica in self._by_start]
+        if not self._lost:
+            return found
+        return sorted([*found, *(d for d, _ in self._lost.values())], key=lambda d: d.start)
 
     def frozen(self) -> set[PartitionId]:
         """Those that stand still, to be merged into the one below."""
@@ -182,7 +200,32 @@ class ReplicaManager:
 
     def damage(self) -> dict[PartitionId, str]:
         """What is damaged here, and how it was found."""
-        return {r.descriptor.id: r.damage.message for r in self._by_start if r.damage is not None}
+        lost = {id_: why for id_, (_, why) in self._lost.items()}
+        met = {r.descriptor.id: r.damage.message for r in self._by_start if r.damage is not None}
+        return lost | met
+
+    def lose(self, descriptor: PartitionDescriptor, why: str) -> None:
+        """Do not open this replica, now or at a later start: what it has acknowledged, or whom it
+        voted for, is not known for sure. Durable with the next sync.
+        """
+        self._forget(descriptor.id)
+        key = meta_key(descriptor.id, LOST)
+        batch = self._engine.batch()
+        batch.put(key, seal(key, why.encode()), self._engine.family("meta"))
+        self._engine.write(batch)
+        self._lost[descriptor.id] = descriptor, why
+        self.counters.damaged += 1
+        log.error(
+            "partition %d: this replica cannot be opened: %s. It takes no part in anything, and is "
+            "rebuilt from a healthy one",
+            *(descriptor.id, why),
+        )
+
+    def lose_all(self, why: str) -> None:
+        """Instead of `open_all`, and before it: the log of this node is gone."""
+        for key, record in self._engine.scan("meta", b"r", b"s"):
+            if len(key) == 10 and key[9:] == DESCRIPTOR:
+                self.lose(decode_descriptor(key, record), why)
 
     def led(self) -> tuple[list[int], list[int]]:
         """The ids of the partitions that this node leads and serves now, and of its others."""
@@ -237,7 +280,8 @@ class ReplicaManager:
 
         Raises InvalidArgument if its range overlaps another partition of this node.
         """
-        if descriptor.id in self._replicas or descriptor.id in self.births.coming:
+        here = (self._replicas, self.births.coming, self._lost)
+        if any(descriptor.id in known for known in here):
             return
         if descriptor.id in self._dropping:
             raise Unavailable(
@@ -256,7 +300,15 @@ class ReplicaManager:
             self._engine.write(batch)
         await self._in_thread(self._engine.sync)
         if descriptor.id not in self._replicas:  # two callers may wait for the sync
+            self._open_or_lose(descriptor, fresh=fresh)
+
+    def _open_or_lose(self, descriptor: PartitionDescriptor, *, fresh: bool = False) -> None:
+        try:
             self._open(descriptor, fresh=fresh)
+        except Corruption as error:
+            if not self.rebuilds:
+                raise
+            self.lose(descriptor, error.message)
 
     def _check_overlap(self, new: PartitionDescriptor) -> None:
         if self._witness:
@@ -274,8 +326,11 @@ class ReplicaManager:
         partition. Raises Corruption.
         """
         found: dict[bytes, list[PartitionDescriptor]] = {DESCRIPTOR: [], DROPPING: [], ABSORBED: []}
+        lost: dict[int, str] = {}
         for key, record in self._engine.scan("meta", b"r", b"s"):
-            if len(key) == 10 and key[9:] in found:
+            if len(key) == 10 and key[9:] == LOST:
+                lost[from_u64(key[1:9])] = body(key, record).decode()
+            elif len(key) == 10 and key[9:] in found:
                 found[key[9:]].append(decode_descriptor(key, record))
         stored, doomed = found[DESCRIPTOR], found[DROPPING]
         if found[ABSORBED]:
@@ -286,10 +341,12 @@ class ReplicaManager:
         for descriptor in doomed:
             await self._remove(descriptor)
         stored = [descriptor for descriptor in stored if descriptor.id not in dropping]
+        self._lost = {d.id: (d, lost[d.id]) for d in stored if d.id in lost}
+        stored = [descriptor for descriptor in stored if descriptor.id not in lost]
         if resume(self._engine, stored):
             await self._in_thread(self._engine.sync)
         for descriptor in stored:
-            self._open(descriptor)
+            self._open_or_lose(descriptor)
 
     def open_made(self, state: PartitionState) -> Replica:
         """kv.replica.births.Manager."""
@@ -392,18 +449,21 @@ class ReplicaManager:
         replica = self._replicas.get(partition)
         if partition in self.births.coming:
             raise Unavailable(f"partition {partition} is being made here; try again soon")
-        if replica is None:
+        if replica is None and partition not in self._lost:
             if partition in self._unremoved:
                 await self._remove(self._unremoved[partition])
             return
         key = meta_key(partition, DROPPING)
         batch = self._engine.batch()
-        batch.put(key, encode_descriptor(key, replica.descriptor), self._engine.family("meta"))
+        descriptor = self._lost[partition][0] if replica is None else replica.descriptor
+        batch.put(key, encode_descriptor(key, descriptor), self._engine.family("meta"))
         self._engine.write(batch)
         await self._in_thread(self._engine.sync)
-        if self._forget(partition) is not None:
+        if replica is not None and self._forget(partition) is not None:
             replica.stop()  # what waits for the state DB to take it must not be written any more
             await self._remove(replica.descriptor)
+        elif self._lost.pop(partition, None) is not None:
+            await self._remove(descriptor)
 
     def close_replica(self, partition: PartitionId) -> None:
         """kv.replica.births.Manager."""
@@ -415,6 +475,7 @@ class ReplicaManager:
 
     def absorbed(self, descriptor: PartitionDescriptor) -> None:
         """kv.replica.births.Manager. The marker goes when the log's end is durable."""
+        self._lost.pop(descriptor.id, None)
         self._host.drop_group(descriptor.id)
         self._host.barrier(partial(self._unmark, descriptor.id, ABSORBED))
 

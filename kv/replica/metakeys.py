@@ -14,6 +14,8 @@
     b"r" [partition 8] b"x"   drop marker: the descriptor again, while it is being removed
     b"r" [partition 8] b"i"   install marker: the SnapshotId and the chunks that replace the range
                               now, [index 8][term 8][sender 8][number 8][chunks 8]
+    b"r" [partition 8] b"l"   lost: why its state or its log could not be read; it is not opened, so
+                              that it neither votes nor acknowledges, until it is removed
 Other keys belong to services, which seal their own. Those of the cluster (SERVICES) are written by
 the meta partition's log and are part of its snapshots; the rest is this node's alone.
 """
@@ -41,6 +43,7 @@ ABSORBED: Final = b"m"
 CLOSED: Final = b"c"
 DROPPING: Final = b"x"
 INSTALLING: Final = b"i"
+LOST: Final = b"l"
 SERVICES: Final = (b"tso", b"leases")
 
 pack_applied = struct.Struct(">QQQ").pack

@@ -31,10 +31,12 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Busy, Corruption, KvorumError, NotLeader, TooLarge, Unavailable
 from kv.base.limits import DAMAGED_RETURNS_MAX, UNSETTLED_MS
 from kv.base.ports import Handle, Timers
+from kv.mvcc.records import Row
 from kv.partition.entry import Decoded, Entry, decode
 from kv.partition.machine import PartitionMachine
 from kv.partition.shapes import Shape, is_shape
 from kv.partition.shapes import decode as decode_shape
+from kv.partition.sizes import Noted
 from kv.replica.counters import ManagerCounters
 from kv.replica.disk_room import Room
 from kv.replica.install import Installer
@@ -384,7 +386,7 @@ class Replica:
         if entry is not None:
             self.prepare(entry)
             batch, entry.batch = entry.batch, None
-            noted = state.choose(entry.rows, entry.live_bytes)
+            noted = self._choose(entry.rows, entry.live_bytes)
             state.write(
                 batch,
                 index=work.index,
@@ -404,7 +406,7 @@ class Replica:
             state.write(batch, index=work.index, term=work.term)
             return
         state.fill(batch, decoded.rows, decoded.others)
-        noted = state.choose(decoded.rows, decoded.live_bytes)
+        noted = self._choose(decoded.rows, decoded.live_bytes)
         state.write(
             batch,
             index=work.index,
@@ -416,6 +418,16 @@ class Replica:
             noted=noted,
         )
         state.set_locks(decoded.others)
+
+    def _choose(self, rows: Sequence[Row], grown: int) -> Noted:
+        """Samples of what an entry writes, from what it replaces: if that cannot be read, the entry
+        is applied all the same.
+        """
+        try:
+            return self.state.choose(rows, grown)
+        except Corruption as error:
+            self.damaged(error)
+            return self.state.sizes.choose(rows, grown, lambda _key: None)
 
     def _set_role(self, *, leader: bool) -> None:
         if leader != self._leading:

@@ -481,9 +481,12 @@ class RocksEngine:
                 cursor.close()
             self._incoming.discard()
             self._handles.clear()
-            for rows in self._families.values():
-                rows.close()
-            self._db.close()
+            try:
+                for rows in self._families.values():
+                    rows.close()
+                self._db.close()
+            except Exception as error:  # noqa: BLE001 - it is damaged, and said so when it was met
+                log.error("closing %s: %s", self._path, error)
             # Handles in reference cycles of whoever used us keep RocksDB's own lock: no other
             # process could open the directory until this one happened to collect them.
             gc.collect()

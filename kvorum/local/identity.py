@@ -2,6 +2,7 @@
 
     meta "node"   sealed msgpack [cluster, node, incarnation, founders]
                   and, if there are witnesses, [… founders, their witnesses, is it one itself]
+    log  ff… "node"   the same, for a node whose state DB is lost
 
 `incarnation` is random and as old as the data: a node that comes back under its id without its data
 has forgotten its votes, so its peers refuse it. `founders` are the first voters of the meta
@@ -37,6 +38,7 @@ from kv.base.ports import Rng
 from kv.storage.engine import LOG_FAMILIES, Engine
 
 _KEY: Final = b"node"
+_COPY_KEY: Final = b"\xff" * 17 + _KEY  # behind all groups
 _ID_BYTES: Final = 8
 _INCARNATION_BYTES: Final = 16
 _encode = msgspec.msgpack.encode
@@ -85,16 +87,37 @@ def cluster_id(config: NodeConfig) -> str:
     return hmac.digest(config.cluster_secret.encode(), listed, hashlib.sha256)[:_ID_BYTES].hex()
 
 
+def alone(identity: Identity) -> bool:
+    """It founded a cluster of itself: perhaps nobody has a copy of its data."""
+    return identity.founders == (identity.node,)
+
+
+def stored(state: Engine) -> Identity | None:
+    """The identity as the state DB has it. Raises Corruption."""
+    record = state.getter("meta")(_KEY)
+    return None if record is None else _read(_KEY, record)
+
+
+def copied(log: Engine) -> Identity | None:
+    """The identity as the log DB has it. Raises Corruption."""
+    record = log.getter(LOG_FAMILIES[0])(_COPY_KEY)
+    return None if record is None else _read(_COPY_KEY, record)
+
+
 def load(state: Engine, log: Engine, directory: Path) -> Identity | None:
     """The stored identity, None at a first start. Raises Corruption.
 
-    It is durable before the log has any record: so a log beside an empty state DB has lost its
-    data, and starting anew would hide that.
+    It is durable in both databases before the log has any record of a group. So a log beside an
+    empty state DB has lost its data, and starting anew would hide that; but where others have
+    copies, the node comes back as who it is: its log and its votes are there.
     """
-    record = state.getter("meta")(_KEY)
-    if record is not None:
-        return _read(record)
-    if any(log.scan(name, b"", b"", limit=1) for name in LOG_FAMILIES):
+    found = stored(state)
+    if found is not None:
+        return found
+    copy = copied(log)
+    if copy is not None and not alone(copy):
+        return copy
+    if any(log.scan(name, b"", _COPY_KEY, limit=1) for name in LOG_FAMILIES):
         raise Corruption(
             f"{directory / 'log'} is the log of a node whose data are not in "
             f"{directory / 'state'}: the two belong together; restore {directory} as a whole "
@@ -104,9 +127,9 @@ def load(state: Engine, log: Engine, directory: Path) -> Identity | None:
     return None
 
 
-def _read(record: bytes) -> Identity:
+def _read(key: bytes, record: bytes) -> Identity:
     try:
-        if not intact(_KEY, record):
+        if not intact(key, record):
             raise ValueError("its checksum is wrong")
         match _decode(record[:-CRC_BYTES]):
             case [str(cluster), int(node)]:
@@ -128,7 +151,7 @@ def _read(record: bytes) -> Identity:
     except (ValueError, msgspec.MsgspecError) as error:
         raise Corruption(
             f"the node's identity is damaged ({error}): restore the state DB from a backup",
-            details={"key": _KEY, "family": "meta"},
+            details={"key": key, "family": "meta"},
         ) from error
 
 
@@ -150,16 +173,18 @@ def check_newcomer(config: NodeConfig) -> None:
         )
 
 
-def save(state: Engine, identity: Identity) -> None:
-    """Write it; the caller makes it durable before the node says anything to anybody."""
-    batch = state.batch()
+def save(state: Engine, log: Engine, identity: Identity) -> None:
+    """Write it; the caller makes it durable before the node says anything to anybody, in the log DB
+    before the state DB.
+    """
     cluster, node, incarnation, founders, witnesses, witness = identity
     fields = [cluster, node, incarnation, list(founders)]
     if witnesses or witness:
         fields += [list(witnesses), witness]
-    body = _encode(fields)
-    batch.put(_KEY, seal(_KEY, body), state.family("meta"))
-    state.write(batch)
+    for engine, key, family in ((log, _COPY_KEY, LOG_FAMILIES[0]), (state, _KEY, "meta")):
+        batch = engine.batch()
+        batch.put(key, seal(key, _encode(fields)), engine.family(family))
+        engine.write(batch)
 
 
 def with_incarnation(identity: Identity, rng: Rng) -> Identity:

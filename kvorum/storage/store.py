@@ -17,12 +17,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from kv.base.config import NodeConfig
 from kv.base.descriptors import PartitionDescriptor
-from kv.base.errors import KvorumError, NotLeader, Unavailable
+from kv.base.errors import Corruption, KvorumError, NotLeader, Unavailable
 from kv.base.faults import Faults
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.keys import META_RANGE
@@ -50,12 +51,14 @@ from kvorum.local import identity as identities
 from kvorum.local.identity import Identity
 from kvorum.local.measure import Histogram, TimedSyncer
 from kvorum.local.ports import Ports, Syncer
+from kvorum.storage import set_aside
 from kvorum.storage.health import Health
 from kvorum.storage.retention import RetentionMethods
 from kvorum.storage.waiting import Everywhere, WaitMethods
 from procedures.master.map.partitions import Place
 from procedures.master.map.reports import Picture
 from procedures.verbs import REPORTS
+from raft.errors import ApplyFailed, LogCorrupt
 from raft.host import RaftHost
 from tso.client import TsoClient
 from tso.detour import detour
@@ -89,9 +92,24 @@ class Store:
         self._truncating: asyncio.Task[None] | None = None
         self._caring: asyncio.Task[None] | None = None
         self._on_meta_role: Callable[[bool], object] | None = None
+        self._others_have_it = False  # copies of what this node stores
+        self._lost_log: str | None = None  # why there is none
+        self._data = Path()
 
     def _on_fatal(self, error: BaseException) -> None:
+        if self._others_have_it and isinstance(error, ApplyFailed | LogCorrupt):
+            replica = self.manager.replica(error.group_id)
+            try:
+                if replica is not None and set_aside.damage_of(error) is not None:
+                    replica.stop()
+                    self.manager.lose(replica.descriptor, f"{error}")
+                    self.heart.hurry()
+                    return
+            except KvorumError as worse:  # the database takes no writes
+                error = worse
         self.failed = True
+        if self._others_have_it:
+            set_aside.mark(error, self._data)
         self._tell_fatal(error)
 
     async def open(self, config: NodeConfig) -> None:
@@ -106,9 +124,11 @@ class Store:
 
     async def _open(self, config: NodeConfig) -> None:
         ports = self.ports
-        self.state = self._engine(config.data / "state", STATE_FAMILIES)
-        log = self._engine(config.data / "log", LOG_FAMILIES)
+        self._data = config.data
+        self.state, log = self._databases(config.data)
+        self._log_db = log
         self.identity = await self._identify(config, log)
+        self._others_have_it = _has_others(self.state, self.identity)
         self.faults = Faults(self.identity.node, ports.rng.token)
         self.cluster = Cluster(ports, config, self.identity, self.state)
         known = bool(self.cluster.peers.nodes) or len(self.identity.founders) != 1
@@ -161,7 +181,7 @@ class Store:
         await self._open_partitions(config.gc_retention_ms)
         self.heart = Heart(
             *(self.identity.node, ports.rng.token(BOOT_BYTES), self.cluster.calls),
-            *(leader_of_meta(self.manager.leader_of), ports.timers),
+            *(self._whom_to_tell(leader_of_meta(self.manager.leader_of)), ports.timers),
         )
         self.dispatcher = Dispatcher(
             node_id=self.identity.node,
@@ -239,11 +259,38 @@ class Store:
             waits=self.waits,
         )
         self.manager.on_role = self._role
+        self.manager.rebuilds = self._others_have_it
+        if self._lost_log is not None:
+            self.manager.lose_all(self._lost_log)
+            await ports.in_thread(self.state.sync)
+        identities.save(self.state, self._log_db, self.identity)
         await self.manager.open_all()
         founders, witnesses = self.identity.founders, self.identity.witnesses
         await self.manager.create(
             PartitionDescriptor(META_PARTITION, *META_RANGE, 1, founders, (), witnesses)
         )
+
+    def _databases(self, data: Path) -> tuple[Engine, Engine]:
+        """State and log. One that cannot be read is set aside, under another name, if the other one
+        says that this node is one of several: what was in it comes back from them. Raises
+        Corruption: nothing was changed.
+        """
+        wanted = {"state": STATE_FAMILIES, "log": LOG_FAMILIES}
+        found: dict[str, Engine] = {}
+        broken: dict[str, Corruption] = {}
+        for name, families in wanted.items():
+            try:
+                set_aside.refuse_marked(data / name)
+                found[name] = self._engine(data / name, families)
+            except Corruption as error:
+                broken[name] = error
+        for name, why in broken.items():
+            if not found or not _one_of_several(found):
+                raise why
+            aside = set_aside.put_aside(data / name)
+            log.error("%s; it is kept as %s, and rebuilt from the other nodes", why, aside)
+            found[name] = self._engine(data / name, wanted[name])
+        return found["state"], found["log"]
 
     def _engine(self, path: Path, families: tuple[str, ...]) -> Engine:
         engine = self.ports.open_engine(path, families)
@@ -255,6 +302,7 @@ class Store:
         found = identities.load(self.state, log, config.data)
         if found is not None:
             identities.check_kind(found, config)
+            self._look_for_log(config, log, found)
             if found.incarnation:
                 return found
         rng = self.ports.rng
@@ -267,9 +315,25 @@ class Store:
             joined = await joining.ask(config, self.ports)
             found = identities.joined(joined.cluster, joined.node, rng, witness=config.witness)
             KnownPeers(self.state, found.node, config.address).found(joined.members)
-        identities.save(self.state, found)
-        await self.ports.in_thread(self.state.sync)
+        await self._save(found, log)
         return found
+
+    def _look_for_log(self, config: NodeConfig, log: Engine, identity: Identity) -> None:
+        """Whether it is the log of what is in the state DB. Raises Corruption."""
+        if log.scan(LOG_FAMILIES[0], b"", b"", limit=1) or not _has_replicas(self.state):
+            return
+        self._lost_log = f"the log of this node, {config.data / 'log'}, is gone"
+        if not _has_others(self.state, identity):
+            raise Corruption(
+                f"{self._lost_log}, and with it what was acknowledged last: restore {config.data} "
+                "as a whole from a copy",
+                details={"path": str(config.data)},
+            )
+
+    async def _save(self, identity: Identity, log: Engine) -> None:
+        identities.save(self.state, log, identity)
+        for engine in (log, self.state):
+            await self.ports.in_thread(engine.sync)
 
     # ----------------------------------------------------------------------------------- roles
 
@@ -318,6 +382,20 @@ class Store:
         """Tell nobody any more."""
         self._on_meta_role = None
 
+    def _whom_to_tell(self, leader: Callable[[], int | None]) -> Callable[[], int | None]:
+        """The master; of a node whose replica of the meta partition is lost each of the others in
+        turn, who say who it is.
+        """
+        turn = count()
+
+        def master() -> int | None:
+            others = sorted(self.cluster.peers.nodes)
+            if self.manager.replica(META_PARTITION) is not None or not others:
+                return leader()
+            return others[next(turn) % len(others)]
+
+        return master
+
     async def leave_meta(self) -> None:
         """The meta partition's replica of this node is no member any more: remove it if it is
         damaged. From now on this node is none of the founders, so that what it makes next begins
@@ -326,8 +404,7 @@ class Store:
         if META_PARTITION not in self.manager.damage():
             return
         self.identity = self.identity._replace(founders=(), witnesses=())
-        identities.save(self.state, self.identity)
-        await self.ports.in_thread(self.state.sync)
+        await self._save(self.identity, self._log_db)
         await self.manager.drop(META_PARTITION)
 
     def _serves_meta(self) -> bool:
@@ -518,3 +595,21 @@ class Store:
                 await self.ports.in_thread(engine.close)
             except KvorumError as e:
                 self._on_fatal(e)
+
+
+def _one_of_several(engines: Mapping[str, Engine]) -> bool:
+    """As the database says that can be read. Raises Corruption."""
+    if "log" in engines:
+        found = identities.copied(engines["log"])
+        return found is not None and not identities.alone(found)
+    found = identities.stored(engines["state"])
+    return found is not None and _has_others(engines["state"], found)
+
+
+def _has_others(state: Engine, identity: Identity) -> bool:
+    """Whether others may have copies of what this node stores."""
+    return not identities.alone(identity) or bool(KnownPeers(state, identity.node, "").nodes)
+
+
+def _has_replicas(state: Engine) -> bool:
+    return bool(state.scan("meta", b"r", b"s", limit=1))

@@ -33,7 +33,7 @@ from procedures.master.members.moves import (
     ReplicaMove,
     node_locks,
 )
-from procedures.verbs import VERIFY_REPLICA
+from procedures.verbs import DROP_PARTITION, VERIFY_REPLICA
 
 REBUILD_REPLICA: Final = "kvorum.rebuild_replica"
 
@@ -104,6 +104,11 @@ class RebuildReplica(ReplicaMove):
 
     @step(point_of_no_return=True)
     async def enter(self, ctx: StepContext) -> Outcome:
+        """What it had is gone for sure before it comes back. Raises what the node says."""
+        await self._calls.call_at(
+            *(ctx.args["node"], DROP_PARTITION, [ctx.args["partition"]]),
+            budget_ms=MEMBERSHIP_CALL_MS,
+        )
         return children([(ADD_REPLICA, self._replica(ctx))], then="finish")
 
     @step

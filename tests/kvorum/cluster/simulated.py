@@ -327,9 +327,10 @@ class SimCluster:
             self._disks[key] = MemoryEngine(families)
         return self._disks[key]
 
-    def lose_disk(self, number: int) -> None:
-        """Of a node that is down: it starts with nothing."""
-        self._disks = {key: disk for key, disk in self._disks.items() if key[0] != number}
+    def lose_disk(self, number: int, *names: str) -> None:
+        """Of a node that is down: it starts with nothing, or without these databases."""
+        for name in names or ("state", "log"):
+            del self._disks[number, name]
 
     async def crash(self, number: int) -> None:
         node = self.nodes.pop(number)

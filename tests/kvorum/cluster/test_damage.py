@@ -194,6 +194,45 @@ def test_b14_without_a_healthy_copy_nothing_is_given_up(count: int) -> None:
     run(main, 7)
 
 
+@pytest.mark.parametrize("name", ["state", "log"])
+@pytest.mark.parametrize("cut", [False, True], ids=["whole log", "log was cut"])
+def test_b14_a_node_that_lost_one_of_its_databases_comes_back(name: str, cut: bool) -> None:
+    """It did not start any more; or it would vote with an empty log under its old number."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 13)
+        await cluster.start()
+        spec = TableSpec(split_keys=(b"h", b"s"))
+        await cluster.nodes[1].backend.create_table("default", "k", spec)
+        clients = [Watching(f"c{i}", cluster, 130 + i) for i in range(3)]
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for client in clients:
+                group.create_task(client.run(stop))
+            await asyncio.sleep(1)
+            if cut:
+                for node in cluster.nodes.values():
+                    node.store.manager.logs._keep = 1
+                    await node.store.manager.truncate()
+            await cluster.crash(3)
+            cluster.lose_disk(3, name)
+            await asyncio.sleep(1)
+            await cluster.start(3)
+            await until(healed(cluster), "it has everything again")
+            stop.set()
+        await cluster.crash(1)
+        await until(lambda: leader(cluster, META_PARTITION) is not None, "2 and 3 are a majority")
+        for client in clients:
+            assert len(client.versions) > 20
+            for key, number in client.acknowledged.items():
+                row = await cluster.nodes[3].backend.get("default", "k", key.encode(), 0)
+                assert row is not None, f"{key} is lost"
+                assert int(row.value) in {number, *client.doubtful.get(key, ())}
+        await cluster.close()
+
+    run(main, 13)
+
+
 def test_a2_two_emptied_founders_wait_for_the_third() -> None:
     """They elected each other, and served an empty cluster under the name of the old one."""
 
