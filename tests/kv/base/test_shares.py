@@ -62,9 +62,9 @@ def test_a_limit_that_is_taken_away_ends_at_once() -> None:
     shares = Shares()
     shares.set_rate(1)
     assert taken(shares, "a", 0, 5) == 1
-    assert shares.limited
+    before = shares.limited
     shares.set_rate(0)
-    assert not shares.limited
+    assert (before, shares.limited) == (True, False)
     assert taken(shares, "a", 0, 5) == 5
 
 
