@@ -34,7 +34,7 @@ from kv.base.rights import (
     allow,
     may,
 )
-from kv.base.verbs import NODE_METHODS, PARTITION_ARGS_AT, VERBS, Touches, Verb
+from kv.base.verbs import NODE_METHODS, VERBS, Touches, Verb
 
 _AGAIN_MS: Final = 200
 _READ: Final = frozenset({Action.READ})
@@ -117,7 +117,7 @@ class Rights:
     # -- requests to partitions
 
     def _check_partition(self, verb: Verb, row: list[Any]) -> None:
-        partition = row[3] if len(row) > PARTITION_ARGS_AT else None
+        partition = row[3] if len(row) > 3 else None
         if type(partition) is not int:
             return  # it is refused for that
         if partition == META_PARTITION:
@@ -305,7 +305,7 @@ def _unreadable(verb: Verb) -> InvalidArgument:
 
 def needed_of(verb: Verb, row: list[Any]) -> frozenset[Action]:
     """What a request that may write does to rows. A put that asks for no row there is an insert,
-    one that asks for a version an update, without a condition both. Raises InvalidArgument.
+    one that asks for a version an update, without a condition both.
     """
     if verb.action is Action.READ:
         return _READ
@@ -330,8 +330,10 @@ def needed_of(verb: Verb, row: list[Any]) -> frozenset[Action]:
                 return PUT
             case _:
                 return _ANYTHING - _READ
-    except (IndexError, TypeError, ValueError) as error:
-        raise _unreadable(verb) from error
+    except (IndexError, TypeError, ValueError):
+        return (
+            _ANYTHING - _READ
+        )  # it is refused to whoever may all that, too: it is not well formed
 
 
 def _of_put(cond: Any) -> frozenset[Action]:
