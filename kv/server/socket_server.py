@@ -405,8 +405,7 @@ class ServerConnection(asyncio.Protocol):
             elif server.proof_key(self.node):
                 self.challenge = server.challenge()
             else:  # without a secret: whoever is on this machine may be one
-                here = server.tls is None and self._on_this_machine()
-                self.proved = here and server.believes()
+                self.proved = self.believed()
             if self.proved:
                 self.identity = Identity("", "node", node=self.node)
             self._welcome()
@@ -431,13 +430,17 @@ class ServerConnection(asyncio.Protocol):
                 self.identity = await gate.identify(
                     credential, certificate, peer.rpartition(":")[0]
                 )
+        except (Unavailable, TimeoutError):
+            if self.believed():
+                self.identity = LOOPBACK  # until the first book says otherwise
+                self._welcome()
+            else:
+                self.end(Unavailable("users and rights cannot be read now: ask again in a moment"))
         except KvorumError as error:
             if isinstance(error, Unauthenticated | Busy):
                 log.warning("a login from %s was refused: %s", peer, error.code)
                 self._server.counters.logins_refused += 1
             self.end(error)
-        except TimeoutError:
-            self.end(Unavailable("users and rights cannot be read now: ask again in a moment"))
         except Exception as error:  # noqa: BLE001 - the boundary: it ends this connection alone
             self.end(self._server.faults.answer(error, "a login", unknown=False))
         else:
@@ -445,6 +448,15 @@ class ServerConnection(asyncio.Protocol):
         finally:
             self._asking = None
         self._server.timers.call_soon(self._deliver)
+
+    def believed(self) -> bool:
+        """Whether what it says of itself needs no proof: nobody has a secret, and it is on this
+        machine. So whoever repairs nodes that cannot reach the others gets in.
+        """
+        server = self._server
+        if server.secret or server.tls is not None:
+            return False
+        return self._on_this_machine() and server.believes()
 
     def _on_this_machine(self) -> bool:
         name = None if self._transport is None else self._transport.get_extra_info("peername")
@@ -753,6 +765,8 @@ class SocketServer:
         if identity is None:
             return  # it is to prove that it is a node's
         if conn.book is None:
+            if identity == LOOPBACK and conn.believed():
+                return
             raise Unavailable("users and rights cannot be read now: ask again in a moment")
         if not gate.stands(identity):
             raise Unauthenticated(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.config import load, split_address
+from kv.base.credentials import Credential
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.client.client import KvClient
 from kv.client.client import connect as connect_to
@@ -43,7 +44,11 @@ async def _ask(order: Order, secret: str, *, yes: bool) -> list[Plan]:
     if "," in address or "://" in address:
         raise InvalidArgument("--connect must name one survivor alone, as HOST:BASE")
     timers = LoopTimers(asyncio.get_running_loop())
-    client = await connect_to([split_address(address)], timers=timers, rng=SystemRng())
+    # As a node: nobody can say who users are while the cluster has no majority.
+    credential = Credential(secret=secret.encode()) if secret else None
+    client = await connect_to(
+        [split_address(address)], timers=timers, rng=SystemRng(), credential=credential
+    )
     try:
         rows, ticket = await _call(client, order, secret, b"")
         if yes:

@@ -141,9 +141,8 @@ class Doors:
         there are others, or nobody can log in.
         """
         book = self._node.guard.book
-        if book is None or not book.closed:
-            return True
-        return bool(self._node.store.cluster.peers.others())
+        open_yet = book is not None and not book.closed
+        return open_yet or bool(self._node.store.cluster.peers.others())
 
     async def close_native(self) -> None:
         """Connections of the native port end. It closes later than the others: after the drain."""

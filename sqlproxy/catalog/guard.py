@@ -85,7 +85,8 @@ class Guard:
         while True:
             with contextlib.suppress(KvorumError):  # the next look says it again
                 await self.look()
-            if self._now_ms() - self._looked_ms > KNOWN_MS_MAX:
+            known = self.book
+            if known is not None and known.closed and self._age_ms() > KNOWN_MS_MAX:
                 self.book = self._stamp = None
             await pause(LOOK_MS / 1_000)
 
