@@ -418,7 +418,7 @@ class FsspecPlace:
 
 async def _without_redirects(**options: Any) -> Any:
     """A session of HTTP that goes nowhere but where it is sent."""
-    http = needed("aiohttp")
+    http = needed("fsspec.implementations.http").aiohttp  # of its own sessions
 
     async def refuse(_session: object, _context: object, redirect: Any) -> None:
         to = redirect.response.headers.get("Location", "")
