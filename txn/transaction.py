@@ -296,7 +296,16 @@ class Transaction(TxnReads):
         """What it sees now, and will not see any more when it writes; `bare`: what it saw before
         its first write. To be ended.
         """
-        return View(self, None if bare or not self._buffer else self._buffer)
+        view = View(self)
+        if bare or not self._buffer:
+            view.end()
+        else:
+            view.part()
+        return view
+
+    def look(self) -> View:
+        """What it sees, until the view parts from it. To be ended."""
+        return View(self)
 
     def creates(self, key: bytes) -> bool:
         """Whether it writes this key on condition that it is absent; also when it is over."""
@@ -334,6 +343,11 @@ class Transaction(TxnReads):
         if self._recorded or self._reads is not None or self._holds is not None:
             return False
         return len(self._buffer) >= TXN_STREAM_KEYS_MIN
+
+    @property
+    def memory_bytes(self) -> int:
+        """What its writes take of this process's memory."""
+        return self._buffer.memory_bytes
 
     def give_back(self, lent: WriteBuffer) -> None:
         """A View's buffer is not read any more."""
@@ -536,12 +550,11 @@ class View(TxnReads):
 
     __slots__ = ("_budget_ms", "_buffer", "_client", "_of", "_reads", "start_ts")
 
-    def __init__(self, of: Transaction, buffer: WriteBuffer | None) -> None:
-        """`buffer`: of its writes; None: there are none."""
+    def __init__(self, of: Transaction) -> None:
         self._of = of
         self.start_ts = of.start_ts
         self._client, self._reads, self._budget_ms = of._client, of._reads, of._budget_ms
-        self._buffer = _UNWRITTEN if buffer is None else buffer.lend()
+        self._buffer = of._buffer
 
     def hold_key(self, key: bytes) -> None:
         self._of.hold_key(key)
@@ -549,10 +562,15 @@ class View(TxnReads):
     def _check_open(self) -> None:
         pass
 
+    def part(self) -> None:
+        """What is written from now on is not seen; fine twice."""
+        if self._buffer is self._of._buffer:
+            self._buffer = self._buffer.lend() if self._buffer else _UNWRITTEN
+
     def end(self) -> None:
         """It is not read any more; fine twice."""
         buffer, self._buffer = self._buffer, _UNWRITTEN
-        if buffer is not _UNWRITTEN:
+        if buffer is not _UNWRITTEN and buffer is not self._of._buffer:
             self._of.give_back(buffer)
 
 

@@ -38,7 +38,11 @@ from kv.base.limits import (
     PROCEDURE_WORKERS_DEFAULT,
     PROCEDURE_WORKERS_MAX,
     SECRET_CHARS_MIN,
+    SQL_MEMORY_BYTES_DEFAULT,
+    SQL_MEMORY_BYTES_MIN,
     SQL_PROCESSES_MAX,
+    SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
+    SQL_STATEMENT_MEMORY_BYTES_MIN,
     STORES_MAX,
     TAGS_MAX,
 )
@@ -206,6 +210,22 @@ class NodeConfig:
             "Processes that serve PostgreSQL's clients; 0 = the node itself does.",
         ),
     ] = 0
+    sql_memory_bytes: Annotated[
+        int,
+        Setting(
+            "BYTES",
+            of.integer(SQL_MEMORY_BYTES_MIN, 1 << 40),
+            "What SQL's statements hold in memory together; shared out among its processes.",
+        ),
+    ] = SQL_MEMORY_BYTES_DEFAULT
+    statement_memory_bytes: Annotated[
+        int,
+        Setting(
+            "BYTES",
+            of.integer(SQL_STATEMENT_MEMORY_BYTES_MIN, 1 << 40),
+            "What the statements of one session hold; a session may SET another value.",
+        ),
+    ] = SQL_STATEMENT_MEMORY_BYTES_DEFAULT
     gc_retention_ms: Annotated[
         int,
         Setting("MS", of.integer(1, 365 * _DAY_MS), "How long old versions stay readable."),

@@ -552,6 +552,15 @@ SQL_SHORT_CALLS_MAX: Final = 16  # of functions that are short, in a row's short
 SQL_PATTERN_CHARS_MAX: Final = 16 * KiB  # of a regular expression, and of LIKE with _ or escapes
 SQL_PATTERN_BYTES_MAX: Final = MiB  # that RE2 uses for one
 SQL_PATTERN_STEPS_MAX: Final = 1 << 24  # its program's size times the text's: 10 ns each at worst
+SQL_STATEMENT_MEMORY_BYTES_DEFAULT: Final = 256 * MiB  # that a session's statements hold …
+SQL_STATEMENT_MEMORY_BYTES_MIN: Final = MiB
+SQL_MEMORY_BYTES_DEFAULT: Final = 1024 * MiB  # … and those of all sessions of a node, …
+SQL_MEMORY_BYTES_MIN: Final = 64 * MiB
+SQL_FOLDED_BYTES_MAX: Final = 64 * KiB  # … and a constant that a remembered plan has
+SQL_PIECE_BYTES: Final = 4 * MiB  # of rows that are on their way to a client at once, but for one
+SQL_SORTED_BYTES_MAX: Final = 16 * MiB  # that are sorted here; DuckDB sorts more
+SQL_TRIM_BYTES: Final = 32 * MiB  # taken and given back, after which the system gets its pages …
+SQL_TRIM_MS: Final = 1_000  # … at most so often
 
 # -- backup, restore, import, export, check (kvorum/transfer)
 TRANSFER_BLOCK_BYTES: Final = 4 * MiB  # of keys and values in one file of a backup, about …
@@ -631,6 +640,9 @@ assert SQL_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SCAN_ROWS <= SCAN_ROWS_MAX
 assert SQL_ANALYTIC_SOURCE_BYTES * 2 <= SQL_ANALYTIC_BYTES_MAX
 assert SQL_PARTS_MAX <= PROCEDURE_ROUNDS_MAX
+assert SQL_STATEMENT_MEMORY_BYTES_MIN <= SQL_STATEMENT_MEMORY_BYTES_DEFAULT
+assert SQL_STATEMENT_MEMORY_BYTES_DEFAULT <= SQL_MEMORY_BYTES_DEFAULT
+assert SQL_FOLDED_BYTES_MAX * SQL_PLANS_MAX <= SQL_MEMORY_BYTES_MIN, "plans are small change"
 assert SQL_BACKFILL_ROWS_MIN <= SQL_SLICE_ROWS <= SQL_SLICE_ROWS_MAX
 assert SQL_SLICE_ROWS_MAX * SQL_SLICES_IN_FLIGHT <= SQL_BACKFILL_ROWS, "a step has work for all"
 assert SQL_SLICE_ROWS_MAX < PARALLEL_KEYS_MAX, "a slice waits for one sync, not for two in a row"

@@ -207,6 +207,8 @@ class Doors:
             home=self._node.config.data / "sql-temporary",
             seats=ports.seats,
             tls=ports.tls,
+            memory_bytes=self._node.config.sql_memory_bytes,
+            statement_memory_bytes=self._node.config.statement_memory_bytes,
         )
         door.open(bound_socket(self._node.config.listen, port), self._in_background)
         stack.push_async_callback(door.close)

@@ -15,7 +15,12 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from kv.base.ids import TableId
-from kv.base.limits import SQL_CONNECTIONS_MAX, SQL_SCHEMA_TTL_MS
+from kv.base.limits import (
+    SQL_CONNECTIONS_MAX,
+    SQL_MEMORY_BYTES_DEFAULT,
+    SQL_SCHEMA_TTL_MS,
+    SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
+)
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.rights import Roles
 from kv.base.seats import Seats
@@ -35,6 +40,7 @@ from sqlproxy.catalog.sequence_pool import SequencePool
 from sqlproxy.ddl.change.jobs import jobs_of
 from sqlproxy.ddl.change.waiting import carried_out
 from sqlproxy.declared.catalogs import Catalogs
+from sqlproxy.loop.trimming import Trimming
 from sqlproxy.pgcatalog.catalog import Ground, SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Role as CatalogRole
@@ -46,6 +52,7 @@ from sqlproxy.session.sessions import SqlSessions
 from sqlproxy.session.shared import advisory_locks as advisory
 from sqlproxy.session.shared.services import Services
 from sqlproxy.session.state.settings import SERVER_VERSION
+from sqlproxy.values.memory import Share
 from sqlproxy.wire.server import SqlServer
 from txn.client import TxnClient
 
@@ -102,6 +109,8 @@ class Front:
         seats: Seats | None = None,
         tls: Tls | None = None,
         ground: Ground | None = None,
+        memory_bytes: int = SQL_MEMORY_BYTES_DEFAULT,
+        statement_memory_bytes: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
     ) -> None:
         """`name`: of this process, the same after a restart; without one it has a random one.
         `home`: a folder of its own for what is too large for memory; None: one of the system's.
@@ -117,7 +126,8 @@ class Front:
             last=self._last,
             ground=ground,
         )
-        self._analytic = DuckAnalytic(home)
+        share = Share(memory_bytes)
+        self._analytic = DuckAnalytic(home, share)
         self._numbers = SequencePool(txn.run, timers)
         self._advisory = advisory.AdvisoryLocks(nodes, timers)
         loop = asyncio.get_running_loop()
@@ -135,6 +145,9 @@ class Front:
             token=rng.token,
             analytic=self._analytic,
             advisory=self._advisory,
+            memory=share,
+            statement_memory=statement_memory_bytes,
+            trimming=Trimming(share, loop.call_later, self._aside),
         )
         self.server = SqlServer(
             SqlSessions(self.services),
@@ -144,6 +157,9 @@ class Front:
             seats=seats,
             tls=None if tls is None else SqlTls(tls),
         )
+
+    def _aside(self, call: Callable[[], None]) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().run_in_executor(None, call)
 
     async def start(self, listener: socket.socket) -> None:
         """Serve on a socket that is bound."""

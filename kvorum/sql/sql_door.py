@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kv.base.limits import SQL_MEMORY_BYTES_DEFAULT, SQL_STATEMENT_MEMORY_BYTES_DEFAULT
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.seats import Seats
 from kv.base.tls import Tls
@@ -59,11 +60,14 @@ class SqlDoor:
         home: Path | None = None,
         seats: Seats | None = None,
         tls: Tls | None = None,
+        memory_bytes: int = SQL_MEMORY_BYTES_DEFAULT,
+        statement_memory_bytes: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
     ) -> None:
         """`name`: of this process among those that serve SQL, the same after a restart; `home`: a
         folder of its own for what queries cannot hold in memory.
         """
         self._name, self._home, self._seats, self._tls = name, home, seats, tls
+        self._memory = memory_bytes, statement_memory_bytes
         self._parts = (nodes, txn, surface, clock, rng, timers)
         self._in_thread = in_thread
         self._sock: socket.socket | None = None
@@ -110,6 +114,8 @@ class SqlDoor:
                 ground=made[0],
                 seats=self._seats,
                 tls=self._tls,
+                memory_bytes=self._memory[0],
+                statement_memory_bytes=self._memory[1],
             )
         except ImportError as e:
             said = advice(e, extra="sql")

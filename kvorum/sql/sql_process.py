@@ -119,6 +119,8 @@ class SqlProcess:
             seats=descriptors.seats(descriptors.raise_limit()),
             tls=tls,
             ground=await asyncio.to_thread(made_ground),
+            memory_bytes=settings["memory_bytes"],
+            statement_memory_bytes=settings["statement_memory_bytes"],
         )
         server = front.server
         server.number_by(number + 1, count)

@@ -99,6 +99,8 @@ class SqlProcesses:
             "log_level": config.log_level,
             "tls_dir": config.tls_dir,
             "connections_max": -(-SQL_CONNECTIONS_MAX // self._count),
+            "memory_bytes": config.sql_memory_bytes // self._count,
+            "statement_memory_bytes": config.statement_memory_bytes,
             "secret": rng.token(_SECRET_BYTES),
             "node_secret": self.secret,
         }

@@ -23,10 +23,11 @@ from sqlproxy.rows.schema import Table
 from sqlproxy.tables.access import Access
 from sqlproxy.tables.reading import Reads, Touched
 from sqlproxy.tables.writing import Outcome, Work
+from sqlproxy.values import memory
 from sqlproxy.values.errors import INTERNAL_ERROR, SqlError, unsupported
 from txn.transaction import TxnReads
 
-_OF_VALUES: Final = frozenset(("21", "22", "42"))  # classes of errors that a row may cause
+_OF_ROWS: Final = frozenset(("21", "22", "42", "53"))  # classes of errors that a row may cause
 
 
 class DuckAnalytic:
@@ -34,8 +35,9 @@ class DuckAnalytic:
     for memory goes.
     """
 
-    def __init__(self, home: Path | None = None) -> None:
-        self._engine = Engine(home)
+    def __init__(self, home: Path | None = None, share: memory.Share | None = None) -> None:
+        """`share`: of the process, of which DuckDB has half."""
+        self._engine = Engine(home, share)
 
     def close(self) -> None:
         """No query is under way any more."""
@@ -60,9 +62,9 @@ class DuckAnalytic:
                 # stand after a LIMIT, or after rows that a cursor gives out first
                 if failed is not None:
                     raise failed if error.sqlstate == INTERNAL_ERROR else error from None
-                if given or error.sqlstate[:2] not in _OF_VALUES or not patient(select):
+                if given or error.sqlstate[:2] not in _OF_ROWS or not patient(select):
                     raise
-                failed = error
+                failed = error.bare()
 
     async def _batches(
         self, selects: Selects, query: Query, reads: Reads, env: Env, touched: Touched
@@ -80,14 +82,12 @@ class DuckAnalytic:
             try:
                 convert = _converter(query)
                 while batch := await running.next(convert):
-                    made, failed = query.late.rows(batch, env) if query.late else (batch, None)
-                    if env.slept:  # pg_sleep: expressions never wait themselves
-                        slept, env.slept = env.slept, 0.0
-                        await asyncio.sleep(slept)
-                    if made:
+                    memory.now().fresh()
+                    for made in query.late.pieces(batch, env) if query.late else (batch,):
+                        if env.slept:  # pg_sleep: expressions never wait themselves
+                            slept, env.slept = env.slept, 0.0
+                            await asyncio.sleep(slept)
                         yield made
-                    if failed is not None:
-                        raise failed
                     if query.late and query.late.done:
                         return
             finally:
@@ -117,7 +117,11 @@ class DuckAnalytic:
         async def run(selects: Selects, make: Callable[[], Query]) -> list[Row]:
             query = await aside(text, make)
             found = self._batches(selects, query, job.t, job.env, job.touched)
-            return [row async for batch in found for row in batch]
+            rows: list[Row] = []
+            async for batch in found:
+                job.held.rows(batch)
+                rows += batch
+            return rows
 
         if isinstance(bound, Insert):
             if bound.select is None:

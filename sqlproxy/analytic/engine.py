@@ -26,9 +26,12 @@ from kv.base.limits import (
 )
 from sqlproxy.analytic.functions import Functions
 from sqlproxy.duck.duckerrors import as_sql_error
+from sqlproxy.values import memory
 from sqlproxy.values.errors import SqlError
 
 T = TypeVar("T")
+_MADE_ROWS: Final = 256  # of a batch of values that functions may have made large
+_ROWS_MIN: Final = 8
 _SETTINGS: Final = (
     "SET preserve_insertion_order = true",
     "SET default_null_order = 'nulls_last_on_asc_first_on_desc'",
@@ -42,8 +45,10 @@ class Engine:
     is this process's alone: what a killed one left there is removed; None: one of the system's.
     """
 
-    def __init__(self, home: Path | None = None) -> None:
+    def __init__(self, home: Path | None = None, share: memory.Share | None = None) -> None:
         self._home = home
+        self._share = share or memory.Share()
+        self.bytes_max = min(SQL_ANALYTIC_BYTES_MAX, self._share.limit // 2)
         self._root: duckdb.DuckDBPyConnection | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._directory: Path | None = None
@@ -70,7 +75,7 @@ class Engine:
                 ":memory:",
                 config={
                     "threads": SQL_ANALYTIC_THREADS,
-                    "memory_limit": f"{SQL_ANALYTIC_BYTES_MAX // (1 << 20)}MB",
+                    "memory_limit": f"{self.bytes_max // (1 << 20)}MiB",
                     "temp_directory": str(self.directory / "duckdb"),
                     "autoinstall_known_extensions": False,
                     "autoload_known_extensions": False,
@@ -95,6 +100,8 @@ class Engine:
         except asyncio.CancelledError:
             await asyncio.wait([future])
             raise
+        finally:
+            del future  # it has the error, whose frames have it, and all that the call had
 
     async def run(self, text: str, tables: dict[str, pa.Table], functions: Functions) -> Running:
         """Start a query. Raises SqlError."""
@@ -102,8 +109,16 @@ class Engine:
             await self.in_thread(self._open)
         assert self._root is not None
         running = Running(self, self._root.cursor(), functions)
-        await running.start(text, tables)
+        try:
+            await running.start(text, tables)
+        except BaseException:
+            await running.close()
+            raise
         return running
+
+    def used(self, size: int) -> None:
+        """A query has read or made so many bytes."""
+        self._share.worn += size
 
     def close(self) -> None:
         if self._threads is not None:
@@ -124,6 +139,8 @@ class Running:
     ) -> None:
         self._engine, self._cursor, self._functions = engine, cursor, functions
         self._reader: pa.RecordBatchReader | None = None
+        self._left: pa.RecordBatch | None = None  # what is not converted yet
+        self._budget = memory.now()
         self._made: list[str] = []
 
     async def start(self, text: str, tables: dict[str, pa.Table]) -> None:
@@ -144,22 +161,46 @@ class Running:
             )
             self._made.append(one.name)
         relation: Any = self._cursor.sql(text)
-        self._reader = relation.to_arrow_reader(SQL_ANALYTIC_FETCH_ROWS)
+        wide = sum(table.nbytes // table.num_rows for table in tables.values() if table.num_rows)
+        self._engine.used(sum(table.nbytes for table in tables.values()))
+        rows = _MADE_ROWS if self._made else SQL_ANALYTIC_FETCH_ROWS
+        rows = max(_ROWS_MIN, min(rows, self._budget.piece // (wide or 1)))
+        self._reader = relation.to_arrow_reader(rows)
 
     async def next(self, convert: Callable[[pa.RecordBatch], Sequence[Any]]) -> Sequence[Any]:
         """What `convert` makes of the next rows; nothing at the end."""
 
         def read() -> Sequence[Any]:
-            assert self._reader is not None
-            try:
-                while True:
-                    batch = self._reader.read_next_batch()
-                    if batch.num_rows:
-                        return convert(batch)
-            except StopIteration:
-                return ()
+            rows: list[Any] = []
+            size = 0
+            while len(rows) < SQL_ANALYTIC_FETCH_ROWS and size < self._budget.piece:
+                batch = self._piece()
+                if batch is None:
+                    break
+                size += batch.nbytes
+                rows += convert(batch)
+            self._engine.used(size)
+            return rows
 
         return await self._call(read)
+
+    def _piece(self) -> pa.RecordBatch | None:
+        """The next rows, as many as a piece has room for; None: there are no more."""
+        assert self._reader is not None
+        most = self._budget.piece
+        batch, self._left = self._left, None
+        while batch is None or not batch.num_rows:
+            try:
+                batch = self._reader.read_next_batch()
+            except StopIteration:
+                return None
+            if batch.nbytes > most:
+                self._budget.fits(batch.nbytes)
+        if batch.nbytes <= most:
+            return batch
+        some = max(1, batch.num_rows * most // batch.nbytes)
+        self._left = batch.slice(some)
+        return batch.slice(0, some)
 
     async def _call(self, call: Callable[..., T], *args: object) -> T:
         future = asyncio.wrap_future(self._engine.submit(call, *args))
@@ -174,8 +215,10 @@ class Running:
             raise
         except SqlError:
             raise
-        except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
-            raise self._told(error) from error
+        except (duckdb.Error, pa.ArrowException, OSError, RuntimeError, MemoryError) as error:
+            raise self._told(error) from None
+        finally:
+            del future  # as in `Engine.in_thread`
 
     def _told(self, error: Exception) -> SqlError:
         """What went wrong, as PostgreSQL says it."""
@@ -183,7 +226,7 @@ class Running:
             return self._functions.failed
         return as_sql_error(
             error,
-            memory=f"the query needs more than {SQL_ANALYTIC_BYTES_MAX >> 20} MiB",
+            memory=f"the query needs more than {self._engine.bytes_max >> 20} MiB",
             hint="Read fewer rows or columns, or aggregate in parts.",
         )
 
@@ -194,6 +237,7 @@ class Running:
             if self._reader is not None:
                 self._reader.close()
                 self._reader = None
+            self._left = None
             for name in self._made:
                 self._cursor.remove_function(name)
             self._made = []

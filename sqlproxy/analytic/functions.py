@@ -16,11 +16,29 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sqlproxy.analytic.forms import array_of, users
+from sqlproxy.values import memory
 from sqlproxy.values.breaks import no_break, paused, set_breaks
-from sqlproxy.values.errors import QUERY_CANCELED, SqlError
+from sqlproxy.values.errors import OUT_OF_MEMORY, QUERY_CANCELED, SqlError
 
 _numbers = count(1)  # of the names of functions, in this process
 _PREFIX: Final = "kv_f"
+
+
+def _values(
+    row_fn: Callable[[Sequence[Any]], Any], columns: Sequence[Sequence[Any]], budget: memory.Budget
+) -> list[Any]:
+    """Of each row. Raises SqlError."""
+    try:
+        return [row_fn(row) for row in paused(zip(*columns, strict=True), 1)]
+    except SqlError as error:
+        if error.sqlstate != OUT_OF_MEMORY:
+            raise
+    values = []  # what counted may be gone with its row
+    for row in paused(zip(*columns, strict=True), 1):
+        budget.fresh()
+        values.append(row_fn(row))
+        budget.take(memory.size_of(values[-1]))
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +65,7 @@ class Functions:
         self.made: dict[Any, Function] = {}
         self.failed: SqlError | None = None
         self.ended = False  # nobody waits for the query any more
+        self._budget = memory.now()
 
     def add(
         self,
@@ -82,19 +101,23 @@ class Functions:
         self, row_fn: Callable[[Sequence[Any]], Any], parameters: tuple[Shape, ...], result: Shape
     ) -> Callable[..., pa.Array]:
         def call(*columns: pa.Array) -> pa.Array:
+            budget = self._budget.part()
             try:
+                budget.take(sum(column.nbytes for column in columns))
                 given = [
                     users(column, shape.oid, shape.held)
                     for column, shape in zip(columns, parameters, strict=True)
                 ]
                 set_breaks(self._goes_on)
-                values = [row_fn(row) for row in paused(zip(*given, strict=True), 1)]
+                with memory.spending(budget):
+                    values = _values(row_fn, given, budget)
                 return array_of(values, result.oid, result.held)
             except SqlError as error:
-                self.failed = error
+                self.failed = error.bare()
                 raise
             finally:
                 set_breaks(no_break)
+                budget.end()
 
         # DuckDB counts the parameters that the function says it has
         names = [Parameter(f"c{n}", Parameter.POSITIONAL_ONLY) for n in range(len(parameters))]

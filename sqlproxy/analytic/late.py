@@ -10,7 +10,7 @@ DuckDB is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sqlproxy.front.bound.env import Env
@@ -19,7 +19,7 @@ from sqlproxy.front.bound.statements import Select, SubQuery
 from sqlproxy.front.closures.compiling import Fn
 from sqlproxy.front.closures.raising import inside
 from sqlproxy.pg.answers import Row
-from sqlproxy.values.errors import SqlError
+from sqlproxy.tables.selecting import in_pieces
 
 Places = tuple[int, ...]
 
@@ -69,18 +69,11 @@ class Late:
         """There are no more rows."""
         return self.keep == 0
 
-    def rows(self, rows: Sequence[Row], env: Env) -> tuple[list[Row], SqlError | None]:
-        """What becomes of some rows of DuckDB; the error of the first that fails."""
-        made: list[Row] = []
-        try:
-            for row in rows:
-                if self.done:
-                    break
-                if (one := self._made(row, env)) is not None:
-                    made.append(one)
-        except SqlError as error:
-            return made, error
-        return made, None
+    def pieces(self, rows: Sequence[Row], env: Env) -> Iterator[list[Row]]:
+        """What becomes of some rows of DuckDB, piece by piece; the error of the first
+        that fails comes behind them. Raises SqlError.
+        """
+        return in_pieces(rows, lambda row: None if self.done else self._made(row, env))
 
     def _made(self, row: Row, env: Env) -> Row | None:
         for condition, places in self.conditions:

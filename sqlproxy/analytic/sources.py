@@ -31,8 +31,11 @@ from sqlproxy.rows import arrow_pages, arrow_rows
 from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.access import Access, choose
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
+from sqlproxy.values import memory
+from sqlproxy.values.errors import SqlError
 
 Items = Sequence[tuple[bytes, bytes, int]]
+_SOURCES: Final = 4  # tables of which one statement has the rows in memory, at least
 _LENGTHS_BYTES: Final = 8  # of a key's and a record's
 _VALUES_PAGES: Final = 16  # where a page was not simple, so many are asked for as values
 
@@ -54,6 +57,8 @@ class Loader:
         self._source, self._directory = source, directory
         self.table: Table = source.item.table
         self._batches: list[pa.RecordBatch] = []
+        self._budget = memory.now()
+        self._held = memory.Held(self._budget)
         self._bytes = 0
         self._writer: pa.RecordBatchFileWriter | None = None
         self._path: Path | None = None
@@ -82,16 +87,25 @@ class Loader:
     def add(self, batch: pa.RecordBatch) -> None:
         """In a thread: it may write."""
         self._bytes += batch.nbytes
-        if self._writer is None and self._bytes > SQL_ANALYTIC_SOURCE_BYTES:
+        most = min(SQL_ANALYTIC_SOURCE_BYTES, self._budget.limit // _SOURCES)
+        if self._writer is None and (self._bytes > most or not self._may_hold(batch.nbytes)):
             self._path = self._directory / f"{self._source.name}-{id(self):x}.arrow"
             self._writer = pa.ipc.new_file(os.fspath(self._path), self.schema)
             for held in self._batches:
                 self._writer.write_batch(held)
             self._batches = []
+            self._held.end()
         if self._writer is not None:
             self._writer.write_batch(batch)
         else:
             self._batches.append(batch)
+
+    def _may_hold(self, size: int) -> bool:
+        try:
+            self._held.add(size)
+        except SqlError:  # others hold much: a file does it
+            return False
+        return True
 
     def done(self) -> pa.Table:
         """What was added, as one table."""
@@ -102,7 +116,8 @@ class Loader:
         return pa.ipc.open_file(pa.memory_map(os.fspath(self._path))).read_all()
 
     def close(self) -> None:
-        """Give the file up; fine twice."""
+        """Give the rows up; fine twice."""
+        self._held.end()
         if self._writer is not None:
             self._writer.close()
         if self._path is not None:

@@ -22,6 +22,7 @@ from sqlproxy.values.errors import (
 )
 from sqlproxy.values.words import by_word
 
+_OUT: Final = ("Out of Memory", "MemoryError", "bad_alloc", "Cannot allocate memory")
 _TYPES: Final = by_word(
     {
         "smallint": "INT8 INT16 UINT8",
@@ -103,8 +104,9 @@ def as_sql_error(error: Exception, *, memory: str, hint: str = "") -> SqlError:
     text = str(error)
     if isinstance(error, duckdb.InterruptException):
         return SqlError(QUERY_CANCELED, "canceling statement due to user request")
-    if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in text:
-        return SqlError(OUT_OF_MEMORY, memory, hint=hint)
+    out = isinstance(error, duckdb.OutOfMemoryException | MemoryError)
+    if out or any(words in text for words in _OUT):
+        return SqlError(OUT_OF_MEMORY, "out of memory", detail=memory, hint=hint)
     for pattern, state, words in _TABLE:
         if state == "2201B" and not isinstance(error, duckdb.InvalidInputException):
             continue

@@ -46,6 +46,7 @@ _TAGS = {s.Insert: "INSERT 0 {}", s.Update: "UPDATE {}", s.Delete: "DELETE {}", 
 async def bind(session: State, statement: Prepared, values: Values) -> AnyPortal:
     """A statement, as it is bound to what is declared now, with its values. Raises SqlError."""
     session.activity.begins(statement.text)
+    session.bounded()
     session.advising.check()
     if session.block.status == "E" and not isinstance(statement.bound, _EXITS):
         raise in_failed_transaction()
@@ -57,6 +58,12 @@ async def bind(session: State, statement: Prepared, values: Values) -> AnyPortal
     found = await _portal(session, now, tuple(values))
     if isinstance(found, Portal):
         session.cursors.mark(found, now.text)
+        if values:
+            try:
+                found.hold(values)
+            except SqlError:
+                await found.close()
+                raise
     return found
 
 

@@ -20,6 +20,7 @@ from sqlproxy.session.dispatch import bind
 from sqlproxy.session.running import short_requests, transactions
 from sqlproxy.session.shared.prepared import Prepared, described_alike
 from sqlproxy.session.state.state import State
+from sqlproxy.values.memory import Budget
 from sqlproxy.wire.seam import Channel, Done, Portal, Statement, Status
 
 
@@ -30,6 +31,7 @@ class SqlSession:
         self._state = state
         self._monotonic = state.services.client.timers.monotonic
         self.channel: Channel = state.channel
+        self.budget: Budget = state.budget
         self.statements: MutableMapping[str, Statement] = state.statements
         self.portals: MutableMapping[str, Portal] = state.cursors.portals
         # These are called as they are: each statement of a block would pay for a frame more.
@@ -101,3 +103,4 @@ class SqlSession:
         await state.cursors.close_all()
         await state.block.roll_back()
         state.statements.clear()
+        state.budget.end()

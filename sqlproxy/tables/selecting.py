@@ -12,8 +12,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
+from typing import Any, TypeVar
 
-from kv.base.limits import SQL_SCAN_ROWS, SQL_SORTED_ROWS_MAX
+from kv.base.limits import (
+    SQL_SCAN_ROWS,
+    SQL_SORTED_BYTES_MAX,
+    SQL_SORTED_ROWS_MAX,
+)
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Column, Order
 from sqlproxy.front.bound.statements import Select, TableItem, shown
@@ -24,9 +29,11 @@ from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.sorting import sort_key, sortable
 from sqlproxy.values.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError, unsupported
+from sqlproxy.values.memory import now, size_of_rows
 from txn.transaction import TxnReads
 
 Batches = AsyncIterator[list[Row]]
+T = TypeVar("T", bound=Sequence[Any])
 
 
 def select_plan(select: Select) -> SelectPlan | ConstantPlan | ListingPlan | None:
@@ -47,6 +54,7 @@ def select_plan(select: Select) -> SelectPlan | ConstantPlan | ListingPlan | Non
 
 def _passed(where: Fn, rows: Sequence[Row], env: Env) -> Iterator[list[Row]]:
     """The rows that meet a condition, before the first for which it fails."""
+    now().fresh()
     try:
         yield [row for row in rows if where(row, env) is True]
     except SqlError:
@@ -57,19 +65,40 @@ def _passed(where: Fn, rows: Sequence[Row], env: Env) -> Iterator[list[Row]]:
 
 
 def until_failure(
-    rows: Sequence[Row], make: Callable[[Row], Row | None]
-) -> tuple[list[Row], SqlError | None]:
+    rows: Sequence[T], make: Callable[[T], T | None]
+) -> tuple[list[T], SqlError | None]:
     """What `make` gives for the rows, None left out, before the first for which it raises, and that
     error: rows go out before it, or a LIMIT ends before it.
     """
-    made: list[Row] = []
+    made: list[T] = []
     try:
         for row in rows:
+            now().fresh()
             if (one := make(row)) is not None:
                 made.append(one)
     except SqlError as error:
         return made, error
     return made, None
+
+
+def in_pieces(rows: Sequence[T], make: Callable[[T], T | None]) -> Iterator[list[T]]:
+    """What `until_failure` gives, in pieces of so many bytes as a budget says. Raises the error
+    behind them.
+    """
+    most = now().piece
+    made: list[T] = []
+    size = 0
+    for row in rows:
+        some, failed = until_failure((row,), make)
+        made += some
+        size += size_of_rows(some)
+        if made and (failed is not None or size > most):
+            yield made
+            made, size = [], 0
+        if failed is not None:
+            raise failed
+    if made:
+        yield made
 
 
 class TooManyRows(Exception):
@@ -253,14 +282,13 @@ class SelectPlan:
 
     def _outs(self, rows: Sequence[Row], env: Env) -> Iterator[list[Row]]:
         """What goes out for the rows, before the first that fails."""
+        now().fresh()
         try:
-            yield [self._out(row, env) for row in rows]
+            made = [self._out(row, env) for row in rows]
         except SqlError:
-            made, failed = until_failure(rows, lambda row: self._out(row, env))
-            if made:
-                yield made
-            if failed is not None:
-                raise failed from None
+            yield from in_pieces(rows, lambda row: self._out(row, env))
+        else:
+            yield made
 
     def _bounds(self, env: Env) -> tuple[int, int | None]:
         """OFFSET and LIMIT. Raises SqlError for negative ones."""
@@ -279,12 +307,13 @@ class SelectPlan:
         assert self._key is not None
         key = self._key
         held: list[tuple[bytes, int, Row]] = []
-        number = 0
+        number = size = 0
         async for batch in source:
             for row in batch:
                 held.append((key(row, env), number, row))
                 number += 1
-            if number > SQL_SORTED_ROWS_MAX:
+            size += size_of_rows(batch)
+            if number > SQL_SORTED_ROWS_MAX or size > SQL_SORTED_BYTES_MAX:
                 raise TooManyRows
             if wanted is not None and len(held) > wanted:
                 held = heapq.nsmallest(wanted, held, key=lambda one: one[:2])

@@ -13,11 +13,12 @@ writes: that its keys were free is a condition of the commit (sqlproxy/tables/ch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import ConditionFailed
+from kv.base.limits import SQL_PIECE_BYTES
 from sqlproxy.front.binding.dml import no_arbiter
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.exprs import Default, Expr
@@ -38,20 +39,43 @@ from sqlproxy.tables.access import choose
 from sqlproxy.tables.changing import TableWriter, Taken
 from sqlproxy.tables.deferring import Deferred
 from sqlproxy.tables.implying import usable
-from sqlproxy.tables.reading import Stored, TableReader, Touched, found_at
+from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched, found_at
 from sqlproxy.tables.referring import Children, Gone, Tables, check_parents, places
 from sqlproxy.tables.rules import Row
 from sqlproxy.tables.single import Single, single_of
 from sqlproxy.values.breaks import paused
 from sqlproxy.values.errors import CARDINALITY_VIOLATION, GENERATED_ALWAYS, SqlError
+from sqlproxy.values.memory import Held, now, size_of_rows
 from txn.transaction import Transaction
 
 Values = Sequence[Any]
+Found = tuple[Stored, Values]
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 _MANY: Final = 16  # rows that are worth to be encoded column by column
+
+
+async def in_parts(
+    batches: AsyncIterator[Sequence[T]], row_of: Callable[[T], Values], part: Callable[[], None]
+) -> AsyncIterator[Sequence[T]]:
+    """All of them at once if they are small, else, after `part`, one by one: who reads them must
+    not see what is written then.
+    """
+    found: list[T] = []
+    size = 0
+    async for some in batches:
+        if size <= SQL_PIECE_BYTES:
+            found += some
+            size += size_of_rows(map(row_of, some))
+            if size <= SQL_PIECE_BYTES:
+                continue
+            part()
+            some, found = found, []
+        yield some
+    if found:
+        yield found
 
 
 class Work(Protocol):
@@ -77,6 +101,11 @@ class Work(Protocol):
         """Where checks at the commit are noted; None: there are none."""
         ...
 
+    @property
+    def held(self) -> Held:
+        """What the statement holds: rows that it has read, and those of RETURNING."""
+        ...
+
     async def reserve(self, numbers: Mapping[str, int]) -> bool:
         """So many numbers of these sequences can be taken without waiting; False: fewer."""
         ...
@@ -98,6 +127,17 @@ class Outcome:
     rows: list[Row] = field(default_factory=list)
     writers: list[TableWriter] = field(default_factory=list)
     again: bool = False
+
+    def add(self, part: Outcome) -> None:
+        """Of the next rows of the same statement."""
+        self.count += part.count
+        self.rows += part.rows
+        self.writers = part.writers
+        self.again = part.again
+
+    def untold(self) -> Outcome:
+        """The same without rows, which are not kept longer than the client needs them."""
+        return replace(self, rows=[]) if self.rows else self
 
 
 class _Projection:
@@ -681,14 +721,41 @@ class _Meant:
         seen = self._projection(stored.values)
         return seen if self._where is None or self._where(seen, env) is True else None
 
-    async def rows(self, work: Work) -> AsyncIterator[tuple[Stored, Values]]:
-        """Each with the row that expressions see."""
+    async def rows(self, work: Work, reads: Reads) -> AsyncIterator[list[Found]]:
+        """In pages, each with the row that expressions see."""
         env = work.env
-        async for batch in self.reader.batches(work.t, env, work.touched):
-            for stored in batch:
-                seen = self.meant(stored, env)
-                if seen is not None:
-                    yield stored, seen
+        async for batch in self.reader.batches(reads, env, work.touched):
+            now().fresh()
+            pairs = [(stored, self.meant(stored, env)) for stored in batch]
+            yield [(stored, seen) for stored, seen in pairs if seen is not None]
+
+    async def each(
+        self, work: Work, run: Callable[[Work, Sequence[Found]], Awaitable[Outcome]]
+    ) -> Outcome:
+        """What `run` makes of them, page by page while others are read, as they were before; at
+        once where rows refer to each other: what is checked is how things are in the end.
+        """
+        table = self.reader.table
+        if table.foreign_keys or work.tables.referring_to(table.id):
+            every: list[Found] = []
+            async for page in self.rows(work, work.t):
+                work.held.rows([stored.values for stored, _ in page])
+                every += page
+            return await run(work, every)
+        total: Outcome | None = None
+        view = work.t.look()
+        try:
+            found = self.rows(work, view)
+            async for some in in_parts(found, lambda one: one[0].values, view.part):
+                part = await run(work, some)
+                work.held.rows(part.rows)
+                if total is None:
+                    total = part
+                else:
+                    total.add(part)
+        finally:
+            view.end()
+        return await run(work, []) if total is None else total
 
 
 class UpdatePlan:
@@ -705,7 +772,7 @@ class UpdatePlan:
         """`rows`: old rows, each with the row of all items, of which the target's is the first."""
         if rows is None:
             assert self.meant is not None
-            rows = [one async for one in self.meant.rows(work)]
+            return await self.meant.each(work, self.run)
         writer = work.tables.writer(self.table)
         width, env = len(shown(self.table)), work.env
 
@@ -737,7 +804,7 @@ class DeletePlan:
     async def run(self, work: Work, rows: Sequence[tuple[Stored, Values]] | None = None) -> Outcome:
         if rows is None:
             assert self.meant is not None
-            rows = [one async for one in self.meant.rows(work)]
+            return await self.meant.each(work, self.run)
         writer = work.tables.writer(self.table)
         for old, _ in rows:
             writer.delete(work.t, old)

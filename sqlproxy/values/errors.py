@@ -200,6 +200,13 @@ class SqlError(Exception):
         self.where = where
         self.routine = routine
 
+    def bare(self) -> SqlError:
+        """The same to be kept for later: what was computed when it was raised is not kept by it."""
+        kept = type(self).__new__(type(self))
+        kept.args = self.args
+        kept.__dict__.update(self.__dict__)
+        return kept
+
 
 def unsupported(what: str, *, position: int = 0, hint: str = "", are: bool = False) -> SqlError:
     """What PostgreSQL has and Kvorum does not: named, never silently accepted. `are`: several."""

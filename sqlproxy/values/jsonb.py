@@ -17,9 +17,13 @@ from decimal import Decimal
 from typing import Any, Final
 
 from sqlproxy.values.breaks import pause, paused
+from sqlproxy.values.memory import now, room
 
 # of 10, either side of the point: as of numeric (sqlproxy.values.types)
 EXPONENT_MAX: Final = 16_383
+_PLACES_MANY: Final = 64  # digits of a number that is written out
+_LONG: Final = 1 << 16  # characters of a text that is looked through before it is written
+_ESCAPE: Final = 5  # characters that one becomes more
 _SHORT: Final = {c: json.dumps(c)[1:-1] for c in '"\\\b\f\n\r\t'}
 _ESCAPES: Final = str.maketrans({chr(i): f"\\u{i:04x}" for i in range(32)} | _SHORT)
 
@@ -66,6 +70,8 @@ def _number(text: str) -> Decimal:
     number = Decimal(text)
     if number and abs(number.adjusted()) > EXPONENT_MAX:
         raise ValueError(f"the number {text[:40]} is beyond 10^±{EXPONENT_MAX}")
+    if abs(number.adjusted()) > _PLACES_MANY:
+        now().made(abs(number.adjusted()))  # a few characters become so many
     exponent = number.as_tuple().exponent
     assert isinstance(exponent, int), "JSON has no infinity"
     if not number and exponent > 0:
@@ -88,6 +94,8 @@ def quoted(text: str) -> str:
     """A string as JSON. Raises ValueError for what PostgreSQL's text cannot hold."""
     if "\x00" in text:
         raise ValueError("\\u0000 cannot be converted to text")
+    if len(text) > _LONG:
+        room(len(text) + _ESCAPE * sum(map(text.count, map(chr, _ESCAPES))))
     text.encode()  # a lone surrogate: UnicodeEncodeError is a ValueError
     return f'"{text.translate(_ESCAPES)}"'
 

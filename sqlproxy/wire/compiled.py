@@ -11,7 +11,13 @@ from typing import Final
 from kv.base.errors import KvorumError
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import Style
-from sqlproxy.values.errors import INTERNAL_ERROR, STATEMENT_TOO_COMPLEX, SqlError, from_store
+from sqlproxy.values.errors import (
+    INTERNAL_ERROR,
+    OUT_OF_MEMORY,
+    STATEMENT_TOO_COMPLEX,
+    SqlError,
+    from_store,
+)
 from sqlproxy.wire import codec
 from sqlproxy.wire.rows import Encode, Read, message_encoder, row_encoder
 
@@ -89,6 +95,8 @@ def as_sql_error(error: BaseException) -> SqlError:
             "stack depth limit exceeded",
             hint="The statement or a value in it is nested too deep.",
         )
+    if isinstance(error, MemoryError):
+        return SqlError(OUT_OF_MEMORY, "out of memory", hint="Read or change fewer rows at a time.")
     if isinstance(error, asyncio.TimeoutError):
         return SqlError("57014", "canceling statement due to a timeout")
     where = "".join(traceback.format_tb(error.__traceback__))

@@ -36,6 +36,7 @@ from kv.base.limits import (
     STALL_MS_MAX,
 )
 from kv.base.tls import certificate_name
+from sqlproxy.values import memory
 from sqlproxy.values.errors import (
     ADMIN_SHUTDOWN,
     IDLE_IN_TRANSACTION,
@@ -354,6 +355,8 @@ class Connection(asyncio.Protocol):
         try:
             if self._conversation is not None or await self._greet():
                 assert self._conversation is not None
+                assert self._session is not None
+                memory.enter(self._session.budget)
                 await self._conversation.run()
                 if self._conversation.ended:
                     self._hang_up()

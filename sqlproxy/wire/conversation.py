@@ -51,6 +51,7 @@ from sqlproxy.values.errors import (
     in_failed_transaction,
     unsupported,
 )
+from sqlproxy.values.memory import Held, size_of_rows
 from sqlproxy.wire import codec
 from sqlproxy.wire.codec import Fatal, ProtocolError, Skipped
 from sqlproxy.wire.compiled import VARIANTS_MAX, Bound, Compiled, Output, as_sql_error, output_of
@@ -61,6 +62,7 @@ from sqlproxy.wire.seam import Portal, Session, Statement
 log = logging.getLogger(__name__)
 
 _ALL_TEXT: Final = b"\x00\x00"  # of Bind: no format codes
+_SAMPLE: Final = 16  # of so many rows one is looked at for their size
 _OF_COPY: Final = (codec.COPY_DATA, codec.COPY_DONE, codec.COPY_FAIL)
 
 
@@ -596,7 +598,10 @@ class Conversation:
                     output.encode(rows[at : at + SQL_ENCODE_ROWS], out)
                     await self._door.turn()
             if len(out) > SQL_OUTPUT_BYTES:
-                await self._door.turn()
+                with Held(self._session.budget) as held:  # it may be long until they are read
+                    some = rows[::_SAMPLE]
+                    held.add(size_of_rows(some) * len(rows) // len(some))
+                    await self._door.turn()
             if rows_max:
                 left -= len(rows)
                 if left <= 0:

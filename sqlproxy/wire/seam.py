@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 from kv.base.rights import Identity
 from sqlproxy.pg.answers import Answered, CopyFormat, Field, Part, Row, Values
 from sqlproxy.values.errors import SqlError
+from sqlproxy.values.memory import Budget
 
 Status = Literal["I", "T", "E"]  # idle, in a transaction, in a failed transaction
 
@@ -138,6 +139,11 @@ class Session(Protocol):
 
     @property
     def channel(self) -> Channel: ...
+
+    @property
+    def budget(self) -> Budget:
+        """What it holds; the wire adds what it holds for it."""
+        ...
 
     @property
     def statements(self) -> MutableMapping[str, Statement]:

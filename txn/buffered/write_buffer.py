@@ -136,6 +136,11 @@ class WriteBuffer:
         return self._bytes
 
     @property
+    def memory_bytes(self) -> int:
+        """What is not in the file, with what Python needs for it."""
+        return self._held
+
+    @property
     def spilled(self) -> bool:
         """Whether some of it is in the file: `stream` has all, `ops` does not."""
         return bool(self._spill)

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from sys import getsizeof
 from typing import Any, Final, Literal
 
 from sqlproxy.front.bound.env import Env
 from sqlproxy.values.errors import SqlError
+from sqlproxy.values.memory import now
 
 Fn = Callable[[Sequence[Any], Env], Any]
+_SMALL: Final = 1_024  # characters, bytes or elements: smaller values are not counted
+_SIZED: Final = frozenset((str, bytes, list))
 Kind = Literal["col", "par", "con", "fun"]
 
 
@@ -85,6 +89,25 @@ def _shape(kinds: tuple[Kind, ...]) -> Any:
     scope: dict[str, Any] = {}
     exec("\n".join(lines), scope)
     return scope["make"]
+
+
+def counted_value(value: Any) -> Any:
+    """What a function has made. Raises SqlError (53200)."""
+    if type(value) in _SIZED and len(value) > _SMALL:
+        now().made(getsizeof(value))
+    return value
+
+
+def counted(fn: Fn) -> Fn:
+    """The same of each row, where the value has a length."""
+
+    def call(row: Sequence[Any], env: Env) -> Any:
+        value = fn(row, env)
+        if value is not None and len(value) > _SMALL:
+            now().made(getsizeof(value))
+        return value
+
+    return call
 
 
 def all_of(fns: Sequence[Fn]) -> Fn:

@@ -49,6 +49,8 @@ from sqlproxy.front.closures.closures import (
     Part,
     all_of,
     any_of,
+    counted,
+    counted_value,
     flattened,
     nested_array,
     no_value,
@@ -69,6 +71,7 @@ from sqlproxy.pg.oids import PgType, by_oid
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.values.breaks import pausing
 from sqlproxy.values.errors import UNSUPPORTED, SqlError
+from sqlproxy.values.memory import folding
 
 _NEXTVAL: Final = "nextval_oid"
 FIXED: Final = frozenset(
@@ -94,6 +97,14 @@ _SHORT: Final = frozenset(
 _DOCUMENTS: Final = (oids.JSON, oids.JSONB)
 _STYLES_MAX: Final = 8  # that one plan, which is of all sessions, is remembered for
 _SETVALS: Final = frozenset(("setval_oid", "setval3_oid"))
+
+
+_MAKING: Final = (Call, Cast, ArrayExpr, Length)
+_LARGE: Final = frozenset((oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.BYTEA, oids.JSON, oids.JSONB))
+
+
+def _may_be_large(oid: int) -> bool:
+    return oid in _LARGE or element_of(oid) != 0
 
 
 class CannotCompile(SqlError):
@@ -177,6 +188,8 @@ class _Compiler:
                 f"{type(expr).__name__.lower()} in an expression over one row is not supported",
             )
         made: Part = handler(self, expr)
+        if made.kind == "fun" and type(expr) in _MAKING and _may_be_large(expr.oid):
+            return Part("fun", counted(made.at))
         return made
 
     def fn(self, expr: Expr) -> Fn:
@@ -301,7 +314,8 @@ class _Compiler:
         volatile = isinstance(expr, Call) and expr.proc.volatile != "i"
         if not volatile and all(a.kind == "con" for a in args):
             try:
-                return Part("con", function(*(a.at for a in args)))
+                with folding():
+                    return Part("con", counted_value(function(*(a.at for a in args))))
             except SqlError:
                 pass  # it fails when it is reached, as in PostgreSQL's CASE
         if not strict:

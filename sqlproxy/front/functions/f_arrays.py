@@ -13,6 +13,7 @@ from sqlproxy.front.types import comparing
 from sqlproxy.front.types.registry import element_of
 from sqlproxy.values.breaks import paused
 from sqlproxy.values.errors import LIMIT_EXCEEDED, SqlError, unsupported
+from sqlproxy.values.memory import room
 
 
 def shape(value: object) -> list[int]:
@@ -29,12 +30,17 @@ def flat(value: Sequence[Any]) -> list[Any]:
     return [x for part in paused(value) for x in (flat(part) if isinstance(part, list) else [part])]
 
 
-def elements(count: int) -> None:
-    """Raise 54000 for an array that would have too many."""
+_PLACE: Final = 8  # bytes of an element beside its value
+_PART: Final = 64  # bytes of one that is a new short text
+
+
+def elements(count: int, each: int = _PLACE) -> None:
+    """Raise 54000 for an array that would have too many, 53200 if it does not fit."""
     if count > SQL_ARRAY_ELEMENTS_MAX:
         raise SqlError(
             LIMIT_EXCEEDED, f"array size exceeds the maximum allowed ({SQL_ARRAY_ELEMENTS_MAX})"
         )
+    room(each * count)
 
 
 def _mismatch(what: str = "") -> SqlError:
@@ -210,7 +216,8 @@ def _from_text(
         return None
     if value == "":
         return []
-    elements(len(value) if separator is None else value.count(separator) if separator else 1)
+    count = len(value) if separator is None else value.count(separator) if separator else 1
+    elements(count, _PART)
     parts = (
         list(value) if separator is None else [value] if separator == "" else value.split(separator)
     )

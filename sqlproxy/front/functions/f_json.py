@@ -20,6 +20,7 @@ from sqlproxy.pg import oids
 from sqlproxy.pg.style import Style
 from sqlproxy.values import jsonb
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError
+from sqlproxy.values.memory import bytes_of, room
 
 _MISSING: Final = object()
 
@@ -342,8 +343,14 @@ def _stripped(value: object) -> Any:
 
 
 def _pretty(text: str) -> str:
+    made = bytes_of(text)
+
     def show(value: object, indent: str) -> str:
+        nonlocal made
         inner = indent + "    "
+        if isinstance(value, dict | list):
+            made += len(inner) * len(value)
+            room(made)
         if isinstance(value, dict):
             if not value:
                 return "{\n" + indent + "}"

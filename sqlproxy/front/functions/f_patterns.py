@@ -10,12 +10,13 @@ from functools import lru_cache
 from typing import Any, Final
 
 from kv.base.limits import SQL_PATTERN_CHARS_MAX
-from sqlproxy.front.functions.f_text import Pieces, bounded
+from sqlproxy.front.functions.f_text import Pieces
 from sqlproxy.front.functions.function import declared, nulls
 from sqlproxy.front.functions.linear import Found, Pattern, regex, too_long, wildcards
 from sqlproxy.front.types import letters
 from sqlproxy.values.breaks import paused
 from sqlproxy.values.errors import INVALID_ESCAPE, INVALID_PARAMETER, SqlError, unsupported
+from sqlproxy.values.memory import room
 
 _SPECIAL: Final = re.compile(r"\\(.?)|[%_]", re.DOTALL)
 
@@ -223,7 +224,7 @@ def _regexp_replace_nth(
     if nth < 0:
         raise SqlError(INVALID_PARAMETER, f'invalid value for parameter "n": {nth}')
     head, rest = value[: start - 1], value[start - 1 :]
-    bounded(len(value))
+    room(len(value))
     return head + _replaced(rest, regex(pattern, flags), text, nth)
 
 

@@ -23,19 +23,12 @@ from sqlproxy.values.errors import (
     SYNTAX_ERROR,
     SqlError,
 )
+from sqlproxy.values.memory import bytes_of, room
 
 _NEGATIVE: Final = "negative substring length not allowed"
 
 
 # -- parts of strings
-
-
-def bounded(size: int) -> None:
-    """Raise 54000 for a value that would be too large."""
-    if size > SQL_VALUE_BYTES_MAX:
-        raise SqlError(
-            LIMIT_EXCEEDED, f"requested length too large: more than {SQL_VALUE_BYTES_MAX} bytes"
-        )
 
 
 def growing(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +39,7 @@ def growing(call: Callable[..., Any]) -> Callable[..., Any]:
     def checked(*args: Any) -> Any:
         made = call(*args)
         if made is not None:
-            bounded(len(made))
+            room(len(made))
         return made
 
     return checked
@@ -71,9 +64,9 @@ class Pieces:
         self._size = 0
 
     def add(self, part: str) -> None:
-        """Raises SqlError (54000)."""
-        self._size += len(part)
-        bounded(self._size)
+        """Raises SqlError (54000, 53200)."""
+        self._size += bytes_of(part)
+        room(self._size)
         self._parts.append(part)
 
     def whole(self) -> str:
@@ -107,7 +100,7 @@ def _right(value: str, n: int) -> str:
 
 
 def _repeat(value: str, n: int) -> str:
-    bounded(len(value) * max(n, 0))
+    room(bytes_of(value) * max(n, 0))
     return value * max(n, 0)
 
 
@@ -115,7 +108,7 @@ def _pad(left: bool) -> Callable[..., str]:
     def call(value: str, size: int, fill: str = " ") -> str:
         if size <= 0:
             return ""
-        bounded(size)
+        room(size)
         if len(value) >= size or not fill:
             return value[:size]
         missing = size - len(value)
@@ -187,7 +180,7 @@ def _chr(n: int) -> str:
 def _replace(value: str, old: str, new: str) -> str:
     if not old:
         return value
-    bounded(len(value) + value.count(old) * len(new))
+    room(bytes_of(value) + value.count(old) * bytes_of(new))
     return value.replace(old, new)
 
 
@@ -196,7 +189,7 @@ def _hex(bits: int) -> Callable[[int], str]:
 
 
 def _encode(value: bytes, how: str) -> str:
-    bounded(2 * len(value))
+    room(2 * len(value))
     match how.lower():
         case "hex":
             return value.hex()
@@ -387,7 +380,7 @@ def _formatted(text: str, values: Sequence[str | None]) -> str:
         elif kind == "L":
             value = quote_nullable(value)
         value = value or ""
-        bounded(size)
+        room(size)
         return value.ljust(size) if minus else value.rjust(size)
 
     out, last = Pieces(), 0

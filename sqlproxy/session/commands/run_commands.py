@@ -26,6 +26,7 @@ from sqlproxy.values.errors import (
     SqlError,
     unsupported,
 )
+from sqlproxy.values.memory import Held
 
 Command = Callable[[State, Any], Awaitable[str]]  # → the command tag
 
@@ -245,7 +246,7 @@ async def fetched(session: State, bound: s.Fetch) -> list[Row]:
         case "relative" if count is not None and count >= 0:
             wanted = count
         case "absolute" if count is not None and count > portal.position:
-            await _take(portal, count - portal.position - 1)
+            await _take(portal, count - portal.position - 1, session.held)
             wanted = 1
         case _:
             raise SqlError(
@@ -253,15 +254,16 @@ async def fetched(session: State, bound: s.Fetch) -> list[Row]:
                 "cursor can only scan forward",
                 hint="Declare it with SCROLL option to enable backward scan.",
             )
-    return await _take(portal, wanted)
+    return await _take(portal, wanted, session.held)
 
 
-async def _take(portal: Portal, count: int | None) -> list[Row]:
+async def _take(portal: Portal, count: int | None, held: Held) -> list[Row]:
     rows: list[Row] = []
     while count is None or len(rows) < count:
         some = await portal.fetch(1_000 if count is None else min(1_000, count - len(rows)))
         if not some:
             break
+        held.rows(some)
         rows += some
     return rows
 

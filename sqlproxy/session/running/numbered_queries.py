@@ -75,6 +75,7 @@ class Numbered:
         found: list[Row] = []
         async for batch in self.rows(select, most):
             found += batch
+            self.session.held.rows(batch)
             if len(found) > SQL_NUMBERED_ROWS_MAX:
                 raise SqlError(
                     LIMIT_EXCEEDED,

@@ -37,8 +37,9 @@ from sqlproxy.tables.deferring import Deferred
 from sqlproxy.tables.listing import ListingPlan
 from sqlproxy.tables.reading import Reads, Touched
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan, TooManyRows
-from sqlproxy.tables.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan
+from sqlproxy.tables.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan, in_parts
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError, unsupported
+from sqlproxy.values.memory import Held
 from txn.client import TxnClient
 from txn.results import ScanPage, Tally
 from txn.transaction import Transaction
@@ -103,6 +104,10 @@ class Job:
         """A statement that is a transaction by itself ends with its checks."""
         block = self.session.block
         return None if block.lone and not block.explicit else block.deferred
+
+    @property
+    def held(self) -> Held:
+        return self.session.held
 
     async def reserve(self, numbers: Mapping[str, int]) -> bool:
         there = True
@@ -260,7 +265,7 @@ async def change(session: State, prepared: Prepared, values: Values, touched: To
         return await _changed(session, prepared, values, touched, alone=alone)
 
     outcome = await once()
-    block.outcomes.append(outcome)
+    block.outcomes.append(outcome.untold())
     block.wrote = True
     if first:
         block.sole = Sole(once, outcome)
@@ -276,7 +281,7 @@ def _part(
 
     async def run(prepared: Prepared) -> Outcome:
         outcome = await _changed(session, prepared, values, touched, alone=False)
-        session.block.outcomes.append(outcome)
+        session.block.outcomes.append(outcome.untold())
         session.block.wrote = True
         session.block.sole = None
         return outcome
@@ -298,7 +303,9 @@ async def _changed(
     env, numbers = environment(session, values)
     job = Job(session, t, env, numbers, prepared.declared, touched, alone)
     try:
-        return await _done(job, prepared, values)
+        outcome = await _done(job, prepared, values)
+        session.written()
+        return outcome
     finally:
         numbers.give_back(session.services.numbers)
 
@@ -321,19 +328,24 @@ async def _done(job: Job, prepared: Prepared, values: Values) -> Outcome:
 
 
 async def _insert_select(job: Job, prepared: Prepared, values: Values, plan: InsertPlan) -> Outcome:
-    """All rows are read before the first is written: the query may read the table itself."""
+    """Many rows are written while others are read: the query, which may read the table itself, sees
+    it as it was before.
+    """
     select = prepared.bound.select
     inner = prepared.part(select, select.fields)
-    rows: list[Row] = []
-    async for batch in await query(job.session, inner, values, job.touched):
-        rows += batch
     total = Outcome()
-    for at in range(0, len(rows), SQL_COPY_BATCH_ROWS):
-        part = await plan.run(job, rows[at : at + SQL_COPY_BATCH_ROWS])
-        total.count += part.count
-        total.rows += part.rows
-        total.writers = part.writers
-        total.again = part.again
+    sight = Sight.until(job.t)
+    batches = await query(job.session, inner, values, job.touched, sight)
+    try:
+        async for rows in in_parts(batches, lambda row: row, sight.part):
+            for at in range(0, len(rows), SQL_COPY_BATCH_ROWS):
+                part = await plan.run(job, rows[at : at + SQL_COPY_BATCH_ROWS])
+                job.held.rows(part.rows)
+                total.add(part)
+                job.session.written()
+    finally:
+        await given_up(batches)
+        sight.end()
     return total
 
 

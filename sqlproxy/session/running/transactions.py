@@ -135,6 +135,7 @@ async def sync(session: State) -> None:
     block.lone = block.implicit = False
     session.activity.message = ""
     if block.explicit:
+        session.rests()
         session.activity.rests()
         return
     committed = False
@@ -154,6 +155,7 @@ async def sync(session: State) -> None:
         if cursors.portals.keys() - cursors.held:
             await cursors.close_transaction()
         session.activity.rests()
+        session.rests()
         if session.advising.any:
             await session.advising.end_transaction()
 

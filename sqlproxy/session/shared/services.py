@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
+from kv.base.limits import SQL_STATEMENT_MEMORY_BYTES_DEFAULT
 from kv.base.ports import Clock
 from sqlproxy.declared.catalogs import Catalogs
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.statements import Select
+from sqlproxy.loop.trimming import Trimming
 from sqlproxy.loop.turns import Turns
 from sqlproxy.pg.answers import Row
 from sqlproxy.pgcatalog.catalog import SystemCatalog
@@ -24,6 +26,7 @@ from sqlproxy.session.shared.roster import Roster
 from sqlproxy.tables.access import Access
 from sqlproxy.tables.reading import Reads, Touched
 from sqlproxy.tables.writing import Outcome, Work
+from sqlproxy.values.memory import Share
 from txn.client import TxnClient
 
 
@@ -114,3 +117,6 @@ class Services:
     plans: Plans = field(default_factory=Plans)
     roster: Roster = field(default_factory=Roster)
     turns: Turns = field(default_factory=Turns)
+    memory: Share = field(default_factory=Share)
+    statement_memory: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT
+    trimming: Trimming | None = None

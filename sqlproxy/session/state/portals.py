@@ -8,16 +8,18 @@ which stops in the middle leaves no scan behind.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.limits import SQL_FETCH_ROWS, SQL_HELD_ROWS_MAX
 from sqlproxy.catalog.presence import Use
-from sqlproxy.pg.answers import CopyFormat, Field, Part, Row
+from sqlproxy.pg.answers import CopyFormat, Field, Part, Row, Values
 from sqlproxy.session.state.sight import Sight
-from sqlproxy.values.errors import LIMIT_EXCEEDED, SqlError
+from sqlproxy.values.errors import LIMIT_EXCEEDED, OUT_OF_MEMORY, SqlError
+from sqlproxy.values.memory import Held, now, size_of
 
 T = TypeVar("T")
 Batches = AsyncIterator[Sequence[Row]]
+_TOO_MANY: Final = frozenset((LIMIT_EXCEEDED, OUT_OF_MEMORY))
 
 
 class Guard(Protocol):
@@ -64,6 +66,7 @@ class Portal:
         self.made_us = 0  # … the time then, since 1970, …
         self.text = ""  # … and what it was made by
         self._count = self._told = 0
+        self._held = Held()
 
     @property
     def fields(self) -> Sequence[Field] | None:
@@ -76,6 +79,10 @@ class Portal:
     @property
     def copy_out(self) -> CopyFormat | None:
         return self._copy_out
+
+    def hold(self, values: Values) -> None:
+        """It has these values until it is closed. Raises SqlError (53200)."""
+        self._held.add(size_of(values))
 
     @property
     def position(self) -> int:
@@ -91,6 +98,7 @@ class Portal:
         return rows
 
     async def _next(self, rows_max: int) -> Sequence[Row]:
+        now().fresh()
         if not self._started:
             self._started = True
             try:
@@ -138,6 +146,7 @@ class Portal:
         try:
             while some := await self._guard(self._next(SQL_FETCH_ROWS)):
                 rows += some
+                self._held.rows(some)
                 if len(rows) > SQL_HELD_ROWS_MAX:
                     raise SqlError(
                         LIMIT_EXCEEDED,
@@ -145,7 +154,7 @@ class Portal:
                         hint="Fetch them inside the transaction.",
                     )
         except BaseException as error:
-            if whole or not isinstance(error, SqlError) or error.sqlstate == LIMIT_EXCEEDED:
+            if whole or not isinstance(error, SqlError) or error.sqlstate in _TOO_MANY:
                 self._left = [*rows, *self._left]  # they are still to be fetched
                 raise
             rows += self._left
@@ -170,6 +179,7 @@ class Portal:
         self._unseen()
         self._ended = True
         self._left = []
+        self._held.end()
         batches, self._batches = self._batches, None
         if batches is not None:
             await given_up(batches)
@@ -228,9 +238,11 @@ class CopyIn:
         return ()
 
     async def take(self, rows: Sequence[Row]) -> None:
+        now().fresh()
         self._count += await self._guard(self._rows.take(rows))
 
     async def take_parts(self, parts: Sequence[Part]) -> None:
+        now().fresh()
         self._count += await self._guard(self._rows.take_parts(parts))
 
     async def finish(self) -> None:

@@ -5,10 +5,13 @@ shows them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlproxy.session.state.activity import moment
+from sqlproxy.values.memory import Budget, Held
 from sqlproxy.wire.seam import Statement
+
+_CHARACTER: Final = 16  # bytes that each character of a statement takes, its plan included
 
 
 class _Made(NamedTuple):
@@ -21,12 +24,19 @@ class Statements(dict[str, Statement]):
     came.
     """
 
-    def __init__(self, now_us: Callable[[], int]) -> None:
+    def __init__(self, now_us: Callable[[], int], budget: Budget) -> None:
         super().__init__()
+        self._budget = budget
+        self._held: dict[str, Held] = {}
         self._now_us = now_us
         self._made: dict[str, _Made] = {}
 
     def __setitem__(self, name: str, statement: Statement) -> None:
+        """Raises SqlError (53200)."""
+        if name:
+            self._release(name)
+            self._held[name] = held = Held(self._budget)
+            held.add(_CHARACTER * len(getattr(statement, "text", "")))
         super().__setitem__(name, statement)
         if name:
             self._made[name] = _Made(self._now_us(), "")
@@ -38,11 +48,19 @@ class Statements(dict[str, Statement]):
 
     def pop(self, name: str, *default: Any) -> Any:
         self._made.pop(name, None)
+        self._release(name)
         return super().pop(name, *default)
 
     def clear(self) -> None:
         super().clear()
+        for name in list(self._held):
+            self._release(name)
         self._made.clear()
+
+    def _release(self, name: str) -> None:
+        held = self._held.pop(name, None)
+        if held is not None:
+            held.end()
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Of pg_prepared_statements. All plans are made once, for any values."""

@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from kv.base.limits import SQL_SETTING_CHARS_MAX
+from kv.base.limits import (
+    SQL_SETTING_CHARS_MAX,
+    SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
+    SQL_STATEMENT_MEMORY_BYTES_MIN,
+)
 from sqlproxy.pg import zones
 from sqlproxy.pg.style import is_utf8
 from sqlproxy.session.state import ignored_settings
@@ -27,6 +31,7 @@ from sqlproxy.values.errors import (
     SqlError,
     unsupported,
 )
+from sqlproxy.values.memory import SETTING
 
 SERVER_VERSION: Final = "15.0"
 SERVER_VERSION_NUM: Final = "150000"
@@ -35,6 +40,7 @@ _TRUE: Final = frozenset({"on", "true", "yes", "1", "t", "y"})
 _FALSE: Final = frozenset({"off", "false", "no", "0", "f", "n"})
 _DURATION: Final = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d)?\s*")
 _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)?\s*")
+_SIZES: Final = 'Valid units for this parameter are "B", "kB", "MB", "GB", and "TB".'
 _UNIT_MS: Final = {"us": 0.001, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 Check = Callable[[str, str], str]  # name, value → canonical value; raises SqlError
@@ -126,11 +132,28 @@ def _number(name: str, value: str) -> str:
     raise _bad(name, value)
 
 
+_UNIT_BYTES: Final = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+
+
+def _bytes(name: str, value: str) -> str:
+    """Bytes, with a unit or without; shown without."""
+    found = _SIZE.fullmatch(value)
+    if found is None:
+        raise _bad(name, value, hint=_SIZES)
+    size = round(float(found[1]) * _UNIT_BYTES[found[2] or "B"])
+    if size < SQL_STATEMENT_MEMORY_BYTES_MIN:
+        raise SqlError(
+            INVALID_PARAMETER,
+            f'{size} B is outside the valid range for parameter "{name}" '
+            f"({SQL_STATEMENT_MEMORY_BYTES_MIN} B or more)",
+        )
+    return str(size)
+
+
 def _memory(name: str, value: str) -> str:
     found = _SIZE.fullmatch(value)
     if found is None:
-        units = '"B", "kB", "MB", "GB", and "TB"'
-        raise _bad(name, value, hint=f"Valid units for this parameter are {units}.")
+        raise _bad(name, value, hint=_SIZES)
     return f"{found[1]}{found[2] or 'kB'}"
 
 
@@ -268,6 +291,12 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Setting("session_authorization", "", _fixed, "The role.", reported=True),
         Setting("session_replication_role", "origin", _only("origin"), "Decides nothing here."),
         Setting("standard_conforming_strings", "on", _always(True), "As in the standard.", True),
+        Setting(
+            SETTING,
+            str(SQL_STATEMENT_MEMORY_BYTES_DEFAULT),
+            _bytes,
+            "Bytes that the statements of a session hold; larger ones spill, or are refused.",
+        ),
         Setting("statement_timeout", "0", _duration, "0: no limit but the store's."),
         Setting("synchronize_seqscans", "on", boolean, "Decides nothing here."),
         Setting("TimeZone", "UTC", _time_zone, "Of timestamps with time zone.", reported=True),
@@ -282,7 +311,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
 
 
 _LIMITS: Final = ("statement_timeout", "lock_timeout")
-_SPECIAL: Final = (*_LIMITS, "default_transaction_read_only", "kvorum.as_of")
+_SPECIAL: Final = (*_LIMITS, SETTING, "default_transaction_read_only", "kvorum.as_of")
 
 
 Marked = tuple[dict[str, str], dict[str, str | None], dict[str, str | None]]
@@ -291,9 +320,17 @@ Marked = tuple[dict[str, str], dict[str, str | None], dict[str, str | None]]
 class Settings:
     """The values of one session. Names in any case."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        """`given`: of the client's start-up; they are the session's defaults. Raises SqlError."""
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        memory: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
+    ) -> None:
+        """`given`: of the client's start-up; they are the session's defaults. `memory`: the node's
+        default of statement_memory_bytes. Raises SqlError.
+        """
         self._defaults = {key: one.default for key, one in SETTINGS.items()}
+        self._defaults[SETTING] = str(memory)
+        self._usual = {key: self._defaults[key] for key in _SPECIAL}
         for name, value in given.items():
             key = name.lower()
             self._defaults[key] = self.checked(key, value)
@@ -326,7 +363,7 @@ class Settings:
     def plain(self) -> bool:
         """Whether nothing is said that bounds, refuses or redirects a statement."""
         if self._plain is None:
-            self._plain = all(self._values[key] == SETTINGS[key].default for key in _SPECIAL)
+            self._plain = all(self._values[key] == self._usual[key] for key in _SPECIAL)
         return self._plain
 
     def ms(self, name: str) -> int:

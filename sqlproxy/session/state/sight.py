@@ -10,6 +10,10 @@ from collections.abc import Awaitable, Callable
 from txn.transaction import Transaction, View
 
 
+async def _begun() -> Transaction:
+    raise AssertionError("there is a view already")
+
+
 class Sight:
     """See the module. `at`: the moment of the past that is read instead, 0 = none; None: the
     statement says it when it runs.
@@ -28,6 +32,18 @@ class Sight:
         if self._view is None:
             self._view = (await self._work()).view(bare=True)
         return self._view
+
+    @classmethod
+    def until(cls, t: Transaction) -> Sight:
+        """All that the transaction sees, until it is to `part`."""
+        found = cls(None, _begun)
+        found._view = t.look()
+        return found
+
+    def part(self) -> None:
+        """What the transaction writes from now on is not seen."""
+        assert self._view is not None, "it is one of `until`"
+        self._view.part()
 
     def end(self) -> None:
         """Nothing more is read; fine twice."""

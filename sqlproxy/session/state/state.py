@@ -24,6 +24,7 @@ from sqlproxy.session.state.session_locks import Advising
 from sqlproxy.session.state.settings import Settings
 from sqlproxy.session.state.variables import Variables
 from sqlproxy.values.errors import READ_ONLY_TRANSACTION, SqlError
+from sqlproxy.values.memory import SETTING, Budget, Held
 from sqlproxy.wire.seam import Channel, Notice
 from txn.shared.wait_terms import Terms
 from txn.transaction import Transaction
@@ -52,7 +53,10 @@ class State:
         self.user: Final = identity.name
         self.database: Final = database
         client = services.client
-        self.settings: Final = Settings(given)
+        self.budget: Final = Budget(services.memory, services.statement_memory)
+        self.held: Final = Held(self.budget)  # of the statement under way
+        self._seen = -1  # how often settings had changed when the budget heard of them
+        self.settings: Final = Settings(given, services.statement_memory)
         self.settings.told("session_authorization", self.user)
         book = services.catalogs.roles
         self.permits: Final = Permits(identity, self.settings, book, stranger=stranger)
@@ -62,7 +66,7 @@ class State:
         self.activity: Final = Activity(services.clock, client.timers)
         fence = Fence(database, client.timers, services.catalogs.presence)
         self.block: Final = Block(client, fence)
-        self.statements: Final = Statements(self.activity.now_us)
+        self.statements: Final = Statements(self.activity.now_us, self.budget)
         self.cursors: Final = Cursors(self.block, self.activity)
         self.interrupts: Final = Interrupts(
             self.settings,
@@ -117,6 +121,27 @@ class State:
             get("default_transaction_deferrable") == "on",
             terms=Terms(lock_wait_ms=wait_ms or None, owner=self.owner),
         )
+
+    def bounded(self) -> None:
+        """A statement begins: it may hold what the settings say now."""
+        if self.settings.changes != self._seen:
+            self._seen = self.settings.changes
+            self.budget.limit = int(self.settings.get(SETTING))
+        self.held.end()
+        self.budget.fresh()
+        self.written()
+
+    def written(self) -> None:
+        """What the transaction has in memory counts. Raises SqlError (53200)."""
+        t = self.block.transaction
+        self.budget.write(0 if t is None else t.memory_bytes)
+
+    def rests(self) -> None:
+        """A message has been worked on."""
+        self.held.end()
+        self.written()
+        if self.services.trimming is not None:
+            self.services.trimming.look()
 
     def check_writable(self, what: str) -> None:
         """Raises SqlError (25006)."""

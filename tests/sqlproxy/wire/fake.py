@@ -24,6 +24,7 @@ from sqlproxy.catalog.scram import make_verifier
 from sqlproxy.pg import oids, text
 from sqlproxy.pg.answers import Answered, Columns, CopyFormat, Field, Part, Row
 from sqlproxy.values.errors import SqlError
+from sqlproxy.values.memory import Budget, Share
 from sqlproxy.wire.seam import Channel, Done, Notice, Status
 
 _CAST = re.compile(
@@ -152,6 +153,7 @@ class FakeSession:
         self.shared = shared
         self.status: Status = "I"
         self.channel = Channel(parameters={"TimeZone": settings.get("TimeZone", "UTC")})
+        self.budget = Budget(Share())
         self.statements: dict[str, Any] = {}
         self.portals: dict[str, Any] = {}
         self.idle_ms_max = 0

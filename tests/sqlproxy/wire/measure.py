@@ -26,6 +26,7 @@ from sqlproxy.pg.answers import CopyFormat, Field
 from sqlproxy.pg.copying import reader
 from sqlproxy.pg.copying_out import header, row_writer
 from sqlproxy.pg.style import DEFAULT
+from sqlproxy.values.memory import Budget, Share
 from sqlproxy.wire.rows import row_encoder
 from sqlproxy.wire.seam import Channel
 from sqlproxy.wire.server import SqlServer
@@ -71,6 +72,7 @@ class Session:
 
     def __init__(self) -> None:
         self.channel = Channel()
+        self.budget = Budget(Share())
         self.statements: dict[str, Any] = {}
         self.portals: dict[str, Any] = {}
 
