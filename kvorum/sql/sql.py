@@ -147,7 +147,7 @@ class Front:
             advisory=self._advisory,
             memory=share,
             statement_memory=statement_memory_bytes,
-            trimming=Trimming(share, loop.call_later, self._aside),
+            trimming=Trimming(share, loop.call_later, self._aside, self._analytic.flush),
         )
         self.server = SqlServer(
             SqlSessions(self.services),

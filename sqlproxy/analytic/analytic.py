@@ -39,6 +39,10 @@ class DuckAnalytic:
         """`share`: of the process, of which DuckDB has half."""
         self._engine = Engine(home, share)
 
+    def flush(self) -> None:
+        """Give free pages back. In a thread."""
+        self._engine.flush()
+
     def close(self) -> None:
         """No query is under way any more."""
         self._engine.close()

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -119,6 +120,13 @@ class Engine:
     def used(self, size: int) -> None:
         """A query has read or made so many bytes."""
         self._share.worn += size
+
+    def flush(self) -> None:
+        """Give free pages back, in a thread: DuckDB does when it is told its limit."""
+        root = self._root
+        if root is not None:
+            with suppress(duckdb.Error), root.cursor() as cursor:  # it may be closed meanwhile
+                cursor.execute(f"SET memory_limit = '{self.bytes_max >> 20}MiB'").fetchall()
 
     def close(self) -> None:
         if self._threads is not None:

@@ -4,6 +4,7 @@ glibc's allocator keeps what was freed for the next one who asks, which for a pr
 sorted a table is for ever. So when much was taken (`Share.worn`) and a statement has ended, it is
 asked to give free pages back: in a thread, for it takes milliseconds, and not too often. Arrow
 takes its memory from there, too: its own allocator keeps what a thread freed until that one asks.
+DuckDB's keeps what it freed until it is asked (`flush`).
 Other allocators than glibc's give back by themselves.
 """
 
@@ -23,13 +24,18 @@ Later = Callable[[float, Callable[[], None]], object]
 
 class Trimming:
     """Of one process. `later`: calls after so many seconds. `in_thread`: runs something beside the
-    loop.
+    loop. `flush`: called there before.
     """
 
     def __init__(
-        self, share: Share, later: Later, in_thread: Callable[[Callable[[], None]], object]
+        self,
+        share: Share,
+        later: Later,
+        in_thread: Callable[[Callable[[], None]], object],
+        flush: Callable[[], None],
     ) -> None:
         self._share, self._later, self._in_thread = share, later, in_thread
+        self._flush = flush
         self._waiting = False
         pa.set_memory_pool(pa.system_memory_pool())
 
@@ -42,7 +48,11 @@ class Trimming:
     def _trim(self) -> None:
         self._waiting = False
         self._share.worn = 0
-        self._in_thread(trim)
+        self._in_thread(self._give_back)
+
+    def _give_back(self) -> None:
+        self._flush()
+        _trim_c(0)
 
 
 def _malloc_trim() -> Callable[[int], int]:
@@ -51,8 +61,3 @@ def _malloc_trim() -> Callable[[int], int]:
 
 
 _trim_c: Final = _malloc_trim()
-
-
-def trim() -> None:
-    """Give free pages back."""
-    _trim_c(0)
