@@ -14,6 +14,7 @@ from typing import Final
 from kv.base.errors import AlreadyExists, InvalidArgument, NotFound, Refused
 from kv.base.ports import Rng
 from kv.base.rights import CLUSTER, PUBLIC, Action, Grant, Kind
+from kv.base.tls import NODE_NAME
 from sqlproxy.catalog import grants, roles, tokens
 from sqlproxy.catalog.catalog import Reader, Writer
 from sqlproxy.catalog.roles import Role
@@ -24,9 +25,8 @@ from sqlproxy.values.errors import SqlError
 ADMIN: Final = "admin"  # whom `kvorum init` makes
 PASSWORD_CHARS_MIN: Final = 8
 PASSWORD_CHARS_MAX: Final = 1_024
-NODE: Final = "node"  # the common name of the nodes' certificates
 _NAME: Final = re.compile(r"[A-Za-z_][\w.@-]{0,62}")
-_RESERVED: Final = frozenset({NODE, "public", "none", ""})
+_RESERVED: Final = frozenset({NODE_NAME, "public", "none", ""})
 
 
 @dataclass(frozen=True, slots=True)

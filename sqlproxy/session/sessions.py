@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kv.base.errors import KvorumError
-from kv.base.rights import Identity
+from kv.base.rights import LOOPBACK, Identity
 from sqlproxy.catalog import roles
 from sqlproxy.catalog.privileges import Rights
 from sqlproxy.session.session import SqlSession
@@ -41,6 +41,8 @@ class SqlSessions:
             members = await book.look()
         except KvorumError as error:
             raise from_store(error) from error
+        if role is None and identity.credential != LOOPBACK.credential:
+            raise SqlError(INVALID_AUTHORIZATION, f'role "{user}" does not exist')
         if role is not None and not role.login:
             raise SqlError(INVALID_AUTHORIZATION, f'role "{user}" is not permitted to log in')
         if role is not None and not Rights(members, {}, declared.place).allows_in_database(

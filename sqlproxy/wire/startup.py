@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from kv.base.errors import KvorumError
 from kv.base.ports import Rng
 from kv.base.rights import LOOPBACK, Identity
+from kv.base.tls import NODE_NAME
 from sqlproxy.catalog.scram import NONCE_BYTES, Scram
 from sqlproxy.pg.style import is_utf8
 from sqlproxy.values.errors import (
@@ -278,8 +279,7 @@ async def _identify(door: Door, host: Host, user: str) -> Identity:
     """Who it is, proved. Raises SqlError, Fatal, Gone."""
     if await host.sessions.trusted(door.loopback):
         return Identity(user, LOOPBACK.credential)
-    if door.certificate == user:
-        await host.sessions.verifier(user)  # whether there is such a role
+    if door.certificate == user != NODE_NAME:
         return Identity(user, "certificate")
     if wait_ms := host.login_wait_ms(door.address, user):
         raise Fatal(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from kv.base.throttle import ADDRESS, FREE
+from kv.base.tls import CA, NODE, client_files
+from kvorum.security import certificates
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
+
+NOW = datetime.datetime.now(datetime.UTC)
 
 
 def test_sql_closes_with_the_first_password(tmp_path: Path) -> None:
@@ -45,3 +50,29 @@ def _refused(url: str) -> str:
     with pytest.raises(psycopg.OperationalError) as caught:
         psycopg.connect(url)
     return str(caught.value)
+
+
+def test_a_certificate_is_a_login_of_a_role_alone(tmp_path: Path) -> None:
+    """Whoever the authority has signed would be let in under a name that is no role, and do
+    everything as one who came before the first user; or nodes' certificates would be a login.
+    """
+    ca = certificates.authority(NOW)
+    certificates.save(tmp_path, certificates.AUTHORITY, ca)
+    certificates.save(tmp_path, NODE, certificates.node(ca, ["localhost", "127.0.0.1"], NOW))
+    for user in ("ann", "ghost"):
+        certificates.save(tmp_path, client_files(user), certificates.client(ca, user, NOW))
+    with NodeProcess(tmp_path / "data", free_port_base(), tls_dir=tmp_path) as node:
+        node.start()
+        url = f"host=localhost port={node.base + 3} dbname=postgres sslmode=verify-full"
+        url += f" sslrootcert={tmp_path / CA}"
+        with psycopg.connect(f"{url} user=kvorum", autocommit=True) as conn:
+            with pytest.raises(psycopg.Error, match="reserved"):
+                conn.execute("CREATE USER node")
+            conn.execute("CREATE USER ann PASSWORD 'a good password'")
+        for name, names in (("ghost", client_files("ghost")), ("node", NODE)):
+            shown = f" sslcert={tmp_path / names[0]} sslkey={tmp_path / names[1]}"
+            assert "FATAL" in _refused(f"{url} user={name} password=x{shown}")
+        cert, key = (tmp_path / name for name in client_files("ann"))
+        with psycopg.connect(f"{url} user=ann sslcert={cert} sslkey={key}") as conn:
+            assert conn.execute("SELECT current_user").fetchone() == ("ann",)
+        assert "FATAL" in _refused(f"{url} user=kvorum password=x sslcert={cert} sslkey={key}")

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from kv.base.rights import OWNER
+from kv.base.tls import NODE_NAME
 from sqlproxy.catalog import roles
 from sqlproxy.catalog.roles import Role
 from sqlproxy.catalog.scram import make_verifier
@@ -17,6 +18,7 @@ from txn.transaction import Transaction
 
 SALT_BYTES = 16
 _WHO = ("current_user", "current_role")
+_RESERVED = frozenset({"public", "none", NODE_NAME})  # nodes' certificates are nobody's login
 
 
 def called(session: State, name: str) -> str:
@@ -55,7 +57,7 @@ async def _commit(
 
 
 async def create_role(session: State, bound: s.CreateRole) -> str:
-    if bound.name in ("public", "none") or bound.name.startswith("pg_"):
+    if bound.name in _RESERVED or bound.name.startswith("pg_"):
         raise SqlError("42939", f'role name "{bound.name}" is reserved')
 
     async def write(t: Transaction) -> list[str]:
