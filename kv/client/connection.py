@@ -51,6 +51,7 @@ class MuxConnection(Link, asyncio.Protocol):
         """`node`: of which this is a client, which proves it by the secret; 0 for all others."""
         super().__init__(timers)
         self.ready: asyncio.Future[Hello] = self._new_future()
+        self._greeted: Hello | None = None
         self._cluster = cluster
         self._node, self._credential = node, credential
         self._decoder = FrameDecoder()
@@ -83,8 +84,10 @@ class MuxConnection(Link, asyncio.Protocol):
             while not self.closed and (message := decoder.pull()) is not None:
                 if self.ready.done():
                     self._take(message)
-                else:
+                elif self._greeted is None:
                     self._greet(message)
+                else:
+                    self._begin(message)
         except KvorumError as error:
             if isinstance(error, InvalidArgument | TooLarge) and not self.ready.done():
                 # Its first bytes are no frame: somebody else listens there, perhaps not for long.
@@ -110,11 +113,23 @@ class MuxConnection(Link, asyncio.Protocol):
         if len(message) == 1 and type(message[0]) is list:
             raise error_of(message[0])
         hello = read_hello(message, self._cluster)
+        self._greeted = hello
         if self._credential.secret and hello.challenge:
-            self._rid += 1  # nobody waits for the reply: without it requests are refused
+            self._rid += 1
             proof = node_proof(self._credential.secret, hello, self._node)
             self._transmit([[self._rid, PROVE, 0, proof]])
-        self.ready.set_result(hello)
+        else:
+            self.ready.set_result(hello)
+
+    def _begin(self, message: list[Any]) -> None:
+        """What the server says to the proof. If it does not believe it, it says so of each request,
+        too, and may serve those that need none.
+        """
+        row = message[0] if message else None
+        if type(row) is list and row and row[0] == CONNECTION_RID:
+            raise error_of(row)
+        assert self._greeted is not None, "it has proved itself after that"
+        self.ready.set_result(self._greeted)
 
     def _take(self, rows: list[Any]) -> None:
         received = self.received

@@ -144,7 +144,10 @@ class LivesLoop(SimLoop):
     async def create_server(self, protocol_factory: Any, host: Any, port: Any, **_: Any) -> Any:
         return self.network.listen(protocol_factory, (host, port))
 
-    async def create_connection(self, protocol_factory: Any, host: Any, port: Any) -> Any:
+    async def create_connection(
+        self, protocol_factory: Any, host: Any, port: Any, *, ssl: Any = None
+    ) -> Any:
+        assert ssl is None, "nobody reads along here"
         return await self.network.connect(protocol_factory, (host, port))
 
 
