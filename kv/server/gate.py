@@ -73,9 +73,10 @@ class Gate(Protocol):
         ...
 
 
-Named = Callable[[Verb, list[Any]], Resource | None]
-"""What a request to a node is about, if its verb names that in a way that only its layer reads;
-None: all of that kind."""
+Needs = Iterable[tuple[frozenset[Action], Resource]]
+Named = Callable[[Verb, list[Any]], Needs | None]
+"""What a request to a node needs, if its verb names that in a way that only its layer reads; None:
+its action on all of that kind."""
 Deputy = Callable[[list[Any]], Awaitable[list[Any]]]
 """Does what a request of BELIEVED asks for, as far as it is right; the reply's result."""
 
@@ -229,12 +230,14 @@ class Rights:
         if verb.number == methods.LOOKUP:
             self._some(_table(row[verb.at("key")]))
             return
-        resource = self._named(verb, row)
-        if resource is None:
+        needs = self._named(verb, row)
+        if needs is None:
             resource = CLUSTER if subject.kind is Kind.CLUSTER else Resource(subject.kind, "")
             if action is Action.RUN and self._somewhere(action, subject.kind):
                 return
-        self._allow(frozenset({action}), resource)
+            needs = ((frozenset({action}), resource),)
+        for actions, resource in needs:
+            self._allow(actions, resource)
 
 
 # ------------------------------------------------------------------------------- keys of requests

@@ -9,8 +9,10 @@ from typing import Any
 
 from kv.base.rights import Book, Kind, Resource
 from kv.base.verbs import Verb
+from kv.server.gate import Needs
+from kvorum.api.submissions import needed
 from procedures.engine import plain
-from procedures.verbs import SINK_COMMIT, WORK_ENTER
+from procedures.verbs import PROC_SUBMIT, PROC_SUBMIT_MORE, SINK_COMMIT, WORK_ENTER
 
 
 class Named:
@@ -19,7 +21,15 @@ class Named:
     def __init__(self, book: Callable[[], Book | None]) -> None:
         self._book = book
 
-    def __call__(self, verb: Verb, row: list[Any]) -> Resource | None:
+    def __call__(self, verb: Verb, row: list[Any]) -> Needs | None:
+        if verb.number in (PROC_SUBMIT, PROC_SUBMIT_MORE):
+            return needed(row[verb.at("name")], plain.read(row[verb.at("args")], "args"))
+        resource = self._resource(verb, row)
+        if resource is None:
+            return None
+        return ((frozenset({verb.right(row[verb.args_at :])}), resource),)
+
+    def _resource(self, verb: Verb, row: list[Any]) -> Resource | None:
         subject = verb.resource
         if not subject.field:
             return None

@@ -102,7 +102,9 @@ async def create(t: Writer, role: Role) -> None:
 
 
 async def put(t: Writer, role: Role) -> None:
-    """Write it, whether or not it is there."""
+    """Write it, whether or not it is there. Raises SqlError (55000): see `check_closing`."""
+    if role.verifier is not None and not (role.superuser and role.login):
+        await check_closing(t)
     await touch(t)
     key = role_key(role.name)
     row = [
@@ -228,6 +230,19 @@ async def closed(t: Reader, known: Iterable[Role]) -> bool:
     if any(role.verifier is not None for role in known):
         return True
     return bool((await t.scan(*table_range(system.TOKENS), limit=1)).items)
+
+
+async def check_closing(t: Reader) -> None:
+    """Before somebody who is no administrator is given something to log in with. Raises SqlError
+    (55000) if nobody has that yet: the loopback would be trusted no more, and nobody could make
+    others.
+    """
+    if not await closed(t, await all_roles(t)):
+        raise SqlError(
+            "55000",
+            "the first user who can log in must be an administrator",
+            hint="Run `kvorum init`, or CREATE USER … SUPERUSER PASSWORD …; then make others.",
+        )
 
 
 class RoleBook:

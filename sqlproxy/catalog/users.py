@@ -86,7 +86,8 @@ async def change_password(t: Writer, rng: Rng, name: str, password: str | None) 
     """None: it has none from now on. Raises InvalidArgument, NotFound."""
     role = await _known(t, name)
     new = None if password is None else verifier(rng, password)
-    await roles.put(t, replace(role, verifier=new))
+    with _plain_errors():
+        await roles.put(t, replace(role, verifier=new))
 
 
 async def delete(t: Writer, name: str) -> None:
@@ -127,7 +128,10 @@ async def create_token(
     limits: tuple[Grant, ...] | None = None,
 ) -> tuple[Token, str]:
     """Raises InvalidArgument, NotFound, AlreadyExists."""
-    await _known(t, user)
+    role = await _known(t, user)
+    if not (role.superuser and role.login):
+        with _plain_errors():
+            await roles.check_closing(t)
     token, text = tokens.make(rng, name, user, now_ms, ttl_ms=ttl_ms, limits=limits)
     await tokens.add(t, token)
     await roles.touch(t)

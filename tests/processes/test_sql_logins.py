@@ -68,7 +68,7 @@ def test_a_certificate_is_a_login_of_a_role_alone(tmp_path: Path) -> None:
         with psycopg.connect(f"{url} user=kvorum", autocommit=True) as conn:
             with pytest.raises(psycopg.Error, match="reserved"):
                 conn.execute("CREATE USER node")
-            conn.execute("CREATE USER ann PASSWORD 'a good password'")
+            conn.execute("CREATE USER ann SUPERUSER PASSWORD 'a good password'")
         for name, names in (("ghost", client_files("ghost")), ("node", NODE)):
             shown = f" sslcert={tmp_path / names[0]} sslkey={tmp_path / names[1]}"
             assert "FATAL" in _refused(f"{url} user={name} password=x{shown}")

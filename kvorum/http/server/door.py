@@ -22,11 +22,11 @@ from typing import Any, Final
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
 from kv.base.rights import CLUSTER, LOOPBACK, Action, Book, Identity, Kind, Resource, table
 from kvorum.api.backend import Backend
+from kvorum.api.submissions import is_own, needed
 from kvorum.audit.stamped import is_asked_by
 from kvorum.http.routes.rights import SELF, Right
 from kvorum.http.wire.request import Request, Scope
 from kvorum.http.wire.visits import Visits
-from procedures.engine.lock_procedure import LOCK
 from procedures.pools.inbox import owner_of
 from sqlproxy.catalog.guard import Guard
 
@@ -125,14 +125,13 @@ class Door:
             request.may(frozenset(), CLUSTER)
             return
         actions, resource = frozenset({right.action}), await self._resource(right, path, body)
-        if right.action is Action.SUBMIT and _is_own(resource.name):
-            if resource.name == LOCK and right.name == "{name}":
-                actions, named = frozenset({Action.WRITE}), _field(body, "resource")
-                resource = Resource(Kind.LOCK, named)
-            else:  # they move, change and drop things
-                actions, resource = frozenset({Action.OPERATE}), CLUSTER
+        needs = [(actions, resource)]
+        if right.action is Action.SUBMIT and is_own(resource.name):
+            args = body if right.name == "{name}" else None  # else: of one that runs already
+            needs = [*needed(resource.name, args)]
         try:
-            request.may(actions, resource)
+            for actions, resource in needs:
+                request.may(actions, resource)
         except Forbidden as error:
             if right.name not in _LOOKED_UP:
                 raise
@@ -196,13 +195,6 @@ def owned(request: Request, owner: str, what: str) -> None:
             f"{what} is not one that {request.identity.name!r} began",
             details={"user": request.identity.name, "missing": [], "resource": what},
         )
-
-
-def _is_own(type_: str) -> bool:
-    """Whether a procedure is the database's own: CreateTable and its like have a capital and no
-    dot, the others begin with the database's name.
-    """
-    return type_.startswith("kvorum.") or (type_[:1].isupper() and "." not in type_)
 
 
 def _field(body: object, name: str) -> str:

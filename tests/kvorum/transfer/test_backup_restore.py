@@ -69,7 +69,7 @@ async def fill(db: Any) -> None:
             at, entry = index_codec(table, index).entry(row)
             t.put(table_prefix(index.id) + at, entry)
     sequences.put_stand(t, sequence, sequences.Stand(77, True))
-    await roles.put(t, roles.Role("ann", verifier="SCRAM-SHA-256$x"))
+    await roles.put(t, roles.Role("ann", superuser=True, verifier="SCRAM-SHA-256$x"))
     t.put(marker_key("etl", table.id), Marker(41, "query").pack())
     await t.commit()
 

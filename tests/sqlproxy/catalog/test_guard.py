@@ -24,7 +24,7 @@ from kv.base.errors import (
 )
 from kv.base.rights import CLUSTER, LOOPBACK, OWNER, PUT, Action, Grant, Kind, Resource, table
 from sqlproxy.catalog import guard as guards
-from sqlproxy.catalog import users
+from sqlproxy.catalog import roles, users
 from sqlproxy.catalog.guard import KNOWN_MS_MAX, Guard
 from txn.client import TxnClient
 
@@ -58,10 +58,21 @@ class Scene:
     guard: Guard
     rng: SystemRng
 
+    async def administrated(self) -> None:
+        """There is an administrator who can log in: before that nobody else may."""
+        if not await roles.closed(self.txn, await roles.all_roles(self.txn)):
+            role = roles.Role(
+                "root", superuser=True, verifier=users.verifier(self.rng, "root root")
+            )
+            await self.txn.run(lambda t: roles.put(t, role))
+
     async def user(self, name: str, password: str | None = None, **options: bool) -> None:
+        if password is not None:
+            await self.administrated()
         await self.txn.run(lambda t: users.create(t, self.rng, name, password=password, **options))
 
     async def token(self, user: str, *limits: Grant, ttl_ms: int = 0) -> str:
+        await self.administrated()
         _, text = await self.txn.run(
             lambda t: users.create_token(
                 t, self.rng, "t", user, self.clock.ms, ttl_ms=ttl_ms, limits=limits or None
@@ -291,4 +302,21 @@ async def test_what_is_wrong_changes_nothing(scene: Scene) -> None:
     ):
         with pytest.raises(InvalidArgument):
             await scene.txn.run(lambda t, wrong=wrong: users.give(t, "ann", wrong))
-    assert [one.name for one in await users.everybody(scene.txn)] == [OWNER, "ann"]
+    assert [one.name for one in await users.everybody(scene.txn)] == [OWNER, "ann", "root"]
+
+
+async def test_the_first_who_can_log_in_is_an_administrator(scene: Scene) -> None:
+    """A first user with a password and no rights locked everybody out, its maker too."""
+    with pytest.raises(Refused, match="administrator"):
+        await scene.txn.run(lambda t: users.create(t, scene.rng, "ann", password="long enough"))
+    await scene.user("ann")
+    for change in (
+        lambda t: users.change_password(t, scene.rng, "ann", "long enough"),
+        lambda t: users.create_token(t, scene.rng, "t", "ann", scene.clock.ms),
+    ):
+        with pytest.raises(Refused, match="administrator"):
+            await scene.txn.run(change)
+    await scene.txn.run(lambda t: users.first_admin(t, scene.rng, scene.clock.ms))
+    await scene.txn.run(lambda t: users.change_password(t, scene.rng, "ann", "long enough"))
+    await scene.guard.look()
+    assert (await scene.guard.by_password("ann", "long enough", HERE)).name == "ann"

@@ -1,0 +1,64 @@
+"""What a submission of a procedure needs, by its type and arguments: the same over every surface.
+
+    types of users          submit on the type; of Spark's jobs, too
+    CreateTable, …          define on what they change: a table that is named, else its namespace
+    kvorum.lock             write on the lock
+    others of the database  operate on the cluster: they move, copy and repair things
+
+The database's own types have a capital and no dot, or begin with its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from kv.base.rights import CLUSTER, Action, Kind, Resource, table
+from procedures.engine.lock_procedure import LOCK
+from procedures.sink.format.sink_parts import SPARK_JOB
+
+_DEFINE: Final = frozenset({Action.DEFINE})
+_OF_TABLES: Final = frozenset(
+    {
+        *("AlterTable", "DropTable", "DisableTable", "EnableTable", "ModifyTable"),
+        *(
+            "TruncateTable",
+            "AddConstraint",
+            "DropColumn",
+            "RenameColumn",
+            "ChangeType",
+            "AlterType",
+        ),
+    }
+)
+"""Whose `name` or `names` are tables that are there."""
+
+
+class Needed(NamedTuple):
+    """All of these actions on that."""
+
+    actions: frozenset[Action]
+    resource: Resource
+
+
+def is_own(type_: str) -> bool:
+    """Whether it is one of the database's."""
+    return type_.startswith("kvorum.") or (type_[:1].isupper() and "." not in type_)
+
+
+def needed(type_: str, args: object) -> list[Needed]:
+    """All of these. Arguments that are not well formed are refused later; here they need the most
+    that their type can.
+    """
+    if not is_own(type_) or type_ == SPARK_JOB:
+        return [Needed(frozenset({Action.SUBMIT}), Resource(Kind.PROCEDURE_TYPE, type_))]
+    given = args if isinstance(args, Mapping) else {}
+    namespace, named = given.get("namespace"), given.get("name")
+    if type_ == LOCK and isinstance(resource := given.get("resource"), str):
+        return [Needed(frozenset({Action.WRITE}), Resource(Kind.LOCK, resource))]
+    if type_.startswith("kvorum.") or not isinstance(namespace, str):
+        return [Needed(frozenset({Action.OPERATE}), CLUSTER)]
+    names = given.get("names", [named])
+    if type_ in _OF_TABLES and isinstance(names, list) and names:
+        return [Needed(_DEFINE, table(namespace, str(name))) for name in names]
+    return [Needed(_DEFINE, Resource(Kind.NAMESPACE, namespace))]
