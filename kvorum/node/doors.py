@@ -15,18 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET
 from kv.base.errors import InvalidArgument
-from kv.base.ids import TableId
-from kv.base.limits import MiB
 from kv.server.socket_server import Submitter
 from kv.server.tap import Tap
 from kvorum.api.backend import Backend
-from kvorum.audit.shipping import Shipper, sending
+from kvorum.audit.opening import LogSettings, opened
 from kvorum.audit.stamped import stamped
 from kvorum.audit.stamps import StampLog
 from kvorum.audit.stamps_native import NativeStamps
@@ -36,10 +33,8 @@ from kvorum.node.named import Named
 from kvorum.node.parts import Parts
 from kvorum.sql.sql_door import SqlDoor
 from kvorum.sql.sql_processes import NO_PROCESSES, SqlProcesses
-from sqlproxy.catalog import catalog
 
 _BACKLOG: Final = 1_024
-_NAMES_MAX: Final = 10_000
 
 
 class Doors:
@@ -56,7 +51,6 @@ class Doors:
         self._node, self._node_not_ready = node, not_ready
         self._in_background = in_background
         self.native: Server | None = None  # the server of the native port, while it listens
-        self._names_of: dict[int, str] = {}
         self._sql_processes: SqlProcesses | None = None
 
     def surface(self, name: str) -> Backend:
@@ -73,35 +67,15 @@ class Doors:
         config, ports = self._node.config, self._node.ports
         if not config.audit_log:
             return
-        shipper = None
-        if config.audit_ship:
-            shipper = Shipper(sending(config.audit_ship), ports.in_thread)
-            self._in_background(shipper.run())
-        self.stamps = StampLog(
-            Path(config.audit_log),
+        self.stamps = await opened(
+            stack,
+            LogSettings.of(config),
             node=self._node.store.identity.node,
-            show_keys=config.audit_keys,
-            file_bytes=config.audit_file_mib * MiB,
-            files=config.audit_files,
             now_ms=ports.clock.now_ms,
             in_thread=ports.in_thread,
-            names=self._table_names,
-            ship=None if shipper is None else shipper.add,
+            reader=self._node.store.txn,
+            in_background=self._in_background,
         )
-        self.stamps.open()
-        stack.push_async_callback(self.stamps.close)
-        self._in_background(self.stamps.run())
-
-    async def _table_names(self, ids: Iterable[int]) -> Mapping[int, str]:
-        """For the log of stamps: names do not change, and what was dropped keeps its name."""
-        known = self._names_of
-        for id_ in ids:
-            if id_ not in known:
-                table = await catalog.find_by_id(self._node.store.txn, TableId(id_))
-                known[id_] = str(id_) if table is None else f"{table.namespace}.{table.name}"
-                if len(known) > _NAMES_MAX:
-                    del known[next(iter(known))]
-        return known
 
     # --------------------------------------------------------------------------------- sockets
 
@@ -209,6 +183,7 @@ class Doors:
             tls=ports.tls,
             memory_bytes=self._node.config.sql_memory_bytes,
             statement_memory_bytes=self._node.config.statement_memory_bytes,
+            log=self.stamps,
         )
         door.open(bound_socket(self._node.config.listen, port), self._in_background)
         stack.push_async_callback(door.close)

@@ -29,6 +29,8 @@ from kv.base.waits import PROCEDURE
 from kvorum.api.backend import Backend
 from kvorum.api.cursor import table_id
 from kvorum.api.names import PREFIX_BYTES
+from kvorum.audit.stamps import StampLog
+from kvorum.sql.sql_audit import SqlAudit
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from procedures.engine.lock_procedure import LOCK
@@ -111,6 +113,7 @@ class Front:
         ground: Ground | None = None,
         memory_bytes: int = SQL_MEMORY_BYTES_DEFAULT,
         statement_memory_bytes: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
+        log: StampLog | None = None,
     ) -> None:
         """`name`: of this process, the same after a restart; without one it has a random one.
         `home`: a folder of its own for what is too large for memory; None: one of the system's.
@@ -127,6 +130,7 @@ class Front:
             ground=ground,
         )
         share = Share(memory_bytes)
+        audit = None if log is None else SqlAudit(log, rng.token)
         self._analytic = DuckAnalytic(home, share)
         self._numbers = SequencePool(txn.run, timers)
         self._advisory = advisory.AdvisoryLocks(nodes, timers)
@@ -147,6 +151,7 @@ class Front:
             advisory=self._advisory,
             memory=share,
             statement_memory=statement_memory_bytes,
+            audit=audit,
             trimming=Trimming(share, loop.call_later, self._aside, self._analytic.flush),
         )
         self.server = SqlServer(
@@ -157,6 +162,8 @@ class Front:
             seats=seats,
             tls=None if tls is None else SqlTls(tls),
         )
+        if audit is not None:
+            self.server.on_login_failed = audit.login_failed
 
     def _aside(self, call: Callable[[], None]) -> asyncio.Future[None]:
         return asyncio.get_running_loop().run_in_executor(None, call)

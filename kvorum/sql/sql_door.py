@@ -27,6 +27,7 @@ from kv.base.seats import Seats
 from kv.base.tls import Tls
 from kv.client.client import KvClient
 from kvorum.api.backend import Backend
+from kvorum.audit.stamps import StampLog
 from kvorum.local.extras import advice
 from txn.client import TxnClient
 
@@ -62,12 +63,14 @@ class SqlDoor:
         tls: Tls | None = None,
         memory_bytes: int = SQL_MEMORY_BYTES_DEFAULT,
         statement_memory_bytes: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
+        log: StampLog | None = None,
     ) -> None:
         """`name`: of this process among those that serve SQL, the same after a restart; `home`: a
         folder of its own for what queries cannot hold in memory.
         """
         self._name, self._home, self._seats, self._tls = name, home, seats, tls
         self._memory = memory_bytes, statement_memory_bytes
+        self._log = log
         self._parts = (nodes, txn, surface, clock, rng, timers)
         self._in_thread = in_thread
         self._sock: socket.socket | None = None
@@ -116,6 +119,7 @@ class SqlDoor:
                 tls=self._tls,
                 memory_bytes=self._memory[0],
                 statement_memory_bytes=self._memory[1],
+                log=self._log,
             )
         except ImportError as e:
             said = advice(e, extra="sql")

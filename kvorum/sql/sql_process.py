@@ -16,7 +16,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -27,6 +28,8 @@ from kv.base.credentials import Credential
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.base.tls import Tls, node_tls
+from kvorum.audit.opening import LogSettings, opened
+from kvorum.audit.stamps import StampLog
 from kvorum.local import cycles, descriptors, logs
 from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
@@ -64,6 +67,7 @@ class SqlProcess:
         self._stop = asyncio.Event()
         self._front: Front | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []  # of the log; they end with the process
         self._asked: dict[int, asyncio.Future[list[Any]]] = {}
         self._number = 0
 
@@ -105,6 +109,39 @@ class SqlProcess:
     async def _serve(
         self, backend: NativeBackend, settings: dict[str, Any], home: Path, tls: Tls | None
     ) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            log = await self._log(stack, backend, settings)
+            await self._serve_with(log, backend, settings, home, tls)
+
+    async def _log(
+        self, stack: contextlib.AsyncExitStack, backend: NativeBackend, settings: dict[str, Any]
+    ) -> StampLog | None:
+        """A file for each process beside the node's: FILE.sql0, FILE.sql1, …"""
+        said = LogSettings(**settings["log"])
+        if not said.path:
+            return None
+        return await opened(
+            stack,
+            replace(said, path=f"{said.path}{settings['number']}"),
+            node=settings["node"],
+            now_ms=SystemClock().now_ms,
+            in_thread=asyncio.to_thread,
+            reader=backend.txn,
+            in_background=self._in_background,
+        )
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._loops.append(task)
+
+    async def _serve_with(
+        self,
+        log: StampLog | None,
+        backend: NativeBackend,
+        settings: dict[str, Any],
+        home: Path,
+        tls: Tls | None,
+    ) -> None:
         number, count = settings["number"], settings["count"]
         front = Front(
             backend.kv,
@@ -121,6 +158,7 @@ class SqlProcess:
             ground=await asyncio.to_thread(made_ground),
             memory_bytes=settings["memory_bytes"],
             statement_memory_bytes=settings["statement_memory_bytes"],
+            log=log,
         )
         server = front.server
         server.number_by(number + 1, count)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -34,6 +35,7 @@ from typing import Any, Final
 from kv.base.config import ENVIRONMENT_PREFIX, NodeConfig
 from kv.base.limits import SQL_CONNECTIONS_MAX
 from kv.base.ports import Rng, Timers
+from kvorum.audit.opening import LogSettings
 from kvorum.sql.sql_channel import (
     CANCEL,
     CLIENT,
@@ -101,6 +103,7 @@ class SqlProcesses:
             "connections_max": -(-SQL_CONNECTIONS_MAX // self._count),
             "memory_bytes": config.sql_memory_bytes // self._count,
             "statement_memory_bytes": config.statement_memory_bytes,
+            "log": dataclasses.asdict(LogSettings.of(config, ".sql")),
             "secret": rng.token(_SECRET_BYTES),
             "node_secret": self.secret,
         }

@@ -54,7 +54,7 @@ async def bind(session: State, statement: Prepared, values: Values) -> AnyPortal
     now = await current(session, statement)
     if (table := frozen(now.bound)) is not None:
         now = await session.interrupts.guard(thawed(session, table, statement))
-    session.permits.check(now)
+    session.check(now)
     found = await _portal(session, now, tuple(values))
     if isinstance(found, Portal):
         session.cursors.mark(found, now.text)
@@ -132,7 +132,7 @@ async def _confirmed(
         parsed = front.parse(prepared.text)
         prepared = await prepare(session, prepared.text, parsed, prepared.oids)
         bound = prepared.bound
-    session.permits.check(prepared)
+    session.check(prepared)
     return await run(session, bound)
 
 

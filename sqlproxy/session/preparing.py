@@ -104,7 +104,7 @@ async def current(session: State, statement: Prepared) -> Prepared:
 async def allowed(session: State, statement: Prepared) -> Prepared:
     """Another statement than the one that runs, as it is bound now. Raises SqlError."""
     found = await current(session, statement)
-    session.permits.check(found)
+    session.check(found)
     return found
 
 

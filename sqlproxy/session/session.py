@@ -89,6 +89,8 @@ class SqlSession:
             statement = again
         if declared is None or state.advising.any or not state.permits.holds(statement):
             return False
+        if state.services.audit is not None:
+            return False  # the usual way tells it
         activity = state.activity
         activity.query, activity.started_s = statement.text, self._monotonic()
         return short_requests.start(state, declared, statement, values, done)

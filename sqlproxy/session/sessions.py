@@ -29,7 +29,7 @@ class SqlSessions:
         self.services = services
 
     async def open(
-        self, identity: Identity, database: str, settings: Mapping[str, str]
+        self, identity: Identity, address: str, database: str, settings: Mapping[str, str]
     ) -> SqlSession:
         user = identity.name
         try:
@@ -54,7 +54,7 @@ class SqlSessions:
                 detail="User does not have CONNECT privilege.",
             )
         given = {name: value for name, value in settings.items() if name not in _CONNECTION}
-        state = State(self.services, identity, database, given, stranger=role is None)
+        state = State(self.services, identity, address, database, given, stranger=role is None)
         self.services.roster.add(state)
         return SqlSession(state)
 

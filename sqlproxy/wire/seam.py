@@ -219,7 +219,9 @@ class Session(Protocol):
 class Sessions(Protocol):
     """Makes sessions; what the server is given."""
 
-    async def open(self, identity: Identity, database: str, settings: Mapping[str, str]) -> Session:
+    async def open(
+        self, identity: Identity, address: str, database: str, settings: Mapping[str, str]
+    ) -> Session:
         """Raises SqlError: no such database, too many connections, stopping."""
         ...
 

@@ -65,6 +65,7 @@ class SqlServer:
         self.counters = Counters()
         self._throttle = Throttle()
         self.turn = Turns().turn
+        self.on_login_failed: Callable[[str, str], None] | None = None  # user, address
         self.gone: Callable[[], None] | None = None  # told when a connection has ended
         self.elsewhere: Callable[[int, bytes], None] | None = None  # a cancel for another's session
         self._clock = clock
@@ -217,6 +218,8 @@ class SqlServer:
         """It slows down the next ones, is counted and logged."""
         self._throttle.failed(address, user, self._now_ms())
         self.counters.logins_failed += 1
+        if self.on_login_failed is not None:
+            self.on_login_failed(user, address)
         log.warning("a login of %r over SQL from %s failed", user, address or "this machine")
 
     def login_succeeded(self, address: str, user: str) -> None:

@@ -153,7 +153,7 @@ async def greet(door: Door, host: Host, register: Callable[[bytes], int]) -> Gre
     host.admit()
     try:
         identity = await _identify(door, host, user)
-        session = await host.sessions.open(identity, database, settings)
+        session = await host.sessions.open(identity, door.address, database, settings)
     except Fatal:
         raise
     except SqlError as error:

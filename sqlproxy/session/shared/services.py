@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
 from kv.base.limits import SQL_STATEMENT_MEMORY_BYTES_DEFAULT
 from kv.base.ports import Clock
+from kv.base.rights import Identity
 from sqlproxy.declared.catalogs import Catalogs
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.statements import Select
@@ -26,6 +27,7 @@ from sqlproxy.session.shared.roster import Roster
 from sqlproxy.tables.access import Access
 from sqlproxy.tables.reading import Reads, Touched
 from sqlproxy.tables.writing import Outcome, Work
+from sqlproxy.values.errors import SqlError
 from sqlproxy.values.memory import Share
 from txn.client import TxnClient
 
@@ -95,6 +97,22 @@ class Analytic(Protocol):
         ...
 
 
+class Audit(Protocol):
+    """Is told of each decision on a statement."""
+
+    def decided(
+        self,
+        identity: Identity,
+        address: str,
+        said: str,
+        what: str,
+        relations: Iterable[int],
+        refused: SqlError | None,
+    ) -> None:
+        """`said`: application_name; `what`: the kind of statement; `relations`: ids."""
+        ...
+
+
 @dataclass(slots=True)
 class Services:
     """`cluster`: the databases and roles that there are. `random` and `uuid`: what gen_random_uuid
@@ -120,3 +138,4 @@ class Services:
     memory: Share = field(default_factory=Share)
     statement_memory: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT
     trimming: Trimming | None = None
+    audit: Audit | None = None

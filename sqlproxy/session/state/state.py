@@ -11,6 +11,7 @@ from sqlproxy.catalog.fence import Fence
 from sqlproxy.declared.database import Declared
 from sqlproxy.pg import zones
 from sqlproxy.pg.style import Style
+from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.shared.roster import Told
 from sqlproxy.session.shared.services import Services
 from sqlproxy.session.state.activity import Activity
@@ -43,6 +44,7 @@ class State:
         self,
         services: Services,
         identity: Identity,
+        address: str,
         database: str,
         given: Mapping[str, str],
         *,
@@ -51,6 +53,7 @@ class State:
         """Raises SqlError."""
         self.services: Final = services
         self.user: Final = identity.name
+        self._identity, self._address = identity, address
         self.database: Final = database
         client = services.client
         self.budget: Final = Budget(services.memory, services.statement_memory)
@@ -88,6 +91,24 @@ class State:
         )
         self.currvals: Final[dict[str, int | str]] = {}
         self.setvals: Final[list[tuple[str, int, bool]]] = []  # asked for by what runs
+
+    def check(self, prepared: Prepared) -> None:
+        """Whether its user may run that, told to the audit. Raises SqlError (42501, 28000)."""
+        audit = self.services.audit
+        refused: SqlError | None = None
+        try:
+            self.permits.check(prepared)
+        except SqlError as error:
+            refused = error
+            raise
+        finally:
+            if audit is not None:
+                audit.decided(
+                    *(self._identity, self._address, self.settings.get("application_name")),
+                    type(prepared.bound).__name__.lower(),
+                    [need.relation for need in prepared.needs],
+                    refused,
+                )
 
     # -- what is declared
 

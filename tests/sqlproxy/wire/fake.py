@@ -334,7 +334,7 @@ class FakeSessions:
         }
 
     async def open(
-        self, identity: Identity, database: str, settings: Mapping[str, str]
+        self, identity: Identity, address: str, database: str, settings: Mapping[str, str]
     ) -> FakeSession:
         if database == "nowhere":
             raise SqlError("3D000", f'database "{database}" does not exist')

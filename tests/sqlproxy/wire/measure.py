@@ -106,7 +106,7 @@ class Session:
 
 
 class Sessions:
-    async def open(self, identity: object, database: str, settings: Any) -> Any:
+    async def open(self, identity: object, address: str, database: str, settings: Any) -> Any:
         return Session()
 
     async def verifier(self, user: str) -> str | None:
