@@ -217,7 +217,9 @@ class Guard:
         self._not_too_often(address, user)
         role = self._roles.get(user)
         text = role.verifier if role is not None and role.login else None
-        if not await self._is_password(user, text, password):
+        right = await self._is_password(user, text, password)
+        self._not_too_often(address, user)  # many at once are no way to learn more than one by one
+        if not right:
             raise self._failed(address, user)
         self._throttle.succeeded(address, user)
         return Identity(user, "password")
@@ -230,8 +232,8 @@ class Guard:
     async def by_certificate(self, name: str, address: str) -> Identity:
         """`name`: what TLS has verified. Raises Unauthenticated, Busy."""
         await self._initialized(address)
-        self._not_too_often(address, name)
         if name == NODE_NAME or not name or not self._may_log_in(name):
+            self._not_too_often(address, name)
             raise self._failed(address, name)
         return Identity(name, "certificate")
 

@@ -31,7 +31,7 @@ from sqlproxy.pg import oids as types
 from sqlproxy.pg import zones
 from sqlproxy.pg.answers import Field, Row
 from sqlproxy.pgcatalog import kinds, oids
-from sqlproxy.pgcatalog.contents import Cluster, Contents, Session
+from sqlproxy.pgcatalog.contents import Cluster, Contents, Sees, Session
 from sqlproxy.pgcatalog.functions import INFORMATION, MANY, SCALAR
 from sqlproxy.pgcatalog.relations import Relations
 from sqlproxy.pgcatalog.static import CATALOG, KVORUM, SCHEMAS, Static, load
@@ -189,7 +189,7 @@ class SystemCatalog:
         contents: Contents,
     ) -> Answer:
         """Raises SqlError. Cancelled: the statement is ended first."""
-        reported = await self._ask(prepared.translated, contents)
+        reported = await self._ask(prepared.translated, contents, session.sees)
         running: list[duckdb.DuckDBPyConnection] = []
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(
@@ -216,19 +216,26 @@ class SystemCatalog:
             raise
 
     async def _ask(
-        self, translated: Translated, contents: Contents
+        self, translated: Translated, contents: Contents, sees: Sees | None
     ) -> dict[str, Sequence[Reported]]:
         reported: dict[str, Sequence[Reported]] = {}
         for feed in translated.needs.feeds:
             name = "tables" if feed == "kv_sizes" else feed.removeprefix("kv_")
             if name == "sequences" and self._last is not None:
                 reported[name] = [
-                    {"oid": oids.relation(one.id), "last": await self._last(one)}
+                    {
+                        "oid": oids.relation(one.id),
+                        "name": one.name,
+                        "last": await self._last(one),
+                    }
                     for one in contents.relations.values()
                     if isinstance(one, SequenceRow)
                 ]
             if name in self._providers:
                 reported[name] = await self._providers[name]()
+            if sees is not None and name in reported:
+                told = (sees(name, row) for row in reported[name])
+                reported[name] = [row for row in told if row is not None]
         return reported
 
     def run(

@@ -4,7 +4,7 @@ values: the catalog never asks the store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,8 @@ from sqlproxy.catalog.privileges import Place
 from sqlproxy.rows.schema import EnumType, Sequence, Table, View
 
 Named = Table | View | Sequence
+Sees = Callable[[str, Mapping[str, Any]], Mapping[str, Any] | None]
+"""Of a feed's name and a row of it: what of the row is told; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Contents:
 class Session:
     """Who asks. `settings`: as SHOW shows them. Times in µs since 1970. `txid`: of the transaction;
     None: there is none. `activity`: rows of pg_stat_activity. `own`: of views of the session alone,
-    by name.
+    by name. `sees`: what of a row that the cluster reports of itself it is told, None: nothing.
     """
 
     user: str = "kvorum"
@@ -75,3 +77,4 @@ class Session:
     txid: int | None = None
     activity: Items[Mapping[str, Any]] = ()
     own: Mapping[str, Items[Mapping[str, Any]]] = field(default_factory=dict)
+    sees: Sees | None = None

@@ -281,24 +281,32 @@ async def _identify(door: Door, host: Host, user: str) -> Identity:
         return Identity(user, LOOPBACK.credential)
     if door.certificate == user != NODE_NAME:
         return Identity(user, "certificate")
+    _not_too_often(door, host, user)
+    try:
+        last = await _by_password(door, host, user)
+    except SqlError as error:
+        _not_too_often(door, host, user)
+        if error.sqlstate in (INVALID_AUTHORIZATION, INVALID_PASSWORD):
+            host.login_failed(door.address, user)
+        raise
+    _not_too_often(door, host, user)  # many at once are no way to learn more than one by one
+    door.out += last
+    host.login_succeeded(door.address, user)
+    return Identity(user, "password")
+
+
+def _not_too_often(door: Door, host: Host, user: str) -> None:
+    """Raises Fatal."""
     if wait_ms := host.login_wait_ms(door.address, user):
         raise Fatal(
             TOO_MANY_CONNECTIONS,
             "too many failed logins",
             hint=f"Try again in {wait_ms} ms.",
         )
-    try:
-        await _by_password(door, host, user)
-    except SqlError as error:
-        if error.sqlstate in (INVALID_AUTHORIZATION, INVALID_PASSWORD):
-            host.login_failed(door.address, user)
-        raise
-    host.login_succeeded(door.address, user)
-    return Identity(user, "password")
 
 
-async def _by_password(door: Door, host: Host, user: str) -> None:
-    """Raises SqlError, Gone."""
+async def _by_password(door: Door, host: Host, user: str) -> bytes:
+    """The last message to whoever has proved to know it. Raises SqlError, Gone."""
     scram = Scram(
         user,
         await host.sessions.verifier(user),
@@ -309,7 +317,7 @@ async def _by_password(door: Door, host: Host, user: str) -> None:
     door.out += codec.sasl_mechanisms(scram.mechanisms)
     mechanism, data = codec.read_sasl_initial(await _password(door))
     door.out += codec.sasl_continue(scram.first(mechanism, data))
-    door.out += codec.sasl_final(scram.final(await _password(door)))
+    return codec.sasl_final(scram.final(await _password(door)))
 
 
 async def _password(door: Door) -> bytes:

@@ -33,6 +33,7 @@ from sqlproxy.catalog.guard import Guard
 _ALL: Final = "*"
 _REMEMBERED: Final = 10_000  # answers as of one book
 _LOOKED_UP: Final = ("{id}", "<token>", "{schedule}")  # what only a look says
+_CHANGED: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{schedule}")
 Certificate = Callable[[Scope], str]
 
 
@@ -129,6 +130,10 @@ class Door:
         if right.action is Action.SUBMIT and is_own(resource.name):
             args = body if right.name == "{name}" else None  # else: of one that runs already
             needs = [*needed(resource.name, args)]
+        if right.name == "<procedure>" and (name := _field(body, "name")):
+            there = await self._of_schedule(right.kind, name)
+            if there.name:  # it is changed: taken from whoever has set it
+                await self.check(request, _CHANGED, {"schedule": name}, None)
         try:
             for actions, resource in needs:
                 request.may(actions, resource)

@@ -11,6 +11,7 @@ from sqlproxy.pgcatalog.contents import Cluster
 from sqlproxy.pgcatalog.contents import Session as Asker
 from sqlproxy.pgcatalog.model import SIGNAL, Needs
 from sqlproxy.session.preparing import newer
+from sqlproxy.session.running.reports import sees
 from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import SqlError
 
@@ -27,6 +28,7 @@ async def ask_catalog(session: State, system: SystemQuery, values: Values) -> li
         started_us=activity.began_us,
         pid=session.channel.process,
         query=activity.query,
+        sees=sees(session.permits, declared),
         **await _facts(session, system.translated.needs, cluster),
     )
     contents = declared.contents

@@ -366,6 +366,33 @@ def test_p10_the_catalog_tells_of_privileges(
         _refused(conn, "DELETE FROM t", "permission denied for table t")
 
 
+def test_p10_the_kvorum_views_tell_of_what_one_may_see(
+    sql: Sql, db: psycopg.Connection, roles: tuple[str, str]
+) -> None:
+    """What the cluster reports of itself would tell everybody keys of all tables, results of all
+    procedures and how far sequences are.
+    """
+    owner, reader = roles
+    db.execute("SELECT pg_advisory_lock(7)")  # a procedure of somebody
+    bounds = "SELECT DISTINCT start IS NULL FROM kvorum.partitions WHERE table_name = 't'"
+    last = "SELECT pg_sequence_last_value('t_a_seq'::regclass)"
+    others = "SELECT count(*) FROM kvorum.tables WHERE database <> current_database()"
+    hidden = [f"SELECT count(*) FROM kvorum.{view}" for view in ("procedures", "nodes")]
+    with _as(sql, owner) as conn:
+        assert conn.execute(bounds).fetchall() == [(False,)]
+        assert conn.execute(last).fetchall() == [(2,)]
+    with _as(sql, reader) as conn:
+        assert conn.execute(bounds).fetchall() == [(True,)]
+        assert conn.execute(last).fetchall() == [(None,)]
+        for statement in (others, *hidden):
+            assert conn.execute(statement).fetchall() == [(0,)], statement
+    db.execute(f"GRANT SELECT ON t TO {reader}")
+    with _as(sql, reader) as conn:
+        assert conn.execute(bounds).fetchall() == [(False,)]
+    for statement in hidden:
+        assert db.execute(statement).fetchall() != [(0,)], statement
+
+
 def test_p10_what_is_made_later_is_granted_by_default(
     sql: Sql, db: psycopg.Connection, roles: tuple[str, str]
 ) -> None:

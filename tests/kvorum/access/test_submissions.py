@@ -110,3 +110,18 @@ def test_who_may_define_in_a_namespace_does_so_natively(both: Both) -> None:
     for namespace, right in (("shop", True), ("default", False)):
         args = {"namespace": namespace, "name": f"t_{right}"}
         assert both.may(token, "CreateTable", args) == (right, right)
+
+
+def test_a_schedule_is_changed_by_who_may_submit_what_it_starts(both: Both) -> None:
+    """Whoever may submit one type could replace the nightly jobs of all others."""
+    token = both.token("scheduler", "submit", "procedure type", "users.own")
+    url = f"http://127.0.0.1:{both.base + 2}/v1/schedules"
+    args = {"namespace": "shop", "name": "orders"}
+    nightly = {"name": "nightly", "cron": "0 3 * * *", "procedure": "TruncateTable", "args": args}
+    made = httpx.post(url, json=nightly, headers={"authorization": f"Bearer {both.root}"})
+    assert made.status_code == 200, made.text
+    for name, status in (("nightly", 403), ("another", 404)):  # 404: nobody has declared the type
+        said = {"name": name, "cron": "0 4 * * *", "procedure": "users.own"}
+        answer = httpx.post(url, json=said, headers={"authorization": f"Bearer {token}"})
+        assert answer.status_code == status, answer.text
+        assert "TruncateTable" not in answer.text

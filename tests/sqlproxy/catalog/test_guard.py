@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import kvorum
+from kv.base import throttle
 from kv.base.adapters import SystemRng
 from kv.base.config import own_addresses
 from kv.base.errors import (
@@ -320,3 +322,34 @@ async def test_the_first_who_can_log_in_is_an_administrator(scene: Scene) -> Non
     await scene.txn.run(lambda t: users.change_password(t, scene.rng, "ann", "long enough"))
     await scene.guard.look()
     assert (await scene.guard.by_password("ann", "long enough", HERE)).name == "ann"
+
+
+async def test_many_guesses_at_once_tell_no_more_than_one_by_one(scene: Scene) -> None:
+    """All that begin before the first has failed would be answered: as fast as a machine counts."""
+    go = asyncio.Event()
+
+    async def together(work: Callable[[], None]) -> None:
+        await go.wait()
+        work()
+
+    guard = Guard(scene.txn, scene.clock, together)
+    await scene.user("ann", "correct horse")
+    await guard.look()
+    words = ["wrong horse"] * 20 + ["correct horse"]
+    asked = [asyncio.ensure_future(guard.by_password("ann", word, HERE)) for word in words]
+    await asyncio.sleep(0)
+    go.set()
+    said = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one) for one in said] == [Unauthenticated] * 3 + [Busy] * 18
+
+
+async def test_who_has_a_certificate_is_kept_out_by_no_failures_of_others(scene: Scene) -> None:
+    """It cannot be guessed; others behind the same address would lock its owner out."""
+    await scene.user("ann", "correct horse")
+    await scene.guard.look()
+    for _ in range(throttle.FREE[throttle.ADDRESS]):
+        with pytest.raises(Unauthenticated):
+            await scene.guard.by_password("ann", "wrong horse", HERE)
+    assert (await scene.guard.by_certificate("ann", HERE)).name == "ann"
+    with pytest.raises(Busy):
+        await scene.guard.by_certificate("ghost", HERE)
