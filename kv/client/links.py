@@ -281,6 +281,8 @@ class LocalLink(Link):
     Rows are shared with the server: neither side may change what is inside an argument or a result.
     """
 
+    user = ""
+
     def __init__(self, submitter: Submitter, timers: Timers) -> None:
         super().__init__(timers)
         self._submit = submitter.submit

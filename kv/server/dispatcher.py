@@ -63,6 +63,13 @@ _EPOCH_AT: Final = 4  # in a partition request, behind the partition id
 class Connection(Protocol):
     """What a request answers to: sockets, HTTP and embedded callers alike."""
 
+    @property
+    def user(self) -> str:
+        """Whose connection it is; empty: a node's or a part of one, or nobody had to say who he
+        is. What it claims for others is believed.
+        """
+        ...
+
     def reply(self, row: list[Any]) -> None:
         """Queue `[rid, 0, *result]` or `[rid, 1, *error]`. A connection that is gone drops it."""
         ...
@@ -120,6 +127,11 @@ class Context(NamedTuple):
     rid: int
     method: int
     deadline: float  # seconds of timers.monotonic()
+
+    @property
+    def user(self) -> str:
+        """Who asks; see Connection."""
+        return self.conn.user
 
 
 Result = list[Any]

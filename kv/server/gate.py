@@ -5,8 +5,8 @@
 What a verb needs is in its declaration (kv/base/verbs.py). A request to a partition is about its
 table: none but the meta partition has keys of two, so (verb, partition) is remembered with the
 answer for as long as the book is the same object. Of the meta partition's tables an administrator
-may read and write all but those that logging in is decided by, and whoever may work for a pool
-those of procedures; others have verbs that answer what they may see.
+may read and write all but those that logging in is decided by, and whoever works for a pool those
+of the procedures that it was given; others have verbs that answer what they may see.
 
 A reader that meets an intent ends the transaction of somebody else, and says what became of it.
 Whoever may not write a table is not believed there: its node looks for itself (`Deputy`).
@@ -48,7 +48,7 @@ WORK_TABLES: Final = frozenset(
         *(system.LOCKS, system.WORKERS),
     }
 )
-"""What a worker's steps are committed to."""
+"""What a worker's steps are committed to, row by row (procedures/pools/working.py)."""
 # They move a transaction on whose outcome its record has, or find it.
 _ENDS: Final = frozenset({methods.COMMIT, methods.ROLLBACK, methods.HEARTBEAT, methods.FINISH})
 BELIEVED: Final = frozenset({methods.RESOLVE, methods.SETTLE})
@@ -74,9 +74,10 @@ class Gate(Protocol):
 
 
 Needs = Iterable[tuple[frozenset[Action], Resource]]
-Named = Callable[[Verb, list[Any]], Needs | None]
-"""What a request to a node needs, if its verb names that in a way that only its layer reads; None:
-its action on all of that kind."""
+Named = Callable[[Verb, list[Any], str], Needs | None]
+"""What a request of a user needs that is to a node, or about rows of procedures, if its verb names
+that in a way that only its layer reads; None: its action on all of that kind. Raises KvorumError.
+"""
 Deputy = Callable[[list[Any]], Awaitable[list[Any]]]
 """Does what a request of BELIEVED asks for, as far as it is right; the reply's result."""
 
@@ -167,14 +168,27 @@ class Rights:
             raise Forbidden("what logging in is decided by is for nodes of this cluster alone")
         if self._admin:
             return
-        if tables <= WORK_TABLES and self._somewhere(Action.RUN, Kind.POOL):
-            return
         if tables == {system.LOCKS} and needed_of(verb, row) <= _READ:
             return  # a fence: whoever writes under a lock checks that it is still held
+        if tables <= WORK_TABLES and self._somewhere(Action.RUN, Kind.POOL):
+            self._check_work(verb, row)
+            return
         raise Forbidden(
             "the system's own tables are for administrators: CATALOG tells what you may see",
             details={"user": self._identity.name},
         )
+
+    def _check_work(self, verb: Verb, row: list[Any]) -> None:
+        if verb.number in _ENDS:
+            return
+        try:
+            needs = self._named(verb, row, self._identity.name)
+        except Forbidden as error:
+            if verb.number in BELIEVED:
+                raise NotBelieved from error
+            raise
+        for actions, resource in needs or ():
+            self._allow(actions, resource)
 
     def _resource(self, table: int) -> Resource:
         found = self._book.tables.get(table)
@@ -230,7 +244,7 @@ class Rights:
         if verb.number == methods.LOOKUP:
             self._some(_table(row[verb.at("key")]))
             return
-        needs = self._named(verb, row)
+        needs = self._named(verb, row, self._identity.name)
         if needs is None:
             resource = CLUSTER if subject.kind is Kind.CLUSTER else Resource(subject.kind, "")
             if action is Action.RUN and self._somewhere(action, subject.kind):

@@ -190,6 +190,12 @@ class ServerConnection(asyncio.Protocol):
         name = None if self._transport is None else self._transport.get_extra_info("peername")
         return f"{name[0]}:{name[1]}" if name else ""
 
+    @property
+    def user(self) -> str:
+        """See kv.server.dispatcher.Connection."""
+        identity = self.identity
+        return "" if identity is None or identity == LOOPBACK else identity.name
+
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -625,7 +631,7 @@ class SocketServer:
         tls: Tls | None = None,
         gate: Gate | None = None,
         starts_at: Callable[[int], bytes | None] = lambda _partition: None,
-        named: Named = lambda _verb, _row: None,
+        named: Named = lambda _verb, _row, _user: None,
         deputy: Deputy | None = None,
     ) -> None:
         """`secret`: what the nodes of the cluster prove to each other, with challenges of `rng`;

@@ -78,6 +78,10 @@ class _Tapped:
         self._client = conn.peer
         self._open: dict[int, tuple[list[Any], float]] = {}  # bounded by the connection's window
 
+    @property
+    def user(self) -> str:
+        return self._conn.user
+
     def came(self, requests: list[list[Any]]) -> None:
         now = self._monotonic()
         for request in requests:

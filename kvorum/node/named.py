@@ -7,27 +7,49 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kv.base.rights import Book, Kind, Resource
-from kv.base.verbs import Verb
+from kv.base.rights import Action, Book, Kind, Resource
+from kv.base.verbs import NODE_METHODS, Verb
 from kv.server.gate import Needs
 from kvorum.api.submissions import needed
 from procedures.engine import plain
-from procedures.verbs import PROC_SUBMIT, PROC_SUBMIT_MORE, SINK_COMMIT, WORK_ENTER
+from procedures.engine.executor import Executor
+from procedures.pools import messages
+from procedures.pools.crew import Crew
+from procedures.pools.working import pools_of
+from procedures.verbs import (
+    PROC_SUBMIT,
+    PROC_SUBMIT_MORE,
+    SINK_COMMIT,
+    WORK_ENTER,
+    WORK_LEAVE,
+    WORK_POLL,
+)
 
 
 class Named:
     """Of one node, by its book of the moment."""
 
-    def __init__(self, book: Callable[[], Book | None]) -> None:
-        self._book = book
+    def __init__(self, book: Callable[[], Book | None], current: Callable[[], Executor]) -> None:
+        """`current`: the executor here. Raises NotLeader, Busy."""
+        self._book, self._current = book, current
 
-    def __call__(self, verb: Verb, row: list[Any]) -> Needs | None:
+    def __call__(self, verb: Verb, row: list[Any], user: str) -> Needs | None:
+        if verb.number < NODE_METHODS:
+            return map(_runs, pools_of(self._crew(), user, verb, row))
+        if verb.number == WORK_ENTER:
+            entry = messages.entry(row[verb.at("registration")])
+            return map(_runs, self._crew().pools_named(entry))
         if verb.number in (PROC_SUBMIT, PROC_SUBMIT_MORE):
             return needed(row[verb.at("name")], plain.read(row[verb.at("args")], "args"))
         resource = self._resource(verb, row)
         if resource is None:
             return None
         return ((frozenset({verb.right(row[verb.args_at :])}), resource),)
+
+    def _crew(self) -> Crew:
+        crew = self._current().crew
+        assert crew is not None, "a node's executor has rows"
+        return crew
 
     def _resource(self, verb: Verb, row: list[Any]) -> Resource | None:
         subject = verb.resource
@@ -39,9 +61,13 @@ class Named:
                 value = value.get("table") if type(value) is dict else None
             book = self._book()
             return None if book is None or type(value) is not int else book.tables.get(value)
-        if verb.number == WORK_ENTER:
-            pool = plain.read(row[verb.at("registration")], "registration").get("pool")
-            return Resource(Kind.POOL, pool) if type(pool) is str and pool else None
+        if verb.number in (WORK_POLL, WORK_LEAVE):
+            hand = self._crew().hands.get(value)
+            return None if hand is None else Resource(Kind.POOL, hand.entry.pool)
         if subject.how == "the name" and type(value) is str and value:
             return Resource(subject.kind, value)
         return None
+
+
+def _runs(pool: str) -> tuple[frozenset[Action], Resource]:
+    return frozenset({Action.RUN}), Resource(Kind.POOL, pool)

@@ -160,10 +160,12 @@ def missing(record: Record, types: Registry) -> str:
 
 
 def needs(record: Record) -> Record:
-    """As much of it as `missing` looks at: the type, and the step or the undo methods to come."""
+    """As much of it as is looked at beside its steps: the type, the step or the undo methods to
+    come, and its children.
+    """
     undo = tuple({u.method: Undo(u.method, 0, 1) for u in record.undo}.values())
     none = plain.EMPTY
-    return replace(record, args=none, data=none, result=none, history=(), rounds=(), undo=undo)
+    return replace(record, args=none, data=none, result=none, history=(), undo=undo)
 
 
 def overdue(record: Record, declared: ProcedureType, now_ms: int, why: str = "") -> Failure | None:

@@ -25,6 +25,7 @@ from kv.base.errors import (
     Busy,
     ConditionFailed,
     Corruption,
+    Forbidden,
     KeyLocked,
     TooLarge,
     Unavailable,
@@ -40,7 +41,7 @@ from procedures.engine.grants import REIGN, deposed, drop_ops, grant_ops, held_b
 from procedures.engine.memory_store import same_procedure
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
-from procedures.engine.store import Broken, Fenced, Page, Reads, Row, Stored
+from procedures.engine.store import NOT_HELD, Broken, Fenced, Page, Reads, Row, Stored
 from txn.client import TxnClient
 from txn.results import ScanPage
 from txn.shared.deadlines import Deadline
@@ -222,6 +223,10 @@ class KvStore:
                 if await self._moved(other.record.id, other_version):
                     raise Fenced from error
             raise  # a condition of the step's own writes
+        except Forbidden as error:
+            if error.code == NOT_HELD:
+                raise Fenced from error
+            raise
 
     async def _write(
         self, ops: Sequence[Op], id: int, reads: Reads | None, until_ms: int = 0
@@ -239,7 +244,12 @@ class KvStore:
         return await transaction.commit()
 
     async def _moved(self, id: int, version: int) -> bool:
-        return (await self._txn.get(_record(id)))[1] != version
+        try:
+            return (await self._txn.get(_record(id)))[1] != version
+        except Forbidden as error:
+            if error.code == NOT_HELD:
+                return True
+            raise
 
     async def remove(self, stored: Sequence[Stored]) -> None:
         old = [delete(key) for one in stored for key in _history_keys(one.record)]

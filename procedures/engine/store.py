@@ -13,13 +13,16 @@ record and goes on from what is there.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kv.base.ops import Op
 from procedures.engine.core import Change
 from procedures.engine.records import Entry, Record
 from procedures.engine.resources import Locks
 from txn.results import ScanPage
+
+NOT_HELD: Final = "NOT_HELD"
+"""Code of Forbidden: a worker asks for rows of a procedure that it has no more."""
 
 
 class Fenced(Exception):

@@ -27,6 +27,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import structs
+
 from kv.base import limits
 from kv.base.errors import (
     Busy,
@@ -136,8 +138,11 @@ class Crew(Dealing):
         return sum(len(hand.slow) for hand in self.hands.values())
 
     # ------------------------------------------------------------------------------ coming, going
-    async def enter(self, name: str, entry: Entry) -> tuple[int, list[int], bytes]:
-        """A worker comes, or comes back: its epoch, what it must drop, all types."""
+    async def enter(self, name: str, entry: Entry, user: str = "") -> tuple[int, list[int], bytes]:
+        """A worker comes, or comes back: its epoch, what it must drop, all types. `user`: who it
+        has proved to be; from now on only he speaks for it.
+        """
+        entry = structs.replace(entry, user=user)
         self._check(name, entry)
         await self._declare(entry)
         known = self.hands.get(name)
@@ -172,10 +177,12 @@ class Crew(Dealing):
     def _check(self, name: str, entry: Entry) -> None:
         hand, (_, row) = self.hands.get(name), self._expected.get(name, (0, None))
         other = hand.entry if hand is not None else row
-        if other is not None and (other.host, other.pid) != (entry.host, entry.pid):
+        mine = (entry.host, entry.pid, entry.user)
+        if other is not None and (other.host, other.pid, other.user) != mine:
             raise Refused(  # perhaps it is dead; then its lease ends
-                f"the name {name} belongs to process {other.pid} on {other.host or '?'}; end that "
-                "one, or take another name",
+                f"the name {name} belongs to process {other.pid} on {other.host or '?'}"
+                f"{f' of {other.user!r}' if other.user else ''}; end that one, or take another "
+                "name",
                 code="NAME_TAKEN",
             )
         if len(self.hands) >= limits.WORKERS_MAX and name not in self.hands:
@@ -250,17 +257,46 @@ class Crew(Dealing):
     def _claim(self, hand: Hand, id: int, version: int) -> bool:
         """Whether it goes on with a procedure that it held under the master before."""
         live = self._roster.get(id)
-        if live is None or not live.lane or live.worker or not self._locks.try_acquire(id):
+        if live is None or live.lane not in lanes_of(hand.entry) or live.worker:
+            return False
+        if not self._locks.try_acquire(id):
             return False
         self._hold(hand, live)
         hand.held[id] = -1  # signals that the master before heard of are before all that we heard
         return True
 
-    async def leave(self, name: str, epoch: int) -> None:
+    async def leave(self, name: str, epoch: int, user: str = "") -> None:
         """It goes, and holds nothing any more."""
         hand = self.hands.get(name)
-        if hand is not None and hand.epoch == epoch:
+        if hand is not None and hand.epoch == epoch and user in ("", hand.entry.user):
             await self._bury(hand)
+
+    def pool_of(self, user: str, first: int, last: int) -> str | None:
+        """That of a worker of this user which has all these procedures now, or whose procedure has
+        them as children. None: there is none.
+        """
+        live = self._roster.get(first)
+        hand = None if live is None else self.hands.get(live.worker)
+        if first == last and hand is not None and hand.entry.user == user and first in hand.held:
+            return hand.entry.pool
+        for hand in self.hands.values():
+            if hand.entry.user != user:
+                continue
+            for id in hand.held:
+                live = self._roster.get(id)
+                record = None if live is None else live.record or live.needs
+                rounds = () if record is None else record.rounds
+                if any(at <= first and last < at + count for at, count in rounds):
+                    return hand.entry.pool
+        return None
+
+    def pools_named(self, entry: Entry) -> set[str]:
+        """Those whose work a worker gets that comes so: its own, those of its types, and those that
+        these types are run by until now.
+        """
+        names = {one.name for one in entry.types}
+        known = {one.pool for one in self._types.types() if one.name in names and one.remote}
+        return {entry.pool, *known, *(one.pool for one in entry.types)}
 
     async def _bury(self, hand: Hand, silent: str = "") -> None:
         """It has lost what it held; fenced first, then forgotten."""
@@ -301,11 +337,19 @@ class Crew(Dealing):
 
     # ------------------------------------------------------------------------------ polls
     async def poll(
-        self, name: str, epoch: int, seq: int, seen: int, again: bool, wait_ms: int, said: bytes
+        self,
+        name: str,
+        epoch: int,
+        seq: int,
+        seen: int,
+        again: bool,
+        wait_ms: int,
+        said: bytes,
+        user: str = "",
     ) -> bytes:
         """Take what it says, and answer with its orders, as soon as there are some."""
         hand = self.hands.get(name)
-        if hand is None or hand.epoch != epoch:
+        if hand is None or hand.epoch != epoch or user not in ("", hand.entry.user):
             raise self._unknown(name)
         hand.heard = self._timers.monotonic()
         hand.wake()  # the poll before this one
@@ -388,17 +432,20 @@ class Crew(Dealing):
             self._locks.release(report.id)
             self._losses.pop(report.id, None)
             return
-        if report.lost:
+        said = records.decode(report.record, f"{report.id} as reported") if report.record else None
+        if report.lost or (said is not None and said.id != live.id):
             self._spawn(self._regain(report.id))
             return
         self._losses.pop(report.id, None)
         record = live.record
-        if report.record:
-            record = records.decode(report.record, f"the report of procedure {report.id}")
+        if said is not None:
+            record = said
             self._roster.moved(live, record, report.version)
             live.wake = report.wake
         for version, data in report.created:
             child = records.decode(data, f"the children of procedure {report.id}")
+            if self._roster.get(child.id) is not None or child.parent != live.id:
+                continue
             self._roster.place(self._roster.adopt(Stored(child, version)), child)
         self._let_go(live.id)
         for event in report.events:

@@ -61,6 +61,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     host: str = ""
     pid: int = 0
     operations: tuple[str, ...] = ()  # of the bus, that it carries out (procedures/bus/workers.py)
+    user: str = ""  # who it came as: the master says that, whatever the worker does
 
 
 # ---------------------------------------------------------------------- the master's orders

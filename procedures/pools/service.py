@@ -43,6 +43,13 @@ METHODS: Final = (
 _OPTIONS: Final = frozenset({"queue", "priority", "delay_ms", "at_ms", "pool"})
 
 
+class Caller(Protocol):
+    """kv.server.dispatcher.Context."""
+
+    @property
+    def user(self) -> str: ...
+
+
 class Methods(Protocol):
     def register(self, method: int, handler: Handler) -> None: ...
 
@@ -52,17 +59,17 @@ def register(executor: Executor, dispatcher: Methods) -> None:
     crew, control = executor.crew, Control(executor)
     assert crew is not None
 
-    async def enter(_caller: Any, args: list[Any]) -> list[Any]:
+    async def enter(caller: Caller, args: list[Any]) -> list[Any]:
         name, data = args
-        return list(await crew.enter(name, messages.entry(data)))
+        return list(await crew.enter(name, messages.entry(data), caller.user))
 
-    async def poll(_caller: Any, args: list[Any]) -> list[Any]:
+    async def poll(caller: Caller, args: list[Any]) -> list[Any]:
         name, epoch, seq, seen, again, wait_ms, said = args
-        return [await crew.poll(name, epoch, seq, seen, again, wait_ms, said)]
+        return [await crew.poll(name, epoch, seq, seen, again, wait_ms, said, caller.user)]
 
-    async def leave(_caller: Any, args: list[Any]) -> list[Any]:
+    async def leave(caller: Caller, args: list[Any]) -> list[Any]:
         name, epoch = args
-        await crew.leave(name, epoch)
+        await crew.leave(name, epoch, caller.user)
         return [True]
 
     def listing(_caller: Any, _args: list[Any]) -> list[Any]:

@@ -11,12 +11,13 @@ What the roster would hear (it moved, it waits, children, signals, pauses) is co
 
 from __future__ import annotations
 
+from kv.base.errors import Forbidden
 from procedures.engine import records
 from procedures.engine.core import Change, Flow, limit_ms
 from procedures.engine.procedure import State
 from procedures.engine.records import Failure, Record
 from procedures.engine.roster import Live, Roster
-from procedures.engine.store import Stored
+from procedures.engine.store import NOT_HELD, Stored
 from procedures.engine.turn import Turns
 from procedures.pools.messages import Run, Turned
 
@@ -123,7 +124,12 @@ class HandTurns(Turns):
     async def reload(self, live: Live, change: Change | None = None) -> Flow:
         if change is None:  # Fenced
             return self._lose()
-        stored = await self._store.load(live.id)
+        try:
+            stored = await self._store.load(live.id)
+        except Forbidden as error:
+            if error.code == NOT_HELD:
+                return self._lose()
+            raise
         if stored is not None and stored.version == live.version:
             live.record = stored.record
             return Flow.MORE

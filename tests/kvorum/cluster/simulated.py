@@ -222,6 +222,8 @@ class SimServer:
 class _Replies:
     """kv.server.dispatcher.Connection of one frame."""
 
+    user = ""
+
     def __init__(self, server: SimServer, link: SimLink) -> None:
         self._server, self._link = server, link
 

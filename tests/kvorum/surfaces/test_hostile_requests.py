@@ -160,6 +160,8 @@ def requests(name: str, whole: list[Any]) -> Iterator[list[Any]]:
 class Conn:
     """What the dispatcher answers."""
 
+    user = ""
+
     def __init__(self) -> None:
         self.rows: dict[int, list[Any]] = {}
         self.came = asyncio.Event()

@@ -21,6 +21,12 @@ from tests.procedures.lab import Lab, OneTable
 from txn.results import ScanPage
 
 
+class _Caller:
+    """kv.server.dispatcher.Context, of a node."""
+
+    user = ""
+
+
 class TableRows:
     """procedures.pools.rows.Rows over the table of a memory store."""
 
@@ -67,7 +73,7 @@ class Way:
         if self.repeat:  # the answer was lost, and the client asked the same again
             self.repeat, times = self.repeat - 1, 2
         for _ in range(times):
-            given = handler(None, list(args))
+            given = handler(_Caller(), list(args))
             answer = given if isinstance(given, list) else await given
         await asyncio.sleep(0.0005)
         if self.cut:

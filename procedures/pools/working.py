@@ -1,0 +1,115 @@
+"""What a worker may read and write of the rows of procedures: those of what it was given, while it
+has it, and of the children of that. The master says what that is, which leads the meta partition:
+so whoever is asked about a row knows.
+
+    PROCEDURES, PROCEDURE_STEPS, RUNNABLE      by the id of the procedure
+    WORKERS                                    signals and completions, the same
+    LOCKS                                      a grant goes with who held it; only masters give one
+
+A child begins with its parent's step: its record is new and names a parent that the worker has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kv.base import system
+from kv.base.errors import Corruption, Forbidden, InvalidArgument
+from kv.base.keys import table_prefix
+from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT
+from kv.base.verbs import Touches, Verb
+from kv.server.gate import keys_of
+from procedures.engine import records
+from procedures.engine.store import NOT_HELD
+from procedures.pools.crew import Crew
+
+Span = tuple[int, int]  # ids, both inclusive
+
+_LOCKS: Final = table_prefix(system.LOCKS)
+_RECORDS: Final = table_prefix(system.PROCEDURES)
+_LIVE: Final = table_prefix(system.RUNNABLE) + b"\x01"
+_ID_AT: Final = {
+    _RECORDS: 4,
+    table_prefix(system.PROCEDURE_STEPS): 4,
+    _LIVE: 5,
+    table_prefix(system.RUNNABLE) + b"\x02": 13,
+    **{table_prefix(system.WORKERS) + family: 5 for family in (b"\x05", b"\x06", b"\x07")},
+}
+"""Where the id of a procedure is in a key that begins so."""
+
+
+def pools_of(crew: Crew, user: str, verb: Verb, row: list[Any]) -> set[str]:
+    """Of the workers by which `user` may send this request to the rows of procedures. Raises
+    Forbidden (NOT_HELD), InvalidArgument.
+    """
+    try:
+        spans = set(_spans(verb, row))
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise InvalidArgument(f"{verb.name}: it is not as docs/reference/rpc.md has it") from error
+    return {_pool(crew, user, span) for span in spans}
+
+
+def _pool(crew: Crew, user: str, span: Span | None) -> str:
+    pool = None if span is None else crew.pool_of(user, *span)
+    if pool is None:
+        raise Forbidden(
+            "that is of no procedure that a worker of yours has now",
+            code=NOT_HELD,
+            details={"user": user, "procedure": None if span is None else str(span[0])},
+        )
+    return pool
+
+
+def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | None]:
+    """None: of nobody's."""
+    options = row[-1] if type(row[-1]) is dict else {}
+    for start, end in options.get("ranges", ()):
+        yield _range(start, end)
+    if verb.touches is Touches.OPS:
+        yield from map(_point, options.get("reads", ()))
+        for kind, key, value, cond, *_ in row[verb.at(verb.keys)]:
+            if key[:4] == _LOCKS:
+                if kind != OP_CHECK:
+                    yield _id(key, len(key) - 8) if kind == OP_DELETE else None
+            elif kind == OP_PUT and key[:5] == _LIVE:
+                continue  # it says no more than that somebody is to be looked for
+            elif kind == OP_PUT and cond == 0 and key[:4] == _RECORDS:
+                yield _parent(value)
+            else:
+                yield _point(key)
+    elif verb.touches is Touches.RANGE:
+        at = verb.at(verb.keys)
+        yield _range(row[at], row[at + 1])
+    else:
+        yield from map(_point, keys_of(verb, row))
+
+
+def _parent(value: bytes) -> Span | None:
+    try:
+        parent = records.decode(value, "a child").parent
+    except Corruption:
+        return None
+    return parent, parent
+
+
+def _point(key: bytes) -> Span | None:
+    at = _ID_AT.get(key[:4]) or _ID_AT.get(key[:5])
+    return None if at is None else _id(key, at)
+
+
+def _range(start: bytes, end: bytes) -> Span | None:
+    at = _ID_AT.get(start[:4]) or _ID_AT.get(start[:5])
+    if at is None or at > 5 or start[:at] != end[:at] or len(end) < at + 8:
+        return None
+    first, last = _id(start, at), _id(end, at)
+    if first is None or last is None:
+        return None
+    return first[0], last[0] - (len(end) == at + 8)
+
+
+def _id(key: bytes, at: int) -> Span | None:
+    if at < 4 or len(key) < at + 8:
+        return None
+    id = int.from_bytes(key[at : at + 8], "big")
+    return id, id

@@ -1,0 +1,197 @@
+"""The native port and workers: who works for a pool does so by that right alone, and gets at
+nothing of other pools'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import kvorum
+from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.credentials import Credential
+from kv.base.errors import KvorumError
+from kv.base.ops import delete, put
+from kv.client.client import KvClient, connect
+from kvorum.api.names import TableIds
+from kvorum.native.native import CATALOG_TTL_S
+from kvorum.sdk.sync import Database
+from kvorum.steps.modules import load_types
+from procedures.engine.kv_store import KvStore, live_key, record_key
+from procedures.engine.store import NOT_HELD
+from procedures.pools import messages, rows
+from procedures.pools.describe import described
+from procedures.pools.messages import Entry
+from procedures.pools.worker import Worker
+from procedures.verbs import WORK_ENTER, WORK_LEAVE, WORK_POLL
+from sqlproxy.catalog.catalog import CatalogCache
+from sqlproxy.catalog.seen import RemoteCatalog
+from tests.kit.machine import free_port_base
+from tso.client import remote_tso
+from txn.client import TxnClient
+
+TYPES = load_types(["tests.processes.sample_pool"])
+
+
+class Cluster(NamedTuple):
+    base: int
+    db: Database
+    worker: str  # tokens
+    rogue: str
+
+
+class Client(NamedTuple):
+    kv: KvClient
+    txn: TxnClient
+
+    def work(self, name: str) -> Worker:
+        seen, timers = RemoteCatalog(self.kv), self.txn.timers
+        tables = TableIds(CatalogCache(seen, timers, CATALOG_TTL_S, seen.claim))
+        store, clock = KvStore(self.txn), SystemClock()
+        return Worker(name, "sample", self.kv, store, TYPES, tables, clock, timers)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    base = free_port_base()
+    with kvorum.open(tmp_path / "data", port=base) as db:
+        db.access("init")
+        db.create_namespace("pool")
+        db.create_table("pool", "rows")
+
+        def user(name: str, *grants: tuple[str, str, str, str]) -> str:
+            db.access("user.create", {"name": name})
+            for actions, kind, namespace, thing in grants:
+                said = {"actions": actions.split(","), "kind": kind, "name": thing}
+                said |= {"namespace": namespace} if namespace else {}
+                db.access("grant.give", {"role": name, **said})
+            return str(db.access("token.create", {"user": name, "name": "t"})["token"])
+
+        rows_too = ("read,write", "table", "pool", "rows")
+        worker = user("hand", ("run", "pool", "", "sample"), rows_too)
+        yield Cluster(base, db, worker, user("rogue", ("run", "pool", "", "other"), rows_too))
+
+
+@asynccontextmanager
+async def client(cluster: Cluster, token: str) -> AsyncIterator[Client]:
+    timers, rng = LoopTimers(asyncio.get_running_loop()), SystemRng()
+    shown = Credential(token=token)
+    kv = await connect([("127.0.0.1", cluster.base)], timers=timers, rng=rng, credential=shown)
+    txn = TxnClient(kv, remote_tso(kv, timers, rng), SystemClock(), rng, timers)
+    try:
+        yield Client(kv, txn)
+    finally:
+        await txn.close()
+        kv.close()
+
+
+@asynccontextmanager
+async def working(cluster: Cluster) -> AsyncIterator[Worker]:
+    async with client(cluster, cluster.worker) as mine:
+        worker = mine.work("w")
+        running = asyncio.create_task(worker.run())
+        entered = asyncio.create_task(worker.entered.wait())
+        await asyncio.wait([running, entered], return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            entered.cancel()
+            running.result()
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            await running
+
+
+async def refused(doing: Any) -> str:
+    try:
+        await doing
+    except KvorumError as error:
+        return error.code
+    return "done"
+
+
+async def given(worker: Worker) -> None:
+    async with asyncio.timeout(10):
+        while not worker._jobs:  # noqa: ASYNC110 - it has no event for that
+            await asyncio.sleep(0.01)
+
+
+def test_a_worker_needs_the_right_to_its_pool_alone(cluster: Cluster) -> None:
+    """A right to `run` that is of no use by itself would make an administrator of every worker."""
+
+    async def run() -> None:
+        async with working(cluster):
+            id = await asyncio.to_thread(cluster.db.submit, "sample.pool", {"sleep_s": 0})
+            ended = await asyncio.to_thread(cluster.db.procedure, id, wait_ms=10_000)
+            assert ended.state == "SUCCESS", ended
+
+    asyncio.run(run())
+
+
+def test_a_worker_of_another_pool_gets_at_nothing(cluster: Cluster) -> None:
+    """It read and forged records of any pool's procedures, spoke as their workers, took the name of
+    one, or declared their types as its own.
+    """
+
+    async def run() -> None:
+        async with working(cluster) as worker, client(cluster, cluster.rogue) as rogue:
+            id = int(await asyncio.to_thread(cluster.db.submit, "sample.pool", {"sleep_s": 1}))
+            await given(worker)
+            record, txn = record_key(id), rogue.txn
+            for doing in (
+                txn.get(record),
+                txn.multi_get([record]),
+                txn.scan(record_key(0), record_key(id + 1), limit=10),
+                txn.write([put(record, b"forged")]),
+                txn.write([put(record_key(1 << 40), b"forged", cond=0)]),
+                txn.write([delete(live_key(id))]),
+                txn.write([put(rows.signal(id, "s", 1), b"x")]),
+                txn.write([put(rows.worker("w"), b"x")]),
+                txn.get(rows.worker("w")),
+            ):
+                assert await refused(doing) == NOT_HELD
+            call, (_, epoch) = rogue.kv.call_node, (worker, worker._epoch)
+            poll = call(WORK_POLL, "w", epoch, 99, 0, True, 0, b"")
+            assert await refused(poll) == "FORBIDDEN"
+            assert await refused(call(WORK_LEAVE, "w", epoch)) == "FORBIDDEN"
+            mine = tuple(described(one, "sample") for one in TYPES)
+            stolen = tuple(described(one, "other") for one in TYPES)
+            for entry in (
+                Entry("sample", 1, mine),
+                Entry("other", 1, mine),
+                Entry("other", 1, stolen),
+            ):
+                answer = call(WORK_ENTER, "x", messages.encode(entry))
+                assert await refused(answer) == "FORBIDDEN"
+            ended = await asyncio.to_thread(cluster.db.procedure, id, wait_ms=10_000)
+            assert ended.state == "SUCCESS", ended
+
+    asyncio.run(run())
+
+
+def test_a_worker_of_the_same_pool_does_not_speak_for_another(cluster: Cluster) -> None:
+    """Whoever may work for a pool would take, and answer for, what others of it have."""
+    grant = {"actions": ["run"], "kind": "pool", "name": "sample"}
+    cluster.db.access("grant.give", {"role": "rogue", **grant})
+
+    async def run() -> None:
+        async with working(cluster) as worker, client(cluster, cluster.rogue) as rogue:
+            id = int(await asyncio.to_thread(cluster.db.submit, "sample.pool", {"sleep_s": 1}))
+            await given(worker)
+            assert await refused(rogue.txn.get(record_key(id))) == NOT_HELD
+            call, epoch = rogue.kv.call_node, worker._epoch
+            poll = call(WORK_POLL, "w", epoch, 99, 0, True, 0, b"")
+            assert await refused(poll) == "WORKER_UNKNOWN"
+            await call(WORK_LEAVE, "w", epoch)
+            entry = Entry("sample", 1, tuple(described(one, "sample") for one in TYPES))
+            assert await refused(call(WORK_ENTER, "w", messages.encode(entry))) == "NAME_TAKEN"
+            ended = await asyncio.to_thread(cluster.db.procedure, id, wait_ms=10_000)
+            assert ended.state == "SUCCESS", ended
+            assert worker._epoch == epoch
+
+    asyncio.run(run())
