@@ -1,6 +1,7 @@
 """What a submission of a procedure needs, by its type and arguments: the same over every surface.
 
-    types of users          submit on the type; of Spark's jobs, too
+    types of users          submit on the type; of Spark's jobs, too, whose signals name tables:
+                            write on these
     CreateTable, …          define on what they change: a table that is named, else its namespace
     kvorum.lock             write on the lock
     others of the database  operate on the cluster: they move, copy and repair things
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 
 from kv.base.rights import CLUSTER, Action, Kind, Resource, table
 from procedures.engine.lock_procedure import LOCK
-from procedures.sink.format.sink_parts import SPARK_JOB
+from procedures.sink.format.sink_parts import JOB_SIGNAL, SPARK_JOB
 
 _DEFINE: Final = frozenset({Action.DEFINE})
 _OF_TABLES: Final = frozenset(
@@ -62,3 +63,18 @@ def needed(type_: str, args: object) -> list[Needed]:
     if type_ in _OF_TABLES and isinstance(names, list) and names:
         return [Needed(_DEFINE, table(namespace, str(name))) for name in names]
     return [Needed(_DEFINE, Resource(Kind.NAMESPACE, namespace))]
+
+
+def signalled(
+    signal: Mapping[str, object], tables: Mapping[int, Resource]
+) -> tuple[tuple[frozenset[Action], Resource], ...]:
+    """What a signal needs, if it is for a Spark job, besides that of all signals: its parts replace
+    and delete rows of the table whose id they say. `tables`: by id.
+    """
+    payload = signal.get("payload")
+    part = payload.get("part") if isinstance(payload, Mapping) else None
+    if signal.get("name") != JOB_SIGNAL or not isinstance(part, Mapping):
+        return ()
+    number = part.get("table")
+    known = tables.get(number) if type(number) is int else None
+    return ((frozenset({Action.WRITE}), known or CLUSTER),)

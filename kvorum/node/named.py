@@ -10,13 +10,14 @@ from typing import Any
 from kv.base.rights import Action, Book, Kind, Resource
 from kv.base.verbs import NODE_METHODS, Verb
 from kv.server.gate import Needs
-from kvorum.api.submissions import needed
+from kvorum.api.submissions import needed, signalled
 from procedures.engine import plain
 from procedures.engine.executor import Executor
 from procedures.pools import messages
 from procedures.pools.crew import Crew
 from procedures.pools.working import pools_of
 from procedures.verbs import (
+    PROC_CONTROL,
     PROC_SUBMIT,
     PROC_SUBMIT_MORE,
     SINK_COMMIT,
@@ -41,6 +42,11 @@ class Named:
             return map(_runs, self._crew().pools_named(entry))
         if verb.number in (PROC_SUBMIT, PROC_SUBMIT_MORE):
             return needed(row[verb.at("name")], plain.read(row[verb.at("args")], "args"))
+        if verb.number == PROC_CONTROL and row[verb.at("what")] == "signal":
+            book, signal = self._book(), plain.read(row[verb.at("args")], "arguments")
+            tables = {} if book is None else book.tables
+            more = signalled(signal, tables) if isinstance(signal, dict) else ()
+            return (frozenset({Action.OPERATE}), Resource(Kind.PROCEDURE_TYPE)), *more
         resource = self._resource(verb, row)
         if resource is None:
             return None

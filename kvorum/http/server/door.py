@@ -22,7 +22,7 @@ from typing import Any, Final
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
 from kv.base.rights import CLUSTER, LOOPBACK, Action, Book, Identity, Kind, Resource, table
 from kvorum.api.backend import Backend
-from kvorum.api.submissions import is_own, needed
+from kvorum.api.submissions import is_own, needed, signalled
 from kvorum.audit.stamped import is_asked_by
 from kvorum.http.routes.rights import SELF, Right
 from kvorum.http.wire.request import Request, Scope
@@ -130,6 +130,9 @@ class Door:
         if right.action is Action.SUBMIT and is_own(resource.name):
             args = body if right.name == "{name}" else None  # else: of one that runs already
             needs = [*needed(resource.name, args)]
+            book = self._guard.book
+            if right.name == "{id}" and isinstance(body, dict):
+                needs += signalled(body, {} if book is None else book.tables)
         if right.name == "<procedure>" and (name := _field(body, "name")):
             there = await self._of_schedule(right.kind, name)
             if there.name:  # it is changed: taken from whoever has set it

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import msgpack
 import pytest
 
 import kvorum
@@ -125,3 +126,28 @@ def test_a_schedule_is_changed_by_who_may_submit_what_it_starts(both: Both) -> N
         answer = httpx.post(url, json=said, headers={"authorization": f"Bearer {token}"})
         assert answer.status_code == status, answer.text
         assert "TruncateTable" not in answer.text
+
+
+def test_a_spark_job_writes_tables_that_one_may_write(both: Both) -> None:
+    """Its signals say which rows of which table go: who may submit jobs could empty all tables."""
+    part = {"attempt": "at", "manifest": [], "replace": [b"", b"", ""]}
+    body = {"app": "eve", "version": 1, "name": "n"}
+    with kvorum.connect(f"127.0.0.1:{both.base}", token=both.root) as db:
+        (table,) = (one.id for one in db.tables("shop") if one.name == "orders")
+    signal = {
+        "name": "job",
+        "payload": {"do": "add", "ordinal": 1, "table": "t", "part": {**part, "table": table}},
+    }
+    runner = both.token("jobs", "submit", "procedure type", "kvorum.spark_job")
+    operator = both.token("operator", "operate", "procedure type", "*")
+    headers = {"authorization": f"Bearer {runner}", "content-type": "application/msgpack"}
+    url = f"http://127.0.0.1:{both.base + 2}/v1/procedures"
+    id = httpx.post(
+        f"{url}/kvorum.spark_job", json=body, headers={"authorization": headers["authorization"]}
+    ).json()["id"]
+    answer = httpx.post(f"{url}/{id}/signals", content=msgpack.packb(signal), headers=headers)
+    assert answer.status_code == 403, answer.content
+    with kvorum.connect(f"127.0.0.1:{both.base}", token=operator) as db:
+        with pytest.raises(Forbidden):
+            db.signal(int(id), "job", signal["payload"])
+        db.signal(int(id), "job", {"do": "alive"})
