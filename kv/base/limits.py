@@ -42,6 +42,7 @@ NAMESPACES_MAX: Final = 1_000
 
 # -- transactions
 TXN_TTL_MS_DEFAULT: Final = 5_000
+TXN_TTL_MS_SAID_MIN: Final = 1_000  # less is not believed of somebody else's transaction
 TXN_TTL_MS_MAX: Final = 600_000
 TXN_LIFETIME_MS_MAX: Final = 3_600_000
 # how long a finished transaction's outcome is answered after its end
@@ -714,7 +715,7 @@ assert BUS_ROWS_MAX <= LIST_ITEMS_MAX
 assert BUS_MESSAGE_BYTES_MAX + BUS_BODY_BYTES_MAX + BUS_ROWS_MAX * 600 < BEAT_SECTION_BYTES_MAX, (
     "what goes by itself also fits a heartbeat"
 )
-assert PROCEDURE_TXN_TTL_MS <= TXN_TTL_MS_DEFAULT
+assert TXN_TTL_MS_SAID_MIN <= PROCEDURE_TXN_TTL_MS <= TXN_TTL_MS_DEFAULT
 assert SCHEDULE_PAUSE_S < SCHEDULE_QUIET_S
 assert PROCEDURE_EARLY_MS < PROCEDURE_EARLY_APART_MS < PROCEDURE_STUCK_MS
 assert PROCEDURE_EARLY_MS * 100 < PROCEDURE_EARLY_REST_MS_FIRST <= PROCEDURE_EARLY_REST_MS_MAX

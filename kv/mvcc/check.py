@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kv.base.limits import TXN_TTL_MS_MAX, TXN_TTL_MS_SAID_MIN
 from kv.base.methods import PENDING, STAGING
 from kv.base.timestamps import physical_ms
 from kv.mvcc.records import TxnRecord
@@ -37,8 +38,8 @@ def check(
     now_ms: int,
     m: Mutations,
 ) -> Checked:
-    """`ttl_ms` is that of the met intent, used while there is no record. `push_above` 0 = do not
-    push.
+    """`ttl_ms` is that of the met intent, used while there is neither a record nor an intent here.
+    `push_above` 0 = do not push.
     """
     record = view.txn(anchor, start_ts)
     if record is not None and record.status == STAGING:
@@ -47,6 +48,7 @@ def check(
     if record is not None and record.status != PENDING:
         return Checked(record, 0)
     if record is None:
+        ttl_ms = _ttl_ms(view, anchor, start_ts, ttl_ms)
         seen = TxnRecord(status=PENDING, heartbeat_ms=physical_ms(start_ts), ttl_ms=ttl_ms)
     else:
         seen = record
@@ -63,3 +65,13 @@ def check(
     if seen is not known:
         m.set_txn(anchor, start_ts, seen, new=record is None)
     return Checked(seen, max(0, age_ms))
+
+
+def _ttl_ms(view: View, anchor: bytes, start_ts: int, said_ms: int) -> int:
+    """How long it lives without a heartbeat. Whoever asks may lie, to have it aborted or to keep it
+    for ever; what it wrote itself counts, and where it has written nothing yet, bounds.
+    """
+    lock = view.lock(anchor)
+    if lock is not None and lock.start_ts == start_ts:
+        return lock.ttl_ms
+    return min(max(said_ms, TXN_TTL_MS_SAID_MIN), TXN_TTL_MS_MAX)

@@ -72,6 +72,7 @@ class ProcedureClient:
         options: dict[str, Any] | None = None,
     ) -> ProcedureId:
         """The id, durable. With the same nonce the same id, for as long as the procedure is kept.
+        Option owner: in whose name, if a node asks for somebody.
 
         Raises NotFound (PROCEDURE_UNKNOWN), Refused (NONCE_REUSED), InvalidArgument, TooLarge,
         Busy; UnknownOutcome: submit again with the same nonce.
@@ -79,12 +80,12 @@ class ProcedureClient:
         called = procedure_name(name)
         args = plain_of(args, f"arguments of {called}")
         data = plain.encode(args, f"arguments of {called}", limits.PROCEDURE_ARGS_BYTES_MAX)
-        if options:
-            row = await self._nodes.call_node(
-                PROC_SUBMIT_MORE, called, data, self._owner, nonce, options
-            )
+        more = dict(options or {})
+        owner = more.pop("owner", self._owner)
+        if more:
+            row = await self._nodes.call_node(PROC_SUBMIT_MORE, called, data, owner, nonce, more)
             return ProcedureId(row[0])
-        row = await self._nodes.call_node(PROC_SUBMIT, called, data, self._owner, nonce)
+        row = await self._nodes.call_node(PROC_SUBMIT, called, data, owner, nonce)
         if len(row) > 1:
             self._ended[row[0]] = row[1]
             if len(self._ended) > limits.PROCEDURE_TOLD_MAX:

@@ -47,6 +47,9 @@ class Caller(Protocol):
     @property
     def deadline(self) -> float: ...
 
+    @property
+    def user(self) -> str: ...
+
 
 Handler = Callable[[Any, list[Any]], Awaitable[list[Any]] | list[Any]]
 
@@ -76,10 +79,10 @@ class ProcedureService:
     def register(self, dispatcher: Methods) -> None:
         """Serve the methods from now on."""
 
-        async def submit(_caller: Caller, args: list[Any]) -> list[Any]:
+        async def submit(caller: Caller, args: list[Any]) -> list[Any]:
             name, packed, owner, nonce = args
             data = plain.read(packed, f"arguments of {name:.80}")
-            id = await self.submit(name, data, owner=owner, nonce=nonce)
+            id = await self.submit(name, data, owner=caller.user or owner, nonce=nonce)
             ended = self._executor.succeeded(id)
             return [id] if ended is None else [id, plain.pack(await self._described(ended))]
 

@@ -33,6 +33,8 @@ from procedures.pools import inbox, rows
 from procedures.pools.gate import Limit
 
 KINDS: Final = ("queue", "type", "pool")
+SURGERY: Final = frozenset({"abort", "bypass", "retry", "steal"})
+"""Whose actor is who asks, wherever that is known."""
 _LIVE_PAGE: Final = 200
 _AUDIT_SHOWN: Final = 100
 

@@ -19,7 +19,7 @@ from procedures.engine import plain
 from procedures.engine.executor import Executor
 from procedures.engine.submission import Options, Submission
 from procedures.pools import messages
-from procedures.pools.control import Control
+from procedures.pools.control import SURGERY, Control
 from procedures.verbs import (
     PROC_CONTROL,
     PROC_SUBMIT_MORE,
@@ -75,14 +75,16 @@ def register(executor: Executor, dispatcher: Methods) -> None:
     def listing(_caller: Any, _args: list[Any]) -> list[Any]:
         return [[plain.pack(row) for row in crew.workers()]]
 
-    async def do(_caller: Any, args: list[Any]) -> list[Any]:
+    async def do(caller: Caller, args: list[Any]) -> list[Any]:
         what, packed = args
         given = plain.read(packed, f"the arguments of {what:.40}")
         if type(given) is not dict:
             raise InvalidArgument(f"the arguments of {what:.40} must be a map")
+        if caller.user and what in SURGERY:
+            given["actor"] = caller.user
         return [plain.pack(await control.do(what, given))]
 
-    async def submit(_caller: Any, args: list[Any]) -> list[Any]:
+    async def submit(caller: Caller, args: list[Any]) -> list[Any]:
         name, packed, owner, nonce, given = args
         unknown = sorted(set(given) - _OPTIONS)
         if unknown:
@@ -94,6 +96,7 @@ def register(executor: Executor, dispatcher: Methods) -> None:
                 raise InvalidArgument(f"{what} must be text")
         data = plain.read(packed, f"arguments of {name:.80}")
         options = Options(**given)
+        owner = caller.user or owner
         return [await executor.submit(Submission(name, data, owner, nonce or "", options=options))]
 
     dispatcher.register(PROC_CONTROL, do)

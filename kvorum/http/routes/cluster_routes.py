@@ -14,10 +14,12 @@ from kvorum.http.routes.declaring import (
     Flag,
     Here,
     Id,
+    Me,
     Node,
     Plain,
     Routes,
     TextOrNone,
+    submitter,
 )
 from kvorum.http.routes.docs_page import docs_page
 from kvorum.http.routes.rights import OPEN, OPERATE_CLUSTER, READ_CLUSTER
@@ -160,44 +162,44 @@ async def list_partitions(node: Node) -> Plain:
 
 
 @ROUTES.on("POST", "/v1/partitions/{id}/move", OPERATE_CLUSTER, _STARTED, ok=202)
-async def move(node: Node, id: Id, body: Move) -> Plain:
+async def move(node: Node, me: Me, id: Id, body: Move) -> Plain:
     """Move a replica
 
     From node `from` to node `to`, by a procedure: the new replica votes before the old one leaves.
     The procedure fails with 409 `MOVE_REFUSED` and the reason if the node has no room, lacks a tag
     of the table, or would be the second one in a failure domain.
     """
-    return await _started(node, "kvorum.move_replica", {"partition": id, **body.given()})
+    return await _started(node, me, "kvorum.move_replica", {"partition": id, **body.given()})
 
 
 @ROUTES.on("POST", "/v1/partitions/{id}/transfer", OPERATE_CLUSTER, _STARTED, ok=202)
-async def transfer(node: Node, id: Id, body: Transfer) -> Plain:
+async def transfer(node: Node, me: Me, id: Id, body: Transfer) -> Plain:
     """Hand over a leadership
 
     To node `to`, which must have a replica; by a procedure. It stays there.
     """
-    return await _started(node, "kvorum.transfer_leader", {"partition": id, **body.given()})
+    return await _started(node, me, "kvorum.transfer_leader", {"partition": id, **body.given()})
 
 
 @ROUTES.on("POST", "/v1/partitions/{id}/split", OPERATE_CLUSTER, _STARTED, ok=202)
-async def split(node: Node, id: Id, body: Split) -> Plain:
+async def split(node: Node, me: Me, id: Id, body: Split) -> Plain:
     """Split a partition
 
     In place and under load, by a procedure; its result names the new one. It fails with 409
     `CANNOT_SPLIT` if the key does not lie inside, or if there is too little to find a middle of.
     """
     at = {} if body.key is None else {"at": body.key}
-    return await _started(node, "kvorum.split_partition", {"partition": id, **at})
+    return await _started(node, me, "kvorum.split_partition", {"partition": id, **at})
 
 
 @ROUTES.on("POST", "/v1/partitions/{id}/merge", OPERATE_CLUSTER, _STARTED, ok=202)
-async def merge(node: Node, id: Id, body: Merge) -> Plain:
+async def merge(node: Node, me: Me, id: Id, body: Merge) -> Plain:
     """Merge a partition with the next one
 
     In place and under load, by a procedure. It fails with 409 `CANNOT_MERGE` and the reason if they
     are no neighbours, are of two tables, have replicas at other nodes, or if a replica is down.
     """
-    return await _started(node, "kvorum.merge_partitions", {"left": id, "right": body.right})
+    return await _started(node, me, "kvorum.merge_partitions", {"left": id, "right": body.right})
 
 
 @ROUTES.on("GET", "/v1/locks", OPERATE_CLUSTER, _LOCKS)
@@ -256,5 +258,5 @@ async def docs(here: Here) -> Reply:
     return Reply(200, docs_page(here.document).encode(), b"text/html; charset=utf-8")
 
 
-async def _started(node: Node, name: str, args: Plain) -> Plain:
-    return {"id": str(await node.submit(name, args, None))}
+async def _started(node: Node, me: Me, name: str, args: Plain) -> Plain:
+    return {"id": str(await node.submit(name, args, None, submitter(me) or None))}

@@ -30,7 +30,7 @@ from pydantic import (
 )
 
 from kv.base.errors import InvalidArgument, KvorumError, TooLarge
-from kv.base.rights import Identity
+from kv.base.rights import LOOPBACK, Identity
 from kvorum.api.backend import Backend
 from kvorum.http.routes.rights import Right
 from kvorum.http.routes.route import OBJECT
@@ -82,6 +82,11 @@ Node = Annotated[Backend, Depends(_backend)]
 Me = Annotated[Identity, Depends(_identity)]
 Asked = Annotated[http.Request, Depends(_asked)]
 Here = Annotated[Services, Depends(services)]
+
+
+def submitter(me: Identity) -> Plain:
+    """In whose name a procedure begins, if that is known: an option of its submission."""
+    return {} if me == LOOPBACK else {"owner": me.name}
 
 
 class Declared(NamedTuple):

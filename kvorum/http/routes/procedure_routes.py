@@ -23,6 +23,7 @@ from kvorum.http.routes.declaring import (
     Text,
     TextOrNone,
     digits,
+    submitter,
 )
 from kvorum.http.routes.rights import OPERATE_CLUSTER, READ_CLUSTER, Right
 from kvorum.http.routes.route import OBJECT, TS, items_of, object_of
@@ -146,6 +147,7 @@ class Steal(Surgery):
 @ROUTES.on("POST", "/v1/procedures/{name}", _SUBMIT_NAMED, _ID, 404, 409, 413, ok=202)
 async def start_procedure(
     node: Node,
+    me: Me,
     name: str,
     args: Annotated[Any, AnyBody(description="Any value.")] = None,
     nonce: Annotated[TextOrNone, Header(alias="Idempotency-Key", description="Nonce.")] = None,
@@ -178,7 +180,8 @@ async def start_procedure(
         "at_ms": at_ms,
         "priority": priority,
     }
-    options = {option: value for option, value in given.items() if value is not None}
+    options: Plain = {option: value for option, value in given.items() if value is not None}
+    options |= submitter(me)
     return {"id": str(await node.submit(name, args, nonce, options or None))}
 
 

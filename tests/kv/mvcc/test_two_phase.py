@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kv.base.errors import ConditionFailed, KeyLocked, TxnAborted, WriteConflict
-from kv.base.limits import PREWRITE_BYTES_MAX, TXN_LIFETIME_MS_MAX
+from kv.base.limits import PREWRITE_BYTES_MAX, TXN_LIFETIME_MS_MAX, TXN_TTL_MS_MAX
 from kv.base.methods import ABORTED, BLIND, COMMITTED, PENDING
 from kv.base.ops import check, delete, put
 from kv.mvcc.find import find
@@ -140,6 +140,23 @@ def test_d10_reader_pushes_the_commit_beyond_its_snapshot() -> None:
     assert store.get(b"k", at(10)) == (None, 0)
 
 
+@pytest.mark.parametrize("prewritten", [True, False])
+def test_whoever_asks_does_not_say_how_long_a_transaction_lives(prewritten: bool) -> None:
+    """A reader that called a living transaction abandoned would have it aborted; one that gave it
+    years would keep its intents in everybody's way.
+    """
+    store = Store()
+    start = at(0)
+    if prewritten:
+        store.prewrite(put(b"k", b"v"), start=start, anchor=b"k")  # for 1,000 ms
+    store.now_ms += 900
+    for said_ms in (0, 1):
+        assert store.check(b"k", start, ttl=said_ms).record.status == PENDING
+    store.check(b"k", start, push=at(10), ttl=1 << 32)
+    store.now_ms += 200 if prewritten else TXN_TTL_MS_MAX
+    assert store.check(b"k", start).record.status == ABORTED
+
+
 def test_d10_push_before_the_anchor_is_prewritten() -> None:
     """A push that comes before the record exists would be forgotten when the record is made."""
     store = Store()
@@ -234,14 +251,14 @@ def test_d12_never_heard_of_is_fenced_off_after_its_time() -> None:
     """A coordinator that died between its prewrites would leave intents that nobody may remove."""
     store = Store(start=b"m")  # the participant's partition
     anchors = Store(end=b"m")
-    store.prewrite(put(b"z", b"v"), start=at(0), anchor=b"a", ttl=500)
+    store.prewrite(put(b"z", b"v"), start=at(0), anchor=b"a", ttl=1_500)
     with pytest.raises(KeyLocked) as caught:
         store.get(b"z")
-    anchors.now_ms = NOW_MS + 500
+    anchors.now_ms = NOW_MS + 1_500
     ttl = caught.value.details["ttl_ms"]
     assert anchors.check(b"a", at(0), ttl=ttl).record.status == PENDING
     assert not anchors.rows["txn"]
-    anchors.now_ms = NOW_MS + 501
+    anchors.now_ms = NOW_MS + 1_501
     assert anchors.check(b"a", at(0), ttl=ttl).record.status == ABORTED
     with pytest.raises(TxnAborted):  # the anchor's own prewrite arrives at last
         anchors.prewrite(put(b"a", b"v"), start=at(0), anchor=b"a")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import kvorum
+from kv.base.config import HTTP_OFFSET
 from kv.base.errors import Busy, Forbidden, NotFound, Unauthenticated
 from kvorum.sdk.sync import Database
 from tests.kit.machine import free_port_base
@@ -135,3 +136,23 @@ def test_rights_hold_by_table(cluster: Cluster) -> None:
         with pytest.raises(Forbidden):
             db.access("user.list")
     assert cluster.embedded.table("shop", "orders").get(b"k").value == b"v"
+
+
+def test_who_submits_and_who_operates_is_who_logged_in(cluster: Cluster) -> None:
+    """Whatever a client claimed of itself was written into the audit of procedures."""
+    token = cluster.user("operator")
+    for actions, said in (
+        (["operate", "read", "submit"], {"kind": "procedure type", "name": "kvorum.*"}),
+        (["write"], {"kind": "lock", "name": "mine*"}),
+        (["operate"], {"kind": "cluster"}),
+    ):
+        cluster.embedded.access("grant.give", {"role": "operator", "actions": actions, **said})
+    http = f"http://127.0.0.1:{int(cluster.url.partition(':')[2]) + HTTP_OFFSET}"
+    for url in (cluster.url, http):
+        with kvorum.connect(url, token=token) as db:
+            lock = {"resource": f"mine {url}", "exclusive": True, "ttl_ms": 60_000}
+            id = db.submit("kvorum.lock", {**lock, "owner": "", "session": ""})
+            assert id in [int(one.id) for one in cluster.embedded.procedures(owner="operator")]
+            db.abort_procedure(id, "it is in the way", actor="somebody else")
+        entry = cluster.embedded.audit(id)[0]
+        assert (entry["actor"], entry["what"]) == ("operator", "abort")

@@ -24,8 +24,8 @@ from tests.procedures.zoo import Three
 
 
 class Caller:
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
+    def __init__(self, deadline: float, user: str = "") -> None:
+        self.deadline, self.user = deadline, user
 
 
 class Wire:
