@@ -227,10 +227,10 @@ class Dispatcher:
                     replied = self._to_handler(conn, row) or replied
                 counts[method] += 1
             except KvorumError as error:
-                self._refuse(conn, row[0], error)
+                self.refuse(conn, row, error)
                 replied = True
             except Exception as error:  # noqa: BLE001 - the boundary: the rows behind it are others'
-                self._refuse(conn, row[0], self._internal(method, error))
+                self.refuse(conn, row, self._internal(method, error))
                 replied = True
         if replied:
             conn.flush()
@@ -290,7 +290,7 @@ class Dispatcher:
         self.counters.handlers -= 1
         if task.cancelled():
             _discard(work)
-            self._refuse(context.conn, context.rid, _interrupted(context.method, self._node_id))
+            self.refuse(context.conn, [context.rid], _interrupted(context.method, self._node_id))
             context.conn.flush()
 
     async def _run(self, context: Context, work: Awaitable[Result]) -> None:
@@ -302,10 +302,10 @@ class Dispatcher:
                 result = await work
             conn.reply([rid, OK, *result])
         except KvorumError as error:
-            self._refuse(conn, rid, error)
+            self.refuse(conn, [rid], error)
         except Exception as error:  # noqa: BLE001 - the boundary: see the module
             late = isinstance(error, TimeoutError) and limit.expired()
-            self._refuse(conn, rid, _late(method) if late else self._internal(method, error))
+            self.refuse(conn, [rid], _late(method) if late else self._internal(method, error))
         conn.flush()
 
     async def close(self) -> None:
@@ -317,7 +317,8 @@ class Dispatcher:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _refuse(self, conn: Connection, rid: int, error: KvorumError) -> None:
+    def refuse(self, conn: Connection, row: Row, error: KvorumError) -> None:
+        """Answer a request (of which the first field is enough) with why it is not served."""
         errors = self.counters.errors
         errors[error.code] = errors.get(error.code, 0) + 1
         if isinstance(error, NotLeader) and "address" not in error.details:
@@ -326,7 +327,7 @@ class Dispatcher:
             if "leader" not in error.details:
                 leader = self._partitions.leader_of(META_PARTITION)
             error.details |= leader_details(leader, self._members) | others_details(self._members)
-        conn.reply(error_row(rid, error))
+        conn.reply(error_row(row[0], error))
 
     def _internal(self, method: int, error: Exception) -> KvorumError:
         return self.faults.answer(error, f"method {method}", unknown=not repeatable(method))

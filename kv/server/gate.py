@@ -106,8 +106,11 @@ class Rights:
         """Raises Forbidden, Unauthenticated, Busy (it is not known yet), InvalidArgument,
         NotBelieved.
         """
-        if len(row) > 3 and (row[1], row[3]) in self._allowed:
-            return
+        try:
+            if len(row) > 3 and (row[1], row[3]) in self._allowed:
+                return
+        except TypeError:  # a list: it is no partition
+            pass
         verb = VERBS.get(row[1])
         if verb is None:
             return  # it is answered UNKNOWN_METHOD

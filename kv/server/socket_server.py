@@ -115,6 +115,8 @@ class Submitter(Protocol):
 
     def submit(self, conn: ServerConnection, requests: list[list[Any]]) -> None: ...
 
+    def refuse(self, conn: ServerConnection, row: list[Any], error: KvorumError) -> None: ...
+
 
 class ServerConnection(asyncio.Protocol):
     """One client: what it asks goes to the dispatcher, what it is answered leaves in one write per
@@ -652,7 +654,7 @@ class SocketServer:
         self.encoder = FrameEncoder()
         self.faults = dispatcher.faults
         self.timers = timers
-        self.submit = dispatcher.submit
+        self.submit, self._refuse_request = dispatcher.submit, dispatcher.refuse
         self.express = dispatcher.express
         self.between = self.express.look
         self.unheard: frozenset[int] = frozenset()
@@ -754,7 +756,7 @@ class SocketServer:
                     raise Unauthenticated("this connection has not proved to be a node's")
                 conn.reply([row[0], OK, self._proved(conn, row)])
             except KvorumError as error:
-                conn.reply(error_row(row[0], error))
+                self._refuse_request(conn, row, error)
         conn.flush()
         if rest:
             self.submit(conn, rest)
@@ -795,7 +797,7 @@ class SocketServer:
                 self._stand_in(conn, row)
             except KvorumError as error:
                 self.counters.requests_refused += 1
-                conn.reply(error_row(row[0], error))
+                self._refuse_request(conn, row, error)
         if len(allowed) < len(rows):
             conn.flush()
         return allowed
@@ -805,7 +807,9 @@ class SocketServer:
         deputy = self._deputy
         assert deputy is not None, "whoever has rights has a node"
         if len(self._deputies) >= HANDLERS_MAX:
-            raise Busy("too many transactions are being looked at: ask again in a moment")
+            busy = Busy("too many transactions are being looked at: ask again in a moment")
+            self._refuse_request(conn, row, busy)
+            return
 
         async def answer() -> None:
             try:

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from kv.base.errors import KvorumError
 from kv.base.faults import Faults
+from kv.base.rights import Identity
 from kv.server.counters import Counters
 from kv.server.dispatcher import Connection, Dispatcher
 from kv.server.express import Express
@@ -22,10 +24,16 @@ class Listener(Protocol):
     """Who is told. Must not raise, and not take long."""
 
     def answered(
-        self, client: str, node: int, request: list[Any], reply: list[Any], took_s: float
+        self,
+        client: str,
+        node: int,
+        who: Identity | None,
+        request: list[Any],
+        reply: list[Any],
+        took_s: float,
     ) -> None:
-        """`client`: HOST:PORT; `node`: whose connection it is, 0 = a client's. The request's field
-        2 may be a deadline by now.
+        """`client`: HOST:PORT; `node`: whose connection it has proved to be, 0 = a client's; `who`:
+        None if nobody has to say. The request's field 2 may be a deadline by now.
         """
         ...
 
@@ -34,6 +42,8 @@ class Tappable(Connection, Protocol):
     """kv.server.socket_server.ServerConnection."""
 
     node: int
+    proved: bool
+    identity: Identity | None
     tap: object
 
     @property
@@ -61,11 +71,18 @@ class Tap:
         return self._dispatcher.faults
 
     def submit(self, conn: Tappable, requests: list[list[Any]]) -> None:
+        self._dispatcher.submit(self._came(conn, requests), requests)
+
+    def refuse(self, conn: Tappable, row: list[Any], error: KvorumError) -> None:
+        """One that its connection may not send."""
+        self._dispatcher.refuse(self._came(conn, [row]), row, error)
+
+    def _came(self, conn: Tappable, requests: list[list[Any]]) -> _Tapped:
         tapped = conn.tap
         if not isinstance(tapped, _Tapped):
             tapped = conn.tap = _Tapped(conn, self._listener, self._monotonic)
         tapped.came(requests)
-        self._dispatcher.submit(tapped, requests)
+        return tapped
 
 
 class _Tapped:
@@ -91,8 +108,9 @@ class _Tapped:
         found = self._open.pop(row[0], None)
         if found is not None:
             request, began = found
-            took_s = self._monotonic() - began
-            self._listener.answered(self._client, self._conn.node, request, row, took_s)
+            took_s, conn = self._monotonic() - began, self._conn
+            node = conn.node if conn.proved else 0
+            self._listener.answered(self._client, node, conn.identity, request, row, took_s)
         self._conn.reply(row)
 
     def flush(self) -> None:

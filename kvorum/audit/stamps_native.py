@@ -13,16 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kv.base.errors import InvalidArgument
+from kv.base.errors import Forbidden, InvalidArgument, Unauthenticated
 from kv.base.methods import COMMIT, COMMITTED, FINISH
+from kv.base.rights import Identity
 from kv.base.verbs import NODE_METHODS, PARTITION_ARGS_AT, RESULT_AT, VERBS, Touches, Verb
 from kvorum.api import verbs as _all  # noqa: F401 - every verb is in the table then
 from kvorum.api.names import PREFIX_BYTES
-from kvorum.audit.stamps import OK, Key, Stamp, StampLog
+from kvorum.audit.stamps import OK, Asker, Key, Stamp, StampLog
 from procedures.engine import plain
 from procedures.verbs import PROC_CONTROL, ProcControl
 
 _SURFACE: Final = "native"
+_DENIED: Final = frozenset({Forbidden.code, Unauthenticated.code})
 _NUMBERS: Final = ("read_ts", "start_ts", "commit_ts", "version", "txn", "procedure")
 _READ_TS, _START_TS, _COMMIT_TS, _, _TXN, _PROCEDURE = range(len(_NUMBERS))
 _MALFORMED: Final = (IndexError, KeyError, TypeError, ValueError, AttributeError, InvalidArgument)
@@ -81,14 +83,24 @@ class NativeStamps:
         self._stamps, self._read_point = stamps, read_point
 
     def answered(
-        self, client: str, node: int, request: list[Any], reply: list[Any], took_s: float
+        self,
+        client: str,
+        node: int,
+        who: Identity | None,
+        request: list[Any],
+        reply: list[Any],
+        took_s: float,
     ) -> None:
         method = request[1]
         if node and method >= NODE_METHODS:
             return
         code = str(reply[3]) if reply[1] and len(reply) > 3 else OK
+        asker = None
+        if who is not None:
+            denied = reply[4] if reply[1] and reply[2] in _DENIED else ""
+            asker = Asker(who.name, who.credential, "", "", denied)
         if method == FINISH and code == OK:
-            self._finished(client, node, request, reply, took_s)
+            self._finished(client, node, asker, request, reply, took_s)
             return
         keys: Sequence[Key] = ()
         tables: Sequence[int | str] = ()
@@ -108,10 +120,16 @@ class NativeStamps:
                     keys = named
         name = str(method) if plan is None else plan.name
         told = (_SURFACE, client, name, keys, tables, code, took_s)
-        self._stamps.add(Stamp._make((*told, *numbers, node, None)))
+        self._stamps.add(Stamp._make((*told, *numbers, node, asker)))
 
     def _finished(
-        self, client: str, node: int, request: list[Any], reply: list[Any], took_s: float
+        self,
+        client: str,
+        node: int,
+        asker: Asker | None,
+        request: list[Any],
+        reply: list[Any],
+        took_s: float,
     ) -> None:
         """Ends of many transactions: a stamp for each."""
         for (start_ts, anchor, commit_ts, keys), (status, _) in zip(
@@ -121,7 +139,7 @@ class NativeStamps:
                 commit_ts = 0  # it was not looked at: COMMIT follows
             named = [_key(key) for key in keys]
             told = _SURFACE, client, "FINISH", named, (), OK, took_s
-            self._stamps.add(Stamp(*told, 0, start_ts, commit_ts, 0, start_ts, 0, node))
+            self._stamps.add(Stamp(*told, 0, start_ts, commit_ts, 0, start_ts, 0, node, asker))
 
     def _numbers(self, plan: _Plan, request: list[Any], reply: list[Any]) -> list[int]:
         """The timestamps and ids of a stamp."""

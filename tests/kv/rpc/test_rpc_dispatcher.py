@@ -33,6 +33,8 @@ from tests.kv.rpc.fakes import KEY, FakePartitions, make_dispatcher
 class FakeConnection:
     """Collects replies; `flushed` are those that would have been sent."""
 
+    user = ""
+
     def __init__(self) -> None:
         self.rows: list[list[Any]] = []
         self.flushed = 0

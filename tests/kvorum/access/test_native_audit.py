@@ -1,0 +1,56 @@
+"""What the log of requests says of who asked over the native port, and of what was refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import kvorum
+from kv.base.adapters import LoopTimers, SystemRng
+from kv.base.credentials import Credential
+from kv.base.errors import Forbidden, KvorumError
+from kv.client.client import connect
+from procedures.verbs import DROP_PARTITION
+from tests.kvorum.surfaces.test_stamps import audited, rows
+
+
+def test_the_log_says_who_asked_by_what_and_what_was_refused(tmp_path: Path) -> None:
+    """What was refused left no trace, and what was not said an address alone."""
+    with audited(tmp_path) as (db, base, file):
+        db.access("init")
+        db.create_namespace("shop")
+        db.create_table("shop", "orders")
+        db.access("user.create", {"name": "reader"})
+        grant = {"actions": ["read"], "kind": "table", "namespace": "shop", "name": "orders"}
+        db.access("grant.give", {"role": "reader", **grant})
+        token = db.access("token.create", {"user": "reader", "name": "ci"})["token"]
+        with kvorum.connect(f"127.0.0.1:{base}", token=token) as mine:
+            orders = mine.table("shop", "orders")
+            assert orders.get(b"k") is None
+            with pytest.raises(Forbidden):
+                orders.put(b"k", b"v")
+
+        async def order() -> str:
+            timers, shown = LoopTimers(asyncio.get_running_loop()), Credential(token=token)
+            address = ("127.0.0.1", base)
+            kv = await connect([address], timers=timers, rng=SystemRng(), credential=shown)
+            try:
+                await kv.call_node(DROP_PARTITION, [1])
+            except KvorumError as error:
+                return error.code
+            finally:
+                kv.close()
+            return "done"
+
+        assert asyncio.run(order()) == "FORBIDDEN"
+    told = [row for row in rows(file) if row["surface"] == "native"]
+    assert {(row["user"], row["credential"]) for row in told} == {("reader", "token ci")}
+    by_method = {row["method"]: row for row in told}
+    assert by_method["GET"]["allowed"]
+    for method in ("PUT", "DROP_PARTITION"):
+        row = by_method[method]
+        assert not row["allowed"], row
+        assert row["denied"], row
+        assert row["code"] == "FORBIDDEN", row
