@@ -38,6 +38,7 @@ from kv.base.errors import (
     UnknownOutcome,
 )
 from kv.base.faults import Faults
+from kv.base.fields import PREFIX_BYTES
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
 from kv.base.members import Alone, Members, leader_details, others_details
@@ -216,7 +217,7 @@ class Dispatcher:
                     if machine is None and known and self.doors:
                         machine = self.doors.get(row[3])
                     if machine is None or machine.descriptor.epoch != row[_EPOCH_AT]:
-                        raise self._moved(row)
+                        raise self._moved(conn, row)
                     budget_ms = row[2]
                     if 0 < budget_ms <= DEADLINE_MS_MAX:
                         row[2] = now + budget_ms / 1000
@@ -235,7 +236,7 @@ class Dispatcher:
         if replied:
             conn.flush()
 
-    def _moved(self, row: Row) -> KvorumError:
+    def _moved(self, conn: Connection, row: Row) -> KvorumError:
         if len(row) <= _EPOCH_AT or type(row[3]) is not int or type(row[_EPOCH_AT]) is not int:
             return InvalidArgument(
                 f"method {row[1]}: its arguments begin with partition_id and epoch, two integers"
@@ -243,6 +244,9 @@ class Dispatcher:
         verb = VERBS.get(row[1])
         key = None if verb is None else first_key(verb, row)
         now_at = None if key is None else self._partitions.covering(key)
+        asked = self._by_id(row[3]) if conn.user else None
+        if now_at is not None and asked is not None and _other_table(asked.descriptor, now_at):
+            now_at = None  # whoever may read the one need not know where the other's keys are
         return Moved(
             f"partition {row[3]} epoch {row[4]} is not served here: look the key up again",
             details={"descriptor": None if now_at is None else now_at.to_wire()},
@@ -371,6 +375,10 @@ def _figures(counters: Counters, faults: Faults) -> Mapping[str, int]:
 
 async def _with(row: Result, more: Awaitable[Any]) -> Result:
     return [*row, await more]
+
+
+def _other_table(one: PartitionDescriptor, other: PartitionDescriptor) -> bool:
+    return one.start[:PREFIX_BYTES] != other.start[:PREFIX_BYTES]
 
 
 def _discard(work: Awaitable[Result]) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple, Protocol
 
 from kv.base import system
 from kv.base.fields import Bound, Name, integer
-from kv.base.keys import unescape
+from kv.base.keys import table_prefix, unescape
 from kv.base.limits import SCAN_ROWS_MAX
 from kv.base.rights import (
     CLUSTER as EVERYTHING,
@@ -39,6 +39,7 @@ from sqlproxy.rows.records import decode_table
 from sqlproxy.rows.schema import Table
 
 _PREFIX_BYTES: Final = 4
+_SCANNED: Final = 256  # at least, in one go: most of them may be hidden
 _ANY: Final = (Action.READ, *sorted(PUT), Action.DELETE, Action.DEFINE, Action.TRUNCATE)
 
 
@@ -120,9 +121,18 @@ class Seen:
     async def rows(self, context: Any, args: list[Any]) -> list[Any]:
         """The node method CATALOG."""
         start, end, limit = args
-        page: Page = await self._reader.scan(start, end, limit=limit)
         sees = self._sees(getattr(context.conn, "identity", None))
-        return [[list(row) for row in page.items if sees(row[0], row[1])], page.resume]
+        found: list[list[Any]] = []
+        for number in sorted(_TOLD):
+            low, high = table_prefix(number), table_prefix(number + 1)
+            low, high = max(low, start), min(high, end or high)
+            while low < high and len(found) < limit:
+                page: Page = await self._reader.scan(low, high, limit=max(limit, _SCANNED))
+                found += [list(row) for row in page.items if sees(row[0], row[1])]
+                low = page.resume or high
+        # A resume that is not behind a row that it sees would name one that it does not see.
+        more = len(found) >= limit
+        return [found[:limit], found[limit - 1][0] + b"\0" if more else None]
 
     async def claim(self, context: Any, args: list[Any]) -> list[Any]:
         """The node method CLAIM."""

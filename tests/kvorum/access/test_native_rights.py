@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import kvorum
+from kv.base.adapters import LoopTimers
 from kv.base.config import HTTP_OFFSET
-from kv.base.errors import Busy, Forbidden, NotFound, Unauthenticated
+from kv.base.credentials import Credential
+from kv.base.errors import Busy, Forbidden, Moved, NotFound, Unauthenticated
+from kv.base.methods import GET
+from kv.base.verbs import VERBS
+from kv.client.connection import open_connection
 from kvorum.sdk.sync import Database
 from tests.kit.machine import free_port_base
 from tests.kit.waiting import poll
@@ -156,3 +162,38 @@ def test_who_submits_and_who_operates_is_who_logged_in(cluster: Cluster) -> None
             db.abort_procedure(id, "it is in the way", actor="somebody else")
         entry = cluster.embedded.audit(id)[0]
         assert (entry["actor"], entry["what"]) == ("operator", "abort")
+
+
+def test_what_one_may_not_see_is_named_by_nothing(cluster: Cluster) -> None:
+    """Where a page of the catalog ends, and where a key has moved to, would tell everybody names of
+    users and tables, and keys of all tables one after the other.
+    """
+    token = cluster.user("curious", ("read", "table", "shop", "orders"))
+    ids = {one.name: one.id for one in cluster.embedded.tables("shop")}
+    where = {one["start"][:4]: one["id"] for one in cluster.embedded.partitions()}
+    hidden = ids["secrets"].to_bytes(4, "big")
+    orders = int(where[ids["orders"].to_bytes(4, "big")])
+
+    async def ask() -> None:
+        timers = LoopTimers(asyncio.get_running_loop())
+        port = int(cluster.url.rpartition(":")[2])
+        said = Credential(token=token)
+        link = await open_connection("127.0.0.1", port, timers=timers, credential=said)
+        late = timers.monotonic() + 5
+        (catalog,) = (verb.number for verb in VERBS if verb.name == "CATALOG")
+        seen: list[bytes] = []
+        at: bytes | None = b""
+        while at is not None:
+            rows, at = await link.send(catalog, 5_000, late, (at, b"\xff" * 4, 1))
+            seen += [key for key, _, _ in rows]
+            assert at in (None, seen[-1] + b"\0")
+        assert not [
+            key for key in seen if b"secrets" in key or b"curious" in key or key > b"\0\0\0d"
+        ]
+        assert [key for key in seen if b"orders" in key]
+        with pytest.raises(Moved) as caught:
+            await link.send(GET, 5_000, late, (orders, 0, hidden + b"k", 0, []))
+        assert caught.value.details["descriptor"] is None
+        link.close()
+
+    asyncio.run(ask())
