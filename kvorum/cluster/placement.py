@@ -15,9 +15,11 @@ from typing import Any, Final, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, NotLeader, Unavailable
-from kv.base.ids import META_PARTITION, NodeId, PartitionId
+from kv.base.ids import META_PARTITION, NodeId, PartitionId, TableId
 from kv.replica.replica import Replica
 from kv.replica.verifying import verify_part
+from kvorum.api.cursor import table_id
+from kvorum.api.names import PREFIX_BYTES
 from procedures.master.balancing.model import Level
 from procedures.master.map.nodes import all_nodes
 from procedures.master.map.partitions import Place, Placed, Reader, placed_partitions
@@ -170,14 +172,16 @@ class PartitionMethods:
         node: NodeId,
         replicas: Replicas,
         placed: Callable[[bytes], Awaitable[Placed | None]],
+        used: Callable[[TableId], Awaitable[bool]],
         meta_members: Callable[[], Awaitable[Sequence[NodeId] | None]],
         leave_meta: Callable[[], Awaitable[None]],
     ) -> None:
-        """`placed(start)`: the row of the map under a start key, as it is now; `meta_members`: of
+        """`placed(start)`: the row of the map under a start key, as it is now; `used(table)`: do
+        rows of it count, so that the undo of what makes a table can remove it; `meta_members`: of
         the meta partition, as its leader has committed them, None if it does not answer;
         `leave_meta`: remove this node's replica of it, if it is damaged.
         """
-        self._node, self._replicas, self._placed = node, replicas, placed
+        self._node, self._replicas, self._placed, self._used = node, replicas, placed, used
         self._meta_members, self._leave_meta = meta_members, leave_meta
 
     async def create(self, _context: object, args: list[Any]) -> list[Any]:
@@ -217,6 +221,8 @@ class PartitionMethods:
                 return
             row = await self._placed(here.start)
             if row is None or row.descriptor.id != partition or self._node not in row.nodes:
+                return
+            if not await self._used(TableId(table_id(here.start[:PREFIX_BYTES]))):
                 return
         raise Unavailable(
             f"node {self._node} keeps its replica of partition {partition}: the cluster counts on "

@@ -369,6 +369,7 @@ class Node(Parts):
         store.dispatcher.register(JOIN, join.handle)
         here = PartitionMethods(
             *(store.identity.node, store.manager, partial(placed_at, store.txn)),
+            partial(catalog.is_used, store.txn),
             *(partial(self._meta_members, groups), store.leave_meta),
         )
         store.dispatcher.register(CREATE_PARTITION, here.create)

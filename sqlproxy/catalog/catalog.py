@@ -463,6 +463,18 @@ async def find_owner(t: Reader, number: TableId) -> Table | None:
     return table if table is not None and number in table.storage_ids else None
 
 
+async def is_used(t: Reader, number: TableId) -> bool:
+    """Whether rows under this id count: of a table that is there, or of an index that is read; not
+    of what is only being made, or was given up.
+    """
+    table = await find_owner(t, number)
+    if table is None or table.state == CREATING:
+        return False
+    return number == table.id or any(
+        index.id == number and index.state == PUBLIC for index in table.indexes
+    )
+
+
 async def list_tables(t: Reader, namespace: str) -> list[Table]:
     """All tables of a namespace in order of their names, in whatever state."""
     prefix = table_prefix(system.TABLES) + escape(namespace.encode())

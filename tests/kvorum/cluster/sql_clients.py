@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from kv.base.errors import AlreadyExists, KvorumError
 from kv.base.limits import SQL_SCHEMA_TTL_MS
+from kv.base.rights import Identity
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload
@@ -106,7 +107,8 @@ class Sql:
 
     async def _open(self) -> Any:
         try:
-            return await SqlSessions(self.services).open("kvorum", NAMESPACE, {})
+            sessions = SqlSessions(self.services)
+            return await sessions.open(Identity("kvorum", "loopback"), "", NAMESPACE, {})
         except KvorumError as error:
             raise as_sql_error(error) from error
 
