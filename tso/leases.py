@@ -41,6 +41,7 @@ class Lease:
     at: int
     owner: str  # for people
     ttl_ms: int
+    user: str = ""  # who holds it; empty: a node, or it is not known
 
 
 class Leases:
@@ -59,6 +60,11 @@ class Leases:
     def all(self) -> list[Lease]:
         """Oldest first."""
         return sorted(self._leases.values(), key=lambda lease: lease.id)
+
+    def user_of(self, id: int) -> str | None:
+        """Who holds it. None: nobody does."""
+        lease = self._leases.get(id)
+        return None if lease is None else lease.user
 
     def oldest_at(self) -> int | None:
         """What the safepoint must not pass."""
@@ -137,8 +143,13 @@ class Leases:
         return True
 
     def encode(self, key: bytes) -> bytes:
-        """`[msgpack [safepoint, [[id, at, owner, ttl_ms], …]]][crc32]`, sealed by its key."""
-        rows = [[lease.id, lease.at, lease.owner, lease.ttl_ms] for lease in self.all()]
+        """`[msgpack [safepoint, [[id, at, owner, ttl_ms, user?], …]]][crc32]`, sealed by its
+        key.
+        """
+        rows: list[list[int | str]] = [
+            [lease.id, lease.at, lease.owner, lease.ttl_ms, *([lease.user] if lease.user else [])]
+            for lease in self.all()
+        ]
         return seal(key, msgpack.packb([self.safepoint, rows]))
 
 

@@ -100,7 +100,7 @@ class SafepointService:
 
     # -- leases
 
-    def open(self, at: int, owner: str, ttl_ms: int) -> Lease:
+    def open(self, at: int, owner: str, ttl_ms: int, user: str = "") -> Lease:
         """Hold the versions that a reader of `at` sees (0 = now). Nobody may be told before
         `when_durable`.
 
@@ -115,10 +115,14 @@ class SafepointService:
                 "now",
                 details={"at": at, "now": now_ts},
             )
-        lease = Lease(now_ts, at or now_ts, owner, ttl_ms)
+        lease = Lease(now_ts, at or now_ts, owner, ttl_ms, user)
         state.grant(lease, self._timers.monotonic())
         self.granted += 1
         return lease
+
+    def user_of(self, id: int) -> str | None:
+        """Who holds it. None: nobody does, as far as is known here."""
+        return None if self._state is None else self._state.user_of(id)
 
     def renew(self, id: int) -> Lease:
         """Its owner lives. Raises NotLeader, NotFound."""

@@ -8,12 +8,14 @@ from functools import partial
 from typing import Annotated, Final
 
 from kv.base.fields import Timestamp, TsoCount, integer, text
-from kv.base.limits import LEASE_TTL_MS_MAX, OWNER_CHARS_MAX
+from kv.base.limits import LEASE_TTL_MS_MAX, NAME_CHARS_MAX, OWNER_CHARS_MAX
 from kv.base.rights import Action
 from kv.base.verbs import CLUSTER, Caller, Repeat, Request, verb
 
 # Whoever may come in at all needs timestamps, and a snapshot of what it reads.
 _served = partial(verb, by=Caller.CLIENT, action=Action.CONNECT, on=CLUSTER, repeat=Repeat.QUESTION)
+
+User = Annotated[str, text(NAME_CHARS_MAX)]
 
 
 @_served(69)
@@ -30,20 +32,23 @@ class SnapshotOpen(Request):
     at: Timestamp
     owner: Annotated[str, text(OWNER_CHARS_MAX)]
     ttl_ms: Annotated[int, integer(1, LEASE_TTL_MS_MAX)]
+    user: User = ""
 
 
 @_served(111, master=True)
 class SnapshotRenew(Request):
-    """→ at"""
+    """→ at. Of another's (`user`, of whom a node asks for; empty: anybody's) it needs operate."""
 
     id: Timestamp
+    user: User = ""
 
 
 @_served(112, master=True)
 class SnapshotRelease(Request):
-    """→ whether it was held"""
+    """→ whether it was held. Of another's as SNAPSHOT_RENEW"""
 
     id: Timestamp
+    user: User = ""
 
 
 @verb(

@@ -131,17 +131,17 @@ class Backend(Protocol):
 
     async def timestamps(self, count: int) -> int: ...
 
-    async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo:
+    async def open_snapshot(self, at: int, owner: str, ttl_ms: int, user: str = "") -> SnapshotInfo:
         """Hold the versions that a reader of `at` sees (0 = now). Raises SnapshotTooOld,
-        InvalidArgument (the future), Busy.
+        InvalidArgument (the future), Busy. `user`: for whom a node asks; here and below.
         """
         ...
 
-    async def renew_snapshot(self, id: int) -> None:
-        """Raises NotFound when it has ended."""
+    async def renew_snapshot(self, id: int, user: str = "") -> None:
+        """Raises NotFound when it has ended, Forbidden if it is not this user's."""
         ...
 
-    async def release_snapshot(self, id: int) -> bool:
+    async def release_snapshot(self, id: int, user: str = "") -> bool:
         """Whether it was held."""
         ...
 

@@ -33,7 +33,7 @@ def release(
     connect: Connect = None,
     json: Json = False,
 ) -> None:
-    """End a snapshot, whoever holds it: what only it needed may be collected."""
+    """End a snapshot: what only it needed may be collected."""
     with opened(connect, json) as db:
         held = db.release_snapshot(snapshot)
     if json:

@@ -324,15 +324,15 @@ class NativeBackend(NativeAdmin):
 
     # ------------------------------------------------------------------------------- snapshots
 
-    async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo:
-        id, at = await self._master(SNAPSHOT_OPEN, at, owner, ttl_ms)
+    async def open_snapshot(self, at: int, owner: str, ttl_ms: int, user: str = "") -> SnapshotInfo:
+        id, at = await self._master(SNAPSHOT_OPEN, at, owner, ttl_ms, *_said(user))
         return SnapshotInfo(id, at, owner, ttl_ms, 0, ttl_ms)
 
-    async def renew_snapshot(self, id: int) -> None:
-        await self._master(SNAPSHOT_RENEW, id)
+    async def renew_snapshot(self, id: int, user: str = "") -> None:
+        await self._master(SNAPSHOT_RENEW, id, *_said(user))
 
-    async def release_snapshot(self, id: int) -> bool:
-        return bool((await self._master(SNAPSHOT_RELEASE, id))[0])
+    async def release_snapshot(self, id: int, user: str = "") -> bool:
+        return bool((await self._master(SNAPSHOT_RELEASE, id, *_said(user)))[0])
 
     async def snapshots(self) -> list[SnapshotInfo]:
         rows, _ = await self._master(SNAPSHOT_LIST)
@@ -364,3 +364,8 @@ def _bounded(what: str, actual: int, limit: int) -> None:
             f"{actual} {what} in one request, the limit is {limit}; send them in several",
             details={"what": what, "limit": limit, "actual": actual},
         )
+
+
+def _said(user: str) -> tuple[str, ...]:
+    """Nothing, if there is nobody to name: as masters of before have it."""
+    return (user,) if user else ()

@@ -95,7 +95,11 @@ class Doors:
             rng=self._node.ports.rng,
             gate=self._node.guard,
             starts_at=self._starts_at,
-            named=Named(lambda: self._node.guard.book, lambda: self._node.master.current()),
+            named=Named(
+                lambda: self._node.guard.book,
+                lambda: self._node.master.current(),
+                store.safepoint.user_of,
+            ),
             deputy=Deputy(store.txn),
         )
         self.native.believes = self._believes

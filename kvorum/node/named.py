@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kv.base.rights import Action, Book, Kind, Resource
+from kv.base.rights import CLUSTER, Action, Book, Kind, Resource
 from kv.base.verbs import NODE_METHODS, Verb
 from kv.server.gate import Needs
 from kvorum.api.submissions import needed, signalled
@@ -25,14 +25,22 @@ from procedures.verbs import (
     WORK_LEAVE,
     WORK_POLL,
 )
+from tso.verbs import SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 
 
 class Named:
     """Of one node, by its book of the moment."""
 
-    def __init__(self, book: Callable[[], Book | None], current: Callable[[], Executor]) -> None:
-        """`current`: the executor here. Raises NotLeader, Busy."""
-        self._book, self._current = book, current
+    def __init__(
+        self,
+        book: Callable[[], Book | None],
+        current: Callable[[], Executor],
+        holder_of: Callable[[int], str | None],
+    ) -> None:
+        """`current`: the executor here. Raises NotLeader, Busy. `holder_of` a snapshot; None: there
+        is none here.
+        """
+        self._book, self._current, self._holder_of = book, current, holder_of
 
     def __call__(self, verb: Verb, row: list[Any], user: str) -> Needs | None:
         if verb.number < NODE_METHODS:
@@ -47,6 +55,9 @@ class Named:
             tables = {} if book is None else book.tables
             more = signalled(signal, tables) if isinstance(signal, dict) else ()
             return (frozenset({Action.OPERATE}), Resource(Kind.PROCEDURE_TYPE)), *more
+        if verb.number in (SNAPSHOT_RENEW, SNAPSHOT_RELEASE):
+            mine = self._holder_of(row[verb.at("id")]) in (user, None)
+            return ((frozenset({Action.CONNECT if mine else Action.OPERATE}), CLUSTER),)
         resource = self._resource(verb, row)
         if resource is None:
             return None

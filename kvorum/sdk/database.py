@@ -156,7 +156,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         return await self._backend.snapshots()
 
     async def release_snapshot(self, id: int) -> bool:
-        """End a snapshot, whoever holds it; whether it was held."""
+        """End a snapshot (another user's needs operate on the cluster); whether it was held."""
         return await self._backend.release_snapshot(id)
 
     def watch(

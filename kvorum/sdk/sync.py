@@ -526,7 +526,7 @@ class Database(Facade[AsyncDatabase]):
         return self._call(self._async.snapshots())
 
     def release_snapshot(self, id: int) -> bool:
-        """End a snapshot, whoever holds it; whether it was held."""
+        """End a snapshot (another user's needs operate on the cluster); whether it was held."""
         return self._call(self._async.release_snapshot(id))
 
     def watch(

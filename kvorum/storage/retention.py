@@ -6,13 +6,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
-from kv.base.errors import KvorumError
+from kv.base.errors import Forbidden, KvorumError
 from tso.safepoint import SafepointService
 from tso.verbs import COLLECT_BELOW, SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 
-Handler = Callable[[object, list[Any]], Awaitable[list[Any]] | list[Any]]
+Handler = Callable[[Any, list[Any]], Awaitable[list[Any]] | list[Any]]
+
+
+class Caller(Protocol):
+    """kv.server.dispatcher.Context. What a user may was looked at before."""
+
+    @property
+    def user(self) -> str: ...
 
 
 class RetentionMethods:
@@ -31,16 +38,26 @@ class RetentionMethods:
             COLLECT_BELOW: self._collect_below,
         }
 
-    async def _open(self, _context: object, args: list[Any]) -> list[Any]:
-        at, owner, ttl_ms = args
-        lease = self._service.open(at, owner, ttl_ms)
+    async def _open(self, caller: Caller, args: list[Any]) -> list[Any]:
+        at, owner, ttl_ms, *user = args
+        lease = self._service.open(at, owner, ttl_ms, caller.user or "".join(user))
         await self._durable()
         return [lease.id, lease.at]
 
-    def _renew(self, _context: object, args: list[Any]) -> list[Any]:
+    def _check(self, caller: Caller, id: int, user: str = "") -> None:
+        """What a node asks for a user is about that one's."""
+        if user and not caller.user and self._service.user_of(id) not in (user, None):
+            raise Forbidden(
+                f"snapshot {id} is not one that {user!r} holds: it needs operate on the cluster",
+                details={"user": user, "missing": ["operate"], "resource": "the cluster"},
+            )
+
+    def _renew(self, caller: Caller, args: list[Any]) -> list[Any]:
+        self._check(caller, *args)
         return [self._service.renew(args[0]).at]
 
-    async def _release(self, _context: object, args: list[Any]) -> list[Any]:
+    async def _release(self, caller: Caller, args: list[Any]) -> list[Any]:
+        self._check(caller, *args)
         held = self._service.release(args[0])
         await self._durable()
         return [held]

@@ -150,17 +150,17 @@ class HttpBackend:
         told = await self._call("POST", "/v1/tso", {"count": count}, twice="none")
         return int(told["first"])
 
-    async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo:
+    async def open_snapshot(self, at: int, owner: str, ttl_ms: int, user: str = "") -> SnapshotInfo:
         body: dict[str, Any] = {"owner": owner, "ttl_ms": ttl_ms}
         if at:
             body["at"] = str(at)
         # One whose answer was lost expires: taking another is harmless.
         return SnapshotInfo.of(await self._call("POST", "/v1/snapshots", body, twice="none"))
 
-    async def renew_snapshot(self, id: int) -> None:
+    async def renew_snapshot(self, id: int, user: str = "") -> None:
         await self._call("POST", f"/v1/snapshots/{id}/heartbeat", {}, twice="none")
 
-    async def release_snapshot(self, id: int) -> bool:
+    async def release_snapshot(self, id: int, user: str = "") -> bool:
         answer = await self._send("DELETE", f"/v1/snapshots/{id}", b"", HEADERS, twice="none")
         return bool(_decode(answer.body)["held"])
 

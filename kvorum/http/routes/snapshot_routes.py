@@ -7,11 +7,24 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from kv.base import limits
-from kv.base.rights import Action, Kind
-from kvorum.http.routes.declaring import As, Body, Id, Node, Nothing, Plain, Routes, TextOrNone
+from kv.base.errors import Forbidden
+from kv.base.rights import CLUSTER, LOOPBACK, Action, Kind
+from kvorum.http.routes.declaring import (
+    As,
+    Asked,
+    Body,
+    Id,
+    Me,
+    Node,
+    Nothing,
+    Plain,
+    Routes,
+    TextOrNone,
+)
 from kvorum.http.routes.rights import READ_CLUSTER, SELF, Right
 from kvorum.http.routes.route import OBJECT, TS, items_of, object_of
 from kvorum.http.wire.fields import SNAPSHOT, Schema, integer
+from kvorum.http.wire.request import Request
 from kvorum.sdk.snapshots import checked_owner
 
 TIMESTAMPS: Final = Routes("transactions")
@@ -64,14 +77,15 @@ async def take_timestamps(node: Node, body: Timestamps) -> Plain:
 
 
 @SNAPSHOTS.on("POST", "/v1/snapshots", READ_CLUSTER, _SNAPSHOT, 410, 429, ok=201)
-async def open_snapshot(node: Node, body: OpenSnapshot) -> Plain:
+async def open_snapshot(node: Node, me: Me, body: OpenSnapshot) -> Plain:
     """Hold a snapshot
 
     Nothing that a read with `at` = its `at` sees is collected until it is released or nobody sends
     a heartbeat for `ttl_ms`. 410 `SNAPSHOT_TOO_OLD`: `at` lies below the safepoint.
     """
     owner = checked_owner(body.owner or "")
-    return (await node.open_snapshot(body.at, owner, body.ttl_ms)).to_plain()
+    user = "" if me == LOOPBACK else me.name
+    return (await node.open_snapshot(body.at, owner, body.ttl_ms, user)).to_plain()
 
 
 @SNAPSHOTS.on("GET", "/v1/snapshots", READ_CLUSTER, items_of(_SNAPSHOT))
@@ -84,22 +98,33 @@ async def list_snapshots(node: Node) -> Plain:
 
 
 @SNAPSHOTS.on("POST", "/v1/snapshots/{id}/heartbeat", READ_CLUSTER, OBJECT, 404)
-async def keep_snapshot(node: Node, id: Id, body: Nothing) -> Plain:
+async def keep_snapshot(node: Node, asked: Asked, id: Id, body: Nothing) -> Plain:
     """Keep a snapshot
 
-    404 `SNAPSHOT_NOT_FOUND`: it has ended.
+    Another user's needs `operate` on the cluster. 404 `SNAPSHOT_NOT_FOUND`: it has ended.
     """
-    await node.renew_snapshot(id)
+    await node.renew_snapshot(id, _whose(asked))
     return {"id": str(id)}
 
 
 @SNAPSHOTS.on("DELETE", "/v1/snapshots/{id}", READ_CLUSTER, _RELEASED)
-async def release_snapshot(node: Node, id: Id) -> Plain:
+async def release_snapshot(node: Node, asked: Asked, id: Id) -> Plain:
     """Release a snapshot
 
-    Whoever holds it; `held`: whether it was there.
+    Another user's needs `operate` on the cluster; `held`: whether it was there.
     """
-    return {"id": str(id), "held": await node.release_snapshot(id)}
+    return {"id": str(id), "held": await node.release_snapshot(id, _whose(asked))}
+
+
+def _whose(asked: Request) -> str:
+    """Whose snapshots it may be about; empty: anybody's."""
+    if asked.may is None or asked.identity == LOOPBACK:
+        return ""
+    try:
+        asked.may(frozenset({Action.OPERATE}), CLUSTER)
+    except Forbidden:
+        return asked.identity.name
+    return ""
 
 
 @LOCKS.on("POST", "/v1/locks/{id}/heartbeat", _HOLD, _LOCK, 404, 409)

@@ -197,3 +197,27 @@ def test_what_one_may_not_see_is_named_by_nothing(cluster: Cluster) -> None:
         link.close()
 
     asyncio.run(ask())
+
+
+def test_a_snapshot_is_whose_it_is(cluster: Cluster) -> None:
+    """Anybody could end the snapshot that another one's backup or report reads, on any surface."""
+    http = f"http://127.0.0.1:{int(cluster.url.partition(':')[2]) + HTTP_OFFSET}"
+    tokens = [cluster.user(name) for name in ("holder", "other")]
+    for role in ("holder", "other"):
+        said = {"role": role, "actions": ["read"], "kind": "cluster"}
+        cluster.embedded.access("grant.give", said)
+    surfaces = [(at, by) for at in (cluster.url, http) for by in (cluster.url, http)]
+    for at, by in surfaces:
+        with kvorum.connect(at, token=tokens[0]) as mine, kvorum.connect(by, token=tokens[1]) as db:
+            backend = db._async._backend
+            for held in (mine.snapshot(), mine.snapshot()):
+                with pytest.raises(Forbidden):
+                    db.release_snapshot(held.id)
+                with pytest.raises(Forbidden):
+                    db._call(backend.renew_snapshot(held.id))
+                assert mine.release_snapshot(held.id)
+    with kvorum.connect(cluster.url, token=tokens[0]) as mine, cluster.as_root() as root:
+        assert root.release_snapshot(mine.snapshot().id), "an administrator may"
+    own = cluster.embedded.snapshot()
+    with kvorum.connect(http, token=tokens[1]) as db, pytest.raises(Forbidden):
+        db.release_snapshot(own.id)

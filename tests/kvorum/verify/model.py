@@ -214,14 +214,14 @@ class ModelBackend:
     async def watch(self, ns: str, table: str, spec: WatchSpec) -> Any:
         return await self.m.read(lambda: ModelWatcher(self.m, spec.above or self.m.now))
 
-    async def open_snapshot(self, at: int, owner: str, ttl_ms: int) -> SnapshotInfo:
+    async def open_snapshot(self, at: int, owner: str, ttl_ms: int, user: str = "") -> SnapshotInfo:
         m = self.m
         return await m.read(lambda: SnapshotInfo(m.tick(), at or m.read_at(), owner, ttl_ms))
 
-    async def renew_snapshot(self, id: int) -> None:
+    async def renew_snapshot(self, id: int, user: str = "") -> None:
         await self.m.delay()
 
-    async def release_snapshot(self, id: int) -> bool:
+    async def release_snapshot(self, id: int, user: str = "") -> bool:
         return await self.m.read(lambda: True)
 
     async def create_namespace(self, name: str, change: Any = None) -> None:
