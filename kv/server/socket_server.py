@@ -221,12 +221,12 @@ class ServerConnection(asyncio.Protocol):
         self._wake()
 
     def data_received(self, data: bytes) -> None:
-        server = self._server
-        server.counters.bytes_in += len(data)
+        server, size = self._server, len(data)
+        server.counters.bytes_in += size
         self._decoder.push(data)
         if self._delivering:
             return  # it waits for its turn
-        if len(data) > _LITTLE_BYTES and self._decoder.complete and not server.turn_is_free():
+        if size > _LITTLE_BYTES and self._decoder.complete and not server.turn_is_free():
             self._wait_for_turn()
         else:
             self._deliver()
@@ -252,23 +252,28 @@ class ServerConnection(asyncio.Protocol):
         began = False
         try:
             while self._open:
-                if began and (self._rest or self._decoder.data) and self._turn_is_over():
+                more = self._rest or self._decoder.data
+                if began and more and self._turn_is_over():
                     return
                 room = self._window - self._in_flight
                 if room <= 0 or not self.writable or self._asking is not None:
                     self._pause()
                     return
+                if began and not (more or self._held):
+                    break  # mostly it is one frame
                 rows = self._rest or self._pull()
                 if rows is None:
                     break
                 if rows and (rows[0][1] == TSO) != (self._fd >= 0):
                     self._asks_for_timestamps(only=rows[0][1] == TSO)
-                if len(rows) > _FEW_REQUESTS:
+                count = len(rows)
+                if count > _FEW_REQUESTS:
                     room = min(room, _at_once(rows[0][1]))
-                self._rest = rows[room:]
-                if self._rest:
-                    rows = rows[:room]
-                self._in_flight += len(rows)
+                if count > room:
+                    self._rest, rows, count = rows[room:], rows[:room], room
+                else:
+                    self._rest = []
+                self._in_flight += count
                 began = True
                 if self.proved:
                     self._server.submit(self, rows)

@@ -130,7 +130,9 @@ class Guard:
         in: for a hot path.
         """
         book = self.book
-        if book is None or book.closed or self._age_ms() > KNOWN_MS_MAX:
+        if book is None or book.closed:
+            return False
+        if self._clock.monotonic() * 1_000 - self._looked_ms > KNOWN_MS_MAX:
             return False
         return self._trusts is None or (address is not None and self._trusts(address))
 

@@ -9,30 +9,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
 Break = Callable[[], None]
 _PIECE: Final = 1 << 8
 
 
+class Breaks(Protocol):
+    """How what computes takes its breaks."""
+
+    def take(self) -> None:
+        """Between two pieces."""
+        ...
+
+    def hasten(self) -> None:
+        """Before a call that cannot be long."""
+        ...
+
+
+class _Taken:
+    """The same for all."""
+
+    __slots__ = ("hasten", "take")
+
+    def __init__(self, take: Break) -> None:
+        self.take = self.hasten = take
+
+
 def no_break() -> None:
     """Nobody waits."""
 
 
-_TAKE: Final[ContextVar[Break]] = ContextVar("take", default=no_break)
-_SHORT: Final[ContextVar[Break]] = ContextVar("short", default=no_break)
+NO_BREAKS: Final[Breaks] = _Taken(no_break)
+BREAKS: Final[ContextVar[Breaks]] = ContextVar("breaks", default=NO_BREAKS)
 
 
-def set_breaks(take: Break, short: Break | None = None) -> None:
-    """What computes here takes its breaks so. `short`: before a call that cannot be long."""
-    _TAKE.set(take)
-    _SHORT.set(short or take)
+def set_breaks(take: Break) -> None:
+    """What computes here takes all its breaks so."""
+    BREAKS.set(_Taken(take))
 
 
 def pause() -> None:
     """Between two pieces."""
-    _TAKE.get()()
+    BREAKS.get().take()
 
 
 def paused(items: Iterable[T], piece: int = _PIECE) -> Iterator[T]:
@@ -40,15 +60,18 @@ def paused(items: Iterable[T], piece: int = _PIECE) -> Iterator[T]:
     for n, item in enumerate(items, 1):
         yield item
         if not n % piece:
-            _TAKE.get()()
+            pause()
 
 
 def pausing(call: Callable[..., T], *, short: bool = False) -> Callable[..., T]:
     """A function whose cost depends on what it is given: there is a break before each call."""
-    taken = _SHORT if short else _TAKE
 
     def called(*args: object) -> T:
-        taken.get()()
+        breaks = BREAKS.get()
+        if short:
+            breaks.hasten()
+        else:
+            breaks.take()
         return call(*args)
 
     return called

@@ -73,8 +73,9 @@ class _Flow(FlowControl):
     enough = False
 
     def resume_reading(self) -> None:
-        if not self.enough:
-            super().resume_reading()
+        if self.read_paused and not self.enough:
+            self.read_paused = False
+            self._transport.resume_reading()
 
 
 class _Protocol(HttpToolsProtocol):

@@ -31,7 +31,7 @@ from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.activity import moment
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.short_statements import ShortChange, ShortInsert, ShortSelect, short_of
-from sqlproxy.values.breaks import no_break, set_breaks
+from sqlproxy.values.breaks import BREAKS, NO_BREAKS
 from sqlproxy.values.errors import SqlError, from_store
 from sqlproxy.wire.seam import Done
 
@@ -56,12 +56,12 @@ def start(
         if begin is None:
             return False
         run = _Run(session, declared, short, values, done)
-        set_breaks(run.decline, run.hasten)
+        BREAKS.set(run)
         return begin(run)
     except Exception:  # noqa: BLE001 - the usual way meets it again, and says so to the client
         return False
     finally:
-        set_breaks(no_break)
+        BREAKS.set(NO_BREAKS)
         session.activity.transaction_us = 0  # of now(): each is a transaction of its own
 
 
@@ -112,7 +112,7 @@ class _Run(Use, Receiver):
         self.then: Then | None = None
         self.answer: Answered | None = None
 
-    def decline(self) -> None:
+    def take(self) -> None:
         """There are no breaks on this way: what may compute long goes the usual one. Raises
         Declined.
         """
@@ -171,13 +171,13 @@ class _Run(Use, Receiver):
         answer = self.answer
         if then is not None:
             try:
-                set_breaks(self.decline, self.hasten)
+                BREAKS.set(self)
                 answer = then(self, result)
             except Exception:  # noqa: BLE001 - the usual way meets it again, and says so
                 self._over(None)
                 return
             finally:
-                set_breaks(no_break)
+                BREAKS.set(NO_BREAKS)
             if answer is None:
                 return
         self._over(answer)
