@@ -59,7 +59,9 @@ def decode(body: bytes | memoryview, *, weighed: bool = False) -> list[Any]:
 
     Raises InvalidArgument (MALFORMED_FRAME) that says what is wrong, TooLarge.
     """
-    weigh: Callable[[Any], Any] | None = weight.scale() if weighed else None
+    weigh: Callable[[Any], Any] | None = None
+    if weighed and len(body) > weight.LIGHT_BYTES_MAX:
+        weigh = weight.scale()
     try:
         message = msgpack.unpackb(
             body,

@@ -9,7 +9,8 @@ take 1.5 GB. MESSAGE_WEIGHT_MAX bounds it: the heaviest message that is taken co
     JSON      its commas and brackets are counted. Only if they are too many, those within texts are
               told from the others. Both in windows, between which others have the loop
 
-Messages below WEIGHED_BYTES_MIN are not looked at: all they can cost is two milliseconds.
+Messages below WEIGHED_BYTES_MIN are not looked at: all they can cost is two milliseconds. What is
+msgpack and has LIGHT_BYTES_MAX cannot be too heavy: each of its bytes is one value at most.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from kv.base.limits import CONTAINER_WEIGHT, MESSAGE_WEIGHT_MAX, WEIGHED_BYTES_M
 
 T = TypeVar("T", list[Any], tuple[Any, ...], dict[Any, Any])
 
+LIGHT_BYTES_MAX: Final = MESSAGE_WEIGHT_MAX // (CONTAINER_WEIGHT + 1)
 _WINDOW_BYTES: Final = 64 * KiB
 _LIGHT: Final = 10_000
 _TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)', re.DOTALL)
