@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from kv.base.config import NodeConfig
-from kv.base.errors import KvorumError
+from kv.base.errors import Forbidden, KvorumError
 from kv.base.ids import META_PARTITION
 from kv.base.limits import BUS_PUSH_MS
+from kv.server.dispatcher import Context
 from kvorum.local.ports import Loop
 from kvorum.local.settings import Settings
 from kvorum.master import bus_work as work
@@ -39,7 +40,7 @@ from procedures.bus.points import (
 from procedures.bus.recovery import CATCH_UP, RecoverNode
 from procedures.bus.settings import SETTING, CheckSetting, ListSettings, SetSetting
 from procedures.bus.tables import COMPACT, FLUSH, CompactTable, FlushTable
-from procedures.bus.targets import node_of, node_target
+from procedures.bus.targets import node_of, node_target, worker_target
 from procedures.engine import plain
 from procedures.engine.client import ProcedureClient
 from procedures.engine.executor import Executor
@@ -161,13 +162,24 @@ class NodeBus:
 
         return push
 
-    def _reports(self, _context: object, args: list[Any]) -> list[Any]:
-        """The method BUS_REPORTS. Raises NotLeader."""
+    def _reports(self, context: Context, args: list[Any]) -> list[Any]:
+        """The method BUS_REPORTS. Raises NotLeader, Forbidden: a user speaks for his workers."""
         if not self._store.tso.leading:
             raise self._store.not_master("the bus is driven by the meta partition's leader")
         target, rows = args
+        if context.user and not self._is_worker_of(context.user, target):
+            raise Forbidden(
+                f"{target:.80} is no worker of yours that is here", details={"user": context.user}
+            )
         self.courier.heard(target, read_reports(rows))
         return [[list(order) for order in self.courier.asked(target)]]
+
+    def _is_worker_of(self, user: str, target: str) -> bool:
+        executor = self._master().executor
+        crew = None if executor is None else executor.crew
+        name = target.partition("/")[2]
+        hand = None if crew is None or worker_target(name) != target else crew.hands.get(name)
+        return hand is not None and hand.entry.user == user
 
     async def busy(self) -> dict[int, str]:
         """The partitions that operations are about now, and why: nothing of them is to be moved.

@@ -28,7 +28,7 @@ from procedures.pools import messages, rows
 from procedures.pools.describe import described
 from procedures.pools.messages import Entry
 from procedures.pools.worker import Worker
-from procedures.verbs import WORK_ENTER, WORK_LEAVE, WORK_POLL
+from procedures.verbs import BUS_REPORTS, WORK_ENTER, WORK_LEAVE, WORK_POLL
 from sqlproxy.catalog.catalog import CatalogCache
 from sqlproxy.catalog.seen import RemoteCatalog
 from tests.kit.machine import free_port_base
@@ -159,6 +159,9 @@ def test_a_worker_of_another_pool_gets_at_nothing(cluster: Cluster) -> None:
             poll = call(WORK_POLL, "w", epoch, 99, 0, True, 0, b"")
             assert await refused(poll) == "FORBIDDEN"
             assert await refused(call(WORK_LEAVE, "w", epoch)) == "FORBIDDEN"
+            for target in ("node/1", "worker/w"):
+                assert await refused(call(BUS_REPORTS, target, [])) == "FORBIDDEN"
+            assert await worker._nodes.call_node(BUS_REPORTS, "worker/w", []) == [[]]
             mine = tuple(described(one, "sample") for one in TYPES)
             stolen = tuple(described(one, "other") for one in TYPES)
             for entry in (
