@@ -114,13 +114,14 @@ def place(tmp_path: Path) -> Iterator[Place]:
             child.wait(READY_S)
 
 
+@pytest.mark.slow
 def test_u15_files_of_all_programs_are_their_owners_alone(place: Place) -> None:
     """Whoever has an account on the machine reads the data, the logs or a backup."""
     base, home = free_port_base(3), place.home
     options = ("--audit", str(home / "audit/log"), "--sql-processes", "1")
     node = f"127.0.0.1:{base}"
     place.start(
-        *("start", "--data", str(home / "data"), "--port", str(base), *options[:-1]),
+        *("start", "--data", str(home / "data"), "--port", str(base), *options),
         *("--procedure-modules", "tests.processes.sample_procedures"),
         says=b"native",
     )
@@ -167,6 +168,7 @@ def test_u15_a_directory_of_before_is_closed(tmp_path: Path) -> None:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
 
 
+@pytest.mark.slow
 def test_u15_secrets_are_nowhere(place: Place) -> None:
     """A password, a key or a token stands in a log, an error, a command line, the history of a
     procedure, a metric or a file.
