@@ -232,8 +232,11 @@ class Guard:
         return role.verifier if role is not None and role.login else None
 
     async def by_certificate(self, name: str, address: str) -> Identity:
-        """`name`: what TLS has verified. Raises Unauthenticated, Busy."""
-        await self._initialized(address)
+        """`name`: what TLS has verified; nobody is asked for one before the first user. Raises
+        Unauthenticated, Busy.
+        """
+        if not (await self._initialized(address)).closed:
+            return LOOPBACK
         if name == NODE_NAME or not name or not self._may_log_in(name):
             self._not_too_often(address, name)
             raise self._failed(address, name)

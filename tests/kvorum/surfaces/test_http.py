@@ -334,7 +334,8 @@ BAD: list[tuple[str, str, object, int]] = [
     ("POST", BATCH, b"\xff\xfe", 400),
     ("POST", BATCH, b"[]", 400),
     ("POST", BATCH, b"null", 400),
-    ("POST", BATCH, b"[" * 100_000, 400),
+    ("POST", BATCH, b"[" * 70_000, 400),
+    ("POST", BATCH, b"[" * 100_000, 413),
     ("POST", BATCH, b'{"ops": NaN}', 400),
     ("POST", BATCH, b'{"ops": [{"op": "put", "ns": "\\ud800"}]}', 400),
     ("POST", BATCH, {}, 400),
@@ -424,8 +425,9 @@ def test_bad_input(http: httpx.Client, method: str, url: str, body: object, stat
     error = answer.json()["error"]
     assert error["retry"] == "no"
     assert error["code"] != "INTERNAL"
-    if status == 413:
-        assert error["details"]["limit"] < error["details"]["actual"]
+    if status == 413:  # what is refused while it is read has no actual size yet
+        limit = error["details"]["limit"]
+        assert limit < error["details"].get("actual", limit + 1)
     got = http.post("/v1/multi-get", json={"keys": [KEY]}).json()
     assert got["items"] == [None]
 
