@@ -21,6 +21,8 @@ ALLOWED: Final = {
     "kvorum/transfer/places.py": "the door's own: opened by kvorum/transfer/allowed.py",
     "kvorum/transfer/postgresql.py": "the same, of databases",
     "kvorum/sql/dumping.py": "a client's, of its own cluster",
+    "kvorum/security/oidc.py": "keys of the issuer that the node's settings name",
+    "kvorum/audit/shipping.py": "the log of requests, to where the node's settings say",
     "kvorum/programs/localcluster.py": "a command's, that starts nodes of this machine",
 }
 """Who may use libraries that open what a URL or a path names, and why."""

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import kvorum
-from kv.base.errors import Unavailable
+from kv.base.errors import Busy, Unavailable
 from kv.base.rpc import FrameEncoder, Hello
 from kv.base.seats import SEATS_EXTRA, Seats
 from kvorum.local import descriptors
@@ -99,7 +99,7 @@ def refused_by_native(url: str) -> bool:
     try:
         with kvorum.connect(url, timeout_ms=1_000) as db:
             db.table("default", "t").get("after")
-    except Unavailable as error:
+    except (Busy, Unavailable) as error:
         return f"{LIMIT // 2} connections, the limit" in error.message
     return False
 

@@ -38,6 +38,8 @@ FIGURES: Final = {
     "rpc_connections_total": Figure("Native connections ever accepted."),
     "rpc_connections_refused": Figure("Native connections refused: too many."),
     "rpc_protocol_errors": Figure("Native connections closed for what they sent."),
+    "rpc_logins_refused": Figure("Native connections whose login was refused."),
+    "rpc_requests_refused": Figure("Native requests whose sender may not do that; see the log."),
     "rpc_orders_refused": Figure("Orders between nodes, sent by somebody else; see the log."),
     "rpc_frames_in": Figure("Frames received; one carries up to thousands of requests."),
     "rpc_writes": Figure("Writes to sockets; one carries all replies of a pass of the loop."),

@@ -61,9 +61,11 @@ GIVEN: dict[str, Any] = {
     "resource": "r",
     "values": {"partition.auto": 1},
     "cron": "* * * * *",
+    "what": "user.list",
     "fn": lambda t: t.table("default", "t").put(b"r", b"v"),
 }
 READS = {
+    "Database.access",
     "Database.audit",
     "Database.cluster",
     "Database.locks",

@@ -232,6 +232,7 @@ async def test_a_changed_password_ends_the_old_one(scene: Scene) -> None:
 
 async def test_grants_come_and_go(scene: Scene) -> None:
     """On a namespace, a table, a procedure type; for a group and for everybody."""
+    await scene.administrated()
     await scene.user("ann")
     await scene.user("sellers", login=False)
     ann = (await scene.guard.by_certificate("ann", HERE), READ, ORDERS)
