@@ -668,7 +668,7 @@ def test_d6_d12_abandoned_transaction_over_two_partitions() -> None:
     )
     locked = node.error(node.send(methods.GET, b"tab.z", b"tab.z", 0, None))
     assert isinstance(locked, KeyLocked)
-    node.timers.run(0.6)
+    node.timers.run(1.1)  # less is not believed of the caller
     d = locked.details
     answer = node.call(methods.CHECK, d["anchor"], d["anchor"], d["txn"], 0, d["ttl_ms"])
     assert answer[0] == ABORTED
