@@ -169,7 +169,7 @@ def _responses(route: Route | Declared) -> dict[str, Any]:
     found: dict[str, Any] = {str(route.ok): {"description": "Done", "content": content}}
     error = _content({"$ref": "#/components/schemas/Error"})
     refusals = {400, *_REFUSALS[route.right.action is None], *route.errors}
-    if route.method in ("POST", "PUT"):
+    if route.method in ("PATCH", "POST", "PUT"):
         refusals.add(413)  # any body may be too large, and any list in it too long
     for status in sorted(refusals):
         found[str(status)] = {"description": ERROR_MEANINGS[status], "content": error}
