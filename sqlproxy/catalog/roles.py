@@ -105,6 +105,7 @@ async def put(t: Writer, role: Role) -> None:
     """Write it, whether or not it is there. Raises SqlError (55000): see `check_closing`."""
     if role.verifier is not None and not (role.superuser and role.login):
         await check_closing(t)
+    before = await find(t, role.name)
     await touch(t)
     key = role_key(role.name)
     row = [
@@ -119,13 +120,15 @@ async def put(t: Writer, role: Role) -> None:
         list(role.member_of),
     ]
     t.put(key, records.sealed(key, row))
+    if role.verifier is None and before is not None and before.verifier is not None:
+        await check_still_closed(t)
 
 
 async def remove(t: Writer, name: str) -> None:
-    """Nobody is a member of it any more. Raises SqlError (42704, 2BP01)."""
+    """Nobody is a member of it any more. Raises SqlError (42704, 2BP01, 55000)."""
     if name == OWNER:
         raise SqlError("2BP01", f'cannot drop role "{name}" because it owns everything')
-    await known(t, name)
+    gone = await known(t, name)
     if found := await dependents(t, name):
         raise SqlError(
             "2BP01",
@@ -135,12 +138,14 @@ async def remove(t: Writer, name: str) -> None:
     await touch(t)
     t.delete(role_key(name))
     await grants.forget(t, name)
-    await tokens.revoke_all(t, name)
+    had_tokens = await tokens.revoke_all(t, name)
     for role in await all_roles(t):
         if name in role.member_of:
             await put(
                 t, replace(role, member_of=tuple(one for one in role.member_of if one != name))
             )
+    if gone.verifier is not None or had_tokens:
+        await check_still_closed(t)
 
 
 async def dependents(t: Reader, name: str) -> list[str]:
@@ -230,6 +235,18 @@ async def closed(t: Reader, known: Iterable[Role]) -> bool:
     if any(role.verifier is not None for role in known):
         return True
     return bool((await t.scan(*table_range(system.TOKENS), limit=1)).items)
+
+
+async def check_still_closed(t: Reader) -> None:
+    """After what somebody logged in with has gone. Raises SqlError (55000): it was the last, so
+    whoever is on the loopback would own the cluster again.
+    """
+    if not await closed(t, await all_roles(t)):
+        raise SqlError(
+            "55000",
+            "nobody could log in any more with a password or a token",
+            hint="Give an administrator another one first.",
+        )
 
 
 async def check_closing(t: Reader) -> None:

@@ -141,11 +141,12 @@ async def revoke(t: Writer, user: str, name: str) -> Token:
     raise NotFound(f"{user!r} has no token {name!r}")
 
 
-async def revoke_all(t: Writer, user: str) -> None:
-    """Of a user who is dropped."""
-    for one in await all_tokens(t):
-        if one.user == user:
-            t.delete(token_key(one.id))
+async def revoke_all(t: Writer, user: str) -> bool:
+    """Of a user who is dropped; whether there were any."""
+    gone = [one for one in await all_tokens(t) if one.user == user]
+    for one in gone:
+        t.delete(token_key(one.id))
+    return bool(gone)
 
 
 def _token(key: bytes, value: bytes) -> Token:

@@ -141,6 +141,8 @@ async def create_token(
 async def revoke_token(t: Writer, user: str, name: str) -> None:
     """Raises NotFound."""
     await tokens.revoke(t, user, name)
+    with _plain_errors():
+        await roles.check_still_closed(t)
     await roles.touch(t)
 
 

@@ -354,3 +354,22 @@ async def test_who_has_a_certificate_is_kept_out_by_no_failures_of_others(scene:
     assert (await scene.guard.by_certificate("ann", HERE)).name == "ann"
     with pytest.raises(Busy):
         await scene.guard.by_certificate("ghost", HERE)
+
+
+async def test_the_last_to_log_in_with_stays(scene: Scene) -> None:
+    """With the first administrator's token gone, the loopback was trusted as the owner again."""
+    await scene.txn.run(lambda t: users.first_admin(t, scene.rng, scene.clock.ms))
+    for change in (
+        lambda t: users.revoke_token(t, users.ADMIN, "init"),
+        lambda t: users.delete(t, users.ADMIN),
+    ):
+        with pytest.raises(Refused, match="nobody could log in"):
+            await scene.txn.run(change)
+    await scene.user("ann", "long enough")
+    await scene.txn.run(lambda t: users.revoke_token(t, users.ADMIN, "init"))
+    for change in (
+        lambda t: users.change_password(t, scene.rng, "ann", None),
+        lambda t: users.delete(t, "ann"),
+    ):
+        with pytest.raises(Refused, match="nobody could log in"):
+            await scene.txn.run(change)
