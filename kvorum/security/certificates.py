@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -35,6 +35,8 @@ _CLOCKS_DIFFER: Final = datetime.timedelta(hours=1)
 _NAME_CHARS_MAX: Final = 63
 
 AUTHORITY: Final = (CA, "ca.key")
+_UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion)
+"""What `cryptography` raises about bytes that are no certificate or key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def load(certificate: Path, key: Path) -> Made:
             f"cannot read {error.filename}: {error.strerror}; `kvorum cert ca` makes it",
             details={"setting": "dir"},
         ) from error
-    except (ValueError, TypeError) as error:
+    except _UNREADABLE as error:
         raise InvalidArgument(
             f"{certificate} and {key} are no certificate and key in PEM: {error}",
             details={"setting": "dir"},
@@ -130,10 +132,14 @@ def save(directory: Path, names: tuple[str, str], made: Made, *, renew: bool = F
 
 def end_point(pem: bytes) -> bytes:
     """The hash of a server's certificate that tls-server-end-point binds a login to (RFC 5929, 4);
-    empty for signatures without a hash of their own, for which it is not defined.
+    empty for signatures without a hash of their own, for which it is not defined, and for those
+    that are not known here.
     """
     found = x509.load_pem_x509_certificate(pem)
-    algorithm = found.signature_hash_algorithm
+    try:
+        algorithm = found.signature_hash_algorithm
+    except UnsupportedAlgorithm:
+        algorithm = None
     if algorithm is None:
         return b""
     if algorithm.name in ("md5", "sha1"):
@@ -166,7 +172,7 @@ def _examined(path: Path, ca: Path) -> datetime.datetime | Trouble:
         if key.stat().st_mode & 0o077:
             return Trouble(f"others can read {key}", f"chmod 600 {key}")
         authorities = x509.load_pem_x509_certificates(ca.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, *_UNREADABLE) as error:
         return Trouble(f"cannot be read: {error}", "make it with `kvorum cert`")
     except InvalidArgument as error:
         return Trouble(error.message, "bring the certificate and the key that belong together")
@@ -178,7 +184,7 @@ def _examined(path: Path, ca: Path) -> datetime.datetime | Trouble:
 def _signed(certificate: x509.Certificate, by: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(by)
-    except (ValueError, TypeError, InvalidSignature):
+    except (*_UNREADABLE, InvalidSignature):
         return False
     return True
 
@@ -188,7 +194,7 @@ def figures(tls: Tls) -> dict[str, float]:
     found: dict[str, float] = {"files_refused": int(bool(tls.trouble))}
     for name, path in (("expires", tls.pair and tls.pair[0]), ("ca_expires", tls.ca)):
         if path is not None:
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, *_UNREADABLE):
                 found[f"{name}_seconds"] = expires(path.read_bytes()).timestamp()
     return found
 

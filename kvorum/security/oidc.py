@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import json
 import logging
+import math
 import urllib.error
 import urllib.request
 from collections import OrderedDict
@@ -84,7 +86,7 @@ class Issuer:
             found = jwt.decode(token, key, algorithms=ALGORITHMS)
             claims = found.claims
             user = self._user(claims, now)
-        except (JoseError, ValueError, TypeError) as error:
+        except (JoseError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise Unauthenticated(_WRONG) from error
         if len(self._verified) >= _REMEMBERED:
             self._verified.popitem(last=False)
@@ -101,6 +103,8 @@ class Issuer:
         expires, begins = claims.get("exp"), claims.get("nbf", 0)
         if not isinstance(expires, int | float) or not isinstance(begins, int | float):
             raise ValueError("no time")
+        if not math.isfinite(expires):  # JSON's 1e999: it would never end
+            raise ValueError("no end")
         if now >= expires + LEEWAY_S or now < begins - LEEWAY_S:
             raise ValueError("not now")
         user = claims.get(self._claim)
@@ -143,7 +147,7 @@ class Issuer:
             if failed:
                 raise failed[0]
             keys = _keys(found[0])
-        except (OSError, ValueError, TypeError, JoseError) as error:
+        except (OSError, ValueError) as error:
             log.warning("the keys of %s cannot be read: %s", self._issuer, error)
             return
         self._keys, self._fetched_s = keys, self._now_s()
@@ -162,17 +166,28 @@ def _kid(token: str) -> str | None:
 
 
 def _keys(text: bytes) -> dict[str | None, RSAKey | ECKey]:
-    """Keys for signatures by id. Raises ValueError, JoseError."""
-    told = json.loads(text)
+    """Keys for signatures by id; what cannot be used is passed over (RFC 7517, 5). Raises
+    ValueError.
+    """
+    try:
+        told = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     rows = told.get("keys") if isinstance(told, dict) else None
     if not isinstance(rows, list) or len(rows) > KEYS_MAX:
         raise ValueError(f"no JSON Web Key Set of at most {KEYS_MAX} keys")
     usable = [row for row in rows if isinstance(row, dict) and row.get("kty") in ("RSA", "EC")]
     usable = [row for row in usable if row.get("use", "sig") == "sig"]
-    if not usable:
+    keys: dict[str | None, RSAKey | ECKey] = {}
+    for row in usable:
+        # joserfc tells an unknown curve by a KeyError.
+        with contextlib.suppress(JoseError, ValueError, TypeError, KeyError):
+            for key in KeySet.import_key_set({"keys": [row]}).keys:
+                if isinstance(key, RSAKey | ECKey):
+                    keys[key.kid] = key
+    if not keys:
         raise ValueError("it has no key for RS256 or ES256")
-    keys = KeySet.import_key_set({"keys": usable}).keys
-    return {key.kid: key for key in keys if isinstance(key, RSAKey | ECKey)}
+    return keys
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

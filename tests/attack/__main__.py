@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.attack import live
-from tests.attack.decoders import memory_bytes, targets, tried
+from tests.attack.decoders import memory_bytes, of_messages, of_types, targets, tried
 from tests.attack.mutations import Mutator
 from tests.kit.commands import settings
 from tests.kit.machine import ROOT, free_port_base
@@ -35,14 +35,15 @@ _SHOWN_MAX: Final = 50
 
 def decoders(count: int, seed: int) -> list[str]:
     """What was found, each kind once."""
-    all_, mutator = targets(), Mutator(seed)
+    groups, mutator = (of_messages(), [*of_types()]), Mutator(seed)
     found: dict[tuple[str, str], str] = {}
-    for target in all_:  # once, so that what is cached counts as before
+    for target in targets():  # once, so that what is cached counts as before
         for sample in target.samples:
             tried(target, sample)
     before = memory_bytes()
     for number in range(count):
-        target = all_[number % len(all_)]
+        group = groups[number % 2]
+        target = group[number // 2 % len(group)]
         one = tried(target, mutator.make(target.samples))
         if one is not None and len(found) < _SHOWN_MAX:
             found.setdefault((one.target, one.what[:40]), str(one))

@@ -4,27 +4,37 @@ and the errors by which it may refuse. Whatever else it raises is a bug.
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
+import functools
 import json
+import shutil
+import ssl
 import struct
+import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import msgpack
 import psutil
-from joserfc import jwt
+from joserfc import jws
 from joserfc.jwk import ECKey
 
 import kvorum.api.verbs  # noqa: F401 - declares its verbs
 from kv.base.errors import KvorumError
 from kv.base.rpc import FrameDecoder, FrameEncoder, Hello, decode, error_of, read_hello, requests_of
+from kv.base.tls import CA, NODE, Tls
 from kv.base.verbs import NODE_METHODS, VERBS
 from kvorum.api import cursor
+from kvorum.http.server.door import user_of
 from kvorum.http.wire import codec as http
+from kvorum.security import certificates
 from kvorum.security.oidc import Issuer
 from raft import handshake, wire
 from sqlproxy.catalog import scram, tokens
@@ -57,7 +67,7 @@ class Finding:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.target}: {self.what} on {self.data[:200]!r} ({len(self.data)} bytes)"
+        return f"{self.target}: {self.what} on {self.data[:2_000]!r} ({len(self.data)} bytes)"
 
 
 def tried(target: Target, data: bytes) -> Finding | None:
@@ -161,6 +171,10 @@ def _query(data: bytes) -> None:
     query.done()
 
 
+def _basic(data: bytes) -> None:
+    user_of(data.decode("latin-1"))
+
+
 def _cursor_body(data: bytes) -> None:
     """With a checksum that fits: it is no secret."""
     body = b"\x01" + data
@@ -221,32 +235,109 @@ def _scram(data: bytes) -> None:
     login.final(final)
 
 
-def _jwt() -> Target:
-    """A token of an issuer, up to its user."""
-    key = ECKey.generate_key("P-256", {"kid": "k"})
-    claims = {"iss": "i", "aud": "a", "sub": "u", "exp": 100, "nbf": 1}
-    good = jwt.encode({"alg": "ES256", "kid": "k"}, claims, key, algorithms=["ES256"])
-    keys = json.dumps({"keys": [key.as_dict(private=False)]}).encode()
+def _verifier(data: bytes) -> None:
+    scram.read_verifier(data.decode("latin-1"))
+
+
+# -- who somebody is
+
+_KEY: Final = {  # known to everybody, so that the same seed gives the same bytes
+    "kty": "EC",
+    "kid": "k",
+    "crv": "P-256",
+    "x": "RRvLHvwvqQUNXbXWINOjgxH-cNMPrYkAKxxehLa_sKw",
+    "y": "bpE7GsUyL6y0mshvRwUAOU3HIfmtd0lzUqtKhCS52Hc",
+    "d": "3BxwEiX1sywX4TM4DGG-q0HERWZpg97QDC8VlpLNbzg",
+}
+_TOKEN: Final = (
+    "eyJ0eXAiOiJKV1QiLCJhbGciOiJFUzI1NiIsImtpZCI6ImsifQ.eyJpc3MiOiJpIiwiYXVkIjoiYSIsInN1YiI6InUiLCJ"
+    "leHAiOjEwMCwibmJmIjoxfQ.Rhrj-VtbPxMiGnpYo7AKGYUPDus_tC6NbmBz77ekZOcK5dg_eziah29S7HvgDuQo-xE0Kc"
+    "HXiQYOEweas1qzEw"
+)
+_CERTIFICATE: Final = base64.b64decode(
+    "MIIBvTCCAWOgAwIBAgIUS0UxI/i3I8EHZW4P/Xd0HAiRAocwCgYIKoZIzj0EAwIwJTEPMA0GA1UECgwGS3ZvcnVtMRIwEAYD"
+    "VQQDDAlLdm9ydW0gQ0EwIBcNMjUxMjMxMjMwMDAwWhgPMjEyNTEyMDgwMDAwMDBaMB8xDzANBgNVBAoMBkt2b3J1bTEMMAoG"
+    "A1UEAwwDYW5uMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE+eEjrEi+jn2W/MTQB3cBMLRDjpgUkG9g23JhBFTu6n8M4Ox3"
+    "MTPyeIBPatjchrBPMrREj8V3V36kDcMegCwnK6N1MHMwDAYDVR0TAQH/BAIwADAOBgNVHQ8BAf8EBAMCB4AwEwYDVR0lBAww"
+    "CgYIKwYBBQUHAwIwHwYDVR0jBBgwFoAU36Q4Ub3WGOpAnL4WIXCzZ3z8tkwwHQYDVR0OBBYEFLU9ShJWOhRakxVOhRdjO4i8"
+    "3txHMAoGCCqGSM49BAMCA0gAMEUCIAFd74a9cuRIIp4399W+EegnRpA5JEBm3LxOes+tZYxVAiEAhL24ultHCyyNmFTxa/gP"
+    "DIQkklcAv6LpEUnqkMFBT/8="
+)
+_CLIENT_HELLOS: Final = (  # of TLS 1.2 and 1.3
+    "FgMBAIMBAAB/AwPXGdMiFHJeztaEdzcrmoYhUrBqmb+sEkDWyC/dL4kWGQAABMAsAP8BAABSAAsABAMAAQIACgAMAAoAHQAX"
+    "AB4AGQAYACMAAAAWAAAAFwAAAA0AKgAoBAMFAwYDCAcICAgJCAoICwgECAUIBgQBBQEGAQMDAwEDAgQCBQIGAg==",
+    "FgMBAOwBAADoAwOryZwJpTfKyeBc1iBKqsozlnJv97RWsvXAT2BTQ5irgyAg2AsEwTstgOL+c9sy1X877cjGexjN3Sgd7Xbr"
+    "6hQqnAAKEwITAxMBwCwA/wEAAJUACwAEAwABAgAKABYAFAAdABcAHgAZABgBAAEBAQIBAwEEACMAAAAWAAAAFwAAAA0AKgAo"
+    "BAMFAwYDCAcICAgJCAoICwgECAUIBgQBBQEGAQMDAwEDAgQCBQIGAgArAAUEAwQDAwAtAAIBAQAzACYAJAAdACAv8vz5ygl2"
+    "0D5of3fwpc9BX9qQkIdqnhsOEGBr4WnLDg==",
+)
+
+
+def _whose(token: str, keys: bytes) -> None:
+    """Up to its user, for an issuer that has those keys."""
 
     async def at_once(work: Callable[[], None]) -> None:
         work()
 
     issuer = Issuer("i", "a", "sub", lambda: keys, now_s=lambda: 50.0, in_thread=at_once)
-
-    def run(data: bytes) -> None:
-        asking = issuer.subject(data.decode("latin-1"))
-        with contextlib.suppress(StopIteration):
-            asking.send(None)
-            raise AssertionError("it waits for something")
-
-    return Target("JWT", [good.encode(), good.encode().partition(b".")[0]], run)
+    asking = issuer.subject(token)
+    with contextlib.suppress(StopIteration):
+        asking.send(None)
+        raise AssertionError("it waits for something")
 
 
-def _verifier(data: bytes) -> None:
-    scram.read_verifier(data.decode("latin-1"))
+def _of_issuers() -> Iterator[Target]:
+    """A token from outside, claims that the issuer has signed, and the issuer's keys."""
+    key = ECKey.import_key(_KEY)
+    keys = json.dumps({"keys": [key.as_dict(private=False)]}).encode()
+    head = _TOKEN.partition(".")[0].encode()
+    claims = base64.urlsafe_b64decode(_TOKEN.split(".")[1] + "==")
+
+    def signed(data: bytes) -> None:
+        header = {"alg": "ES256", "kid": "k"}
+        _whose(jws.serialize_compact(header, data, key, algorithms=["ES256"]), keys)
+
+    yield Target("JWT", [_TOKEN.encode(), head], lambda data: _whose(data.decode("latin-1"), keys))
+    yield Target("JWT claims", [claims], signed)
+    yield Target("JWKS", [keys], lambda data: _whose(_TOKEN, data))
 
 
-def _of_types() -> Iterator[Target]:
+@functools.cache
+def _of_certificates() -> Sequence[Target]:
+    """What a stranger says first over TLS; files that are named as certificates."""
+    now = datetime.now(UTC)
+    authority = certificates.authority(now)
+    shown = certificates.node(authority, ["localhost"], now)
+    there = Path(tempfile.mkdtemp(prefix="kvorum-attack-"))
+    atexit.register(shutil.rmtree, there)
+    (there / CA).write_bytes(authority.certificate)
+    path, key = certificates.save(there, NODE, shown)
+    context = Tls(there / CA, (path, key)).server
+
+    def hello(data: bytes) -> None:
+        incoming = ssl.MemoryBIO()
+        incoming.write(data)
+        context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True).do_handshake()
+
+    def certificate(data: bytes) -> None:
+        pem = ssl.DER_cert_to_PEM_cert(data).encode()
+        path.write_bytes(pem)
+        found = certificates.examined(there)
+        assert len(found) == 2, found
+        certificates.expires(pem)
+        certificates.end_point(pem)
+
+    hellos = [base64.b64decode(one) for one in _CLIENT_HELLOS]
+    return (
+        Target("TLS", hellos, hello, (ssl.SSLError,)),
+        Target("certificate", [_CERTIFICATE], certificate, (ValueError,)),
+    )
+
+
+# -- values of SQL
+
+
+def of_types() -> Iterator[Target]:
     """Values of every type, in text and in binary."""
     texts = [b"1", b"-1.5e3", b"t", b"2024-02-29 12:00:00.5+02", b"1 year 2 mons -3 days 04:05:06"]
     texts += [b"{1,2,NULL}", b"[2:3]={a,b}", b'{"a": [1, 2.5, "x"]}', b"\\xdeadbeef", b"abc"]
@@ -292,6 +383,11 @@ def _copied() -> list[bytes]:
 
 def targets() -> list[Target]:
     """All of them."""
+    return [*of_messages(), *of_types()]
+
+
+def of_messages() -> list[Target]:
+    """All but values of SQL's types, which are many and alike."""
     json_bodies = [
         json.dumps(one).encode()
         for one in (
@@ -329,6 +425,7 @@ def targets() -> list[Target]:
         Target("COPY text", _copied(), _copy("text")),
         Target("COPY csv", _copied(), _copy("csv")),
         Target("COPY binary", _copied(), _copy("binary")),
-        _jwt(),
-        *_of_types(),
+        Target("HTTP Basic", [base64.b64encode(b"u:password")], _basic),
+        *_of_issuers(),
+        *_of_certificates(),
     ]

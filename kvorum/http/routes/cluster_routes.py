@@ -240,7 +240,7 @@ async def readyz(here: Here) -> Plain:
     return {"status": "ready", **({"warning": here.notice} if here.notice else {})}
 
 
-@ROUTES.on("GET", "/metrics", READ_CLUSTER, raw_answer=True)
+@ROUTES.on("GET", "/metrics", READ_CLUSTER, raw_answer="text/plain")
 async def metrics(here: Here) -> Reply:
     """Prometheus metrics"""
     return here.metrics()

@@ -100,7 +100,7 @@ class Declared(NamedTuple):
     answer: Schema
     ok: int
     errors: tuple[int, ...]
-    raw_answer: bool
+    raw_answer: str
     shown: bool
 
     @property
@@ -130,7 +130,7 @@ class Routes:
         answer: Schema = OBJECT,
         *errors: int,
         ok: int = 200,
-        raw_answer: bool = False,
+        raw_answer: str = "",
         shown: bool = True,
     ) -> Callable[[E], E]:
         """Declare what a request does; `errors`: the statuses of refusals, besides 400."""

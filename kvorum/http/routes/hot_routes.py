@@ -33,7 +33,7 @@ _DATA_ROUTES = (
         "Read a value",
         "The raw bytes of the value; the header `ETag` has its version in quotes.",
         query=(AT, _ENC),
-        raw_answer=True,
+        raw_answer="application/octet-stream",
         errors=(404, 410),
     ),
     Route(
@@ -145,7 +145,7 @@ _DATA_ROUTES = (
             _ENC,
         ),
         headers=(Field("Last-Event-ID", VERSION, "Instead of `from`.", False),),
-        raw_answer=True,
+        raw_answer="text/event-stream",
         errors=(404, 410, 429),
     ),
 )

@@ -163,7 +163,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _responses(route: Route | Declared) -> dict[str, Any]:
     if route.raw_answer:
-        content: dict[str, Any] = {"application/octet-stream": {"schema": RAW}}
+        content: dict[str, Any] = {route.raw_answer: {"schema": RAW}}
     else:
         content = _content(route.answer)
     found: dict[str, Any] = {str(route.ok): {"description": "Done", "content": content}}

@@ -24,7 +24,7 @@ class Route(NamedTuple):
     raw_body: bool = False
     ok: int = 200
     answer: Schema = OBJECT
-    raw_answer: bool = False
+    raw_answer: str = ""  # its type, of one that is neither JSON nor msgpack
     errors: tuple[int, ...] = ()
     headers: Fields = ()
 

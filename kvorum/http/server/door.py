@@ -105,7 +105,7 @@ class Door:
                     case "bearer":
                         return await guard.by_token(said.strip(), address)
                     case "basic":
-                        return await guard.by_password(*_user(said.strip()), address)
+                        return await guard.by_password(*user_of(said.strip()), address)
                     case _:
                         raise Unauthenticated(
                             "Authorization is Bearer TOKEN or Basic USER:PASSWORD"
@@ -210,8 +210,8 @@ def _field(body: object, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _user(encoded: str) -> tuple[str, str]:
-    """Name and password. Raises Unauthenticated."""
+def user_of(encoded: str) -> tuple[str, str]:
+    """Name and password of `Basic`. Raises Unauthenticated."""
     try:
         user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError, ValueError):

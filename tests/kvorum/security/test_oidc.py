@@ -88,6 +88,9 @@ WRONG = {
     "no audience": lambda: signed(aud=None),
     "expired": lambda: signed(exp=1_000_000 - LEEWAY_S),
     "no end": lambda: signed(exp=None),
+    "an end that never comes": lambda: signed(exp=float("inf")),
+    "an end that is no number": lambda: signed(exp=float("nan")),
+    "an end that is too large": lambda: signed(exp=10**400),
     "an end that is text": lambda: signed(exp="9999999999"),
     "not yet": lambda: signed(nbf=1_000_001 + LEEWAY_S),
     "nobody": lambda: signed(sub=None),
@@ -142,6 +145,17 @@ async def test_a_new_key_is_found_and_an_old_one_is_forgotten() -> None:
     assert await issuer.subject(signed(NEXT)) == "ann"
     with pytest.raises(Unauthenticated):
         await issuer.subject(old)
+
+
+@pytest.mark.parametrize("other", [{"kty": "EC", "crv": "P-999"}, {"kty": "RSA"}, {"kty": 1}, 7])
+async def test_a_key_that_is_not_known_here_hides_no_other(other: Any) -> None:
+    """An issuer's new kind of key locked all of its users out."""
+    keys = json.dumps({"keys": [other, EC.as_dict(private=False)]}).encode()
+    place = Place()
+    issuer = Issuer(
+        ISSUER, AUDIENCE, "sub", lambda: keys, now_s=lambda: place.now, in_thread=at_once
+    )
+    assert await issuer.subject(signed()) == "ann"
 
 
 async def test_tokens_do_not_make_the_node_fetch() -> None:
