@@ -24,7 +24,7 @@ from kv.base.adapters import LoopTimers, SystemClock
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.outcome import result_of
 from kvorum.sdk.portal import Portal
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.registry import declaration
 from procedures.engine.service import ProcedureService
@@ -78,7 +78,7 @@ class AsyncProcedures:
         wanted = {"state": state, "name": name}
         given = {what: value for what, value in wanted.items() if value is not None}
         rows, _ = await self._service.page(given)
-        return [ProcedureInfo.of(plain.read(row, "a procedure")) for row in rows]
+        return [ProcedureInfo.of(plain_data.read(row, "a procedure")) for row in rows]
 
     async def signal(self, event: str) -> None:
         """Wake everything that is suspended on `event`."""

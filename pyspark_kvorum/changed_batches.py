@@ -29,7 +29,7 @@ from kv.base.limits import FEED_BYTES_MAX, FEED_ROWS_MAX
 from kv.base.methods import PAIRS
 from kv.base.timestamps import LOGICAL_BITS
 from kv.feed.changes import parse_cursor
-from kv.feed.pairs import ROWS, SEALED
+from kv.feed.version_pairs import ROWS, SEALED
 from pyspark_kvorum.paging import in_batches
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import texts_of

@@ -6,7 +6,8 @@
     tls_dir               a directory with ca.crt and perhaps a client's certificate and key, on
                           the driver and on every executor: nodes are spoken with over TLS
     columns               read: a,b,c: only these, in this order
-    where                 read: a SQL condition, evaluated at the source (pyspark_kvorum.where)
+    where                 read: a SQL condition, evaluated at the source
+                          (pyspark_kvorum.where_option)
     keyFrom, keyTo        read: the first primary-key column (or the key) from, and up to but not
                           including
     pageRows              read: rows fetched per request, at most (default 10000)

@@ -31,7 +31,7 @@ from sqlproxy.rows import arrow_pages, arrow_rows
 from sqlproxy.rows.schema import Table
 
 if TYPE_CHECKING:
-    from pyspark_kvorum.where import Condition
+    from pyspark_kvorum.where_option import Condition
 
 _PREFIX_BYTES: Final = 4  # of the table, in storage keys
 _PAGE_ROWS: Final = 1_000  # decoded at once: more leave the processor's cache, and cost more each
@@ -62,7 +62,9 @@ class Decode:
         self._condition: Condition | None = None
         self._by_column: pc.Expression | None = None
         if where:
-            from pyspark_kvorum.where import Condition  # SQL's machinery: a third of a second
+            from pyspark_kvorum.where_option import (
+                Condition,  # SQL's machinery: a third of a second
+            )
 
             self._condition = Condition(where, table, self._texts)
             self._by_column = self._condition.arrow

@@ -14,7 +14,7 @@ from kv.base import limits
 from kv.base.errors import KvorumError, TxnAborted
 from kv.base.keys import table_prefix
 from kv.base.timestamps import physical_ms
-from kv.mvcc.packed import PackedKeys
+from kv.mvcc.packed_rows import PackedKeys
 from procedures.sink.format.sink_records import Apart, met_by, pack_laid, task_key
 from procedures.verbs import SINK_PLACE
 from pyspark_kvorum import packing

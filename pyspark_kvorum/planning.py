@@ -39,7 +39,7 @@ from kv.base.limits import (
 )
 from kv.base.methods import CHANGES, PAIRS
 from kv.base.timestamps import physical_ms
-from kv.feed.pairs import VERSIONS
+from kv.feed.version_pairs import VERSIONS
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.pins import Pin
 from pyspark_kvorum.read_options import ReadOptions

@@ -10,8 +10,8 @@ moved between planning and reading is found by the client where it is then, at t
 How a task reads its range: pyspark_kvorum.paging.
 
 `where` narrows the range by what it says of the first primary-key column, so that the store never
-reads the rest (pyspark_kvorum.where); the condition itself is applied to each page, before Spark
-sees a row.
+reads the rest (pyspark_kvorum.where_option); the condition itself is applied to each page, before
+Spark sees a row.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def table_bounds(table: Table, options: Options) -> tuple[bytes, bytes]:
     prefix = table_prefix(table.id)
     low = high = b""
     if options.where:
-        from pyspark_kvorum.where import Condition
+        from pyspark_kvorum.where_option import Condition
 
         low, high = Condition(options.where, table).bounds()
     if options.key_from is not None:

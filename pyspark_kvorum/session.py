@@ -29,7 +29,7 @@ from kv.client.client import KvClient, connect
 from procedures.verbs import PROC_CONTROL
 from pyspark_kvorum.options import Options
 from sqlproxy.catalog import catalog
-from sqlproxy.catalog.seen import RemoteCatalog
+from sqlproxy.catalog.visible_catalog import RemoteCatalog
 from sqlproxy.rows.schema import Table
 from tso.client import remote_tso
 from txn.client import TxnClient

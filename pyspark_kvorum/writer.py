@@ -53,8 +53,8 @@ from kv.base.limits import (
 from procedures.sink.format.sink_parts import JOB_SIGNAL, LAST, ORDER, REFUSE, two_rows
 from procedures.sink.format.sink_records import DUPLICATE, add_crc, pack_ordered, pack_pieces
 from procedures.verbs import SINK_ABORT, SINK_COMMIT, SINK_SEAL, SINK_STAGE
-from pyspark_kvorum import alive
-from pyspark_kvorum.alive import Alive
+from pyspark_kvorum import attempt_lease
+from pyspark_kvorum.attempt_lease import Alive
 from pyspark_kvorum.options import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
@@ -139,7 +139,7 @@ class _Writer:
         query = context.getLocalProperty(_QUERY_ID) or ""
         assert self.table is not None, "it was made by the process that planned the write"
         with (
-            Alive(self.options, self.table, self.attempt, beat_s=alive.BEAT_S) as living,
+            Alive(self.options, self.table, self.attempt, beat_s=attempt_lease.BEAT_S) as living,
             Session(self.options, self.table, late=True) as session,
         ):
             # A second try would meet what the first one laid.

@@ -15,9 +15,9 @@ from raft.api import Rng
 from raft.fence import Fence
 from raft.followers import Followers
 from raft.handover import Handover
+from raft.hibernation import Quiet
 from raft.library import LibraryGroup
 from raft.pinned import CANDIDATE, FOLLOWER, Message, node_of
-from raft.quiet import Quiet
 from raft.rules.lease import Lease, Promise
 from raft.rules.prevote import PreVote, log_is_current
 from raft.rules.reads import Rounds

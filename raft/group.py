@@ -39,6 +39,7 @@ from raft.errors import InvariantBroken
 from raft.fence import Fence, forced_term
 from raft.followers import Followers
 from raft.handover import Handover
+from raft.hibernation import Quiet
 from raft.intake import Intake
 from raft.journal import Journal
 from raft.pinned import (
@@ -48,7 +49,6 @@ from raft.pinned import (
     Port,
     node_of,
 )
-from raft.quiet import Quiet
 from raft.records import CONFIG
 from raft.rules import commit
 from raft.rules.lease import Lease, Promise

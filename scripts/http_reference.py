@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kvorum.http.routes.openapi import ERROR_MEANINGS, TAGS
-from kvorum.http.server.cold import application, document
+from kvorum.http.server.fastapi_app import application, document
 
 TARGET = Path(__file__).parent.parent / "docs" / "reference" / "http.md"
 

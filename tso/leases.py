@@ -198,5 +198,5 @@ class Horizon:
 
 LEAP_MS: Final = 300
 """In a second. Less is the clock being slewed, or a look that came late; a node's own clock follows
-a leap at twice the pace (kv.base.steady).
+a leap at twice the pace (kv.base.steady_clock).
 """

@@ -290,7 +290,7 @@ class Heartbeat(_OfRecord):
 class PrewriteRows(Request):
     """→ min_commit_ts. Puts (value None: delete) of many rows as one chunk intent, blind if not
     checked (option), or to be new (option absent); keys rise, the anchor is prewritten before and
-    not among them. Keys and values may be packed (kv/mvcc/packed.py).
+    not among them. Keys and values may be packed (kv/mvcc/packed_rows.py).
     """
 
     start_ts: Fresh
@@ -338,7 +338,7 @@ class Finish(Request):
 class ScanValues(_Scan):
     """→ [value, …], resume | None. SCAN for who wants all rows and knows their keys from their
     values: the values alone. through: [[start_ts, version], …] of committed transactions whose
-    chunks it may read through (kv/mvcc/through.py); counted: as of SCAN.
+    chunks it may read through (kv/mvcc/scan_through_intents.py); counted: as of SCAN.
     """
 
     through: Through = ()
@@ -349,7 +349,7 @@ class ScanValues(_Scan):
 class Pairs(Request):
     """→ [[key, value | None = was deleted, version, old value | None], …], cursor | None (form 0).
     Versions in (above, upto], a frontier that CHANGES told, with what they replaced
-    (kv/feed/pairs.py); form 1: the versions alone, 2: records as they are stored
+    (kv/feed/version_pairs.py); form 1: the versions alone, 2: records as they are stored
     (kv/feed/slices.py).
     """
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import msgpack
 
-from kv.base import weight
+from kv.base import decode_cost
 from kv.base.credentials import NONE, Credential
 from kv.base.errors import InvalidArgument, KvorumError, Refused, TooLarge, from_wire, to_wire
 from kv.base.limits import FRAME_BYTES_MAX, LIST_ITEMS_MAX, REQUESTS_PER_FRAME_MAX
@@ -55,13 +55,14 @@ def _no_ext(code: int, data: bytes) -> None:
 
 
 def decode(body: bytes | memoryview, *, weighed: bool = False) -> list[Any]:
-    """The message in the body of a frame; `weighed`: of one that nobody trusts (kv/base/weight.py).
+    """The message in the body of a frame; `weighed`: of one that nobody trusts
+    (kv/base/decode_cost.py).
 
     Raises InvalidArgument (MALFORMED_FRAME) that says what is wrong, TooLarge.
     """
     weigh: Callable[[Any], Any] | None = None
-    if weighed and len(body) > weight.LIGHT_BYTES_MAX:
-        weigh = weight.scale()
+    if weighed and len(body) > decode_cost.LIGHT_BYTES_MAX:
+        weigh = decode_cost.scale()
     try:
         message = msgpack.unpackb(
             body,

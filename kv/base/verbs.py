@@ -78,7 +78,9 @@ class Touches(StrEnum):
     KEY = "key"
     ANCHOR = "anchor"  # the key with the record of a transaction
     KEYS = "keys"  # a list of keys
-    ROWS = "rows"  # the same, rising; or packed ones (kv/mvcc/packed.py), if the values are bytes
+    ROWS = (
+        "rows"  # the same, rising; or packed ones (kv/mvcc/packed_rows.py), if the values are bytes
+    )
     OPS = "ops"  # a list of operations, each with its key second
     ENDS = "ends"  # a list of transactions' ends, each with its keys last
     RANGE = "range"  # where a range begins; the next argument says where it ends

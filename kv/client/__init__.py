@@ -3,7 +3,7 @@
 - client.py: KvClient, what to do about every way a call can fail
 - calls.py: what one call has been through, and what its caller may be told
 - router.py: where a key lives and who leads there, as far as known
-- turns.py: whom to ask among nodes that can all be asked
+- node_choice.py: whom to ask among nodes that can all be asked
 - find.py: a transaction's record, over all nodes
 - channels.py: links by address, embedded or over TCP
 - links.py: one channel of requests and replies: rids, coalescing, deadlines, doubt

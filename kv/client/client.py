@@ -57,8 +57,8 @@ from kv.client.calls import GONE, NO_PARTITION, UNREACHABLE, Call, Started, star
 from kv.client.channels import Channels, LocalChannels, SocketChannels, tcp_connector
 from kv.client.find import find_txn
 from kv.client.links import Link, LinkExpired, LinkLost, Receiver, Submitter
+from kv.client.node_choice import Turn
 from kv.client.router import ANYWHERE, Address, Location, Router
-from kv.client.turns import Turn
 
 _SOON: Final = (Moved, NotLeader, Busy, Unavailable, LinkLost, LinkExpired, OSError)
 # A deposed leader may have had the command in its log, a master that stops have begun it: what may

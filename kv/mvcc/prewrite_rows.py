@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from kv.base.keys import from_u64
 from kv.base.methods import ABORTED, COMMITTED, OP_PUT
 from kv.base.timestamps import physical_ms
-from kv.mvcc.packed import PackedKeys, unpack_values
+from kv.mvcc.packed_rows import PackedKeys, unpack_values
 from kv.mvcc.prewrite import lived_ms
 from kv.mvcc.records import Lock
 from kv.mvcc.refusals import (

@@ -43,14 +43,14 @@ from kv.base.errors import Corruption
 from kv.base.keys import TERMINATOR, escape, escape_open, from_u64, u64, unescape
 from kv.base.limits import TXN_LIFETIME_MS_MAX, TXN_STATUS_RETENTION_MS
 from kv.base.timestamps import LOGICAL_BITS, MAX, compose
-from kv.mvcc.packed import PackedKeys, unpack_values
+from kv.mvcc.packed_rows import PackedKeys, unpack_values
 
 TOMBSTONE: Final = 1
 HAS_TTL: Final = 2
 LOCK_HAS_TTL: Final = 0x10
 CHUNK: Final = 0x20
 LOCK_HAS_BOUND: Final = 0x40
-PACKED: Final = 0x80  # a chunk whose rows lie in it as they were sent (kv/mvcc/packed.py)
+PACKED: Final = 0x80  # a chunk whose rows lie in it as they were sent (kv/mvcc/packed_rows.py)
 KIND_MASK: Final = 0x0F
 EXPIRY: Final = b"E"
 TOMB: Final = b"T"

@@ -17,7 +17,7 @@ from kv.base.keys import from_u64, u64
 from kv.base.limits import RESOLVE_BYTES, RESOLVE_CHUNK_ROWS
 from kv.base.methods import OP_CHECK, OP_PUT, OP_TOMBSTONE
 from kv.base.timestamps import physical_ms
-from kv.mvcc.packed import all_keys
+from kv.mvcc.packed_rows import all_keys
 from kv.mvcc.records import Lock, put_row
 from kv.mvcc.versions import add_version
 from kv.mvcc.view import Mutations, View

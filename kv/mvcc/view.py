@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from kv.base.methods import FENCED
 from kv.mvcc.guards import At, Guard, GuardTable, encode_guard, guard_key
-from kv.mvcc.packed import PackedKeys
+from kv.mvcc.packed_rows import PackedKeys
 from kv.mvcc.records import (
     FENCE,
     Lock,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
-from kv.base.faults import Faults
+from kv.base.internal_errors import Faults
 from kv.base.limits import MiB
 from kv.base.methods import GET, PREWRITE, PUT, RANGES, READS, WRITE
 from kv.partition.answers import moved, too_late

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from kv.mvcc.packed import PackedKeys, all_keys
+from kv.mvcc.packed_rows import PackedKeys, all_keys
 from kv.mvcc.records import Lock
 
 _FEW: Final = 16  # of so many keys of a chunk one is searched for; more are looked at together

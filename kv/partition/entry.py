@@ -1,7 +1,8 @@
 """The batch that fills, the log entry that it becomes, and who waits for it.
 
 Bytes of an entry: [crc32 of the rest, little-endian 4][msgpack of the list]
-    1               format; 3: the same, with packed chunk intents (kv/mvcc/packed.py) among others
+    1               format; 3: the same, with packed chunk intents (kv/mvcc/packed_rows.py)
+                    among others
     rows            [[key, cur record or nil = forget, hist key or nil, hist record or nil], …]
                     sorted by key, in evaluation order within a key
     others          [[family, key, value or nil = delete], …] in evaluation order
@@ -29,7 +30,7 @@ from kv.base.errors import Corruption
 from kv.base.limits import SHIP_OLD_BYTES_MAX
 from kv.base.timestamps import MAX
 from kv.mvcc.guards import At, Guard
-from kv.mvcc.packed import PackedKeys
+from kv.mvcc.packed_rows import PackedKeys
 from kv.mvcc.records import Lock, Row, TxnRecord
 from kv.mvcc.view import Mutations
 from kv.partition.chunk_spans import Apart

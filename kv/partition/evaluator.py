@@ -30,12 +30,12 @@ from kv.base.methods import (
 )
 from kv.mvcc.view import Mutations
 from kv.mvcc.write import put_plain
-from kv.partition import internal
+from kv.partition import internal_commands
 from kv.partition.admission import Item
 from kv.partition.answers import entry_too_large
 from kv.partition.counters import PartitionCounters
 from kv.partition.entry import ROW_OVERHEAD, size_of
-from kv.partition.evaluated import Evaluated
+from kv.partition.evaluated_state import Evaluated
 from kv.partition.ports import Connection
 from kv.partition.replies import Replies
 from kv.partition.scheduler import Scheduler
@@ -157,7 +157,7 @@ class Evaluator:
                 arguments, handler = HANDLERS[r[1]]
                 result = handler(self.view, arguments(*r[5:]), ts, now_ms, m)
             else:
-                result = internal.execute(self.view, self.view.descriptor, r, m)
+                result = internal_commands.execute(self.view, self.view.descriptor, r, m)
             size = size_of(m)
             if size > ENTRY_ROOM:
                 raise entry_too_large(size, ENTRY_ROOM)

@@ -19,7 +19,7 @@ from kv.feed.recent import Recent
 from kv.partition.answers import unknown_outcome
 from kv.partition.counters import PartitionCounters
 from kv.partition.entry import Entry
-from kv.partition.evaluated import Evaluated
+from kv.partition.evaluated_state import Evaluated
 from kv.partition.ports import ReplicaPort
 from kv.partition.read_point import ReadPoint
 from kv.partition.reader import Reader

@@ -21,7 +21,7 @@ from itertools import chain, islice, repeat
 from typing import Final
 
 from kv.base.limits import LOCK_INLINE_BYTES_MAX
-from kv.mvcc.packed import PackedKeys
+from kv.mvcc.packed_rows import PackedKeys
 from kv.mvcc.records import Lock, decode_chunk_lock, decode_lock, is_chunk
 from kv.partition.chunk_spans import Apart
 

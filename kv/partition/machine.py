@@ -32,6 +32,7 @@ from operator import not_
 from typing import Any
 
 from kv.base.descriptors import PartitionDescriptor
+from kv.base.disk_space import goes_on
 from kv.base.errors import KvorumError, to_wire
 from kv.base.limits import (
     DRAIN_REQUESTS_MAX,
@@ -41,12 +42,11 @@ from kv.base.limits import (
 from kv.base.members import Alone, Members
 from kv.base.methods import FENCED, NEEDS_TIMESTAMP, NEW_WRITES, READ_NOW, RISING
 from kv.base.ports import Timers
-from kv.base.room import goes_on
 from kv.base.timestamps import MAX
 from kv.base.waits import Waits
 from kv.feed.recent import Budget, Recent
 from kv.mvcc.gc import Due, OldVersions
-from kv.partition import internal
+from kv.partition import internal_commands
 from kv.partition.admission import Item, admit, in_time, read_ahead
 from kv.partition.answers import (
     future_read,
@@ -57,7 +57,7 @@ from kv.partition.answers import (
 )
 from kv.partition.counters import PartitionCounters
 from kv.partition.entry import Entry
-from kv.partition.evaluated import Evaluated
+from kv.partition.evaluated_state import Evaluated
 from kv.partition.evaluator import Evaluator
 from kv.partition.flight import Flight
 from kv.partition.ports import Connection, Done, ReplicaPort, Timestamps
@@ -194,22 +194,22 @@ class PartitionMachine:
 
         `value` is stored as it is: seal it. `done(None)` once it is applied, else `done(error)`.
         """
-        internal.put_meta(self._internal, key, value, done)
+        internal_commands.put_meta(self._internal, key, value, done)
 
     def raise_safepoint(self, safepoint: int, done: Done) -> None:
         """Refuse reads below it from now on, if it is higher than the one in force. It must lie
         below every snapshot that is held, and below what the oracle has handed out
         (tso/safepoint.py sees to both).
         """
-        internal.raise_safepoint(self._internal, safepoint, done)
+        internal_commands.raise_safepoint(self._internal, safepoint, done)
 
-    def collect(self, step: OldVersions | Due, done: internal.Reported) -> None:
+    def collect(self, step: OldVersions | Due, done: internal_commands.Reported) -> None:
         """One bounded step under the safepoint in force: `done(what it did)`, or `done(error)`.
 
         Raise the safepoint first and wait for that: nothing is collected under one that is not in
         the log yet.
         """
-        internal.collect_step(self._internal, step, done)
+        internal_commands.collect_step(self._internal, step, done)
 
     def find_txn(self, start_ts: int) -> bytes | None:
         """The anchor of a transaction whose record is in flight here. (Applied ones: kv.mvcc.find,
@@ -222,7 +222,7 @@ class PartitionMachine:
                         return anchor
         return None
 
-    def _internal(self, method: object, then: internal.Then, *args: Any) -> None:
+    def _internal(self, method: object, then: internal_commands.Then, *args: Any) -> None:
         d = self.descriptor
         self.submit(Callback(then, self._scheduler.faults), [0, method, inf, d.id, d.epoch, *args])
 

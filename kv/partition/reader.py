@@ -22,7 +22,7 @@ from kv.feed.recent import Recent
 from kv.mvcc.get import few, newest
 from kv.partition.admission import Item, in_time
 from kv.partition.counters import PartitionCounters
-from kv.partition.evaluated import Evaluated
+from kv.partition.evaluated_state import Evaluated
 from kv.partition.ports import AppliedState
 from kv.partition.reads import bytes_of, must_wait, read, read_ts_of, resolution_in_flight, rows_of
 from kv.partition.replies import Replies

@@ -30,18 +30,18 @@ from kv.base.methods import (
     SCAN_VALUES,
 )
 from kv.base.timestamps import MAX
-from kv.feed import pairs, serve
+from kv.feed import serve_changes, version_pairs
 from kv.feed.recent import Recent
+from kv.mvcc.counting_view import Looked
 from kv.mvcc.get import get, multi_get
-from kv.mvcc.looked import Looked
 from kv.mvcc.scan import scan, scan_sealed, scan_values
-from kv.mvcc.through import through_chunks
+from kv.mvcc.scan_through_intents import through_chunks
 from kv.mvcc.view import ReadView
 from kv.partition.chunk_spans import has
 from kv.partition.entry import Entry
-from kv.partition.evaluated import Evaluated
-from kv.partition.parts import parts
+from kv.partition.evaluated_state import Evaluated
 from kv.partition.ports import AppliedState
+from kv.partition.range_parts import parts
 
 # Where a request says that it is counted
 _COUNTED: Final = {
@@ -55,7 +55,7 @@ def read_ts_of(r: list[Any]) -> int:
     yet.
     """
     if r[1] == CHANGES:
-        return serve.read_ts_of(r)
+        return serve_changes.read_ts_of(r)
     if r[1] == READ_NOW:
         return r[6] or MAX
     if r[1] == PAIRS or r[1] == PARTS:
@@ -78,9 +78,9 @@ def bytes_of(r: list[Any], result: list[Any]) -> int:
     if r[1] == MGET or r[1] == READ_NOW:
         return sum(len(found[0]) for found in result[0] if found is not None)
     if r[1] == CHANGES:
-        return serve.bytes_of(result)
+        return serve_changes.bytes_of(result)
     if r[1] == PAIRS:
-        return pairs.bytes_of(result)
+        return version_pairs.bytes_of(result)
     if r[1] == PARTS:
         return sum(map(len, result[0]))
     if r[1] == SCAN_VALUES or r[1] == SCAN_SEALED:
@@ -151,9 +151,9 @@ def _read(
 ) -> tuple[list[Any], int]:
     """And what a scan looked at of newest records. `view` is of `state`: what rows come from."""
     if r[1] == CHANGES:
-        return serve.changes(state, recent, r), 0
+        return serve_changes.changes(state, recent, r), 0
     if r[1] == PAIRS:
-        return pairs.pairs(state, recent, state.top_ts, r), 0
+        return version_pairs.pairs(state, recent, state.top_ts, r), 0
     if r[1] == PARTS:
         return parts(state, r), 0
     if r[1] == GET:

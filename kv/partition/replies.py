@@ -14,7 +14,7 @@ from kv.base.members import Members
 from kv.partition.admission import Item
 from kv.partition.answers import not_leader
 from kv.partition.counters import PartitionCounters
-from kv.partition.evaluated import Evaluated
+from kv.partition.evaluated_state import Evaluated
 from kv.partition.ports import Connection, ReplicaPort
 from kv.partition.scheduler import Scheduler
 from kv.partition.waits import Waiting

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgpack
 
-from kv.base import weight
+from kv.base import decode_cost
 from kv.base.errors import InvalidArgument
 from kv.base.fields import (
     PREFIX_BYTES,
@@ -37,7 +37,7 @@ from kv.base.limits import (
 from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, OP_TOMBSTONE, WRITE
 from kv.base.options import options_of
 from kv.base.timestamps import MAX
-from kv.mvcc.packed import PackedKeys
+from kv.mvcc.packed_rows import PackedKeys
 
 Keys = Sequence[bytes]
 NO_KEYS: Final[Keys] = ()
@@ -115,7 +115,7 @@ def _check_packed(sent: Any, values: bytes, rows_max: int, bytes_max: int) -> Pa
     if len(packed) + len(values) > bytes_max:
         raise too_large("bytes of keys and values", bytes_max, len(packed) + len(values))
     try:
-        own, bodies = weight.unpack_rows(packed), weight.unpack_rows(values)
+        own, bodies = decode_cost.unpack_rows(packed), decode_cost.unpack_rows(values)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise InvalidArgument(f"packed keys and values are msgpack lists: {error}") from error
     if type(own) is not list or type(bodies) is not list or not len(own) == len(bodies) == rows:

@@ -21,7 +21,7 @@ from kv.base.fields import PREFIX_BYTES, check_key, integer, too_large
 from kv.base.limits import ENDS_KEYS_MAX, ENDS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX
 from kv.base.methods import GET, PARTITION_VERBS, PREWRITE, RANGES, WRITE
 from kv.base.timestamps import MAX
-from kv.mvcc.packed import PackedKeys
+from kv.mvcc.packed_rows import PackedKeys
 from kv.partition import request_writes as writes
 from kv.partition.request_writes import NO_KEYS, Keys, outer_reads
 

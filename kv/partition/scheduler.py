@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from kv.base.errors import KvorumError
-from kv.base.faults import Faults
+from kv.base.internal_errors import Faults
 from kv.base.limits import DRAIN_REPLY_BYTES
 from kv.base.ports import Clock
 from kv.partition.entry import Entry

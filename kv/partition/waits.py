@@ -39,7 +39,7 @@ from kv.base.waits import INTENT, WAITED, HeldUp, Wait, Waits
 from kv.mvcc.refusals import aborted, key_guarded, key_locked, shown
 from kv.mvcc.view import Mutations
 from kv.partition.admission import Item
-from kv.partition.evaluated import Evaluated
+from kv.partition.evaluated_state import Evaluated
 from kv.partition.scheduler import Scheduler
 from kv.partition.waiter import LEAVES_INTENT, Waiter, guarded_of, keys_of, said, txn_of
 

@@ -6,7 +6,7 @@ others fill or empty, and after every ROOM_CHECK_BYTES of log entries, because a
 faster than any timer looks. What was admitted before is refused, too, when its turn comes.
 
 What finishes or frees (commits, resolutions, the collector) is let through; so are, as long as a
-last reserve is not touched, deletions and what drops tables (kv.base.room).
+last reserve is not touched, deletions and what drops tables (kv.base.disk_space).
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ Invariants
   * what reaches a handler has the right types and sizes (Verb.check); a machine checks its own;
   * a partition request reaches a machine only if its caller knew the partition's epoch; its field
     2, the caller's budget in ms, is then its deadline in seconds of `timers.monotonic()`;
-  * what breaks is answered INTERNAL with an id that the log has, too (kv/base/faults.py), and the
-    rows behind it are taken. If the method may have done something, the answer is UNKNOWN_OUTCOME
-    with that id;
+  * what breaks is answered INTERNAL with an id that the log has, too (kv/base/internal_errors.py),
+    and the rows behind it are taken. If the method may have done something, the answer is
+    UNKNOWN_OUTCOME with that id;
   * the frame's owner gives the rows away: they may be kept and changed;
   * a NOT_LEADER says who leads and where, as far as this node knows.
 
@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
+from kv.base.disk_space import goes_on
 from kv.base.errors import (
     Busy,
     DeadlineExceeded,
@@ -37,19 +38,18 @@ from kv.base.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from kv.base.faults import Faults
 from kv.base.fields import PREFIX_BYTES
 from kv.base.ids import META_PARTITION, NodeId
+from kv.base.internal_errors import Faults
 from kv.base.limits import DEADLINE_MS_DEFAULT, DEADLINE_MS_MAX, HANDLERS_MAX
 from kv.base.members import Alone, Members, leader_details, others_details
 from kv.base.methods import FIND_TXN, LOOKUP, NEW_WRITES, PING, STATS
 from kv.base.ports import Rng, Timers
-from kv.base.room import goes_on
 from kv.base.rpc import OK, error_row
 from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS, Verb, repeatable
+from kv.server.connection_rights import first_key
 from kv.server.counters import Counters
-from kv.server.express import Express
-from kv.server.gate import first_key
+from kv.server.timestamp_connections import Express
 
 Row = list[Any]
 

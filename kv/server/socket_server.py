@@ -10,8 +10,8 @@ Backpressure: a connection is not read, and frames that already came wait in its
     the first replies are not known.
 Reads that were delivered before their replies turned out large wait in their partitions (`ready`).
 So what one connection makes the node hold is bounded whatever it asks for, and nobody gets BUSY
-for being fast; what all of them make it hold is kv/base/held.py. A peer that reads nothing for
-STALL_MS_MAX is dropped, and one that stops in the middle of a frame.
+for being fast; what all of them make it hold is kv/base/held_bytes.py. A peer that reads nothing
+for STALL_MS_MAX is dropped, and one that stops in the middle of a frame.
 
 Connections take turns: one that has sent more than TURN_MS of work is not read while it waits for
 the next turn, and one turn is given in each pass of the loop. Whoever sends little does not wait in
@@ -35,6 +35,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
 from kv.base.config_values import is_loopback
+from kv.base.connection_slots import Seats
 from kv.base.credentials import Credential
 from kv.base.errors import (
     Busy,
@@ -44,7 +45,7 @@ from kv.base.errors import (
     Unauthenticated,
     Unavailable,
 )
-from kv.base.faults import Faults
+from kv.base.internal_errors import Faults
 from kv.base.limits import (
     CLIENT_SMALL_BYTES,
     CONNECTIONS_MAX,
@@ -73,12 +74,11 @@ from kv.base.rpc import (
     read_hello,
     requests_of,
 )
-from kv.base.seats import Seats
 from kv.base.tls import NODE_NAME, Tls, certificate_name
 from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS
+from kv.server.connection_rights import Deputy, Gate, Named, NotBelieved, Rights
 from kv.server.counters import Counters
-from kv.server.express import Express
-from kv.server.gate import Deputy, Gate, Named, NotBelieved, Rights
+from kv.server.timestamp_connections import Express
 from raft.listener import Listening, listen, stop_listening
 
 log = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ class ServerConnection(asyncio.Protocol):
         self._paused = False
         self._delivering = False  # soon: it waits for the loop, or for a turn
         self._turn_ends = 0.0
-        self._fd = -1  # of the socket, while it is heard between slices (express.py)
+        self._fd = -1  # of the socket, while it is heard between slices (timestamp_connections.py)
         self._wakes: dict[Callable[[], None], None] = {}  # of reads that wait until it is writable
 
     @property
@@ -354,7 +354,7 @@ class ServerConnection(asyncio.Protocol):
         if unread > CLIENT_SMALL_BYTES and self._open:
             self._server.held.stalled(self, unread)
 
-    # -- timestamps, between slices of other work (express.py)
+    # -- timestamps, between slices of other work (timestamp_connections.py)
 
     def _asks_for_timestamps(self, *, only: bool) -> None:
         """Whether it does nothing else now."""
@@ -644,7 +644,7 @@ class SocketServer:
         """`secret`: what the nodes of the cluster prove to each other, with challenges of `rng`;
         empty: they are all on this machine, or prove it by their certificates in `tls`. `gate`: who
         clients are, and the book of rights; without one everybody may everything but give orders.
-        See kv.server.gate for the others.
+        See kv.server.connection_rights for the others.
         """
         assert rng is not None or not secret
         self.hello = Hello(cluster=cluster, node=node)

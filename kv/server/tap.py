@@ -1,5 +1,5 @@
 """Sees every request of the native port and its reply, for the log of stamps
-(kvorum/audit/stamps.py).
+(kvorum/audit/audit_log.py).
 
 It stands between the connections and the dispatcher, and only where somebody listens: without it
 the way of a request is the same, so it costs nothing. A request is told when its reply is queued,
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kv.base.errors import KvorumError
-from kv.base.faults import Faults
+from kv.base.internal_errors import Faults
 from kv.base.rights import Identity
 from kv.server.counters import Counters
 from kv.server.dispatcher import Connection, Dispatcher
-from kv.server.express import Express
+from kv.server.timestamp_connections import Express
 
 
 class Listener(Protocol):

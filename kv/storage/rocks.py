@@ -72,7 +72,7 @@ from kv.storage.engine import (
     first_rows,
 )
 from kv.storage.files import FileFacts, MemoryFacts, join, numbers_of
-from kv.storage.incoming import Incoming, SortedFile
+from kv.storage.sorted_rows import Incoming, SortedFile
 from kv.storage.torn_tail import cut_torn_tail
 from kv.storage.tuning import (
     BUFFERS_WAITING_MAX,

@@ -224,8 +224,8 @@ class Backend(Protocol):
     async def partitions(self) -> list[dict[str, Any]]: ...
 
     async def locks(self, every: bool = False) -> dict[str, Any]:
-        """What is held and who waits for it, in the whole cluster (kvorum/storage/waiting.py).
-        `every`: a row for each key.
+        """What is held and who waits for it, in the whole cluster
+        (kvorum/storage/cluster_waits.py). `every`: a row for each key.
         """
         ...
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kv.base.errors import InvalidArgument
 from procedures.engine.registry import declaration
-from procedures.engine.typed import plain_of
+from procedures.engine.typed_values import plain_of
 
 
 def start_options(

@@ -30,7 +30,7 @@ from kv.base.rights import Action
 from kv.base.verbs import CLUSTER, VERBS, Caller, Repeat, Request, verb
 from procedures import verbs as _of_procedures  # noqa: F401 - the same
 from raft.rules.membership import REASON_BYTES_MAX
-from sqlproxy.catalog import seen as _of_the_catalog  # noqa: F401 - the same
+from sqlproxy.catalog import visible_catalog as _of_the_catalog  # noqa: F401 - the same
 from tso import verbs as _of_timestamps  # noqa: F401 - the same
 
 TOKEN_BYTES: Final = 16
@@ -204,7 +204,7 @@ class BeatNow(Request):
 @verb(134, by=Caller.MASTER, action=Action.NODE, on=CLUSTER)
 class CheckReplica(Request):
     """→ digest, rows, resume | None, [key, …], [key, …], applied. What this node's replica has of a
-    part of a partition (kvorum/transfer/digest.py).
+    part of a partition (kvorum/transfer/replica_digest.py).
     """
 
     partition: Partition

@@ -41,7 +41,7 @@ def backup(
     """Copy the whole cluster, as it is at one moment, to an empty directory or URI (s3://…,
     hdfs://…). `kvorum backup verify SOURCE` reads a backup and says whether it is whole.
     """
-    from kvorum.transfer.allowed import opened
+    from kvorum.transfer.allowed_places import opened
     from kvorum.transfer.backup import BACKUP, BACKUP_HERE, all_tables, lock_names
     from kvorum.transfer.sealing import read_key
     from kvorum.transfer.targets import is_own, uri_of

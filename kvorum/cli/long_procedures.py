@@ -123,7 +123,7 @@ async def _undone(connect: str, undo: Callable[[NativeBackend], Awaitable[None]]
 
 
 def _patience(name: str) -> str:
-    from kvorum.transfer.abandoned import PATIENCE_MS
+    from kvorum.transfer.abandoned_procedures import PATIENCE_MS
 
     found = PATIENCE_MS.get(name)
     return "" if found is None else f" for {found // 60_000} minutes"

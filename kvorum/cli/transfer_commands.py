@@ -205,7 +205,7 @@ def import_(
     """Read files, or another PostgreSQL, into a table. Interrupted, it goes on behind the last
     rows that it wrote; each row is written once.
     """
-    from kvorum.transfer.creating import create_for
+    from kvorum.transfer.create_table import create_for
     from kvorum.transfer.import_ import IMPORT, IMPORT_HERE
     from kvorum.transfer.postgresql import check_no_password, is_database
     from kvorum.transfer.spools import Written

@@ -129,9 +129,9 @@ class Verification:
         self, cluster: LocalCluster, kinds: Sequence[Kind], session: Session, progress: _Progress
     ) -> Callable[[], Nemesis]:
         from kv.base.adapters import SeededRng
-        from kvorum.verify.chance import Chance
         from kvorum.verify.nemesis import Nemesis
         from kvorum.verify.plan import plan
+        from kvorum.verify.random_choices import Chance
 
         faults = plan(
             Chance(SeededRng(f"{session.wanted.seed}/nemesis")), kinds, session.wanted.seconds

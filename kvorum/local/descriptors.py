@@ -10,7 +10,7 @@ from __future__ import annotations
 import resource
 from typing import Final
 
-from kv.base.seats import Seats
+from kv.base.connection_slots import Seats
 
 RESERVED: Final = 1_280
 """For two databases of 512 open files each, logs, peers, the oracle, pipes of processes."""

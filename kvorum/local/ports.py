@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng, cpu_seconds, thread_seconds
+from kv.base.connection_slots import Seats
 from kv.base.credentials import NONE, Credential
 from kv.base.ports import Clock, Rng, Timers
-from kv.base.seats import Seats
-from kv.base.steady import SteadyClock
+from kv.base.steady_clock import SteadyClock
 from kv.base.tls import Tls, node_tls
 from kv.client.channels import Connector, tcp_connector
-from kv.server.gate import Deputy, Gate, Named
+from kv.server.connection_rights import Deputy, Gate, Named
 from kv.server.socket_server import SocketServer, Submitter
 from kv.storage.engine import Engine
 from kv.storage.log import SyncDone, ThreadSyncer
 from kv.storage.open_engine import EngineKind, open_engine
-from kvorum.local.outside import Outside
+from kvorum.local.blocking_calls import Outside
 from raft.api import PeerTransport
 from raft.counters import PeerFigures
 from raft.limits import TransportLimits

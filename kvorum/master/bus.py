@@ -25,11 +25,7 @@ from kvorum.local.settings import Settings
 from kvorum.master import bus_work as work
 from kvorum.storage.store import Store
 from procedures.bus import phases
-from procedures.bus.core import partitions_of
-from procedures.bus.courier import Courier, Push
-from procedures.bus.handlers import Handler, Hands
-from procedures.bus.messages import Order, Report, read_orders, read_reports
-from procedures.bus.points import (
+from procedures.bus.checkpoints import (
     CHECKPOINT,
     DROP_CHECKPOINT,
     LIST_CHECKPOINTS,
@@ -37,11 +33,15 @@ from procedures.bus.points import (
     DropCheckpoint,
     ListCheckpoints,
 )
+from procedures.bus.core import partitions_of
+from procedures.bus.courier import Courier, Push
+from procedures.bus.handlers import Handler, Hands
+from procedures.bus.messages import Order, Report, read_orders, read_reports
 from procedures.bus.recovery import CATCH_UP, RecoverNode
 from procedures.bus.settings import SETTING, CheckSetting, ListSettings, SetSetting
 from procedures.bus.tables import COMPACT, FLUSH, CompactTable, FlushTable
 from procedures.bus.targets import node_of, node_target, worker_target
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.client import ProcedureClient
 from procedures.engine.executor import Executor
 from procedures.engine.records import Record
@@ -196,7 +196,7 @@ class NodeBus:
                 stored = await executor.store.load(live.id)
                 record = None if stored is None else stored.record
             if record is not None and not record.ended:
-                state = plain.decode(record.data)
+                state = plain_data.decode(record.data)
                 if isinstance(state, dict):
                     why = f"procedure {record.id} ({record.name}) is about it"
                     found |= dict.fromkeys(sorted(partitions_of(state.get("bus"))), why)

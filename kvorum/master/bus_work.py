@@ -1,7 +1,7 @@
 """What a node does for the bus: one handler per kind of operation (procedures/bus).
 
     flush, compact        files of the state database (procedures/bus/tables.py)
-    checkpoint, …         DATA/points/NAME, staged in DATA/points/.staging (points.py)
+    checkpoint, …         DATA/points/NAME, staged in DATA/points/.staging (checkpoints.py)
     setting               read the row anew (kvorum/local/settings.py, kvorum/local/settings.py)
     catch_up              after a restart (recovery.py)
 

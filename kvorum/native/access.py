@@ -30,7 +30,7 @@ from kv.base.errors import InvalidArgument
 from kv.base.limits import TOKEN_TTL_MS_MAX
 from kv.base.ports import Clock, Rng
 from kv.base.rights import PUBLIC, Action, Grant, Kind, Resource
-from procedures.engine import plain
+from procedures.engine import plain_data
 from sqlproxy.catalog import grants, tokens, users
 from sqlproxy.catalog.catalog import Reader, Writer
 from sqlproxy.catalog.tokens import Token
@@ -72,7 +72,7 @@ class Access:
     async def handle(self, _context: object, args: list[Any]) -> list[Any]:
         """The node method ACCESS."""
         what, packed = args
-        return [plain.pack(await self.do(what, plain.read(packed, "arguments")))]
+        return [plain_data.pack(await self.do(what, plain_data.read(packed, "arguments")))]
 
     async def do(self, what: str, args: Args) -> Any:
         """Raises InvalidArgument, NotFound, AlreadyExists, Refused, TooLarge."""

@@ -55,7 +55,7 @@ from procedures.master.map.nodes import NodeState, all_nodes
 from procedures.verbs import LOCK_BEAT, LOCK_END
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
-from sqlproxy.catalog.seen import RemoteCatalog
+from sqlproxy.catalog.visible_catalog import RemoteCatalog
 from tso.verbs import SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
 from txn.client import TxnClient
 from txn.shared.refusals import BY_REQUEST

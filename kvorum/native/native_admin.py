@@ -25,9 +25,9 @@ from kvorum.api.model import (
 from kvorum.api.verbs import ACCESS
 from kvorum.cluster import replica_status
 from kvorum.cluster.members import partition_map
-from kvorum.storage import waiting
+from kvorum.storage import cluster_waits
 from procedures.bus import settings
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.master.map.audit import all_forced
 from procedures.master.map.nodes import NodeState, all_nodes
@@ -148,9 +148,9 @@ class NativeAdmin:
         return await self._procedures.control(what, args)
 
     async def access(self, what: str, args: dict[str, Any]) -> Any:
-        data = plain.encode(args, what, PROCEDURE_ARGS_BYTES_MAX)
+        data = plain_data.encode(args, what, PROCEDURE_ARGS_BYTES_MAX)
         (told,) = await self._kv.call_node(ACCESS, what, data)
-        return plain.decode(told)
+        return plain_data.decode(told)
 
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
         return ProcedureInfo.of(await self._procedures.get(procedure, wait_ms=wait_ms))
@@ -204,12 +204,12 @@ class NativeAdmin:
         return replica_status.partition_rows(await partition_map(self._txn), told, known)
 
     async def locks(self, every: bool = False) -> dict[str, Any]:
-        found = await waiting.ask(self._kv, await all_nodes(self.catalog), every=every)
+        found = await cluster_waits.ask(self._kv, await all_nodes(self.catalog), every=every)
         tables = {
             prefix: await catalog.find_by_id(self.catalog, TableId(table_id(prefix)))
-            for prefix in waiting.table_prefixes(found)
+            for prefix in cluster_waits.table_prefixes(found)
         }
-        return waiting.shown(found, tables, self._txn.clock.now_ms(), every=every)
+        return cluster_waits.shown(found, tables, self._txn.clock.now_ms(), every=every)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ async def connect_backend(
     """
     from kv.client.client import connect as connect_kv
     from kvorum.native.native import NativeBackend
-    from sqlproxy.catalog.seen import RemoteCatalog
+    from sqlproxy.catalog.visible_catalog import RemoteCatalog
     from tso.client import remote_tso
     from txn.client import TxnClient
 

@@ -6,7 +6,7 @@
       ├─ garbage timer, sweeper of abandoned intents
       ├─ native protocol on BASE                          kv/server/socket_server.py
       ├─ HTTP on BASE+2                                   kvorum/http
-      └─ the PostgreSQL protocol on BASE+3                kvorum/sql/sql_door.py
+      └─ the PostgreSQL protocol on BASE+3                kvorum/sql/sql_endpoint.py
 
 A node alone listens when it serves. One of several listens before, because the others need it to
 find out who leads; `not_ready` (and /readyz) says what it still waits for.
@@ -54,15 +54,15 @@ from kvorum.master.roles import Master
 from kvorum.master.shaping import Shaping
 from kvorum.native.access import Access
 from kvorum.native.native import CATALOG_TTL_S, NativeBackend
-from kvorum.node.doors import Doors
-from kvorum.node.parts import Parts
+from kvorum.node.components import Parts
+from kvorum.node.endpoints import Doors
+from kvorum.node.maintenance import Upkeep
 from kvorum.node.system_procedures import offered
-from kvorum.node.upkeep import Upkeep
 from kvorum.storage.drop_transactions import Settling
 from kvorum.storage.key_waits import KeyWaits
 from kvorum.storage.store import Store
-from kvorum.transfer.digest import CheckReplica
 from kvorum.transfer.raise_safepoint import RaiseSafepoint
+from kvorum.transfer.replica_digest import CheckReplica
 from kvorum.version import VERSION
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
@@ -94,7 +94,7 @@ from procedures.verbs import (
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
 from sqlproxy.catalog.guard import Guard, Issuer
-from sqlproxy.catalog.seen import CATALOG, CLAIM, Seen
+from sqlproxy.catalog.visible_catalog import CATALOG, CLAIM, Seen
 from tso.verbs import SAFEPOINT
 
 log = logging.getLogger(__name__)

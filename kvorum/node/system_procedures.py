@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kvorum.api.verbs import RAISE_SAFEPOINT
 from kvorum.cluster.placement import SpreadPartitions
-from kvorum.node.parts import Parts
+from kvorum.node.components import Parts
 from kvorum.steps.modules import declared
 from kvorum.storage.drop_transactions import Settling
 from kvorum.transfer import registering as transfers
-from kvorum.transfer.ranges import MasterPorts
+from kvorum.transfer.restore_ranges import MasterPorts
 from kvorum.transfer.services import Services
 from procedures.engine.lock_procedure import LockProcedure
 from procedures.engine.registry import Registry

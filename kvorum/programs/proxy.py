@@ -29,8 +29,8 @@ from kvorum.api.backend import Backend
 from kvorum.local import cycles, descriptors
 from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
-from kvorum.node.doors import bound_socket
-from kvorum.sql.sql_door import SqlDoor
+from kvorum.node.endpoints import bound_socket
+from kvorum.sql.sql_endpoint import SqlDoor
 from sqlproxy.catalog.guard import Guard
 
 _RETRY_S: Final = 0.5

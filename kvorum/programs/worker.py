@@ -34,7 +34,7 @@ from procedures.bus.workers import WorkerBus, handlers_in
 from procedures.engine.kv_store import KvStore
 from procedures.pools.worker import Worker
 from sqlproxy.catalog.catalog import CatalogCache
-from sqlproxy.catalog.seen import RemoteCatalog
+from sqlproxy.catalog.visible_catalog import RemoteCatalog
 from tso.client import remote_tso
 from txn.client import TxnClient
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from kv.base.connection_slots import Seats
 from kv.base.ids import TableId
 from kv.base.limits import (
     SQL_CONNECTIONS_MAX,
@@ -23,20 +24,19 @@ from kv.base.limits import (
 )
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.rights import Roles
-from kv.base.seats import Seats
 from kv.base.tls import Tls
 from kv.base.waits import PROCEDURE
 from kvorum.api.backend import Backend
 from kvorum.api.cursor import table_id
 from kvorum.api.names import PREFIX_BYTES
-from kvorum.audit.stamps import StampLog
+from kvorum.audit.audit_log import StampLog
 from kvorum.sql.sql_audit import SqlAudit
 from kvorum.version import VERSION
 from procedures.engine.client import ProcedureClient
 from procedures.engine.lock_procedure import LOCK
 from sqlproxy.analytic.analytic import DuckAnalytic
 from sqlproxy.catalog import catalog, relations, roles
-from sqlproxy.catalog.presence import Presence
+from sqlproxy.catalog.declaration_users import Presence
 from sqlproxy.catalog.privileges import Place
 from sqlproxy.catalog.sequence_pool import SequencePool
 from sqlproxy.ddl.change.jobs import jobs_of

@@ -9,7 +9,7 @@ from typing import Final
 
 from kv.base.ids import FIRST_USER_TABLE
 from kv.base.rights import Identity
-from kvorum.audit.stamps import OK, Asker, Stamp, StampLog
+from kvorum.audit.audit_log import OK, Asker, Stamp, StampLog
 from sqlproxy.values.errors import INVALID_AUTHORIZATION, SqlError
 
 SURFACE: Final = "sql"

@@ -28,8 +28,8 @@ from kv.base.credentials import Credential
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.base.tls import Tls, node_tls
-from kvorum.audit.opening import LogSettings, opened
-from kvorum.audit.stamps import StampLog
+from kvorum.audit.audit_log import StampLog
+from kvorum.audit.open_audit_log import LogSettings, opened
 from kvorum.local import cycles, descriptors, logs
 from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend

@@ -35,7 +35,7 @@ from typing import Any, Final
 from kv.base.config import ENVIRONMENT_PREFIX, NodeConfig
 from kv.base.limits import SQL_CONNECTIONS_MAX
 from kv.base.ports import Rng, Timers
-from kvorum.audit.opening import LogSettings
+from kvorum.audit.open_audit_log import LogSettings
 from kvorum.sql.sql_channel import (
     CANCEL,
     CLIENT,

@@ -40,12 +40,12 @@ from kv.base import limits
 from kv.base.errors import KvorumError
 from kv.base.ops import Op
 from kvorum.sql.sql_channel import Channel
-from procedures.engine import core, plain, procedure, records
+from procedures.engine import core, plain_data, procedure, records
 from procedures.engine.context import Child, StepContext
 from procedures.engine.procedure import Children, Done, Fail, Outcome
 from procedures.engine.records import Failure, Record
 from procedures.engine.registry import ProcedureType, StepDef, UndoDef
-from procedures.engine.typed import plain_of
+from procedures.engine.typed_values import plain_of
 
 _MARKS: Final = 1 << 16  # far more than steps are under way
 SEVERAL: Final = "several"
@@ -248,7 +248,9 @@ read_ran: Final = msgspec.msgpack.Decoder(Ran).decode
 def run_of(method: StepDef | UndoDef, ctx: StepContext, left_ms: int = 0) -> Run:
     """What the other end needs to make the context anew."""
     token, early = ctx.given
-    children = tuple((c.id, c.name, c.state, plain.pack([c.result, c.error])) for c in ctx.children)
+    children = tuple(
+        (c.id, c.name, c.state, plain_data.pack([c.result, c.error])) for c in ctx.children
+    )
     return Run(
         records.encode(_needed(ctx.record)),
         method.name,
@@ -268,13 +270,13 @@ def _needed(record: Record) -> Record:
     """As much of it as a step sees: what comes after it grows with each step, and may be much."""
     if not (record.history or record.undo or record.rounds):
         return record
-    return replace(record, undo=(), rounds=(), error=None, result=plain.NONE, history=())
+    return replace(record, undo=(), rounds=(), error=None, result=plain_data.NONE, history=())
 
 
 def children_of(run: Run) -> tuple[Child, ...]:
     found = []
     for id, name, state, data in run.children:
-        result, error = plain.decode(data)
+        result, error = plain_data.decode(data)
         found.append(Child(id, name, state, result, error))
     return tuple(found)
 
@@ -290,7 +292,7 @@ def outcome_wire(outcome: Outcome, declared: ProcedureType) -> list[Any]:
             what = f"result of {declared.name}"
             if declared.result is not None:
                 result = declared.result.plain(result, what)
-            fields["result"] = plain.encode(result, what, limits.PROCEDURE_STATE_BYTES_MAX)
+            fields["result"] = plain_data.encode(result, what, limits.PROCEDURE_STATE_BYTES_MAX)
         case Children(calls):
             fields["calls"] = [(_simple(name), _args(name, args)) for name, args in calls]
         case Fail(code, message, details):
@@ -303,7 +305,7 @@ def outcome_wire(outcome: Outcome, declared: ProcedureType) -> list[Any]:
 
 def _args(name: object, args: Any) -> bytes:
     what = f"arguments of {name!s:.80}"
-    return plain.encode(plain_of(args, what), what, limits.PROCEDURE_ARGS_BYTES_MAX)
+    return plain_data.encode(plain_of(args, what), what, limits.PROCEDURE_ARGS_BYTES_MAX)
 
 
 def _simple(value: object) -> Any:
@@ -313,11 +315,11 @@ def _simple(value: object) -> Any:
 def outcome_of(wire: list[Any]) -> Outcome:
     name, fields = wire
     if "result" in fields:
-        fields["result"] = plain.decode(fields["result"])
+        fields["result"] = plain_data.decode(fields["result"])
     if "calls" in fields:
-        fields["calls"] = tuple((name, plain.decode(args)) for name, args in fields["calls"])
+        fields["calls"] = tuple((name, plain_data.decode(args)) for name, args in fields["calls"])
     if "details" in fields:
-        fields["details"] = plain.decode(fields["details"])
+        fields["details"] = plain_data.decode(fields["details"])
     made: Outcome = _OUTCOMES[name](**fields)
     return made
 

@@ -65,9 +65,9 @@ from kvorum.steps.step_channel import (
 from procedures.engine import core, records
 from procedures.engine.context import StepContext, StepTxn, SyncStepTxn
 from procedures.engine.procedure import Fail
-from procedures.engine.raised import step_error
 from procedures.engine.registry import ProcedureType, Registry, StepDef, UndoDef
 from procedures.engine.runner import SLOW, Failed, Returned, Runner, TryAgain
+from procedures.engine.step_exceptions import step_error
 from procedures.engine.store import Row
 from procedures.engine.submission import seen
 from txn.results import ScanPage

@@ -35,7 +35,7 @@ from kv.base.errors import KvorumError
 from kv.base.intents import Abandoned
 from kv.base.limits import SETTLE_KEYS_MAX, SETTLE_MS_MAX
 from kv.base.ports import Timers
-from kv.replica.anchored import anchored, close, inside
+from kv.replica.anchored_transactions import anchored, close, inside
 from kv.replica.manager import ReplicaManager
 from kvorum.api.verbs import ANCHORED
 from kvorum.cluster.links import NodeCalls

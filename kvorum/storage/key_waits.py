@@ -8,7 +8,7 @@ from typing import Any
 from kv.base.ids import TableId
 from kv.client.client import KvClient
 from kvorum.api.cursor import table_id
-from kvorum.storage import waiting
+from kvorum.storage import cluster_waits
 from procedures.engine.kv_store import waiter
 from procedures.master.map.nodes import all_nodes
 from sqlproxy.catalog import catalog
@@ -22,13 +22,13 @@ class KeyWaits:
         self._kv, self._txn = kv, txn
 
     async def __call__(self, id: int, keys: Collection[bytes]) -> Sequence[Mapping[str, Any]]:
-        found = await waiting.ask(self._kv, await all_nodes(self._txn))
-        mine = waiting.of_procedure(found, waiter(id), frozenset(keys))
+        found = await cluster_waits.ask(self._kv, await all_nodes(self._txn))
+        mine = cluster_waits.of_procedure(found, waiter(id), frozenset(keys))
         if not mine:
             return ()
         found.waits = mine
         tables = {
             prefix: await catalog.find_by_id(self._txn, TableId(table_id(prefix)))
-            for prefix in waiting.table_prefixes(found)
+            for prefix in cluster_waits.table_prefixes(found)
         }
-        return list(waiting.shown(found, tables, self._txn.clock.now_ms())["waits"])
+        return list(cluster_waits.shown(found, tables, self._txn.clock.now_ms())["waits"])

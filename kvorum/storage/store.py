@@ -24,8 +24,8 @@ from typing import Any, Final
 from kv.base.config import NodeConfig
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, KvorumError, NotLeader, Unavailable
-from kv.base.faults import Faults
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
+from kv.base.internal_errors import Faults
 from kv.base.keys import META_RANGE
 from kv.base.methods import SPLIT_POINT, TSO
 from kv.base.waits import Held, Waits
@@ -51,10 +51,10 @@ from kvorum.local import identity as identities
 from kvorum.local.identity import Identity
 from kvorum.local.measure import Histogram, TimedSyncer
 from kvorum.local.ports import Ports, Syncer
-from kvorum.storage import set_aside
+from kvorum.storage import quarantine
+from kvorum.storage.cluster_waits import Everywhere, WaitMethods
 from kvorum.storage.health import Health
 from kvorum.storage.retention import RetentionMethods
-from kvorum.storage.waiting import Everywhere, WaitMethods
 from procedures.master.map.partitions import Place
 from procedures.master.map.reports import Picture
 from procedures.verbs import REPORTS
@@ -100,7 +100,7 @@ class Store:
         if self._others_have_it and isinstance(error, ApplyFailed | LogCorrupt):
             replica = self.manager.replica(error.group_id)
             try:
-                if replica is not None and set_aside.damage_of(error) is not None:
+                if replica is not None and quarantine.damage_of(error) is not None:
                     replica.stop()
                     self.manager.lose(replica.descriptor, f"{error}")
                     self.heart.hurry()
@@ -109,7 +109,7 @@ class Store:
                 error = worse
         self.failed = True
         if self._others_have_it:
-            set_aside.mark(error, self._data)
+            quarantine.mark(error, self._data)
         self._tell_fatal(error)
 
     async def open(self, config: NodeConfig) -> None:
@@ -280,14 +280,14 @@ class Store:
         broken: dict[str, Corruption] = {}
         for name, families in wanted.items():
             try:
-                set_aside.refuse_marked(data / name)
+                quarantine.refuse_marked(data / name)
                 found[name] = self._engine(data / name, families)
             except Corruption as error:
                 broken[name] = error
         for name, why in broken.items():
             if not found or not _one_of_several(found):
                 raise why
-            aside = set_aside.put_aside(data / name)
+            aside = quarantine.put_aside(data / name)
             log.error("%s; it is kept as %s, and rebuilt from the other nodes", why, aside)
             found[name] = self._engine(data / name, wanted[name])
         return found["state"], found["log"]

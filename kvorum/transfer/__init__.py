@@ -4,10 +4,11 @@ itself.
     targets.py     what places are called; places.py what is there: a directory, or a URI that
                    pyarrow or fsspec knows
     blocks.py      the files of a backup; manifest.py what makes them one
-    scope.py       what belongs to a backup, and what becomes of each system table in a restore
-    backup.py, restore.py, ranges.py, verify.py
+    backup_scope.py
+                   what belongs to a backup, and what becomes of each system table in a restore
+    backup.py, restore.py, restore_ranges.py, verify.py
     formats.py, export.py, import_.py, postgresql.py
-    check.py, digest.py
+    check.py, replica_digest.py
     services.py    what the procedures work with; command_worker.py runs them in the process of a
                    command
 

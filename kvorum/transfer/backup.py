@@ -17,7 +17,7 @@ die at any time, and the next one goes on with the next file.
 
 Whoever runs it encrypts what it writes if it has a key (sealing.py); `encrypt` insists on that.
 
-What is read: scope.py. Deliberately missing: incremental backups.
+What is read: backup_scope.py. Deliberately missing: incremental backups.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from kv.base.limits import (
     TRANSFER_UNDO_MS,
 )
 from kvorum.transfer import blocks, claims, manifest
+from kvorum.transfer.backup_scope import system_spans, table_of
 from kvorum.transfer.places import Place
-from kvorum.transfer.scope import system_spans, table_of
 from kvorum.transfer.sealing import Files, check_apart
 from kvorum.transfer.services import (
     Past,

@@ -6,9 +6,9 @@
 
     indexes    every row has its entries, and every entry its row; what a sequence gives out next
                is above what rows have
-    replicas   every replica of every partition has the same versions (digest.py), none that nobody
-               can find, and no intent that nobody ends. One that has not applied yet what another
-               had is waited for, then reported as lagging, which is not different
+    replicas   every replica of every partition has the same versions (replica_digest.py), none that
+               nobody can find, and no intent that nobody ends. One that has not applied yet what
+               another had is waited for, then reported as lagging, which is not different
     rest       the map covers every table and index and nothing else; names and ids lead to each
                other; counters are above what they counted. Of one table: only its own part
 
@@ -35,9 +35,9 @@ from kv.base.limits import (
 )
 from kvorum.api.verbs import CHECK_REPLICA
 from kvorum.transfer.backup import all_tables, covered, locks_of
-from kvorum.transfer.digest import added
+from kvorum.transfer.backup_scope import system_spans
 from kvorum.transfer.export import table_in
-from kvorum.transfer.scope import system_spans
+from kvorum.transfer.replica_digest import added
 from kvorum.transfer.services import LATER, Past, Services, hold, keep, let_go
 from procedures.engine import kv_store
 from procedures.engine.context import StepContext

@@ -26,7 +26,7 @@ from kvorum.api.addresses import parse_url, tls_for
 from kvorum.api.model import ProcedureInfo
 from kvorum.api.names import TableIds
 from kvorum.api.outcome import result_of
-from kvorum.local.outside import Outside
+from kvorum.local.blocking_calls import Outside
 from kvorum.native.native import CATALOG_TTL_S, NativeBackend
 from kvorum.native.remote import connect_backend
 from kvorum.transfer.backup import BACKUP_HERE, BackupHere
@@ -36,7 +36,7 @@ from kvorum.transfer.registering import own_names
 from kvorum.transfer.restore import RESTORE_HERE, RestoreHere
 from kvorum.transfer.sealing import read_key
 from kvorum.transfer.services import LATER, Services
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.kv_store import KvStore
 from procedures.engine.records import Record, decode
 from procedures.engine.registry import ProcedureType, declaration
@@ -170,7 +170,7 @@ async def _pool_of(
     record = await _record_of(backend, info, name, same)
     if record is None:
         raise NotFound(f"procedure {id} has ended: {info.state}", code="ENDED")
-    begun = plain.decode(record.data).get("key", "")
+    begun = plain_data.decode(record.data).get("key", "")
     given = read_key(key_file).id if key_file else ""
     if begun != given and (begun or name == BACKUP_HERE):
         how = f"with the key {begun}: give its --key-file" if begun else "without a key: give none"
@@ -192,7 +192,7 @@ async def _record_of(
         record = decode(row, f"procedure {id}")
         if record.id != id:
             continue
-        began = plain.decode(record.args)
+        began = plain_data.decode(record.args)
         for field, wanted in same.items():
             if began.get(field) != wanted:
                 raise Refused(

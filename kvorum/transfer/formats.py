@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from kv.base.errors import InvalidArgument
 from kv.base.limits import MiB
 from kvorum.local.extras import needed
-from kvorum.transfer.groups import Groups
+from kvorum.transfer.row_group_cache import Groups
 from kvorum.transfer.tables import Row, Shape
 from sqlproxy.rows.schema import Column
 

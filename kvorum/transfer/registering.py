@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kvorum.transfer import ranges
+from kvorum.transfer import restore_ranges
 from kvorum.transfer.backup import Backup
 from kvorum.transfer.check import Calls, Check
 from kvorum.transfer.export import Export
 from kvorum.transfer.import_ import Import
-from kvorum.transfer.ranges import MasterPorts
 from kvorum.transfer.restore import Restore
+from kvorum.transfer.restore_ranges import MasterPorts
 from kvorum.transfer.services import Services
 from procedures.engine.registry import Registry, declared_below
 from sqlproxy.ddl.steps import DdlServices
@@ -37,4 +37,4 @@ def register(
     registry.add(Export, make=lambda: Export(services))
     registry.add(Import, make=lambda: Import(services))
     registry.add(Check, make=lambda: Check(services, calls))
-    ranges.register(registry, ddl, ports)
+    restore_ranges.register(registry, ddl, ports)

@@ -12,7 +12,7 @@ RESTORE_AGAIN (`kvorum restore` submits it once more). `empty` refuses a cluster
 or drops them (`force`). `rows` writes file by file into ranges that no name leads to; `catalog`
 makes everything visible in one transaction: names, sequences, roles, the markers of Spark sinks.
 Then come the procedures that had not ended: first those that hold locks; a new reign takes them in,
-so that their locks are theirs before anybody asks for them; then the others (restored.py).
+so that their locks are theirs before anybody asks for them; then the others (restored_rows.py).
 
 A file is checked against the one before it when it is read, so nothing that was changed is written;
 `kvorum backup verify` does that for all files beforehand.
@@ -38,12 +38,12 @@ from kv.base.limits import (
 )
 from kv.base.ops import Op, put
 from kvorum.native import epoch
-from kvorum.transfer import blocks, manifest, restored
+from kvorum.transfer import blocks, manifest, restored_rows
 from kvorum.transfer.backup import all_tables
+from kvorum.transfer.backup_scope import is_system, table_of
 from kvorum.transfer.blocks import Block, Row
 from kvorum.transfer.places import Place
-from kvorum.transfer.ranges import CLEAN, RANGES, WORK, Range, reign_of
-from kvorum.transfer.scope import is_system, table_of
+from kvorum.transfer.restore_ranges import CLEAN, RANGES, WORK, Range, reign_of
 from kvorum.transfer.sealing import Files
 from kvorum.transfer.services import Services, flag_in, rate_in
 from kvorum.transfer.targets import check_no_keys
@@ -214,7 +214,7 @@ class _Restore:
             ops: list[Op] = []
             for row in block.rows:
                 if is_system(row[0]):
-                    ops += restored.early(row, services.own(), ctx.now_ms)
+                    ops += restored_rows.early(row, services.own(), ctx.now_ms)
                 elif not row[3] or row[3] > ctx.now_ms:
                     ttl_ms = row[3] - ctx.now_ms if row[3] else 0
                     ops.append(put(row[0], row[1], None, ttl_ms))
@@ -298,11 +298,11 @@ class _Restore:
             await catalog.touch(t, name)
         await roles.touch(t)
         until = await ctx.txn.start_ts()
-        for key, value, expire in restored.late(await self._system_rows(ctx)):
-            if table_of(key) in restored.MERGED:
+        for key, value, expire in restored_rows.late(await self._system_rows(ctx)):
+            if table_of(key) in restored_rows.MERGED:
                 here = await ctx.txn.get(key)
-                value = restored.merged(key, value, None if here is None else here.value)
-            value = restored.with_version(key, value, until)
+                value = restored_rows.merged(key, value, None if here is None else here.value)
+            value = restored_rows.with_version(key, value, until)
             if not expire or expire > ctx.now_ms:
                 ctx.txn.put(key, value, ttl_ms=expire - ctx.now_ms if expire else 0)
         ctx.txn.put(epoch.restored_key(), epoch.restored_row(ctx.state["at"], until))
@@ -324,11 +324,11 @@ class _Restore:
         return await self._revive(ctx, held=False, then="finish")
 
     async def _revive(self, ctx: StepContext, *, held: bool, then: str) -> Outcome:
-        every = restored.live(await self._system_rows(ctx), self._services.own())
+        every = restored_rows.live(await self._system_rows(ctx), self._services.own())
         those = [record for record in every if bool(record.grant) is held]
         at = (ctx.round - 1) * _LIVE_PER_STEP
         for record in those[at : at + _LIVE_PER_STEP]:
-            for op in restored.live_ops(record):
+            for op in restored_rows.live_ops(record):
                 ctx.txn.put(op.key, op.value or b"")
         if at + _LIVE_PER_STEP < len(those):
             return again()

@@ -18,10 +18,10 @@ from kv.base.limits import (
 )
 from kv.base.ports import Timers
 from kvorum.api.model import ProcedureInfo, SnapshotInfo
-from kvorum.transfer.allowed import check_database, opened
-from kvorum.transfer.groups import Groups
+from kvorum.transfer.allowed_places import check_database, opened
 from kvorum.transfer.listings import Listings
 from kvorum.transfer.places import Place
+from kvorum.transfer.row_group_cache import Groups
 from kvorum.transfer.sealing import Key, read_key
 from kvorum.transfer.spools import Spools
 from procedures.engine.context import StepContext

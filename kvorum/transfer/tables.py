@@ -96,7 +96,7 @@ async def condition(
             f"table {table.path} has no columns that a condition could name; use --prefix"
         )
     from sqlproxy.pg.style import Style
-    from sqlproxy.tables.ruling import condition_of
+    from sqlproxy.tables.compile_rules import condition_of
     from sqlproxy.values.errors import SqlError
 
     try:

@@ -14,8 +14,8 @@ from kv.base.errors import ConditionFailed, KvorumError, TxnAborted
 from kvorum.api.model import TxnState
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.sdk.tables import AsyncTable, AsyncTransaction
-from kvorum.verify.chance import Chance
 from kvorum.verify.history import Recorder, outcome_of
+from kvorum.verify.random_choices import Chance
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from kv.base.errors import InvalidArgument
-from kvorum.verify.chance import Chance
+from kvorum.verify.random_choices import Chance
 
 Kind = Literal["kill", "pause", "cut", "restart"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from kvorum.verify.anomaly import Anomaly
-from kvorum.verify.drive import PHASE_HEALED, PHASE_LOAD
 from kvorum.verify.history import Event, History, Operation
+from kvorum.verify.run_workload import PHASE_HEALED, PHASE_LOAD
 
 ACKNOWLEDGED_MIN: Final = 20
 """Below it a clean history proves nothing, and the verdict says so."""

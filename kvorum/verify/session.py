@@ -19,9 +19,9 @@ from kvorum.connecting import aconnect
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.catalog import workload
 from kvorum.verify.client import NAMESPACE
-from kvorum.verify.drive import Run, Settings
 from kvorum.verify.history import Event, History
 from kvorum.verify.nemesis import Nemesis
+from kvorum.verify.run_workload import Run, Settings
 from kvorum.verify.workloads.base import ISOLATIONS, Workload
 
 CONNECTIONS_MAX: Final = 4  # of the load, each with caches of its own, as separate programs have

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 from kv.base import limits
 from kv.base.errors import InvalidArgument, TooLarge
 from procedures.bus.messages import Order, Report, Status, Verb
-from procedures.engine import plain
+from procedures.engine import plain_data
 
 WAITING: Final = "waiting"
 DONE: Final = "done"
@@ -57,7 +57,7 @@ class Operation:
     def order(self, target: str) -> Order:
         """What a target is sent."""
         asked = self.targets[target]
-        body = plain.pack(asked.body)
+        body = plain_data.pack(asked.body)
         return Order(self.id, self.verb, asked.round, self.kind, body, limits.BUS_LEASE_MS)
 
     def waiting(self) -> list[str]:
@@ -117,7 +117,7 @@ def check_bodies(wanted: Mapping[str, Any]) -> None:
             },
         )
     for name, body in wanted.items():
-        plain.encode(body, f"what {name} is asked", limits.BUS_BODY_BYTES_MAX)
+        plain_data.encode(body, f"what {name} is asked", limits.BUS_BODY_BYTES_MAX)
 
 
 def heard(op: Operation, target: str, report: Report) -> Operation:

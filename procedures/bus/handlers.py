@@ -26,11 +26,11 @@ from kv.base.errors import InvalidArgument, KvorumError, NotFound
 from kv.base.ports import Timers
 from procedures.bus.messages import Order, Report, Status, Verb, bounded, failure_body
 from procedures.bus.receiver import Begin, Effect, Receiver, Stop
-from procedures.engine import plain
+from procedures.engine import plain_data
 
 log = logging.getLogger(__name__)
 
-_STOPPED: Final = plain.pack(["STOPPED", "it was stopped", False])
+_STOPPED: Final = plain_data.pack(["STOPPED", "it was stopped", False])
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +179,12 @@ class Hands:
         handler = self._handlers.get(order.kind)
         if handler is None:
             if order.verb is Verb.UNDO:
-                return plain.NONE  # it cannot have done anything
+                return plain_data.NONE  # it cannot have done anything
             raise NotFound(
                 f"this target knows no operation {order.kind!r}; it may run an older version",
                 code="OPERATION_UNKNOWN",
             )
-        job = Job(order.op, plain.decode(order.body), self._progress(order))
+        job = Job(order.op, plain_data.decode(order.body), self._progress(order))
         result: Any
         match order.verb:
             case Verb.DO:
@@ -200,12 +200,12 @@ class Hands:
             case Verb.UNDO:
                 await handler.undo(job)
                 result = None
-        return plain.encode(result, f"result of {order.kind}", limits.BUS_BODY_BYTES_MAX)
+        return plain_data.encode(result, f"result of {order.kind}", limits.BUS_BODY_BYTES_MAX)
 
     def _progress(self, order: Order) -> Callable[[Any], None]:
         def progressed(data: Any) -> None:
             what = f"progress of {order.kind}"
-            body = plain.encode(data, what, limits.BUS_BODY_BYTES_MAX)
+            body = plain_data.encode(data, what, limits.BUS_BODY_BYTES_MAX)
             self._receiver.progressed(order.op, body)
 
         return progressed

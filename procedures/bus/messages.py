@@ -7,8 +7,8 @@
     verb    DO (one phase); STAGE, COMMIT (two phases); UNDO (both: give it up, take it back)
     round   rises when something else is wanted of this target than before (a partition moved)
     kind    which handler of the target carries it out
-    body    packed plain data (engine/plain.py): what is wanted; what came of it, or how far it is;
-            of a failure [code, message, whether it is for good]
+    body    packed plain data (engine/plain_data.py): what is wanted; what came of it, or how far it
+            is; of a failure [code, message, whether it is for good]
 
 Orders of one operation to one target are ordered by (rank of the verb, round): a target never goes
 back. An order may be repeated, and a report too.
@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError
-from procedures.engine import plain
+from procedures.engine import plain_data
 
 
 class Verb(IntEnum):
@@ -64,11 +64,11 @@ class Report(NamedTuple):
     verb: Verb
     round: int
     status: Status
-    body: bytes = plain.NONE
+    body: bytes = plain_data.NONE
 
     def plain(self) -> Any:
         """The body as data."""
-        return plain.decode(self.body)
+        return plain_data.decode(self.body)
 
 
 def failure_body(error: BaseException) -> bytes:
@@ -77,7 +77,7 @@ def failure_body(error: BaseException) -> bytes:
         code, message, for_good = error.code, error.message, error.disposition == "no"
     else:
         code, message, for_good = "HANDLER_ERROR", f"{type(error).__name__}: {error}", True
-    return plain.pack([code, message[: limits.BUS_ERROR_CHARS_MAX], for_good])
+    return plain_data.pack([code, message[: limits.BUS_ERROR_CHARS_MAX], for_good])
 
 
 def read_orders(rows: Any) -> list[Order]:

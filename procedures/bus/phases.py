@@ -34,7 +34,7 @@ from procedures.bus import core, targets
 from procedures.bus.core import AllDone, Broken, Expired, Operation, Waiting
 from procedures.bus.courier import Courier, event_of
 from procedures.bus.messages import Verb
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Lock, Outcome, State, done, fail, shared, suspend
 from procedures.engine.procedure import next as go_on
@@ -255,7 +255,7 @@ def shown(record: Record, courier: Courier | None) -> dict[str, Any]:
     """What people see of an operation: {"targets": {name: {state, attempts, …}}, "phase"}; {} for a
     procedure that is none.
     """
-    state = plain.decode(record.data)
+    state = plain_data.decode(record.data)
     if not isinstance(state, dict) or not isinstance(state.get("bus"), dict):
         return {}
     op = core.from_plain(state["bus"])

@@ -25,11 +25,11 @@ from typing import Final, TypeAlias
 
 from kv.base import limits
 from procedures.bus.messages import Order, Report, Status, Verb, bounded
-from procedures.engine import plain
+from procedures.engine import plain_data
 
 _MEMORY_LEASES: Final = 3
 _NEVER: Final = float("inf")
-_BUSY: Final = plain.pack(["BUSY", "it knows of too many operations; ask again", False])
+_BUSY: Final = plain_data.pack(["BUSY", "it knows of too many operations; ask again", False])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class _Known:
     own: bool = False  # what runs is the taking back of an expired one
     stopping: bool = False
     status: Status = Status.WORKING  # of `order`
-    body: bytes = plain.NONE
+    body: bytes = plain_data.NONE
     staged: bool = False
     reported: bool = False
 
@@ -94,7 +94,7 @@ class Receiver:
         self._renew(known, lease_s, now_s)
         known.reported = False
         if order.rank > known.order.rank:
-            known.order, known.status, known.body = order, Status.WORKING, plain.NONE
+            known.order, known.status, known.body = order, Status.WORKING, plain_data.NONE
             return self._begin(known)
         if known.running is None and known.status is not Status.DONE:
             known.status = Status.WORKING

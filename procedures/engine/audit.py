@@ -22,7 +22,7 @@ from typing import Any, Final
 from kv.base import limits, system
 from kv.base.keys import from_u64, successor, table_prefix, u64
 from kv.base.ops import Op, delete, put
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.store import ProcedureStore
 
 _TABLE: Final = table_prefix(system.AUDIT)
@@ -52,11 +52,11 @@ class Book:
         old = [
             key
             for key, value, _ in page.items
-            if plain.decode(value)["at_ms"] + limits.AUDIT_RETENTION_MS < entry["at_ms"]
+            if plain_data.decode(value)["at_ms"] + limits.AUDIT_RETENTION_MS < entry["at_ms"]
         ]
         if number > limits.AUDIT_ROWS_MAX:
             old.append(_entry(number - limits.AUDIT_ROWS_MAX))
-        packed = plain.encode({"number": number, **entry}, "an entry of the audit", limits.MiB)
+        packed = plain_data.encode({"number": number, **entry}, "an entry of the audit", limits.MiB)
         return [
             put(HEAD, u64(number + 1), cond=0 if row is None else row.version),
             put(_entry(number), packed),
@@ -80,7 +80,7 @@ class Book:
                 page = await reads.scan(
                     _ENTRIES, end, limit=min(limit, limits.PROCEDURE_PAGE_MAX), reverse=True
                 )
-                entries = [plain.decode(value) for _, value, _ in page.items]
+                entries = [plain_data.decode(value) for _, value, _ in page.items]
                 found += [one for one in entries if not procedure or _is_of(one, procedure)]
                 if page.resume is None or not page.items:
                     break

@@ -16,9 +16,9 @@ from kv.base import errors, limits
 from kv.base.errors import DeadlineExceeded, InvalidArgument, KvorumError, Refused
 from kv.base.ids import ProcedureId
 from kv.base.ports import Timers
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.procedure import procedure_name
-from procedures.engine.typed import plain_of
+from procedures.engine.typed_values import plain_of
 from procedures.verbs import (
     PROC_ABORT,
     PROC_ACK,
@@ -79,7 +79,7 @@ class ProcedureClient:
         """
         called = procedure_name(name)
         args = plain_of(args, f"arguments of {called}")
-        data = plain.encode(args, f"arguments of {called}", limits.PROCEDURE_ARGS_BYTES_MAX)
+        data = plain_data.encode(args, f"arguments of {called}", limits.PROCEDURE_ARGS_BYTES_MAX)
         more = dict(options or {})
         owner = more.pop("owner", self._owner)
         if more:
@@ -98,12 +98,12 @@ class ProcedureClient:
             raise InvalidArgument(f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, got {wait_ms!r:.40}")
         kept = self._ended.pop(id, None)
         if kept is not None and wait_ms:  # who waits for the end; others want to know what is now
-            ended: ProcedureInfo = plain.decode(kept)
+            ended: ProcedureInfo = plain_data.decode(kept)
             return ended
         row = await self._nodes.call_node(
             PROC_GET, id, wait_ms, budget_ms=wait_ms + self._margin_ms
         )
-        info: ProcedureInfo = plain.decode(row[0])
+        info: ProcedureInfo = plain_data.decode(row[0])
         return info
 
     async def wait(self, id: int, *, timeout_ms: int | None = None) -> ProcedureInfo:
@@ -142,7 +142,7 @@ class ProcedureClient:
         found: list[ProcedureInfo] = []
         while True:
             rows, more = await self._nodes.call_node(PROC_LIST, wanted)
-            found += map(plain.decode, rows)
+            found += map(plain_data.decode, rows)
             if not more:
                 return found
             limit = filters.get("limit") or limits.PROCEDURE_LIST_DEFAULT
@@ -156,13 +156,13 @@ class ProcedureClient:
     async def workers(self) -> builtins.list[ProcedureInfo]:
         """The worker processes that are here, and what they run."""
         row = await self._nodes.call_node(WORK_LIST)
-        return [plain.decode(one) for one in row[0]]
+        return [plain_data.decode(one) for one in row[0]]
 
     async def control(self, what: str, args: dict[str, Any]) -> Any:
         """Signals, completions, schedules, limits (procedures/pools/control.py)."""
-        data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
+        data = plain_data.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
         row = await self._nodes.call_node(PROC_CONTROL, what, data)
-        return plain.decode(row[0])
+        return plain_data.decode(row[0])
 
     async def abort(self, id: int, reason: str, *, dry_run: bool = False) -> None:
         """Make it fail and roll back; `dry_run`: only raise what an abort would raise now. Raises

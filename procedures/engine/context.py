@@ -19,13 +19,13 @@ from kv.base.ids import TableId
 from kv.base.keys import show_user_key, successor, table_prefix, u32
 from kv.base.methods import OP_CHECK
 from kv.base.ops import Op
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.grants import fence_ops
 from procedures.engine.outside_events import Outside
 from procedures.engine.records import Record
 from procedures.engine.store import ProcedureStore, Reads, Row
 from procedures.engine.submission import checked_text
-from procedures.engine.typed import Shape
+from procedures.engine.typed_values import Shape
 from txn.buffered.write_buffer import WriteBuffer, merged
 from txn.results import ScanPage
 from txn.shared.refusals import renumber
@@ -484,7 +484,7 @@ class StepContext(Outside):
     @property
     def args(self) -> Any:
         if self._args is _UNSET:
-            self._args = plain.decode(self._record.args)
+            self._args = plain_data.decode(self._record.args)
             if self._shape is not None:
                 self._args = self._shape.read(self._args, f"arguments of {self.name}")
         return self._args
@@ -492,7 +492,7 @@ class StepContext(Outside):
     @property
     def state(self) -> dict[str, Any]:
         if self._state is _UNSET:
-            self._state = plain.decode(self._record.data)
+            self._state = plain_data.decode(self._record.data)
         state: dict[str, Any] = self._state
         return state
 
@@ -548,7 +548,7 @@ class StepContext(Outside):
         if self._state is _UNSET:
             return self._record.data
         what = f"ctx.state of {self.name}"
-        return plain.encode(self._state, what, limits.PROCEDURE_STATE_BYTES_MAX)
+        return plain_data.encode(self._state, what, limits.PROCEDURE_STATE_BYTES_MAX)
 
 
 class _Unset:

@@ -39,7 +39,7 @@ from msgspec.structs import replace
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused, TooLarge
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.procedure import (
     Again,
     Children,
@@ -164,7 +164,7 @@ def needs(record: Record) -> Record:
     come, and its children.
     """
     undo = tuple({u.method: Undo(u.method, 0, 1) for u in record.undo}.values())
-    none = plain.EMPTY
+    none = plain_data.EMPTY
     return replace(record, args=none, data=none, result=none, history=(), undo=undo)
 
 
@@ -239,7 +239,7 @@ def advance(
             what = f"result of {record.name}"
             if declared.result is not None:
                 result = declared.result.plain(result, what)
-            data = plain.encode(result, what, limits.PROCEDURE_STATE_BYTES_MAX)
+            data = plain_data.encode(result, what, limits.PROCEDURE_STATE_BYTES_MAX)
             # a child keeps what its parent may still have to undo
             undo = after.undo if record.parent else ()
             after = replace(after, result=data, undo=undo)
@@ -386,9 +386,9 @@ def failure(
     """The error of a record. What is not plain in `details` is kept as its repr."""
     code, message, type = storable(str(code)), storable(str(message)), storable(type)
     try:
-        data = plain.encode(details or {}, "details of an error", limits.KiB * 16)
+        data = plain_data.encode(details or {}, "details of an error", limits.KiB * 16)
     except KvorumError:
-        data = plain.encode(
+        data = plain_data.encode(
             {"repr": storable(f"{details!r:.1000}")}, "details of an error", limits.KiB * 16
         )
     return Failure(code[: limits.NAME_CHARS_MAX], message[: limits.ERROR_CHARS_MAX], type, data)
@@ -548,7 +548,7 @@ def children_failure(round_: Sequence[Record]) -> Failure | None:
     for child in round_:
         if child.state in (State.FAILED, State.ROLLED_BACK):
             e = child.error or Failure("CHILD_FAILED", f"child {child.id} failed")
-            details = dict(plain.decode(e.details), child=str(child.id), child_name=child.name)
+            details = dict(plain_data.decode(e.details), child=str(child.id), child_name=child.name)
             failed = failure(e.code, e.message, type=e.type, details=details)
             # The trace is the child's.
             return replace(failed, step=e.step, file=e.file, line=e.line)
@@ -573,7 +573,7 @@ def given_up(record: Record, why: Failure, ran: Ran) -> Change:
     """
     top, error = record.undo[-1], record.error
     assert error is not None, record.id
-    details = plain.decode(error.details)
+    details = plain_data.decode(error.details)
     left = {"undo": top.method, "code": why.code, "message": why.message}
     details["not_undone"] = [*details.get("not_undone", ()), left]
     text = f"{error.message}; its undo {top.method} was given up: {why.message}"

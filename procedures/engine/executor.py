@@ -35,14 +35,14 @@ from kv.base.errors import (
 )
 from kv.base.ids import ProcedureId
 from kv.base.ports import Clock, Rng, Timers
-from procedures.engine import core, plain
+from procedures.engine import core, plain_data
 from procedures.engine.context import Tables
 from procedures.engine.early_steps import Begun, Early
 from procedures.engine.explain import Facts, explained
 from procedures.engine.forget import Janitor
 from procedures.engine.idlock import IdLock
 from procedures.engine.locks import Link
-from procedures.engine.lookout import Lookout
+from procedures.engine.missed_events import Lookout
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.registry import ProcedureType, Registry
@@ -370,7 +370,7 @@ class Executor:
             declared.locks_of(args)
             return
         what = f"arguments of {name}"
-        data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
+        data = plain_data.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
         await self._runner.look(declared, data)
 
     async def _canonical(self, declared: ProcedureType, args: bytes) -> bytes | None:

@@ -36,7 +36,9 @@ class Facts:
     links: Sequence[Link] = ()
     holders: Mapping[int, str] | None = None  # procedure → name
     children: Sequence[tuple[int, str, str, str]] = ()  # id, name, state, step
-    keys: Sequence[Mapping[str, Any]] = ()  # what its commit waits for (kvorum/storage/waiting.py)
+    keys: Sequence[
+        Mapping[str, Any]
+    ] = ()  # what its commit waits for (kvorum/storage/cluster_waits.py)
     pool_wait: str = ""  # workers, limits
     retry: Failure | None = None
     tries: int = 0

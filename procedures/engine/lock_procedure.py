@@ -28,7 +28,7 @@ from typing import Any, Final, Protocol
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused, TxnAborted
 from kv.base.ports import Timers
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.context import StepContext
 from procedures.engine.core import STOLEN
 from procedures.engine.procedure import Lock, Outcome, done, exclusive, shared, suspend
@@ -240,7 +240,7 @@ class LockService:
                 await self._end_quietly(id, "its lock was stolen")
                 return ENDED, 0
             self._keeper.beat(id)
-            if session := plain.decode(record.args).get("session"):
+            if session := plain_data.decode(record.args).get("session"):
                 self._keeper.heard_of(id, session, waits=not record.grant)
             if record.grant:
                 return HELD, record.grant

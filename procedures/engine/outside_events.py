@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.procedure import Suspend
 from procedures.engine.submission import checked_text
 from procedures.pools import inbox, rows
@@ -100,7 +100,7 @@ class Outside:
             return None
         key, payload, _ = page.items[0]
         txn.delete(key)
-        return Signal(plain.decode(payload), int.from_bytes(key[-8:], "big"))
+        return Signal(plain_data.decode(payload), int.from_bytes(key[-8:], "big"))
 
     async def _completed(self, token: str) -> Completion | None:
         row = await self._inner().get(rows.done(self.id, token))

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kv.base.errors import Corruption
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.procedure import TERMINAL, State
 
 FORMAT: Final = 1
@@ -54,7 +54,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False, array_like=True):
     code: str
     message: str
     type: str = ""
-    details: bytes = plain.EMPTY  # a plain dict
+    details: bytes = plain_data.EMPTY  # a plain dict
     step: str = ""
     file: str = ""
     line: int = 0
@@ -65,7 +65,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False, array_like=True):
             "code": self.code,
             "message": self.message,
             "type": self.type,
-            "details": plain.decode(self.details),
+            "details": plain_data.decode(self.details),
         }
         if self.file:
             shown |= {"step": self.step, "file": self.file, "line": self.line}
@@ -111,14 +111,14 @@ class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
     step: str  # runs next; after the end, the last one
     seq: int = 0  # finished executions; part of the token
     attempt: int = 0  # rounds of `again` of the current step
-    data: bytes = plain.EMPTY  # ctx.state
+    data: bytes = plain_data.EMPTY  # ctx.state
     due_ms: int = 0  # WAITING: runs then at the latest; 0 = no time
     event: str = ""  # WAITING: what wakes it
     final: bool = False  # past the point of no return
     undo: tuple[Undo, ...] = ()
     rounds: tuple[tuple[int, int], ...] = ()  # (first id, count) of every round of children
     error: Failure | None = None
-    result: bytes = plain.NONE
+    result: bytes = plain_data.NONE
     history: tuple[Entry, ...] = ()  # newest entries; older ones in rows of PROCEDURE_STEPS
     spilled: int = 0  # entries that are no longer in `history`
     updated_ms: int = 0

@@ -36,7 +36,7 @@ from kv.base.limits import (
     PROCEDURE_VERSIONS_MAX,
     SURGERY_REASON_CHARS_MAX,
 )
-from procedures.engine import typed
+from procedures.engine import typed_values
 from procedures.engine.procedure import Lock
 
 Method = Callable[..., Any]
@@ -109,8 +109,8 @@ class ProcedureType:
     max_concurrent: int = 0  # begun and not ended at once; 0 = any number
     rate_per_s: float = 0.0  # begun per second; 0 = any number
     bypass: str = ""  # why it cannot be bypassed once it has begun, and what to do instead
-    args: typed.Shape | None = None
-    result: typed.Shape | None = None
+    args: typed_values.Shape | None = None
+    result: typed_values.Shape | None = None
     remote: bool = False  # known by its description only: workers run it
     needs_look: bool = False  # only they know its locks, or whether arguments fit
     typed: bool = False  # its arguments have a type, which only they know
@@ -342,8 +342,8 @@ def procedure(
         _check_flow(cls, max_concurrent, rate_per_s)
         _check_bypass(cls, bypass)
         where = f"procedure class {cls.__qualname__}"
-        args_shape = None if args is None else typed.shape(args, f"{where}: args")
-        result_shape = None if result is None else typed.shape(result, f"{where}: result")
+        args_shape = None if args is None else typed_values.shape(args, f"{where}: args")
+        result_shape = None if result is None else typed_values.shape(result, f"{where}: result")
         steps, undos = _methods(cls)
         first = _check_steps(cls, steps, undos)
         origin = f"{cls.__module__}.{cls.__qualname__}"

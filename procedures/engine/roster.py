@@ -34,7 +34,7 @@ from procedures.engine.scheduler import Entry, Scheduler
 from procedures.engine.store import Stored
 from procedures.engine.submission import begun
 from procedures.pools import inbox
-from procedures.pools.gate import Gate
+from procedures.pools.start_limits import Gate
 
 _EVENTS_REMEMBERED: Final = 10_000
 _NOBODY: Final[frozenset[int]] = frozenset()

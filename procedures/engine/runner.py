@@ -20,9 +20,9 @@ from procedures.engine import core
 from procedures.engine.context import StepContext
 from procedures.engine.driving import Driven, OwnCancellation
 from procedures.engine.procedure import OUTCOMES, Outcome
-from procedures.engine.raised import located, step_error
 from procedures.engine.records import Failure
 from procedures.engine.registry import ProcedureType, StepDef, UndoDef
+from procedures.engine.step_exceptions import located, step_error
 from procedures.engine.submission import Seen, seen
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@
     PROC_ACK     id                                → true
     PROC_ABORT   id, reason, dry_run               → true
 
-Packed = the msgpack bytes of a plain value (plain.py): users' data may hold lists longer than the
-frames of the native protocol allow, and a frame is refused as a whole.
+Packed = the msgpack bytes of a plain value (plain_data.py): users' data may hold lists longer than
+the frames of the native protocol allow, and a frame is refused as a whole.
 
 `before` (an id) continues a list. A list may be asked for procedures of any age that are still
 kept; steps are in the answers of PROC_GET only. Results are in both, so a page of a list ends with
@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from kv.base import limits
 from kv.base.errors import InvalidArgument
 from kv.base.ports import Clock, Timers
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Record
@@ -81,15 +81,15 @@ class ProcedureService:
 
         async def submit(caller: Caller, args: list[Any]) -> list[Any]:
             name, packed, owner, nonce = args
-            data = plain.read(packed, f"arguments of {name:.80}")
+            data = plain_data.read(packed, f"arguments of {name:.80}")
             id = await self.submit(name, data, owner=caller.user or owner, nonce=nonce)
             ended = self._executor.succeeded(id)
-            return [id] if ended is None else [id, plain.pack(await self._described(ended))]
+            return [id] if ended is None else [id, plain_data.pack(await self._described(ended))]
 
         async def get(caller: Caller, args: list[Any]) -> list[Any]:
             left_ms = int((caller.deadline - self._timers.monotonic()) * 1000) - _ANSWER_MS
             shown = await self.get(args[0], wait_ms=max(0, min(args[1], left_ms)))
-            return [plain.pack(shown)]
+            return [plain_data.pack(shown)]
 
         async def listing(_caller: Caller, args: list[Any]) -> list[Any]:
             return list(await self.page(args[0]))
@@ -137,7 +137,7 @@ class ProcedureService:
                 shown = self._info(record, None)
                 if filters.state not in (None, shown["state"]):
                     continue
-                rows.append(plain.pack(shown))
+                rows.append(plain_data.pack(shown))
                 size += len(rows[-1])
                 if len(rows) == filters.limit:
                     break

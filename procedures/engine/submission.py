@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.procedure import State
 from procedures.engine.records import FORMAT, Record
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.resources import checked
-from procedures.engine.typed import plain_of
+from procedures.engine.typed_values import plain_of
 
 # (type, arguments) → the same for all ways to write them; None: nobody knows. Raises Unavailable
 Canonical = Callable[[ProcedureType, bytes], Awaitable[bytes | None]]
@@ -102,11 +102,11 @@ def admit(declared: ProcedureType, args: Any, owner: str, nonce: str) -> Admitte
     what = f"arguments of {declared.name}"
     args = plain_of(args, what)
     if declared.apart:
-        data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
+        data = plain_data.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
         return Admitted(declared, data, (), owner, nonce, pending=True)
     if declared.args is not None:
         args = declared.args.plain(args, what)
-    data = plain.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
+    data = plain_data.encode(args, what, limits.PROCEDURE_ARGS_BYTES_MAX)
     locks = checked(declared.locks_of(args), f"procedure {declared.name}")
     pending = declared.remote and declared.needs_look
     return Admitted(declared, data, locks, owner, nonce, pending=pending)
@@ -120,10 +120,10 @@ async def refuse_other(earlier: Record, ok: Admitted, canonical: Canonical) -> N
     other = ""
     if earlier.name != ok.type.name:
         other = f"({earlier.name}), not to a {ok.type.name}"
-    elif not plain.same(earlier.args, ok.args):
+    elif not plain_data.same(earlier.args, ok.args):
         mine = await canonical(ok.type, ok.args)
         before = await canonical(ok.type, earlier.args) if mine is not None else None
-        if mine is None or before is None or not plain.same(before, mine):
+        if mine is None or before is None or not plain_data.same(before, mine):
             other = f"({earlier.name}), which has other arguments"
     if other:
         raise Refused(
@@ -143,7 +143,7 @@ class Seen(NamedTuple):
 
 def seen(declared: ProcedureType, args: bytes) -> Seen:
     """Call the type's check of arguments, and its lock rule. Raises KvorumError."""
-    value = plain.decode(args)
+    value = plain_data.decode(args)
     if declared.args is not None:
         declared.args.plain(value, f"arguments of {declared.name}")
     locks = checked(declared.locks_of(value), f"procedure {declared.name}")
@@ -155,10 +155,10 @@ def canonical_here(declared: ProcedureType, args: bytes) -> bytes | None:
     if declared.args is None:
         return None
     try:
-        found = declared.args.canonical(plain.decode(args), f"arguments of {declared.name}")
+        found = declared.args.canonical(plain_data.decode(args), f"arguments of {declared.name}")
     except KvorumError:
         return None
-    return plain.pack(found)
+    return plain_data.pack(found)
 
 
 def create(

@@ -20,7 +20,7 @@ from kv.base import limits
 from kv.base.errors import ConditionFailed, KvorumError, Refused, UnknownOutcome
 from kv.base.ops import Op
 from kv.base.ports import Clock
-from procedures.engine import core, plain
+from procedures.engine import core, plain_data
 from procedures.engine.context import Child, StepContext, StepTxn, SyncStepTxn, Tables
 from procedures.engine.core import Change, Flow, Ran, RunStep, RunUndo, UndoRound
 from procedures.engine.grants import is_fence
@@ -704,6 +704,6 @@ class Turns:
 
 
 def _child(record: Record) -> Child:
-    result = plain.decode(record.result) if record.state is State.SUCCESS else None
+    result = plain_data.decode(record.result) if record.state is State.SUCCESS else None
     error = record.error.to_plain() if record.error is not None else None
     return Child(record.id, record.name, record.state.name, result, error)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kv.base import limits
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.core import CHILDREN_STEP
 from procedures.engine.procedure import State
 from procedures.engine.records import Entry, Failure, Record
@@ -73,7 +73,7 @@ def info(
         if not own:
             shown |= _given("args", record.args) | _given("ctx_state", record.data)
     if record.state is State.SUCCESS:
-        shown["result"] = plain.decode(record.result)
+        shown["result"] = plain_data.decode(record.result)
     if record.error is not None:
         shown["error"] = record.error.to_plain(traced=history is not None)
     if retrying is not None:
@@ -87,7 +87,7 @@ def _given(name: str, data: bytes) -> dict[str, Any]:
     """What it was given, or keeps; of much only how much."""
     if len(data) > limits.PROCEDURE_SHOWN_BYTES_MAX:
         return {f"{name}_bytes": len(data)}
-    return {name: plain.decode(data)}
+    return {name: plain_data.decode(data)}
 
 
 def _step(entry: Entry) -> dict[str, Any]:

@@ -26,11 +26,11 @@ from typing import Any, Final
 from kv.base import limits
 from kv.base.errors import Busy, InvalidArgument, Refused
 from kv.base.ops import delete, put
-from procedures.engine import plain, records
+from procedures.engine import plain_data, records
 from procedures.engine.executor import Executor
 from procedures.engine.submission import checked_text
 from procedures.pools import inbox, rows
-from procedures.pools.gate import Limit
+from procedures.pools.start_limits import Limit
 
 KINDS: Final = ("queue", "type", "pool")
 SURGERY: Final = frozenset({"abort", "bypass", "retry", "steal"})
@@ -79,7 +79,7 @@ class Control:
 
     async def _signal(self, args: dict[str, Any]) -> Any:
         id = _id(args)
-        payload = plain.encode(
+        payload = plain_data.encode(
             args.get("payload"), "the payload", limits.PROCEDURE_SIGNAL_BYTES_MAX
         )
         name = checked_text("signal", args.get("name"), limits.NAME_CHARS_MAX)
@@ -100,7 +100,7 @@ class Control:
         if failed and args.get("result") is not None:
             raise InvalidArgument("a completion has a result or an error, not both")
         value = args.get("error") if failed else args.get("result")
-        data = plain.encode(value, "the completion", limits.PROCEDURE_SIGNAL_BYTES_MAX)
+        data = plain_data.encode(value, "the completion", limits.PROCEDURE_SIGNAL_BYTES_MAX)
         try:
             await self._running(inbox.owner_of(token))
         except Refused:
@@ -154,7 +154,7 @@ class Control:
             )
         row = rows.queue(key)
         gone = limit == Limit()
-        await self._rows.write([delete(row) if gone else put(row, plain.pack(list(limit)))])
+        await self._rows.write([delete(row) if gone else put(row, plain_data.pack(list(limit)))])
         self._crew.limit(key, limit)
         return {"name": name, "kind": kind, **limit._asdict()}
 

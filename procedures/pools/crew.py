@@ -4,8 +4,8 @@
       ▲                                                                      │ runs, commits
       └── moved, placed, paused, ended ◀── report ◀──────────────────────────┘
 
-Giving out and taking back is in dealing.py; here are their comings and goings, what they say, and
-what is shown of them.
+Giving out and taking back is in assignment.py; here are their comings and goings, what they say,
+and what is shown of them.
 
 What makes it safe (docs/decisions/0413):
 - a worker commits by the version of the record's row, like everybody. Whoever takes a procedure
@@ -40,16 +40,15 @@ from kv.base.errors import (
 )
 from kv.base.keys import unescape
 from kv.base.ops import delete, put
-from procedures.engine import plain, records
+from procedures.engine import plain_data, records
 from procedures.engine.records import LANE_SEPARATOR, lane_of
 from procedures.engine.registry import ProcedureType
 from procedures.engine.roster import Live
 from procedures.engine.store import Stored
 from procedures.engine.submission import Admitted
 from procedures.pools import inbox, messages, rows
-from procedures.pools.dealing import Dealing, Hand, lanes_of, most_free
+from procedures.pools.assignment import Dealing, Hand, lanes_of, most_free
 from procedures.pools.describe import described, remote_type
-from procedures.pools.gate import Limit
 from procedures.pools.messages import (
     Entry,
     Look,
@@ -61,6 +60,7 @@ from procedures.pools.messages import (
     Turned,
     Types,
 )
+from procedures.pools.start_limits import Limit
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Crew(Dealing):
             self._limit_type(declared)
         async for key, value, _ in rows.every(self._rows, rows.ALL_QUEUES):
             name = unescape(key, len(rows.ALL_QUEUES[0]))[0].decode()
-            self.gate.limit(name, Limit(*plain.decode(value)))
+            self.gate.limit(name, Limit(*plain_data.decode(value)))
         until = self._timers.monotonic() + limits.WORKER_LEASE_MS / 1000
         prefix = len(rows.ALL_WORKERS[0])
         async for key, value, _ in rows.every(self._rows, rows.ALL_WORKERS):

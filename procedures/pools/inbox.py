@@ -17,7 +17,7 @@ from kv.base import limits
 from kv.base.errors import ConditionFailed, InvalidArgument, Refused, TooLarge
 from kv.base.keys import from_u64, u64
 from kv.base.ops import Op, check, delete, put
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.grants import REIGN, deposed
 from procedures.engine.submission import checked_text
 from procedures.pools import rows
@@ -111,7 +111,7 @@ async def complete(store: Rows, token: str, ok: bool, value: bytes, reign: int) 
     (ALREADY_COMPLETED) if it was completed otherwise, Unavailable as `send`.
     """
     _check_size(value)
-    row, data = rows.done(owner_of(token), token), plain.pack([ok, value])
+    row, data = rows.done(owner_of(token), token), plain_data.pack([ok, value])
     try:
         await store.write([put(row, data, cond=0), check(REIGN, reign)])
     except ConditionFailed as error:
@@ -136,13 +136,13 @@ async def was_sent(store: Rows, id: int, key: str | None) -> bool:
 async def was_completed(store: Rows, token: str, ok: bool, value: bytes) -> bool:
     """Whether `token` was completed just so, of a procedure that has ended."""
     known, _ = await store.get(rows.done(owner_of(token), token))
-    return known == plain.pack([ok, value])
+    return known == plain_data.pack([ok, value])
 
 
 def read_done(data: bytes) -> tuple[bool, Any]:
     """What a completion says: whether it went well, and its result or error."""
-    ok, value = plain.decode(data)
-    return ok, plain.decode(value)
+    ok, value = plain_data.decode(data)
+    return ok, plain_data.decode(value)
 
 
 async def owners(store: Rows) -> AsyncIterator[int]:

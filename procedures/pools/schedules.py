@@ -41,7 +41,7 @@ from kv.base.errors import (
 from kv.base.keys import unescape
 from kv.base.ops import delete, put
 from kv.base.ports import Clock
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.records import SCHEDULE_OWNER, SCHEDULED
 from procedures.engine.submission import Options, Submission, check_options, checked_text
 from procedures.pools import rows
@@ -84,7 +84,7 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
             "cron": self.cron,
             "zone": self.zone,
             "procedure": self.procedure,
-            "args": plain.decode(self.args),
+            "args": plain_data.decode(self.args),
             "missed": self.missed,
             "next_ms": self.next_ms,
             "last_ms": self.last_ms,
@@ -170,7 +170,7 @@ class Schedules:
             cron,
             zone,
             procedure,
-            plain.encode(given.get("args"), "arguments", limits.PROCEDURE_ARGS_BYTES_MAX),
+            plain_data.encode(given.get("args"), "arguments", limits.PROCEDURE_ARGS_BYTES_MAX),
             missed,
             now,
             next_time(cron, zone, now),
@@ -278,7 +278,7 @@ class Schedules:
 
     async def _start(self, known: Schedule, nonce: str) -> int:
         """Its run at a time; 0: it was refused (said in the log)."""
-        args = plain.decode(known.args)
+        args = plain_data.decode(known.args)
         options = Options(**dict(known.options))
         try:
             return await self._submit(

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from kv.base.errors import InvalidArgument
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.submission import Options, Submission
 from procedures.pools import messages
@@ -73,16 +73,16 @@ def register(executor: Executor, dispatcher: Methods) -> None:
         return [True]
 
     def listing(_caller: Any, _args: list[Any]) -> list[Any]:
-        return [[plain.pack(row) for row in crew.workers()]]
+        return [[plain_data.pack(row) for row in crew.workers()]]
 
     async def do(caller: Caller, args: list[Any]) -> list[Any]:
         what, packed = args
-        given = plain.read(packed, f"the arguments of {what:.40}")
+        given = plain_data.read(packed, f"the arguments of {what:.40}")
         if type(given) is not dict:
             raise InvalidArgument(f"the arguments of {what:.40} must be a map")
         if caller.user and what in SURGERY:
             given["actor"] = caller.user
-        return [plain.pack(await control.do(what, given))]
+        return [plain_data.pack(await control.do(what, given))]
 
     async def submit(caller: Caller, args: list[Any]) -> list[Any]:
         name, packed, owner, nonce, given = args
@@ -94,7 +94,7 @@ def register(executor: Executor, dispatcher: Methods) -> None:
         for what in ("queue", "pool"):
             if not isinstance(given.get(what, ""), str):
                 raise InvalidArgument(f"{what} must be text")
-        data = plain.read(packed, f"arguments of {name:.80}")
+        data = plain_data.read(packed, f"arguments of {name:.80}")
         options = Options(**given)
         owner = caller.user or owner
         return [await executor.submit(Submission(name, data, owner, nonce or "", options=options))]

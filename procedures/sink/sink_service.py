@@ -30,7 +30,7 @@ from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock
 from kv.base.timestamps import physical_ms
 from procedures import verbs
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.procedure import State
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
@@ -258,7 +258,7 @@ class SinkService:
         """
         if record.state is State.FAILED:  # in its first step, which does all or nothing
             return False
-        state = plain.decode(record.data)
+        state = plain_data.decode(record.data)
         known = state.get(COMMITTED_STILL) if isinstance(state, dict) else None
         if known is not None:
             return bool(known)

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, TooLarge
 from kv.base.keys import table_prefix
-from kv.mvcc.packed import PackedKeys, opened
+from kv.mvcc.packed_rows import PackedKeys, opened
 from procedures.sink.format.sink_parts import LAST, ORDER, REFUSE, Part, two_rows
 from procedures.sink.format.sink_records import (
     DUPLICATE,

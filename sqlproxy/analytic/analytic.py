@@ -12,12 +12,12 @@ import pyarrow as pa
 from sqlproxy.analytic import changing
 from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.forms import users
-from sqlproxy.analytic.late import patient
+from sqlproxy.analytic.late_expressions import patient
 from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.analytic.sources import Loader, load, table_of
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.statements import Delete, Insert, Merge, Select, Update
-from sqlproxy.loop.aside import aside
+from sqlproxy.loop.statement_threads import aside
 from sqlproxy.pg.answers import Row
 from sqlproxy.rows.schema import Table
 from sqlproxy.tables.access import Access

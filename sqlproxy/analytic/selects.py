@@ -25,9 +25,9 @@ from sqlproxy.analytic.guarding import (
     together,
     where_true,
 )
-from sqlproxy.analytic.late import Late, Places, waits, waits_with_where
+from sqlproxy.analytic.late_expressions import Late, Places, waits, waits_with_where
 from sqlproxy.analytic.pieces import grouping_sets, only_of
-from sqlproxy.analytic.sets import LISTS, SERIES, column_of
+from sqlproxy.analytic.set_returning import LISTS, SERIES, column_of
 from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
 from sqlproxy.front.bound.env import Env

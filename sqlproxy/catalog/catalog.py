@@ -291,8 +291,8 @@ def claims_in(run: Run) -> Claims:
 
 async def claim(t: Writer, namespace: str, name: str) -> Table:
     """Somebody is about to write rows of this table without SQL: a schema change that gives it
-    rules waits for such writers, and only then (`sqlproxy.ddl.change.settled`). The table; it is
-    not claimed if it has rules by now. Raises NotFound, Refused.
+    rules waits for such writers, and only then (`sqlproxy.ddl.change.version_waits`). The table; it
+    is not claimed if it has rules by now. Raises NotFound, Refused.
     """
     table = await lookup(t, namespace, name)
     if not table.plain and not table.ruled:

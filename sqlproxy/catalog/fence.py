@@ -20,7 +20,7 @@ from kv.base.errors import WriteConflict
 from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS
 from kv.base.ports import Timers
 from sqlproxy.catalog import catalog
-from sqlproxy.catalog.presence import Presence
+from sqlproxy.catalog.declaration_users import Presence
 from txn.transaction import Transaction
 
 NEVER: Final = float("-inf")  # looked at: it is not what is declared now

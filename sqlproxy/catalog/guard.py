@@ -21,13 +21,13 @@ from typing import Final, Protocol
 from kv.base import system
 from kv.base.credentials import Credential
 from kv.base.errors import Busy, KvorumError, Unauthenticated, Unavailable
+from kv.base.fair_shares import Shares
 from kv.base.keys import table_prefix
 from kv.base.ports import Clock
 from kv.base.rights import LOOPBACK, OWNER, Action, Book, Identity, Resource, allow
-from kv.base.shares import Shares
 from kv.base.throttle import Throttle
 from kv.base.tls import NODE_NAME
-from sqlproxy.catalog import book, roles, tokens
+from sqlproxy.catalog import read_rights, roles, tokens
 from sqlproxy.catalog.catalog import Reader, scan_all
 from sqlproxy.catalog.roles import Role
 from sqlproxy.catalog.scram import make_verifier, read_verifier
@@ -104,7 +104,7 @@ class Guard:
         if stamp != self._stamp or 0 < self._expires_ms <= self._clock.now_ms():
             known = {role.name: role for role in await roles.all_roles(self._reader)}
             held = {token.id: token for token in await tokens.all_tokens(self._reader)}
-            found = await book.read(self._reader)
+            found = await read_rights.read(self._reader)
             if mine < self._applied:
                 return  # a later look has ended before: this may be from before it
             self._roles, self._tokens, self.book, self._stamp = known, held, found, stamp

@@ -18,8 +18,8 @@ range is refused when it commits: its partitions are closed (docs/decisions/1004
 table by its id (foreign keys, views, owned sequences) is changed in the same transaction.
 
 An index that is dropped is first not read (`write_only`), then not there; between the two, and
-before its partitions are closed, everybody has heard of it (sqlproxy.ddl.change.settled), as F1
-wants it: nobody reads an index that another one does not maintain any more.
+before its partitions are closed, everybody has heard of it (sqlproxy.ddl.change.version_waits), as
+F1 wants it: nobody reads an index that another one does not maintain any more.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from procedures.master.map.partitions import Maker, delete_rows, partitions_of
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.dropping import Plan
 from sqlproxy.ddl import resolve_declaration
-from sqlproxy.ddl.change.settled import Settled
+from sqlproxy.ddl.change.version_waits import Settled
 from sqlproxy.values.refusals import invalid
 from txn.results import ScanPage
 
@@ -177,7 +177,7 @@ class RangeProcedure:
         await self._settled.proxies(ctx.args["namespace"], lambda text: ctx.progress(0, text))
 
     async def native_writers(self, table: TableId) -> None:
-        """Until nobody writes to it without SQL; see `sqlproxy.ddl.change.settled`."""
+        """Until nobody writes to it without SQL; see `sqlproxy.ddl.change.version_waits`."""
         assert self._settled is not None, "it was registered with a wait"
         await self._settled.native_writers(table)
 

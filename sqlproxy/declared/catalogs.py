@@ -17,8 +17,8 @@ from kv.base.limits import SQL_POLL_MS, SQL_POLL_SOON_MS
 from kv.base.ports import Timers
 from sqlproxy.catalog import catalog, relations
 from sqlproxy.catalog.catalog import Reader
+from sqlproxy.catalog.declaration_users import Presence, Use
 from sqlproxy.catalog.fence import NEVER
-from sqlproxy.catalog.presence import Presence, Use
 from sqlproxy.catalog.privileges import Place
 from sqlproxy.catalog.roles import RoleBook
 from sqlproxy.declared.database import Declared

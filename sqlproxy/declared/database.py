@@ -23,7 +23,7 @@ from sqlproxy.pgcatalog.static import load
 from sqlproxy.rows.schema import ROWID, EnumType, ForeignKey, Table, View
 from sqlproxy.rows.schema import Sequence as SequenceRow
 from sqlproxy.tables.changing import TableWriter
-from sqlproxy.tables.ruling import rules_of
+from sqlproxy.tables.compile_rules import rules_of
 from sqlproxy.values.enums import Enum, learn
 from sqlproxy.values.errors import UNDEFINED_TABLE, WRONG_OBJECT_TYPE, SqlError
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlproxy.pg import oids, zones
-from sqlproxy.pgcatalog import functions, kinds, rights
+from sqlproxy.pgcatalog import functions, held_types, rights
 from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.functions import FED
 from sqlproxy.pgcatalog.model import Expr
@@ -145,7 +145,7 @@ class Calls:
         if given.unknown:
             return self.types.to(given, wanted)
         same = self.types.category(given.type) == self.types.category(wanted)
-        return given if same and given.type not in kinds.REG else self.types.to(given, wanted)
+        return given if same and given.type not in held_types.REG else self.types.to(given, wanted)
 
     def _result(self, found: Function, taken: Sequence[Expr]) -> int:
         if found.result in _ANY_ARRAY:
@@ -169,7 +169,7 @@ class Calls:
         for at, one in enumerate(given):
             text = text.replace(f"{{{at}}}", one.sql)
         if "{base}" in text:
-            text = text.replace("{base}", "0" if given[0].type in kinds.VECTORS else "1")
+            text = text.replace("{base}", "0" if given[0].type in held_types.VECTORS else "1")
         return re.sub(r"\{\d\}", "NULL", text)
 
     # -- aggregates

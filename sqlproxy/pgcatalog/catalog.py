@@ -30,7 +30,7 @@ from sqlproxy.front.syntax.syntax import Node, find, strings
 from sqlproxy.pg import oids as types
 from sqlproxy.pg import zones
 from sqlproxy.pg.answers import Field, Row
-from sqlproxy.pgcatalog import kinds, oids
+from sqlproxy.pgcatalog import held_types, oids
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Sees, Session
 from sqlproxy.pgcatalog.functions import INFORMATION, MANY, SCALAR
 from sqlproxy.pgcatalog.relations import Relations
@@ -365,7 +365,7 @@ class SystemCatalog:
         return _table(layout, [tuple(one.get(n) for n, _ in layout) for one in listed])
 
     def _held(self, oid: int) -> str:
-        return kinds.held(oid, self._static.element_of(oid))
+        return held_types.held(oid, self._static.element_of(oid))
 
     def _settings(self, session: Session, feed: str) -> pa.Table:
         source = self._static.feeds["pg_show_all_settings"]

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from sqlproxy.front.syntax.syntax import parse, strings
 from sqlproxy.pg import oids
-from sqlproxy.pgcatalog import kinds
-from sqlproxy.pgcatalog.kinds import quoted
+from sqlproxy.pgcatalog import held_types
+from sqlproxy.pgcatalog.held_types import quoted
 from sqlproxy.pgcatalog.model import Expr, Needs
 from sqlproxy.pgcatalog.static import CATALOG, Static
 from sqlproxy.values.errors import (
@@ -45,10 +45,10 @@ class Coercion:
         return self.static.element_of(oid)
 
     def held(self, oid: int) -> str:
-        return kinds.held(oid, self.element(oid))
+        return held_types.held(oid, self.element(oid))
 
     def category(self, oid: int) -> str:
-        return kinds.category(oid, self.element(oid))
+        return held_types.category(oid, self.element(oid))
 
     def type_name(self, oid: int) -> str:
         """As PostgreSQL's messages call it."""
@@ -76,8 +76,8 @@ class Coercion:
 
     def _typed(self, number: int, oid: int) -> Expr:
         self.needs.parameters[number] = oid
-        if oid in kinds.REG:
-            return Expr(self.lookup(kinds.REG[oid], f"CAST($p{number} AS VARCHAR)"), oid)
+        if oid in held_types.REG:
+            return Expr(self.lookup(held_types.REG[oid], f"CAST($p{number} AS VARCHAR)"), oid)
         return Expr(f"CAST($p{number} AS {self.held(oid)})", oid)
 
     def settle(self, value: Expr, oid: int = oids.TEXT) -> Expr:
@@ -103,12 +103,12 @@ class Coercion:
         return best
 
     def _wider(self, one: int, other: int) -> int:
-        if one in kinds.NUMBERS and other in kinds.NUMBERS:
-            return max(one, other, key=kinds.NUMBERS.index)
-        if one in kinds.IDS or other in kinds.IDS:
+        if one in held_types.NUMBERS and other in held_types.NUMBERS:
+            return max(one, other, key=held_types.NUMBERS.index)
+        if one in held_types.IDS or other in held_types.IDS:
             return oids.OID
-        if one in kinds.TIMES and other in kinds.TIMES:
-            return max(one, other, key=kinds.TIMES.index)
+        if one in held_types.TIMES and other in held_types.TIMES:
+            return max(one, other, key=held_types.TIMES.index)
         if one == oids.CHAR and other in (oids.TEXT, oids.NAME, oids.VARCHAR):
             return oids.TEXT
         return one
@@ -127,7 +127,7 @@ class Coercion:
         elif oid == oids.REGCLASS and value.reg:  # there and back again: no need to look it up
             made = Expr(value.reg, oid)
         else:
-            there = value.sql if value.type == oids.REGCLASS and oid in kinds.STRINGS else ""
+            there = value.sql if value.type == oids.REGCLASS and oid in held_types.STRINGS else ""
             made = Expr(self._cast(value, oid), oid, reg=there)
         if typmod >= 4 and oid in (oids.VARCHAR, oids.BPCHAR):
             made = replace(made, sql=f"left({made.sql}, {typmod - 4})")
@@ -148,19 +148,19 @@ class Coercion:
     def _literal(self, text: str | None, oid: int) -> str:
         if text is None:
             return f"CAST(NULL AS {self.held(oid)})"
-        if oid in kinds.VECTORS:
-            parts = ", ".join(str(kinds.integer(p, "smallint")) for p in text.split())
+        if oid in held_types.VECTORS:
+            parts = ", ".join(str(held_types.integer(p, "smallint")) for p in text.split())
             return f"CAST([{parts}] AS {self.held(oid)})"
         if element := self.element(oid):
-            items = (self._literal(item, element) for item in kinds.array_items(text))
+            items = (self._literal(item, element) for item in held_types.array_items(text))
             return f"CAST([{', '.join(items)}] AS {self.held(oid)})"
-        if oid in kinds.REG:
-            return self._reg_literal(kinds.REG[oid], text)
-        if oid in kinds.IDS or oid in kinds.INTEGERS:
-            number = kinds.integer(text, self.type_name(oid))
+        if oid in held_types.REG:
+            return self._reg_literal(held_types.REG[oid], text)
+        if oid in held_types.IDS or oid in held_types.INTEGERS:
+            number = held_types.integer(text, self.type_name(oid))
             return str(number) if oid != oids.INT8 else f"CAST({number} AS BIGINT)"
         if oid == oids.BOOL:
-            return "true" if kinds.boolean(text) else "false"
+            return "true" if held_types.boolean(text) else "false"
         if oid == oids.CHAR:
             return quoted(text[:1])
         if self.held(oid) == "VARCHAR":
@@ -169,12 +169,12 @@ class Coercion:
 
     def _cast(self, value: Expr, oid: int) -> str:
         source = value.type
-        if oid in kinds.STRINGS:
+        if oid in held_types.STRINGS:
             shown = self.text(value)
             return f"left({shown}, 1)" if oid == oids.CHAR else shown
-        if oid in kinds.REG and self.category(source) == "S":
-            return self.lookup(kinds.REG[oid], value.sql)
-        if source in kinds.IDS and oid in kinds.IDS:
+        if oid in held_types.REG and self.category(source) == "S":
+            return self.lookup(held_types.REG[oid], value.sql)
+        if source in held_types.IDS and oid in held_types.IDS:
             return value.sql
         if self.element(oid) and self.category(source) == "S":
             inner = f"trim({value.sql}, '{{}}')"
@@ -201,12 +201,12 @@ class Coercion:
         if value.unknown:
             return self.to(value, oids.TEXT).sql
         sql, oid = value.sql, value.type
-        if oid in kinds.REG:
-            return self.shown(kinds.REG[oid], sql)
-        if oid in kinds.VECTORS:
+        if oid in held_types.REG:
+            return self.shown(held_types.REG[oid], sql)
+        if oid in held_types.VECTORS:
             return f"array_to_string(CAST({sql} AS VARCHAR[]), ' ')"
         element = self.element(oid)
-        if element in kinds.REG:
+        if element in held_types.REG:
             each = f"list_transform({self.shown_each(element, sql)}, lambda kv_e: "
             return f"('{{' || array_to_string({each}kv_array_item(kv_e)), ',') || '}}')"
         if element:
@@ -255,7 +255,7 @@ class Coercion:
 
     def shown_each(self, element: int, sql: str) -> str:
         """The names of an array of OIDs of this type."""
-        name = self.shown(kinds.REG[element], "kv_u.kv_e")
+        name = self.shown(held_types.REG[element], "kv_u.kv_e")
         listed = f"SELECT unnest({sql}) AS kv_e, generate_subscripts({sql}, 1) AS kv_n"
         found = f"(SELECT list({name} ORDER BY kv_u.kv_n) FROM ({listed}) kv_u)"
         return f"CASE WHEN {sql} IS NOT NULL THEN coalesce({found}, []) END"

@@ -13,11 +13,11 @@ from sqlproxy.duck import ducktext as d
 from sqlproxy.front.binding.typenames import check_collation
 from sqlproxy.front.syntax.syntax import Node, at, find, strings, unwrap
 from sqlproxy.pg import oids
-from sqlproxy.pgcatalog import kinds, rights
+from sqlproxy.pgcatalog import held_types, rights
 from sqlproxy.pgcatalog.calls import AGGREGATES, WINDOWS
-from sqlproxy.pgcatalog.kinds import quoted
+from sqlproxy.pgcatalog.held_types import quoted
 from sqlproxy.pgcatalog.model import UNNAMED, Col, Expr, Item, Query, Scope, missing_table
-from sqlproxy.pgcatalog.special import Special
+from sqlproxy.pgcatalog.special_functions import Special
 from sqlproxy.values.errors import (
     DATATYPE_MISMATCH,
     GROUPING_ERROR,
@@ -325,7 +325,7 @@ class Expressions(Special):
         categories = self.types.category(left.type) + self.types.category(right.type)
         if categories == "NN":
             kind = self.types.common([left, right])
-            kind = oids.INT8 if kind in kinds.IDS else kind
+            kind = oids.INT8 if kind in held_types.IDS else kind
             if operator == "#":
                 return Expr(d.call("xor", left.sql, right.sql), kind)
             if operator == "/" and kind in (oids.NUMERIC, oids.FLOAT4, oids.FLOAT8):
@@ -554,7 +554,7 @@ class Expressions(Special):
                 f"cannot subscript type {self.types.type_name(value.type)} because it does not "
                 "support subscripting",
             )
-        shift = value.type in kinds.VECTORS
+        shift = value.type in held_types.VECTORS
         ends = [
             self._place(self.types.to(self.expr(fields[end], scope), oids.INT4).sql, shift)
             if end in fields

@@ -24,7 +24,7 @@ from kv.base.limits import (
 )
 from sqlproxy.catalog.privileges import Place
 from sqlproxy.pg import oids as types
-from sqlproxy.pgcatalog import definitions, kinds, oids, rights, rows
+from sqlproxy.pgcatalog import definitions, held_types, oids, rights, rows
 from sqlproxy.pgcatalog.contents import Cluster, Contents
 from sqlproxy.pgcatalog.functions import MACROS
 from sqlproxy.pgcatalog.relations import FUNCTIONS, VIEW_OID, Relations
@@ -123,13 +123,13 @@ class Store:
     def _held(self, oid: int) -> str:
         if oid == types.REGTYPE:
             return "BIGINT"
-        return kinds.held(oid, self._static.element_of(oid))
+        return held_types.held(oid, self._static.element_of(oid))
 
     def _fill(self, relations: Relations) -> None:
         db = self._db
         db.execute("CREATE SCHEMA pgc")
         db.execute("USE pgc")
-        words = ", ".join(kinds.quoted(w) for w in sorted(definitions.reserved()))
+        words = ", ".join(held_types.quoted(w) for w in sorted(definitions.reserved()))
         for text in (*MACROS, *rights.MACROS):
             db.execute(text.replace("WORDS", f"[{words}]"))
         for (schema, name), relation in relations.all.items():

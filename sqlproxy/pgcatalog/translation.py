@@ -17,7 +17,7 @@ from typing import Final
 from sqlproxy.front.syntax.syntax import Node, at, parse, strings, unwrap
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Field
-from sqlproxy.pgcatalog import kinds
+from sqlproxy.pgcatalog import held_types
 from sqlproxy.pgcatalog.calls import AGGREGATES, Calls
 from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.expressions import Expressions
@@ -119,9 +119,9 @@ class Translation(Expressions):
         shown, plain = [], True
         for number, target in enumerate(query.targets, 1):
             sql = f"c{number}"
-            if target.type in kinds.REG:
-                sql, plain = self.types.shown(kinds.REG[target.type], f"q.{sql}"), False
-            elif (element := self.types.element(target.type)) in kinds.REG:
+            if target.type in held_types.REG:
+                sql, plain = self.types.shown(held_types.REG[target.type], f"q.{sql}"), False
+            elif (element := self.types.element(target.type)) in held_types.REG:
                 sql, plain = self.types.shown_each(element, f"q.{sql}"), False
             elif target.type in _SHOWN:
                 sql, plain = _SHOWN[target.type].format(sql), False

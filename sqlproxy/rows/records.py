@@ -30,7 +30,7 @@ key).
                                              was that a schema change waits for]; older rows end
                                              before the last
     NATIVE_WRITERS u32 id of a table         [1]  it is, or was, written without SQL
-    PROXIES        esc(proxy)                see `sqlproxy.catalog.presence`
+    PROXIES        esc(proxy)                see `sqlproxy.catalog.declaration_users`
 
 An acl is [[role, letters], …] or nil (sqlproxy.catalog.privileges). `f` is 1 where there is no
 extra (then an older program can read the row) and 2 where there is. An extra is a map of those

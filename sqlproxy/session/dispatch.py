@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sqlproxy.catalog.presence import Use
+from sqlproxy.catalog.declaration_users import Use
 from sqlproxy.front import front
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.closures.compiling import compile
@@ -29,11 +29,11 @@ from sqlproxy.session.running.loading import Loader
 from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.running.reserving import numbering
 from sqlproxy.session.shared.prepared import Prepared
+from sqlproxy.session.state.portal_view import Sight
 from sqlproxy.session.state.portals import Batches, CopyIn, Portal, at_once, given_up
-from sqlproxy.session.state.sight import Sight
 from sqlproxy.session.state.state import State
-from sqlproxy.tables.listing import ListingPlan
 from sqlproxy.tables.reading import Touched
+from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan
 from sqlproxy.values.errors import UNDEFINED_PREPARED, SqlError, in_failed_transaction, unsupported
 from sqlproxy.wire.seam import Portal as AnyPortal

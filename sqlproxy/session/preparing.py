@@ -18,7 +18,7 @@ from sqlproxy.declared.database import Declared
 from sqlproxy.front import front
 from sqlproxy.front.bound import statements as s
 from sqlproxy.front.syntax.syntax import Parsed
-from sqlproxy.loop.aside import aside
+from sqlproxy.loop.statement_threads import aside
 from sqlproxy.pg.answers import Field
 from sqlproxy.pg.style import Style
 from sqlproxy.rows.schema import Table

@@ -13,7 +13,7 @@ from collections.abc import MutableMapping
 from functools import partial
 
 from sqlproxy.front import front
-from sqlproxy.loop.aside import aside
+from sqlproxy.loop.statement_threads import aside
 from sqlproxy.pg.answers import Values
 from sqlproxy.session import preparing
 from sqlproxy.session.dispatch import bind

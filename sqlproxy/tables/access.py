@@ -34,7 +34,7 @@ from sqlproxy.front.bound.exprs import (
 from sqlproxy.front.bound.statements import SubQuery
 from sqlproxy.pg import oids
 from sqlproxy.rows.schema import PUBLIC, Index, Table
-from sqlproxy.tables.implying import selective, usable
+from sqlproxy.tables.implied_predicates import selective, usable
 
 _FAMILIES: Final[Mapping[int, int]] = {
     **dict.fromkeys((oids.INT2, oids.INT4, oids.INT8), oids.INT8),

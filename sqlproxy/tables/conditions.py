@@ -26,8 +26,8 @@ from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.rows import PLAIN_COLUMNS
 from sqlproxy.rows.schema import Column as TableColumn
 from sqlproxy.rows.schema import Table
+from sqlproxy.tables.compile_rules import bound_condition
 from sqlproxy.tables.predicates import Holds, OwnNames
-from sqlproxy.tables.ruling import bound_condition
 from sqlproxy.values.errors import UNSUPPORTED, SqlError
 
 ASK_THE_TIME: Final = frozenset({"now", "statement_timestamp", "age(1184)", "age(1114)"})

@@ -19,7 +19,7 @@ from sqlproxy.front.functions.regclass import Relations
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.schema import Index, Table
-from sqlproxy.tables.ruling import bound_condition
+from sqlproxy.tables.compile_rules import bound_condition
 from sqlproxy.values import enums
 from sqlproxy.values.enums import Enum
 from sqlproxy.values.errors import SqlError

@@ -24,9 +24,9 @@ from sqlproxy.front.bound.exprs import Column, Order
 from sqlproxy.front.bound.statements import Select, TableItem, shown
 from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.tables.access import Access, Ordering, choose
-from sqlproxy.tables.listing import ListingPlan, listing_plan
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched
 from sqlproxy.tables.rules import Row
+from sqlproxy.tables.select_values import ListingPlan, listing_plan
 from sqlproxy.tables.sorting import sort_key, sortable
 from sqlproxy.values.errors import INVALID_LIMIT, INVALID_OFFSET, SqlError, unsupported
 from sqlproxy.values.memory import now, size_of_rows

@@ -38,11 +38,11 @@ from sqlproxy.rows.schema import PUBLIC, Table
 from sqlproxy.tables.access import choose
 from sqlproxy.tables.changing import TableWriter, Taken
 from sqlproxy.tables.deferring import Deferred
-from sqlproxy.tables.implying import usable
+from sqlproxy.tables.implied_predicates import usable
 from sqlproxy.tables.reading import Reads, Stored, TableReader, Touched, found_at
 from sqlproxy.tables.referring import Children, Gone, Tables, check_parents, places
 from sqlproxy.tables.rules import Row
-from sqlproxy.tables.single import Single, single_of
+from sqlproxy.tables.single_row import Single, single_of
 from sqlproxy.values.breaks import paused
 from sqlproxy.values.errors import CARDINALITY_VIOLATION, GENERATED_ALWAYS, SqlError
 from sqlproxy.values.memory import Held, now, size_of_rows

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from kv.base.disk_space import DISK_FREE
 from kv.base.errors import (
     AlreadyExists,
     Busy,
@@ -40,7 +41,6 @@ from kv.base.errors import (
     TryLater,
     UnknownOutcome,
 )
-from kv.base.room import DISK_FREE
 
 SYNTAX_ERROR: Final = "42601"
 UNSUPPORTED: Final = "0A000"

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from kv.base.connection_slots import Seats
 from kv.base.limits import SQL_CANCEL_MS_MAX, SQL_CONNECTIONS_MAX, SQL_INPUT_BYTES_MAX
 from kv.base.ports import Clock, Rng
-from kv.base.seats import Seats
 from kv.base.throttle import Throttle
 from raft.listener import stop_listening
 from sqlproxy.loop.turns import Turns

@@ -18,19 +18,19 @@ LIBRARIES: Final = re.compile(
     r"|paramiko|boto3|subprocess|multiprocessing)(\.|\Z)"
 )
 ALLOWED: Final = {
-    "kvorum/transfer/places.py": "the door's own: opened by kvorum/transfer/allowed.py",
+    "kvorum/transfer/places.py": "the door's own: opened by kvorum/transfer/allowed_places.py",
     "kvorum/transfer/postgresql.py": "the same, of databases",
     "kvorum/sql/dumping.py": "a client's, of its own cluster",
     "kvorum/security/oidc.py": "keys of the issuer that the node's settings name",
-    "kvorum/audit/shipping.py": "the log of requests, to where the node's settings say",
+    "kvorum/audit/ship_audit_log.py": "the log of requests, to where the node's settings say",
     "kvorum/programs/localcluster.py": "a command's, that starts nodes of this machine",
 }
 """Who may use libraries that open what a URL or a path names, and why."""
 OPENERS: Final = frozenset({"place_of", "Directory", "Remote", "FsspecPlace"})
 OPENING: Final = {
     "kvorum/transfer/places.py": "makes them",
-    "kvorum/transfer/allowed.py": "asks the list of places before",
-    "kvorum/transfer/creating.py": "runs in a command alone, for its user",
+    "kvorum/transfer/allowed_places.py": "asks the list of places before",
+    "kvorum/transfer/create_table.py": "runs in a command alone, for its user",
 }
 
 

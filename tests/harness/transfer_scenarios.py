@@ -14,7 +14,7 @@ from kv.base.timestamps import compose
 from kvorum.transfer import manifest
 from kvorum.transfer.backup import all_tables, lock_names
 from kvorum.transfer.places import place_of
-from kvorum.transfer.ranges import Range
+from kvorum.transfer.restore_ranges import Range
 from kvorum.transfer.verify import verify
 from procedures.master.map.partitions import placed_of
 from tests.harness.world import ROWS, Place

@@ -12,7 +12,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.ids import NodeId, PartitionId, TableId
 from kv.base.keys import u32
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.memory_store import Table
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
@@ -136,7 +136,7 @@ def test_j1_create_table_makes_every_part() -> None:
         await world.one("CreateNamespace", {"namespace": "shop"})
         record = await world.one("CreateTable", CREATE)
         assert record.state.name == "SUCCESS", record.error
-        told = plain.decode(record.result)
+        told = plain_data.decode(record.result)
         table = await catalog.lookup(Reader(world.lab.store.table), "shop", "orders")
         assert told == {
             "table_id": table.id,

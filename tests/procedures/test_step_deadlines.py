@@ -12,7 +12,7 @@ import pytest
 
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.keys import table_prefix
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
@@ -204,7 +204,7 @@ def test_j17_past_the_point_of_no_return_a_deadline_ends_a_run(remote: bool) -> 
     async def test(office: Office, executor: Executor) -> None:
         record = await run(executor, "timed.final")
         assert _told(record) == ("SUCCESS", "")
-        assert plain.decode(record.result) == 3
+        assert plain_data.decode(record.result) == 3
         assert record.updated_ms - record.created_ms < 2 * MS + 1_000 + 1_000
 
     in_office(test, remote)
@@ -333,7 +333,7 @@ def test_j17_an_undo_of_what_is_outside_is_given_up(
         assert took_s <= office.loop.time() - began < took_s + 1.2
         assert _told(record) == ("ROLLED_BACK", "REFUSED")
         assert record.error is not None
-        details = plain.decode(record.error.details)
+        details = plain_data.decode(record.error.details)
         if left:
             assert [(one["undo"], one["message"]) for one in details["not_undone"]] == [
                 ("leave", left)

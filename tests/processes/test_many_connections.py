@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 import kvorum
+from kv.base.connection_slots import SEATS_EXTRA, Seats
 from kv.base.errors import Busy, Unavailable
 from kv.base.rpc import FrameEncoder, Hello
-from kv.base.seats import SEATS_EXTRA, Seats
 from kvorum.local import descriptors
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess

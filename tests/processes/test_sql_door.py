@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from kvorum.sql import sql_door
+from kvorum.sql import sql_endpoint
 from tests.kit.machine import free_port_base
 from tests.kit.processes import NodeProcess
 
@@ -58,10 +58,10 @@ async def test_an_import_that_fails_refuses_clients_and_spares_the_node(
     async def in_thread(work: Any) -> None:
         await asyncio.to_thread(work)
 
-    monkeypatch.setattr(sql_door, "_ground", broken)
+    monkeypatch.setattr(sql_endpoint, "_ground", broken)
     none: Any = None
     timers: Any = SimpleNamespace(monotonic=lambda: 1_000.0)  # it stands: no time for a retry
-    door = sql_door.SqlDoor(
+    door = sql_endpoint.SqlDoor(
         none, none, none, clock=none, rng=none, timers=timers, in_thread=in_thread
     )
     sock = socket.create_server(("127.0.0.1", free_port_base()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kv.base.disk_space import DISK_FREE
 from kv.base.errors import (
     DeadlineExceeded,
     Moved,
@@ -21,7 +22,6 @@ from kv.base.limits import (
 )
 from kv.base.methods import ABORTED, COMMITTED, OP_READ, PENDING
 from kv.base.ops import Op, put
-from kv.base.room import DISK_FREE
 from kv.base.timestamps import compose
 from kv.client.calls import NO_PARTITION
 from tests.txn.test_txn_core import START, core, ended

@@ -11,7 +11,7 @@ import msgpack
 import pytest
 
 from kv.base.errors import InvalidArgument, Moved, TxnAborted
-from kv.mvcc.packed import PackedKeys, unpack_values
+from kv.mvcc.packed_rows import PackedKeys, unpack_values
 from tests.kv.mvcc.store import packed
 from txn.bulk.bulk_transactions import BulkTransaction, Rows
 

@@ -57,7 +57,7 @@ from kv.base.methods import (
 from kv.base.ops import Op
 from kv.base.ports import Timers
 from kv.base.waits import WAITED
-from kv.mvcc.packed import PackedKeys, opened, pack_values
+from kv.mvcc.packed_rows import PackedKeys, opened, pack_values
 from txn.commit.sending import prewrite_args
 from txn.intents.resolver import Resolver
 from txn.shared.deadlines import Backoff, Deadline, Rests, sleep
@@ -398,8 +398,9 @@ class BulkTransaction:
         """`prewrite_rows` of a legal size: one message for each partition that serves a part of
         these keys. `absent`: none of them may be there (ConditionFailed); the caller has seen to it
         that none is sent twice. `firsts` gets the first key of each message: it lays one chunk.
-        `laid`: those that arrived, with their rows. Packed rows (kv/mvcc/packed.py), of any size,
-        go as they are if they are one legal message. Raises InvalidArgument if they are no rows.
+        `laid`: those that arrived, with their rows. Packed rows (kv/mvcc/packed_rows.py), of any
+        size, go as they are if they are one legal message. Raises InvalidArgument if they are no
+        rows.
         """
         options = {**self._rows_options, "absent": True} if absent else self._rows_options
         if isinstance(values, bytes):

@@ -13,7 +13,8 @@ ends with the longest life of a transaction.
 A part is a chunk of intents (kv.mvcc.prewrite_rows). Rows that are to be absent are so when their
 intents are laid, and stay so; that none comes twice is the caller's business. After the commit
 each chunk is resolved by its first key, and gives way to others on the loop meanwhile: scans read
-through what is left (kv/mvcc/through.py). What fails is left to readers and the sweeper.
+through what is left (kv/mvcc/scan_through_intents.py). What fails is left to readers and the
+sweeper.
 """
 
 from __future__ import annotations

@@ -61,6 +61,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final, assert_never
 
+from kv.base.disk_space import DISK_FREE
 from kv.base.errors import (
     ConditionFailed,
     KeyLocked,
@@ -80,7 +81,6 @@ from kv.base.limits import (
 )
 from kv.base.methods import ABORTED, COMMITTED, PENDING
 from kv.base.ops import Op
-from kv.base.room import DISK_FREE
 from kv.base.timestamps import MAX, physical_ms
 from kv.client.calls import NO_PARTITION
 from kv.mvcc.records import Parts

@@ -136,9 +136,10 @@ class Resolver:
         return None
 
     def learn_load(self, start_ts: int, commit_ts: int) -> None:
-        """Its chunks of intents may be read through (kv/mvcc/through.py), until they are resolved:
-        scans that look for them after that cost more. Whose load it is knows when (`forget_load`);
-        others try without it now and then, and learn of it again where there are some left.
+        """Its chunks of intents may be read through (kv/mvcc/scan_through_intents.py), until they
+        are resolved: scans that look for them after that cost more. Whose load it is knows when
+        (`forget_load`); others try without it now and then, and learn of it again where there are
+        some left.
         """
         self._through[start_ts] = commit_ts, self._timers.monotonic() + THROUGH_MS / 1000
         if len(self._through) > THROUGH_TXNS_MAX:

@@ -1,4 +1,4 @@
-"""Logging in to the console: what its page asks first (kvorum/http/wire/visits.py)."""
+"""Logging in to the console: what its page asks first (kvorum/http/wire/console_sessions.py)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kv.base.rights import Identity
 from kvorum.http.routes.declaring import Asked, Body, Here, Nothing, Routes, Services, TextOrNone
 from kvorum.http.routes.rights import OPEN
 from kvorum.http.wire.codec import Reply, encode
+from kvorum.http.wire.console_sessions import cookie
 from kvorum.http.wire.request import Request
-from kvorum.http.wire.visits import cookie
 from sqlproxy.catalog.guard import NOT_INITIALIZED
 
 ROUTES: Final = Routes("cluster")

@@ -7,10 +7,10 @@
         From node `from` to node `to`, by a procedure.
         \"\"\"
 
-A handler gets its parameters checked and returns plain data; server/cold.py makes JSON or msgpack
-of it. The first line of its docstring is the summary of the route, the rest its description. Values
-are checked by the kinds of wire/fields.py, as those of the hot routes; FastAPI finds the parameters
-and writes them into the OpenAPI document.
+A handler gets its parameters checked and returns plain data; server/fastapi_app.py makes JSON or
+msgpack of it. The first line of its docstring is the summary of the route, the rest its
+description. Values are checked by the kinds of wire/fields.py, as those of the hot routes; FastAPI
+finds the parameters and writes them into the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from kvorum.http.routes.route import OBJECT
 from kvorum.http.wire import fields
 from kvorum.http.wire import request as http
 from kvorum.http.wire.codec import Reply
+from kvorum.http.wire.console_sessions import Visits
 from kvorum.http.wire.fields import Kind, Schema
-from kvorum.http.wire.visits import Visits
 from sqlproxy.catalog.guard import Guard
 
 Plain = dict[str, Any]

@@ -1,4 +1,4 @@
-"""What is said of the hot routes, which are served beside FastAPI (server/hot.py): records and
+"""What is said of the hot routes, which are served beside FastAPI (server/hot_app.py): records and
 transactions.
 """
 

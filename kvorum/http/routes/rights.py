@@ -1,5 +1,5 @@
 """What a caller of a route must be allowed to do, said where the route is declared, in the words of
-the table of verbs (kv/base/verbs.py); kvorum/http/server/door.py asks for it.
+the table of verbs (kv/base/verbs.py); kvorum/http/server/authentication.py asks for it.
 """
 
 from __future__ import annotations

@@ -9,21 +9,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
+from kv.base.connection_slots import Seats
 from kv.base.ports import Rng, Timers
-from kv.base.seats import Seats
 from kv.base.tls import Tls
 from kvorum.api.backend import Backend
-from kvorum.audit.stamps import NO_FIGURES, StampLog
+from kvorum.audit.audit_log import NO_FIGURES, StampLog
 from kvorum.http.metrics.metrics import Metrics
-from kvorum.http.server.cold import ColdApi
-from kvorum.http.server.door import Door
-from kvorum.http.server.hosts import HostGuard
-from kvorum.http.server.hot import HotApi
+from kvorum.http.server.audited_requests import StampedHttp
+from kvorum.http.server.authentication import Door
+from kvorum.http.server.fastapi_app import ColdApi
+from kvorum.http.server.host_header import HostGuard
+from kvorum.http.server.hot_app import HotApi
 from kvorum.http.server.http_server import HttpServer
 from kvorum.http.server.http_sessions import Sessions
-from kvorum.http.server.stamped_requests import StampedHttp
 from kvorum.http.server.watch_streams import Watches
-from kvorum.http.wire.visits import Visits
+from kvorum.http.wire.console_sessions import Visits
 from kvorum.version import VERSION
 from sqlproxy.catalog.guard import Guard
 
@@ -53,7 +53,7 @@ class HttpApi:
     ) -> None:
         """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
         why requests cannot be served, None if they can. `hosts`: names that it may be asked for by
-        beside its machine's (hosts.py). `holder`: see Sessions. `stamps`: tell it
+        beside its machine's (host_header.py). `holder`: see Sessions. `stamps`: tell it
         of every request; `backend` does already. `notice`: what whoever looks at it should know.
         """
         self.metrics = Metrics()

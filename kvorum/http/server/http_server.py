@@ -6,7 +6,7 @@ client has proved, empty for none.
 What uvicorn leaves open is bounded here. Bytes that come at once are parsed in pieces, and none
 while a request waits behind another one: a read may have ten thousand. A connection has a time for
 its next head, for a body, and for reading its answer; one look a second sees which of them it is
-in, so that requests cost no timers. Bodies and unread answers count in kv/base/held.py.
+in, so that requests cost no timers. Bodies and unread answers count in kv/base/held_bytes.py.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from kv.base.connection_slots import Seats
 from kv.base.errors import Busy, InvalidArgument, KvorumError
-from kv.base.held import Held
+from kv.base.held_bytes import Held
 from kv.base.limits import (
     CLIENT_SMALL_BYTES,
     HTTP_BODY_BYTES_MAX,
@@ -32,7 +33,6 @@ from kv.base.limits import (
     STALL_MS_MAX,
     KiB,
 )
-from kv.base.seats import Seats
 from kv.base.tls import Tls, certificate_name
 from kvorum.http.wire.codec import refusal
 from kvorum.http.wire.request import Asgi

@@ -19,8 +19,8 @@ from kv.base.limits import FEED_HEARTBEAT_MS, WATCHERS_MAX
 from kv.base.rights import Action
 from kvorum.api.backend import Backend
 from kvorum.api.watching import Event, Watcher, WatchSpec
-from kvorum.audit.stamped import is_refused
-from kvorum.http.server.door import Door
+from kvorum.audit.audited_backend import is_refused
+from kvorum.http.server.authentication import Door
 from kvorum.http.wire import fields, sse
 from kvorum.http.wire.codec import Query, Reply, path_text, refusal
 from kvorum.http.wire.request import (

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final
 
-from kv.base import weight
+from kv.base import decode_cost
 from kv.base.errors import KvorumError, NotFound, Rejected
 from kv.base.limits import HTTP_BODY_BYTES_MAX
 from kv.base.rights import LOOPBACK, Action, Resource, table
@@ -45,7 +45,8 @@ class Request:
         self.scope = scope
         self.identity = LOOPBACK
         self.may: Callable[[frozenset[Action], Resource], None] | None = None
-        """Raises what forbids it; None: everything is allowed. server/door.py sets both …"""
+        """Raises what forbids it; None: everything is allowed. server/authentication.py sets both …
+        """
         self.share = ""  # … and whose share of the node it uses, "" = nobody's
         self.method: str = scope["method"]
         self.path: bytes = scope["raw_path"]
@@ -133,14 +134,14 @@ class Request:
     async def _turn(self, raw: bytes) -> None:
         """It may be decoded now: in each pass of the loop one large body is. Raises TooLarge."""
         packed = self.formats.body
-        if self._turns is None or weight.is_light(raw, packed):
+        if self._turns is None or decode_cost.is_light(raw, packed):
             return
         async with self._turns:
             await asyncio.sleep(0)
             if packed:
-                weight.weigh_packed(raw)
+                decode_cost.weigh_packed(raw)
             else:
-                for _ in weight.weigh_json(raw):
+                for _ in decode_cost.weigh_json(raw):
                     await asyncio.sleep(0)
 
 

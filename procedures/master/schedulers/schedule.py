@@ -30,7 +30,7 @@ from typing import Any, Final
 from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import BALANCE_COOLDOWN_S, BALANCE_KEPT
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.roster import Live
 from procedures.engine.submission import Submission
@@ -323,7 +323,7 @@ class Schedulers:
                 continue
             if one.parent and record.name == ADD_REPLICA:
                 continue  # it ends with its parent
-            args = plain.decode(record.args)
+            args = plain_data.decode(record.args)
             if args.get("to", args.get("node")) in dead and executor is not None:
                 try:
                     await executor.abort(one.id, "the node that it moves to is dead")
@@ -387,7 +387,7 @@ class Schedulers:
         for one in _of(executor, name):
             record = one.record
             if record is not None:
-                args = plain.decode(record.args)
+                args = plain_data.decode(record.args)
                 if args.get("node") == node:
                     return True
         return False

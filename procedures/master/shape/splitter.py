@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol
 from kv.base.errors import KvorumError, NotFound
 from kv.base.ids import META_PARTITION, PartitionId
 from kv.base.methods import SPLIT_POINT
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, done
 from procedures.engine.records import Record
@@ -200,7 +200,7 @@ class Splitter:
 
     async def _part(self, record: Record) -> None:
         """A hot partition was split: its new half leaves the nodes of the other (H5)."""
-        halves = plain.decode(record.result) if record.result else {}
+        halves = plain_data.decode(record.result) if record.result else {}
         args = {"partition": halves.get("new"), "beside": halves.get("partition")}
         try:
             await self._procedures.submit(Submission(MOVE_APART, args, OWNER))

@@ -14,7 +14,7 @@
                                                        of their transactions, so one at a time
 
 All values are msgpack lists. A chunk is msgpack `[2, [piece, …]]`, a piece `[first user key, rows,
-last user key, keys, values]`: packed rows (kv/mvcc/packed.py) of one legal message, which the
+last user key, keys, values]`: packed rows (kv/mvcc/packed_rows.py) of one legal message, which the
 commit of a large batch sends as they lie here. The pieces rise, sorted by their writer; nil = a
 deletion. Or a chunk is `[[user key, …], [value | nil, …], [order, …]]`: each row's order among rows
 of its key, bytes, compared as such. (Programs before wrote all chunks so, without the third list.)
@@ -40,10 +40,10 @@ from zlib import crc32
 
 import msgpack
 
-from kv.base import limits, system, weight
+from kv.base import decode_cost, limits, system
 from kv.base.errors import InvalidArgument, KeyLocked, Refused, TooLarge
 from kv.base.keys import escape, successor, table_prefix, u32, unescape
-from kv.mvcc.packed import PackedKeys
+from kv.mvcc.packed_rows import PackedKeys
 
 FORMAT: Final = 1
 DUPLICATE: Final = "SINK_DUPLICATE"
@@ -331,7 +331,7 @@ def laid_of(chunk: bytes) -> dict[int, list[tuple[bytes, bytes, int]]]:
     if not is_laid(chunk):
         return found
     try:
-        _, pieces = weight.unpack_rows(chunk, use_list=True)
+        _, pieces = decode_cost.unpack_rows(chunk, use_list=True)
         good = all([type(one) for one in piece] == _LAID_PIECE for piece in pieces)
     except (ValueError, TypeError, msgpack.UnpackException) as e:
         raise InvalidArgument(f"not a chunk of what was laid: {e}") from e
@@ -372,7 +372,7 @@ def _unpack_plain(
     chunk: bytes, what: str
 ) -> tuple[list[bytes], list[bytes | None], list[bytes] | None]:
     try:
-        keys, values, *more = weight.unpack_rows(chunk, use_list=True)
+        keys, values, *more = decode_cost.unpack_rows(chunk, use_list=True)
         orders = more[0] if more else None
         lengths = (len(keys), len(values))
         ordered = lengths[0] if orders is None else len(orders)
@@ -431,7 +431,7 @@ def packed_rows(chunk: bytes, prefix: bytes) -> list[tuple[PackedKeys, bytes]] |
 def _pieces(chunk: bytes, what: str) -> list[list[Any]]:
     """Their heads have the right types. Raises InvalidArgument."""
     try:
-        _, pieces = weight.unpack_rows(chunk, use_list=True)
+        _, pieces = decode_cost.unpack_rows(chunk, use_list=True)
         good = all([type(field) for field in piece] == _PIECE for piece in pieces)
     except (ValueError, TypeError, msgpack.UnpackException) as e:
         raise InvalidArgument(f"{what}: not a chunk of packed pieces: {e}") from e

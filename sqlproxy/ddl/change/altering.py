@@ -89,7 +89,7 @@ class AlterTable(Change):
             await check_type_readers(t, table, column_of(table, action))
         altered = _ACTIONS[kind](table, action)
         if kind == "set_type" and (table.checks or any(i.where for i in table.indexes)):
-            from sqlproxy.ddl.change.meaning import (
+            from sqlproxy.ddl.change.stable_conditions import (
                 check_meaning,  # reads SQL: most tables need none
             )
 

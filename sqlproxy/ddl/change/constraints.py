@@ -235,7 +235,7 @@ async def look_for_breaches(t: CatalogTxn, table: Table, check: Check, found: Fo
     from sqlproxy.declared.database import Declared
     from sqlproxy.front.bound.env import Env
     from sqlproxy.pg.style import Style
-    from sqlproxy.tables.ruling import rules_of
+    from sqlproxy.tables.compile_rules import rules_of
     from sqlproxy.values.errors import SqlError
 
     there = await relations.list_relations(t, table.namespace)

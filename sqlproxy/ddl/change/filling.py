@@ -48,7 +48,7 @@ async def fill(
     # Reading SQL costs 60 MB and a moment, so a master that computes nothing never loads it.
     from sqlproxy.declared.database import Declared
     from sqlproxy.pg.style import Style
-    from sqlproxy.tables.ruling import rules_of
+    from sqlproxy.tables.compile_rules import rules_of
     from sqlproxy.values.errors import SqlError
 
     there = await relations.list_relations(t, table.namespace)

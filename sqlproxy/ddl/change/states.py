@@ -1,6 +1,6 @@
 """What steps of a schema change share: the next version of a descriptor, and the wait before it.
 
-A wait (`sqlproxy.ddl.change.settled`) ends when every proxy has acknowledged the version, and
+A wait (`sqlproxy.ddl.change.version_waits`) ends when every proxy has acknowledged the version, and
 begins anew when its step does. At its end the namespace's schema row is written once more
 (`settled`): a transaction that is still bound to the version before the last holds that row with
 its commit (docs/decisions/1013), so it is refused from then on, however long its process was
@@ -19,7 +19,7 @@ from kv.base.ports import Rng, Timers
 from procedures.engine.context import StepContext
 from procedures.master.map.partitions import Maker
 from sqlproxy.catalog import catalog, relations
-from sqlproxy.ddl.change.settled import Settled, Store
+from sqlproxy.ddl.change.version_waits import Settled, Store
 from sqlproxy.ddl.steps import CatalogTxn, DdlServices, known_fields, name_in, wrong_kind
 from sqlproxy.rows.schema import USABLE, Table
 from sqlproxy.values.refusals import invalid, refusal

@@ -15,7 +15,7 @@ from typing import Any, Final
 from sqlproxy.front.binding.bulk import Unfit
 from sqlproxy.front.binding.casting import Coercer
 from sqlproxy.front.binding.functioncalls import FunctionCalls, no_sets
-from sqlproxy.front.binding.needing import Needs
+from sqlproxy.front.binding.required_privileges import Needs
 from sqlproxy.front.binding.scope import Names, Parameters, Scope
 from sqlproxy.front.binding.typenames import check_collation, function_name, type_of
 from sqlproxy.front.bound.exprs import (

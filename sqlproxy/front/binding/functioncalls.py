@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sqlproxy.front.binding.casting import Coercer
-from sqlproxy.front.binding.needing import Needs
+from sqlproxy.front.binding.required_privileges import Needs
 from sqlproxy.front.binding.scope import Names, Scope
 from sqlproxy.front.bound.exprs import (
     TAKING,

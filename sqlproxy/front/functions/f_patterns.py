@@ -1,5 +1,5 @@
 """LIKE, SIMILAR TO and regular expressions: PostgreSQL's functions, by the names of its C ones.
-What runs a pattern: `sqlproxy.front.functions.linear`.
+What runs a pattern: `sqlproxy.front.functions.linear_patterns`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 from kv.base.limits import SQL_PATTERN_CHARS_MAX
 from sqlproxy.front.functions.f_text import Pieces
 from sqlproxy.front.functions.function import declared, nulls
-from sqlproxy.front.functions.linear import Found, Pattern, regex, too_long, wildcards
+from sqlproxy.front.functions.linear_patterns import Found, Pattern, regex, too_long, wildcards
 from sqlproxy.front.types import letters
 from sqlproxy.values.breaks import paused
 from sqlproxy.values.errors import INVALID_ESCAPE, INVALID_PARAMETER, SqlError, unsupported

@@ -33,8 +33,8 @@ from sqlproxy.session.shared.prepared import Plan, Prepared, plan_of
 from sqlproxy.session.state.portals import Batches, at_once
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.access import Access
-from sqlproxy.tables.listing import ListingPlan
 from sqlproxy.tables.reading import Counted, Scanned, TableReader, Touched
+from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan
 from sqlproxy.tables.writing import DeletePlan, InsertPlan, UpdatePlan
 from sqlproxy.values.errors import unsupported

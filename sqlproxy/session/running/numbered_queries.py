@@ -19,17 +19,17 @@ from sqlproxy.front.bound.folding import rebuilt
 from sqlproxy.front.bound.statements import Cte, Insert, Select, SubQuery, Update
 from sqlproxy.front.closures.compiling import compile
 from sqlproxy.front.stages import sequence_stages as numbered
-from sqlproxy.front.stages.later import answering, postponed, row_subqueries
+from sqlproxy.front.stages.row_subqueries import answering, postponed, row_subqueries
 from sqlproxy.front.stages.sequence_stages import Rows
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import Row, Values
 from sqlproxy.session.running.environment import environment
 from sqlproxy.session.running.reserving import each, reserve
 from sqlproxy.session.shared.prepared import Prepared, plan_of
+from sqlproxy.session.state.portal_view import Sight
 from sqlproxy.session.state.portals import Batches, given_up
-from sqlproxy.session.state.sight import Sight
 from sqlproxy.session.state.state import State
-from sqlproxy.tables.listing import ListingPlan
+from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan
 from sqlproxy.values.errors import (
     CARDINALITY_VIOLATION,

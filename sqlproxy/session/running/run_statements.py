@@ -29,13 +29,13 @@ from sqlproxy.session.running.numbers import Numbers
 from sqlproxy.session.running.reserving import each, reserve, supply
 from sqlproxy.session.shared.prepared import Prepared
 from sqlproxy.session.state.block import Sole
+from sqlproxy.session.state.portal_view import Sight
 from sqlproxy.session.state.portals import Batches, at_once, given_up
 from sqlproxy.session.state.session_locks import Unanswered
-from sqlproxy.session.state.sight import Sight
 from sqlproxy.session.state.state import State
 from sqlproxy.tables.deferring import Deferred
-from sqlproxy.tables.listing import ListingPlan
 from sqlproxy.tables.reading import Reads, Touched
+from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan, TooManyRows
 from sqlproxy.tables.writing import DeletePlan, InsertPlan, Outcome, UpdatePlan, in_parts
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError, unsupported

@@ -21,7 +21,7 @@ from kv.base.errors import UnknownOutcome
 from kv.base.limits import SQL_COMMIT_MS_MAX, SQL_FENCE_MS, SQL_SHORT_CALLS_MAX
 from kv.base.ops import Op, delete
 from kv.client.links import LinkExpired, LinkLost, Receiver
-from sqlproxy.catalog.presence import Use
+from sqlproxy.catalog.declaration_users import Use
 from sqlproxy.declared.database import Declared
 from sqlproxy.pg.answers import Answered, Values
 from sqlproxy.rows.schema import Sequence as SequenceRow

@@ -14,7 +14,7 @@ from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import statements as s
 from sqlproxy.pg.answers import Field
 from sqlproxy.pgcatalog.catalog import Prepared as SystemQuery
-from sqlproxy.tables.listing import ListingPlan
+from sqlproxy.tables.select_values import ListingPlan
 from sqlproxy.tables.selecting import ConstantPlan, SelectPlan, select_plan
 from sqlproxy.tables.short_statements import Short
 from sqlproxy.tables.writing import DeletePlan, InsertPlan, UpdatePlan

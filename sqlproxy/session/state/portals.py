@@ -11,9 +11,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.limits import SQL_FETCH_ROWS, SQL_HELD_ROWS_MAX
-from sqlproxy.catalog.presence import Use
+from sqlproxy.catalog.declaration_users import Use
 from sqlproxy.pg.answers import CopyFormat, Field, Part, Row, Values
-from sqlproxy.session.state.sight import Sight
+from sqlproxy.session.state.portal_view import Sight
 from sqlproxy.values.errors import LIMIT_EXCEEDED, OUT_OF_MEMORY, SqlError
 from sqlproxy.values.memory import Held, now, size_of
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kv.base import limits
-from kvorum.node import upkeep
+from kvorum.node import maintenance
 from procedures.engine.registry import StepDef, declaration
 from procedures.sink.sink_clean import SinkClean
 from procedures.sink.sink_commit import SinkCommit
@@ -20,7 +20,7 @@ from tests.clients.spark.matrix_points import LOOK_S, Waiting, planned
 
 limits.SINK_LEASE_MS = LEASE_MS  # type: ignore[misc]
 limits.SINK_EXPIRED_MS = 2 * LEASE_MS  # type: ignore[misc]
-upkeep._REAP_INTERVAL_S = 2.0  # type: ignore[misc]
+maintenance._REAP_INTERVAL_S = 2.0  # type: ignore[misc]
 
 
 async def point(name: str) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from kv.base import limits
 from procedures.verbs import SINK_COMMIT, SINK_PLACE, SINK_SEAL, SINK_STAGE
-from pyspark_kvorum import KvorumDataSource, alive, writer
+from pyspark_kvorum import KvorumDataSource, attempt_lease, writer
 from pyspark_kvorum.placing import Placing
 from pyspark_kvorum.session import Session
 from tests.clients.spark.matrix_lease import LEASE_MS
@@ -92,7 +92,7 @@ async def lay(self: Placing, runs: Any) -> None:
 
 Placing.lay = lay  # type: ignore[method-assign]
 Session.ask = ask  # type: ignore[method-assign]
-alive.BEAT_S = LEASE_MS / 1000 / 3  # type: ignore[misc]
+attempt_lease.BEAT_S = LEASE_MS / 1000 / 3  # type: ignore[misc]
 limits.SINK_LEASE_MS = LEASE_MS  # type: ignore[misc]
 writer.CHUNK_BYTES_TARGET = 1_500  # type: ignore[misc]
 writer.CHUNK_ROWS = 25  # type: ignore[misc]

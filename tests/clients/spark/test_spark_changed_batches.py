@@ -14,8 +14,8 @@ from kv.base import methods
 from kv.base.checksum import seal
 from kv.base.keys import u64
 from kv.base.limits import SCAN_SEALED_ROWS_MAX
-from kv.feed.pairs import ROWS, SEALED
 from kv.feed.slices import _packed
+from kv.feed.version_pairs import ROWS, SEALED
 from kv.mvcc.records import cur_row, hist_key
 from pyspark_kvorum import changed_batches
 from pyspark_kvorum.changed_batches import VERSION, Changes, by_version

@@ -10,7 +10,7 @@ import pytest
 import kvorum
 from procedures.sink.format.sink_parts import SPARK_JOB
 from procedures.verbs import SINK_ABORT, SINK_BEGIN
-from pyspark_kvorum.alive import Alive
+from pyspark_kvorum.attempt_lease import Alive
 from pyspark_kvorum.options import Options
 from pyspark_kvorum.session import Session
 from tests.clients.spark.conftest import namespace_of

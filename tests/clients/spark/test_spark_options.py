@@ -19,7 +19,7 @@ from pyspark_kvorum.options import BATCH, READ, STREAM, Options
 from pyspark_kvorum.paging import Decode
 from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.types import PLAIN, check_writable, narrowed, spark_schema
-from pyspark_kvorum.where import Condition
+from pyspark_kvorum.where_option import Condition
 from sqlproxy.rows import arrow_rows
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Table

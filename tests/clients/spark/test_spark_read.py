@@ -22,7 +22,7 @@ from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.reader import KvorumReader, estimate
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import narrowed, spark_schema
-from pyspark_kvorum.where import Condition
+from pyspark_kvorum.where_option import Condition
 from sqlproxy.rows import arrow_rows
 from sqlproxy.rows.schema import Table
 from tests.clients.spark.conftest import namespace_of

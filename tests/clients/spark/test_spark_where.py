@@ -19,7 +19,7 @@ from pyspark_kvorum.read_options import ReadOptions
 from pyspark_kvorum.reader import KvorumReader
 from pyspark_kvorum.session import Session
 from pyspark_kvorum.types import narrowed, spark_schema
-from pyspark_kvorum.where import Condition
+from pyspark_kvorum.where_option import Condition
 from sqlproxy.front.functions.all_functions import FUNCTIONS
 from sqlproxy.pg.oids import by_name
 from sqlproxy.pg.style import DEFAULT

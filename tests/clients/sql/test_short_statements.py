@@ -64,7 +64,7 @@ STATEMENTS: list[tuple[str, tuple[Any, ...]]] = [
     ("SELECT id, v, n, twice FROM t ORDER BY id", ()),
 ]
 
-# a table without anything to compute: its rows are made by sqlproxy/tables/single.py
+# a table without anything to compute: its rows are made by sqlproxy/tables/single_row.py
 PLAIN = (
     "CREATE TABLE p (number serial, a int2, b text NOT NULL DEFAULT 'x', c numeric(6,2) DEFAULT 1.5"
     ", d date, e varchar(3), k int DEFAULT 7, PRIMARY KEY (e, k))"

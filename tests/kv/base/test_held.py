@@ -1,11 +1,13 @@
-"""kv.base.held: what clients make a process hold has one bound, and who holds it longest goes."""
+"""kv.base.held_bytes: what clients make a process hold has one bound, and who holds it longest
+goes.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from kv.base.errors import Busy
-from kv.base.held import Held
+from kv.base.held_bytes import Held
 from kv.base.limits import MESSAGE_BYTES_PER_S_FULL, MESSAGE_BYTES_PER_S_MIN, MESSAGE_MS_MAX
 
 

@@ -1,12 +1,12 @@
-"""kv.base.shares: what one name uses is bounded, and is nobody else's."""
+"""kv.base.fair_shares: what one name uses is bounded, and is nobody else's."""
 
 from __future__ import annotations
 
 import pytest
 
-from kv.base import shares as module
+from kv.base import fair_shares as module
 from kv.base.errors import Busy
-from kv.base.shares import Shares
+from kv.base.fair_shares import Shares
 
 
 def taken(shares: Shares, name: str, now_ms: int, tries: int) -> int:

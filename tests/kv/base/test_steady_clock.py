@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kv.base.steady import BELIEVED_S, LEAP_MS, SteadyClock
+from kv.base.steady_clock import BELIEVED_S, LEAP_MS, SteadyClock
 
 START_MS = 1_700_000_000_000
 

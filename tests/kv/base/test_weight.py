@@ -1,4 +1,4 @@
-"""kv.base.weight: what a message weighs, whatever its texts look like."""
+"""kv.base.decode_cost: what a message weighs, whatever its texts look like."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kv.base import weight
+from kv.base import decode_cost
 from kv.base.errors import TooLarge
 from kv.base.limits import CONTAINER_WEIGHT, MESSAGE_WEIGHT_MAX
 from kv.base.rpc import FrameDecoder, FrameEncoder
@@ -37,19 +37,19 @@ def test_json_weighs_what_stands_outside_of_its_texts(value: Any, window: int) -
     """A text full of commas would be refused, or a heavy body cut at a bad place be taken."""
     body, exact = json.dumps(value).encode(), weight_of(value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weight, "_WINDOW_BYTES", window)
-        patch.setattr(weight, "MESSAGE_WEIGHT_MAX", exact)
-        assert None in [*weight.exact_weight(body)]
-        patch.setattr(weight, "MESSAGE_WEIGHT_MAX", exact - 1)
+        patch.setattr(decode_cost, "_WINDOW_BYTES", window)
+        patch.setattr(decode_cost, "MESSAGE_WEIGHT_MAX", exact)
+        assert None in [*decode_cost.exact_weight(body)]
+        patch.setattr(decode_cost, "MESSAGE_WEIGHT_MAX", exact - 1)
         if exact:
             with pytest.raises(TooLarge):
-                all(step is None for step in weight.weigh_json(body))
+                all(step is None for step in decode_cost.weigh_json(body))
 
 
 def test_a_text_with_quotes_is_read_once() -> None:
     """A text that is cut at every escaped quote would cost the square of its length."""
     body = json.dumps(['{"a":[1,2,3]},' * 100_000]).encode()
-    assert sum(1 for _ in weight.weigh_json(body)) < 4 * len(body) / 65_536 + 4
+    assert sum(1 for _ in decode_cost.weigh_json(body)) < 4 * len(body) / 65_536 + 4
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_heavy_messages_are_refused_by_their_limit(heavy: Any) -> None:
     inner = [heavy[at : at + 60_000] for at in range(0, len(heavy), 60_000)]
     packed = msgpack.packb(inner)
     with pytest.raises(TooLarge) as found:
-        weight.weigh_packed(packed)
+        decode_cost.weigh_packed(packed)
     assert found.value.details["limit"] == MESSAGE_WEIGHT_MAX
     with pytest.raises(TooLarge):
-        all(step is None for step in weight.weigh_json(json.dumps(inner).encode()))
+        all(step is None for step in decode_cost.weigh_json(json.dumps(inner).encode()))
     decoder = FrameDecoder(weighed=True)
     decoder.push(FrameEncoder().message([[1, 1, 0, inner]]))
     with pytest.raises(TooLarge):
@@ -76,6 +76,6 @@ def test_heavy_messages_are_refused_by_their_limit(heavy: Any) -> None:
 def test_packed_rows_may_be_many() -> None:
     """A chunk of a bulk load has more values than a message may, in few lists."""
     rows = [b"k"] * (MESSAGE_WEIGHT_MAX + 1)
-    assert weight.unpack_rows(msgpack.packb([rows, rows])) == [rows, rows]
+    assert decode_cost.unpack_rows(msgpack.packb([rows, rows])) == [rows, rows]
     with pytest.raises(TooLarge):
-        weight.unpack_rows(msgpack.packb([[]] * HEAVY))
+        decode_cost.unpack_rows(msgpack.packb([[]] * HEAVY))

@@ -14,7 +14,7 @@ from kv.base.errors import InvalidArgument, KeyLocked, SnapshotTooOld
 from kv.base.keys import MAX64
 from kv.base.limits import FEED_ROWS_MAX, RANGE_PARTS_MAX
 from kv.base.methods import OP_DELETE, OP_PUT
-from kv.feed.pairs import ROWS, VERSIONS
+from kv.feed.version_pairs import ROWS, VERSIONS
 from tests.kv.partition.node import Node
 
 LOW, HIGH = b"tab.", b"tab/"

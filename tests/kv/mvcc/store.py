@@ -19,7 +19,7 @@ from kv.mvcc.gc import Due, OldVersions, collect
 from kv.mvcc.get import Found, get, multi_get
 from kv.mvcc.guards import GuardTable
 from kv.mvcc.heartbeat import heartbeat
-from kv.mvcc.packed import PackedKeys, pack_values
+from kv.mvcc.packed_rows import PackedKeys, pack_values
 from kv.mvcc.prewrite import Prewritten, prewrite
 from kv.mvcc.prewrite_rows import prewrite_rows
 from kv.mvcc.records import (

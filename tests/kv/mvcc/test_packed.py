@@ -8,8 +8,8 @@ import msgpack
 import pytest
 
 from kv.base import limits
-from kv.mvcc import packed
-from kv.mvcc.packed import PackedKeys
+from kv.mvcc import packed_rows
+from kv.mvcc.packed_rows import PackedKeys
 
 PREFIX = b"\x00\x00\x00\x64"
 
@@ -89,8 +89,8 @@ def test_d3_of_long_keys_nothing_is_remembered() -> None:
     """Sixteen chunks of the longest keys would be 128 MiB beside everything that has a bound."""
     long = [PREFIX + b"%03d" % i + b"x" * limits.KEY_BYTES_MAX for i in range(200)]
     assert len(PackedKeys.of(long).packed) > limits.OPEN_CHUNK_BYTES_MAX
-    packed._remembered.cache_clear()
+    packed_rows._remembered.cache_clear()
     assert list(of(long)) == long
-    assert packed._remembered.cache_info().currsize == 0
+    assert packed_rows._remembered.cache_info().currsize == 0
     assert list(of(long[:10])) == long[:10]
-    assert packed._remembered.cache_info().currsize == 1
+    assert packed_rows._remembered.cache_info().currsize == 1

@@ -12,7 +12,7 @@ from kv.base.errors import Corruption, SnapshotTooOld
 from kv.base.limits import SCAN_STEP_ROWS_MAX, THROUGH_CHUNKS_MAX
 from kv.base.ops import put
 from kv.mvcc.scan import Values, scan_values
-from kv.mvcc.through import through_chunks
+from kv.mvcc.scan_through_intents import through_chunks
 from tests.kv.mvcc.store import Store, at
 
 ANCHOR = b"a"

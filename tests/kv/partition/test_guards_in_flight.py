@@ -18,7 +18,7 @@ from kv.base.errors import (
 from kv.base.limits import ENTRY_TARGET_BYTES, PREWRITE_KEYS_MAX
 from kv.base.methods import OP_DELETE, OP_PUT
 from kv.mvcc import validate
-from kv.partition import evaluated
+from kv.partition import evaluated_state
 from tests.kv.partition.node import Node, run
 from tests.kv.partition.test_timestamps_later import drain, far_node
 
@@ -223,7 +223,7 @@ def test_serializable_much_validation_is_spread_over_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Commits that look through long ranges would hold the loop for seconds."""
-    monkeypatch.setattr(evaluated, "LOOK_BYTES", ENTRY_TARGET_BYTES // 50)
+    monkeypatch.setattr(evaluated_state, "LOOK_BYTES", ENTRY_TARGET_BYTES // 50)
     node = Node()
     for i in range(30):
         node.put(b"tab.k%02d" % i, b"v")

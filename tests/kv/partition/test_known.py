@@ -1,5 +1,5 @@
 """Newest records that a leader keeps in memory between a read and the write that follows it
-(kv/partition/evaluated.py).
+(kv/partition/evaluated_state.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kv.base.keys import table_prefix
 from kv.base.limits import KNOWN_RECORD_BYTES_MAX
 from kv.base.methods import BLIND, FINISH, MGET, OP_PUT, PREWRITE, PUT
 from kv.mvcc.get import multi_get
-from kv.partition import evaluated
+from kv.partition import evaluated_state
 from tests.kv.partition.node import Node
 
 PREFIX = table_prefix(TableId(100))
@@ -78,7 +78,7 @@ def test_d3_what_is_known_equals_what_is_stored(monkeypatch: pytest.MonkeyPatch)
     """A read or a write used a record that somebody had replaced, or a new leader had not written
     itself.
     """
-    monkeypatch.setattr(evaluated, "KNOWN_RECORDS_MAX", 5)
+    monkeypatch.setattr(evaluated_state, "KNOWN_RECORDS_MAX", 5)
     rng = random.Random(7)
     node = Node(sync_s=0.003)
     keys = [PREFIX + b"%d" % i for i in range(8)]

@@ -11,13 +11,13 @@ import msgpack
 import pytest
 
 from kv.base.methods import OP_PUT
-from kv.mvcc import packed
-from kv.mvcc.packed import PackedKeys, pack_values
+from kv.mvcc import packed_rows
+from kv.mvcc.packed_rows import PackedKeys, pack_values
 from kv.mvcc.records import Lock, encode_chunk, encode_lock, encode_packed
 from kv.mvcc.view import Mutations
 from kv.partition import locks
 from kv.partition.entry import Entry
-from kv.partition.evaluated import Evaluated
+from kv.partition.evaluated_state import Evaluated
 from kv.partition.locks import LockMirror
 
 NESTED = False  # whether keys begin with one another, and are not of one length
@@ -179,14 +179,14 @@ def test_d3_chunks_between_two_keys_are_not_looked_into(monkeypatch: pytest.Monk
     its keys lie around the load's.
     """
     looked: list[bytes] = []
-    look = packed._blocks_of
+    look = packed_rows._blocks_of
 
     def noted(keys: bytes, rows: int) -> Any:
         looked.append(keys)
         return look(keys, rows)
 
-    monkeypatch.setattr(packed, "_blocks_of", noted)
-    monkeypatch.setattr(packed, "_remembered", None)  # nobody unpacks all keys
+    monkeypatch.setattr(packed_rows, "_blocks_of", noted)
+    monkeypatch.setattr(packed_rows, "_remembered", None)  # nobody unpacks all keys
     mirror = LockMirror()
     for first in range(0, 4_000, 100):
         mirror.lay(chunk(range(first, first + 50), as_packed=True)[0])

@@ -1,4 +1,4 @@
-"""What a leader knows about transaction records without looking (kv/partition/recorded.py)."""
+"""What a leader knows about transaction records without looking (kv/partition/known_records.py)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kv.base.keys import table_prefix
 from kv.base.methods import COMMITTED, OP_PUT, PENDING, ROLLBACK, STAGING, WRITE
 from kv.base.timestamps import MAX
 from kv.mvcc.records import TxnRecord
-from kv.partition import recorded
-from kv.partition.recorded import Recorded
+from kv.partition import known_records
+from kv.partition.known_records import Recorded
 from tests.kv.partition.node import Node
 
 K, L = (table_prefix(TableId(100)) + name for name in (b"k", b"l"))
@@ -88,8 +88,8 @@ def test_d3_nothing_recorded_is_forgotten(steps: list[tuple[str, int]], most: in
     half was forgotten or another leader had been here.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recorded, "RECORDED_TXNS_MAX", most)
-        patch.setattr(recorded, "OPEN_TXNS_MAX", most)
+        patch.setattr(known_records, "RECORDED_TXNS_MAX", most)
+        patch.setattr(known_records, "OPEN_TXNS_MAX", most)
         known, records = Recorded(), set()
         said: dict[tuple[bytes, int], TxnRecord] = {}
         for now, (what, age) in enumerate(steps, 1):

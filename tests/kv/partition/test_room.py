@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kv.base import methods
+from kv.base.disk_space import goes_on
 from kv.base.errors import Unavailable
 from kv.base.keys import u32
 from kv.base.limits import (
@@ -12,7 +13,6 @@ from kv.base.limits import (
     MiB,
 )
 from kv.base.methods import COMMIT, OP_DELETE, OP_PUT, PREWRITE, RESOLVE, ROLLBACK, WRITE
-from kv.base.room import goes_on
 from kv.storage.memory import MemoryEngine
 from tests.kv.partition.node import Node
 

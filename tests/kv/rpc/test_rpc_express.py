@@ -1,5 +1,5 @@
-"""Requests for timestamps are answered in the middle of other work (kv/server/express.py), over
-real sockets, with both loops that users have.
+"""Requests for timestamps are answered in the middle of other work
+(kv/server/timestamp_connections.py), over real sockets, with both loops that users have.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import uvloop
 from kv.base.limits import EXPRESS_SLICE_S
 from kv.base.methods import GET, PING, PUT, TSO
 from kv.base.rpc import FrameDecoder, FrameEncoder, Hello
-from kv.server.express import Express
+from kv.server.timestamp_connections import Express
 from tests.kit.waiting import until
 from tests.kv.rpc.fakes import CLUSTER, KEY, Node, running_node
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from kv.base import held
+from kv.base import held_bytes
 from kv.base.errors import Busy, InvalidArgument, KvorumError, Refused, Unavailable
 from kv.base.limits import FRAME_BYTES_MAX, IN_FLIGHT_PER_CONNECTION_MAX, REPLY_WINDOW_BYTES
 from kv.base.methods import GET, PING, PROTOCOL, PUT, VERSION
@@ -359,7 +359,7 @@ class FakeTransport:
 
 async def test_rpc_half_a_frame_has_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame that does not come on holds its bytes and its connection, and would for ever."""
-    monkeypatch.setattr(held, "MESSAGE_MS_MAX", 100)
+    monkeypatch.setattr(held_bytes, "MESSAGE_MS_MAX", 100)
     monkeypatch.setattr(socket_server, "_SWEEP_S", 0.02)
     async with running_node() as node, raw(node.port) as idle, raw(node.port) as peer:
         peer.writer.write(FrameEncoder().message([[1, PUT, 0, b"v" * 1_000]])[:-1])

@@ -16,9 +16,9 @@ import pytest
 from kv.base.errors import InvalidArgument, Unavailable
 from kv.base.limits import MiB
 from kv.storage.engine import Engine, SortedRows
-from kv.storage.incoming import DIRECTORY
 from kv.storage.memory import MemoryEngine
 from kv.storage.rocks import RocksEngine
+from kv.storage.sorted_rows import DIRECTORY
 
 FAMILIES = ("a", "b")
 WRITE_P99_S = 0.050  # of writes while files come in; 0.0004 where nothing else runs

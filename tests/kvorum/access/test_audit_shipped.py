@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kvorum.audit import shipping
-from kvorum.audit.shipping import WAITING_BYTES_MAX, Shipper, sending
+from kvorum.audit import ship_audit_log
+from kvorum.audit.ship_audit_log import WAITING_BYTES_MAX, Shipper, sending
 
 LINES = b'{"user":"ann"}\n{"user":"bob"}\n'
 
@@ -68,7 +68,7 @@ def test_a_url_gets_lines_and_a_redirect_is_a_failure() -> None:
 
 async def test_what_cannot_be_sent_is_tried_again_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector that is restarted would miss what happened meanwhile."""
-    monkeypatch.setattr(shipping, "_AGAIN_S", 0)
+    monkeypatch.setattr(ship_audit_log, "_AGAIN_S", 0)
     sent: list[bytes] = []
     failures = iter([True, True, False, False])
 

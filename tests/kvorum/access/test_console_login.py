@@ -16,8 +16,8 @@ import kvorum
 from kv.base.adapters import SystemRng
 from kv.base.rights import Identity
 from kvorum.http import console
+from kvorum.http.wire.console_sessions import COOKIE, DAY_S, IDLE_S, VISITS_MAX, Visits
 from kvorum.http.wire.request import Request
-from kvorum.http.wire.visits import COOKIE, DAY_S, IDLE_S, VISITS_MAX, Visits
 from tests.kit.machine import free_port_base
 
 PASSWORD = "correct horse battery"

@@ -30,7 +30,7 @@ from procedures.pools.messages import Entry
 from procedures.pools.worker import Worker
 from procedures.verbs import BUS_REPORTS, WORK_ENTER, WORK_LEAVE, WORK_POLL
 from sqlproxy.catalog.catalog import CatalogCache
-from sqlproxy.catalog.seen import RemoteCatalog
+from sqlproxy.catalog.visible_catalog import RemoteCatalog
 from tests.kit.machine import free_port_base
 from tso.client import remote_tso
 from txn.client import TxnClient

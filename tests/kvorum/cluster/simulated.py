@@ -19,10 +19,10 @@ import msgpack
 
 from kv.base.adapters import LoopTimers
 from kv.base.config import NodeConfig
+from kv.base.connection_slots import Seats
 from kv.base.credentials import NONE, Credential
 from kv.base.errors import Unavailable
 from kv.base.ports import Rng, Timers
-from kv.base.seats import Seats
 from kv.client.channels import Connector
 from kv.client.links import Link
 from kv.server.dispatcher import Dispatcher

@@ -22,7 +22,7 @@ from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload
 from procedures.engine.client import ProcedureClient
-from sqlproxy.catalog.presence import Presence
+from sqlproxy.catalog.declaration_users import Presence
 from sqlproxy.catalog.sequence_pool import SequencePool
 from sqlproxy.ddl.change.waiting import carried_out
 from sqlproxy.declared.catalogs import Catalogs

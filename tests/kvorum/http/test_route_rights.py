@@ -14,8 +14,8 @@ from kvorum.http.routes.declaring import Declared, Routes
 from kvorum.http.routes.hot_routes import HOT_ROUTES
 from kvorum.http.routes.openapi import DECLARED
 from kvorum.http.routes.route import Route
-from kvorum.http.server.cold import application
-from kvorum.http.server.hot import HotApi
+from kvorum.http.server.fastapi_app import application
+from kvorum.http.server.hot_app import HotApi
 
 COLD = (*DECLARED, *console.ROUTES.declared, *console_routes.ROUTES.declared)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kv.base import held as held_module
-from kv.base.held import Held
-from kv.base.seats import Seats
+from kv.base import held_bytes as held_module
+from kv.base.connection_slots import Seats
+from kv.base.held_bytes import Held
 from kvorum.http.server import http_server
 from kvorum.http.server.http_server import HttpServer
 from kvorum.http.wire.codec import Reply

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from kv.base.limits import BATCH_OPS_MAX, HTTP_HEAD_BYTES_MAX, VALUE_BYTES_MAX
-from kvorum.http.server.hosts import HostGuard
+from kvorum.http.server.host_header import HostGuard
 from kvorum.http.wire.request import Receive, Scope, Send
 from tests.kvorum.surfaces.conftest import Served, error_of
 

@@ -14,7 +14,7 @@ from kv.base.ops import put
 from kv.base.timestamps import physical_ms
 from kv.base.waits import INTENT, Held, Wait
 from kvorum.cli import output
-from kvorum.storage.waiting import Found, shown
+from kvorum.storage.cluster_waits import Found, shown
 from tests.kit.commands import run
 from tests.kit.waiting import poll
 from tests.kvorum.surfaces.conftest import Served

@@ -12,7 +12,7 @@ import pytest
 
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.config import NodeConfig
-from kvorum.node.doors import bound_socket
+from kvorum.node.endpoints import bound_socket
 from kvorum.sql import sql_processes
 from kvorum.sql.sql_channel import CLIENT, GONE, READY, TELL, TOLD, Channel
 from kvorum.sql.sql_process import SqlProcess

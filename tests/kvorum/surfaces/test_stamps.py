@@ -18,8 +18,8 @@ from kv.base.adapters import SystemRng
 from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, Unavailable
 from kvorum.api.backend import Backend, Session
-from kvorum.audit import stamped
-from kvorum.audit.stamps import Stamp, StampLog
+from kvorum.audit import audited_backend
+from kvorum.audit.audit_log import Stamp, StampLog
 from kvorum.local.ports import system_ports
 from kvorum.node.node import build
 from kvorum.sdk.portal import Portal
@@ -131,7 +131,7 @@ def test_e7_the_stamps_of_a_workload_are_complete_and_consistent(
 
 def test_e7_requests_of_a_transaction_are_called_as_documented() -> None:
     """Whoever looks for the commits in the log, by the name in the manual, would find none."""
-    assert {method: row.name for method, row in stamped.SESSION.items()} == {
+    assert {method: row.name for method, row in audited_backend.SESSION.items()} == {
         method: f"txn.{method}" for method in asked(Session) - {"id", "start_ts", "trace"}
     }
 
@@ -140,8 +140,8 @@ def test_e7_requests_of_a_transaction_are_called_as_documented() -> None:
 def test_e7_every_request_of_a_surface_is_stamped() -> None:
     """One that is missing in the tables could not be made at an audited node, or left no stamp."""
     by_hand = {"get", "multi_write", "begin"}
-    assert asked(Backend) - {"close"} == set(stamped.BACKEND) | by_hand
-    assert asked(Session) - {"id", "start_ts", "trace"} == set(stamped.SESSION)
+    assert asked(Backend) - {"close"} == set(audited_backend.BACKEND) | by_hand
+    assert asked(Session) - {"id", "start_ts", "trace"} == set(audited_backend.SESSION)
 
 
 def asked(protocol: type) -> set[str]:
@@ -318,10 +318,10 @@ def test_e7_a_full_disk_is_told_when_there_is_room_again(
         room[0] -= done
         return done
 
-    monkeypatch.setattr("kvorum.audit.stamps.os.write", full)
+    monkeypatch.setattr("kvorum.audit.audit_log.os.write", full)
     log.add(a_stamp(2))
     asyncio.run(log.flush())
-    monkeypatch.setattr("kvorum.audit.stamps.os.write", real)
+    monkeypatch.setattr("kvorum.audit.audit_log.os.write", real)
     log.add(a_stamp(3))
     asyncio.run(log.close())
     first, lost, last = rows(path)

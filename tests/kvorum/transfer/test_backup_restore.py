@@ -19,10 +19,10 @@ from kv.base.keys import table_prefix, table_range
 from kv.base.limits import TRANSFER_LEFT_MS
 from kvorum.transfer import backup as backing
 from kvorum.transfer import blocks
-from kvorum.transfer.abandoned import Left
+from kvorum.transfer.abandoned_procedures import Left
+from kvorum.transfer.backup_scope import RULES
 from kvorum.transfer.command_worker import run_here
 from kvorum.transfer.places import place_of
-from kvorum.transfer.scope import RULES
 from kvorum.transfer.services import scan_expiring
 from kvorum.transfer.verify import verify
 from procedures.master.map.partitions import placed_of, placed_partitions
@@ -450,7 +450,7 @@ def test_every_system_table_has_a_rule() -> None:
     there = {
         number for name, number in vars(system).items() if name.isupper() and type(number) is int
     }
-    assert there == set(RULES), "say in kvorum/transfer/scope.py what a restore does with it"
+    assert there == set(RULES), "say in kvorum/transfer/backup_scope.py what a restore does with it"
 
 
 async def test_u3_spark_batches_of_before_are_replays(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kvorum.transfer.formats import read_piece
-from kvorum.transfer.groups import Groups
+from kvorum.transfer.row_group_cache import Groups
 
 ROWS, GROUP, MOST = 10_000, 5_000, 300
 TABLE = pa.table({"id": list(range(ROWS)), "t": [f"{i:0100}" for i in range(ROWS)]})

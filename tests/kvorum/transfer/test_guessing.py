@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kv.base.errors import InvalidArgument
-from kvorum.transfer import formats, guessing
-from kvorum.transfer.creating import schema_of
+from kvorum.transfer import formats, type_inference
+from kvorum.transfer.create_table import schema_of
 from kvorum.transfer.spools import Spools, Written
 from sqlproxy.rows.schema import Column
 from sqlproxy.values.interval import Interval
@@ -65,8 +65,8 @@ from sqlproxy.values.interval import Interval
 )
 def test_types_of_texts(cells: list[str | None], kind: str) -> None:
     """An id loses its zeros, its sign or its last digits."""
-    assert guessing.of_texts(cells) == kind
-    assert guessing.of_texts(reversed(cells)) == kind
+    assert type_inference.of_texts(cells) == kind
+    assert type_inference.of_texts(reversed(cells)) == kind
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_types_of_texts(cells: list[str | None], kind: str) -> None:
 )
 def test_types_of_values(values: list[Any], kind: str) -> None:
     """A number of JSON is rounded, or nested values become text."""
-    assert guessing.of_values(values) == kind
+    assert type_inference.of_values(values) == kind
 
 
 @given(
@@ -117,7 +117,7 @@ def test_what_is_guessed_holds_every_value(cells: list[str]) -> None:
     another number.
     """
     cells = [cell for cell in cells if cell]
-    column = Column(1, "c", guessing.of_texts(cells))
+    column = Column(1, "c", type_inference.of_texts(cells))
     read = formats.from_text(column)
     for cell in cells:
         found = read(cell)

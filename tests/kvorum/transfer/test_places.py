@@ -15,9 +15,9 @@ from fsspec import register_implementation
 from fsspec.implementations.local import LocalFileSystem
 
 from kv.base.errors import InvalidArgument, NotFound, Refused, Unavailable
-from kvorum.local.outside import Outside
-from kvorum.transfer import claims, creating, formats, places, postgresql
-from kvorum.transfer.allowed import check_database, opened
+from kvorum.local.blocking_calls import Outside
+from kvorum.transfer import claims, create_table, formats, places, postgresql
+from kvorum.transfer.allowed_places import check_database, opened
 from kvorum.transfer.places import Directory, FsspecPlace, Place, Remote, place_of
 from kvorum.transfer.targets import check_no_keys, is_local, local_path, uri_of
 
@@ -193,9 +193,9 @@ def test_u3_a_table_is_made_as_the_files_of_a_source_say(tmp_path: Path) -> None
     """A claim that a dead export left would be taken for one of them; a store's keys be used."""
     (tmp_path / claims.claim_of("left")).write_bytes(b"{}\n")
     (tmp_path / "part-00000.csv").write_text("id,name\n1,x\n")
-    assert creating.schema_of(tmp_path.as_uri(), "", "") == [("id", "int8"), ("name", "text")]
+    assert create_table.schema_of(tmp_path.as_uri(), "", "") == [("id", "int8"), ("name", "text")]
     with pytest.raises(InvalidArgument, match="has keys in it"):
-        creating.schema_of("s3://AKIA:hush@bucket/x", "", "")
+        create_table.schema_of("s3://AKIA:hush@bucket/x", "", "")
 
 
 def test_a_file_is_a_place_of_one(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ from kvorum.api.watching import Change, Event, WatchSpec
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.catalog import workload
 from kvorum.verify.counting import STEPS
-from kvorum.verify.drive import Run, Settings
 from kvorum.verify.history import History
+from kvorum.verify.run_workload import Run, Settings
 from tests.kit import simloop
 
 Write = tuple[str, str | None]

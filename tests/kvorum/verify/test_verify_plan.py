@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from kv.base.errors import InvalidArgument
-from kvorum.verify.chance import Chance
 from kvorum.verify.plan import KINDS, parse_kinds, plan
+from kvorum.verify.random_choices import Chance
 
 
 def chance(seed: int) -> Chance:

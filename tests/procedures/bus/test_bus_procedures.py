@@ -13,7 +13,7 @@ from kv.base.limits import BUS_LEASE_MS, BUS_UNDO_WAIT_MS
 from procedures.bus import core, phases
 from procedures.bus.handlers import Hands
 from procedures.bus.messages import Report, Status, Verb
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.submission import Submission
 from procedures.master.map.nodes import NodeState
 from tests.kit import simloop
@@ -62,7 +62,7 @@ def test_n1_everybody_is_asked_once_and_waited_for(name: str) -> None:
             f"node/{n}": ("done", 1) for n in (1, 2, 3)
         }
         if name == ONE:
-            assert plain.decode(record.result)["targets"]["node/2"] == {"node": 2, "n": 7}
+            assert plain_data.decode(record.result)["targets"]["node/2"] == {"node": 2, "n": 7}
 
     simulated(body)
 
@@ -349,7 +349,7 @@ def test_n5_a_failure_is_taken_back_by_all(name: str) -> None:
         assert record.error is not None
         assert record.error.code == "INVALID_ARGUMENT"
         assert "node/3 failed: not with me" in record.error.message
-        assert plain.decode(record.error.details)["targets"]["node/1"]["state"] == "done"
+        assert plain_data.decode(record.error.details)["targets"]["node/1"]["state"] == "done"
         assert effects(world, record.id) == leftovers(world, record.id) == []
         assert all(r.ran[-1][0] == "undo" for r in world.registers.values())
 
@@ -383,7 +383,7 @@ def test_n3_a_step_of_an_ended_reign_sends_nothing() -> None:
         async with world.master() as executor:
             id_ = await executor.submit(Submission(TWO, one_phase(), "tester"))
             await asyncio.sleep(1)
-            op = core.from_plain(plain.decode((await executor.find(id_)).data)["bus"])
+            op = core.from_plain(plain_data.decode((await executor.find(id_)).data)["bus"])
             world.courier.shut()
             world.courier.open(op)
             assert len(world.courier) == 0

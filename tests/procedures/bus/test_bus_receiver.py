@@ -5,17 +5,17 @@ from __future__ import annotations
 from kv.base import limits
 from procedures.bus.messages import Order, Status, Verb
 from procedures.bus.receiver import Begin, Receiver, Stop
-from procedures.engine import plain
+from procedures.engine import plain_data
 
 LEASE_S = limits.BUS_LEASE_MS / 1000
 
 
 def order(verb: Verb, round_: int = 1, op: str = "1") -> Order:
-    return Order(op, verb, round_, "test", plain.EMPTY, limits.BUS_LEASE_MS)
+    return Order(op, verb, round_, "test", plain_data.EMPTY, limits.BUS_LEASE_MS)
 
 
 def done(receiver: Receiver, what: Order, now_s: float = 0.0) -> object:
-    return receiver.ended(what, Status.DONE, plain.NONE, now_s)
+    return receiver.ended(what, Status.DONE, plain_data.NONE, now_s)
 
 
 def test_n2_an_order_that_is_repeated_is_begun_once() -> None:
@@ -57,7 +57,7 @@ def test_n5_undo_stops_what_is_under_way_first() -> None:
     receiver.take(order(Verb.DO), 0)
     assert receiver.take(order(Verb.UNDO), 1) == Stop("1")
     assert receiver.take(order(Verb.UNDO), 1) is None
-    begun = receiver.ended(order(Verb.DO), Status.FAILED, plain.NONE, 2)
+    begun = receiver.ended(order(Verb.DO), Status.FAILED, plain_data.NONE, 2)
     assert begun == Begin(order(Verb.UNDO))
     assert receiver.reports() == [], "it is not taken back yet"
 
@@ -100,7 +100,7 @@ def test_n7_asked_again_while_it_is_taken_back() -> None:
     (begun,) = receiver.expire(LEASE_S + 1)
     assert isinstance(begun, Begin)
     assert receiver.take(order(Verb.COMMIT), LEASE_S + 2) is None
-    after = receiver.ended(begun.order, Status.DONE, plain.NONE, LEASE_S + 3)
+    after = receiver.ended(begun.order, Status.DONE, plain_data.NONE, LEASE_S + 3)
     assert after == Begin(order(Verb.COMMIT), staged=False), "it is staged anew"
 
 
@@ -111,7 +111,7 @@ def test_n7_a_taking_back_that_fails_is_tried_again() -> None:
     done(receiver, order(Verb.STAGE))
     (begun,) = receiver.expire(LEASE_S + 1)
     assert isinstance(begun, Begin)
-    receiver.ended(begun.order, Status.FAILED, plain.NONE, LEASE_S + 2)
+    receiver.ended(begun.order, Status.FAILED, plain_data.NONE, LEASE_S + 2)
     at_s = receiver.next_s()
     assert at_s is not None
     assert at_s > LEASE_S + 2, "not at once"
@@ -126,7 +126,7 @@ def test_n7_half_taken_back_is_not_staged() -> None:
     (begun,) = receiver.expire(LEASE_S + 1)
     assert isinstance(begun, Begin)
     receiver.take(order(Verb.COMMIT), LEASE_S + 2)
-    after = receiver.ended(begun.order, Status.FAILED, plain.NONE, LEASE_S + 3)
+    after = receiver.ended(begun.order, Status.FAILED, plain_data.NONE, LEASE_S + 3)
     assert after == Begin(order(Verb.COMMIT), staged=False)
 
 

@@ -17,7 +17,7 @@ import kvorum
 from kv.base import limits
 from kv.base.errors import KvorumError, Unavailable, UnknownOutcome, WriteConflict
 from kv.base.ops import put
-from procedures.engine import core, plain
+from procedures.engine import core, plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
@@ -147,7 +147,7 @@ def test_u1_submission_and_first_step_are_one_write() -> None:
 
     async def test(lab: Lab, store: Counting, executor: Executor) -> None:
         record = await run(executor, "swift")
-        assert (record.state, plain.decode(record.result)) == (State.SUCCESS, "swiftly")
+        assert (record.state, plain_data.decode(record.result)) == (State.SUCCESS, "swiftly")
         assert store.writes == ["start"]
         assert [one.step for one in await store.history(record, 10)] == ["begin"]
         assert lab.number("swift") == 1
@@ -310,12 +310,12 @@ def test_u1_events_of_early_steps_are_not_lost() -> None:
         await asyncio.sleep(0.002)
         executor.signal("the door")
         record = await waits
-        assert plain.decode(record.result) == "event"
+        assert plain_data.decode(record.result) == "event"
         sleeper = asyncio.ensure_future(run(executor, "early.event"))
         await asyncio.sleep(0.1)
         assert not sleeper.done()
         await run(executor, "early.event", {"do": ["tell"]})
-        assert plain.decode((await sleeper).result) == "event"
+        assert plain_data.decode((await sleeper).result) == "event"
         assert store.writes.count("start") == 3
 
     in_lab(test)
@@ -331,10 +331,10 @@ def test_u1_what_is_too_large_for_memory_is_woken_too() -> None:
             await executor.submit(Submission("early.event", {"do": ["large"]}, "tester", ""))
         first, second = [live.id for live in executor.live()]
         assert store.writes == ["start", "start"]
-        assert plain.decode((await executor.wait(first, 60_000)).result) == "timeout"
+        assert plain_data.decode((await executor.wait(first, 60_000)).result) == "timeout"
         third = await executor.submit(Submission("early.event", {"do": ["large"]}, "tester", ""))
         executor.signal("the door")
-        assert plain.decode((await executor.wait(third, 1_000)).result) == "event"
+        assert plain_data.decode((await executor.wait(third, 1_000)).result) == "event"
         assert (await executor.wait(second, 1_000)).state is State.SUCCESS
 
     in_lab(test)
@@ -350,7 +350,7 @@ def test_u1_events_of_a_write_that_is_asked_for_are_not_lost() -> None:
     async def test(lab: Lab, store: Counting, executor: Executor) -> None:
         sleeper = await executor.submit(Submission("early.event", None, "tester", ""))
         await run(executor, "early.event", {"do": ["tell"]})
-        assert plain.decode((await executor.wait(sleeper, 1_000)).result) == "event"
+        assert plain_data.decode((await executor.wait(sleeper, 1_000)).result) == "event"
 
     in_lab(test, start=lose)
 
@@ -371,7 +371,7 @@ def test_j15_a_tree_that_comes_late_waits_for_its_children() -> None:
         await lab.store.start(change)
         ended = await executor.wait(record.id, 60_000)
         assert ended.state is State.SUCCESS
-        assert plain.decode(ended.result) == ["late", ["x", "y"]]
+        assert plain_data.decode(ended.result) == ["late", ["x", "y"]]
         assert lab.number("leaf late") == 1
         assert len(executor.live()) == 0
 

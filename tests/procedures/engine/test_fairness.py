@@ -18,7 +18,7 @@ from procedures.engine.procedure import Outcome
 from procedures.engine.registry import procedure, step
 from procedures.engine.scheduler import Entry, FairScheduler
 from procedures.engine.submission import Options
-from procedures.pools.gate import Gate, Limit
+from procedures.pools.start_limits import Gate, Limit
 from tests.kit import simloop
 from tests.kit.simloop import SimLoop
 from tests.procedures.lab import Lab

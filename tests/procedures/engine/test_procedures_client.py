@@ -12,7 +12,7 @@ import pytest
 from kv.base import errors, limits, rpc
 from kv.base.adapters import LoopTimers
 from kv.base.errors import DeadlineExceeded, InvalidArgument, KvorumError, NotFound, Refused
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.client import ProcedureClient
 from procedures.engine.executor import Executor
 from procedures.engine.service import ProcedureService
@@ -207,7 +207,7 @@ def test_m2_a_wait_ends_with_the_procedure() -> None:
             assert late.details == {"procedure": str(id), "state": "WAITING"}
             # a caller with little patience is answered within it
             told = (await desk.wire.call_node(PROC_GET, id, 60_000, budget_ms=2_000))[0]
-            assert plain.decode(told)["state"] == "WAITING"
+            assert plain_data.decode(told)["state"] == "WAITING"
             for wait_ms in (-1, limits.WAIT_MS_MAX + 1):
                 assert isinstance(
                     await refusal(desk.client.get(id, wait_ms=wait_ms)), InvalidArgument

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kv.base.keys import table_prefix
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.records import Record
 from procedures.engine.submission import Submission
 from tests.kit import simloop
@@ -73,7 +73,7 @@ async def check_end(
     prefix = table_prefix(TABLE)
     assert record.state.name == case.state, (record.state, record.error, record.history)
     if case.name != "outside":
-        assert plain.decode(record.result) == case.result
+        assert plain_data.decode(record.result) == case.result
     assert (record.error.code if record.error else "") == case.error
     numbers = {key: int(await value(prefix + key.encode()) or b"0") for key in case.numbers}
     assert numbers == case.numbers

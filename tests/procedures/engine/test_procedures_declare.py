@@ -20,7 +20,7 @@ from kv.base import limits
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import InvalidArgument, KvorumError, TooLarge
 from kv.base.ids import TableId
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
@@ -35,7 +35,7 @@ from procedures.engine.registry import (
     undo,
 )
 from procedures.engine.submission import Submission
-from procedures.engine.typed import shape
+from procedures.engine.typed_values import shape
 
 T = TypeVar("T")
 
@@ -207,20 +207,20 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_plain_data_round_trips(value: Any) -> None:
     """Arguments, state or a result came back as something else."""
-    assert plain.decode(plain.encode(value, "it", 1 << 20)) == value
+    assert plain_data.decode(plain_data.encode(value, "it", 1 << 20)) == value
 
 
 @given(PLAIN, st.sampled_from([object(), {1}, 1j, 1 << 64, {1: 2}, [[{"a": range(3)}]]]))
 def test_plain_data_only(value: Any, bad: Any) -> None:
     """Something that another program could not read was stored."""
     with pytest.raises(InvalidArgument):
-        plain.encode({"deep": [value, {"x": bad}]}, "it", 1 << 20)
+        plain_data.encode({"deep": [value, {"x": bad}]}, "it", 1 << 20)
 
 
 def test_plain_limit_tells_limit_and_actual() -> None:
     """A refusal for size did not say how much is allowed and how much it was."""
     with pytest.raises(TooLarge) as caught:
-        plain.encode("x" * 100, "arguments of a", 50)
+        plain_data.encode("x" * 100, "arguments of a", 50)
     assert caught.value.details == {"what": "arguments of a", "limit": 50, "actual": 102}
 
 
@@ -296,7 +296,7 @@ class Exits:
     """A step that wants to end the whole program."""
 
     @step(first=True)
-    def plain(self, ctx: StepContext) -> Outcome:
+    def plain_data(self, ctx: StepContext) -> Outcome:
         if ctx.args != "async":
             raise SystemExit(3) if ctx.args == "exit" else KeyboardInterrupt
         return p.next("other")
@@ -326,7 +326,7 @@ async def test_plain_methods_run_in_threads() -> None:
     """A plain method blocked the loop, or its transaction did not do what the async one does."""
     for record in await _run("declare.plain"):
         assert record.state.name == "SUCCESS", record.error
-        assert plain.decode(record.result) == [["v4", None], ["k3", "k2", "k1"], False]
+        assert plain_data.decode(record.result) == [["v4", None], ["k3", "k2", "k1"], False]
 
 
 async def test_plain_method_that_raises() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kvorum
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.submission import Submission
 from procedures.pools.control import Control
 from tests.kit import simloop
@@ -45,7 +45,7 @@ def test_the_guides_approval_ends(approved: bool) -> None:
                 await asyncio.sleep(11)
             record = await executor.wait(id, 1_000)
         if approved:
-            assert plain.decode(record.result) == {"by": "ada"}
+            assert plain_data.decode(record.result) == {"by": "ada"}
         else:
             assert record.error is not None
             assert record.error.code == "NOT_APPROVED"

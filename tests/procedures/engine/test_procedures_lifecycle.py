@@ -11,7 +11,7 @@ import pytest
 
 from kv.base import limits
 from kv.base.errors import KvorumError, NotFound, Refused, TooLarge, UnknownOutcome
-from procedures.engine import core, plain
+from procedures.engine import core, plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.core import Change, Flow, Ran
@@ -392,7 +392,7 @@ def test_j7_lost_answers() -> None:
     async def test(lab: Lab) -> None:
         async with lab.executor(Deaf(lab.store, lab.rng)) as executor:
             record = await run(executor, "rounds")
-            assert plain.decode(record.result) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+            assert plain_data.decode(record.result) == ["a0", "a1", "a2", "b0", "b1", "b2"]
             failed = await run(executor, "rounds", {"do": ["fail end"]})
             assert failed.state is State.ROLLED_BACK
         assert {lab.number(f"leaf {k}{i}") for k in "ab" for i in range(3)} == {1}
@@ -690,7 +690,7 @@ def test_signal_wakes_without_polling() -> None:
             started = lab.loop.time()
             executor.signal("ready")
             record = await executor.wait(id, 60_000)
-            assert plain.decode(record.result) == "saw it"
+            assert plain_data.decode(record.result) == "saw it"
             assert lab.loop.time() - started < 0.1
 
     in_lab(test)
@@ -713,7 +713,7 @@ def test_signal_while_the_step_runs() -> None:
         async with lab.executor() as executor:
             lab.executor_now = executor  # type: ignore[attr-defined]
             record = await run(executor, "racer", wait_ms=1_000)
-            assert plain.decode(record.result) == "woken"
+            assert plain_data.decode(record.result) == "woken"
 
     simloop.run(main)
 
@@ -742,7 +742,7 @@ def test_signal_for_an_earlier_wait() -> None:
             await asyncio.sleep(1)
             assert not (await executor.find(id)).ended
             record = await executor.wait(id, 20_000)
-            assert plain.decode(record.result) == "timeout"
+            assert plain_data.decode(record.result) == "timeout"
             assert loop.time() == pytest.approx(11, abs=0.1)
 
     simloop.run(main)

@@ -14,7 +14,7 @@ from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import NotFound
 from kv.base.ids import META_PARTITION, NodeId
 from kv.base.keys import META_RANGE, table_prefix, u32
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.kv_store import KvStore
 from procedures.engine.submission import Submission
@@ -101,7 +101,7 @@ async def _first_table(node: Node) -> None:
             id = await node.submit(executor, name, args, name + args.get("namespace", ""))
             record = await executor.wait(id, 60_000)
             assert record.state.name == "SUCCESS", record.error
-        assert plain.decode(record.result)["table_id"] == TABLE
+        assert plain_data.decode(record.result)["table_id"] == TABLE
 
 
 async def _life(node: Node, seconds: float | None) -> list[str] | None:
@@ -209,7 +209,7 @@ def test_j1_drop_table_with_rows_and_power_losses(seed: int) -> None:
             args = {"namespace": "test", "name": "all"}
             id = await node.submit(executor, "CreateTable", args, "again")
             record = await executor.wait(id, 60_000)
-            table = plain.decode(record.result)["table_id"]
+            table = plain_data.decode(record.result)["table_id"]
             assert table > TABLE
             assert await node.txn.get(u32(table) + b"a") == (None, 0)
         node.cluster.close()

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kv.base import limits
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.client import error_of
 from procedures.engine.context import StepContext
@@ -170,7 +170,7 @@ def test_large_arguments_are_told_by_their_size() -> None:
 
 def test_errors_of_older_records_are_read() -> None:
     """A record of before could not be read any more."""
-    old = msgspec.msgpack.encode(["STEP_ERROR", "'amount'", "KeyError", plain.EMPTY])
+    old = msgspec.msgpack.encode(["STEP_ERROR", "'amount'", "KeyError", plain_data.EMPTY])
     found = msgspec.msgpack.decode(old, type=Failure)
     assert found.to_plain() == {
         "code": "STEP_ERROR",

@@ -18,7 +18,7 @@ from kv.base import limits
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
 from kvorum.steps.step_processes import StepProcesses
-from procedures.engine import core, plain
+from procedures.engine import core, plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.memory_store import MemoryStore
 from procedures.engine.procedure import State
@@ -90,7 +90,7 @@ def _shown(record: Record) -> list[Any]:
     error = None if record.error is None else record.error.to_plain()
     if error is not None and "traceback" in error:  # below the user's line are other frames of ours
         error["traceback"] = error["traceback"].splitlines()[:3]
-    return [record.state.name, record.step, plain.decode(record.result), error]
+    return [record.state.name, record.step, plain_data.decode(record.result), error]
 
 
 _CASES = [
@@ -258,7 +258,7 @@ def test_a_step_that_died_once_goes_on() -> None:
     async def test(executor: Executor) -> None:
         record = await ended(executor, "harmful.ends", {"how": "exit", "times": 1})
         assert (record.state, record.deaths, record.lost) == (State.SUCCESS, 0, 0)
-        assert plain.decode(record.result) == 2
+        assert plain_data.decode(record.result) == 2
         assert [one.outcome.partition(":")[0] for one in record.history] == ["next", "died", "done"]
 
     served(test)
@@ -278,7 +278,7 @@ def test_a_step_that_blocks_its_loop_holds_up_nobody(tmp_path: Path) -> None:
         assert not (await executor.find(id)).ended
         go.touch()
         record = await executor.wait(id, _WAIT_MS)
-        assert plain.decode(record.result) == 1
+        assert plain_data.decode(record.result) == 1
         assert log.read_text().count("\n") == 1
 
     served(test)
@@ -349,7 +349,7 @@ def test_a_process_that_is_told_to_stop_goes_on() -> None:
 
     async def test(executor: Executor) -> None:
         record = await ended(executor, "harmful.told", {})
-        assert plain.decode(record.result) == [1, -signal.SIGTERM]
+        assert plain_data.decode(record.result) == [1, -signal.SIGTERM]
 
     served(test)
 
@@ -369,7 +369,7 @@ def test_what_had_not_begun_is_not_counted(tmp_path: Path) -> None:
         go.touch()
         for n, id in enumerate(ids):
             record = await executor.wait(id, _WAIT_MS)
-            assert plain.decode(record.result) == n
+            assert plain_data.decode(record.result) == n
             assert [one.outcome for one in record.history] == ["done"]
         await set_aside(executor, harms)
 
@@ -464,7 +464,7 @@ def test_a_step_is_ended_at_its_deadline(how: str, tmp_path: Path) -> None:
         assert size > 5 or how not in ("plain", "blocked")
         assert lives.stat().st_size == size, "it lives beside what undoes it"
         go.touch()
-        assert plain.decode((await executor.wait(other, _WAIT_MS)).result) == 1
+        assert plain_data.decode((await executor.wait(other, _WAIT_MS)).result) == 1
         assert log.read_text().count("harmful.timed") == 1
 
     served(test)
@@ -490,7 +490,7 @@ def test_who_shares_a_process_with_one_that_is_ended_runs_again(tmp_path: Path) 
         State.SUCCESS,
         State.ROLLED_BACK,
     ]
-    assert (plain.decode(short.result), plain.decode(long.result)) == (1, 2)
+    assert (plain_data.decode(short.result), plain_data.decode(long.result)) == (1, 2)
     assert long.deaths == 0
     assert not any("died" in one.outcome for one in long.history)
 
@@ -595,7 +595,7 @@ def test_a_rule_of_users_cannot_stop_its_engine(
         assert BAD[how] in error.message
         assert paused_s < 10  # it stood still for good
         want = True if rule else {"count": 2}
-        assert plain.decode((await ended(executor, name, good)).result) == want
+        assert plain_data.decode((await ended(executor, name, good)).result) == want
         patience(short=True)
         calls = [("harmful.quick", 1), (name, args)]
         record, paused_s = await longest_pause(ended(executor, "harmful.family", calls))
@@ -633,7 +633,7 @@ def test_what_rules_of_users_say_counts(monkeypatch: pytest.MonkeyPatch) -> None
     async def test(executor: Executor) -> None:
         calls = [("harmful.rule", {"how": "", "n": n % 2}) for n in range(4)]
         record = await ended(executor, "harmful.family", calls)
-        assert plain.decode(record.result) == [True] * 4
+        assert plain_data.decode(record.result) == [True] * 4
         ids = [
             await executor.submit(Submission("harmful.checked", args, "tester", "n"))
             for args in ({"count": 1}, {"count": 1.0, "how": ""}, {})

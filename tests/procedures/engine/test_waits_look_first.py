@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kv.base.errors import KvorumError
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
@@ -153,7 +153,7 @@ async def _signals(executor: Executor, id: int) -> None:
 
 
 async def _completes(executor: Executor, id: int) -> None:
-    token = plain.decode((await executor.find(id)).data).get("token")
+    token = plain_data.decode((await executor.find(id)).data).get("token")
     if token is not None:  # else it has not asked yet
         await Control(executor).do("complete", {"token": token, "result": SENT})
 
@@ -195,7 +195,7 @@ async def _sent(executor: Executor, id: int, send: Send) -> None:
     """Sent until it was taken: a completion as soon as there is a token."""
     while not (record := await executor.find(id)).ended:
         await send(executor, id)
-        if send is not _completes or "token" in plain.decode(record.data):
+        if send is not _completes or "token" in plain_data.decode(record.data):
             return
         await asyncio.sleep(0.05)
 
@@ -203,7 +203,7 @@ async def _sent(executor: Executor, id: int, send: Send) -> None:
 async def _ended(executor: Executor, id: int) -> Record:
     record = await executor.wait(id, 20_000)
     assert record.ended, f"it waits for ever: {await executor.explain(id)}"
-    assert plain.decode(record.result) == SENT
+    assert plain_data.decode(record.result) == SENT
     return record
 
 
@@ -289,7 +289,7 @@ def test_a_wait_ends_when_it_should_whatever_restarts(kind: str, remote: bool) -
             executor = await office.open(office.executor(types))
         record = await executor.wait(id, 20_000)
         assert record.state is State.SUCCESS, await executor.explain(id)
-        wake, at_ms = plain.decode(record.result)
+        wake, at_ms = plain_data.decode(record.result)
         assert wake == "timeout"
         assert abs(at_ms - began_ms - 3_000) < 200
         if kind != "event":

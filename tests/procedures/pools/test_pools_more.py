@@ -11,7 +11,7 @@ import pytest
 
 from kv.base.errors import InvalidArgument, UnknownOutcome
 from kvorum.master.upgrade import check
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.executor import Executor
@@ -20,8 +20,8 @@ from procedures.engine.registry import Registry, declaration, procedure, step
 from procedures.engine.submission import Options
 from procedures.pools import inbox
 from procedures.pools.control import Control
-from procedures.pools.gate import Gate, Limit
 from procedures.pools.schedules import Schedules, next_time
+from procedures.pools.start_limits import Gate, Limit
 from tests.kit import simloop
 from tests.procedures.lab import run
 from tests.procedures.pools.pool_lab import Office, TableRows
@@ -79,10 +79,10 @@ def test_u10_a_record_runs_with_its_version(later: tuple[int, ...], result: int)
         assert live is not None
         assert executor.crew is not None
         assert executor.crew.why_waits(live) == "no worker of pool p serves grown of version 1"
-        assert plain.decode((await run(executor, "grown")).result) == 2
+        assert plain_data.decode((await run(executor, "grown")).result) == 2
         office.hire("w3", types=office.types(["grown"], list(later)))
         ended = await executor.wait(id, 5_000)
-        assert plain.decode(ended.result) == result
+        assert plain_data.decode(ended.result) == result
 
     in_office(test, GROWN)
 
@@ -329,7 +329,7 @@ def test_a_missed_run_is_told_its_nominal_time() -> None:
         again = await office.open(office.executor())
         await asyncio.sleep(30)
         found = [s.record for s in await office.lab.store.newest(0, 10)]
-        times = sorted(plain.decode(r.result) for r in found if r.name == "nominal")
+        times = sorted(plain_data.decode(r.result) for r in found if r.name == "nominal")
         assert len(times) >= 4
         assert [t % 300_000 for t in times] == [0] * len(times)
         assert {b - a for a, b in pairwise(times)} == {300_000}

@@ -13,7 +13,7 @@ from msgspec.structs import replace as replace_record
 
 from kv.base import limits
 from kvorum.master.upgrade import check
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine import procedure as p
 from procedures.engine.context import StepContext
 from procedures.engine.core import Change, Flow
@@ -107,7 +107,7 @@ def test_what_is_parked_goes_on_when_somebody_comes_who_can(
         assert check([_code(office)], [record])["broken"] == []
         office.hire("w3", types=[_code(office)])
         await office.entered("w3")
-        assert plain.decode((await executor.wait(id, 30_000)).result) == "b"
+        assert plain_data.decode((await executor.wait(id, 30_000)).result) == "b"
         if old == "goes":  # else the old code may begin it, and refuses a step that it has not
             await office.until(lambda: executor.live_one(behind).event)  # type: ignore[union-attr]
             executor.signal(f"go {behind}")
@@ -154,7 +154,7 @@ def test_old_and_new_code_side_by_side(seed: int) -> None:
         told = [await _why(executor, id) for id in left]
         assert any("that have what it needs are busy" in one for one in told)
         for id in left:
-            assert plain.decode((await executor.wait(id, 30_000)).result) == "b"
+            assert plain_data.decode((await executor.wait(id, 30_000)).result) == "b"
         assert office.loop.time() - began < 9
 
     in_office(test, [Job], seed)
@@ -185,7 +185,7 @@ def test_what_is_set_aside_stays_so_when_somebody_comes() -> None:
             assert "is left alone: set aside" in await _why(executor, id)
             assert (await store.load(id)).record.step == "b"
         await executor.surgeon.retry(id, "mended", "tester")
-        assert plain.decode((await executor.wait(id, 5_000)).result) == "b"
+        assert plain_data.decode((await executor.wait(id, 5_000)).result) == "b"
         await office.end()
         await office.close(executor)
 
@@ -211,7 +211,7 @@ def test_nodes_take_over_what_workers_ran(waiting: bool) -> None:
         executor = await office.open(office.executor(office.lab.types))
         await asyncio.sleep(0.2)
         executor.signal(f"go {id}")
-        assert plain.decode((await executor.wait(id, 5_000)).result) == "b"
+        assert plain_data.decode((await executor.wait(id, 5_000)).result) == "b"
         await office.close(executor)
 
     simloop.run(main, 0)
@@ -234,7 +234,7 @@ def test_workers_take_over_what_the_nodes_parked() -> None:
         office.hire("w1", types=[_code(office)])
         await office.entered("w1")
         executor.signal(f"go {id}")
-        assert plain.decode((await executor.wait(id, 5_000)).result) == "b"
+        assert plain_data.decode((await executor.wait(id, 5_000)).result) == "b"
         await office.end()
         await office.close(executor)
 

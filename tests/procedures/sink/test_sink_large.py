@@ -13,7 +13,7 @@ from kv.base import limits
 from kv.base.errors import KeyLocked, Refused
 from kv.base.keys import table_prefix
 from kv.base.ops import put
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.sink.careful_batch import PlainTables
 from procedures.sink.format.sink_records import add_crc, chunk_key
 from procedures.sink.large_batch import LargeBatch
@@ -458,7 +458,7 @@ def test_o3_result_tells_rows_and_version() -> None:
         client = Client(life.sink, "x")
         tasks = await staged(client, "v")
         (id,) = await life.sink.commit(client.request(tasks, 0), wait_ms=0)
-        result = plain.decode((await life.executor.wait(id, 10_000)).result)
+        result = plain_data.decode((await life.executor.wait(id, 10_000)).result)
         version = (await world.store.txn.get(PREFIX + next(iter(some_rows(1, "v")))))[1]
         assert result == {"outcome": "committed", "rows": 300, "commit_version": str(version)}
         await life.idle()

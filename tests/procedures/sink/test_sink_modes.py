@@ -377,9 +377,9 @@ async def job_of(life: Life, app: str, version: int, nonce: str) -> int:
 
 async def tell(life: Life, job: int, told: Any) -> None:
     """As PROC_CONTROL does."""
-    from procedures.engine import plain
+    from procedures.engine import plain_data
 
-    await inbox.send(life.txn, job, JOB_SIGNAL, plain.pack(told), None, life.executor.reign)
+    await inbox.send(life.txn, job, JOB_SIGNAL, plain_data.pack(told), None, life.executor.reign)
     life.executor.signal(inbox.signal_event(job, JOB_SIGNAL))
 
 

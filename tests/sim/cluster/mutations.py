@@ -27,7 +27,7 @@ from kv.base.ops import Op
 from kv.base.system import CLUSTER
 from kv.base.timestamps import MAX
 from kv.mvcc.get import newest
-from kv.mvcc.packed import unpack_values
+from kv.mvcc.packed_rows import unpack_values
 from kv.partition.flight import Flight
 from kv.partition.reader import Reader
 from kv.replica.replica import Replica

@@ -18,9 +18,9 @@ from typing import Any
 from kv.base.errors import KvorumError
 from kv.replica.ranges import slices
 from kvorum.verify.catalog import WORKLOADS, judge
-from kvorum.verify.chance import Chance
 from kvorum.verify.client import Client
 from kvorum.verify.history import Header, Recorder
+from kvorum.verify.random_choices import Chance
 from kvorum.verify.workloads.base import Workload
 from tests.kit.simloop import Deadlock, Livelock
 from tests.sim.cluster.cluster import CLIENTS_FROM, ClientProcess, Cluster

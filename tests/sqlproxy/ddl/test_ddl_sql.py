@@ -11,12 +11,12 @@ import pytest
 
 from kv.base.adapters import LoopTimers
 from kv.base.ids import NodeId, TableId
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.submission import Submission
 from procedures.master.map.partitions import Partitions, partitions_of, placed_of
 from sqlproxy.catalog import catalog, relations, sequences
 from sqlproxy.ddl import ddl, ddl_objects, emptying, switching
-from sqlproxy.ddl.change.settled import Settled
+from sqlproxy.ddl.change.version_waits import Settled
 from sqlproxy.ddl.steps import DdlServices
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
 from tests.kit import simloop
@@ -82,9 +82,9 @@ class Shop:
             record = await executor.wait(number, 60_000)
             await executor.acknowledge(number)
         if record.error is not None:
-            details = dict(plain.decode(record.error.details))
+            details = dict(plain_data.decode(record.error.details))
             return None, {"code": record.error.code, "message": record.error.message, **details}
-        return plain.decode(record.result), {}
+        return plain_data.decode(record.result), {}
 
     async def do(self, name: str, args: Any) -> Any:
         result, error = await self.call(name, args)

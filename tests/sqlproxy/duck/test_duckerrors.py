@@ -5,8 +5,8 @@ from __future__ import annotations
 import duckdb
 import pytest
 
+from kv.base.disk_space import DISK_FREE
 from kv.base.errors import Unavailable
-from kv.base.room import DISK_FREE
 from sqlproxy.duck import duckerrors
 from sqlproxy.values.errors import from_store
 

@@ -17,7 +17,7 @@ from sqlproxy.front.bound.env import Env
 from sqlproxy.front.closures.compiling import compile
 from sqlproxy.front.syntax import bulk_lists, syntax
 from sqlproxy.front.syntax.syntax import parse, whole
-from sqlproxy.loop.aside import aside
+from sqlproxy.loop.statement_threads import aside
 from sqlproxy.values.errors import SqlError
 from tests.sqlproxy.front.names import FakeNames
 

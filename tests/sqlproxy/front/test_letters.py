@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sqlproxy.front.functions.f_patterns import FUNCTIONS
-from sqlproxy.front.functions.linear import regex
+from sqlproxy.front.functions.linear_patterns import regex
 from sqlproxy.front.types import letters
 
 TOLD: dict[str, Any] = json.loads(Path(__file__).with_name("letters.json").read_text("utf-8"))

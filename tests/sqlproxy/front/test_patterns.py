@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kv.base.limits import SQL_PATTERN_CHARS_MAX
 from sqlproxy.front.functions.f_patterns import FUNCTIONS
-from sqlproxy.front.functions.linear import regex
+from sqlproxy.front.functions.linear_patterns import regex
 from sqlproxy.values.errors import SqlError
 
 _like = FUNCTIONS["textlike"].call

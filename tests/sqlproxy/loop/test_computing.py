@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from sqlproxy.loop import computing
-from sqlproxy.loop.aside import aside
 from sqlproxy.loop.computing import Breaking
+from sqlproxy.loop.statement_threads import aside
 from sqlproxy.loop.turns import Turns
 from sqlproxy.values.breaks import no_break, pause, set_breaks
 

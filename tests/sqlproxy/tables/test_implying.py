@@ -20,8 +20,8 @@ from sqlproxy.rows import records
 from sqlproxy.rows.schema import Column, Index, IndexColumn, Table
 from sqlproxy.tables import predicates
 from sqlproxy.tables.access import Ordering, choose
-from sqlproxy.tables.implying import usable
-from sqlproxy.tables.ruling import bound_condition
+from sqlproxy.tables.compile_rules import bound_condition
+from sqlproxy.tables.implied_predicates import usable
 
 T = Table(
     id=TableId(9),

@@ -18,7 +18,7 @@ from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
 from sqlproxy.tables.changing import TableWriter
 from sqlproxy.tables.rules import Rules
-from sqlproxy.tables.single import Single, single_of
+from sqlproxy.tables.single_row import Single, single_of
 
 
 def table(key: tuple[str, ...] = ("b", "a")) -> Table:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.master.members.move_apart import MOVE_APART
 from procedures.master.shape.splitter import SPLIT, _Work
 from tests.procedures.master.test_splitter import Lab
@@ -19,7 +19,7 @@ def test_h5_the_new_half_of_a_hot_partition_is_moved_away(how: str, moves: bool)
 
     async def main() -> None:
         lab = Lab()
-        result = plain.encode({"partition": 2, "new": 9, "key": b"m"}, "result", 1_000)
+        result = plain_data.encode({"partition": 2, "new": 9, "key": b"m"}, "result", 1_000)
         lab.records[77] = SimpleNamespace(ended=True, error=None, result=result)
         lab.splitter._working.append(_Work(77, SPLIT, (2,), how))
         await lab.look()

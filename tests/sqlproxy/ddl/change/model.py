@@ -26,8 +26,8 @@ from kv.base.errors import ConditionFailed, KvorumError, Unavailable
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_SCHEMA_TTL_MS, SQL_SETTLE_MS
 from sqlproxy.catalog import catalog
+from sqlproxy.catalog.declaration_users import Presence
 from sqlproxy.catalog.fence import Fence
-from sqlproxy.catalog.presence import Presence
 from sqlproxy.ddl.change import slices
 from sqlproxy.declared.catalogs import Catalogs
 from sqlproxy.front.bound.env import Env

@@ -16,20 +16,20 @@ from kv.base.ids import NodeId
 from kv.base.keys import table_prefix
 from kv.base.ops import delete, put
 from kvorum.api.model import SnapshotInfo
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.registry import Registry
 from procedures.engine.submission import Submission
 from procedures.master.map.partitions import Partitions
-from sqlproxy.catalog import catalog, presence, relations
+from sqlproxy.catalog import catalog, declaration_users, relations
+from sqlproxy.catalog.declaration_users import Presence, Use
 from sqlproxy.catalog.fence import NEVER, Fence
-from sqlproxy.catalog.presence import Presence, Use
 from sqlproxy.ddl import ddl, emptying
 from sqlproxy.ddl.change import indexes, registering
 from sqlproxy.ddl.change.altering import same_form
 from sqlproxy.ddl.change.backfill import fill_index
 from sqlproxy.ddl.change.jobs import jobs_of
-from sqlproxy.ddl.change.settled import Settled
 from sqlproxy.ddl.change.states import ChangeServices
+from sqlproxy.ddl.change.version_waits import Settled
 from sqlproxy.ddl.steps import DdlServices
 from sqlproxy.declared.catalogs import Catalogs
 from sqlproxy.rows.records import sealed
@@ -101,8 +101,8 @@ class World:
             await asyncio.sleep(0.05)
             watching.cancel()
         if record.error is not None:
-            return None, dict(plain.decode(record.error.details))
-        return plain.decode(record.result), {}
+            return None, dict(plain_data.decode(record.error.details))
+        return plain_data.decode(record.result), {}
 
     async def _watch(self) -> None:
         while True:
@@ -653,11 +653,11 @@ def test_q2_what_is_used_all_the_time_never_grows_old() -> None:
             await asyncio.sleep(0.1)
             assert catalogs.fresh("shop") is first
         assert there.timers.monotonic() - catalogs.looked(first) < 3 * limits.SQL_POLL_MS / 1000
-        assert (await there.get(presence.row_key(b"mine")))[0] is not None
+        assert (await there.get(declaration_users.row_key(b"mine")))[0] is not None
         await asyncio.sleep(2 * limits.SQL_SCHEMA_TTL_MS / 1000)
         assert catalogs.fresh("shop") is None
         await asyncio.sleep(limits.SQL_LEAVE_MS / 1000 + 1)
-        assert (await there.get(presence.row_key(b"mine")))[0] is None
+        assert (await there.get(declaration_users.row_key(b"mine")))[0] is None
         again = await catalogs.declared("shop")
         for _ in range(10):
             await asyncio.sleep(0.05)
@@ -712,7 +712,7 @@ def test_q2_a_table_that_waits_is_found_again_when_its_parent_is_truncated() -> 
         new = await catalog.lookup(it.reader, "shop", "child")
         assert new.id != old.id
         assert not new.frozen
-        assert plain.decode(record.result)["table_id"] == new.id
+        assert plain_data.decode(record.result)["table_id"] == new.id
 
     world(test)
 
@@ -738,7 +738,7 @@ class Proxies:
         self.lab.store.table.write(list(ops))
         return 0
 
-    def presence(self, name: str) -> Presence:
+    def declaration_users(self, name: str) -> Presence:
         return Presence(self, self.timers, name.encode())
 
     async def change(self) -> int:
@@ -833,7 +833,7 @@ def test_q5_a_process_under_the_name_of_a_killed_one_waits_for_its_commits(datab
         last = there.presence("node")
         await last.look("shop")
         await asyncio.sleep(limits.SQL_LEAVE_MS / 1000 + 1)
-        assert (await there.get(presence.row_key(b"node")))[0] is None, "it asks for ever"
+        assert (await there.get(declaration_users.row_key(b"node")))[0] is None, "it asks for ever"
         await last.close()
 
     world(test)
@@ -846,7 +846,7 @@ def test_q2_a_proxy_that_nobody_asks_signs_off() -> None:
         there = Proxies(it)
         mine = there.presence("mine")
         await mine.look("shop")
-        row = presence.row_key(b"mine")
+        row = declaration_users.row_key(b"mine")
         assert (await there.get(row))[0] is not None
         await asyncio.sleep(limits.SQL_LEAVE_MS / 1000 + 1)
         assert (await there.get(row))[0] is None

@@ -1,5 +1,5 @@
-"""Who ends transactions for clients that are not believed (kv/server/gate.py): the node looks at
-their records itself, as the sweeper does.
+"""Who ends transactions for clients that are not believed (kv/server/connection_rights.py): the
+node looks at their records itself, as the sweeper does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _BUDGET_MS = 2_000
 
 
 class Deputy:
-    """kv.server.gate.Deputy of one node."""
+    """kv.server.connection_rights.Deputy of one node."""
 
     def __init__(self, txn: TxnClient) -> None:
         self._txn = txn

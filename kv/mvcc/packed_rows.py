@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple, overload
 
 import msgpack
 
-from kv.base import weight
+from kv.base import decode_cost
 from kv.base.errors import InvalidArgument
 from kv.base.limits import OPEN_CHUNK_BYTES_MAX, OPEN_CHUNKS_MAX
 
@@ -138,7 +138,7 @@ def opened(keys: PackedKeys, values: bytes) -> tuple[Sequence[bytes], list[bytes
     rise. Raises InvalidArgument.
     """
     try:
-        own, bodies = keys.all(), weight.unpack_rows(values)
+        own, bodies = keys.all(), decode_cost.unpack_rows(values)
         good = type(bodies) is list and len(own) == len(bodies) == keys.rows > 0
         good = good and all(map(lt, own, islice(own, 1, None)))
     except (ValueError, TypeError, msgpack.UnpackException) as error:
@@ -182,12 +182,12 @@ def _blocks_of(packed: bytes, rows: int) -> _Blocks:
 
 
 def _own(packed: bytes) -> Sequence[bytes]:
-    keys: Sequence[bytes] = weight.unpack_rows(packed, use_list=False)
+    keys: Sequence[bytes] = decode_cost.unpack_rows(packed, use_list=False)
     return keys
 
 
 def _unpacked(prefix: bytes, packed: bytes) -> tuple[bytes, ...]:
-    keys = weight.unpack_rows(packed, use_list=False)
+    keys = decode_cost.unpack_rows(packed, use_list=False)
     return tuple(map(prefix.__add__, keys)) if prefix else keys
 
 

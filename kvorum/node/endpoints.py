@@ -2,13 +2,13 @@
 
     native protocol        BASE      kv/server/socket_server.py
     HTTP                   BASE+2    kvorum/http, with role http
-    PostgreSQL protocol    BASE+3    kvorum/sql/sql_door.py, or kvorum/sql/sql_processes.py, with
-                                     role sql
+    PostgreSQL protocol    BASE+3    kvorum/sql/sql_endpoint.py, or kvorum/sql/sql_processes.py,
+                                     with role sql
 
-An audited node writes every request to a log of stamps: those of the native port are tapped before
-the dispatcher, the other surfaces sit on a backend that writes the log (kvorum/audit/stamped.py).
-Without the log neither is there. The log opens before the first socket and closes after the last
-one.
+An audited node writes every request to the audit log: those of the native port are tapped before
+the dispatcher, the other surfaces sit on a backend that writes the log
+(kvorum/audit/audited_backend.py). Without the log neither is there. The log opens before the first
+socket and closes after the last one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from kv.base.errors import InvalidArgument
 from kv.server.socket_server import Submitter
 from kv.server.tap import Tap
 from kvorum.api.backend import Backend
-from kvorum.audit.opening import LogSettings, opened
-from kvorum.audit.stamped import stamped
-from kvorum.audit.stamps import StampLog
-from kvorum.audit.stamps_native import NativeStamps
+from kvorum.audit.audit_log import StampLog
+from kvorum.audit.audited_backend import stamped
+from kvorum.audit.audited_verbs import NativeStamps
+from kvorum.audit.open_audit_log import LogSettings, opened
 from kvorum.local.ports import Server
-from kvorum.node.deputy import Deputy
-from kvorum.node.named import Named
-from kvorum.node.parts import Parts
-from kvorum.sql.sql_door import SqlDoor
+from kvorum.node.components import Parts
+from kvorum.node.request_resources import Named
+from kvorum.node.settle_transactions import Deputy
+from kvorum.sql.sql_endpoint import SqlDoor
 from kvorum.sql.sql_processes import NO_PROCESSES, SqlProcesses
 
 _BACKLOG: Final = 1_024
@@ -138,7 +138,7 @@ class Doors:
 
     async def _serve_http(self, stack: contextlib.AsyncExitStack, port: int) -> None:
         # FastAPI costs 0.4 s and 30 MB: only a node that serves HTTP imports it.
-        from kvorum.node.http_door import http_server
+        from kvorum.node.http_endpoint import http_server
 
         sock = bound_socket(self._node.config.listen, port)
         server = http_server(

@@ -3,12 +3,12 @@
 every node       garbage, sweeping: the partitions that it leads
                  files: of what was deleted (kvorum/storage/compaction.py)
                  reconciling: its replicas against the map (procedures/master/members/reconcile.py)
-                 cuts: leaderships to who hears the oracle, if this node does not (cutoff.py)
+                 cuts: leaderships to who hears the oracle, if this node does not (link_cuts.py)
                  addresses: the members table; what an operator forced here
                    (kvorum/cluster/forced_members.py)
                  heartbeats to the master (kvorum/cluster/heartbeat.py)
 the master       abandoned Spark attempts, backups of commands that are gone
-                 (transfer/abandoned.py);
+                 (transfer/abandoned_procedures.py);
                  leaderships back to where they belong (balance.py)
 """
 
@@ -30,12 +30,12 @@ from kvorum.local.heap import Trimmer
 from kvorum.local.ports import Loop
 from kvorum.master.balancing import wanted_leaders
 from kvorum.master.roles import Master
-from kvorum.node.cutoff import CutOff
+from kvorum.node.link_cuts import CutOff
 from kvorum.storage.collector import Collector
 from kvorum.storage.compaction import Care
 from kvorum.storage.oldest_intent import OldestIntent
 from kvorum.storage.store import Store
-from kvorum.transfer.abandoned import Left
+from kvorum.transfer.abandoned_procedures import Left
 from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, NodeState
 from procedures.master.map.quiet import Quiet, led

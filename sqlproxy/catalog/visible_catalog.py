@@ -46,7 +46,7 @@ _ANY: Final = (Action.READ, *sorted(PUT), Action.DELETE, Action.DEFINE, Action.T
 @verb(149, by=Caller.CLIENT, action=Action.CONNECT, on=CLUSTER, repeat=Repeat.QUESTION)
 class Catalog(Request):
     """→ [[key, value, version], …], resume | None. Rows of the system's tables about what the
-    caller may see (sqlproxy/catalog/seen.py).
+    caller may see (sqlproxy/catalog/visible_catalog.py).
     """
 
     start: Bound

@@ -1,5 +1,5 @@
 """What a request to a node is about, where its verb names that in a way that only its layer reads:
-kv.server.gate.Named.
+kv.server.connection_rights.Named.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Any
 
 from kv.base.rights import CLUSTER, Action, Book, Kind, Resource
 from kv.base.verbs import NODE_METHODS, Verb
-from kv.server.gate import Needs
+from kv.server.connection_rights import Needs
 from kvorum.api.submissions import needed, signalled
-from procedures.engine import plain
+from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.pools import messages
 from procedures.pools.crew import Crew
-from procedures.pools.working import pools_of
+from procedures.pools.worker_permissions import pools_of
 from procedures.verbs import (
     PROC_CONTROL,
     PROC_SUBMIT,
@@ -49,9 +49,9 @@ class Named:
             entry = messages.entry(row[verb.at("registration")])
             return map(_runs, self._crew().pools_named(entry))
         if verb.number in (PROC_SUBMIT, PROC_SUBMIT_MORE):
-            return needed(row[verb.at("name")], plain.read(row[verb.at("args")], "args"))
+            return needed(row[verb.at("name")], plain_data.read(row[verb.at("args")], "args"))
         if verb.number == PROC_CONTROL and row[verb.at("what")] == "signal":
-            book, signal = self._book(), plain.read(row[verb.at("args")], "arguments")
+            book, signal = self._book(), plain_data.read(row[verb.at("args")], "arguments")
             tables = {} if book is None else book.tables
             more = signalled(signal, tables) if isinstance(signal, dict) else ()
             return (frozenset({Action.OPERATE}), Resource(Kind.PROCEDURE_TYPE)), *more

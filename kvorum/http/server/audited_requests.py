@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kv.base.ports import Rng
-from kvorum.audit.stamped import Caller, caller_of_request
-from kvorum.audit.stamps import Stamp, StampLog
+from kvorum.audit.audit_log import Stamp, StampLog
+from kvorum.audit.audited_backend import Caller, caller_of_request
 from kvorum.http.wire.request import Asgi, Receive, Scope, Send
 
 _HEADER: Final = b"x-request-id"

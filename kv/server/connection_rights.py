@@ -48,7 +48,7 @@ WORK_TABLES: Final = frozenset(
         *(system.LOCKS, system.WORKERS),
     }
 )
-"""What a worker's steps are committed to, row by row (procedures/pools/working.py)."""
+"""What a worker's steps are committed to, row by row (procedures/pools/worker_permissions.py)."""
 # They move a transaction on whose outcome its record has, or find it.
 _ENDS: Final = frozenset({methods.COMMIT, methods.ROLLBACK, methods.HEARTBEAT, methods.FINISH})
 BELIEVED: Final = frozenset({methods.RESOLVE, methods.SETTLE})

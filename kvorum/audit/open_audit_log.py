@@ -11,8 +11,8 @@ from typing import Any, Final
 from kv.base.config import NodeConfig
 from kv.base.ids import TableId
 from kv.base.limits import MiB
-from kvorum.audit.shipping import Shipper, sending
-from kvorum.audit.stamps import InThread, StampLog
+from kvorum.audit.audit_log import InThread, StampLog
+from kvorum.audit.ship_audit_log import Shipper, sending
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import Reader
 

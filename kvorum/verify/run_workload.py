@@ -13,9 +13,9 @@ from kv.base.errors import KvorumError, Unavailable
 from kv.base.limits import VERIFY_OPERATIONS_MAX
 from kv.base.ports import Rng
 from kvorum.sdk.database import AsyncDatabase
-from kvorum.verify.chance import Chance
 from kvorum.verify.client import Client
 from kvorum.verify.history import Event, Header, History, Recorder
+from kvorum.verify.random_choices import Chance
 from kvorum.verify.workloads.base import Workload
 
 PHASE_LOAD: Final = "load"

@@ -1,5 +1,5 @@
 """Waiting until nobody uses the version of a schema before the last one: the master's side of
-`sqlproxy.catalog.presence`.
+`sqlproxy.catalog.declaration_users`.
 
     await_all   a proxy's row says that it uses the database and has not acknowledged  → look again
                 it is silent for SQL_EXPEL_MS                                          → expelled
@@ -33,8 +33,8 @@ from kv.base.limits import (
     SQL_SETTLE_NATIVE_MS,
 )
 from kv.base.ports import Timers
-from sqlproxy.catalog import catalog, presence
-from sqlproxy.catalog.presence import Row
+from sqlproxy.catalog import catalog, declaration_users
+from sqlproxy.catalog.declaration_users import Row
 from txn.results import ScanPage
 from txn.shared.deadlines import sleep
 
@@ -44,7 +44,7 @@ _SLOW_MS: Final = 100
 Told = Callable[[str], None]
 
 
-class Store(presence.Store, Protocol):
+class Store(declaration_users.Store, Protocol):
     """What is needed of `txn.client.TxnClient`."""
 
     async def get(self, key: bytes) -> tuple[bytes | None, int]: ...
@@ -126,7 +126,7 @@ class _Wait:
         while start is not None:
             page = await self._store.scan(start, successor(prefix), limit=SCAN_ROWS_MAX)
             for key, value, at in page.items:
-                row = presence.decoded(key, value)
+                row = declaration_users.decoded(key, value)
                 if row.using.get(self._database, version) < version:
                     if self._late is None:
                         found[key] = _Late(key, row, at, now)
@@ -147,7 +147,7 @@ class _Wait:
         """Who lives comes back at once; nobody waits again for the others."""
         for one in late:
             if not one.row.expelled and self._silent_ms(one) >= SQL_EXPEL_MS:
-                value = presence.encoded(replace(one.row, expelled=True))
+                value = declaration_users.encoded(replace(one.row, expelled=True))
                 await self._unless_changed(ops.put(one.key, value, one.version))
 
     async def _remove(self, rows: list[_Late]) -> None:

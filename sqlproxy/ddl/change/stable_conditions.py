@@ -16,8 +16,8 @@ from sqlproxy.front.bound.exprs import Call, walk
 from sqlproxy.front.types.registry import Proc
 from sqlproxy.pg.style import DEFAULT
 from sqlproxy.rows.schema import Column, Table
+from sqlproxy.tables.compile_rules import bound_condition
 from sqlproxy.tables.predicates import OwnNames
-from sqlproxy.tables.ruling import bound_condition
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.refusals import invalid
 

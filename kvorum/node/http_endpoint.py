@@ -11,11 +11,11 @@ from functools import partial
 
 from kvorum.api.backend import Backend
 from kvorum.api.verbs import HOLDS_TXN
-from kvorum.audit.stamps import StampLog
+from kvorum.audit.audit_log import StampLog
 from kvorum.http.metrics.metrics import Metrics
 from kvorum.http.server.http_api import HttpApi, Spawn
 from kvorum.http.server.transaction_holders import Holders
-from kvorum.node.parts import Parts
+from kvorum.node.components import Parts
 
 
 def http_server(

@@ -1,8 +1,8 @@
 """A table for a source that has none yet: its columns and types, as far as the source says them.
 
 Parquet and PostgreSQL say types; of CSV and JSON they are guessed from the beginning (its first
-megabytes) so that no digit is lost (guessing.py). A value further on that does not fit is an error
-of the import; who knows better makes the table by SQL.
+megabytes) so that no digit is lost (type_inference.py). A value further on that does not fit is an
+error of the import; who knows better makes the table by SQL.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kv.base.errors import InvalidArgument
 from kv.base.limits import MiB
 from kvorum.api.model import Column, TableSpec
 from kvorum.local.extras import needed
-from kvorum.transfer import formats, guessing, postgresql
+from kvorum.transfer import formats, postgresql, type_inference
 from kvorum.transfer.claims import is_claim
 from kvorum.transfer.export import DONE
 from kvorum.transfer.places import place_of
@@ -98,7 +98,7 @@ def _of_csv(head: bytes, written: Written) -> list[tuple[str, str]]:
     good = [row.values for row in rows if not row.broken]
     columns = list(zip(*good, strict=True)) if good else [()] * len(piece.names)
     found = zip(piece.names, columns, strict=True)
-    return [(name, guessing.of_texts(cells)) for name, cells in found]
+    return [(name, type_inference.of_texts(cells)) for name, cells in found]
 
 
 def _of_json(head: bytes) -> list[tuple[str, str]]:
@@ -115,7 +115,7 @@ def _of_json(head: bytes) -> list[tuple[str, str]]:
             found.setdefault(name, []).append(value)
     if not found and rows and rows[0].broken:
         raise InvalidArgument(f"line {rows[0].line}: {rows[0].broken}")
-    return [(name, guessing.of_values(values)) for name, values in found.items()]
+    return [(name, type_inference.of_values(values)) for name, values in found.items()]
 
 
 def _closed(head: bytes) -> bytes:

@@ -28,7 +28,7 @@ from kv.base.limits import (
     THROUGH_CHUNKS_MAX,
 )
 from kv.mvcc.get import check_readable
-from kv.mvcc.packed import all_keys
+from kv.mvcc.packed_rows import all_keys
 from kv.mvcc.records import HAS_TTL, TOMBSTONE, Lock, corrupt, decode_chunk
 from kv.mvcc.scan import Values
 from kv.mvcc.view import ReadView

@@ -23,8 +23,8 @@ from kv.base.checksum import CRC_BYTES, intact
 from kv.base.errors import Corruption
 from kv.base.keys import escape, from_u64, table_prefix, unescape
 from kv.base.ops import Op, put
+from kvorum.transfer.backup_scope import Rule, rule_of, table_of
 from kvorum.transfer.blocks import Row
-from kvorum.transfer.scope import Rule, rule_of, table_of
 from procedures.bus import settings
 from procedures.engine import kv_store, records
 from procedures.engine.grants import key_of

@@ -39,7 +39,6 @@ from procedures.engine.store import Fenced, ProcedureStore
 from procedures.engine.turn import Turns
 from procedures.pools import messages
 from procedures.pools.describe import remote_type
-from procedures.pools.gate import Gate
 from procedures.pools.messages import (
     Drop,
     Entry,
@@ -49,6 +48,7 @@ from procedures.pools.messages import (
     Run,
 )
 from procedures.pools.rows import Rows
+from procedures.pools.start_limits import Gate
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
 """A backend whose every request is told to the log of stamps: what the HTTP API of an audited node,
-and a database in its process, sit on (kvorum/audit/stamps.py).
+and a database in its process, sit on (kvorum/audit/audit_log.py).
 
 A read of the newest state takes a timestamp first and reads at it, so that its stamp is the moment
 that it saw; without the log no such timestamp is taken.
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast
 from kv.base.errors import Forbidden, KvorumError, Unauthenticated
 from kvorum.api.backend import Backend, Session
 from kvorum.api.model import BatchOp, Record, TableKey
-from kvorum.audit.stamps import Asker, Key, Stamp, StampLog
+from kvorum.audit.audit_log import Asker, Key, Stamp, StampLog
 from txn.shared.wait_terms import USUAL, Terms
 
 T = TypeVar("T")

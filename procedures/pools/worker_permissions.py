@@ -19,7 +19,7 @@ from kv.base.errors import Corruption, Forbidden, InvalidArgument
 from kv.base.keys import table_prefix
 from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT
 from kv.base.verbs import Touches, Verb
-from kv.server.gate import keys_of
+from kv.server.connection_rights import keys_of
 from procedures.engine import records
 from procedures.engine.store import NOT_HELD
 from procedures.pools.crew import Crew

@@ -21,13 +21,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kv.base.connection_slots import Seats
 from kv.base.limits import SQL_MEMORY_BYTES_DEFAULT, SQL_STATEMENT_MEMORY_BYTES_DEFAULT
 from kv.base.ports import Clock, Rng, Timers
-from kv.base.seats import Seats
 from kv.base.tls import Tls
 from kv.client.client import KvClient
 from kvorum.api.backend import Backend
-from kvorum.audit.stamps import StampLog
+from kvorum.audit.audit_log import StampLog
 from kvorum.local.extras import advice
 from txn.client import TxnClient
 

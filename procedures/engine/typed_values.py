@@ -1,8 +1,8 @@
 """Declared types of arguments and results: plain data to values of a class and back, by msgspec.
 
-A record keeps plain data only (plain.py), so that every later program can read it; a class is a way
-to look at it. What is wrong is reported with its place: `arguments of transfer: the field amount:
-Expected int, got str`.
+A record keeps plain data only (plain_data.py), so that every later program can read it; a class is
+a way to look at it. What is wrong is reported with its place: `arguments of transfer: the field
+amount: Expected int, got str`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from kv.base.rights import Identity
 from kv.base.verbs import NODE_METHODS, PARTITION_ARGS_AT, RESULT_AT, VERBS, Touches, Verb
 from kvorum.api import verbs as _all  # noqa: F401 - every verb is in the table then
 from kvorum.api.names import PREFIX_BYTES
-from kvorum.audit.stamps import OK, Asker, Key, Stamp, StampLog
-from procedures.engine import plain
+from kvorum.audit.audit_log import OK, Asker, Key, Stamp, StampLog
+from procedures.engine import plain_data
 from procedures.verbs import PROC_CONTROL, ProcControl
 
 _SURFACE: Final = "native"
@@ -159,7 +159,7 @@ class NativeStamps:
         if method < NODE_METHODS:
             found[_TXN] = found[_START_TS]
         elif method == PROC_CONTROL:
-            found[_PROCEDURE] = plain.read(request[_CONTROL_AT], "arguments").get("id", 0)
+            found[_PROCEDURE] = plain_data.read(request[_CONTROL_AT], "arguments").get("id", 0)
         for number in found:
             if type(number) is not int:
                 raise TypeError

@@ -22,12 +22,12 @@ from kv.base.limits import (
     KNOWN_RECORDS_MAX,
 )
 from kv.mvcc.guards import At, Guard, GuardTable
-from kv.mvcc.packed import PackedKeys
+from kv.mvcc.packed_rows import PackedKeys
 from kv.mvcc.records import Lock, TxnRecord, corrupt, decode_chunk, decode_lock
 from kv.partition.chunk_spans import between
 from kv.partition.entry import FORGOTTEN, Entry
+from kv.partition.known_records import Recorded
 from kv.partition.ports import AppliedState
-from kv.partition.recorded import Recorded
 
 LOOK_BYTES: Final = ENTRY_TARGET_BYTES // DRAIN_ROWS_MAX
 """What a row that a write only looks at weighs in an entry, so that many of them end a drain."""

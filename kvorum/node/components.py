@@ -11,7 +11,7 @@ from kvorum.master.bus import NodeBus
 from kvorum.master.roles import Master
 from kvorum.master.shaping import Shaping
 from kvorum.native.native import NativeBackend
-from kvorum.node.upkeep import Upkeep
+from kvorum.node.maintenance import Upkeep
 from kvorum.storage.store import Store
 from procedures.engine.lock_procedure import Keeper
 from sqlproxy.catalog.guard import Guard

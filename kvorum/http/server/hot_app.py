@@ -39,10 +39,10 @@ from kvorum.api.model import (
     user_key,
     user_value,
 )
-from kvorum.audit.stamped import is_refused
+from kvorum.audit.audited_backend import is_refused
 from kvorum.http.routes.rights import OPERATE_CLUSTER, SELF
 from kvorum.http.server import watch_streams as watch
-from kvorum.http.server.door import Door, owned
+from kvorum.http.server.authentication import Door, owned
 from kvorum.http.server.http_sessions import Sessions
 from kvorum.http.wire import fields
 from kvorum.http.wire.codec import (

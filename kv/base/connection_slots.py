@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kv.base.held import Held
+from kv.base.held_bytes import Held
 
 SEATS_EXTRA: Final = 100
 _UNBOUNDED: Final = 1 << 31

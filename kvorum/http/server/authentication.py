@@ -2,7 +2,7 @@
 
     Authorization: Bearer TOKEN       an API token, or one of the configured OIDC issuer
     Authorization: Basic …            a user and a password (RFC 7617)
-    Cookie: kvorum_session=…          a visit of the console (visits.py)
+    Cookie: kvorum_session=…          a visit of the console (console_sessions.py)
     a client's certificate            its common name, which TLS has verified
     nothing                           the owner, while nobody can log in; else nobody
 
@@ -23,10 +23,10 @@ from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthentica
 from kv.base.rights import CLUSTER, LOOPBACK, Action, Book, Identity, Kind, Resource, table
 from kvorum.api.backend import Backend
 from kvorum.api.submissions import is_own, needed, signalled
-from kvorum.audit.stamped import is_asked_by
+from kvorum.audit.audited_backend import is_asked_by
 from kvorum.http.routes.rights import SELF, Right
+from kvorum.http.wire.console_sessions import Visits
 from kvorum.http.wire.request import Request, Scope
-from kvorum.http.wire.visits import Visits
 from procedures.pools.inbox import owner_of
 from sqlproxy.catalog.guard import Guard
 

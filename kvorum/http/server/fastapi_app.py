@@ -21,16 +21,16 @@ from starlette.routing import Match
 
 from kv.base.errors import KvorumError
 from kvorum.api.backend import Backend
-from kvorum.audit.stamped import is_refused
+from kvorum.audit.audited_backend import is_refused
 from kvorum.http import console
 from kvorum.http.metrics.metrics import CONTENT_TYPE, Metrics
 from kvorum.http.routes import console_routes
 from kvorum.http.routes.declaring import ASKED, Declared, Endpoint, Services, refused
 from kvorum.http.routes.openapi import DECLARED, answers, openapi
-from kvorum.http.server.door import Door
+from kvorum.http.server.authentication import Door
 from kvorum.http.wire import request as http
 from kvorum.http.wire.codec import Query, Reply, path_text, plain, refusal, reply
-from kvorum.http.wire.visits import Visits
+from kvorum.http.wire.console_sessions import Visits
 from kvorum.local import logs
 from sqlproxy.catalog.guard import Guard
 

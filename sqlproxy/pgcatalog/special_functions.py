@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from sqlproxy.front.syntax.syntax import Node, at, strings
 from sqlproxy.pg import oids
-from sqlproxy.pgcatalog import kinds
+from sqlproxy.pgcatalog import held_types
 from sqlproxy.pgcatalog.calls import Calls
 from sqlproxy.pgcatalog.coercion import Coercion
 from sqlproxy.pgcatalog.functions import INTERVAL_FIELDS, SCALAR
-from sqlproxy.pgcatalog.kinds import quoted
+from sqlproxy.pgcatalog.held_types import quoted
 from sqlproxy.pgcatalog.model import SIGNAL_SQL, Expr, Scope, Struct
 from sqlproxy.values.errors import SqlError, unsupported
 
@@ -136,7 +136,9 @@ class Special:
         value = self.types.settle(value)
         if value.type in (oids.JSON, oids.JSONB):
             return f"coalesce({value.sql}, 'null')"
-        plain = self.types.category(value.type) in ("N", "B", "A") and value.type not in kinds.REG
+        plain = (
+            self.types.category(value.type) in ("N", "B", "A") and value.type not in held_types.REG
+        )
         shown = value.sql if plain else self.types.text(value)
         return f"coalesce(CAST(to_json({shown}) AS VARCHAR), 'null')"
 
@@ -161,7 +163,7 @@ class Special:
 
     def _lenient(self, body: Node, scope: Scope, kind: int) -> Expr:
         given = self.types.to(self._arguments(body, scope)[0], oids.TEXT)
-        word = kinds.REG[kind]
+        word = held_types.REG[kind]
         return Expr(
             self.types.lookup(word, given.sql, strict=False), kind, name=f"to_{word}", strength=2
         )
@@ -272,7 +274,7 @@ class Special:
     def _call_generate_series(self, body: Node, scope: Scope) -> Expr:
         given = [self.types.settle(g, oids.INT4) for g in self._arguments(body, scope)]
         kind = self.types.common(given)
-        if kind not in kinds.INTEGERS:
+        if kind not in held_types.INTEGERS:
             raise unsupported(
                 "generate_series of other than integers over the catalog", position=at(body)
             )
@@ -281,7 +283,7 @@ class Special:
 
     def _call_generate_subscripts(self, body: Node, scope: Scope) -> Expr:
         given = self._arguments(body, scope)
-        first = 0 if given[0].type in kinds.VECTORS else 1
+        first = 0 if given[0].type in held_types.VECTORS else 1
         if len(given) > 1:
             self.types.to(given[1], oids.INT4)
         listed = f"CAST(range({first}, {first} + len({given[0].sql})) AS INTEGER[])"

@@ -11,7 +11,7 @@ list. It asks every SQL_POLL_MS whether a change waits, then:
     what is bound to older versions ends        statements, and young commits (`Use`, `Fence`)
     the row says which version that was         the change goes on when all rows say so
 
-The waiting side is `sqlproxy.ddl.change.settled`. It expels who is silent; who finds its row
+The waiting side is `sqlproxy.ddl.change.version_waits`. It expels who is silent; who finds its row
 expelled or gone announces itself anew before it looks again. A look from before is too old to be
 used SQL_SETTLE_MS later, whoever made it, so that is how long a change waits at most.
 

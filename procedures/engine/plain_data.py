@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from kv.base.decode_cost import weigh_packed
 from kv.base.errors import InvalidArgument, TooLarge
 from kv.base.limits import PLAIN_DEPTH_MAX, WEIGHED_BYTES_MIN
-from kv.base.weight import weigh_packed
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _sorting: Final = msgspec.msgpack.Encoder(order="deterministic")
