@@ -33,6 +33,7 @@ from sqlproxy.values.errors import SqlError
 T = TypeVar("T")
 _MADE_ROWS: Final = 256  # of a batch of values that functions may have made large
 _ROWS_MIN: Final = 8
+_AGAIN_S: Final = 0.05
 _SETTINGS: Final = (
     "SET preserve_insertion_order = true",
     "SET default_null_order = 'nulls_last_on_asc_first_on_desc'",
@@ -118,7 +119,9 @@ class Engine:
         return running
 
     def used(self, size: int) -> None:
-        """A query has read or made so many bytes."""
+        """A query has read or made so many bytes. What one took that did not get to its end is not
+        known: all that it may.
+        """
         self._share.worn += size
 
     def flush(self) -> None:
@@ -216,14 +219,17 @@ class Running:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             self._functions.ended = True
-            self._cursor.interrupt()
-            await asyncio.wait([future])
+            self._engine.used(self._engine.bytes_max)
+            while not future.done():  # DuckDB forgets an interrupt that comes before the query
+                self._cursor.interrupt()
+                await asyncio.wait([future], timeout=_AGAIN_S)
             if not future.cancelled():
                 future.exception()  # it was interrupted: nobody else asks
             raise
         except SqlError:
             raise
         except (duckdb.Error, pa.ArrowException, OSError, RuntimeError, MemoryError) as error:
+            self._engine.used(self._engine.bytes_max)
             raise self._told(error) from None
         finally:
             del future  # as in `Engine.in_thread`

@@ -5,6 +5,7 @@ a process of their own who must notice nothing.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import re
@@ -195,12 +196,13 @@ async def _send(port: int, data: bytes) -> None:
 
 
 def statements(base: int, count: int, seed: int, report: Report) -> None:
-    """One client's statements; each ends in time and breaks nothing."""
+    """One client's calls of every function, then its statements; each ends in time and breaks
+    nothing.
+    """
     dsn = _DSN.format(base + 3)
     conn = _connected(dsn)
     made = Statements(seed, conn.execute(FUNCTIONS).fetchall())
-    for _ in range(count):
-        statement = made.make()
+    for statement in itertools.chain(made.calls(), (made.make() for _ in range(count))):
         began = time.monotonic()
         try:
             conn.execute(statement.encode())

@@ -6,7 +6,7 @@ catalog, too.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sqlproxy.front.functions.all_functions import FUNCTIONS as OURS
@@ -80,6 +80,21 @@ FUNCTIONS: Final = (
 """Name, what computes it, and types of the arguments."""
 
 
+_CALLS_EACH: Final = 16
+_ARRAYS: Final = ("'{}'", "'{NULL}'", "'{3}'", "'{{1,2},{3,4}}'", "'{{{1}}}'")
+
+
+def _literals(type_: str) -> Sequence[str]:
+    """Values of that type, and some of another."""
+    if type_.startswith("any"):
+        array, element = [f"{one}::int[]" for one in _ARRAYS], _LITERALS["other"]
+        return array if type_.endswith("array") else [*array, *element]
+    if type_.startswith("_"):
+        return [f"{one}::{type_[1:]}[]" for one in _ARRAYS]
+    kind = _OF_TYPE.get(type_, "other")
+    return [f"({one})::{type_}" for one in (*_LITERALS[kind], "NULL") if one != "a0"]
+
+
 class Statements:
     """`make` gives one after the other; the same seed and functions give the same ones."""
 
@@ -98,6 +113,13 @@ class Statements:
     def make(self) -> str:
         """A statement; nobody says that it is right."""
         return self._rng.choice(_SHAPES).format(*(self._value(3) for _ in range(3)))
+
+    def calls(self) -> Iterator[str]:
+        """Each function with literals of its types, _CALLS_EACH times."""
+        for name, types in self._ours:
+            for _ in range(_CALLS_EACH if types else 1):
+                given = (self._rng.choice(_literals(one)) for one in types)
+                yield f'SELECT "{name}"({", ".join(given)})'
 
     def _value(self, depth: int, kind: str = "") -> str:
         rng = self._rng

@@ -19,6 +19,7 @@ from sqlproxy.front.types.value_texts import writer
 from sqlproxy.pg import oids
 from sqlproxy.pg.style import Style
 from sqlproxy.values import jsonb
+from sqlproxy.values.arrays import flat
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError
 from sqlproxy.values.memory import bytes_of, room
 
@@ -108,7 +109,7 @@ def json_text(part: str | None) -> str | None:
 
 def _json_path(text: str, path: Sequence[str | None]) -> str | None:
     found: str | None = text.strip()
-    for step in path:
+    for step in flat(path):
         if step is None or found is None:
             return None
         if found.startswith("[") and re.fullmatch(r"[+-]?\d+", step):
@@ -151,7 +152,7 @@ def _shown(value: object, as_text: bool) -> str | None:
 
 
 def _at_path(value: object, path: Sequence[str | None]) -> Any:
-    for step in path:
+    for step in flat(path):
         if step is None:
             return _MISSING
         if isinstance(value, list):
@@ -217,8 +218,15 @@ def _delete(text: str, key: str) -> str:
     raise _scalar_error("cannot delete from scalar")
 
 
+def _one_dimension(value: Sequence[Any]) -> list[Any]:
+    """The array; raises SqlError if it is of several dimensions."""
+    if any(isinstance(one, list) for one in value):
+        raise SqlError("2202E", "wrong number of array subscripts")
+    return list(value)
+
+
 def _delete_all(text: str, keys: Sequence[str | None]) -> str:
-    for key in keys:
+    for key in _one_dimension(keys):
         if key is not None:
             text = _delete(text, key)
     if not isinstance(load(text), dict | list):
@@ -239,24 +247,24 @@ def _delete_index(text: str, at: int) -> str:
 
 
 def _delete_path(text: str, path: Sequence[str | None]) -> str:
-    value = load(text)
+    steps, value = _one_dimension(path), load(text)
     if not isinstance(value, dict | list):
         raise _scalar_error("cannot delete path in scalar")
-    return dump(_changed(value, list(path), _MISSING, False, False, False)) if path else text
+    return dump(_changed(value, steps, _MISSING, False, False, False)) if steps else text
 
 
 def _set(text: str, path: Sequence[str | None], new: str, create: bool = True) -> str:
-    value = load(text)
+    steps, value = _one_dimension(path), load(text)
     if not isinstance(value, dict | list):
         raise _scalar_error("cannot set path in scalar")
-    return dump(_changed(value, list(path), load(new), create, False, False)) if path else text
+    return dump(_changed(value, steps, load(new), create, False, False)) if steps else text
 
 
 def _insert(text: str, path: Sequence[str | None], new: str, after: bool = False) -> str:
-    value = load(text)
+    steps, value = _one_dimension(path), load(text)
     if not isinstance(value, dict | list):
         raise _scalar_error("cannot set path in scalar")
-    return dump(_changed(value, list(path), load(new), True, True, after)) if path else text
+    return dump(_changed(value, steps, load(new), True, True, after)) if steps else text
 
 
 def _changed(
@@ -467,11 +475,12 @@ def _object(pairs: Sequence[Any], values: Sequence[str | None] | None = None) ->
         if pairs and isinstance(pairs[0], list):
             if len(pairs[0]) != 2:
                 raise SqlError("2202E", "array must have two columns")
-            pairs = [one for pair in pairs for one in pair]
+            pairs = _one_dimension([one for pair in pairs for one in pair])
         if len(pairs) % 2:
             raise SqlError("2202E", "array must have even number of elements")
         keys, found = pairs[::2], pairs[1::2]
     else:
+        pairs, values = _one_dimension(pairs), _one_dimension(values)
         if len(pairs) != len(values):
             raise SqlError("2202E", "mismatched array dimensions")
         keys, found = pairs, values
@@ -554,9 +563,11 @@ FUNCTIONS: Final = declared(
         "jsonb_contained": total(lambda a, b: _contained_in(b, a)),
         "jsonb_exists": total(_exists),
         "jsonb_exists_any": total(
-            lambda t, keys: any(k is not None and _exists(t, k) for k in keys)
+            lambda t, keys: any(k is not None and _exists(t, k) for k in flat(keys))
         ),
-        "jsonb_exists_all": total(lambda t, keys: all(k is None or _exists(t, k) for k in keys)),
+        "jsonb_exists_all": total(
+            lambda t, keys: all(k is None or _exists(t, k) for k in flat(keys))
+        ),
         "jsonb_concat": _concat,
         "jsonb_delete": _delete,
         "jsonb_delete_array": _delete_all,

@@ -4,6 +4,7 @@ cancels, tables that do not stay in memory.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import threading
@@ -15,15 +16,18 @@ import psycopg
 import pytest
 
 from kv.base.ids import TableId
+from kv.base.limits import SQL_TRIM_BYTES
 from sqlproxy.analytic import sources
 from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.forms import held
+from sqlproxy.analytic.functions import Functions
 from sqlproxy.analytic.selects import Source
 from sqlproxy.analytic.sources import Loader
 from sqlproxy.front.binding.fromitems import item_columns
 from sqlproxy.front.bound.statements import TableItem
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import Column, Table
+from sqlproxy.values.memory import Share
 
 ATOMS = (
     "n > 4",
@@ -145,6 +149,23 @@ def test_p10_cancel_ends_a_query_in_duckdb(filled: psycopg.Connection) -> None:
         )
     assert time.monotonic() - began < 20
     assert filled.execute("select count(*) from c").fetchone() == (5,)
+
+
+async def test_a_query_that_is_cancelled_as_it_starts_ends(tmp_path: Path) -> None:
+    """It runs for ever, and nobody counts what it took, so that nobody gives its pages back."""
+    share = Share(256 << 20)
+    engine = Engine(tmp_path / "duck", share)
+    text = "SELECT count(*) FROM range(10000000000000)"
+    for turns in range(6):
+        share.worn = 0
+        starting = asyncio.ensure_future(engine.run(text, {}, Functions()))
+        for _ in range(2 + turns):
+            await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    assert share.worn > SQL_TRIM_BYTES
+    engine.close()
 
 
 def test_p1_explain_names_tables_and_ranges(filled: psycopg.Connection) -> None:

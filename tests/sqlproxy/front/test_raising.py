@@ -46,8 +46,8 @@ VALUES: Final[dict[int, tuple[Any, ...]]] = {
     oids.INTERVAL: (Interval(0, 0, 0), Interval(-13, 400, 10**15)),
     oids.JSON: ("1", "null", "[1, [2]]", '{"a": {"b": 1}}', '"x"'),
     oids.JSONB: ("1", "null", "[1, [2]]", '{"a": {"b": 1}}', '"x"'),
-    1009: ([], ["a", None, "0"]),
-    1007: ([], [1, None], [[1, 2], [3, 4]]),
+    1009: ([], ["a", None, "0"], [["a", "1"], ["b", None]], [[["a"]]]),
+    1007: ([], [1, None], [[1, 2], [3, 4]], [[[7]]]),
     oids.ANYARRAY: ([], [1, None], [[1, 2], [3, 4]]),
 }
 _KNOWN = sorted(
