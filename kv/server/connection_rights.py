@@ -34,7 +34,8 @@ from kv.base.rights import (
     allow,
     may,
 )
-from kv.base.verbs import NODE_METHODS, VERBS, Touches, Verb
+from kv.base.tenants import Account, Tenants, Use
+from kv.base.verbs import NODE_METHODS, RESULT_AT, VERBS, Touches, Verb
 
 _AGAIN_MS: Final = 200
 _READ: Final = frozenset({Action.READ})
@@ -71,6 +72,13 @@ class Gate(Protocol):
     def stands(self, identity: Identity) -> bool:
         """Whether whoever was let in so would be now."""
         ...
+
+    def use(self, identity: Identity) -> Use:
+        """Whom what it does counts for."""
+        ...
+
+    @property
+    def tenants(self) -> Tenants: ...
 
 
 Needs = Iterable[tuple[frozenset[Action], Resource]]
@@ -132,9 +140,9 @@ class Rights:
         if start is None:  # it is answered MOVED, which says where the partition of its key is
             key = first_key(verb, row)
             if key is not None:
-                self._some(_table(key))
+                self._some(table_of(key))
             return
-        if self._check_table(verb, row, _table(start)):
+        if self._check_table(verb, row, table_of(start)):
             self._allowed.add((verb.number, partition))
 
     def _check_table(self, verb: Verb, row: list[Any], table: int) -> bool:
@@ -163,7 +171,7 @@ class Rights:
         """Each time: its tables are few, and so are requests to them but an administrator's."""
         if verb.number in _EVERYBODYS:
             return
-        tables = {_table(key) for key in keys_of(verb, row)}
+        tables = {table_of(key) for key in keys_of(verb, row)}
         if not tables:
             return
         open_yet = self._identity.credential == LOOPBACK.credential
@@ -245,7 +253,7 @@ class Rights:
         subject, args = verb.resource, row[verb.args_at :]
         action = verb.right(args)
         if verb.number == methods.LOOKUP:
-            self._some(_table(row[verb.at("key")]))
+            self._some(table_of(row[verb.at("key")]))
             return
         needs = self._named(verb, row, self._identity.name)
         if needs is None:
@@ -257,10 +265,89 @@ class Rights:
             self._allow(actions, resource)
 
 
+# --------------------------------------------------------------------- what requests count as
+
+# They end what was taken before, or let others go on: to refuse them would help nobody.
+_LENGTHS_BYTES: Final = 8  # of a key and its record, each four
+_FREE: Final = _ENDS | BELIEVED | _EVERYBODYS | {methods.PING, methods.TSO}
+
+
+class Metering:
+    """The requests of one connection, while somebody has limits: each is asked, and counted when
+    its reply is there. What the user reads and writes is counted with the connection's bytes.
+    """
+
+    def __init__(self, tenants: Tenants) -> None:
+        self._tenants = tenants
+        self._under_way: dict[int, tuple[Use, int, int]] = {}  # rid → it, its method, its rows
+
+    def begin(self, row: list[Any], user: Account, namespace: str, *, asked: bool) -> None:
+        """`ended` follows. Raises Busy: then it does not. `namespace`: whose rows they are."""
+        if row[1] in _FREE:
+            return
+        use = Use(user, asked=asked)
+        if namespace:
+            use.accounts += (self._tenants.namespace(namespace),)
+        use.begin()
+        _of_namespace(use, row)
+        self._under_way[row[0]] = use, row[1], _rows_in(row)
+
+    def ended(self, reply: list[Any]) -> None:
+        """It is answered so."""
+        found = self._under_way.pop(reply[0], None)
+        if found is not None:
+            use, method, rows = found
+            use.spend(max(rows, _rows_out(method, reply)))
+            _of_namespace(use, reply)
+            use.end()
+
+    def close(self) -> None:
+        """Nobody waits for the answers any more."""
+        for use, _, _ in self._under_way.values():
+            use.end()
+        self._under_way.clear()
+
+
+def _of_namespace(use: Use, message: list[Any]) -> None:
+    for account in use.accounts[1:]:
+        account.bytes += _size(message)
+
+
+def _size(found: Any) -> int:
+    """The bytes of keys and values in a message."""
+    if isinstance(found, bytes | str):
+        return len(found)
+    return sum(map(_size, found)) if isinstance(found, list | tuple) else 0
+
+
+def _rows_in(row: list[Any]) -> int:
+    """How many a request names. What is not well formed is refused by whom it is for."""
+    verb = VERBS.get(row[1])
+    if verb is None or verb.touches not in (Touches.KEYS, Touches.ROWS, Touches.OPS):
+        return 1
+    match row[verb.at(verb.keys) :]:
+        case [[_, _, int(rows), bytes(), _], bytes(), *_] if verb.touches is Touches.ROWS:
+            return rows  # packed
+        case [list(named), *_]:
+            return len(named)
+        case _:
+            return 1
+
+
+def _rows_out(method: int, reply: list[Any]) -> int:
+    match reply[RESULT_AT:]:
+        case [[bytes(lengths), bytes()], *_] if method == methods.SCAN_SEALED:
+            return len(lengths) // _LENGTHS_BYTES
+        case [list(rows), *_]:
+            return len(rows)
+        case _:
+            return 1
+
+
 # ------------------------------------------------------------------------------- keys of requests
 
 
-def _table(key: bytes) -> int:
+def table_of(key: bytes) -> int:
     """Whose keys begin so; a bound may be shorter than a table's id."""
     return int.from_bytes(key[:PREFIX_BYTES].ljust(PREFIX_BYTES, b"\0"), "big")
 
@@ -286,7 +373,7 @@ def keys_of(verb: Verb, row: list[Any]) -> list[bytes]:
             case Touches.RANGE:
                 end = row[at + 1]
                 whole = end[:PREFIX_BYTES] == named[:PREFIX_BYTES] or (
-                    len(end) == PREFIX_BYTES and _table(end) == _table(named) + 1
+                    len(end) == PREFIX_BYTES and table_of(end) == table_of(named) + 1
                 )
                 found = [named] if whole and len(named) >= PREFIX_BYTES else _SEVERAL
             case Touches.KEYS:

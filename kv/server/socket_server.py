@@ -74,9 +74,18 @@ from kv.base.rpc import (
     read_hello,
     requests_of,
 )
+from kv.base.tenants import Account, Tenants
 from kv.base.tls import NODE_NAME, Tls, certificate_name
 from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS
-from kv.server.connection_rights import Deputy, Gate, Named, NotBelieved, Rights
+from kv.server.connection_rights import (
+    Deputy,
+    Gate,
+    Metering,
+    Named,
+    NotBelieved,
+    Rights,
+    table_of,
+)
 from kv.server.counters import Counters
 from kv.server.timestamp_connections import Express
 from raft.listener import Listening, listen, stop_listening
@@ -140,11 +149,14 @@ class ServerConnection(asyncio.Protocol):
         "_turn_ends",
         "_wakes",
         "_window",
+        "account",
+        "asked",
         "book",
         "certificate",
         "challenge",
         "greeted",
         "identity",
+        "metering",
         "node",
         "partial_since",
         "proved",
@@ -162,6 +174,9 @@ class ServerConnection(asyncio.Protocol):
         self.identity: Identity | None = None  # None: it has yet to prove that it is a node's
         self.book: Book | None = None  # that its rights are read from
         self.rights: Rights | None = None  # None: everything that is no order
+        self.account: Account | None = None  # whom it counts for; None: a node, or nobody yet …
+        self.asked = False  # … and whether limits count
+        self.metering: Metering | None = None  # since somebody has limits
         self.challenge = b""
         self.certificate = ""  # the common name that TLS has verified; empty: none was shown
         self.tap: object = None  # kv.server.tap's
@@ -215,6 +230,10 @@ class ServerConnection(asyncio.Protocol):
         self._rest = []
         self._hold(0)
         self._server.held.flows(self)
+        if self.metering is not None:
+            self.metering.close()
+        if self.account is not None:
+            self.account.disconnect()
         if self._asking is not None:
             self._asking.cancel()
         self._server.closed(self)
@@ -223,6 +242,8 @@ class ServerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         server, size = self._server, len(data)
         server.counters.bytes_in += size
+        if self.account is not None:
+            self.account.bytes += size
         self._decoder.push(data)
         if self._delivering:
             return  # it waits for its turn
@@ -443,6 +464,7 @@ class ServerConnection(asyncio.Protocol):
                 self.identity = await gate.identify(
                     credential, certificate, peer.rpartition(":")[0]
                 )
+            self._counts_for(gate)
         except (Unavailable, TimeoutError):
             if self.believed():
                 self.identity = LOOPBACK  # until the first book says otherwise
@@ -461,6 +483,22 @@ class ServerConnection(asyncio.Protocol):
         finally:
             self._asking = None
         self._server.timers.call_soon(self._deliver)
+
+    def _counts_for(self, gate: Gate) -> None:
+        """Whom what it does counts for. Raises Busy: it has too many connections."""
+        assert self.identity is not None
+        use = gate.use(self.identity)
+        self.asked = use.asked
+        (account,) = use.accounts
+        if self._open:
+            account.connect(asked=use.asked)
+            self.account = account
+
+    def meter(self, tenants: Tenants) -> Metering:
+        """From now on what it asks counts."""
+        if self.metering is None:
+            self.metering = Metering(tenants)
+        return self.metering
 
     def believed(self) -> bool:
         """Whether what it says of itself needs no proof: nobody has a secret, and it is on this
@@ -494,6 +532,8 @@ class ServerConnection(asyncio.Protocol):
 
     def reply(self, row: list[Any]) -> None:
         self._in_flight -= 1
+        if self.metering is not None:
+            self.metering.ended(row)
         if self._open:
             self._out.append(row)
 
@@ -513,6 +553,11 @@ class ServerConnection(asyncio.Protocol):
         counters.writes += 1
         written = len(frames)
         counters.bytes_out += written
+        account = self.account
+        if account is not None:
+            account.bytes += written
+            if self.metering is None:  # else they were counted when they came
+                account.requests += len(out)
         if self._fd >= 0 and not transport.get_write_buffer_size():
             frames = self._write_now(frames)
         if frames:
@@ -743,6 +788,8 @@ class SocketServer:
                 self._review(conn, gate)
             if conn.rights is not None:
                 rows = self._allowed(conn, conn.rights, rows)
+            if gate.tenants.limited or conn.metering is not None:
+                rows = self._within(conn, gate, rows)
         orders = self._orders
         stranger = gate is not None and conn.identity is None
         for row in rows:
@@ -781,6 +828,7 @@ class SocketServer:
             if identity == LOOPBACK and conn.believed():
                 return
             raise Unavailable("users and rights cannot be read now: ask again in a moment")
+        conn.asked = gate.use(identity).asked
         if not gate.stands(identity):
             raise Unauthenticated(
                 "what you logged in with does not count any more: it was revoked or has expired, "
@@ -806,6 +854,31 @@ class SocketServer:
         if len(allowed) < len(rows):
             conn.flush()
         return allowed
+
+    def _within(self, conn: ServerConnection, gate: Gate, rows: list[list[Any]]) -> list[list[Any]]:
+        """Those that its user, and their namespaces, may ask for now; the others are answered."""
+        account = conn.account
+        if account is None:
+            return rows
+        metering, within = conn.meter(gate.tenants), []
+        for row in rows:
+            try:
+                metering.begin(row, account, self._namespace(gate, row), asked=conn.asked)
+                within.append(row)
+            except Busy as error:
+                self._refuse_request(conn, row, error)
+        if len(within) < len(rows):
+            conn.flush()
+        return within
+
+    def _namespace(self, gate: Gate, row: list[Any]) -> str:
+        """Whose rows a request is about; empty: it is about none, or of none that is known."""
+        partition = row[3] if len(row) > 3 and row[1] < NODE_METHODS else None
+        start = self._starts_at(partition) if type(partition) is int else None
+        if start is None or gate.book is None:
+            return ""
+        found = gate.book.tables.get(table_of(start))
+        return "" if found is None else found.namespace
 
     def _stand_in(self, conn: ServerConnection, row: list[Any]) -> None:
         """Have the node find out by itself what became of a transaction."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kv.base.errors import Busy, KvorumError
-from procedures.bus.settings import KNOWN, SETTINGS_S, read_setting
+from procedures.bus.settings import SETTINGS_S, known, parted, read_all, read_setting
 from txn.client import TxnClient
 
 log = logging.getLogger(__name__)
@@ -26,22 +26,28 @@ class Settings:
 
     def __init__(self, txn: TxnClient) -> None:
         self._txn = txn
-        self._applied: dict[str, tuple[int, int]] = {
-            name: (0, known.default) for name, known in KNOWN.items()
-        }
+        self._applied: dict[str, tuple[int, int]] = {}
         self._told: dict[str, Callable[[int], object]] = {}
+        self._each: list[Callable[[str, str, int], object]] = []
 
     def value(self, name: str) -> int:
         """What is applied here now."""
-        return self._applied[name][1]
+        return self._at(name)[1]
 
     def version(self, name: str) -> int:
         """0: it was never set, as far as this node knows."""
-        return self._applied[name][0]
+        return self._at(name)[0]
+
+    def _at(self, name: str) -> tuple[int, int]:
+        return self._applied.get(name, (0, known(name).default))
 
     def follow(self, name: str, changed: Callable[[int], object]) -> None:
         """Call with every new value."""
         self._told[name] = changed
+
+    def follow_limits(self, changed: Callable[[str, str, int], object]) -> None:
+        """Call with every new limit of users and namespaces: which, of whom (empty: all), value."""
+        self._each.append(changed)
 
     async def read(self, name: str, *, at_least: int = 0) -> tuple[int, int]:
         """Read the row and apply it. Raises Busy: what was read is older than this version."""
@@ -53,7 +59,7 @@ class Settings:
         self._apply(name, version, value)
         if version < at_least:
             raise Busy(f"setting {name} has version {version} here", details={"what": "setting"})
-        return self._applied[name]
+        return self._at(name)
 
     async def run(self) -> None:
         """Read all of them now and then: what the bus could not tell."""
@@ -65,14 +71,15 @@ class Settings:
             await asyncio.sleep(SETTINGS_S)
 
     async def _read_all(self) -> None:
-        async def look(t: Any) -> dict[str, tuple[int, int]]:
-            return {name: await read_setting(t, name) for name in KNOWN}
-
-        for name, (version, value) in (await self._txn.run(look)).items():
+        for name, (version, value) in (await self._txn.run(read_all)).items():
             self._apply(name, version, value)
 
     def _apply(self, name: str, version: int, value: int) -> None:
-        if version > self._applied[name][0]:
+        if version > self.version(name):
             self._applied[name] = version, value
+            setting, whose = parted(name)
             if (changed := self._told.get(name)) is not None:
                 changed(value)
+            if known(setting).each:
+                for each in self._each:
+                    each(setting, whose, value)

@@ -178,8 +178,9 @@ class NativeAdmin:
             "nodes": len(members),
             "partitions": len(map_),
             "settings": [
-                settings.shown(name, *(await settings.read_setting(self.catalog, name)))
-                for name in settings.KNOWN
+                settings.shown(name, *one)
+                for name, one in (await settings.read_all(self.catalog)).items()
+                if one[1] >= 0
             ],
         }
 

@@ -177,6 +177,7 @@ class Doors:
             store.kv,
             store.txn,
             self.surface("sql"),
+            self._node.guard.tenants,
             clock=ports.clock,
             rng=ports.rng,
             timers=ports.timers,

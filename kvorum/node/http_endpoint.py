@@ -81,4 +81,4 @@ def add_figures(metrics: Metrics, node: Parts) -> None:
     metrics.add("storage", node.storage_figures)
     metrics.add("procedure", node.procedure_figures)
     metrics.add("process", node.ports.seats.figures)
-    metrics.add("shares", node.guard.shares.figures)
+    metrics.add("tenant", node.guard.tenants.figures)

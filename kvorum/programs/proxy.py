@@ -27,6 +27,7 @@ from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.base.tls import Tls
 from kvorum.api.backend import Backend
 from kvorum.local import cycles, descriptors
+from kvorum.local.settings import Settings
 from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
 from kvorum.node.endpoints import bound_socket
@@ -96,6 +97,9 @@ class Proxy:
         own = own_addresses(self._host, insecure=self._tls is None)
         self.guard = Guard(backend.txn, SystemClock(), asyncio.to_thread, own)
         self._in_background(self.guard.run(asyncio.sleep))
+        settings = Settings(backend.txn)
+        settings.follow_limits(self.guard.tenants.follow)
+        self._in_background(settings.run())
         api = HttpApi(
             backend,
             sock,
@@ -120,6 +124,7 @@ class Proxy:
             backend.kv,
             backend.txn,
             backend,
+            self.guard.tenants,
             clock=SystemClock(),
             rng=SystemRng(),
             timers=LoopTimers(asyncio.get_running_loop()),

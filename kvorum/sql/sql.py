@@ -24,6 +24,7 @@ from kv.base.limits import (
 )
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.rights import Roles
+from kv.base.tenants import Tenants
 from kv.base.tls import Tls
 from kv.base.waits import PROCEDURE
 from kvorum.api.backend import Backend
@@ -104,6 +105,7 @@ class Front:
         clock: Clock,
         rng: Rng,
         timers: Timers,
+        tenants: Tenants,
         *,
         name: bytes = b"",
         home: Path | None = None,
@@ -137,6 +139,7 @@ class Front:
         loop = asyncio.get_running_loop()
         self.services = Services(
             client=txn,
+            tenants=tenants,
             catalogs=Catalogs(txn, timers, SQL_SCHEMA_TTL_MS / 1000, self._presence),
             system=self._system,
             run=self._run,

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kv.base.connection_slots import Seats
 from kv.base.limits import SQL_MEMORY_BYTES_DEFAULT, SQL_STATEMENT_MEMORY_BYTES_DEFAULT
 from kv.base.ports import Clock, Rng, Timers
+from kv.base.tenants import Tenants
 from kv.base.tls import Tls
 from kv.client.client import KvClient
 from kvorum.api.backend import Backend
@@ -52,6 +53,7 @@ class SqlDoor:
         nodes: KvClient,
         txn: TxnClient,
         surface: Backend,
+        tenants: Tenants,
         *,
         clock: Clock,
         rng: Rng,
@@ -72,6 +74,7 @@ class SqlDoor:
         self._memory = memory_bytes, statement_memory_bytes
         self._log = log
         self._parts = (nodes, txn, surface, clock, rng, timers)
+        self._tenants = tenants
         self._in_thread = in_thread
         self._sock: socket.socket | None = None
         self._front: Front | None = None
@@ -112,6 +115,7 @@ class SqlDoor:
                 return False
             self._front = _made(
                 *self._parts,
+                self._tenants,
                 name=self._name,
                 home=self._home,
                 ground=made[0],

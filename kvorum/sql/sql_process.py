@@ -27,10 +27,12 @@ from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.credentials import Credential
 from kv.base.errors import KvorumError, Rejected
 from kv.base.limits import DEADLINE_MS_DEFAULT
+from kv.base.tenants import Tenants
 from kv.base.tls import Tls, node_tls
 from kvorum.audit.audit_log import StampLog
 from kvorum.audit.open_audit_log import LogSettings, opened
 from kvorum.local import cycles, descriptors, logs
+from kvorum.local.settings import Settings
 from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
 from kvorum.sql.sql import Front
@@ -143,6 +145,10 @@ class SqlProcess:
         tls: Tls | None,
     ) -> None:
         number, count = settings["number"], settings["count"]
+        tenants = Tenants(lambda: int(SystemClock().monotonic() * 1_000))
+        limits = Settings(backend.txn)
+        limits.follow_limits(tenants.follow)
+        self._in_background(limits.run())
         front = Front(
             backend.kv,
             backend.txn,
@@ -150,6 +156,7 @@ class SqlProcess:
             SystemClock(),
             SystemRng(),
             LoopTimers(asyncio.get_running_loop()),
+            tenants,
             name=f"node {settings['node']} sql {number}".encode(),
             home=home,
             connections_max=settings["connections_max"],

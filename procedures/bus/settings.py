@@ -7,6 +7,8 @@ has the nodes read it anew (N8).
     kvorum.check_setting  {name, timeout_ms?}        → the same, without changing anything
     kvorum.list_settings  {}                         → all that there are, from the table alone
 
+What is a limit of each user or namespace can also be set for one of them, as NAME/WHOSE.
+
 The row is the truth, its version rises with every change; what goes over the bus is only the hint
 to read it, with the version that must be met at least. So no message, however late, brings back an
 old value. Once the row is written there is no way back: a node that does not answer in time is
@@ -16,7 +18,7 @@ every SETTINGS_S).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
@@ -24,14 +26,17 @@ import msgspec
 
 from kv.base import system
 from kv.base.checksum import CRC_BYTES, intact, seal
-from kv.base.errors import Corruption, InvalidArgument
-from kv.base.keys import escape, table_prefix
+from kv.base.errors import Corruption, InvalidArgument, TooLarge
+from kv.base.keys import escape, successor, table_prefix, unescape
 from kv.base.limits import (
+    NAME_CHARS_MAX,
     PARTITION_BYTES_MAX_DEFAULT,
     PARTITION_BYTES_MAX_MAX,
     PARTITION_BYTES_MAX_MIN,
     PARTITION_LOAD_MIN_DEFAULT,
+    SETTINGS_ROWS_MAX,
 )
+from kv.base.tenants import NAMESPACE, USER
 from procedures.bus import core, targets
 from procedures.bus.core import Waiting
 from procedures.bus.phases import OnePhase
@@ -50,12 +55,15 @@ _WAIT_MS: Final = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A setting that there is: a whole number within bounds."""
+    """A setting that there is: a whole number within bounds. `each`: it can also be set for one of
+    those that it is about, as NAME/WHOSE; there -1, the default, is what all have.
+    """
 
     low: int
     high: int
     default: int
     about: str
+    each: bool = False
 
 
 KNOWN: Final[Mapping[str, Known]] = {
@@ -86,12 +94,18 @@ KNOWN: Final[Mapping[str, Known]] = {
     "partition.settle_s": Known(
         0, 86_400, 300, "for so long neighbours must stay small before they are merged"
     ),
-    "user.requests_per_s": Known(
-        0, 1_000_000, 0, "requests of one user that a node takes in a second by HTTP; 0: any"
-    ),
-    "user.requests_max": Known(
-        0, 100_000, 0, "requests of one user that are under way at a node by HTTP; 0: any"
-    ),
+    **{
+        f"{kind}.{limit}": Known(0, most, 0, f"{about.format(kind)} at a node; 0: any", each=True)
+        for kind in (USER, NAMESPACE)
+        for limit, most, about in (
+            ("requests_per_s", 1_000_000, "requests of one {} in a second"),
+            ("rows_per_s", 1_000_000_000, "rows that one {} reads and writes in a second"),
+            ("bytes_per_s", 1_000_000_000_000, "bytes that one {} reads and writes in a second"),
+            ("sql_ms_per_s", 1_000_000, "milliseconds of computing in a second, for SQL of one {}"),
+            ("requests_max", 100_000, "requests of one {} that are under way"),
+            ("connections_max", 100_000, "native and SQL connections of one {}"),
+        )
+    },
     "gc.interval_ms": Known(
         100, 3_600_000, 0, "between two rounds of the garbage collector; 0: as the node is started"
     ),
@@ -100,6 +114,15 @@ KNOWN: Final[Mapping[str, Known]] = {
 
 class Reader(Protocol):
     async def get(self, key: bytes) -> tuple[bytes | None, int]: ...
+
+
+class Page(Protocol):
+    @property
+    def items(self) -> Sequence[tuple[bytes, bytes, int]]: ...
+
+
+class Scanner(Protocol):
+    async def scan(self, start: bytes, end: bytes, *, limit: int) -> Page: ...
 
 
 def setting_key(name: str) -> bytes:
@@ -116,7 +139,7 @@ async def read_setting(t: Reader, name: str) -> tuple[int, int]:
     key = setting_key(name)
     row, _ = await t.get(key)
     if row is None:
-        return 0, KNOWN[name].default
+        return 0, known(name).default
     return decode_setting(name, row)
 
 
@@ -132,10 +155,10 @@ def decode_setting(name: str, row: bytes) -> tuple[int, int]:
 
 def checked(name: Any, value: Any) -> tuple[str, int]:
     """Raises InvalidArgument: no such setting, or not such a value."""
-    known = KNOWN[known_name(name)]
-    if type(value) is int and (known.low <= value <= known.high or value == known.default):
+    there = known(known_name(name))
+    if type(value) is int and (there.low <= value <= there.high or value == there.default):
         return name, value
-    raise InvalidArgument(f"{name} must be {known.low} to {known.high}, got {value!r:.40}")
+    raise InvalidArgument(f"{name} must be {there.low} to {there.high}, got {value!r:.40}")
 
 
 def check_all(values: Any) -> None:
@@ -148,16 +171,67 @@ def check_all(values: Any) -> None:
 
 def known_name(name: Any) -> str:
     """Raises InvalidArgument."""
-    if isinstance(name, str) and name in KNOWN:
-        return name
-    raise InvalidArgument(f"there is no setting {name!r:.80}; there are {', '.join(KNOWN)}")
+    if isinstance(name, str):
+        setting, whose = parted(name)
+        there = KNOWN.get(setting)
+        if there is not None and ("/" not in name or (there.each and whose)):
+            if len(whose) <= NAME_CHARS_MAX:
+                return name
+            raise InvalidArgument(
+                f"a name has at most {NAME_CHARS_MAX} characters, got {len(whose)}"
+            )
+    raise InvalidArgument(
+        f"there is no setting {name!r:.80}; there are {', '.join(KNOWN)}, of users and namespaces "
+        "also for one of them: NAME/WHOSE"
+    )
+
+
+def parted(name: str) -> tuple[str, str]:
+    """The setting, and for whom it is, empty: for all."""
+    setting, _, whose = name.partition("/")
+    return setting, whose
+
+
+def known(name: str) -> Known:
+    """What is known of it, by a name that `known_name` took."""
+    setting, whose = parted(name)
+    there = KNOWN[setting]
+    if not whose:
+        return there
+    about = f"the same of {whose} alone; -1: as of all"
+    return Known(-1, there.high, -1, about)
 
 
 def shown(name: str, version: int, value: int) -> dict[str, Any]:
     """A setting for people."""
-    known = KNOWN[name]
-    about = {"default": known.default, "low": known.low, "high": known.high}
-    return {"name": name, "value": value, "version": version, "about": known.about, **about}
+    there = known(name)
+    about = {"default": there.default, "low": there.low, "high": there.high}
+    return {"name": name, "value": value, "version": version, "about": there.about, **about}
+
+
+async def read_all(t: Scanner) -> dict[str, tuple[int, int]]:
+    """(version, value) of all that there are by name; those that are set for one last."""
+    found = {name: (0, there.default) for name, there in KNOWN.items()}
+    page = await t.scan(_PREFIX, successor(_PREFIX), limit=SETTINGS_ROWS_MAX)
+    for key, row, _ in page.items:
+        name = unescape(key[len(_PREFIX) :])[0].decode()
+        try:
+            known_name(name)
+        except InvalidArgument:
+            continue  # of another version of Kvorum
+        found[name] = decode_setting(name, row)
+    return found
+
+
+async def _room(t: Scanner) -> None:
+    """For one more row. Raises TooLarge."""
+    page = await t.scan(_PREFIX, successor(_PREFIX), limit=SETTINGS_ROWS_MAX)
+    if len(page.items) >= SETTINGS_ROWS_MAX - len(KNOWN):
+        raise TooLarge(
+            f"{len(page.items)} settings have been set, the limit: change one of those "
+            "(kvorum setting list)",
+            details={"what": "settings", "limit": SETTINGS_ROWS_MAX, "actual": len(page.items)},
+        )
 
 
 class _Setting(OnePhase):
@@ -209,7 +283,10 @@ class SetSetting(_Setting):
     async def pick(self, ctx: StepContext) -> Outcome:
         args = ctx.args if isinstance(ctx.args, dict) else {}
         name, value = checked(args.get("name"), args.get("value"))
-        version, _ = await read_setting(MasterTxn(ctx.txn), name)
+        t = MasterTxn(ctx.txn)
+        version, _ = await read_setting(t, name)
+        if not version and parted(name)[1]:
+            await _room(t)
         ctx.state.update(name=name, value=value, version=version + 1)
         ctx.txn.put(setting_key(name), encode_setting(name, version + 1, value))
         await super().pick(ctx)
@@ -237,5 +314,6 @@ class ListSettings:
     @step(first=True)
     async def look(self, ctx: StepContext) -> Outcome:
         t = MasterTxn(ctx.txn)
-        found = [shown(name, *(await read_setting(t, name))) for name in KNOWN]
+        there = await read_all(t)
+        found = [shown(name, *one) for name, one in there.items() if one[1] >= 0]
         return done({"settings": found})

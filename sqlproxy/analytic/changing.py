@@ -243,7 +243,7 @@ async def _stored(work: Work, table: Table, keys: Sequence[bytes]) -> dict[bytes
     wanted = sorted(set(keys))
     for at in range(0, len(wanted), SQL_LOOKUP_ROWS):
         some = wanted[at : at + SQL_LOOKUP_ROWS]
-        work.touched.gets += len(some)
+        work.touched.get(len(some))
         there = await work.t.multi_get(some, tally=work.touched.tally)
         for key, one in zip(some, there, strict=True):
             assert one is not None, "the scan of the same snapshot had it"

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from time import perf_counter
+from typing import Any, Final, Generic, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -40,6 +41,25 @@ _SETTINGS: Final = (
     "SET enable_progress_bar = false",
     "SET enable_external_access = false",
 )
+
+
+class _Timed(Generic[T]):
+    """A call in a thread; how long it took counts for who asked for it."""
+
+    def __init__(self, call: Callable[..., T]) -> None:
+        self._call, self._use, self._us = call, memory.now().use, 0
+
+    def __call__(self, *args: object) -> T:
+        began = perf_counter()
+        try:
+            return self._call(*args)
+        finally:
+            self._us = round((perf_counter() - began) * 1_000_000)
+
+    def count(self) -> None:
+        """On the loop, when it has ended."""
+        if self._use is not None:
+            self._use.spend(sql_us=self._us)
 
 
 class Engine:
@@ -96,13 +116,15 @@ class Engine:
 
     async def in_thread(self, call: Callable[..., T], *args: object) -> T:
         """The same, awaited to its end even by a caller that is cancelled."""
-        future = asyncio.wrap_future(self.submit(call, *args))
+        timed = _Timed(call)
+        future = asyncio.wrap_future(self.submit(timed, *args))
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             await asyncio.wait([future])
             raise
         finally:
+            timed.count()
             del future  # it has the error, whose frames have it, and all that the call had
 
     async def run(self, text: str, tables: dict[str, pa.Table], functions: Functions) -> Running:
@@ -214,7 +236,8 @@ class Running:
         return batch.slice(0, some)
 
     async def _call(self, call: Callable[..., T], *args: object) -> T:
-        future = asyncio.wrap_future(self._engine.submit(call, *args))
+        timed = _Timed(call)
+        future = asyncio.wrap_future(self._engine.submit(timed, *args))
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -232,6 +255,7 @@ class Running:
             self._engine.used(self._engine.bytes_max)
             raise self._told(error) from None
         finally:
+            timed.count()
             del future  # as in `Engine.in_thread`
 
     def _told(self, error: Exception) -> SqlError:

@@ -246,8 +246,7 @@ async def _rows(
 ) -> bytes | None:
     """One page with its keys, and where to go on."""
     got = await reads.scan(at, end, limit=SQL_ANALYTIC_SCAN_ROWS, tally=touched.tally)
-    touched.pages += 1
-    touched.scanned += len(got.items)
+    touched.scan(len(got.items))
     if got.items:
         await in_thread(loader.decoded, got.items)
     return got.resume
@@ -300,9 +299,8 @@ class _Pages:
                     raise one
             if not results[0]:
                 return page.start
-            self._touched.pages += 1
             count = len(page.lengths) // _LENGTHS_BYTES
-            self._touched.scanned += count
+            self._touched.scan(count)
             if self._touched.tally is not None:
                 self._touched.tally.versions += count  # of simple pages each one is a row
             at, page = page.resume, results[1]
@@ -323,8 +321,7 @@ class _Pages:
         if values is None:
             return await _rows(self._loader, self._reads, at, end, self._touched, self._in_thread)
         raws, resume = values
-        self._touched.pages += 1
-        self._touched.scanned += len(raws)
+        self._touched.scan(len(raws))
         if raws:
             await self._in_thread(self._loader.values, raws)
         return resume

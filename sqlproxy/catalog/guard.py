@@ -21,10 +21,10 @@ from typing import Final, Protocol
 from kv.base import system
 from kv.base.credentials import Credential
 from kv.base.errors import Busy, KvorumError, Unauthenticated, Unavailable
-from kv.base.fair_shares import Shares
 from kv.base.keys import table_prefix
 from kv.base.ports import Clock
 from kv.base.rights import LOOPBACK, OWNER, Action, Book, Identity, Resource, allow
+from kv.base.tenants import Tenants, Use
 from kv.base.throttle import Throttle
 from kv.base.tls import NODE_NAME
 from sqlproxy.catalog import read_rights, roles, tokens
@@ -76,8 +76,8 @@ class Guard:
         self._expires_ms = 0  # when the next token does; 0: none does
         self._passwords: dict[tuple[str, str], bytes] = {}  # (name, verifier) → digest of the last
         self._throttle = Throttle()
-        self.shares = Shares()
-        """What each name may use of this process. Who follows the cluster's settings sets it."""
+        self.tenants = Tenants(self._now_ms)
+        """What each may use of this process. Who follows the cluster's settings sets it."""
 
     # -- what is known
 
@@ -144,15 +144,13 @@ class Guard:
         if self._age_ms() > _LOOK_AGAIN_MS:
             await self.look()
 
-    def begin(self, who: Identity) -> str:
-        """A request of this identity begins: the name that `shares.end` is told when it has ended,
-        empty if nobody counts it. An operator is never kept out. Raises Busy.
+    def use(self, who: Identity) -> Use:
+        """Of a request, or a connection, of this identity, which is no node's. Users have limits,
+        operators and who comes before the first user have none.
         """
         role = self._roles.get(who.name)
-        if not self.shares.limited or who.node or role is None or role.superuser:
-            return ""
-        self.shares.begin(who.name, self._now_ms())
-        return who.name
+        asked = role is not None and not role.superuser
+        return Use(self.tenants.user(who.name), asked=asked)
 
     # -- who it is
 

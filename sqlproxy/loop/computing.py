@@ -21,6 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from greenlet import getcurrent, greenlet
 
+from kv.base.tenants import Use
 from sqlproxy.values.breaks import set_breaks
 
 T = TypeVar("T")
@@ -29,12 +30,16 @@ SLICE_S: Final = 0.004
 
 
 class Breaking(Awaitable[T], Generic[T]):
-    """Await `work`; what it computes takes a `turn` whenever it has had the loop for SLICE_S."""
+    """Await `work`; what it computes takes a `turn` whenever it has had the loop for SLICE_S, and
+    counts for `use`.
+    """
 
-    __slots__ = ("_hub", "_inner", "_result", "_turn", "_until", "_work")
+    __slots__ = ("_hub", "_inner", "_result", "_turn", "_until", "_use", "_work")
 
-    def __init__(self, work: Awaitable[T], turn: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._work, self._turn = work, turn
+    def __init__(
+        self, work: Awaitable[T], turn: Callable[[], Coroutine[Any, Any, None]], use: Use
+    ) -> None:
+        self._work, self._turn, self._use = work, turn, use
         self._until = 0.0
         self._result: list[T] = []
 
@@ -42,11 +47,20 @@ class Breaking(Awaitable[T], Generic[T]):
         self._hub = getcurrent()
         inner = self._inner = greenlet(self._run)
         inner.gr_context = copy_context()
+        self._use.enter()
+        try:
+            return (yield from self._pieces(inner))
+        finally:
+            self._use.end()
+
+    def _pieces(self, inner: greenlet) -> Generator[Any, Any, T]:
         switch: Callable[..., Any] = inner.switch
         given: Any = ()
         while True:
-            self._until = perf_counter() + SLICE_S
+            began = perf_counter()
+            self._until = began + SLICE_S
             asked = switch(*given)
+            self._use.spend(sql_us=round((perf_counter() - began) * 1_000_000))
             if inner.dead:
                 return self._result[0]
             try:

@@ -50,6 +50,7 @@ async def bind(session: State, statement: Prepared, values: Values) -> AnyPortal
     session.advising.check()
     if session.block.status == "E" and not isinstance(statement.bound, _EXITS):
         raise in_failed_transaction()
+    session.asks(statement.bound)
     session.block.comes(type(statement.bound))
     now = await current(session, statement)
     if (table := frozen(now.bound)) is not None:
@@ -148,7 +149,7 @@ async def _analyze(session: State, bound: s.Analyze) -> str:
 
 
 def _touched(session: State) -> Touched:
-    return Touched(turn=session.services.turns.turn)
+    return Touched(turn=session.turn, use=session.use)
 
 
 def query_portal(
@@ -230,6 +231,7 @@ def _change(session: State, prepared: Prepared, values: Values) -> Portal:
         outcome = await run_statements.change(session, prepared, values, _touched(session))
         await _set_numbers(session, prepared)
         count = outcome.count
+        session.use.spend(count)
         return run_statements.in_pieces(outcome.rows)
 
     use = _use(session, prepared)

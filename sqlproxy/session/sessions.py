@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kv.base.errors import KvorumError
+from kv.base.errors import Busy, KvorumError
 from kv.base.rights import LOOPBACK, Identity
 from sqlproxy.catalog import roles
 from sqlproxy.catalog.privileges import Rights
@@ -15,6 +15,7 @@ from sqlproxy.session.state.state import State
 from sqlproxy.values.errors import (
     INSUFFICIENT_PRIVILEGE,
     INVALID_AUTHORIZATION,
+    TOO_MANY_CONNECTIONS,
     SqlError,
     from_store,
 )
@@ -55,6 +56,10 @@ class SqlSessions:
             )
         given = {name: value for name, value in settings.items() if name not in _CONNECTION}
         state = State(self.services, identity, address, database, given, stranger=role is None)
+        try:
+            state.connect()
+        except Busy as error:
+            raise SqlError(TOO_MANY_CONNECTIONS, error.message) from error
         self.services.roster.add(state)
         return SqlSession(state)
 

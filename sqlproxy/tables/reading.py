@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from kv.base.errors import Corruption
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_LOOKUP_ROWS, SQL_SCAN_ROWS
+from kv.base.tenants import Use
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.rows.rows import RowCodec, codec
@@ -98,13 +99,26 @@ class Touched:
     pages: int = 0
     tally: Tally | None = None  # with the versions, if somebody asks
     turn: Callable[[], Awaitable[None]] | None = None
+    use: Use | None = None  # whom its rows count for
 
     async def page(self, rows: int) -> None:
         """One of so many rows has come."""
-        self.pages += 1
-        self.scanned += rows
+        self.scan(rows)
         if self.turn is not None and self.pages > 1:
             await self.turn()
+
+    def scan(self, rows: int) -> None:
+        """A page of so many rows has come."""
+        self.pages += 1
+        self.scanned += rows
+        if self.use is not None:
+            self.use.spend(rows)
+
+    def get(self, rows: int) -> None:
+        """So many keys were looked up."""
+        self.gets += rows
+        if self.use is not None:
+            self.use.spend(rows)
 
     @contextmanager
     def scan_of(self, table: Table, access: Access | None) -> Iterator[Touched]:
@@ -132,7 +146,7 @@ class Counted(Touched):
 
     @contextmanager
     def scan_of(self, table: Table, access: Access | None) -> Iterator[Touched]:
-        part, began = Touched(tally=Tally(), turn=self.turn), self._clock()
+        part, began = Touched(tally=Tally(), turn=self.turn, use=self.use), self._clock()
         yield part
         self.scans.append(Scanned(table, access, part, self._clock() - began))
         self.gets += part.gets
@@ -199,7 +213,7 @@ class TableReader:
         key = self.point(env)
         if key is None:
             return None
-        touched.gets += 1
+        touched.get(1)
         if touched.tally is not None:
             (told,) = await reads.multi_get([key], tally=touched.tally)
             return None if told is None else self.stored(key, *told)
@@ -291,7 +305,7 @@ class TableReader:
         ordered = points[::-1] if self.access.reverse else points
         for at in range(0, len(ordered), SQL_LOOKUP_ROWS):
             keys = [self._where + point for point in ordered[at : at + SQL_LOOKUP_ROWS]]
-            touched.gets += len(keys)
+            touched.get(len(keys))
             found = await reads.multi_get(keys, tally=touched.tally)
             rows = [(key, *one) for key, one in zip(keys, found, strict=True) if one is not None]
             if rows:
@@ -323,7 +337,7 @@ class TableReader:
         """The rows that these entries of the index name."""
         assert self._index is not None
         keys = [self._prefix + self._index.row_key(key[4:], raw) for key, raw, _ in entries]
-        touched.gets += len(keys)
+        touched.get(len(keys))
         found = await reads.multi_get(keys, tally=touched.tally)
         rows = []
         for key, one, (entry, _, _) in zip(keys, found, entries, strict=True):

@@ -9,6 +9,7 @@
         SnapshotTooOld                  72000 snapshot_too_old
         DeadlineExceeded                57014 query_canceled
         Busy                            53000 insufficient_resources
+        Busy of a tenant's limit        53400 configuration_limit_exceeded
         Unavailable of a full disk      53100 disk_full
         Unavailable, KeyLocked, Reroute 40001 before anything of the transaction is known to be kept
         TooLarge                        54000 program_limit_exceeded
@@ -41,6 +42,7 @@ from kv.base.errors import (
     TryLater,
     UnknownOutcome,
 )
+from kv.base.tenants import OVER_LIMIT
 
 SYNTAX_ERROR: Final = "42601"
 UNSUPPORTED: Final = "0A000"
@@ -115,6 +117,7 @@ CANNOT_CONNECT_NOW: Final = "57P03"
 INSUFFICIENT_RESOURCES: Final = "53000"
 OUT_OF_MEMORY: Final = "53200"
 TOO_MANY_CONNECTIONS: Final = "53300"
+CONFIGURATION_LIMIT: Final = "53400"
 LIMIT_EXCEEDED: Final = "54000"
 STATEMENT_TOO_COMPLEX: Final = "54001"
 PROTOCOL_VIOLATION: Final = "08P01"
@@ -247,6 +250,8 @@ def _state(error: KvorumError) -> tuple[str, str]:
     """The SQLSTATE and the hint; the first class that fits."""
     if error.code in _BY_CODE:
         return _BY_CODE[error.code]
+    if error.details.get("kind") == OVER_LIMIT:
+        return CONFIGURATION_LIMIT, f"Try again in {error.details['retry_after_ms']} ms."
     if error.details.get("what") == DISK_FREE:
         return DISK_FULL, "Deletions and DROP go on, and make room."
     for kind, state, hint in _BY_CLASS:

@@ -29,6 +29,7 @@ from kv.base.limits import (
     SQL_VALUE_BYTES_MAX,
     TXN_SPILL_BYTES,
 )
+from kv.base.tenants import Use
 from sqlproxy.values.errors import LIMIT_EXCEEDED, OUT_OF_MEMORY, SqlError
 
 SETTING: Final = "statement_memory_bytes"
@@ -53,10 +54,11 @@ class Share:
 class Budget:
     """`limit`: statement_memory_bytes."""
 
-    __slots__ = ("_made", "_whole", "_written", "limit", "share", "used")
+    __slots__ = ("_made", "_whole", "_written", "limit", "share", "use", "used")
 
     def __init__(self, share: Share, limit: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT) -> None:
         self.share, self.limit = share, limit
+        self.use: Use | None = None  # whom the session's computing counts for
         self.used = self._made = self._written = 0
         self._whole: Budget = self
 

@@ -35,6 +35,7 @@ from kv.base.limits import (
     SQL_STARTUP_MS_MAX,
     STALL_MS_MAX,
 )
+from kv.base.tenants import Account
 from kv.base.tls import certificate_name
 from sqlproxy.values import memory
 from sqlproxy.values.errors import (
@@ -98,6 +99,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_waiter",
         "_writable",
+        "accounts",
         "deadline",
         "end_point",
         "out",
@@ -109,6 +111,7 @@ class Connection(asyncio.Protocol):
         self.end_point = b""
         self.process = 0  # what a CancelRequest names it by; 0: not logged in
         self.deadline = 0.0  # of the server's clock; 0 = none
+        self.accounts: tuple[Account, ...] = ()  # what it reads and writes counts for them
         self._host = host
         self._transport: asyncio.Transport | None = None
         self._decoder = Decoder()
@@ -136,6 +139,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
+        for account in self.accounts:
+            account.bytes += len(data)
         self._decoder.push(data)
         if self._conversation is not None and not self._stalled:
             self.deadline = 0.0
@@ -244,6 +249,8 @@ class Connection(asyncio.Protocol):
         if self.out:
             if self._transport is not None:
                 self._transport.write(bytes(self.out))
+            for account in self.accounts:
+                account.bytes += len(self.out)
             self.out.clear()
 
     def ready(self) -> None:
@@ -340,6 +347,8 @@ class Connection(asyncio.Protocol):
             more = self._decoder.skip(size)
             if not (more or self.out or self._paused or self._ending is not None):
                 self._transport.write(reply)
+                for account in self.accounts:
+                    account.bytes += len(reply)
                 session = self._session
                 if session is not None and (patience := session.idle_ms_max):
                     self._host.watch(self, patience)
@@ -387,6 +396,7 @@ class Connection(asyncio.Protocol):
             return False
         session = self._session = greeted.session
         self._conversation = Conversation(session, self)
+        self.accounts = session.use.accounts
         self._conversation.use_zone(greeted.zone)
         channel = session.channel
         channel.wake, channel.process = self._tell, self.process

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from kv.base.rights import Identity
+from kv.base.tenants import Use
 from sqlproxy.pg.answers import Answered, CopyFormat, Field, Part, Row, Values
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.memory import Budget
@@ -139,6 +140,11 @@ class Session(Protocol):
 
     @property
     def channel(self) -> Channel: ...
+
+    @property
+    def use(self) -> Use:
+        """Whom it counts for; the wire adds what it reads and writes."""
+        ...
 
     @property
     def budget(self) -> Budget:

@@ -62,7 +62,7 @@ async def test_an_import_that_fails_refuses_clients_and_spares_the_node(
     none: Any = None
     timers: Any = SimpleNamespace(monotonic=lambda: 1_000.0)  # it stands: no time for a retry
     door = sql_endpoint.SqlDoor(
-        none, none, none, clock=none, rng=none, timers=timers, in_thread=in_thread
+        none, none, none, none, clock=none, rng=none, timers=timers, in_thread=in_thread
     )
     sock = socket.create_server(("127.0.0.1", free_port_base()))
     sock.setblocking(False)

@@ -58,14 +58,16 @@ class Door:
         self._as_of: Book | None = None
         self._allowed: set[tuple[Identity, frozenset[Action], Resource]] = set()
         self.trusting = guard.trusting
+        self.tenants = guard.tenants
 
     async def enter(self, request: Request) -> None:
         """Who asks is known to the request from now on, and it counts as his; `leave` follows.
         Raises Unauthenticated, Busy, Unavailable.
         """
         await self.look_again(request)
-        if request.may is not None:
-            request.share = self._guard.begin(request.identity)
+        use = self._guard.use(request.identity)
+        use.begin()
+        request.use, request.tenants = use, self.tenants
 
     async def look_again(self, request: Request) -> None:
         """The same for one that lasts: a credential may have ended, or the first user come. Raises
@@ -80,9 +82,10 @@ class Door:
 
     def leave(self, request: Request) -> None:
         """It has ended, whatever came of it."""
-        if request.share:
-            self._guard.shares.end(request.share)
-            request.share = ""
+        use, request.use = request.use, None
+        if use is not None:
+            use.spend(rows=request.rows, size=request.bytes)
+            use.end()
 
     def _allow(self, who: Identity, actions: frozenset[Action], resource: Resource) -> None:
         """As Guard.allow, which is asked once for as long as the book is the same."""

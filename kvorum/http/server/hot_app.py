@@ -161,9 +161,11 @@ class HotApi:
                     f"{IN_FLIGHT_PER_CONNECTION_MAX}; try again later",
                     details={"limit": IN_FLIGHT_PER_CONNECTION_MAX, "actual": self._in_flight},
                 )
-            if not self._door.trusting():
+            if not self._door.trusting() or self._door.tenants.limited:
                 await self._door.enter(request)
-            return await handler(request)
+            answer = await handler(request)
+            request.bytes += len(answer.body)
+            return answer
         except KvorumError as e:
             is_refused(e)
             return refusal(e, request.formats.reply)
@@ -173,7 +175,7 @@ class HotApi:
             self._observer.failed(route, e)
             return refusal(internal(), request.formats.reply)
         finally:
-            if request.share:
+            if request.use is not None:
                 self._door.leave(request)
 
     # -------------------------------------------------------------------------------------- kv
@@ -246,6 +248,7 @@ class HotApi:
         query.done()
         request.needs(READS, ns, table)
         page = await self._backend.scan(ns, table, spec)
+        request.rows = len(page.items)
         packed = request.formats.reply
         return reply({**_show_page(page, packed), "at": str(page.at)}, packed)
 
@@ -359,6 +362,7 @@ class HotApi:
         request.needs(READS, ns, table)
         session = await self._session(txn, request)
         page = await session.scan(ns, table, ScanSpec(**body))
+        request.rows = len(page.items)
         return _show_page(page, request.formats.reply)
 
     async def _txn_commit(self, txn: int, request: Request) -> Any:
@@ -435,15 +439,17 @@ def parse_ops(body: dict[str, Any]) -> list[BatchOp]:
 
 
 def _may_read(request: Request, keys: Sequence[TableKey]) -> None:
-    """Raises Forbidden."""
-    if request.may is not None:
+    """Raises Forbidden, Busy."""
+    if request.use is not None:
+        request.rows = len(keys)
         for ns, table in dict.fromkeys((key.ns, key.table) for key in keys):
             request.needs(READS, ns, table)
 
 
 def _may_write(request: Request, ops: Sequence[BatchOp]) -> None:
-    """Raises Forbidden: then none is done."""
-    if request.may is not None:
+    """Raises Forbidden, Busy: then none is done."""
+    if request.use is not None:
+        request.rows = len(ops)
         for kind, ns, table in dict.fromkeys((type(op), op.ns, op.table) for op in ops):
             request.needs(PUT if kind is Put else DELETES, ns, table)
 

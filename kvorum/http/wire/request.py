@@ -12,6 +12,7 @@ from kv.base import decode_cost
 from kv.base.errors import KvorumError, NotFound, Rejected
 from kv.base.limits import HTTP_BODY_BYTES_MAX
 from kv.base.rights import LOOPBACK, Action, Resource, table
+from kv.base.tenants import Tenants, Use
 from kvorum.api.model import too_large
 from kvorum.http.wire import fields
 from kvorum.http.wire.codec import JSON, MSGPACK_NAMES, Formats, Query, Reply, decode, formats
@@ -36,8 +37,8 @@ class Request:
     """One request of a hot route."""
 
     __slots__ = (
-        *("_receive", "_turns", "formats", "headers", "identity", "may"),
-        *("method", "path", "query_string", "scope", "share"),
+        *("_receive", "_turns", "bytes", "formats", "headers", "identity", "may"),
+        *("method", "path", "query_string", "rows", "scope", "tenants", "use"),
     )
 
     def __init__(self, scope: Scope, receive: Receive, turns: asyncio.Lock | None = None) -> None:
@@ -47,7 +48,9 @@ class Request:
         self.may: Callable[[frozenset[Action], Resource], None] | None = None
         """Raises what forbids it; None: everything is allowed. server/authentication.py sets both …
         """
-        self.share = ""  # … and whose share of the node it uses, "" = nobody's
+        self.use: Use | None = None  # … and whom it counts for, None: nobody
+        self.tenants: Tenants | None = None
+        self.rows, self.bytes = 1, 0  # what it counts as
         self.method: str = scope["method"]
         self.path: bytes = scope["raw_path"]
         self.query_string: bytes = scope["query_string"]
@@ -57,9 +60,11 @@ class Request:
         self._turns = turns
 
     def needs(self, actions: frozenset[Action], ns: str, name: str) -> None:
-        """Raises Forbidden: not on this table."""
+        """Raises Forbidden: not on this table; Busy: its namespace has had its share."""
         if self.may is not None:
             self.may(actions, table(ns, name))
+        if self.use is not None and self.tenants is not None:
+            self.use.join(self.tenants.namespace(ns))
 
     @property
     def address(self) -> str:
@@ -91,6 +96,7 @@ class Request:
             raise Disconnected
         if size > limit:
             raise _body_too_large(what, limit, size)
+        self.bytes += size
         return first + parts if parts else first
 
     def check_origin(self) -> None:

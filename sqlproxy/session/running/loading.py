@@ -194,7 +194,7 @@ class Loader:
                 keys, values = made.setdefault((part.keys[0][:4], part.absent), ([], []))
                 keys += part.keys
                 values += part.values
-            await self._session.services.turns.turn()
+            await self._session.turn()
         for (prefix, absent), (keys, values) in made.items():
             if absent:
                 at = self._twins.setdefault(prefix, Twins()).met(keys)

@@ -224,7 +224,7 @@ class Numbered:
                         made = await each(self.session, declared, env, numbers, make, some)
                     if made[skip:]:
                         yield made[skip:]
-                    await self.session.services.turns.turn()
+                    await self.session.turn()
                     skip = max(0, skip - len(made))
                     if left == 0:
                         return

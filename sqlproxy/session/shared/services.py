@@ -11,6 +11,7 @@ from uuid import UUID
 from kv.base.limits import SQL_STATEMENT_MEMORY_BYTES_DEFAULT
 from kv.base.ports import Clock
 from kv.base.rights import Identity
+from kv.base.tenants import Tenants
 from sqlproxy.declared.catalogs import Catalogs
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.statements import Select
@@ -120,6 +121,7 @@ class Services:
     """
 
     client: TxnClient
+    tenants: Tenants
     catalogs: Catalogs
     system: SystemCatalog
     run: Run

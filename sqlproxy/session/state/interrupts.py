@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from kv.base.errors import KvorumError
+from kv.base.tenants import Use
 from sqlproxy.loop.computing import Breaking
 from sqlproxy.session.state.settings import Settings
 from sqlproxy.values.errors import QUERY_CANCELED, SqlError
@@ -16,7 +17,8 @@ T = TypeVar("T")
 
 class Interrupts:
     """Of one session. `cancel_after`: calls when so many seconds are over. `refused`: what an error
-    of the store means. `turn`: what computes long waits for it between two pieces.
+    of the store means. `turn`: what computes long waits for it between two pieces. `use`: whom its
+    computing counts for.
     """
 
     def __init__(
@@ -25,8 +27,9 @@ class Interrupts:
         cancel_after: Callable[[float, Callable[[], None]], asyncio.TimerHandle],
         refused: Callable[[KvorumError], SqlError],
         turn: Callable[[], Coroutine[Any, Any, None]],
+        use: Use,
     ) -> None:
-        self._turn = turn
+        self._turn, self._use = turn, use
         self._settings, self._cancel_after, self._refused = settings, cancel_after, refused
         self._running: asyncio.Task[object] | None = None
         self._why: SqlError | None = None  # why the running task is being cancelled
@@ -49,7 +52,7 @@ class Interrupts:
         if ms:
             timer = self._cancel_after(ms / 1000, self._timed_out)
         try:
-            return await (Breaking(work, self._turn) if outer is None else work)
+            return await (Breaking(work, self._turn, self._use) if outer is None else work)
         except KvorumError as error:
             raise self._refused(error) from error
         except asyncio.CancelledError:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+from kv.base.errors import Busy
 from kv.base.limits import DEADLINE_MS_MAX, NAME_CHARS_MAX, SQL_ACTIVITY_CHARS
 from kv.base.rights import Identity
+from kv.base.tenants import Use
 from sqlproxy.catalog.fence import Fence
 from sqlproxy.declared.database import Declared
+from sqlproxy.front.bound import statements as s
 from sqlproxy.pg import zones
 from sqlproxy.pg.style import Style
 from sqlproxy.session.shared.prepared import Prepared
@@ -24,13 +28,14 @@ from sqlproxy.session.state.prepared_statements import Statements
 from sqlproxy.session.state.session_locks import Advising
 from sqlproxy.session.state.settings import Settings
 from sqlproxy.session.state.variables import Variables
-from sqlproxy.values.errors import READ_ONLY_TRANSACTION, SqlError
+from sqlproxy.values.errors import READ_ONLY_TRANSACTION, SqlError, from_store
 from sqlproxy.values.memory import SETTING, Budget, Held
 from sqlproxy.wire.seam import Channel, Notice
 from txn.shared.wait_terms import Terms
 from txn.transaction import Transaction
 
 _LEVELS: Final = ("debug", "log", "info", "notice", "warning", "error")
+_ENDS: Final = (s.Commit, s.Rollback, s.RollbackTo)
 _IN_BLOCK: Final = "idle in transaction"
 _STATES: Final = {"I": "idle", "T": _IN_BLOCK, "E": f"{_IN_BLOCK} (aborted)"}
 
@@ -56,6 +61,9 @@ class State:
         self._identity, self._address = identity, address
         self.database: Final = database
         client = services.client
+        tenants = services.tenants
+        self.tenant: Final = tenants.user(identity.name)
+        self.place: Final = tenants.namespace(database)
         self.budget: Final = Budget(services.memory, services.statement_memory)
         self.held: Final = Held(self.budget)  # of the statement under way
         self._seen = -1  # how often settings had changed when the budget heard of them
@@ -65,6 +73,8 @@ class State:
         self.permits: Final = Permits(identity, self.settings, book, stranger=stranger)
         self.permits.check_role(self.settings.get("role"))
         self.settings.told("is_superuser", "on" if self.permits.free else "off")
+        self.use: Final = Use(self.tenant, self.place, asked=not self.permits.free)
+        self.budget.use = self.use
         self.channel: Final = Channel(parameters=self.settings.reported())
         self.activity: Final = Activity(services.clock, client.timers)
         fence = Fence(database, client.timers, services.catalogs.presence)
@@ -75,7 +85,8 @@ class State:
             self.settings,
             services.cancel_after,
             lambda error: refused(error, self.block.outcomes),
-            services.turns.turn,
+            self.turn,
+            self.use,
         )
         self.variables: Final = Variables(
             self.settings, self.block, self.permits, self.channel, self.modes
@@ -109,6 +120,38 @@ class State:
                     [need.relation for need in prepared.needs],
                     refused,
                 )
+
+    def connect(self) -> None:
+        """Its client has come; the session's end disconnects. Raises Busy."""
+        self.tenant.connect(asked=self.use.asked)
+        try:
+            self.place.connect(asked=self.use.asked)
+        except Busy:
+            self.tenant.disconnect()
+            raise
+
+    def asks(self, bound: object) -> None:
+        """A statement of its client begins. Raises SqlError (53400): its tenants have had their
+        shares. What ends a transaction is always taken.
+        """
+        try:
+            if self.use.limited and not isinstance(bound, _ENDS):
+                self.use.begin()
+                self.use.end()
+                return
+        except Busy as error:
+            raise from_store(error) from error
+        self.tenant.requests += 1
+        self.place.requests += 1
+
+    async def turn(self) -> None:
+        """Before the next piece of what computes or reads long: others have theirs, and what its
+        tenants have used beyond their rates is waited for.
+        """
+        if wait_ms := self.use.wait_ms():
+            self.tenant.waited += 1
+            await asyncio.sleep(wait_ms / 1_000)
+        await self.services.turns.turn()
 
     # -- what is declared
 

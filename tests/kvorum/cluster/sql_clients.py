@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from kv.base.errors import AlreadyExists, KvorumError
 from kv.base.limits import SQL_SCHEMA_TTL_MS
 from kv.base.rights import Identity
+from kv.base.tenants import Tenants
 from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload
@@ -68,6 +69,7 @@ class Sql:
         loop = asyncio.get_running_loop()
         self.services = Services(
             client=txn,
+            tenants=Tenants(txn.clock.now_ms),
             catalogs=Catalogs(txn, timers, SQL_SCHEMA_TTL_MS / 1000, self.presence),
             system=cast(SystemCatalog, _Nothing()),
             run=define,

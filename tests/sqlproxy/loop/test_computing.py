@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from kv.base.tenants import Use
 from sqlproxy.loop import computing
 from sqlproxy.loop.computing import Breaking
 from sqlproxy.loop.statement_threads import aside
@@ -40,7 +41,7 @@ async def test_others_have_the_loop_between_two_pieces() -> None:
 
 
 async def _guarded(work: object) -> object:
-    return await Breaking(work, Turns().turn)  # type: ignore[arg-type]
+    return await Breaking(work, Turns().turn, Use())  # type: ignore[arg-type]
 
 
 async def test_a_cancelled_task_ends_where_it_computes() -> None:
