@@ -16,19 +16,37 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 _A_TIMER_S: Final = 0.001
 _ACCEPTED_AT_ONCE: Final = 64
 _NO_FILES_S: Final = 0.1  # until connections are accepted again when no descriptors were left
 _HANDSHAKES_MAX: Final = 256
 _HANDSHAKE: Final = 0x16  # the first byte of a TLS connection (RFC 8446, 5.1)
-_SHUTDOWN_S: Final = 1.0  # for the other end to say that it has understood the end
 _TELL_S: Final = 1.0
 _HEARD_BYTES: Final = 1 << 16
 _LOG_AGAIN_S: Final = 10.0
 
 log = logging.getLogger(__name__)
+
+
+class TlsEnd(Protocol):
+    """Our end of an encrypted connection: the protocol of its transport. See kv.base.tls_stream."""
+
+    def connection_made(self, transport: asyncio.BaseTransport, /) -> None: ...
+
+    def connection_lost(self, exc: Exception | None, /) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    async def handshake(self) -> None:
+        """Wait for its end. Raises OSError; then, and if it is cancelled, it is closed."""
+        ...
+
+
+Secured = Callable[[asyncio.BaseProtocol], TlsEnd]
 
 
 class Listening(Protocol):
@@ -61,15 +79,15 @@ class TlsListener:
         self,
         sockets: Sequence[socket.socket],
         factory: Callable[[], asyncio.BaseProtocol],
-        context: Callable[[], ssl.SSLContext],
+        secured: Secured,
         *,
         handshake_s: float,
         plain: bytes,
     ) -> None:
-        """`context` is asked for each connection. `plain`: what a client without TLS is told."""
+        """`secured` is asked for each connection. `plain`: what a client without TLS is told."""
         self.sockets: Sequence[socket.socket] = sockets
         self.failed = 0  # handshakes
-        self._factory, self._context = factory, context
+        self._factory, self._secured = factory, secured
         self._handshake_s, self._plain = handshake_s, plain
         self._shaking: dict[asyncio.Task[None], None] = {}  # the oldest first
         self._logged_s = float("-inf")
@@ -131,16 +149,14 @@ class TlsListener:
                     if first:
                         await self._tell(client)
                     raise ssl.SSLError("it does not speak TLS" if first else "it said nothing")
-                context = self._context()
+                end = self._secured(self._factory())
                 ours.pop_all()  # from here on it is the transport's
             _without_delay(client)
-            await self._loop.connect_accepted_socket(
-                self._factory,
-                client,
-                ssl=context,
-                ssl_handshake_timeout=self._handshake_s,
-                ssl_shutdown_timeout=_SHUTDOWN_S,
-            )
+            async with asyncio.timeout(self._handshake_s):
+                await self._loop.connect_accepted_socket(
+                    lambda: cast(asyncio.BaseProtocol, end), client
+                )
+                await end.handshake()
         except (OSError, TimeoutError) as error:  # an SSLError is one
             self._failed(address, error)
 
@@ -186,13 +202,13 @@ async def listen(
     port: int,
     *,
     backlog: int,
-    context: Callable[[], ssl.SSLContext] | None = None,
+    secured: Secured | None = None,
     handshake_s: float = 0.0,
     plain: bytes = b"",
 ) -> Listening:
-    """A listener of `host` and `port`, with TLS if there is a `context`. Raises OSError."""
+    """A listener of `host` and `port`, with TLS if it is `secured`. Raises OSError."""
     loop = asyncio.get_running_loop()
-    if context is None:
+    if secured is None:
         return await loop.create_server(factory, host, port, backlog=backlog)
     server = await loop.create_server(factory, host, port, backlog=backlog, start_serving=False)
     sockets = []
@@ -202,4 +218,4 @@ async def listen(
         sock.listen(backlog)
         sockets.append(sock)
     server.close()
-    return TlsListener(sockets, factory, context, handshake_s=handshake_s, plain=plain)
+    return TlsListener(sockets, factory, secured, handshake_s=handshake_s, plain=plain)

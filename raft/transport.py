@@ -13,12 +13,12 @@ import asyncio
 import os
 import socket
 import ssl
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from raft.errors import BadConfig
 from raft.handshake import CERTIFICATE, PROTOCOL, Refusal
 from raft.link import Link
-from raft.listener import Listening, listen, stop_listening
+from raft.listener import Listening, TlsEnd, listen, stop_listening
 from raft.mux import Dial, Mux
 from raft.peers import Address, Peer
 
@@ -31,11 +31,9 @@ _GOODBYE_LOOK_S: Final = 0.01
 class Tls(Protocol):
     """What both ends show and believe; see kv.base.tls."""
 
-    @property
-    def server(self) -> ssl.SSLContext: ...
+    def accepted(self, protocol: asyncio.BaseProtocol, /) -> TlsEnd: ...
 
-    @property
-    def peer(self) -> ssl.SSLContext: ...
+    def dialed(self, protocol: asyncio.BaseProtocol, host: str, /) -> TlsEnd: ...
 
     def is_node(self, transport: Any) -> bool:
         """Whether the other end has proved to be a node of this cluster."""
@@ -105,7 +103,7 @@ class MuxTransport(Mux):
                 lambda: self.new_link(None),
                 *(host, port),
                 backlog=_BACKLOG,
-                context=None if tls is None else lambda: tls.server,
+                secured=None if tls is None else tls.accepted,
                 handshake_s=self.limits.handshake_ms / 1000,
                 plain=_PLAIN.frame(),
             )
@@ -150,12 +148,14 @@ class MuxTransport(Mux):
         return task
 
     async def _connect(self, link: SocketLink, host: str, port: int) -> None:
-        context = None if self.tls is None else self.tls.peer
+        end = None if self.tls is None else self.tls.dialed(link, host)
         try:
             async with asyncio.timeout(self.limits.handshake_ms / 1000):
                 await asyncio.get_running_loop().create_connection(
-                    lambda: link, host, port, ssl=context
+                    lambda: cast(asyncio.BaseProtocol, end or link), host, port
                 )
+                if end is not None:
+                    await end.handshake()
         except OSError as error:  # a TimeoutError is one
             self.dial_failed(link, f"cannot reach {host}:{port}: {_why(error)}")
         except UnicodeError:  # of the resolver

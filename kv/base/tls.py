@@ -18,20 +18,23 @@ so that an authority that is believed no longer ends with its file.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from kv.base.errors import InvalidArgument
+from kv.base.tls_stream import TlsStream
 
 NODE_NAME: Final = "node"  # the common name of every node; no user may have it
 CA: Final = "ca.crt"
 NODE: Final = ("node.crt", "node.key")
 _CLIENT: Final = "client."
 _CERTIFICATE: Final = ".crt"
+_HANDSHAKE_S: Final = 60.0  # for whoever has no bound of his own
 _Stamp = tuple[tuple[int, int, int], ...]
 
 log = logging.getLogger(__name__)
@@ -71,6 +74,14 @@ class Tls:
         self._look()
         return self._peer
 
+    def accepted(self, protocol: asyncio.BaseProtocol) -> TlsStream:
+        """Our end of a connection that came in."""
+        return TlsStream(protocol, self.server, host=None)
+
+    def dialed(self, protocol: asyncio.BaseProtocol, host: str) -> TlsStream:
+        """Our end of a connection to `host`; then ask `believes`."""
+        return TlsStream(protocol, self.peer, host=host)
+
     def is_node(self, transport: _Ended | None) -> bool:
         """Whether the other end of a connection has proved to be a node, by its certificate."""
         return certificate_name(transport) == NODE_NAME
@@ -106,6 +117,7 @@ class Tls:
 
     def _filled(self, context: ssl.SSLContext) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
         try:
             if self.pair is not None:
                 context.load_cert_chain(*self.pair, password=_no_password)
@@ -198,6 +210,25 @@ def certificate_name(transport: _Ended | None) -> str:
         if name == "commonName"
     ]
     return str(names[0]) if len(names) == 1 else ""
+
+
+_P = TypeVar("_P", bound=asyncio.BaseProtocol)
+
+
+async def dial(
+    factory: Callable[[], _P], host: str, port: int, tls: Tls | None
+) -> tuple[asyncio.Transport, _P]:
+    """A connection to `host`, encrypted if there is a `tls`. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    if tls is None:
+        transport, plain = await loop.create_connection(factory, host, port)
+        return transport, plain
+    protocol = factory()
+    stream = tls.dialed(protocol, host)
+    async with asyncio.timeout(_HANDSHAKE_S):
+        await loop.create_connection(lambda: stream, host, port)
+        await stream.handshake()
+    return stream, protocol
 
 
 def why(error: OSError) -> str:

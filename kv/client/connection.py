@@ -28,7 +28,7 @@ from kv.base.rpc import (
     node_proof,
     read_hello,
 )
-from kv.base.tls import Tls
+from kv.base.tls import Tls, dial
 from kv.client.links import Link
 
 _PING_AFTER_S: Final = PING_MS / 1_000
@@ -204,11 +204,9 @@ async def open_connection(
 
     Bound it with a timeout.
     """
-    loop = asyncio.get_running_loop()
-    transport, link = await loop.create_connection(
+    transport, link = await dial(
         lambda: MuxConnection(timers, cluster=cluster, node=node, credential=credential),
-        *(host, port),
-        ssl=None if tls is None else tls.peer,
+        *(host, port, tls),
     )
     if tls is not None and not tls.believes(transport):
         transport.abort()

@@ -731,7 +731,7 @@ class SocketServer:
                 lambda: ServerConnection(self),
                 *(host, port),
                 backlog=_BACKLOG,
-                context=None if tls is None else lambda: tls.server,
+                secured=None if tls is None else tls.accepted,
                 handshake_s=HELLO_MS_MAX / 1_000,
                 plain=self.encoder.message([error_row(CONNECTION_RID, _PLAIN)]),
             )

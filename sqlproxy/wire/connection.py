@@ -37,6 +37,7 @@ from kv.base.limits import (
 )
 from kv.base.tenants import Account
 from kv.base.tls import certificate_name
+from kv.base.tls_stream import TlsStream
 from sqlproxy.values import memory
 from sqlproxy.values.errors import (
     ADMIN_SHUTDOWN,
@@ -287,21 +288,15 @@ class Connection(asyncio.Protocol):
         """Raises Gone: no handshake, no client."""
         if self._transport is None:
             raise Gone
-        loop = asyncio.get_running_loop()
+        below, end = self._transport, TlsStream(self, context, host=None, tells=False)
+        below.set_protocol(end)
+        self._transport = end
+        end.connection_made(below)
         try:
-            transport = await loop.start_tls(
-                self._transport,
-                self,
-                context,
-                server_side=True,
-                ssl_handshake_timeout=SQL_STARTUP_MS_MAX / 1_000,
-            )
-        except (TimeoutError, OSError, ssl.SSLError):
+            async with asyncio.timeout(SQL_STARTUP_MS_MAX / 1_000):
+                await end.handshake()
+        except OSError:
             raise Gone from None
-        if transport is None or self._transport is None:
-            raise Gone
-        self._transport = transport
-        transport.set_write_buffer_limits(high=SQL_OUTPUT_BYTES)
 
     async def _more(self) -> None:
         """Wait for bytes of the client, which gets first what it is owed."""

@@ -19,7 +19,7 @@ from kv.base.config import HTTP_OFFSET
 from kv.base.credentials import Credential
 from kv.base.errors import InvalidArgument
 from kv.base.limits import FRAME_BYTES_MAX
-from kv.base.tls import Tls, why
+from kv.base.tls import Tls, dial, why
 
 CONNECTIONS_MAX = 64
 IDLE_S_MAX = 30.0
@@ -192,10 +192,8 @@ class HttpTransport:
                 return connection
             connection.close()
         try:
-            _, made = await self._loop.create_connection(
-                lambda: _Connection(self._loop.time),
-                *(self._host, self._port),
-                ssl=None if self.tls is None else self.tls.peer,
+            _, made = await dial(
+                lambda: _Connection(self._loop.time), self._host, self._port, self.tls
             )
         except OSError as e:
             where = f"{self._authority}:{self._port}"

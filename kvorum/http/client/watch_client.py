@@ -19,7 +19,7 @@ import msgspec
 
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable, from_json
 from kv.base.limits import FEED_HEARTBEAT_MS
-from kv.base.tls import Tls
+from kv.base.tls import Tls, dial
 from kvorum.api.watching import Event, WatchSpec
 from kvorum.http.wire import sse
 
@@ -152,11 +152,13 @@ class _Stream:
         """Raises _Broken, or the error that the node replied."""
         authority = f"[{host}]" if ":" in host else host
         try:
-            reader, writer = await asyncio.open_connection(
-                host, port, ssl=None if tls is None else tls.peer
+            reader = asyncio.StreamReader()
+            transport, protocol = await dial(
+                lambda: asyncio.StreamReaderProtocol(reader), host, port, tls
             )
         except OSError as e:
             raise _Broken(str(e)) from None
+        writer = asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
         stream = _Stream(reader, writer)
         said = f"authorization: {authorization}\r\n" if authorization else ""
         writer.write(

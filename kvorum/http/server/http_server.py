@@ -343,7 +343,7 @@ class _Server(uvicorn.Server):
             )
 
         listener = TlsListener(
-            sockets or [], protocol, lambda: tls.server, handshake_s=_TLS_S, plain=_PLAIN
+            sockets or [], protocol, tls.accepted, handshake_s=_TLS_S, plain=_PLAIN
         )
         self.servers = [listener]  # type: ignore[list-item]  # of which it closes each
         self.started = True
