@@ -56,7 +56,7 @@ class Cluster(Started):
         wanted = list(numbers) or [node.id for node in self.local.nodes]
         for number in wanted:
             self.local.start(number, self._options)
-        self.local.wait_ready(wanted, told=lambda _number: None)
+        self.local.wait_ready(wanted, on_ready=lambda _number: None)
 
     def syncs(self) -> float:
         """Log syncs of all nodes since they started."""

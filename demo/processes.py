@@ -153,7 +153,7 @@ class Cluster:
         numbers = [node.id for node in self._local.nodes]
         for number in numbers:
             self._local.start(number, ("--procedure-modules", PROCEDURES))
-        self._local.wait_ready(numbers, told=lambda _number: None)
+        self._local.wait_ready(numbers, on_ready=lambda _number: None)
         return time.monotonic() - began
 
     def kill_leader(self) -> str:
@@ -165,7 +165,7 @@ class Cluster:
         assert self._dead is not None, "nothing was killed"
         began = time.monotonic()
         self._local.start(self._dead, ("--procedure-modules", PROCEDURES))
-        self._local.wait_ready([self._dead], told=lambda _number: None)
+        self._local.wait_ready([self._dead], on_ready=lambda _number: None)
         return time.monotonic() - began
 
     def stop(self) -> None:

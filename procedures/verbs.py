@@ -64,7 +64,7 @@ class _Submission(Request):
     nonce: Annotated[str | None, optional(text(limits.NONCE_CHARS_MAX))]
 
 
-@_procedures(70, action=Action.SUBMIT, on=_TYPE, nonce="nonce", told={"procedure": 0})
+@_procedures(70, action=Action.SUBMIT, on=_TYPE, nonce="nonce", in_reply={"procedure": 0})
 class ProcSubmit(_Submission):
     """→ id [, map (ProcedureInfo) of one that has ended]"""
 
@@ -110,7 +110,7 @@ class ProcControl(Request):
     args: Packed
 
 
-@_procedures(179, action=Action.SUBMIT, on=_TYPE, nonce="nonce", told={"procedure": 0})
+@_procedures(179, action=Action.SUBMIT, on=_TYPE, nonce="nonce", in_reply={"procedure": 0})
 class ProcSubmitMore(_Submission):
     """→ id. PROC_SUBMIT with more said"""
 

@@ -183,7 +183,7 @@ class Administration:
             return "candidate"
         if core.me in config.learners or not config.voters:
             return "learner"
-        return "follower" if core.me in config.voters and not core.told_removed else "removed"
+        return "follower" if core.me in config.voters and not core.removed else "removed"
 
     def _followers(self) -> dict[int, FollowerStatus]:
         core, last = self._core, self._journal.last_index

@@ -97,6 +97,6 @@ class Fence:
         core.post(peer, {"type": "removed", "term": core.term, "config": config.index})
         return True
 
-    def told_removed(self, message: Message) -> None:
+    def learn_removed(self, message: Message) -> None:
         if message["config"] > self._core.journal.memberships.current.index:
             self.removed = True

@@ -287,7 +287,7 @@ class Group(Elections):
         self._quiet.stir()
 
     @property
-    def told_removed(self) -> bool:
+    def removed(self) -> bool:
         return self._fence.removed
 
     def show(self, peer: int) -> None:
@@ -479,7 +479,7 @@ class Group(Elections):
     # ------------------------------------------------------------------ receiving as either
 
     def _in_removed(self, _node: Any, message: Message) -> None:
-        self._fence.told_removed(message)
+        self._fence.learn_removed(message)
 
     def _in_fenced(self, _node: Any, _message: Message) -> None:
         """Ours is the side that goes on: `_fence.admits` has seen to the others."""

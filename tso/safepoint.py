@@ -213,12 +213,12 @@ class SafepointService:
         self._persisting = True
         reign, version, safepoint = self._reign, state.version, state.safepoint
 
-        def told(error: KvorumError | None) -> None:
+        def done(error: KvorumError | None) -> None:
             if reign == self._reign:
                 self._saved(version, safepoint, error)
 
         try:
-            self._persist(state.encode(self._key), told)
+            self._persist(state.encode(self._key), done)
         except Exception:
             self._persisting = False  # or it would never be tried again
             raise

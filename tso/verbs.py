@@ -23,7 +23,7 @@ class Safepoint(Request):
     """→ the safepoint: reads below it are refused"""
 
 
-@_served(110, master=True, told={"read_ts": 1})
+@_served(110, master=True, in_reply={"read_ts": 1})
 class SnapshotOpen(Request):
     """→ id, at. Hold a snapshot: what a reader of `at` (0 = now) sees is not collected until it is
     released or nobody renews it for ttl_ms (tso/leases.py). One whose answer was lost expires.

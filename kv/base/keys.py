@@ -83,6 +83,6 @@ def show_user_key(error: KvorumError, prefix: bytes, namespace: str, table: str)
         return
     mine = key[len(prefix) :]
     error.details |= {"ns": namespace, "table": table, "key": mine}
-    told = f"{mine[:_SHOWN_BYTES]!r} of {namespace}.{table}"
-    error.message = error.message.replace(repr(key[:_SHOWN_BYTES]), told)
+    shown = f"{mine[:_SHOWN_BYTES]!r} of {namespace}.{table}"
+    error.message = error.message.replace(repr(key[:_SHOWN_BYTES]), shown)
     error.args = (error.message,)

@@ -98,7 +98,7 @@ DEADLOCK_AFTER_MS: Final = 100  # waits are looked through for a circle after so
 DEADLOCK_AGAIN_MS_MAX: Final = 1_000  # … growing distances up to this
 DEADLOCK_WAITS_MAX: Final = 10_000  # that a node tells of, longest first, to those who look
 CYCLE_SHOWN_MAX: Final = 16  # transactions of a circle that an error names
-LOCKS_TOLD_MAX: Final = 1_000  # waits, and intents, that one node tells of, oldest first
+LOCKS_REPORTED_MAX: Final = 1_000  # waits, and intents, that one node tells of, oldest first
 RETRY_WAIT_MS_FIRST: Final = 2  # the same for requests that were refused for now …
 RETRY_WAIT_MS_MAX: Final = 500  # … and for functions that run again
 REROUTE_WAIT_MS_MAX: Final = 100  # … and for those that look for a leader
@@ -203,7 +203,7 @@ ENTRY_TARGET_BYTES: Final = MiB  # an open entry is sealed above this
 UNSETTLED_MS: Final = 300
 # so often a damaged replica hands over a leadership that comes back; then it answers as it can
 DAMAGED_RETURNS_MAX: Final = 6
-DAMAGED_TOLD_MAX: Final = 100  # replicas with damage, in one beat to the master
+DAMAGED_REPORTED_MAX: Final = 100  # replicas with damage, in one beat to the master
 QUEUE_REQUESTS_MAX: Final = 50_000  # per partition; above it: BUSY
 QUEUE_BYTES_MAX: Final = 128 * MiB
 LOG_RECENT_BYTES_MAX: Final = 64 * MiB  # entries kept in memory, per node
@@ -283,7 +283,7 @@ DECIDE_PAUSE_S: Final = 3.0  # between two looks of the master at what to split 
 SIZE_POINTS_MAX: Final = 256  # keys that say where a partition's bytes lie …
 SIZE_RECORD_BYTES_MAX: Final = 64 * KiB  # … and what of them is stored
 HOT_KEYS_MAX: Final = 32  # keys whose requests are counted, of a partition …
-HOT_KEYS_TOLD_MAX: Final = 5  # … and how many of them are told, the hottest
+HOT_KEYS_REPORTED_MAX: Final = 5  # … and how many of them are told, the hottest
 REPORT_ROWS_MAX: Final = 1_000  # replicas of which one beat tells; the rest goes with the next
 LOAD_KEYS_MAX: Final = 128  # recent keys that say where the requests of a partition go
 
@@ -373,7 +373,7 @@ PROCEDURE_TIMEOUT_MS_MAX: Final = 365 * 86_400_000
 PROCEDURE_STOP_MS: Final = 5_000  # how long a stopping executor lets running steps end
 PROCEDURE_UNDO_MS_MIN: Final = 5_000  # for a last run of an undo whose time is over
 PROCEDURE_STUCK_MS: Final = 60_000  # a step without a deadline that runs longer is stuck …
-PROCEDURE_TOLD_MAX: Final = 256  # results that a client was told unasked and nobody waited for yet
+PROCEDURE_RESULTS_MAX: Final = 256  # results that came unasked and nobody waited for yet
 PROCEDURE_EARLY_MS: Final = 25  # how long a first step that runs early may delay its submission
 PROCEDURE_EARLY_APART_MS: Final = 250  # … with its wait for a turn in a process for steps
 PROCEDURE_EARLY_REST_MS_FIRST: Final = 10_000  # a type that took longer runs the usual way so long
@@ -400,7 +400,7 @@ SURGERY_TREE_MAX: Final = 10_000  # procedures that are bypassed by one transact
 SURGERY_REASON_CHARS_MAX: Final = 500
 AUDIT_ROWS_MAX: Final = 10_000  # actions that are remembered …
 AUDIT_RETENTION_MS: Final = 90 * 86_400_000  # … for so long
-AUDIT_PROCEDURES_TOLD_MAX: Final = 50  # of one action, with their states before and after
+AUDIT_PROCEDURES_NAMED_MAX: Final = 50  # of one action, with their states before and after
 
 # -- workers of users' pools
 WORKER_LEASE_MS: Final = 2_000  # one that is silent for so long has lost its procedures …
@@ -749,7 +749,7 @@ assert LOCK_TTL_MS_MIN < 3 * ADVISORY_BEAT_MS < ADVISORY_TTL_MS <= LOCK_TTL_MS_M
 assert ADVISORY_BEAT_MS < WAIT_MS_MAX
 assert WAITERS_PER_KEY_MAX <= WAITERS_MAX < QUEUE_REQUESTS_MAX
 assert WAITERS_BYTES_MAX <= QUEUE_BYTES_MAX
-assert max(DEADLOCK_WAITS_MAX, LOCKS_TOLD_MAX) <= LIST_ITEMS_MAX
+assert max(DEADLOCK_WAITS_MAX, LOCKS_REPORTED_MAX) <= LIST_ITEMS_MAX
 assert GUARD_ROWS <= DRAIN_ROWS_MAX, "to look them through is no longer step than a drain's scans"
 assert PREWRITE_KEYS_MAX < TXN_READS_MAX < GUARDS_HELD_MAX, "one transaction finds room"
 assert SWEEP_INTENTS_MAX <= MULTI_KEYS_MAX, "one look is one RESOLVE"

@@ -127,7 +127,7 @@ class _OfRecord(Request):
     start_ts: Fresh
 
 
-@_query(1, told={"version": 1})
+@_query(1, in_reply={"version": 1})
 class Get(Request):
     """→ value | None, version (0 if there is none)"""
 
@@ -136,7 +136,7 @@ class Get(Request):
     ignore: Ignored
 
 
-@_write(2, fresh=True, told=_VERSION)
+@_write(2, fresh=True, in_reply=_VERSION)
 class Put(Request):
     """→ version"""
 
@@ -146,7 +146,7 @@ class Put(Request):
     ttl_ms: Annotated[int, integer(0, TTL_MS_MAX)]
 
 
-@_write(3, fresh=True, told=_VERSION)
+@_write(3, fresh=True, in_reply=_VERSION)
 class Delete(Request):
     """→ version"""
 
@@ -154,7 +154,7 @@ class Delete(Request):
     cond: Cond
 
 
-@_write(4, fresh=True, told=_VERSION)
+@_write(4, fresh=True, in_reply=_VERSION)
 class Write(Request):
     """→ version. One atomic entry; start_ts 0 = no transaction id"""
 
@@ -374,7 +374,7 @@ class Parts(Request):
     parts: Annotated[int, integer(1, RANGE_PARTS_MAX)]
 
 
-@_write(23, fresh=True, told=_VERSION)
+@_write(23, fresh=True, in_reply=_VERSION)
 class WriteRows(Request):
     """→ version. WRITE of many puts without times to live; keys rise; option absent: none may be
     there. Its anchor is the first key.
@@ -463,7 +463,7 @@ class Lookup(Request):
     key: Bound
 
 
-@_served(66, master=True, told={"start_ts": 0})
+@_served(66, master=True, in_reply={"start_ts": 0})
 class Tso(Request):
     """→ first"""
 

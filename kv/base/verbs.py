@@ -128,7 +128,7 @@ class Verb:
     rises: bool  # it writes versions, so none may be younger than the timestamp of another one
     fills: bool  # it needs room on the disk: refused while that is nearly full
     shown: Mapping[str, int]  # field of a stamp (kvorum/audit) → where a row has it
-    told: Mapping[str, int]  # the same → where the row of a reply has it
+    in_reply: Mapping[str, int]  # the same → where the row of a reply has it
     args_at: int  # where the arguments begin in a row
 
     @property
@@ -211,7 +211,7 @@ def verb(
     rises: bool = False,
     fills: bool = False,
     shown: Mapping[str, str] | None = None,
-    told: Mapping[str, int] | None = None,
+    in_reply: Mapping[str, int] | None = None,
 ) -> Callable[[_R], _R]:
     """Declare a verb; see Verb. A partition's verb is about the tables of its keys."""
 
@@ -247,7 +247,7 @@ def verb(
             rises=fresh or rises,
             fills=fresh or fills,
             shown={stamp: args_at + fields.index(field) for stamp, field in shows.items()},
-            told={stamp: RESULT_AT + at for stamp, at in (told or {}).items()},
+            in_reply={stamp: RESULT_AT + at for stamp, at in (in_reply or {}).items()},
             args_at=args_at,
         )
         assert {request.verb.resource.field, nonce} <= {"", *fields}, f"{name} has no such argument"

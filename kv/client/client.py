@@ -294,10 +294,10 @@ class KvClient:
         """
         match error:
             case Moved() if (row := error.details.get("descriptor")) is not None:
-                told = PartitionDescriptor.from_wire(row)
-                if told == used.descriptor and call.verb.several:
+                current = PartitionDescriptor.from_wire(row)
+                if current == used.descriptor and call.verb.several:
                     raise error  # the location is right: these keys do not lie in one partition
-                self._refresh(used, Location(told, used.address))
+                self._refresh(used, Location(current, used.address))
             case Moved():
                 self._refresh(used, None)
             case NotLeader() if (leader := address_in(error.details)) is not None:
@@ -498,9 +498,9 @@ class KvClient:
         )
 
 
-def _outdated(told: PartitionDescriptor) -> NotLeader:
+def _outdated(current: PartitionDescriptor) -> NotLeader:
     """A node has not heard yet that a partition was split or merged; another one may have."""
-    return NotLeader(f"partition {told.id} is not what it was at epoch {told.epoch}")
+    return NotLeader(f"partition {current.id} is not what it was at epoch {current.epoch}")
 
 
 def _text(address: Address) -> str:

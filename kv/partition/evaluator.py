@@ -201,7 +201,7 @@ class Evaluator:
     def _broken(self, r: list[Any], error: Exception) -> list[Any]:
         """The reply to a command that met a bug before anything of it was in the open entry."""
         faults = self._scheduler.faults
-        return [r[0], 1, *self._replies.told(faults.answer(error, f"method {r[1]!r:.40}"))]
+        return [r[0], 1, *self._replies.error_fields(faults.answer(error, f"method {r[1]!r:.40}"))]
 
     def _refuse_seen(self, item: Item, error: KvorumError) -> None:
         """Answer a command that was refused; a write that met another transaction waits first."""
@@ -212,7 +212,7 @@ class Evaluator:
                 self._counters.writes -= 1  # counted when its turn comes
                 return
             error = refusal
-        self.after_seen(conn, [r[0], 1, *self._replies.told(error)])
+        self.after_seen(conn, [r[0], 1, *self._replies.error_fields(error)])
 
     def after_seen(self, conn: Connection, row: list[Any], *, prewrite: bool = False) -> None:
         """Answer a command without effect when everything that it may have seen is applied."""

@@ -459,7 +459,7 @@ class PartitionMachine:
         """
         reads, self._reader.unsure = self._reader.unsure, []
         asked = self._asked = Asked(reads, writes, n)
-        self._timestamps.request(asked.n, lambda first, error: self._told(asked, first, error))
+        self._timestamps.request(asked.n, lambda first, error: self._answered(asked, first, error))
         if self._asked is not asked:
             return
         asked.late = True
@@ -470,7 +470,7 @@ class PartitionMachine:
             rest = [item for item in writes if item[1][1] not in NEEDS_TIMESTAMP]
             self._evaluate(rest, 0, None, now_ms)
 
-    def _told(self, asked: Asked, first: int, error: KvorumError | None) -> None:
+    def _answered(self, asked: Asked, first: int, error: KvorumError | None) -> None:
         """The oracle's answer: `asked.n` timestamps from `first` on, or an error. It comes within
         a drain, or out of the blue.
         """
@@ -481,11 +481,11 @@ class PartitionMachine:
             self._go_on(asked, first, error, self._scheduler.clock.now_ms())
             return
         try:
-            self._told_late(asked, first, error)
+            self._answered_late(asked, first, error)
         except Exception as broken:  # noqa: BLE001 - the boundary of a pass, as in Scheduler.run
             self._scheduler.break_off(self, broken)
 
-    def _told_late(self, asked: Asked, first: int, error: KvorumError | None) -> None:
+    def _answered_late(self, asked: Asked, first: int, error: KvorumError | None) -> None:
         self._asked = None
         clock = self._scheduler.clock
         now_ms = clock.now_ms()

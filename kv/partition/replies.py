@@ -50,18 +50,18 @@ class Replies:
         self._counters.refused += 1
         if self.waits.by_key:
             self.waits.forget(item)
-        self.answer(item[0], [item[1][0], 1, *self.told(error)])
+        self.answer(item[0], [item[1][0], 1, *self.error_fields(error)])
 
     def refuse_all(self, items: list[Item], error: KvorumError) -> None:
         self._counters.refused += len(items)
-        fields = self.told(error)
+        fields = self.error_fields(error)
         if self.waits.by_key:
             for item in items:
                 self.waits.forget(item)
         for conn, r in items:
             self.answer(conn, [r[0], 1, *fields])
 
-    def told(self, error: KvorumError) -> list[Any]:
+    def error_fields(self, error: KvorumError) -> list[Any]:
         """The fields of a refusal. Damage is this replica's own matter while another one has what
         was asked for: the request was not executed, and is sent there.
         """

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import exp
 from typing import Final, NamedTuple
 
-from kv.base.limits import HOT_KEYS_MAX, HOT_KEYS_TOLD_MAX, LOAD_KEYS_MAX
+from kv.base.limits import HOT_KEYS_MAX, HOT_KEYS_REPORTED_MAX, LOAD_KEYS_MAX
 from kv.base.traffic import Load
 
 SAMPLE_EVERY: Final = 64
@@ -71,7 +71,7 @@ class HotKeys:
         self._counts = {key: pair for key, pair in halves.items() if pair[0]}
 
     def hot(self) -> list[HotKey]:
-        """The hottest, HOT_KEYS_TOLD_MAX at most, with the share that they have for sure."""
+        """The hottest, HOT_KEYS_REPORTED_MAX at most, with the share that they have for sure."""
         if self.total < _SAMPLES_MIN:
             return []
         sure = sorted(
@@ -79,7 +79,7 @@ class HotKeys:
         )
         return [
             HotKey(key, count / self.total)
-            for count, key in sure[:HOT_KEYS_TOLD_MAX]
+            for count, key in sure[:HOT_KEYS_REPORTED_MAX]
             if count >= HOT_SHARE_MIN * self.total
         ]
 

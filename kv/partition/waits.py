@@ -402,7 +402,7 @@ class Waiting:
         for waiter in self._by_request.values():
             old = now_ms - waiter.since_ms >= older_ms
             if old and (waiter.holding or not holding):
-                yield self._told(waiter, registry, now_ms)
+                yield self._wait_of(waiter, registry, now_ms)
 
     def held_up(self) -> Iterator[HeldUp]:
         """kv.base.waits.Source."""
@@ -412,7 +412,7 @@ class Waiting:
                 d = met.details
                 yield HeldUp(d["txn"], d["anchor"], d["ttl_ms"], d["keys"][0])
 
-    def _told(self, waiter: Waiter, registry: Waits, now_ms: int) -> Wait:
+    def _wait_of(self, waiter: Waiter, registry: Waits, now_ms: int) -> Wait:
         met = self._met(waiter)
         details = waiter.met if met is None else met.details
         holder: int = 0 if met is None else details["txn"]

@@ -210,8 +210,8 @@ def _check(view: View, r: methods.Check, ts: int, now_ms: int, m: Mutations) -> 
         m=m,
     )
     record = found.record
-    told = [record.status, record.commit_ts, record.min_commit_ts, found.age_ms, record.owner]
-    return [*told, record.parts] if record.status == STAGING else told
+    statuses = [record.status, record.commit_ts, record.min_commit_ts, found.age_ms, record.owner]
+    return [*statuses, record.parts] if record.status == STAGING else statuses
 
 
 def _resolve(view: View, r: methods.Resolve, ts: int, now_ms: int, m: Mutations) -> Result:
@@ -222,14 +222,14 @@ def _finish(view: View, r: methods.Finish, ts: int, now_ms: int, m: Mutations) -
     """Verbs of several transactions on one `m`: each has its own record, and a key has one intent,
     so none of them reads what another one changed here.
     """
-    told: list[list[int]] = []
+    statuses: list[list[int]] = []
     size = seen = 0
     for start_ts, anchor, commit_ts, keys in r.ends:
         for _, record, _, old in m.rows[seen:]:
             size += len(record or b"") + len(old or b"")
         seen = len(m.rows)
         if size >= RESOLVE_BYTES:
-            told.append([0, len(keys)])
+            statuses.append([0, len(keys)])
             continue
         if anchor is not None:
             try:
@@ -237,14 +237,14 @@ def _finish(view: View, r: methods.Finish, ts: int, now_ms: int, m: Mutations) -
                     view, anchor, start_ts=start_ts, commit_ts=commit_ts, now_ms=now_ms, m=m
                 )
             except TxnAborted:  # nothing was added: the others must not suffer for it
-                told.append([0, len(keys)])
+                statuses.append([0, len(keys)])
                 continue
             if found.status != COMMITTED or found.commit_ts != commit_ts:
-                told.append([found.status, len(keys)])
+                statuses.append([found.status, len(keys)])
                 continue
         _, left = resolve(view, keys, start_ts=start_ts, commit_ts=commit_ts, m=m)
-        told.append([COMMITTED, left])
-    return [told]
+        statuses.append([COMMITTED, left])
+    return [statuses]
 
 
 def _heartbeat(view: View, r: methods.Heartbeat, ts: int, now_ms: int, m: Mutations) -> Result:

@@ -118,10 +118,10 @@ class SnapshotInfo:
         }
 
     @staticmethod
-    def of(told: Mapping[str, Any]) -> SnapshotInfo:
+    def of(data: Mapping[str, Any]) -> SnapshotInfo:
         """The map that `to_plain` made."""
-        times = (told["ttl_ms"], told["age_ms"], told["left_ms"])
-        return SnapshotInfo(int(told["id"]), int(told["at"]), told["owner"], *times)
+        times = (data["ttl_ms"], data["age_ms"], data["left_ms"])
+        return SnapshotInfo(int(data["id"]), int(data["at"]), data["owner"], *times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +148,15 @@ class NamespaceInfo:
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON has it."""
-        told = {"name": self.name, "replicas": self.replicas, "tags": list(self.tags)}
-        return {**told, "state": self.state}
+        data = {"name": self.name, "replicas": self.replicas, "tags": list(self.tags)}
+        return {**data, "state": self.state}
 
     @staticmethod
-    def of(told: Mapping[str, Any]) -> NamespaceInfo:
+    def of(data: Mapping[str, Any]) -> NamespaceInfo:
         """The map that `to_plain` made."""
-        tags = tuple(told.get("tags") or ())
-        state = told.get("state", "public")
-        return NamespaceInfo(told["name"], told.get("replicas"), tags, state)
+        tags = tuple(data.get("tags") or ())
+        state = data.get("state", "public")
+        return NamespaceInfo(data["name"], data.get("replicas"), tags, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,18 +228,18 @@ class ProcedureInfo:
         return self.state in FINISHED
 
     @staticmethod
-    def of(told: Mapping[str, Any]) -> ProcedureInfo:
+    def of(data: Mapping[str, Any]) -> ProcedureInfo:
         """The map that a node tells (procedures.engine.view), natively or over HTTP."""
         return ProcedureInfo(
-            id=int(told["id"]),
-            name=told["name"],
-            state=told["state"],
-            step=told["step"],
-            steps=told.get("steps"),
-            locks=told["locks"],
-            result=told.get("result"),
-            error=told.get("error"),
-            extra={k: v for k, v in told.items() if k not in _OF_PROCEDURES},
+            id=int(data["id"]),
+            name=data["name"],
+            state=data["state"],
+            step=data["step"],
+            steps=data.get("steps"),
+            locks=data["locks"],
+            result=data.get("result"),
+            error=data.get("error"),
+            extra={k: v for k, v in data.items() if k not in _OF_PROCEDURES},
         )
 
 

@@ -78,7 +78,7 @@ class Names:
         self._tables.invalidate(ns, table)
         return await self.prefix(ns, table) != prefix
 
-    def _told_step(self, error: KvorumError, step: dict[str, Any]) -> None:
+    def _step_in_user_terms(self, error: KvorumError, step: dict[str, Any]) -> None:
         """One of the waits of a deadlock, if its table is known here."""
         key = step.get("key")
         name = self._of.get(key[:PREFIX_BYTES]) if isinstance(key, bytes) else None
@@ -89,7 +89,7 @@ class Names:
             error.args = (error.message,)
             step.update(wait.details)
 
-    def told(self, error: KvorumError, *, op: int | None = None) -> KvorumError:
+    def in_user_terms(self, error: KvorumError, *, op: int | None = None) -> KvorumError:
         """An error as its user should see it: with the user's key instead of the storage key.
         `op`: the place in the user's request of an op that was sent alone.
         """
@@ -103,7 +103,7 @@ class Names:
             if prefix in self._of:
                 show_user_key(error, prefix, *self._of[prefix])
         for step in error.details.get("cycle", ()):
-            self._told_step(error, step)
+            self._step_in_user_terms(error, step)
         for field in _TIMESTAMP_FIELDS:
             if type(error.details.get(field)) is int:
                 error.details[field] = str(error.details[field])

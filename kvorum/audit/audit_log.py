@@ -119,7 +119,7 @@ class StampLog:
         self._records_max, self._bytes_max = records_max, bytes_max
         self._buffer: list[tuple[int, Stamp]] = []
         self._bytes = 0  # of keys in it
-        self._untold: dict[str, int] = {}  # lost and not said in the log yet, by reason
+        self._unreported: dict[str, int] = {}  # lost and not said in the log yet, by reason
         self._writing: asyncio.Task[None] | None = None
         self._fd = -1
         self._size = 0
@@ -136,7 +136,7 @@ class StampLog:
 
     def _lose(self, count: int, why: str) -> None:
         self.lost += count
-        self._untold[why] = self._untold.get(why, 0) + count
+        self._unreported[why] = self._unreported.get(why, 0) + count
 
     def figures(self) -> Mapping[str, int]:
         """For metrics."""
@@ -165,12 +165,12 @@ class StampLog:
 
     async def flush(self) -> None:
         """Write what is there."""
-        while self._buffer or self._untold:
+        while self._buffer or self._unreported:
             stamps = self._buffer[:_ROUND_RECORDS]
             del self._buffer[:_ROUND_RECORDS]
             if self._show_keys:
                 self._bytes -= sum(len(key) for _, stamp in stamps for _, key in stamp.keys)
-            untold, self._untold = self._untold, {}
+            unreported, self._unreported = self._unreported, {}
             names = await self._named(stamps)
             failed: list[OSError] = []
             written: list[bytes] = []
@@ -178,11 +178,11 @@ class StampLog:
             def write(
                 stamps: Sequence[tuple[int, Stamp]] = stamps,
                 names: Mapping[int, str] = names,
-                untold: Mapping[str, int] = untold,
+                unreported: Mapping[str, int] = unreported,
                 failed: list[OSError] = failed,
                 written: list[bytes] = written,
             ) -> None:
-                lines = self._lines(stamps, names, untold)
+                lines = self._lines(stamps, names, unreported)
                 try:
                     self._write(lines)
                     written.append(lines)
@@ -193,8 +193,8 @@ class StampLog:
             if failed:
                 why = f"the file could not be written: {failed[0].strerror or failed[0]}"
                 log.warning("audit log %s: %s", self._path, why)
-                for reason, count in untold.items():
-                    self._untold[reason] = self._untold.get(reason, 0) + count
+                for reason, count in unreported.items():
+                    self._unreported[reason] = self._unreported.get(reason, 0) + count
                 if stamps:
                     self._lose(len(stamps), why)
                 return
@@ -228,12 +228,12 @@ class StampLog:
         self,
         stamps: Iterable[tuple[int, Stamp]],
         names: Mapping[int, str],
-        untold: Mapping[str, int],
+        unreported: Mapping[str, int],
     ) -> bytes:
         encode, now_ms = self._encode, self._now_ms()
         lost = [
             {"time": now_ms, "node": self._node, "lost": count, "why": why}
-            for why, count in untold.items()
+            for why, count in unreported.items()
         ]
         rows = [self._row(time_ms, stamp, names) for time_ms, stamp in stamps]
         return b"".join([encode(row) + b"\n" for row in [*lost, *rows]])

@@ -35,7 +35,7 @@ class Caller:
     user: str = ""
     credential: str = ""
     error: KvorumError | None = None  # with which it was refused before it reached the database
-    told: bool = False  # its request reached the database
+    logged: bool = False  # its request reached the database
 
     def asker(self) -> Asker:
         """For the log."""
@@ -121,7 +121,7 @@ class _Stamper:
         """`work`, and its stamp: what is `known` before, and what `then` reads off the result."""
         caller = caller_of_request.get()
         if caller is not None:
-            caller.told = True
+            caller.logged = True
         began = self._monotonic()
         code = _CANCELLED
         found: Known = {}
@@ -137,10 +137,10 @@ class _Stamper:
             raise
         finally:
             took_s = self._monotonic() - began
-            self.told(method, code=code, took_s=took_s, **{**known, **found})
+            self.log(method, code=code, took_s=took_s, **{**known, **found})
         return result
 
-    def told(self, method: str, **known: Any) -> None:
+    def log(self, method: str, **known: Any) -> None:
         """One stamp."""
         caller = caller_of_request.get()
         client, asker = ("", None) if caller is None else (caller.client, caller.asker())
@@ -276,9 +276,9 @@ class _StampedBackend(_Stamped):
         results = await self._stamper.stamp("multi_write", work, **_of_ops(ops))
         for op, result in zip(ops, results, strict=True):
             if isinstance(result, KvorumError):
-                self._stamper.told("multi_write.op", code=result.code, **_of_ops([op]))
+                self._stamper.log("multi_write.op", code=result.code, **_of_ops([op]))
             else:
-                self._stamper.told("multi_write.op", commit_ts=result, **_of_ops([op]))
+                self._stamper.log("multi_write.op", commit_ts=result, **_of_ops([op]))
         return results
 
     async def begin(

@@ -56,7 +56,7 @@ class _Plan(NamedTuple):
     keys_at: int
     ranges: bool  # its keys are shown as tables
     shown: Sequence[tuple[int, int]]  # place in _NUMBERS, place in the request
-    told: Sequence[tuple[int, int]]  # the same, in the reply
+    in_reply: Sequence[tuple[int, int]]  # the same, in the reply
 
 
 def _plan(verb: Verb) -> _Plan:
@@ -66,7 +66,7 @@ def _plan(verb: Verb) -> _Plan:
         verb.at(verb.keys) if verb.keys else 0,
         verb.touches is Touches.RANGE,
         [(_NUMBERS.index(name), at) for name, at in verb.shown.items()],
-        [(_NUMBERS.index(name), at) for name, at in verb.told.items()],
+        [(_NUMBERS.index(name), at) for name, at in verb.in_reply.items()],
     )
 
 
@@ -119,8 +119,8 @@ class NativeStamps:
                 else:
                     keys = named
         name = str(method) if plan is None else plan.name
-        told = (_SURFACE, client, name, keys, tables, code, took_s)
-        self._stamps.add(Stamp._make((*told, *numbers, node, asker)))
+        common = (_SURFACE, client, name, keys, tables, code, took_s)
+        self._stamps.add(Stamp._make((*common, *numbers, node, asker)))
 
     def _finished(
         self,
@@ -138,8 +138,8 @@ class NativeStamps:
             if anchor is not None and status != COMMITTED:
                 commit_ts = 0  # it was not looked at: COMMIT follows
             named = [_key(key) for key in keys]
-            told = _SURFACE, client, "FINISH", named, (), OK, took_s
-            self._stamps.add(Stamp(*told, 0, start_ts, commit_ts, 0, start_ts, 0, node, asker))
+            common = _SURFACE, client, "FINISH", named, (), OK, took_s
+            self._stamps.add(Stamp(*common, 0, start_ts, commit_ts, 0, start_ts, 0, node, asker))
 
     def _numbers(self, plan: _Plan, request: list[Any], reply: list[Any]) -> list[int]:
         """The timestamps and ids of a stamp."""
@@ -150,7 +150,7 @@ class NativeStamps:
         if reply[1]:
             found[_COMMIT_TS] = 0
         else:
-            for place, at in plan.told:
+            for place, at in plan.in_reply:
                 found[place] = reply[at]
             if method == COMMIT:
                 found[_COMMIT_TS] = reply[RESULT_AT + 1] if reply[RESULT_AT] == COMMITTED else 0

@@ -218,9 +218,9 @@ def take(
 
 def _do(what: str, connect: str | None, as_json: bool, **args: Any) -> None:
     with opened(connect, as_json) as db:
-        told = db.access(what, args)
+        answer = db.access(what, args)
     if as_json:
-        output.emit(told)
+        output.emit(answer)
 
 
 def _list(
@@ -244,7 +244,7 @@ def _cell(value: Any) -> str:
         case bool():
             return "yes" if value else "-"
         case dict():
-            return f"{_cell(value['actions'])}@{_told(value)}"
+            return f"{_cell(value['actions'])}@{_as_text(value)}"
         case list():
             return (" " if value and isinstance(value[0], dict) else ",").join(
                 map(_cell, value)
@@ -255,7 +255,7 @@ def _cell(value: Any) -> str:
             return str(value)
 
 
-def _told(grant: dict[str, Any]) -> str:
+def _as_text(grant: dict[str, Any]) -> str:
     dotted = ".".join(part for part in (grant["namespace"], grant["name"]) if part)
     return f"{grant['kind'].partition(' ')[0]}:{dotted}" if dotted else str(grant["kind"])
 

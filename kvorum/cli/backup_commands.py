@@ -10,7 +10,7 @@ import typer
 
 from kv.base.errors import Refused
 from kvorum.cli import long_procedures, output
-from kvorum.cli.connection import Connect, Json, told
+from kvorum.cli.connection import Connect, Json, errors_shown
 from kvorum.cli.long_procedures import KeyFile, OnNodes, Rate, Resume
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def backup(
     if source is not None:
         if target != "verify":
             raise typer.BadParameter(f"got two places; did you mean `backup verify {source}`?")
-        with told(json):
+        with errors_shown(json):
             key = read_key(key_file) if key_file else None
             _verify(opened(source, here=True), json, key)
         return
-    with told(json):
+    with errors_shown(json):
         wanted = long_procedures.rate_of(rate)
         place = uri_of(target)
 
@@ -162,7 +162,7 @@ def restore(
     from kvorum.transfer.restore import AGAIN, RESTORE, RESTORE_HERE
     from kvorum.transfer.targets import is_own, uri_of
 
-    with told(json):
+    with errors_shown(json):
         wanted = long_procedures.rate_of(rate)
         place = uri_of(source)
 

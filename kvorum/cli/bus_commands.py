@@ -47,15 +47,15 @@ def create(
     name: Point, timeout_ms: Timeout = _TIMEOUT_MS, connect: Connect = None, json: Json = False
 ) -> None:
     """Copy every node's data beside it, as DATA/points/NAME: at all nodes, or at none."""
-    told = _run("kvorum.checkpoint", {"name": name, "timeout_ms": timeout_ms}, connect, json)
+    answer = _run("kvorum.checkpoint", {"name": name, "timeout_ms": timeout_ms}, connect, json)
     if not json:
-        output.lines([f"point {name} is at {', '.join(told['targets'])}"])
+        output.lines([f"point {name} is at {', '.join(answer['targets'])}"])
 
 
 @checkpoints.command("list")
 def listing(connect: Connect = None, json: Json = False) -> None:
     """Print the points, oldest first."""
-    told = _run("kvorum.list_checkpoints", {}, connect, json)
+    answer = _run("kvorum.list_checkpoints", {}, connect, json)
     if not json:
         rows = [
             (
@@ -64,7 +64,7 @@ def listing(connect: Connect = None, json: Json = False) -> None:
                 ",".join(map(str, point["nodes"])),
                 "yes" if point["whole"] else "no",
             )
-            for point in told["points"]
+            for point in answer["points"]
         ]
         output.table(("NAME", "AGE_S", "NODES", "WHOLE"), rows)
 
@@ -72,9 +72,9 @@ def listing(connect: Connect = None, json: Json = False) -> None:
 @checkpoints.command("drop")
 def drop(name: Point, connect: Connect = None, json: Json = False) -> None:
     """Remove a point at every node."""
-    told = _run("kvorum.drop_checkpoint", {"name": name}, connect, json)
+    answer = _run("kvorum.drop_checkpoint", {"name": name}, connect, json)
     if not json:
-        there = [target for target, was in told["targets"].items() if was]
+        there = [target for target, was in answer["targets"].items() if was]
         output.lines([f"removed from {', '.join(there)}" if there else f"there is no point {name}"])
 
 
@@ -94,9 +94,9 @@ def set_setting(
 @settings.command("list")
 def list_settings(connect: Connect = None, json: Json = False) -> None:
     """Print all settings, their values and what they mean."""
-    told = _run("kvorum.list_settings", {}, connect, json)
+    answer = _run("kvorum.list_settings", {}, connect, json)
     if not json:
-        rows = [(one["name"], one["value"], one["about"]) for one in told["settings"]]
+        rows = [(one["name"], one["value"], one["about"]) for one in answer["settings"]]
         output.table(("SETTING", "VALUE", "MEANING"), rows)
 
 
@@ -108,23 +108,23 @@ def check_setting(name: Setting, connect: Connect = None, json: Json = False) ->
     _applied(_run("kvorum.check_setting", {"name": name}, connect, json), as_json=json)
 
 
-def _applied(told: dict[str, Any], *, as_json: bool) -> None:
+def _applied(answer: dict[str, Any], *, as_json: bool) -> None:
     if not as_json:
-        rows = sorted(told["applied"].items()) + [
-            (target, "missing") for target in told["missing"] if target not in told["applied"]
+        rows = sorted(answer["applied"].items()) + [
+            (target, "missing") for target in answer["missing"] if target not in answer["applied"]
         ]
-        output.lines([f"{told['name']} = {told['value']} (version {told['version']})"])
+        output.lines([f"{answer['name']} = {answer['value']} (version {answer['version']})"])
         output.table(("TARGET", "VERSION"), rows)
-    if told["missing"]:
+    if answer["missing"]:
         raise typer.Exit(output.FAILED)
 
 
 def _table(name: str, table: str, timeout_ms: int, connect: str | None, as_json: bool) -> None:
     namespace, of = table_of(table)
     args = {"namespace": namespace, "table": of, "timeout_ms": timeout_ms}
-    told = _run(name, args, connect, as_json)
+    answer = _run(name, args, connect, as_json)
     if not as_json:
-        rows = [(t, r["partitions"], r["took_ms"]) for t, r in sorted(told["targets"].items())]
+        rows = [(t, r["partitions"], r["took_ms"]) for t, r in sorted(answer["targets"].items())]
         output.table(("TARGET", "PARTITIONS", "MS"), rows)
 
 
@@ -132,7 +132,7 @@ def _run(name: str, args: dict[str, Any], connect: str | None, as_json: bool) ->
     """Its result; printed already if it is wanted as JSON."""
     with opened(connect, as_json) as db:
         wait_ms = args.get("timeout_ms", _TIMEOUT_MS) + _MORE_MS
-        told: dict[str, Any] = db.wait(db.submit(name, args), timeout_ms=wait_ms)
+        answer: dict[str, Any] = db.wait(db.submit(name, args), timeout_ms=wait_ms)
     if as_json:
-        output.emit(told)
-    return told
+        output.emit(answer)
+    return answer

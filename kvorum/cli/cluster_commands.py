@@ -80,7 +80,7 @@ def up(
         for node in list(cluster.nodes):
             if node.state() == "dead":
                 cluster.start(node.id, options)
-        cluster.wait_ready([n.id for n in cluster.nodes], told=_teller(cluster, json))
+        cluster.wait_ready([n.id for n in cluster.nodes], on_ready=_announcer(cluster, json))
     except KvorumError as e:
         output.die(e, as_json=json)
     except OSError as e:
@@ -97,8 +97,8 @@ def up(
     )
 
 
-def _teller(cluster: LocalCluster, json: bool) -> Callable[[int], None]:
-    def told(number: int) -> None:
+def _announcer(cluster: LocalCluster, json: bool) -> Callable[[int], None]:
+    def announce(number: int) -> None:
         if not json:
             node = cluster.node(number)
             http = f"http://127.0.0.1:{node.base + HTTP_OFFSET}"
@@ -108,7 +108,7 @@ def _teller(cluster: LocalCluster, json: bool) -> Callable[[int], None]:
             )
             sys.stdout.flush()
 
-    return told
+    return announce
 
 
 def _brief(node: LocalNode) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def start(number: Number, data: Data = _DATA, json: Json = False) -> None:
     """Start a node that was killed, and wait until it is ready."""
     with _cluster(data, json) as cluster:
         cluster.start(number)
-        cluster.wait_ready([number], told=lambda _number: None)
+        cluster.wait_ready([number], on_ready=lambda _number: None)
         _said(json, "running", [number])
 
 
@@ -144,7 +144,7 @@ def add(
     with _cluster(data, json) as cluster:
         node = cluster.add(witness=witness)
         cluster.start(node.id)
-        cluster.wait_ready([node.id], told=_teller(cluster, json))
+        cluster.wait_ready([node.id], on_ready=_announcer(cluster, json))
         if json:
             output.emit(_brief(cluster.node(node.id)))
 
@@ -212,8 +212,8 @@ def cut(
             done = "cut one way" if one_way else "cut"
             output.emit({"done": done, "nodes": [one, other], **way})
         elif one_way:
-            told = f"node {one} → node {other}: cut, {other} does not hear {one}"
-            output.lines([told, f"node {other} → node {one}: open"])
+            answer = f"node {one} → node {other}: cut, {other} does not hear {one}"
+            output.lines([answer, f"node {other} → node {one}: open"])
         else:
             output.lines([f"node {one} ↔ node {other}: cut"])
 
@@ -268,21 +268,21 @@ def status(data: Data = _DATA, json: Json = False) -> None:
 
     with _cluster(data, json) as cluster:
         running = [node for node in cluster.nodes if node.state() == "running"]
-        told: dict[str, Any] = {"nodes": [_brief(node) for node in cluster.nodes]}
+        answer: dict[str, Any] = {"nodes": [_brief(node) for node in cluster.nodes]}
         cuts = _cuts(running)
-        for row in told["nodes"]:
+        for row in answer["nodes"]:
             row["cuts"] = cuts.get(row["id"])
         problem = None if running else "no node runs"
         if running:
             try:
                 with connect(",".join(node.address for node in running)) as db:
-                    told["members"], told["partitions"] = db.nodes(), db.partitions()
+                    answer["members"], answer["partitions"] = db.nodes(), db.partitions()
             except KvorumError as e:
                 problem = f"{e.code}: {e.message}"
         if json:
-            output.emit(told | ({"problem": problem} if problem else {}))
+            output.emit(answer | ({"problem": problem} if problem else {}))
             return
-        members = {row["id"]: row for row in told.get("members", ())}
+        members = {row["id"]: row for row in answer.get("members", ())}
         output.table(
             ("NODE", "ADDRESS", "PID", "PROCESS", "MEMBER", "KEEPS", "LEADS", "REPLICAS", "CUTS"),
             [
@@ -294,7 +294,7 @@ def status(data: Data = _DATA, json: Json = False) -> None:
             output.lines(["", f"the cluster does not answer: {problem}"])
             return
         output.lines([""])
-        output.partitions(told["partitions"])
+        output.partitions(answer["partitions"])
 
 
 def _cuts(nodes: Sequence[LocalNode]) -> dict[int, list[dict[str, Any]] | None]:

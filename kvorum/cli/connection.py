@@ -103,12 +103,12 @@ def opened(connect: str | None, as_json: bool) -> Iterator[Database]:
     """A database for one command. Any error ends the process with one line and exit code 1."""
     from kvorum.connecting import connect as connect_to
 
-    with told(as_json), connect_to(connect or DEFAULT) as db:
+    with errors_shown(as_json), connect_to(connect or DEFAULT) as db:
         yield db
 
 
 @contextlib.contextmanager
-def told(as_json: bool) -> Iterator[None]:
+def errors_shown(as_json: bool) -> Iterator[None]:
     """Any error ends the process with one line and exit code 1."""
     try:
         yield

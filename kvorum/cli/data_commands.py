@@ -151,16 +151,16 @@ def txn(
     with opened(connect, json) as db:
         if verb == "abort":
             db.abort_transaction(int(number))
-            told = {"status": "aborted"}
+            answer = {"status": "aborted"}
         else:
             state = db.status(int(number))
-            told = {"status": state.status}
+            answer = {"status": state.status}
             if state.commit_ts:
-                told["commit_ts"] = str(state.commit_ts)
+                answer["commit_ts"] = str(state.commit_ts)
     if json:
-        output.emit(told)
+        output.emit(answer)
     else:
-        output.lines([" ".join(told.values())])
+        output.lines([" ".join(answer.values())])
 
 
 def _stdin(as_json: bool) -> bytes:

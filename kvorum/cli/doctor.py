@@ -286,8 +286,8 @@ def node(base: int, tls_dir: str = "") -> Iterable[Finding]:
         remedy = "give --tls-dir" if "TLS_REQUIRED" in body else "look at its log"
         yield Finding("node", "error", f"not ready: {body[:200]}", remedy)
         return
-    if "warning" in (told := json_of(body)):
-        yield Finding("node", "warning", str(told["warning"]), "start it with --tls-dir")
+    if "warning" in (answer := json_of(body)):
+        yield Finding("node", "warning", str(answer["warning"]), "start it with --tls-dir")
     yield Finding("node", "ok", f"ready at port {base}")
     from kvorum.connecting import connect
 

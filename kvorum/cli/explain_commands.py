@@ -38,30 +38,32 @@ def balance(
     they refuse, and what they did last, with their reasons. Changes nothing.
     """
     with opened(connect, json) as db:
-        told: Any = db.wait(db.submit("kvorum.explain_balance", {"rows": rows}))
+        answer: Any = db.wait(db.submit("kvorum.explain_balance", {"rows": rows}))
     if json:
-        output.emit(told)
+        output.emit(answer)
         return
-    for name, on in told["enabled"].items():
-        waits = told["waits"].get(name, "")
+    for name, on in answer["enabled"].items():
+        waits = answer["waits"].get(name, "")
         output.lines([f"{name:10} {'on' if on else 'paused'}{f': {waits}' if waits else ''}"])
-    output.lines([f"{'live moves':10} {told['moves_live']}", f"{'apart':10} by {told['level']}"])
-    if told["dead"]:
-        output.lines([f"{'dead':10} nodes {', '.join(map(str, told['dead']))}"])
+    output.lines(
+        [f"{'live moves':10} {answer['moves_live']}", f"{'apart':10} by {answer['level']}"]
+    )
+    if answer["dead"]:
+        output.lines([f"{'dead':10} nodes {', '.join(map(str, answer['dead']))}"])
     output.lines([""])
     titles = ("NODE", "SITE", "TAGS", "TRAFFIC", "SIZE", "REPLICAS", "")
-    output.table(titles, [_node(row) for row in told["nodes"]])
+    output.table(titles, [_node(row) for row in answer["nodes"]])
     moves = [
-        (row["partition"], _way(row), row["rule"], row["reason"]) for row in told["placement"]
-    ] + [(row["partition"], _way(row), row["dimension"], row["reason"]) for row in told["moves"]]
+        (row["partition"], _way(row), row["rule"], row["reason"]) for row in answer["placement"]
+    ] + [(row["partition"], _way(row), row["dimension"], row["reason"]) for row in answer["moves"]]
     _section("next", ("PARTITION", "FROM → TO", "FOR", "WHY"), moves)
     refused = [
         (row["partition"] or "-", _way(row), row["dimension"], f"{row['rule']}: {row['reason']}")
-        for row in told["refusals"][:rows]
+        for row in answer["refusals"][:rows]
     ]
     _section("refused", ("PARTITION", "FROM → TO", "FOR", "WHY NOT"), refused)
     done = [
-        (row["procedure"], row["name"], _args(row["args"]), row["reason"]) for row in told["done"]
+        (row["procedure"], row["name"], _args(row["args"]), row["reason"]) for row in answer["done"]
     ]
     _section("done", ("PROCEDURE", "NAME", "OF", "WHY"), done[-rows:])
 

@@ -85,7 +85,7 @@ def run(
         for attempt in range(attempts):
             info = asyncio.run(
                 drive(
-                    connect or DEFAULT, name, args, Line(what).told, resume=resume, same=same or {}
+                    connect or DEFAULT, name, args, Line(what).show, resume=resume, same=same or {}
                 )
             )
             code = (info.error or {}).get("code")

@@ -141,9 +141,9 @@ def set_limit(
 ) -> None:
     """Limit what may run of a queue, a type or a pool; zeros remove the limit."""
     with opened(connect, json) as db:
-        told = db.set_limit(name, kind=kind, max_concurrent=max_concurrent, rate_per_s=rate_per_s)
+        answer = db.set_limit(name, kind=kind, max_concurrent=max_concurrent, rate_per_s=rate_per_s)
     if json:
-        output.emit(told)
+        output.emit(answer)
 
 
 @queues.command("list")

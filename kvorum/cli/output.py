@@ -82,12 +82,12 @@ def die(error: KvorumError | str, *, as_json: bool = False) -> NoReturn:
         )
         text = _json(body)
     else:
-        text = _told(error) if isinstance(error, KvorumError) else error
+        text = _as_lines(error) if isinstance(error, KvorumError) else error
     sys.stderr.write("kvorum: " * (not as_json) + printable(" ".join(text.split())) + "\n")
     raise SystemExit(FAILED)
 
 
-def _told(error: KvorumError) -> str:
+def _as_lines(error: KvorumError) -> str:
     """Of an error that users' code raised also what it is, and where."""
     place = "".join(f" ({note})" for note in getattr(error, "__notes__", ())[:1])
     return f"{error.code}: {error.message}{place}"

@@ -36,16 +36,16 @@ def auto(
         if switch is not None:
             value = int(switch is Switch.ON)
             db.wait(db.submit("kvorum.set_setting", {"name": _SETTING, "value": value}))
-        told: Any = db.wait(db.submit(EXPLAIN, {}))
+        answer: Any = db.wait(db.submit(EXPLAIN, {}))
     if json:
-        output.emit(told)
+        output.emit(answer)
         return
-    limits = f"above {output.size(told['bytes_max'])} or {told['load_min']:g} units/s"
-    state = f"partitions are split {limits}" if told["auto"] else "nothing is split or merged"
-    output.lines([f"{'on' if told['auto'] else 'off'}: {state}"])
-    output.lines(f"done     {text}" for text in told["done"])
-    output.lines(f"working  procedure {id_} ({name})" for id_, name, _ in told["working"])
-    rows = [f"not now  partition {partition}: {text}" for partition, text in told["refused"]]
-    if told["more_refused"]:
-        rows.append(f"not now  {told['more_refused']} more")
+    limits = f"above {output.size(answer['bytes_max'])} or {answer['load_min']:g} units/s"
+    state = f"partitions are split {limits}" if answer["auto"] else "nothing is split or merged"
+    output.lines([f"{'on' if answer['auto'] else 'off'}: {state}"])
+    output.lines(f"done     {text}" for text in answer["done"])
+    output.lines(f"working  procedure {id_} ({name})" for id_, name, _ in answer["working"])
+    rows = [f"not now  partition {partition}: {text}" for partition, text in answer["refused"]]
+    if answer["more_refused"]:
+        rows.append(f"not now  {answer['more_refused']} more")
     output.lines(rows)

@@ -98,33 +98,35 @@ def dump(
     from procedures.wal.dump import dump as read
 
     try:
-        told = read(directory)
+        answer = read(directory)
     except KvorumError as error:
         output.die(error, as_json=json)
     if json:
-        output.emit(told)
+        output.emit(answer)
         return
-    output.lines([told["report"]["text"]])
+    output.lines([answer["report"]["text"]])
     logs = [
         (log["file"], output.size(log["bytes"]), log["frames"], log["written"], log["deleted"])
-        for log in told["logs"]
+        for log in answer["logs"]
     ]
     output.table(("LOG", "SIZE", "SYNCS", "WRITTEN", "DELETED"), logs)
-    rows = [(p["id"], p["name"], p["state"], p["step"], p["nonce"]) for p in told["procedures"]]
+    rows = [(p["id"], p["name"], p["state"], p["step"], p["nonce"]) for p in answer["procedures"]]
     output.table(("ID", "NAME", "STATE", "STEP", "NONCE"), rows)
-    output.lines([f"{one['id']}: {one['reason']}" for one in told["broken"]])
+    output.lines([f"{one['id']}: {one['reason']}" for one in answer["broken"]])
 
 
 def _keeps(info: ProcedureInfo) -> str:
     """What is not as usual with one that has not ended, in a few words."""
-    told = info.extra
-    if told.get("parked"):
-        return _short(f"parked: {told['parked']}")
-    if told.get("stuck"):
-        return f"stuck in {told['stuck']['step']} for {told['stuck']['running_ms'] / 1000:.0f} s"
-    if told.get("retrying"):
-        return _short(f"retrying: {told['retrying']['code']}: {told['retrying']['message']}")
-    return _short(str(told.get("waits") or ""))
+    answer = info.extra
+    if answer.get("parked"):
+        return _short(f"parked: {answer['parked']}")
+    if answer.get("stuck"):
+        return (
+            f"stuck in {answer['stuck']['step']} for {answer['stuck']['running_ms'] / 1000:.0f} s"
+        )
+    if answer.get("retrying"):
+        return _short(f"retrying: {answer['retrying']['code']}: {answer['retrying']['message']}")
+    return _short(str(answer.get("waits") or ""))
 
 
 def _short(text: str) -> str:
@@ -154,8 +156,8 @@ def _print(info: ProcedureInfo, json: bool) -> None:
             text = value if isinstance(value, str) else json_module.dumps(value, default=str)
             output.lines([f"{name:12} {text}"])
     for number, one in enumerate(info.steps or ()):
-        told = f"{one.get('step')}: {one.get('outcome')}, {one.get('took_ms')} ms"
-        output.lines([f"{'' if number else 'steps':12} {told}"])
+        answer = f"{one.get('step')}: {one.get('outcome')}, {one.get('took_ms')} ms"
+        output.lines([f"{'' if number else 'steps':12} {answer}"])
     if trace:
         output.lines(["", *trace.rstrip().splitlines()])
 

@@ -8,7 +8,7 @@ import typer
 
 from kv.base.errors import InvalidArgument
 from kvorum.cli import output
-from kvorum.cli.connection import DEFAULT, Connect, Json, told
+from kvorum.cli.connection import DEFAULT, Connect, Json, errors_shown
 
 app = typer.Typer(no_args_is_help=True, help="What Spark writes.", rich_markup_mode=None)
 _MINUTE_MS = 60_000
@@ -19,7 +19,7 @@ def list_sinks(connect: Connect = None, json: Json = False) -> None:
     """Print staged work, ledgers (who wrote up to where) and jobs that go on."""
     from kvorum.spark.sinks import Sinks
 
-    with told(json), Sinks(connect or DEFAULT) as sinks:
+    with errors_shown(json), Sinks(connect or DEFAULT) as sinks:
         attempts, ledgers, jobs = sinks.attempts(), sinks.ledgers(), sinks.jobs()
     if json:
         output.emit(
@@ -79,7 +79,7 @@ def commit(
     """Commit a prepared job, or all of an application up to a version. Exit code 1 if refused."""
     from kvorum.spark.sinks import Sinks
 
-    with told(json), Sinks(connect or DEFAULT) as sinks:
+    with errors_shown(json), Sinks(connect or DEFAULT) as sinks:
         if up_to is not None:
             done = sinks.commit_up_to(what, up_to)
         elif what.isdigit():
@@ -103,7 +103,7 @@ def abort(
     """Let go of a job, or of one attempt: it cannot be committed any more."""
     from kvorum.spark.sinks import Sinks
 
-    with told(json), Sinks(connect or DEFAULT) as sinks:
+    with errors_shown(json), Sinks(connect or DEFAULT) as sinks:
         if what.isdigit():
             sinks.abort_job(int(what), reason)
         else:
@@ -126,7 +126,7 @@ def forget(
     """Remove an application's ledger, so that its versions begin anew. Only of one that is over."""
     from kvorum.spark.sinks import Sinks
 
-    with told(json), Sinks(connect or DEFAULT) as sinks:
+    with errors_shown(json), Sinks(connect or DEFAULT) as sinks:
         there = sinks.forget(application, table)
     if json:
         output.emit({"application": application, "table": table, "forgotten": there})

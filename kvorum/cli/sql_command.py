@@ -19,7 +19,7 @@ import typer
 
 from kv.base.config import SQL_OFFSET, split_address
 from kvorum.cli import output
-from kvorum.cli.connection import DEFAULT, Connect, Json, told
+from kvorum.cli.connection import DEFAULT, Connect, Json, errors_shown
 
 if TYPE_CHECKING:
     import psycopg
@@ -61,7 +61,7 @@ def sql(
     secret = os.environ.get("PGPASSWORD")  # no flag: every user of the machine sees these
     if password:
         secret = str(typer.prompt("Password", hide_input=True, err=True))
-    with told(json):
+    with errors_shown(json):
         connection = connected(connect or DEFAULT, database, user, secret, json)
         with connection:
             sql_run.notices(connection)
@@ -71,7 +71,7 @@ def sql(
             show = sql_shell.emit_json if json else sql_shell.Shown()
             for run, text in texts:
                 if (failure := run(connection, text, show)) is not None:
-                    output.die(sql_run.told_in_a_line(failure, text), as_json=json)
+                    output.die(sql_run.in_one_line(failure, text), as_json=json)
 
 
 def _read(file: Path, as_json: bool) -> str:

@@ -98,24 +98,28 @@ def notices(connection: psycopg.Connection) -> None:
     """What the server tells beside answers goes to the standard error."""
 
     def tell(said: psycopg.errors.Diagnostic) -> None:
-        told = f"{said.severity}: {said.message_primary}"
-        sys.stderr.write(output.printable(told, "\n") + "\n")
+        answer = f"{said.severity}: {said.message_primary}"
+        sys.stderr.write(output.printable(answer, "\n") + "\n")
 
     connection.add_notice_handler(tell)
 
 
-def told_in_a_line(failure: Failure, text: str) -> str:
-    """The same as `told`, for a script's log."""
+def in_one_line(failure: Failure, text: str) -> str:
+    """The same as `as_psql_shows`, for a script's log."""
     where = ""
     error = failure.error
     if error.diag.statement_position or failure.at:
         before = text[: failure.at + int(error.diag.statement_position or 1) - 1]
         where = f" (line {before.count(chr(10)) + 1}, {len(before) - before.rfind(chr(10))})"
-    lines = [line for line in told(failure, "").splitlines() if not line.startswith(("LINE ", " "))]
+    lines = [
+        line
+        for line in as_psql_shows(failure, "").splitlines()
+        if not line.startswith(("LINE ", " "))
+    ]
     return "; ".join([lines[0] + where, *lines[1:]])
 
 
-def told(failure: Failure, text: str) -> str:
+def as_psql_shows(failure: Failure, text: str) -> str:
     """As psql tells it: message, the line with a mark under its place, detail, hint, SQLSTATE."""
     diag = failure.error.diag
     if diag.message_primary is None:

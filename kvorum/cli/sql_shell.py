@@ -18,7 +18,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 
 from kv.base.adapters import SystemClock
 from kvorum.cli import output, sql_split
-from kvorum.cli.sql_run import Failure, notices, run, text_of, told
+from kvorum.cli.sql_run import Failure, as_psql_shows, notices, run, text_of
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -178,7 +178,7 @@ class _Shell:
         began = self._now()
         try:
             failure = run(self._connection, text, self._shown)
-            problem = "" if failure is None else told(failure, text)
+            problem = "" if failure is None else as_psql_shows(failure, text)
         except KeyboardInterrupt:
             problem = "given up"
         if problem:
@@ -228,7 +228,7 @@ class _Shell:
                     return True
                 output.lines([missing])
         except psycopg.Error as error:
-            sys.stderr.write(told(Failure(error), query) + "\n")
+            sys.stderr.write(as_psql_shows(Failure(error), query) + "\n")
         return False
 
     def _other_database(self, name: str) -> None:

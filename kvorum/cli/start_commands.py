@@ -47,12 +47,12 @@ def _run_stores(config: NodeConfig, json: bool) -> None:
     from kvorum.programs.stores import run
 
     def ready(stores: Sequence[dict[str, Any]]) -> None:
-        connect = ",".join(told["native"] for told in stores).replace(",kvorum://", ",")
+        connect = ",".join(answer["native"] for answer in stores).replace(",kvorum://", ",")
         if json:
             output.emit({"stores": list(stores), "connect": connect})
         else:
             titles = ("STORE", "NODE", "PID", "NATIVE", "HTTP")
-            rows = [[told.get(t.lower(), "-") for t in titles] for told in stores]
+            rows = [[answer.get(t.lower(), "-") for t in titles] for answer in stores]
             output.table(titles, rows)
             output.lines(["", f"connect  {connect}"])
         sys.stdout.flush()
@@ -135,16 +135,16 @@ def _run(config: NodeConfig, json: bool) -> None:
     from kvorum.programs.process import run, urls
 
     def ready(node: Node) -> None:
-        told = {
+        answer = {
             "node": node.store.identity.node,
             "cluster": node.store.identity.cluster,
             "data": str(config.data),
             **urls(config),
         }
         if json:
-            output.emit(told)
+            output.emit(answer)
         else:
-            output.lines(f"{name:8} {value}" for name, value in told.items())
+            output.lines(f"{name:8} {value}" for name, value in answer.items())
         sys.stdout.flush()
 
     try:

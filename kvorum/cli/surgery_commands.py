@@ -29,8 +29,8 @@ def abort(
 ) -> None:
     """Stop a procedure: it rolls back what it did."""
     with opened(connect, json) as db:
-        told = db.abort_procedure(procedure, reason, dry_run=dry_run, actor=actor)
-    _changes(told, json)
+        answer = db.abort_procedure(procedure, reason, dry_run=dry_run, actor=actor)
+    _changes(answer, json)
 
 
 def bypass(
@@ -49,14 +49,14 @@ def bypass(
 ) -> None:
     """End a procedure where it stands: nothing is undone, its locks are free."""
     with opened(connect, json) as db:
-        told = db.bypass_procedure(
+        answer = db.bypass_procedure(
             *(procedure, reason),
             override=override,
             recursive=recursive,
             dry_run=dry_run,
             actor=actor,
         )
-    _changes(told, json)
+    _changes(answer, json)
 
 
 def retry(
@@ -70,8 +70,8 @@ def retry(
 ) -> None:
     """Let a procedure go on at once, from the step that it has or from another one."""
     with opened(connect, json) as db:
-        told = db.retry_procedure(procedure, reason, step=step, dry_run=dry_run, actor=actor)
-    _changes(told, json)
+        answer = db.retry_procedure(procedure, reason, step=step, dry_run=dry_run, actor=actor)
+    _changes(answer, json)
 
 
 def steal(
@@ -85,18 +85,18 @@ def steal(
 ) -> None:
     """Take a lock away from who holds it; the next one gets it."""
     with opened(connect, json) as db:
-        told = db.steal_lock(resource, reason, holder=holder, dry_run=dry_run, actor=actor)
-    _changes(told, json)
+        answer = db.steal_lock(resource, reason, holder=holder, dry_run=dry_run, actor=actor)
+    _changes(answer, json)
 
 
 def explain(procedure: Id, connect: Connect = None, json: Json = False) -> None:
     """Print what a procedure waits for, since when, and who could help."""
     with opened(connect, json) as db:
-        told = db.explain_procedure(procedure)
+        answer = db.explain_procedure(procedure)
     if json:
-        output.emit(told)
+        output.emit(answer)
         return
-    output.lines([told["sentence"], *(f"  {wait['text']}" for wait in told["waits"][1:])])
+    output.lines([answer["sentence"], *(f"  {wait['text']}" for wait in answer["waits"][1:])])
 
 
 def audit(
@@ -124,17 +124,16 @@ def audit(
     output.table(("WHEN", "WHO", "WHAT", "ID", "NAME", "CHANGE", "OF", "WHY"), rows)
 
 
-def _changes(told: Mapping[str, Any], as_json: bool) -> None:
+def _changes(answer: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
-        output.emit(dict(told))
+        output.emit(dict(answer))
         return
-    if not told["changed"]:
-        output.lines(
-            [f"nothing {'would change' if told['dry_run'] else 'changed'}: {told.get('why', '')}"]
-        )
+    verb = "would change" if answer["dry_run"] else "changed"
+    if not answer["changed"]:
+        output.lines([f"nothing {verb}: {answer.get('why', '')}"])
         return
-    output.lines(["would change:" if told["dry_run"] else "changed:"])
-    for one in told["procedures"]:
+    output.lines([f"{verb}:"])
+    for one in answer["procedures"]:
         output.lines([f"  {one['procedure']} ({one['name']}): {_change(one) or _AS_IT_IS}"])
         if one["locks_released"]:
             locks = [f"{lock['mode']} {lock['resource']}" for lock in one["locks_released"]]
@@ -144,7 +143,7 @@ def _changes(told: Mapping[str, Any], as_json: bool) -> None:
             output.lines([f"    undoes, in this order: {', '.join(one['undoes'])}"])
         if one.get("refuses"):
             output.lines([f"    refuses {one['refuses']}"])
-    more = told["count"] - len(told["procedures"])
+    more = answer["count"] - len(answer["procedures"])
     if more > 0:
         output.lines([f"  and {more} more"])
 

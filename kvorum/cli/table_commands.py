@@ -42,13 +42,13 @@ def list_namespaces(connect: Connect = None, json: Json = False) -> None:
 def show_namespace(name: Name, connect: Connect = None, json: Json = False) -> None:
     """Print what a namespace's tables have that do not say otherwise, and whether it is enabled."""
     with opened(connect, json) as db:
-        told = db.namespace(name)
+        answer = db.namespace(name)
     if json:
-        output.emit(told.to_plain())
+        output.emit(answer.to_plain())
         return
-    replicas = "at every node" if told.replicas is None else str(told.replicas)
-    tags = ",".join(told.tags) or "none"
-    output.lines([f"state     {told.state}", f"replicas  {replicas}", f"tags      {tags}"])
+    replicas = "at every node" if answer.replicas is None else str(answer.replicas)
+    tags = ",".join(answer.tags) or "none"
+    output.lines([f"state     {answer.state}", f"replicas  {replicas}", f"tags      {tags}"])
 
 
 @namespaces.command("create")
@@ -97,9 +97,9 @@ def enable_namespace(name: Name, connect: Connect = None, json: Json = False) ->
 
 def _switched(what: str, name: str, connect: str | None, as_json: bool, **change: Any) -> None:
     with opened(connect, as_json) as db:
-        told = getattr(db, what)(name, **change)
+        answer = getattr(db, what)(name, **change)
     if as_json:
-        output.emit(told.to_plain())
+        output.emit(answer.to_plain())
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -258,9 +258,9 @@ def modify_table(
 def _altered(what: str, table: str, connect: str | None, as_json: bool, **change: Any) -> None:
     ns, name = table_of(table)
     with opened(connect, as_json) as db:
-        told = getattr(db, what)(ns, name, **change)
+        answer = getattr(db, what)(ns, name, **change)
     if as_json:
-        output.emit({"namespace": ns, "name": name, "state": told.state})
+        output.emit({"namespace": ns, "name": name, "state": answer.state})
 
 
 @tables.command("drop")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from kvorum.cli import long_procedures, output
-from kvorum.cli.connection import DEFAULT, Connect, Json, table_of, told
+from kvorum.cli.connection import DEFAULT, Connect, Json, errors_shown, table_of
 from kvorum.cli.long_procedures import OnNodes, Rate, Resume
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def export(
     from kvorum.transfer.targets import is_own, uri_of
 
     name = table_of(table)
-    with told(json):
+    with errors_shown(json):
         wanted = long_procedures.rate_of(rate)
         place = uri_of(target)
 
@@ -113,7 +113,7 @@ def _script(what: str, target: str, user: str, connect: str | None, as_json: boo
     from kvorum.sql.dumping import Changed, NoTable, dump
 
     database, _, table = what.partition(".")
-    with told(as_json):
+    with errors_shown(as_json):
         connection = connected(
             connect or DEFAULT, database, user, os.environ.get("PGPASSWORD"), as_json
         )
@@ -213,7 +213,7 @@ def import_(
 
     name = table_of(table)
     database = is_database(source)
-    with told(json):
+    with errors_shown(json):
         wanted = long_procedures.rate_of(rate)
         local = not database and is_own(source)
         if database:

@@ -137,11 +137,11 @@ class Verification:
             Chance(SeededRng(f"{session.wanted.seed}/nemesis")), kinds, session.wanted.seconds
         )
 
-        def told(what: str, numbers: list[int]) -> None:
+        def on_fault(what: str, numbers: list[int]) -> None:
             session.fault(what, numbers)
             progress.say(f"    {what} {', '.join(map(str, numbers))}".rstrip())
 
-        return lambda: Nemesis(cluster, faults, told)
+        return lambda: Nemesis(cluster, faults, on_fault)
 
     # -------------------------------------------------------------------------------- cluster
 
@@ -176,7 +176,7 @@ class Verification:
                 for node in list(cluster.nodes):
                     cluster.start(node.id, options)
                 numbers = [node.id for node in cluster.nodes]
-                cluster.wait_ready(numbers, told=lambda _number: None)
+                cluster.wait_ready(numbers, on_ready=lambda _number: None)
                 progress.say(f"{len(numbers)} nodes run in {directory}")
                 yield cluster
             finally:
@@ -350,14 +350,14 @@ def _print(
     from kvorum.verify.report import lines
 
     if json:
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "verdict": "clean" if not _exit_code(found, problems) else "not clean",
             "seed": histories[0].header.seed if histories else None,
             "workloads": [one.to_plain() for one in found],
             "problems": problems,
             "directory": None if kept is None else str(kept),
         }
-        output.emit(told)
+        output.emit(answer)
         return
     output.lines([""])
     for one, history in zip(found, histories, strict=True):

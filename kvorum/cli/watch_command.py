@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvorum.cli import output
-from kvorum.cli.connection import B64, DEFAULT, Connect, Json, key_of, table_of, told
+from kvorum.cli.connection import B64, DEFAULT, Connect, Json, errors_shown, key_of, table_of
 
 if TYPE_CHECKING:
     from kvorum.api.watching import AsyncWatch, Event
@@ -44,7 +44,7 @@ def watch(
     """
     ns, name = table_of(table)
     bytes_ = None if prefix is None else key_of(prefix, b64)
-    with told(json):
+    with errors_shown(json):
         watching = _Watching(_emit_json if json else _emit_lines, from_version, count or 0)
         asyncio.run(watching.run(connect or DEFAULT, ns, name, bytes_))
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from kv.base.ids import NodeId, PartitionId
-from kv.base.limits import DAMAGED_TOLD_MAX
+from kv.base.limits import DAMAGED_REPORTED_MAX
 from procedures.master.members.rebuilding import Damage
 
 SECTION: Final = "damage"
@@ -28,7 +28,7 @@ class NodeDamage:
 
     def collect(self) -> dict[int, str] | None:
         """All of it, with every beat: it is seldom, and goes away by itself."""
-        found = islice(self._found().items(), DAMAGED_TOLD_MAX)
+        found = islice(self._found().items(), DAMAGED_REPORTED_MAX)
         return {int(partition): why[:_WHY_CHARS_MAX] for partition, why in found} or None
 
     def take(self, reply: Any) -> None:
@@ -52,14 +52,14 @@ class MasterDamage:
         """Raises TypeError, ValueError, AttributeError."""
         self.known.pop(NodeId(node), None)
         if payload is not None:
-            told = {PartitionId(int(id_)): str(why) for id_, why in payload.items()}
-            self.known[NodeId(node)] = told
+            reasons = {PartitionId(int(id_)): str(why) for id_, why in payload.items()}
+            self.known[NodeId(node)] = reasons
         return None
 
     def all(self) -> list[Damage]:
         """In the order of nodes and partitions."""
         return [
             Damage(node, partition, why)
-            for node, told in sorted(self.known.items())
-            for partition, why in sorted(told.items())
+            for node, reasons in sorted(self.known.items())
+            for partition, why in sorted(reasons.items())
         ]

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kv.base.limits import (
     BEAT_SECTION_BYTES_MAX,
-    HOT_KEYS_TOLD_MAX,
+    HOT_KEYS_REPORTED_MAX,
     KEY_BYTES_MAX,
     REPORT_ROWS_MAX,
 )
@@ -259,4 +259,4 @@ def disk_figures(engine: Engine) -> tuple[int, int]:
 
 
 assert _ROW_BYTES * REPORT_ROWS_MAX <= _BYTES_MAX
-assert _BYTES_MAX + HOT_KEYS_TOLD_MAX * (KEY_BYTES_MAX + 16) < BEAT_SECTION_BYTES_MAX
+assert _BYTES_MAX + HOT_KEYS_REPORTED_MAX * (KEY_BYTES_MAX + 16) < BEAT_SECTION_BYTES_MAX

@@ -27,7 +27,7 @@ class Settings:
     def __init__(self, txn: TxnClient) -> None:
         self._txn = txn
         self._applied: dict[str, tuple[int, int]] = {}
-        self._told: dict[str, Callable[[int], object]] = {}
+        self._on_change: dict[str, Callable[[int], object]] = {}
         self._each: list[Callable[[str, str, int], object]] = []
 
     def value(self, name: str) -> int:
@@ -43,7 +43,7 @@ class Settings:
 
     def follow(self, name: str, changed: Callable[[int], object]) -> None:
         """Call with every new value."""
-        self._told[name] = changed
+        self._on_change[name] = changed
 
     def follow_limits(self, changed: Callable[[str, str, int], object]) -> None:
         """Call with every new limit of users and namespaces: which, of whom (empty: all), value."""
@@ -78,7 +78,7 @@ class Settings:
         if version > self.version(name):
             self._applied[name] = version, value
             setting, whose = parted(name)
-            if (changed := self._told.get(name)) is not None:
+            if (changed := self._on_change.get(name)) is not None:
                 changed(value)
             if known(setting).each:
                 for each in self._each:

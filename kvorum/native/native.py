@@ -103,7 +103,7 @@ class NativeBackend(NativeAdmin):
         except KvorumError as e:
             if await self._moved(e, ns, table, prefix):
                 return await self.get(ns, table, key, at)
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
         return None if value is None else Record(value, version)
 
     async def put(
@@ -115,7 +115,7 @@ class NativeBackend(NativeAdmin):
         except KvorumError as e:
             if await self._moved(e, ns, table, prefix):
                 return await self.put(ns, table, key, value, cond, ttl_ms)
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
 
     async def delete(self, ns: str, table: str, key: bytes, cond: int | None) -> int:
         prefix = await self._names.writable(ns, table)
@@ -124,7 +124,7 @@ class NativeBackend(NativeAdmin):
         except KvorumError as e:
             if await self._moved(e, ns, table, prefix):
                 return await self.delete(ns, table, key, cond)
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
 
     async def _moved(self, error: KvorumError, ns: str, table: str, prefix: bytes) -> bool:
         """Whether `error` only says that the table's id is not the one any more."""
@@ -144,7 +144,7 @@ class NativeBackend(NativeAdmin):
         except KvorumError as e:
             if await self._moved(e, ns, table, prefix):
                 return await self.scan(ns, table, spec)
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
         return user_page(page, span)
 
     async def _moment(self, at: int) -> int:
@@ -168,7 +168,7 @@ class NativeBackend(NativeAdmin):
             moved = [await self._moved(e, *name, prefix) for name, prefix in prefixes.items()]
             if any(moved):
                 return await self.multi_get(keys, at)
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
         return [None if r is None else Record(*r) for r in found], at
 
     async def batch(self, ops: Sequence[BatchOp]) -> int:
@@ -182,7 +182,7 @@ class NativeBackend(NativeAdmin):
                 return await self.batch(ops)  # it has just ended: look again, and tell who has it
             if await self._any_moved(e, ops, storage_ops):
                 return await self.batch(ops)
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
 
     async def multi_write(self, ops: Sequence[BatchOp]) -> list[int | KvorumError]:
         _bounded("ops", len(ops), BATCH_OPS_MAX)
@@ -200,7 +200,7 @@ class NativeBackend(NativeAdmin):
                     if await self._moved(result, op.ns, op.table, sent.key[:PREFIX_BYTES]):
                         again.append(i)
                         continue
-                    result = self._names.told(result, op=i)
+                    result = self._names.in_user_terms(result, op=i)
                 except NotFound as e:
                     result = e  # of this table alone: what the others say stands
             results[i] = result
@@ -264,7 +264,7 @@ class NativeBackend(NativeAdmin):
             prefix,
             spec,
             lambda: self._names.changed(ns, table, prefix),
-            self._names.told,
+            self._names.in_user_terms,
             f"{ns}.{table}",
         )
         self._watchers.add(watcher)
@@ -287,7 +287,7 @@ class NativeBackend(NativeAdmin):
         try:
             found = await self._txn.status(txn)
         except KvorumError as e:
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
         if found.status == "unknown" and open_here:
             return TxnState("pending")
         return TxnState(found.status, found.commit_ts or None)
@@ -298,7 +298,7 @@ class NativeBackend(NativeAdmin):
         try:
             await self._txn.abort(txn)
         except KvorumError as e:
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
 
     async def end_transaction(self, _context: object, args: list[Any]) -> list[Any]:
         """The node method END_TXN."""
@@ -350,7 +350,7 @@ class NativeBackend(NativeAdmin):
         try:
             return await self._kv.call_node(method, *args)
         except KvorumError as e:
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
 
     async def close(self) -> None:
         for watcher in list(self._watchers):

@@ -149,8 +149,8 @@ class NativeAdmin:
 
     async def access(self, what: str, args: dict[str, Any]) -> Any:
         data = plain_data.encode(args, what, PROCEDURE_ARGS_BYTES_MAX)
-        (told,) = await self._kv.call_node(ACCESS, what, data)
-        return plain_data.decode(told)
+        (answer,) = await self._kv.call_node(ACCESS, what, data)
+        return plain_data.decode(answer)
 
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
         return ProcedureInfo.of(await self._procedures.get(procedure, wait_ms=wait_ms))
@@ -159,7 +159,7 @@ class NativeAdmin:
         self, *, state: str | None, owner: str | None, name: str | None
     ) -> list[ProcedureInfo]:
         found = await self._procedures.list(state=state, owner=owner, name=name)
-        return [ProcedureInfo.of(told) for told in found]
+        return [ProcedureInfo.of(answer) for answer in found]
 
     async def acknowledge(self, procedure: int) -> None:
         await self._procedures.acknowledge(procedure)
@@ -195,14 +195,14 @@ class NativeAdmin:
 
     async def nodes(self) -> list[dict[str, Any]]:
         found = await all_nodes(self.catalog)
-        told, map_ = await replica_status.ask(self._kv, found), await partition_map(self._txn)
+        answer, map_ = await replica_status.ask(self._kv, found), await partition_map(self._txn)
         known = await replica_status.reports(self._kv)
-        return replica_status.node_rows(found, map_, told, await all_forced(self.catalog), known)
+        return replica_status.node_rows(found, map_, answer, await all_forced(self.catalog), known)
 
     async def partitions(self) -> list[dict[str, Any]]:
-        told = await replica_status.ask(self._kv, await all_nodes(self.catalog))
+        answer = await replica_status.ask(self._kv, await all_nodes(self.catalog))
         known = await replica_status.reports(self._kv)
-        return replica_status.partition_rows(await partition_map(self._txn), told, known)
+        return replica_status.partition_rows(await partition_map(self._txn), answer, known)
 
     async def locks(self, every: bool = False) -> dict[str, Any]:
         found = await cluster_waits.ask(self._kv, await all_nodes(self.catalog), every=every)

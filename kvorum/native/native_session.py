@@ -81,7 +81,7 @@ class NativeSession:
             value, version = await self._transaction.get(prefix + key)
         except KvorumError as e:
             await self._check_made_anew(e, {(ns, table): prefix})
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
         return None if value is None else Record(value, version)
 
     async def multi_get(self, keys: Sequence[TableKey]) -> list[Record | None]:
@@ -92,7 +92,7 @@ class NativeSession:
         except KvorumError as e:
             sent = zip(keys, wanted, strict=True)
             await self._check_made_anew(e, {(k.ns, k.table): s[:PREFIX_BYTES] for k, s in sent})
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
         return [None if record is None else Record(*record) for record in found]
 
     async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
@@ -107,7 +107,7 @@ class NativeSession:
             )
         except KvorumError as e:
             await self._check_made_anew(e, {(ns, table): prefix})
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
         return user_page(page, span)
 
     async def put(
@@ -134,7 +134,7 @@ class NativeSession:
         try:
             self._transaction.write(op)
         except KvorumError as e:
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
 
     async def _check_tables(self) -> None:
         """That none it wrote to was disabled, or given an index, meanwhile; aborts it otherwise.
@@ -156,7 +156,7 @@ class NativeSession:
             if e.disposition != "unknown_outcome":
                 self._own.aborted(self.id)
             await self._check_made_anew(e, self._written)
-            raise self._names.told(e) from None
+            raise self._names.in_user_terms(e) from None
 
     async def _check_made_anew(
         self, error: KvorumError, known: Mapping[tuple[str, str], bytes]

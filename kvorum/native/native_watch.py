@@ -23,11 +23,11 @@ class NativeWatcher:
         prefix: bytes,
         spec: WatchSpec,
         changed: Callable[[], Awaitable[bool]],
-        told: Callable[[KvorumError], KvorumError],
+        translate: Callable[[KvorumError], KvorumError],
         name: str,
     ) -> None:
         """`prefix` of the table; `changed`: whether it has another one now, raises NotFound."""
-        self._changed, self._told, self._name = changed, told, name
+        self._changed, self._translate, self._name = changed, translate, name
         start = prefix + spec.prefix
         self._feed = txn.feed(start, successor(start), above=spec.above, check=self._check)
         self._txn, self._above = txn, spec.above
@@ -52,9 +52,9 @@ class NativeWatcher:
         try:
             part = await self._feed.next()
         except InvalidArgument as error:
-            raise await self._future() or self._told(error) from None
+            raise await self._future() or self._translate(error) from None
         except KvorumError as error:
-            raise self._told(error) from None
+            raise self._translate(error) from None
         return _event(part)
 
     async def _future(self) -> InvalidArgument | None:

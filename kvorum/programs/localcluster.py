@@ -141,10 +141,10 @@ class LocalCluster:
         """The cluster in a directory. Raises NotFound, InvalidArgument."""
         path = directory / "cluster.json"
         try:
-            told = json.loads(path.read_text())
-            nodes = [LocalNode(**row) for row in told["nodes"]]
-            witnesses = told.get("witnesses", 0)  # earlier versions had none
-            return cls(directory, nodes, told["founders"], told["highest"], witnesses)
+            saved = json.loads(path.read_text())
+            nodes = [LocalNode(**row) for row in saved["nodes"]]
+            witnesses = saved.get("witnesses", 0)  # earlier versions had none
+            return cls(directory, nodes, saved["founders"], saved["highest"], witnesses)
         except FileNotFoundError:
             raise NotFound(
                 f"there is no local cluster in {directory}: make one with "
@@ -161,13 +161,13 @@ class LocalCluster:
         path = self.directory / "cluster.json"
         draft = path.with_suffix(".new")
         nodes = [asdict(node) for node in self.nodes]
-        told = {
+        saved = {
             "founders": self._count,
             "witnesses": len(self.witnesses),
             "highest": self._highest,
             "nodes": nodes,
         }
-        draft.write_text(json.dumps(told, indent=1))
+        draft.write_text(json.dumps(saved, indent=1))
         draft.replace(path)
 
     # --------------------------------------------------------------------------------- looking
@@ -252,11 +252,11 @@ class LocalCluster:
         if process is None:
             raise Unavailable(f"node {number} does not run")
         try:
-            told = process.cmdline()
+            command = process.cmdline()
         except psutil.Error as error:
             raise Unavailable(f"node {number}: {error}") from error
         ours = self._arguments(node)
-        return told[told.index(ours[0]) + len(ours) :] if ours[0] in told else []
+        return command[command.index(ours[0]) + len(ours) :] if ours[0] in command else []
 
     def _arguments(self, node: LocalNode) -> list[str]:
         """What every start of this node gives to `kvorum`."""
@@ -313,9 +313,9 @@ class LocalCluster:
         self._save()
 
     def wait_ready(
-        self, numbers: Iterable[int], *, within_s: float = READY_S, told: Callable[[int], None]
+        self, numbers: Iterable[int], *, within_s: float = READY_S, on_ready: Callable[[int], None]
     ) -> None:
-        """Until all of them answer /readyz; `told(number)` as each does.
+        """Until all of them answer /readyz; `on_ready(number)` as each does.
 
         Raises Unavailable with the end of a log.
         """
@@ -326,7 +326,7 @@ class LocalCluster:
                 node = self.node(number)
                 if _ready(node):
                     waiting.remove(number)
-                    told(number)
+                    on_ready(number)
                 elif node.process() is None:
                     raise Unavailable(f"node {number} ended: {self._last_word(number)}")
             if waiting and time.monotonic() > deadline:

@@ -251,12 +251,12 @@ class Supervisor:
 
     def _said(self, store: Store, line: str) -> None:
         """The one line of a node that is ready; what procedures of the user print is passed on."""
-        told = _read_json(line)
-        if store.ready or "node" not in told:
+        status = _read_json(line)
+        if store.ready or "node" not in status:
             self._log(marked(store.number, line))
             return
         store.ready = True
-        self._on_ready(store.number, told | {"store": store.number, "pid": store.process.pid})
+        self._on_ready(store.number, status | {"store": store.number, "pid": store.process.pid})
 
     def _logged(self, store: Store, line: str) -> None:
         store.last_line = line
@@ -288,12 +288,12 @@ def run(config: NodeConfig, on_ready: Callable[[Sequence[dict[str, Any]]], objec
     Raises InvalidArgument, Unavailable (STORE_ENDED).
     """
     check_layout(config.data, config.stores)
-    told: dict[int, dict[str, Any]] = {}
+    status: dict[int, dict[str, Any]] = {}
 
     def one_ready(number: int, what: dict[str, Any]) -> None:
-        told[number] = what
-        if len(told) == config.stores:
-            on_ready([told[i] for i in range(config.stores)])
+        status[number] = what
+        if len(status) == config.stores:
+            on_ready([status[i] for i in range(config.stores)])
 
     def log(line: str) -> None:
         sys.stderr.write(line + "\n")

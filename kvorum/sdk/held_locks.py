@@ -96,13 +96,13 @@ class AsyncLock:
             sent = loop.time()
             try:
                 async with asyncio.timeout_at(self._good_until):
-                    told = await self._backend.beat_lock(self.id, 0)
+                    state = await self._backend.beat_lock(self.id, 0)
             except NotFound:
                 break
             except (KvorumError, TimeoutError):
                 pause_s = min(_PAUSE_S, self._ttl_s / 10)
                 continue
-            if told != (HELD, self.token):
+            if state != (HELD, self.token):
                 break
             self._good_until = sent + self._ttl_s
             pause_s = self._ttl_s / _BEATS_PER_TTL

@@ -17,7 +17,7 @@ from typing import Any
 from kv.base.ports import Rng
 from kvorum.api.backend import Backend
 
-Told = dict[str, Any]
+Answer = dict[str, Any]
 
 
 class AsyncOperating:
@@ -28,7 +28,7 @@ class AsyncOperating:
 
     async def abort_procedure(
         self, procedure: int, reason: str, *, dry_run: bool = False, actor: str = ""
-    ) -> Told:
+    ) -> Answer:
         """Make a procedure fail and roll back. A step under way gets a moment to end; then it is
         not waited for, and what it still writes is refused. Raises Refused (NOT_ABORTABLE).
         """
@@ -43,7 +43,7 @@ class AsyncOperating:
         recursive: bool = False,
         dry_run: bool = False,
         actor: str = "",
-    ) -> Told:
+    ) -> Answer:
         """End a procedure where it stands: nothing more of it runs, nothing is undone, its locks
         end. `override`: also while a step is under way; `recursive`: with all below it. Raises
         Refused (UNDER_WAY, HAS_CHILDREN, NOT_BYPASSABLE).
@@ -65,7 +65,7 @@ class AsyncOperating:
         step: str = "",
         dry_run: bool = False,
         actor: str = "",
-    ) -> Told:
+    ) -> Answer:
         """Let a procedure go on at once, from `step` if one is given. Raises Refused
         (NOT_RETRYABLE), InvalidArgument (STEP_UNKNOWN).
         """
@@ -79,14 +79,14 @@ class AsyncOperating:
         holder: int = 0,
         dry_run: bool = False,
         actor: str = "",
-    ) -> Told:
+    ) -> Answer:
         """Take a lock from all who hold it, or from one: the next one in the queue gets it, and
         late writes of the old holder are refused. Raises NotFound (LOCK_NOT_HELD).
         """
-        told = {"resource": resource, "holder": str(holder) if holder else None}
-        return await self._operate("steal", reason, actor, **told, dry_run=dry_run)
+        request = {"resource": resource, "holder": str(holder) if holder else None}
+        return await self._operate("steal", reason, actor, **request, dry_run=dry_run)
 
-    async def explain_procedure(self, procedure: int) -> Told:
+    async def explain_procedure(self, procedure: int) -> Answer:
         """What it waits for, since when, and who has it: `sentence`, and `waits` as data."""
         return dict(await self._backend.control("explain", {"id": procedure}))
 
@@ -94,14 +94,14 @@ class AsyncOperating:
         self, procedure: int = 0, *, limit: int = 100, before: int = 0
     ) -> list[dict[str, Any]]:
         """What was done to procedures (or to one), the newest first; `before`: a number."""
-        told = {"id": procedure or None, "limit": limit, "before": before or None}
-        return list(await self._backend.control("audit.list", told))
+        request = {"id": procedure or None, "limit": limit, "before": before or None}
+        return list(await self._backend.control("audit.list", request))
 
-    async def _operate(self, what: str, reason: str, actor: str, **told: Any) -> Told:
-        told |= {"reason": reason, "actor": actor or myself()}
-        if not told["dry_run"]:
-            told["key"] = self._rng.token(12).hex()  # asked again, it is not done again
-        return dict(await self._backend.control(what, told))
+    async def _operate(self, what: str, reason: str, actor: str, **request: Any) -> Answer:
+        request |= {"reason": reason, "actor": actor or myself()}
+        if not request["dry_run"]:
+            request["key"] = self._rng.token(12).hex()  # asked again, it is not done again
+        return dict(await self._backend.control(what, request))
 
 
 def myself() -> str:

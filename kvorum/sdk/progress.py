@@ -3,7 +3,7 @@ output that is updated, elsewhere (a log file) a line at each tenth.
 
     with kvorum.connect("kvorum://host:7600") as db:
         id = db.submit("kvorum.export", {…})
-        told = kvorum.follow(db, id)
+        result = kvorum.follow(db, id)
 
 A procedure says itself how far it is (`ctx.progress`). Deliberately missing: bars of other
 libraries; this needs none.
@@ -30,7 +30,7 @@ def follow(db: Database, procedure: int, *, what: str = "") -> Any:
     line = Line(what)
     while True:
         info = db.procedure(procedure, wait_ms=LOOK_MS)
-        line.told(info)
+        line.show(info)
         if info.finished:
             return db.wait(procedure)
 
@@ -44,10 +44,10 @@ class Line:
         self._notebook = _notebook()
         self._live = self._notebook is None and sys.stderr.isatty()
 
-    def told(self, info: ProcedureInfo) -> None:
+    def show(self, info: ProcedureInfo) -> None:
         """What is known of it now."""
-        told = info.extra.get("progress") or {}
-        part, text = told.get("part", 0.0), told.get("text", info.step or "")
+        latest = info.extra.get("progress") or {}
+        part, text = latest.get("part", 0.0), latest.get("text", info.step or "")
         if keeps := info.extra.get("waits"):
             text = str(keeps)
         if info.finished:
@@ -62,7 +62,7 @@ class Line:
         if self._live:
             sys.stderr.write(f"\r\x1b[K{line}" if not info.finished else "\r\x1b[K")
             sys.stderr.flush()
-        elif told and int(part * 10) > self._tenth:
+        elif latest and int(part * 10) > self._tenth:
             self._tenth = int(part * 10)
             sys.stderr.write(line + "\n")
 

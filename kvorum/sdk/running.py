@@ -61,16 +61,16 @@ class AsyncRunning:
         """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`. The
         same `key` is sent once (False: it was there already). Raises NotFound, Refused (ENDED).
         """
-        told = {"id": procedure, "name": name, "payload": payload}
-        told["key"] = key or self._rng.token(12).hex()
-        return bool((await self._backend.control("signal", told))["sent"])
+        request = {"id": procedure, "name": name, "payload": payload}
+        request["key"] = key or self._rng.token(12).hex()
+        return bool((await self._backend.control("signal", request))["sent"])
 
     async def complete(self, token: str, result: Any = None, *, error: Any = None) -> bool:
         """End what a procedure asked of an outside system (`ctx.external()` gave the token), with a
         result or an error. Raises Refused (ALREADY_COMPLETED: otherwise; ENDED).
         """
-        told = {"token": token, "result": result, "error": error}
-        return bool((await self._backend.control("complete", told))["completed"])
+        request = {"token": token, "result": result, "error": error}
+        return bool((await self._backend.control("complete", request))["completed"])
 
     async def set_schedule(
         self,
@@ -87,9 +87,9 @@ class AsyncRunning:
         """Start a procedure at the times of a cron expression, once for each; by its name an
         existing schedule is changed. `missed`: "one", "all" or "skip".
         """
-        told = {"name": name, "cron": cron, "procedure": procedure_name(procedure), "args": args}
-        told |= {"zone": zone, "missed": missed, "queue": queue, "priority": priority}
-        return dict(await self._backend.control("schedule.set", told))
+        request = {"name": name, "cron": cron, "procedure": procedure_name(procedure), "args": args}
+        request |= {"zone": zone, "missed": missed, "queue": queue, "priority": priority}
+        return dict(await self._backend.control("schedule.set", request))
 
     async def remove_schedule(self, name: str) -> None:
         """Raises NotFound (SCHEDULE_NOT_FOUND). What it started goes on."""
@@ -110,9 +110,9 @@ class AsyncRunning:
         """Limit how many procedures of a queue (or "type", or "pool") may have begun and not ended,
         and how many begin per second; 0 = no limit.
         """
-        told = {"name": name, "kind": kind, "max_concurrent": max_concurrent}
-        told["rate_per_s"] = rate_per_s
-        return dict(await self._backend.control("queue.set", told))
+        request = {"name": name, "kind": kind, "max_concurrent": max_concurrent}
+        request["rate_per_s"] = rate_per_s
+        return dict(await self._backend.control("queue.set", request))
 
     async def queues(self) -> list[dict[str, Any]]:
         """Everything that has a limit, or waits for one: how many run, how many wait."""

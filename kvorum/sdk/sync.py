@@ -39,7 +39,7 @@ from kvorum.api.watching import AsyncWatch, Event
 from kvorum.sdk.database import AsyncDatabase, T
 from kvorum.sdk.facade import Facade
 from kvorum.sdk.held_locks import AsyncLock
-from kvorum.sdk.operating import Told
+from kvorum.sdk.operating import Answer
 from kvorum.sdk.snapshots import AsyncSnapshot, AsyncSnapshotTable
 from kvorum.sdk.tables import AsyncTable, AsyncTransaction, AsyncTransactionTable
 from procedures.engine.records import Record as ProcedureRecord
@@ -962,7 +962,7 @@ class Database(Facade[AsyncDatabase]):
 
     def abort_procedure(
         self, procedure: int, reason: str, *, dry_run: bool = False, actor: str = ""
-    ) -> Told:
+    ) -> Answer:
         """Make a procedure fail and roll back. A step under way gets a moment to end; then it is
         not waited for, and what it still writes is refused. Raises Refused (NOT_ABORTABLE).
         """
@@ -979,7 +979,7 @@ class Database(Facade[AsyncDatabase]):
         recursive: bool = False,
         dry_run: bool = False,
         actor: str = "",
-    ) -> Told:
+    ) -> Answer:
         """End a procedure where it stands: nothing more of it runs, nothing is undone, its locks
         end. `override`: also while a step is under way; `recursive`: with all below it. Raises
         Refused (UNDER_WAY, HAS_CHILDREN, NOT_BYPASSABLE).
@@ -997,7 +997,7 @@ class Database(Facade[AsyncDatabase]):
 
     def retry_procedure(
         self, procedure: int, reason: str, *, step: str = "", dry_run: bool = False, actor: str = ""
-    ) -> Told:
+    ) -> Answer:
         """Let a procedure go on at once, from `step` if one is given. Raises Refused
         (NOT_RETRYABLE), InvalidArgument (STEP_UNKNOWN).
         """
@@ -1007,7 +1007,7 @@ class Database(Facade[AsyncDatabase]):
 
     def steal_lock(
         self, resource: str, reason: str, *, holder: int = 0, dry_run: bool = False, actor: str = ""
-    ) -> Told:
+    ) -> Answer:
         """Take a lock from all who hold it, or from one: the next one in the queue gets it, and
         late writes of the old holder are refused. Raises NotFound (LOCK_NOT_HELD).
         """
@@ -1015,7 +1015,7 @@ class Database(Facade[AsyncDatabase]):
             self._async.steal_lock(resource, reason, holder=holder, dry_run=dry_run, actor=actor)
         )
 
-    def explain_procedure(self, procedure: int) -> Told:
+    def explain_procedure(self, procedure: int) -> Answer:
         """What it waits for, since when, and who has it: `sentence`, and `waits` as data."""
         return self._call(self._async.explain_procedure(procedure))
 

@@ -170,10 +170,10 @@ def _keys(text: bytes) -> dict[str | None, RSAKey | ECKey]:
     ValueError.
     """
     try:
-        told = json.loads(text)
+        document = json.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    rows = told.get("keys") if isinstance(told, dict) else None
+    rows = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(rows, list) or len(rows) > KEYS_MAX:
         raise ValueError(f"no JSON Web Key Set of at most {KEYS_MAX} keys")
     usable = [row for row in rows if isinstance(row, dict) and row.get("kty") in ("RSA", "EC")]

@@ -281,16 +281,16 @@ class Front:
             return jobs_of(await procedures())
 
         async def locks() -> Sequence[Mapping[str, Any]]:
-            told = await surface.locks(every=True)
-            held = [{**one, "waits": False} for one in told["locks"]]
-            return held + [{**one, "waits": True} for one in told["waits"]]
+            locks_now = await surface.locks(every=True)
+            held = [{**one, "waits": False} for one in locks_now["locks"]]
+            return held + [{**one, "waits": True} for one in locks_now["waits"]]
 
         async def pg_locks() -> Sequence[Mapping[str, Any]]:
             found = await surface.procedures(state=None, owner=None, name=LOCK)
-            told = await surface.locks()
+            locks_now = await surface.locks()
             waiting = {
                 one["procedure"]
-                for one in told["waits"]
+                for one in locks_now["waits"]
                 if one["kind"] == PROCEDURE and one["resource"].startswith("lock ")
             }
             listed = [

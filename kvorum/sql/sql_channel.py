@@ -9,7 +9,7 @@ once, however it came.
     node ─▶ process   [SETTINGS, {…}]                first
                       [CLIENT] + socket              serve it
                       [CANCEL, process, key]         a CancelRequest for a session of yours
-                      [TELL, number]                 list your sessions
+                      [LIST, number]                 list your sessions
                       [SESSIONS, number, rows]       those of the others, which you asked for
                       [END, process, terminate]      end this session, or what it runs
                       [STOP]                         in order
@@ -17,7 +17,7 @@ once, however it came.
                       [GONE]                         one of the clients is
                       [CANCEL, process, key]         for a session of another process
                       [SESSIONS, number]             list the others'
-                      [TOLD, number, rows]           what TELL asked for
+                      [ANSWER, number, rows]           what LIST asked for
                       [END, process, terminate]      a session of another process
                       [STOP]                         no more clients, and tell me to stop
 """
@@ -37,8 +37,8 @@ from kv.base.rpc import FrameDecoder, FrameEncoder
 SETTINGS: Final = "settings"
 CLIENT: Final = "client"
 CANCEL: Final = "cancel"
-TELL: Final = "tell"
-TOLD: Final = "told"
+LIST: Final = "list"
+ANSWER: Final = "answer"
 SESSIONS: Final = "sessions"
 END: Final = "end"
 STOP: Final = "stop"

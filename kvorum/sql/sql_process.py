@@ -37,20 +37,20 @@ from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
 from kvorum.sql.sql import Front
 from kvorum.sql.sql_channel import (
+    ANSWER,
     CANCEL,
     CLIENT,
     END,
     GONE,
+    LIST,
     READY,
     SESSIONS,
     SETTINGS,
     STOP,
-    TELL,
-    TOLD,
     Channel,
 )
 from sqlproxy.pgcatalog.catalog import made_ground
-from sqlproxy.session.shared.roster import Told, told_from
+from sqlproxy.session.shared.roster import SessionRow, session_row_from
 
 _RETRY_S: Final = 0.2
 _ASK_S: Final = 2.0  # the node answers earlier, unless it is busy
@@ -187,7 +187,7 @@ class SqlProcess:
 
     # -- sqlproxy.session.shared.roster.Others
 
-    async def sessions(self) -> Sequence[Told]:
+    async def sessions(self) -> Sequence[SessionRow]:
         """Those of the other processes of this node."""
         self._number += 1
         number = self._number
@@ -195,7 +195,7 @@ class SqlProcess:
         self._channel.send([SESSIONS, number])
         try:
             async with asyncio.timeout(_ASK_S):
-                return [told_from(row) for row in await future]
+                return [session_row_from(row) for row in await future]
         except TimeoutError:
             return []
         finally:
@@ -224,9 +224,9 @@ class SqlProcess:
                 front.server.cancel_here(process, key)
             case [str(kind), int(process), bool(terminate)] if kind == END and front is not None:
                 front.services.roster.end(process, terminate=terminate)
-            case [str(kind), int(number)] if kind == TELL:
-                rows = [] if front is None else front.services.roster.told()
-                self._channel.send([TOLD, number, [list(one) for one in rows]])
+            case [str(kind), int(number)] if kind == LIST:
+                rows = [] if front is None else front.services.roster.own_rows()
+                self._channel.send([ANSWER, number, [list(one) for one in rows]])
             case [str(kind), int(number), list(rows)] if kind == SESSIONS:
                 future = self._asked.get(number)
                 if future is not None and not future.done():

@@ -37,16 +37,16 @@ from kv.base.limits import SQL_CONNECTIONS_MAX
 from kv.base.ports import Rng, Timers
 from kvorum.audit.open_audit_log import LogSettings
 from kvorum.sql.sql_channel import (
+    ANSWER,
     CANCEL,
     CLIENT,
     END,
     GONE,
+    LIST,
     READY,
     SESSIONS,
     SETTINGS,
     STOP,
-    TELL,
-    TOLD,
     Channel,
 )
 
@@ -223,7 +223,7 @@ class SqlProcesses:
             if question.asker is one:
                 self._forget(question)
             else:
-                self._told(question, one.number, [])
+                self._answered(question, one.number, [])
 
     # -- clients
 
@@ -301,10 +301,10 @@ class SqlProcesses:
                     owner.channel.send(message)
             case [str(kind), int(number)] if kind == SESSIONS:
                 self._ask_others(one, number)
-            case [str(kind), int(number), list(rows)] if kind == TOLD:
+            case [str(kind), int(number), list(rows)] if kind == ANSWER:
                 question = self._questions.get(number)
                 if question is not None:
-                    self._told(question, one.number, rows)
+                    self._answered(question, one.number, rows)
 
     def _ask_others(self, one: _One, number: int) -> None:
         self._asked += 1
@@ -319,9 +319,9 @@ class SqlProcesses:
         question.timer = loop.call_later(_ASK_S, self._answer, question)
         for other in others:
             if other.channel is not None:
-                other.channel.send([TELL, mine])
+                other.channel.send([LIST, mine])
 
-    def _told(self, question: _Question, number: int, rows: list[Any]) -> None:
+    def _answered(self, question: _Question, number: int, rows: list[Any]) -> None:
         if number in question.open:
             question.open.remove(number)
             question.rows += rows

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from kv.base.config import split_address
 from kv.base.errors import KvorumError, from_wire, to_wire
-from kv.base.limits import LOCKS_TOLD_MAX
+from kv.base.limits import LOCKS_REPORTED_MAX
 from kv.base.timestamps import physical_ms
 from kv.base.waits import PROCEDURE, Held, Wait, Waits
 from kvorum.api.verbs import REFUSE_WAIT, WAITS
@@ -41,11 +41,11 @@ class WaitMethods:
     def waits(self, _context: object, args: list[Any]) -> list[Any]:
         if not args[0]:
             return [[wait.to_wire() for wait in circling(self._waits)], [], False]
-        waits = self._waits.all(LOCKS_TOLD_MAX + 1)
+        waits = self._waits.all(LOCKS_REPORTED_MAX + 1)
         waited = {(wait.holder, wait.held) for wait in waits}
-        held, more = self._held(LOCKS_TOLD_MAX, waited, args[0] == "all")
-        more = more or len(waits) > LOCKS_TOLD_MAX
-        shown = [wait.to_wire() for wait in waits[:LOCKS_TOLD_MAX]]
+        held, more = self._held(LOCKS_REPORTED_MAX, waited, args[0] == "all")
+        more = more or len(waits) > LOCKS_REPORTED_MAX
+        shown = [wait.to_wire() for wait in waits[:LOCKS_REPORTED_MAX]]
         return [shown, [one.to_wire() for one in held], more]
 
     def refuse(self, _context: object, args: list[Any]) -> list[Any]:
@@ -157,7 +157,7 @@ def table_prefixes(found: Found) -> set[bytes]:
 
 
 def shown(found: Found, tables: Tables, now_ms: int, *, every: bool = False) -> dict[str, Any]:
-    """`/v1/locks`: what somebody waits for, then the oldest; LOCKS_TOLD_MAX of each."""
+    """`/v1/locks`: what somebody waits for, then the oldest; LOCKS_REPORTED_MAX of each."""
     owners, waiting = found.owners(), found.waiting()
     # A leader that was deposed and did not hear of it answers the same.
     once = {(one.txn, one.partition, one.kind, one.key): one for one in found.held}.values()
@@ -167,11 +167,11 @@ def shown(found: Found, tables: Tables, now_ms: int, *, every: bool = False) -> 
     return {
         "locks": [
             _lock(one, owners, tables) | {"waiting": waiting.get((one.txn, one.key), 0)}
-            for one in held[:LOCKS_TOLD_MAX]
+            for one in held[:LOCKS_REPORTED_MAX]
         ],
-        "waits": [_wait(wait, owners, tables, now_ms) for wait in waits[:LOCKS_TOLD_MAX]],
+        "waits": [_wait(wait, owners, tables, now_ms) for wait in waits[:LOCKS_REPORTED_MAX]],
         "missing": found.missing,
-        "more": found.more or max(len(held), len(waits)) > LOCKS_TOLD_MAX,
+        "more": found.more or max(len(held), len(waits)) > LOCKS_REPORTED_MAX,
     }
 
 

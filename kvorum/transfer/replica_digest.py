@@ -30,7 +30,7 @@ from kv.mvcc.view import ReadView
 from kv.replica.replica import Replica
 
 _RETRY_MS: Final = 100
-_TOLD_MAX: Final = 10
+_REPORTED_MAX: Final = 10
 _SEEKS_MAX: Final = 20  # pages of old versions that one call looks at
 
 
@@ -129,10 +129,10 @@ def orphans(state: ReadView, start: bytes, end: bytes, rows: int) -> list[bytes]
             if key != last and from_u64(record) > state.safepoint and state.cur(key) is None:
                 found.append(key)
             last = key
-        if len(page) < rows or len(found) >= _TOLD_MAX:
+        if len(page) < rows or len(found) >= _REPORTED_MAX:
             break
         low, _ = hist_range(last + b"\x00", end)  # after all versions of the last key
-    return found[:_TOLD_MAX]
+    return found[:_REPORTED_MAX]
 
 
 def stale(locks: Iterable[tuple[bytes, Lock]], start: bytes, end: bytes, at: int) -> list[bytes]:
@@ -143,4 +143,4 @@ def stale(locks: Iterable[tuple[bytes, Lock]], start: bytes, end: bytes, at: int
         for key, lock in locks
         if start <= key and (not end or key < end) and physical_ms(lock.start_ts) < before_ms
     ]
-    return sorted(old)[:_TOLD_MAX]
+    return sorted(old)[:_REPORTED_MAX]

@@ -205,7 +205,7 @@ class Nemesis:
 
     async def _ready(self, numbers: Sequence[int]) -> None:
         await self._thread(
-            partial(self._cluster.wait_ready, list(numbers), told=lambda _number: None)
+            partial(self._cluster.wait_ready, list(numbers), on_ready=lambda _number: None)
         )
 
     async def _thread(self, call: Callable[[], T]) -> T:

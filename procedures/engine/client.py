@@ -88,7 +88,7 @@ class ProcedureClient:
         row = await self._nodes.call_node(PROC_SUBMIT, called, data, owner, nonce)
         if len(row) > 1:
             self._ended[row[0]] = row[1]
-            if len(self._ended) > limits.PROCEDURE_TOLD_MAX:
+            if len(self._ended) > limits.PROCEDURE_RESULTS_MAX:
                 self._ended.popitem(last=False)
         return ProcedureId(row[0])
 

@@ -577,10 +577,10 @@ def given_up(record: Record, why: Failure, ran: Ran) -> Change:
     left = {"undo": top.method, "code": why.code, "message": why.message}
     details["not_undone"] = [*details.get("not_undone", ()), left]
     text = f"{error.message}; its undo {top.method} was given up: {why.message}"
-    told = failure(error.code, text, type=error.type, details=details)
+    failed = failure(error.code, text, type=error.type, details=details)
     after = replace(
         record,
-        error=replace(error, message=told.message, details=told.details),
+        error=replace(error, message=failed.message, details=failed.details),
         undo=record.undo[:-1],
         attempt=0,
         lost=0,

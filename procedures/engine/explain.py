@@ -19,7 +19,7 @@ from procedures.engine.procedure import State
 from procedures.engine.records import Failure, Record
 from procedures.engine.view import shown_state
 
-_TOLD = 5
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +79,9 @@ def _waits(record: Record, facts: Facts, now_ms: int, step: str) -> list[dict[st
         found.append(_lock(link, facts.holders or {}, since))
     if facts.children:
         some = ", ".join(
-            f"{id} ({name}, {state} at {at})" for id, name, state, at in facts.children[:_TOLD]
+            f"{id} ({name}, {state} at {at})" for id, name, state, at in facts.children[:_SHOWN]
         )
-        more = len(facts.children) - _TOLD
+        more = len(facts.children) - _SHOWN
         text = f"waits for its children {some}{f' and {more} more' if more > 0 else ''}"
         wait = _wait("children", text, since)
         found.append(wait | {"children": [str(id) for id, *_ in facts.children]})

@@ -28,7 +28,7 @@ from txn.results import ScanPage
 
 REIGN: Final = table_prefix(system.LOCKS) + b"\x01"
 _GRANTS: Final = table_prefix(system.LOCKS) + b"\x02"
-_HOLDERS_TOLD_MAX: Final = 100
+_HOLDERS_SHOWN_MAX: Final = 100
 _PAGE: Final = 1_000
 
 
@@ -65,7 +65,7 @@ def drop_ops(record: Record) -> list[Op]:
 async def grants_of(reads: Scans, resource: str) -> list[Grant]:
     """Who holds a resource now: at most _HOLDERS_TOLD_MAX shared ones."""
     prefix = _GRANTS + escape(resource.encode())
-    page = await reads.scan(prefix, successor(prefix), limit=_HOLDERS_TOLD_MAX)
+    page = await reads.scan(prefix, successor(prefix), limit=_HOLDERS_SHOWN_MAX)
     return [
         Grant(resource, from_u64(key, len(prefix)), value.decode(), version)
         for key, value, version in page.items

@@ -408,7 +408,7 @@ def _effects(
 ) -> dict[str, Any]:
     shown = [
         surgery.effect(one.record, change, busy.get(one.record.id, ""))
-        for one, change in changes[: limits.AUDIT_PROCEDURES_TOLD_MAX]
+        for one, change in changes[: limits.AUDIT_PROCEDURES_NAMED_MAX]
     ]
     found: dict[str, Any] = {"name": record.name, "procedures": shown, "count": len(changes)}
     return {**found, "why": why} if why else found

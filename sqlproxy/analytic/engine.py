@@ -253,12 +253,12 @@ class Running:
             raise
         except (duckdb.Error, pa.ArrowException, OSError, RuntimeError, MemoryError) as error:
             self._engine.used(self._engine.bytes_max)
-            raise self._told(error) from None
+            raise self._sql_error(error) from None
         finally:
             timed.count()
             del future  # as in `Engine.in_thread`
 
-    def _told(self, error: Exception) -> SqlError:
+    def _sql_error(self, error: Exception) -> SqlError:
         """What went wrong, as PostgreSQL says it."""
         if self._functions.failed is not None:
             return self._functions.failed

@@ -156,8 +156,8 @@ async def create_namespace(
     check_name("namespace", name)
     check_placement(f"namespace {name}", replicas, tags)
     if (await t.get(namespace_key(name)))[0] is not None:
-        told = {"sqlstate": "42P04", "sql_message": f'database "{name}" already exists'}
-        raise AlreadyExists(f"namespace {name} exists", details={"namespace": name, **told})
+        as_sql = {"sqlstate": "42P04", "sql_message": f'database "{name}" already exists'}
+        raise AlreadyExists(f"namespace {name} exists", details={"namespace": name, **as_sql})
     _check_count("namespaces", len(await list_namespaces(t)), NAMESPACES_MAX)
     return _write_namespace(t, Namespace(name, t.start_ts, replicas, tags, owner=owner))
 
@@ -604,12 +604,12 @@ async def _with_types(t: Reader, table: Table) -> Table:
                 raise refusal("42704", f'type "{name}" does not exist', kind=NotFound)
             text = enums.text_of(types[oid].enum) + ("[]" if column.type.endswith("[]") else "")
             if text != column.type:
-                column = _retold(column, text)
+                column = _with_comment(column, text)
         columns.append(column)
     return replace(table, columns=tuple(columns))
 
 
-def _retold(column: Column, text: str) -> Column:
+def _with_comment(column: Column, text: str) -> Column:
     """With another version of its type: the constants that it keeps are the same positions, whose
     labels may be others.
     """

@@ -33,7 +33,7 @@ class Plan:
     views: list[View] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)
     changed: dict[int, Table] = field(default_factory=dict)  # by id: without a key or a default
-    told: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
 
 
 def plan_drop(there: Relations, targets: Items[Relation], *, cascade: bool) -> Plan:
@@ -54,7 +54,7 @@ def plan_drop(there: Relations, targets: Items[Relation], *, cascade: bool) -> P
         for view in there.views:
             if any(number == one.id for number, _ in view.uses) and view.id not in asked:
                 if view.id not in gone and view not in queue:
-                    plan.told.append(f"view {view.name}")
+                    plan.notices.append(f"view {view.name}")
                     queue.append(view)
                 lines.append(f"view {view.name} depends on {described(one)}")
     _constraints(there, gone, plan, lines)
@@ -84,7 +84,7 @@ def _constraints(there: Relations, gone: dict[int, Relation], plan: Plan, lines:
         for key in table.foreign_keys:
             if key.table in gone:
                 what = f"constraint {key.name} on table {table.name}"
-                plan.told.append(what)
+                plan.notices.append(what)
                 lines.append(f"{what} depends on {described(gone[key.table])}")
                 left = tuple(other for other in now.foreign_keys if other.name != key.name)
                 now = plan.changed[table.id] = replace(now, foreign_keys=left)
@@ -103,7 +103,7 @@ def _defaults(there: Relations, gone: dict[int, Relation], plan: Plan, lines: li
             if column.identity:
                 raise required(described(sequence), f"column {column.name} of table {table.name}")
             what = f"default value for column {column.name} of table {table.name}"
-            plan.told.append(what)
+            plan.notices.append(what)
             lines.append(f"{what} depends on {described(sequence)}")
             bare = replace(column, sequence=0, default_sql=None, default=None)
             columns = tuple(bare if c.id == column.id else c for c in now.columns)

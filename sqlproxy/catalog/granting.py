@@ -153,8 +153,8 @@ async def comment(t: Writer, namespace: str, name: str, column: str, text: str) 
     names = [named for named, _ in one.columns] if isinstance(one, View) else []
     place = names.index(column) + 1 if column in names else 0
     others = [pair for pair in one.comments if pair[0] != place]
-    told = ((place, text),) if text else ()
-    await _put(t, replace(one, comments=(*others, *told)))
+    added = ((place, text),) if text else ()
+    await _put(t, replace(one, comments=(*others, *added)))
 
 
 async def note(t: Writer, namespace: str, table: str, kind: str, name: str, text: str) -> None:

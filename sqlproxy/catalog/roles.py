@@ -174,7 +174,7 @@ async def join(t: Writer, names: Iterable[str], groups: Iterable[str]) -> list[s
     """Each of `names` is a member of each of `groups` from now on; what was so before, to be told.
     Raises SqlError (42704, 0LP01: a circle).
     """
-    told = []
+    notices = []
     everybody = Roles(counting(await all_roles(t)), {})
     for group in groups:
         await known(t, group)
@@ -183,27 +183,27 @@ async def join(t: Writer, names: Iterable[str], groups: Iterable[str]) -> list[s
             if name in everybody.roles_of(group):
                 raise SqlError(INVALID_GRANT, f'role "{group}" is a member of role "{name}"')
             if group in role.member_of:
-                told.append(f'role "{name}" is already a member of role "{group}"')
+                notices.append(f'role "{name}" is already a member of role "{group}"')
                 continue
             await put(t, replace(role, member_of=(*role.member_of, group)))
             everybody = Roles(counting(await all_roles(t)), {})
-    return told
+    return notices
 
 
 async def leave(t: Writer, names: Iterable[str], groups: Iterable[str]) -> list[str]:
     """The opposite. Raises SqlError (42704)."""
-    told = []
+    notices = []
     for group in groups:
         await known(t, group)
         for name in names:
             role = await known(t, name)
             if group not in role.member_of:
-                told.append(f'role "{name}" is not a member of role "{group}"')
+                notices.append(f'role "{name}" is not a member of role "{group}"')
                 continue
             await put(
                 t, replace(role, member_of=tuple(one for one in role.member_of if one != group))
             )
-    return told
+    return notices
 
 
 def missing(name: str) -> SqlError:

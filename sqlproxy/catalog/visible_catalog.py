@@ -123,7 +123,7 @@ class Seen:
         start, end, limit = args
         sees = self._sees(getattr(context.conn, "identity", None))
         found: list[list[Any]] = []
-        for number in sorted(_TOLD):
+        for number in sorted(_VISIBLE_TABLES):
             low, high = table_prefix(number), table_prefix(number + 1)
             low, high = max(low, start), min(high, end or high)
             while low < high and len(found) < limit:
@@ -156,7 +156,7 @@ class Seen:
     def _sees(self, identity: Identity | None) -> Any:
         book = self._books.book
         if identity is None or identity == LOOPBACK or identity.credential == "node":
-            return lambda key, _value: _table_id(key) in _TOLD
+            return lambda key, _value: _table_id(key) in _VISIBLE_TABLES
         if book is None:
             return lambda _key, _value: False
         return _View(identity, book).sees
@@ -173,7 +173,7 @@ class _View:
 
     def sees(self, key: bytes, value: bytes) -> bool:
         of, rest = _table_id(key), _PREFIX_BYTES
-        if of not in _TOLD:
+        if of not in _VISIBLE_TABLES:
             return False
         if of == system.CLUSTER or self._all:
             return True
@@ -213,7 +213,7 @@ class _View:
         return found
 
 
-_TOLD: Final = frozenset(
+_VISIBLE_TABLES: Final = frozenset(
     {
         *(system.NAMESPACES, system.TABLES, system.TABLES_BY_ID, system.PARTITIONS),
         *(system.RELATIONS, system.SCHEMAS, system.CLUSTER, system.SINK_MARKERS),

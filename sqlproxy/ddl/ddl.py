@@ -312,7 +312,7 @@ class DropTable(TableProcedure):
         ctx.state["table"] = drop.tables[0].id
         ctx.state["tables"] = [[table.id, table.name] for table in drop.tables]
         ctx.state["ranges"] = ids
-        ctx.state["told"] = {"cascaded": drop.told, "missing": missing}
+        ctx.state["told"] = {"cascaded": drop.notices, "missing": missing}
         ctx.state["partitions"] = [d.to_wire() for d in await self.mapped(t, ids)]
         return go_on("close")
 

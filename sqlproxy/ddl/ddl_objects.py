@@ -151,7 +151,7 @@ class CreateView(_OfRelation):
             acl = made(space.defaults, view.owner, "view")
             view = replace(view, id=await catalog.next_table_id(t), acl=acl)
             await relations.create_view(t, view)
-        return done(_told(view))
+        return done(_result(view))
 
 
 async def _view(t: CatalogTxn, args: Mapping[str, Any]) -> View:
@@ -207,7 +207,7 @@ def _check_replaced(old: View, new: View) -> None:
             )
 
 
-def _told(one: View | Sequence) -> dict[str, Any]:
+def _result(one: View | Sequence) -> dict[str, Any]:
     return {"id": one.id, "namespace": one.namespace, "name": one.name, "version": one.version}
 
 
@@ -244,9 +244,9 @@ class _Drop(_OfRelation):
             plan = plan_drop(all_of_it, found, cascade=bool(args.get("cascade")))
             assert not plan.tables, "no table depends on a view or a sequence"
             await drop_along(t, plan, self.changed)
-            cascaded = plan.told
-        told = {"dropped": [one.name for one in found], "cascaded": cascaded, "missing": absent}
-        return done({"namespace": namespace, **told})
+            cascaded = plan.notices
+        result = {"dropped": [one.name for one in found], "cascaded": cascaded, "missing": absent}
+        return done({"namespace": namespace, **result})
 
 
 def _no_such(kind: str, name: str) -> KvorumError:
@@ -289,7 +289,7 @@ class CreateSequence(_OfRelation):
         acl = made(space.defaults, role, "sequence")
         new = replace(new, id=await catalog.next_table_id(t), owned_by=owner, owner=role, acl=acl)
         await relations.create_sequence(t, new)
-        return done(_told(new))
+        return done(_result(new))
 
 
 @procedure("AlterSequence", locks=table_locks)
@@ -323,7 +323,7 @@ class AlterSequence(_OfRelation):
                 than = than if less else f"greater than MAXVALUE ({changed.maximum})"
                 raise invalid("22023", f"RESTART value ({start}) cannot be {than}")
             put_stand(t, changed, Stand(start, False))
-        return done(_told(changed))
+        return done(_result(changed))
 
 
 async def _owner(t: CatalogTxn, namespace: str, named: Any) -> tuple[int, int] | None:

@@ -134,18 +134,18 @@ class TruncateTable(RangeProcedure):
         await self.maker.drop(self.stored(ctx))
         new = dict(ctx.state["new"])
         t = await CatalogTxn.of(ctx)
-        told: dict[str, int] = {}
+        result: dict[str, int] = {}
         for number in new.values():
             table = await catalog.find_by_id(t, TableId(number))
             if table is not None:
-                told[table.name] = number
+                result[table.name] = number
         for name in ctx.state["names"]:
             self.changed(ctx.args["namespace"], name)
         return done(
             {
                 "namespace": ctx.args["namespace"],
                 "names": ctx.state["names"],
-                "tables": told,
+                "tables": result,
                 "cascaded": ctx.state["cascaded"],
             }
         )
@@ -264,7 +264,7 @@ class DropIndex(RangeProcedure):
             found.append([table.name, name, int(index.id)])
         ctx.state["indexes"], ctx.state["missing"] = found, absent
         if not found:
-            return done(self._told(ctx))
+            return done(self._result(ctx))
         return go_on("unwrite")
 
     async def _with_state(self, t: CatalogTxn, table: Table, index: Index, state: str) -> None:
@@ -315,10 +315,10 @@ class DropIndex(RangeProcedure):
     @step
     async def drop(self, ctx: StepContext) -> Outcome:
         await self.maker.drop(self.stored(ctx))
-        return done(self._told(ctx))
+        return done(self._result(ctx))
 
     @staticmethod
-    def _told(ctx: StepContext) -> dict[str, Any]:
+    def _result(ctx: StepContext) -> dict[str, Any]:
         dropped = [name for _, name, _ in ctx.state["indexes"]]
         namespace = ctx.args["namespace"]
         return {"namespace": namespace, "dropped": dropped, "missing": ctx.state["missing"]}

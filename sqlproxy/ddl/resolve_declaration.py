@@ -186,8 +186,10 @@ async def with_foreign_keys(t: Writer, table: Table, wanted: Iterable[WantedKey]
         )
         table = replace(table, foreign_keys=(*table.foreign_keys, key))
         if target.id != table.id and table.id not in target.referenced_by:
-            told = (*target.referenced_by, table.id)
-            await catalog.write(t, replace(target, referenced_by=told, version=target.version + 2))
+            referring = (*target.referenced_by, table.id)
+            await catalog.write(
+                t, replace(target, referenced_by=referring, version=target.version + 2)
+            )
     return table
 
 

@@ -165,8 +165,8 @@ class ModifyTable(_OfTable):
             self.tell(ctx)
         if moved:
             await placed_anew(ctx, await catalog.lookup_namespace(t, table.namespace), table)
-        told = {"table_id": table.id, "version": table.version}
-        return done({**_result(ctx, changed=bool(moved or columns)), **told})
+        result = {"table_id": table.id, "version": table.version}
+        return done({**_result(ctx, changed=bool(moved or columns)), **result})
 
 
 class _OfNamespace:
@@ -243,8 +243,8 @@ class ModifyNamespace:
             if table.state in USABLE and placement(had, table) != placement(namespace, table):
                 await placed_anew(ctx, namespace, table)
                 moved += 1
-        told = {"namespace": had.name, "replicas": replicas, "tags": list(tags), "tables": moved}
-        return done({**told, "changed": namespace != had})
+        result = {"namespace": had.name, "replicas": replicas, "tags": list(tags), "tables": moved}
+        return done({**result, "changed": namespace != had})
 
 
 def _path(args: Any) -> tuple[str, str]:

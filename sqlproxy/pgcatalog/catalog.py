@@ -234,8 +234,8 @@ class SystemCatalog:
             if name in self._providers:
                 reported[name] = await self._providers[name]()
             if sees is not None and name in reported:
-                told = (sees(name, row) for row in reported[name])
-                reported[name] = [row for row in told if row is not None]
+                visible = (sees(name, row) for row in reported[name])
+                reported[name] = [row for row in visible if row is not None]
         return reported
 
     def run(

@@ -108,9 +108,9 @@ def asked(name: str, arguments: Sequence[int]) -> str:
 
 def _may(acl: str, source: str, where: str, who: str, letters: str) -> str:
     """NULL: there is no such object. Lambdas take columns, no subqueries."""
-    told = f"(SELECT {who} roles, kv_letters({letters}) letters) y"
+    asked = f"(SELECT {who} roles, kv_letters({letters}) letters) y"
     return (
-        f"(SELECT bool_and(kv_may({acl}, y.roles, y.letters)) FROM {source}, {told} WHERE {where})"
+        f"(SELECT bool_and(kv_may({acl}, y.roles, y.letters)) FROM {source}, {asked} WHERE {where})"
     )
 
 

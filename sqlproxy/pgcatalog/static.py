@@ -62,13 +62,13 @@ class TypeRow:
 
 @dataclass(slots=True)
 class Static:
-    """`rows`: table → columns of values, in the order of its layout and then of `told`."""
+    """`rows`: table → columns of values, in the order of its layout and then of `hidden`."""
 
     layouts: dict[tuple[str, str], Layout]
     relations: dict[tuple[str, str], int]  # the OID of each
     views: Mapping[str, str]  # "schema.name" → the text of its query
     rows: dict[str, list[list[Any]]]
-    told: Mapping[str, list[str]]  # hidden columns
+    hidden: Mapping[str, list[str]]  # hidden columns
     types: dict[int, TypeRow]
     type_names: dict[str, int]
     functions: dict[str, list[Function]]

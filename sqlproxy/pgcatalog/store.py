@@ -163,7 +163,7 @@ class Store:
             c.name: listed[n] for n, c in enumerate(self._static.layouts[schema or CATALOG, table])
         }
         first = len(by_name)
-        hidden = self._static.told.get(table, ())
+        hidden = self._static.hidden.get(table, ())
         by_name |= {c: listed[first + n] for n, c in enumerate(hidden)}
         count = len(listed[0])
         if table == "pg_class":

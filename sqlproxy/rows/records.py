@@ -112,10 +112,10 @@ def corrupt(key: bytes, why: str) -> Corruption:
 
 def encode_namespace(n: Namespace) -> list[Any]:
     row = [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state]
-    told = [n.comment, n.schema_comment] if n.comment or n.schema_comment is not None else []
-    if n.owner or n.acl is not None or n.schema_acl is not None or n.defaults or told:
+    comments = [n.comment, n.schema_comment] if n.comment or n.schema_comment is not None else []
+    if n.owner or n.acl is not None or n.schema_acl is not None or n.defaults or comments:
         defaults = [[role, kind, _encode_acl(acl)] for role, kind, acl in n.defaults]
-        row += [n.owner, _encode_acl(n.acl), _encode_acl(n.schema_acl), defaults, *told]
+        row += [n.owner, _encode_acl(n.acl), _encode_acl(n.schema_acl), defaults, *comments]
     return row
 
 
@@ -135,7 +135,7 @@ def decode_namespace(key: bytes, value: bytes) -> Namespace:
         owner,
         _decode_acl(acl),
         _decode_acl(schema),
-        tuple((role, kind, _decode_acl(told) or ()) for role, kind, told in defaults),
+        tuple((role, kind, _decode_acl(rights) or ()) for role, kind, rights in defaults),
         comment,
         of_schema,
     )
@@ -162,8 +162,8 @@ def _rights(more: list[Any]) -> dict[str, Any]:
     if not more:
         return {}
     owner, acl, comments = more
-    told = tuple((place, text) for place, text in comments)
-    return {"owner": owner, "acl": _decode_acl(acl), "comments": told}
+    comment_pairs = tuple((place, text) for place, text in comments)
+    return {"owner": owner, "acl": _decode_acl(acl), "comments": comment_pairs}
 
 
 # -- tables

@@ -210,7 +210,7 @@ class TableWriter:
         for index in self._indexes:
             # An index that only loses entries asks its predicate nothing of the new row.
             had, made = index.stored(old.values), index.entry(row) if index.adds else None
-            before, told = (None, None) if had is None else had[:2]
+            before, old_entry = (None, None) if had is None else had[:2]
             if before is not None and (made is None or made[0] != before):
                 t.delete(before, tombstone=not index.filled)
             if made is None:
@@ -218,7 +218,7 @@ class TableWriter:
             at, entry, alone = made
             if before != at and alone:
                 self._put_new(t, at, entry, row)
-            elif before != at or told != entry:
+            elif before != at or old_entry != entry:
                 t.put(at, entry)
         return key
 

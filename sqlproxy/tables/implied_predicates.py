@@ -248,15 +248,17 @@ def _shape(table: Table, expr: Expr) -> Any:
         return ("other", id(expr))
     if isinstance(expr, Const):
         return ("const", expr.oid, expr.typmod, type(expr.value), repr(expr.value))
-    told = [
-        _told(table, getattr(expr, field.name)) for field in fields(expr) if field.name != "pos"
+    parts = [
+        _field_shape(table, getattr(expr, field.name))
+        for field in fields(expr)
+        if field.name != "pos"
     ]
-    return (type(expr), *told)
+    return (type(expr), *parts)
 
 
-def _told(table: Table, value: Any) -> Any:
+def _field_shape(table: Table, value: Any) -> Any:
     if isinstance(value, Expr):
         return _shape(table, value)
     if isinstance(value, tuple):
-        return tuple(_told(table, one) for one in value)
+        return tuple(_field_shape(table, one) for one in value)
     return value

@@ -215,8 +215,8 @@ class TableReader:
             return None
         touched.get(1)
         if touched.tally is not None:
-            (told,) = await reads.multi_get([key], tally=touched.tally)
-            return None if told is None else self.stored(key, *told)
+            (reported,) = await reads.multi_get([key], tally=touched.tally)
+            return None if reported is None else self.stored(key, *reported)
         found, version = await reads.get(key)
         return None if found is None else self.stored(key, found, version)
 

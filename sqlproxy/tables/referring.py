@@ -309,8 +309,8 @@ class Children:
                     default = writer.rules.defaults.get(place)
                     values[place] = None if default is None else default((), self._env)
             case _:
-                told = [gone.old.values[place] for place in at]
-                raise _still_referenced(self._tables, table, child, key, told)
+                key_values = [gone.old.values[place] for place in at]
+                raise _still_referenced(self._tables, table, child, key, key_values)
         new = writer.rules.finished(values, self._env)
         writer.update(self._t, row, new)
         return Gone(row, new)

@@ -108,7 +108,7 @@ class Rules:
     ) -> str:
         around, _, closing = words.rpartition("{}")
 
-        def told(text: Text) -> str:
+        def with_values(text: Text) -> str:
             shown = ", ".join(
                 "null" if v is None else text(place, v)
                 for place, v in zip(places, values, strict=True)
@@ -117,5 +117,5 @@ class Rules:
 
         text_in = self.text_in
         if text_in is None:
-            return told(self.text)
-        return Detail(told(self.text), lambda style: told(text_in(style)))
+            return with_values(self.text)
+        return Detail(with_values(self.text), lambda style: with_values(text_in(style)))

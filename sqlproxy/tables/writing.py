@@ -135,7 +135,7 @@ class Outcome:
         self.writers = part.writers
         self.again = part.again
 
-    def untold(self) -> Outcome:
+    def without_rows(self) -> Outcome:
         """The same without rows, which are not kept longer than the client needs them."""
         return replace(self, rows=[]) if self.rows else self
 
@@ -263,7 +263,7 @@ class InsertPlan:
         writer = work.tables.writer(self.table)
         count = self.count if rows is None else len(rows)
         given = await work.reserve(self.numbers(writer, None if rows is None else count))
-        told: list[Row] | None = None
+        returned: list[Row] | None = None
         if given and not (self.unsure(writer) or self._returning.numbered):
             if self._conflict is None and not (self.table.plain or self.table.foreign_keys):
                 columns = self.many(writer, work.env, rows)
@@ -275,7 +275,7 @@ class InsertPlan:
         elif self._conflict is not None and self._returning.numbered:
             return await self._row_by_row(work, writer, rows, self._conflict)
         else:
-            made, told = await self._made_waiting(work, writer, rows)
+            made, returned = await self._made_waiting(work, writer, rows)
         outcome = Outcome(writers=[writer])
         if self._conflict is not None:
             outcome.again = True
@@ -291,8 +291,8 @@ class InsertPlan:
         every = frozenset(column.id for column in self.table.columns)
         await check_parents(work.t, work.tables, self.table, kept, every, work.deferred)
         outcome.count = len(kept)
-        if told is not None:
-            outcome.rows = told
+        if returned is not None:
+            outcome.rows = returned
         else:
             outcome.rows = self.returned(kept, work.env)
         return outcome
@@ -332,7 +332,7 @@ class InsertPlan:
             return row, self._returned(row, env)
 
         pairs = await work.each(both, places)
-        return [row for row, _ in pairs], [told for _, told in pairs]
+        return [row for row, _ in pairs], [returned for _, returned in pairs]
 
     def made(
         self, writer: TableWriter, env: Env, rows: Sequence[Values] | None = None
@@ -655,7 +655,7 @@ class _Assignments:
         given = set(writer.rules.defaults) - {place for place, fn in self._set if fn is None}
         taken = self._taken + writer.rules.numbers(given) + (each or Counter())
         full = await work.reserve(_times(taken, len(rows)))
-        new, told = await self._new(work, writer, rows, returning, full)
+        new, returned = await self._new(work, writer, rows, returning, full)
         olds = [old for old, _ in rows]
         for old, row in zip(olds, new, strict=True):
             if self.moves:  # one by one: a row sees where those before it went
@@ -667,7 +667,7 @@ class _Assignments:
         gone = [Gone(old, row) for old, row in zip(olds, new, strict=True)]
         children = Children(work.t, work.tables, work.env, work.touched, work.deferred)
         await children.follow(self._table, gone)
-        return new, told
+        return new, returned
 
     async def _new(
         self,
@@ -687,7 +687,7 @@ class _Assignments:
                 return row, returning(row, pair[1])
 
             pairs = await work.each(both, rows)
-            return [row for row, _ in pairs], [told for _, told in pairs]
+            return [row for row, _ in pairs], [returned for _, returned in pairs]
         if full and not (self._unsure or writer.rules.unsure):
             return [make(pair) for pair in rows], []
         return await work.each(make, rows), []
@@ -776,16 +776,16 @@ class UpdatePlan:
         writer = work.tables.writer(self.table)
         width, env = len(shown(self.table)), work.env
 
-        def returned(row: Row, seen: Values) -> Row:
+        def of_pair(row: Row, seen: Values) -> Row:
             return self._returning((*self._projection(row), *seen[width:]), env)
 
         numbered = self._returning.numbered
-        new, told = await self.assignments.apply(
-            work, writer, rows, returned if numbered else None, self._returning.taken
+        new, returned = await self.assignments.apply(
+            work, writer, rows, of_pair if numbered else None, self._returning.taken
         )
-        outcome = Outcome(len(new), told, [writer])
+        outcome = Outcome(len(new), returned, [writer])
         if self._returning and not numbered:
-            outcome.rows = [returned(row, seen) for (_, seen), row in zip(rows, new, strict=True)]
+            outcome.rows = [of_pair(row, seen) for (_, seen), row in zip(rows, new, strict=True)]
         return outcome
 
     def returned(self, row: Row, env: Env) -> list[Row]:

@@ -240,18 +240,18 @@ class Conversation:
         if described:
             head += codec.NO_DATA if output is None else output.description
         if isinstance(answer, SqlError):
-            told = codec.error_response(answer, style=self._style)
+            message_bytes = codec.error_response(answer, style=self._style)
         else:
             try:
-                told = b""
+                message_bytes = b""
                 if output is not None and answer.rows:
-                    told = b"".join(map(output.message, answer.rows))
-                told += completed(answer.tag)
+                    message_bytes = b"".join(map(output.message, answer.rows))
+                message_bytes += completed(answer.tag)
             except Exception as error:  # noqa: BLE001 - the boundary: see the module
-                told = codec.error_response(as_sql_error(error), style=self._style)
+                message_bytes = codec.error_response(as_sql_error(error), style=self._style)
         if channel.notices or channel.parameters:
             self.tell()
-        self._door.answered(head + told + codec.READY["I"])
+        self._door.answered(head + message_bytes + codec.READY["I"])
 
     # -- what is told out of turn
 
@@ -283,10 +283,10 @@ class Conversation:
     async def _fail(self, error: BaseException, *, offset: int = 0) -> None:
         """Tell the client, then the session. The held tag was of a statement that succeeded."""
         self._release()
-        told = as_sql_error(error)
-        await self._session.failed(told)
+        message = as_sql_error(error)
+        await self._session.failed(message)
         self.tell()
-        self._door.out += codec.error_response(told, offset=offset, style=self._style)
+        self._door.out += codec.error_response(message, offset=offset, style=self._style)
 
     def _release(self) -> None:
         if self._held:

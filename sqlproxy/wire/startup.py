@@ -329,11 +329,11 @@ async def _password(door: Door) -> bytes:
 
 def _report(door: Door, session: Session, user: str, settings: Mapping[str, str]) -> str:
     """Tells the settings; returns the zone."""
-    told = dict(REPORTED)
-    told["session_authorization"] = user
-    told["application_name"] = settings.get("application_name", "")
-    told.update(session.channel.parameters)
+    statuses = dict(REPORTED)
+    statuses["session_authorization"] = user
+    statuses["application_name"] = settings.get("application_name", "")
+    statuses.update(session.channel.parameters)
     session.channel.parameters.clear()
-    for name, value in told.items():
+    for name, value in statuses.items():
         door.out += codec.parameter_status(name, value)
-    return told["TimeZone"]
+    return statuses["TimeZone"]

@@ -42,7 +42,7 @@ class Nodes:
         for number in wanted:
             self.local.start(number, self.options)
         try:
-            self.local.wait_ready(wanted, within_s=READY_S, told=lambda _number: None)
+            self.local.wait_ready(wanted, within_s=READY_S, on_ready=lambda _number: None)
         except kvorum.KvorumError as e:
             logs = "\n".join(f"--- {n}\n{self.local.tail(n, 30)}" for n in self.numbers)
             raise AssertionError(f"{e}\n{logs}") from e

@@ -287,7 +287,7 @@ def test_f4_a_node_whose_disk_was_replaced_says_so_and_ends(tmp_path: Path) -> N
         shutil.rmtree(nodes.local.data(2))
         nodes.local.start(2)
         with pytest.raises(kvorum.KvorumError, match="node 2 ended"):
-            nodes.local.wait_ready([2], within_s=30, told=lambda _number: None)
+            nodes.local.wait_ready([2], within_s=30, on_ready=lambda _number: None)
         said = nodes.local.tail(2, 1)
         assert "DATA_GONE" in said
         assert "kvorum node decommission 2" in said

@@ -102,11 +102,11 @@ def _error(answer: Answer) -> KvorumError:
         return Unavailable(f"HTTP {answer.status}: {answer.body[:200]!r}")
 
 
-def version_of(told: Mapping[str, Any]) -> int:
+def version_of(answer: Mapping[str, Any]) -> int:
     """Of a write that was answered."""
-    return int(told["version"])
+    return int(answer["version"])
 
 
-def rows_of(told: Mapping[str, Any]) -> list[Item]:
+def rows_of(answer: Mapping[str, Any]) -> list[Item]:
     """Records of a page; what a transaction wrote itself has version 0."""
-    return [Item(i["key"], i["value"], int(i["version"] or 0)) for i in told["items"]]
+    return [Item(i["key"], i["value"], int(i["version"] or 0)) for i in answer["items"]]

@@ -97,23 +97,23 @@ class HttpBackend:
             params["limit"] = str(spec.limit)
         if spec.at:
             params["at"] = str(spec.at)
-        told = await self._call("GET", f"/v1/kv/{_q(ns)}/{_q(table)}?{urlencode(params)}")
-        return Page(rows_of(told), told.get("cursor"), int(told["at"]))
+        answer = await self._call("GET", f"/v1/kv/{_q(ns)}/{_q(table)}?{urlencode(params)}")
+        return Page(rows_of(answer), answer.get("cursor"), int(answer["at"]))
 
     async def multi_get(self, keys: Sequence[TableKey], at: int) -> tuple[list[Record | None], int]:
         body: dict[str, Any] = {"keys": [k._asdict() for k in keys]}
         if at:
             body["at"] = str(at)
-        told = await self._call("POST", "/v1/multi-get", body, twice="none")
-        items = [None if i is None else Record(i["value"], version_of(i)) for i in told["items"]]
-        return items, int(told["at"])
+        answer = await self._call("POST", "/v1/multi-get", body, twice="none")
+        items = [None if i is None else Record(i["value"], version_of(i)) for i in answer["items"]]
+        return items, int(answer["at"])
 
     async def batch(self, ops: Sequence[BatchOp]) -> int:
         return version_of(await self._call("POST", "/v1/batch", {"ops": [_op(o) for o in ops]}))
 
     async def multi_write(self, ops: Sequence[BatchOp]) -> list[int | KvorumError]:
-        told = await self._call("POST", "/v1/multi-write", {"ops": [_op(o) for o in ops]})
-        return [version_of(r) if "version" in r else from_json(409, r) for r in told["results"]]
+        answer = await self._call("POST", "/v1/multi-write", {"ops": [_op(o) for o in ops]})
+        return [version_of(r) if "version" in r else from_json(409, r) for r in answer["results"]]
 
     async def watch(self, ns: str, table: str, spec: WatchSpec) -> HttpWatcher:
         host, port = self._transport.address
@@ -135,20 +135,20 @@ class HttpBackend:
         if terms.lock_wait_ms is not None:
             body["lock_wait_ms"] = terms.lock_wait_ms
         # An answer that was lost leaves a transaction that expires: beginning another is harmless.
-        told = await self._call("POST", "/v1/txn", body, twice="none")
-        return HttpSession(self._calls, int(told["txn"]), int(told["start_ts"]))
+        reply = await self._call("POST", "/v1/txn", body, twice="none")
+        return HttpSession(self._calls, int(reply["txn"]), int(reply["start_ts"]))
 
     async def status(self, txn: int) -> TxnState:
-        told = await self._call("GET", f"/v1/txn/{txn}")
-        commit_ts = told.get("commit_ts")
-        return TxnState(told["status"], int(commit_ts) if commit_ts else None)
+        answer = await self._call("GET", f"/v1/txn/{txn}")
+        commit_ts = answer.get("commit_ts")
+        return TxnState(answer["status"], int(commit_ts) if commit_ts else None)
 
     async def abort_transaction(self, txn: int) -> None:
         await self._call("POST", f"/v1/txn/{txn}/abort", {}, twice="same")
 
     async def timestamps(self, count: int) -> int:
-        told = await self._call("POST", "/v1/tso", {"count": count}, twice="none")
-        return int(told["first"])
+        answer = await self._call("POST", "/v1/tso", {"count": count}, twice="none")
+        return int(answer["first"])
 
     async def open_snapshot(self, at: int, owner: str, ttl_ms: int, user: str = "") -> SnapshotInfo:
         body: dict[str, Any] = {"owner": owner, "ttl_ms": ttl_ms}
@@ -165,23 +165,23 @@ class HttpBackend:
         return bool(_decode(answer.body)["held"])
 
     async def beat_lock(self, id: int, wait_ms: int) -> tuple[str, int]:
-        told = await self._call(
+        answer = await self._call(
             "POST", f"/v1/locks/{id}/heartbeat", {"wait_ms": wait_ms}, twice="same"
         )
-        return told["state"], int(told["token"])
+        return answer["state"], int(answer["token"])
 
     async def end_lock(self, id: int) -> None:
         await self._send("DELETE", f"/v1/locks/{id}", b"", HEADERS, twice="same")
 
     async def snapshots(self) -> list[SnapshotInfo]:
-        told = await self._call("GET", "/v1/snapshots")
-        return [SnapshotInfo.of(one) for one in told["items"]]
+        answer = await self._call("GET", "/v1/snapshots")
+        return [SnapshotInfo.of(one) for one in answer["items"]]
 
     # ------------------------------------------------------------------- namespaces and tables
 
     async def namespaces(self) -> list[NamespaceInfo]:
-        told = await self._call("GET", "/v1/namespaces")
-        return [NamespaceInfo.of(one) for one in told["items"]]
+        answer = await self._call("GET", "/v1/namespaces")
+        return [NamespaceInfo.of(one) for one in answer["items"]]
 
     async def create_namespace(self, name: str, change: dict[str, Any] | None = None) -> None:
         await self._call("POST", "/v1/namespaces", {**(change or {}), "name": name})
@@ -189,15 +189,15 @@ class HttpBackend:
     async def alter_namespace(
         self, name: str, what: str, change: dict[str, Any] | None = None
     ) -> NamespaceInfo:
-        told = await self._altered(f"/v1/namespaces/{_q(name)}", what, change)
-        return NamespaceInfo.of(told)
+        answer = await self._altered(f"/v1/namespaces/{_q(name)}", what, change)
+        return NamespaceInfo.of(answer)
 
     async def drop_namespace(self, name: str) -> None:
         await self._call("DELETE", f"/v1/namespaces/{_q(name)}")
 
     async def tables(self, ns: str) -> list[TableInfo]:
-        told = await self._call("GET", f"/v1/namespaces/{_q(ns)}/tables")
-        return [_table(t) for t in told["items"]]
+        answer = await self._call("GET", f"/v1/namespaces/{_q(ns)}/tables")
+        return [_table(t) for t in answer["items"]]
 
     async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
         body: dict[str, Any] = {"name": name}
@@ -252,16 +252,16 @@ class HttpBackend:
 
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo:
         query = f"?wait_ms={min(wait_ms, WAIT_MS_MAX)}" if wait_ms else ""
-        told = await self._call("GET", f"/v1/procedures/{procedure}{query}", extra_ms=wait_ms)
-        return ProcedureInfo.of(told)
+        answer = await self._call("GET", f"/v1/procedures/{procedure}{query}", extra_ms=wait_ms)
+        return ProcedureInfo.of(answer)
 
     async def procedures(
         self, *, state: str | None, owner: str | None, name: str | None
     ) -> list[ProcedureInfo]:
         wanted = {"state": state, "owner": owner, "name": name}
         query = urlencode({k: v for k, v in wanted.items() if v is not None})
-        told = await self._call("GET", f"/v1/procedures?{query}")
-        return [ProcedureInfo.of(p) for p in told["items"]]
+        answer = await self._call("GET", f"/v1/procedures?{query}")
+        return [ProcedureInfo.of(p) for p in answer["items"]]
 
     async def acknowledge(self, procedure: int) -> None:
         """Nothing to do: over HTTP results are kept for their time."""
@@ -276,8 +276,10 @@ class HttpBackend:
 
     async def set_settings(self, values: dict[str, int]) -> list[dict[str, Any]]:
         body = {"settings": values}
-        told = await self._call("POST", "/v1/cluster", body, twice="same", extra_ms=self._extra_ms)
-        return list(told["settings"])
+        answer = await self._call(
+            "POST", "/v1/cluster", body, twice="same", extra_ms=self._extra_ms
+        )
+        return list(answer["settings"])
 
     async def nodes(self) -> list[dict[str, Any]]:
         return list((await self._call("GET", "/v1/nodes"))["items"])
@@ -327,16 +329,16 @@ def _op(op: BatchOp) -> dict[str, Any]:
     return row
 
 
-def _table(told: Mapping[str, Any]) -> TableInfo:
-    columns = tuple(Column(c["name"], c["type"], c["nullable"]) for c in told["columns"])
+def _table(answer: Mapping[str, Any]) -> TableInfo:
+    columns = tuple(Column(c["name"], c["type"], c["nullable"]) for c in answer["columns"])
     return TableInfo(
-        told["namespace"],
-        told["name"],
-        told["id"],
+        answer["namespace"],
+        answer["name"],
+        answer["id"],
         columns,
-        tuple(told["primary_key"]),
-        told.get("replicas"),
-        tuple(told.get("tags", ())),
-        told.get("state", "public"),
-        told.get("partition_bytes"),
+        tuple(answer["primary_key"]),
+        answer.get("replicas"),
+        tuple(answer.get("tags", ())),
+        answer.get("state", "public"),
+        answer.get("partition_bytes"),
     )

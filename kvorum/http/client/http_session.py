@@ -51,17 +51,17 @@ class HttpSession:
             raise self._lost from None
 
     async def get(self, ns: str, table: str, key: bytes) -> Record | None:
-        told = await self._post("get", {"ns": ns, "table": table, "key": key}, twice="none")
-        if told["value"] is None:
+        answer = await self._post("get", {"ns": ns, "table": table, "key": key}, twice="none")
+        if answer["value"] is None:
             return None
-        return _own(told)
+        return _own(answer)
 
     async def multi_get(self, keys: Sequence[TableKey]) -> list[Record | None]:
         found: list[Record | None] = []
         for at in range(0, len(keys), MULTI_KEYS_MAX):  # one snapshot, however many requests
             part = [key._asdict() for key in keys[at : at + MULTI_KEYS_MAX]]
-            told = await self._post("multi-get", {"keys": part}, twice="none")
-            found += [None if i is None else _own(i) for i in told["items"]]
+            answer = await self._post("multi-get", {"keys": part}, twice="none")
+            found += [None if i is None else _own(i) for i in answer["items"]]
         return found
 
     async def scan(self, ns: str, table: str, spec: ScanSpec) -> Page:
@@ -70,8 +70,8 @@ class HttpSession:
             bound = getattr(spec, name)
             if bound:
                 body[name] = bound
-        told = await self._post("scan", body, twice="none")
-        return Page(rows_of(told), told.get("cursor"), self._start_ts)
+        answer = await self._post("scan", body, twice="none")
+        return Page(rows_of(answer), answer.get("cursor"), self._start_ts)
 
     async def put(
         self,
@@ -108,6 +108,6 @@ class HttpSession:
         return None  # its node coordinates it
 
 
-def _own(told: Mapping[str, Any]) -> Record:
+def _own(answer: Mapping[str, Any]) -> Record:
     """A record that a transaction read; what it wrote itself has no version yet."""
-    return Record(told["value"], int(told["version"] or 0))
+    return Record(answer["value"], int(answer["version"] or 0))

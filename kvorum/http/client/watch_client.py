@@ -51,7 +51,7 @@ class HttpWatcher:
         """`timeout_ms`: how long the node may take to answer at all; later it is waited for."""
         self.position = spec.above or 0
         self._first_until = asyncio.get_running_loop().time() + timeout_ms / 1000
-        self._told = False
+        self._first_seen = False
         self._host, self._port, self._spec = host, port, spec
         self._authorization, self._tls = authorization, tls
         self._path = f"/v1/watch/{quote(ns, safe='')}/{quote(table, safe='')}"
@@ -69,16 +69,16 @@ class HttpWatcher:
                 event = await self._read()
             except _Broken as e:
                 self._drop()
-                if not self._told and asyncio.get_running_loop().time() > self._first_until:
+                if not self._first_seen and asyncio.get_running_loop().time() > self._first_until:
                     raise Unavailable(
                         f"no stream from {self._host}:{self._port}: {e}", code="UNREACHABLE"
                     ) from None
                 await asyncio.sleep(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
                 self._failures += 1
                 continue
-            self._failures, self._told = 0, True
-            if (told := self._new_part(event)) is not None:
-                return told
+            self._failures, self._first_seen = 0, True
+            if (answer := self._new_part(event)) is not None:
+                return answer
 
     def ready(self) -> Event | None:
         """None: what came in is told by `next`."""

@@ -28,7 +28,7 @@ class Login(Body):
 async def session(asked: Asked, here: Here) -> object:
     """Who is logged in"""
     try:
-        return _told(await here.guard.by_loopback(asked.address), here, "")
+        return _session(await here.guard.by_loopback(asked.address), here, "")
     except Unauthenticated as error:
         if error.code == NOT_INITIALIZED:
             return {"user": None, "why": error.message}
@@ -36,7 +36,7 @@ async def session(asked: Asked, here: Here) -> object:
     if visit is None:
         return {"user": None}
     try:
-        return _told(await here.visits.who(visit, asked), here, visit.csrf)
+        return _session(await here.visits.who(visit, asked), here, visit.csrf)
     except KvorumError as error:
         return {"user": None, "why": error.message}
 
@@ -62,7 +62,7 @@ async def logout(asked: Asked, here: Here, body: Nothing) -> Reply:
     return _with_cookie(asked, "")
 
 
-def _told(identity: Identity, here: Services, csrf: str) -> dict[str, Any]:
+def _session(identity: Identity, here: Services, csrf: str) -> dict[str, Any]:
     """What the page shows, and what it offers: actions that the identity has anywhere."""
     book = here.guard.book
     assert book is not None

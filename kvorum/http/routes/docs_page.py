@@ -86,8 +86,8 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
         if status >= "400":
             refusals.append(status)
             continue
-        told = shape(next(iter(answer["content"].values()))["schema"])
-        parts.append(f"<h4>Answers {status}</h4><pre>{escape(told)}</pre>")
+        schema_text = shape(next(iter(answer["content"].values()))["schema"])
+        parts.append(f"<h4>Answers {status}</h4><pre>{escape(schema_text)}</pre>")
     parts.append(f'<p>Refusals: <a href="#errors">{", ".join(refusals)}</a></p>')
     return (
         f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> "

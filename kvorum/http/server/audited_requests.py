@@ -45,14 +45,14 @@ class StampedHttp:
         finally:
             caller_of_request.reset(token)
             asker = caller.asker()
-            if asker.denied or (not caller.told and (status >= 400 or asker.user)):
+            if asker.denied or (not caller.logged and (status >= 400 or asker.user)):
                 method, took_s = (
                     f"{scope['method']} {scope['path'][:200]}",
                     self._monotonic() - began,
                 )
                 code = caller.error.code if asker.denied and caller.error else f"HTTP_{status}"
-                told = ("http", caller.client, method)
-                self._log.add(Stamp(*told, code=code, took_s=took_s, asker=asker))
+                common = ("http", caller.client, method)
+                self._log.add(Stamp(*common, code=code, took_s=took_s, asker=asker))
 
 
 def _said(scope: Scope) -> str:

@@ -307,10 +307,10 @@ class HotApi:
                 raise wrong_method(request.method, READING)
             Query(request.query_string).done()
             state = await self._sessions.status(txn)
-            told = {"status": state.status}
+            shown = {"status": state.status}
             if state.commit_ts:
-                told["commit_ts"] = str(state.commit_ts)
-            return reply(told, request.formats.reply)
+                shown["commit_ts"] = str(state.commit_ts)
+            return reply(shown, request.formats.reply)
         verb = parts[1] if len(parts) == 2 else b""
         handler = self._txn_verbs.get(verb)
         if handler is None:

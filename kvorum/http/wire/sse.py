@@ -97,7 +97,7 @@ def event_of(message: Message) -> Event | None:
     """The event that a node sent; None for what this program does not know."""
     if message.name not in ("changes", "snapshot", "resolved"):
         return None
-    told = _decode(message.data)
+    decoded = _decode(message.data)
     kind: Any = message.name
     changes = [
         Change(
@@ -105,7 +105,7 @@ def event_of(message: Message) -> Event | None:
             None if row["value"] is None else fields.DATA.convert(row["value"], "value"),
             row.get("expires_ms", 0),
         )
-        for row in told.get("changes", ())
+        for row in decoded.get("changes", ())
     ]
-    version = int(told["version"])
-    return Event(kind, version, changes, told.get("part", 0), told.get("last", True))
+    version = int(decoded["version"])
+    return Event(kind, version, changes, decoded.get("part", 0), decoded.get("last", True))

@@ -87,12 +87,12 @@ class FillsColumn(Change):
                 shown=ctx.args["column"] if isinstance(ctx.args["column"], str) else "",
             )
         ctx.state["rows"] += len(page.items)
-        told = f"{ctx.state['rows']} rows"
+        result = f"{ctx.state['rows']} rows"
         if page.resume is None:
-            ctx.progress(1, told)
+            ctx.progress(1, result)
             return go_on(then)
         ctx.state["at"] = page.resume
-        ctx.progress(await part_done(t, table.id, page.resume), told)
+        ctx.progress(await part_done(t, table.id, page.resume), result)
         return again()
 
 
@@ -161,8 +161,8 @@ class AddColumn(FillsColumn):
         table = await self.find(t, ctx)
         column = replace(table.by_id(ctx.state["column"]), state=PUBLIC)
         changed = await self.write(t, with_column(table, column))
-        told = {"table_id": table.id, "version": changed.version, "column": column.name}
-        return done({**told, "rows": ctx.state["rows"]})
+        result = {"table_id": table.id, "version": changed.version, "column": column.name}
+        return done({**result, "rows": ctx.state["rows"]})
 
     @undo
     async def hide(self, ctx: StepContext) -> None:

@@ -77,9 +77,9 @@ class AlterTable(Change):
         if kind == "drop_constraint":
             return done(await self._drop_constraint(t, table, action))
         if kind == "set_identity":
-            return done(_told(await self._set_identity(t, table, action)))
+            return done(_result(await self._set_identity(t, table, action)))
         if kind == "use_index":
-            return done(_told(await self._use_index(t, table, action)))
+            return done(_result(await self._use_index(t, table, action)))
         if kind not in _ACTIONS:
             raise InvalidArgument(
                 f"the action {kind!r:.60} is not known; there are {', '.join(_ACTIONS)}, "
@@ -97,7 +97,7 @@ class AlterTable(Change):
         if kind == "set_default" and (name := action.get("sequence")):
             wanted = Draft(altered, sequences=((str(action["column"]), str(name)),))
             altered, _ = await resolve_declaration.with_sequences(t, altered, wanted, {})
-        return done(_told(await self.write(t, altered)))
+        return done(_result(await self.write(t, altered)))
 
     async def _drop_constraint(
         self, t: CatalogTxn, table: Table, action: Mapping[str, Any]
@@ -105,14 +105,14 @@ class AlterTable(Change):
         name = str(action.get("constraint"))
         if any(check.name == name for check in table.checks):
             checks = tuple(check for check in table.checks if check.name != name)
-            return _told(await self.write(t, table, checks=checks))
+            return _result(await self.write(t, table, checks=checks))
         for key in table.foreign_keys:
             if key.name == name:
                 keys = tuple(other for other in table.foreign_keys if other.name != name)
                 changed = await self.write(t, table, foreign_keys=keys)
                 if not any(other.table == key.table for other in keys):
                     await resolve_declaration.unrefer(t, changed, key.table)
-                return _told(changed)
+                return _result(changed)
         index = table.index(name)
         if index is not None and index.constraint:
             there = await relations.list_relations(t, table.namespace)
@@ -124,7 +124,7 @@ class AlterTable(Change):
                 for i in table.indexes
             )
             changed = await self.write(t, table, indexes=plain)
-            return {**_told(changed), "index": name}
+            return {**_result(changed), "index": name}
         if name == table.primary_key_name:
             raise refusal(
                 "0A000",
@@ -133,7 +133,7 @@ class AlterTable(Change):
                 hint="Make a table without it, copy the rows, and rename it.",
             )
         if action.get("if_exists"):
-            return {**_told(table), "missing": [name]}
+            return {**_result(table), "missing": [name]}
         raise no_constraint(table, name)
 
     async def _set_identity(self, t: CatalogTxn, table: Table, action: Mapping[str, Any]) -> Table:
@@ -220,7 +220,7 @@ def no_constraint(table: Table, name: str) -> KvorumError:
     )
 
 
-def _told(table: Table) -> dict[str, Any]:
+def _result(table: Table) -> dict[str, Any]:
     return {"table_id": table.id, "name": table.name, "version": table.version}
 
 

@@ -51,13 +51,13 @@ class DropColumn(Change):
         if args.get("if_exists") and missing:
             return done({"table_id": table.id, "missing": [args.get("column")]})
         column = column_of(table, args)
-        gone, told = await self._along(t, table, column, cascade=bool(args.get("cascade")))
+        gone, result = await self._along(t, table, column, cascade=bool(args.get("cascade")))
         ids = {c.id for c in gone}
         indexes = [i for i in table.indexes if ids & i.used_ids]
         ctx.state.update(
             table=table.id,
             columns=sorted(ids),
-            cascaded=told,
+            cascaded=result,
             before=records.encode_table(table),
             indexes=[i.name for i in indexes],
         )
@@ -86,8 +86,8 @@ class DropColumn(Change):
         if lines and (not cascade or len(lines) > len(generated)):
             # views and foreign keys of other tables are dropped by name first
             raise dependents(what, lines)
-        told = [f"column {c.name} of table {table.name}" for c in generated]
-        return [column, *generated], told
+        result = [f"column {c.name} of table {table.name}" for c in generated]
+        return [column, *generated], result
 
     @step
     async def indexes(self, ctx: StepContext) -> Outcome:
@@ -116,8 +116,8 @@ class DropColumn(Change):
         changed = await self.write(t, table, columns=left, foreign_keys=keys)
         for target in targets - {key.table for key in keys}:
             await resolve_declaration.unrefer(t, changed, target)
-        told: dict[str, Any] = {"table_id": table.id, "version": changed.version}
-        return done({**told, "cascaded": ctx.state["cascaded"]})
+        result: dict[str, Any] = {"table_id": table.id, "version": changed.version}
+        return done({**result, "cascaded": ctx.state["cascaded"]})
 
     @undo
     async def show(self, ctx: StepContext) -> None:

@@ -76,11 +76,11 @@ class AddConstraint(Change):
         if "validate" in args:
             one = part_of(table, str(args["validate"]))
             ctx.state.update(constraint=one.name, validate=True, parent=_parent_of(one))
-            return done(self._told(ctx, 0)) if one.state == PUBLIC else go_on("settled")
+            return done(self._result(ctx, 0)) if one.state == PUBLIC else go_on("settled")
         if "not_null" in args:
             column = column_of(table, {"column": args["not_null"]})
             if not column.nullable:
-                return done(self._told(ctx, 0))
+                return done(self._result(ctx, 0))
             taken = {c.name for c in table.checks} | {k.name for k in table.foreign_keys}
             name = first_free(table.name, column.name, "not_null", taken)
             quoted = '"' + column.name.replace('"', '""') + '"'
@@ -95,7 +95,7 @@ class AddConstraint(Change):
         (ctx.state["constraint"],) = names
         ctx.state["parent"] = _parent_of(part_of(changed, names[0]))
         await self.write(t, with_state(changed, names[0], WRITE_ONLY))
-        return done(self._told(ctx, 0)) if args.get("not_valid") else go_on("settled")
+        return done(self._result(ctx, 0)) if args.get("not_valid") else go_on("settled")
 
     async def _declared(self, t: CatalogTxn, table: Table, args: Any) -> Table:
         """The table with the check, or the foreign key, after its own."""
@@ -175,7 +175,7 @@ class AddConstraint(Change):
         else:
             table = with_state(table, name, PUBLIC)
         await self.write(t, table)
-        return done(self._told(ctx, ctx.state["rows"]))
+        return done(self._result(ctx, ctx.state["rows"]))
 
     @undo
     async def doubt(self, ctx: StepContext) -> None:
@@ -190,7 +190,7 @@ class AddConstraint(Change):
         await self.write(t, table)
 
     @staticmethod
-    def _told(ctx: StepContext, count: int) -> dict[str, Any]:
+    def _result(ctx: StepContext, count: int) -> dict[str, Any]:
         name = ctx.state.get("constraint", "")
         return {"table_id": ctx.state["table"], "constraint": name, "rows": count}
 

@@ -255,10 +255,10 @@ class RenameEnum(_Changes):
             changed = replace(enum, name=to, version=enum.version + 1)
         renamed = "label" in args
         tables = await self.put(t, replace(one, enum=changed), awaited=renamed)
-        told = {"namespace": namespace, "name": changed.name, "version": changed.version}
+        result = {"namespace": namespace, "name": changed.name, "version": changed.version}
         if not (renamed and tables):
-            return done(told)
-        ctx.state["told"] = told
+            return done(result)
+        ctx.state["told"] = result
         ctx.state["tables"] = [int(table) for table in tables]
         return go_on("known")
 

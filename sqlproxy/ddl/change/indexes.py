@@ -191,13 +191,13 @@ class CreateIndex(Change):
         self, t: CatalogTxn, ctx: StepContext, at: bytes | None, index: Index
     ) -> Outcome:
         """What comes after a chunk."""
-        told = f"{ctx.state['rows']} rows"
+        result = f"{ctx.state['rows']} rows"
         if at is None:
-            ctx.progress(1, told)
+            ctx.progress(1, result)
             return go_on("publish")
         ctx.state["at"] = at
         part = await part_done(t, TableId(ctx.state["table"]), at)
-        ctx.progress((part + ("as_of" in ctx.state)) / 2 if index.unique else part, told)
+        ctx.progress((part + ("as_of" in ctx.state)) / 2 if index.unique else part, result)
         return again()
 
     async def _chunk(
@@ -286,8 +286,8 @@ class CreateIndex(Change):
         on.
         """
         await self._switch(ctx, PUBLIC)
-        told = {"table_id": ctx.state["table"], "index": ctx.state["name"]}
-        return done({"namespace": ctx.args["namespace"], **told, "rows": ctx.state["rows"]})
+        result = {"table_id": ctx.state["table"], "index": ctx.state["name"]}
+        return done({"namespace": ctx.args["namespace"], **result, "rows": ctx.state["rows"]})
 
     async def _switch(self, ctx: StepContext, state: str) -> None:
         t = await CatalogTxn.of(ctx)

@@ -1,5 +1,5 @@
 """kvorum.jobs: the schema changes among the procedures, as the system catalog shows them, and what
-who waits for one is told. Pure.
+who waits for one is progress_line. Pure.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def jobs_of(procedures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def told(procedure: Mapping[str, Any]) -> str:
+def progress_line(procedure: Mapping[str, Any]) -> str:
     """Where a running definition is, in a line for who waits for it; "": nothing is to be said."""
     part, text = _progress(procedure)
     if not text:

@@ -175,8 +175,8 @@ class ChangeType(FillsColumn):
         await self.settle(ctx)
         t = await CatalogTxn.of(ctx)
         changed = await self.write(t, await self.find(t, ctx), frozen=False)
-        told = {"table_id": changed.id, "version": changed.version}
-        return done({**told, "rows": ctx.state["rows"]})
+        result = {"table_id": changed.id, "version": changed.version}
+        return done({**result, "rows": ctx.state["rows"]})
 
 
 @procedure("AlterType", locks=_locks)

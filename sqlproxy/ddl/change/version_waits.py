@@ -41,7 +41,7 @@ from txn.shared.deadlines import sleep
 _SLOWER_S: Final = 0.5  # after it, it is asked less often
 _SLOW_MS: Final = 100
 
-Told = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class Store(declaration_users.Store, Protocol):
@@ -58,14 +58,14 @@ class Settled:
     def __init__(self, timers: Timers, store: Store | None = None) -> None:
         self._timers, self._store = timers, store
 
-    async def proxies(self, database: str, told: Told = lambda _text: None) -> None:
+    async def proxies(self, database: str, progress: Progress = lambda _text: None) -> None:
         """Until nobody uses, nor can commit, what was bound below the version of the database that
-        was last said to be awaited. `told`: whom it waits for. Raises KvorumError.
+        was last said to be awaited. `progress` gets whom it waits for. Raises KvorumError.
         """
         if self._store is None:
             await sleep(self._timers, SQL_SETTLE_MS / 1000)
             return
-        await _Wait(self._timers, self._store, database, told).run()
+        await _Wait(self._timers, self._store, database, progress).run()
 
     async def native_writers(self, table: TableId) -> None:
         """Until nobody writes to the table without SQL: it has rules since the last version."""
@@ -89,9 +89,9 @@ class _Late:
 
 
 class _Wait:
-    def __init__(self, timers: Timers, store: Store, database: str, told: Told) -> None:
+    def __init__(self, timers: Timers, store: Store, database: str, progress: Progress) -> None:
         self._timers, self._store = timers, store
-        self._database, self._told = database, told
+        self._database, self._progress = database, progress
         self._began = timers.monotonic()
         self._late: dict[bytes, _Late] | None = None
 
@@ -105,7 +105,7 @@ class _Wait:
             if not late or gone_by:
                 await self._remove(rows)
                 return
-            self._told(f"waits for {len(late)} of the SQL proxies")
+            self._progress(f"waits for {len(late)} of the SQL proxies")
             await self._expel(late)
             soon = since < _SLOWER_S
             await sleep(self._timers, (SQL_POLL_SOON_MS if soon else _SLOW_MS) / 1000)

@@ -18,7 +18,7 @@ from kv.base.ids import ProcedureId
 from kv.base.limits import DEADLINE_MS_MAX, RETRY_WAIT_MS_MAX, SQL_NOTICE_MS, SQL_NOTICE_MS_FIRST
 from kv.base.ports import Timers
 from procedures.engine.client import ENDED, ProcedureInfo, error_of
-from sqlproxy.ddl.change.jobs import told
+from sqlproxy.ddl.change.jobs import progress_line
 
 Tell = Callable[[str], None]
 
@@ -86,10 +86,10 @@ async def _ended(
 
 async def _where(procedures: Procedures, info: ProcedureInfo) -> str:
     """Where it is, or the part of it that runs."""
-    text, rounds = told(info), info.get("children")
+    text, rounds = progress_line(info), info.get("children")
     if text or not rounds:
         return text
     try:
-        return told(await procedures.get(int(rounds[-1]["first"])))
+        return progress_line(await procedures.get(int(rounds[-1]["first"])))
     except KvorumError:
         return ""  # it has just ended, or nobody can be asked for a moment

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlproxy.rows.schema import Sequence, Table, View
 
-_TOLD: Final = ("fields", "tree")  # of statements: nothing of what they read
+_OUTPUT_FIELDS: Final = ("fields", "tree")  # of statements: nothing of what they read
 
 
 def looked_into(node: object) -> bool:
@@ -21,7 +21,7 @@ def looked_into(node: object) -> bool:
 def parts(node: Any) -> Iterator[tuple[str, Any]]:
     """The parts of a node that is looked into, by name."""
     for part in fields(node):
-        if part.name not in _TOLD:
+        if part.name not in _OUTPUT_FIELDS:
             yield part.name, getattr(node, part.name)
 
 

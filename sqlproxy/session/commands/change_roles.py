@@ -49,10 +49,10 @@ async def _commit(
     session: State, write: Callable[[Transaction], Awaitable[list[str]]], severity: str
 ) -> None:
     try:
-        told = await session.services.client.run(write)
+        result = await session.services.client.run(write)
     finally:
         session.services.catalogs.forget_roles()
-    for one in told:
+    for one in result:
         session.notice(one, severity)
 
 

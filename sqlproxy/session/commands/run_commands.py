@@ -142,8 +142,8 @@ async def set_transaction(session: State, bound: s.SetTransaction) -> str:
     if bound.session:
         for name in ("isolation", "read_only", "deferrable"):
             if (value := getattr(modes, name)) is not None:
-                told = value if isinstance(value, str) else "on" if value else "off"
-                session.variables.assign(f"default_transaction_{name}", told)
+                result = value if isinstance(value, str) else "on" if value else "off"
+                session.variables.assign(f"default_transaction_{name}", result)
         return "SET"
     _warn_unless_open(session, "SET TRANSACTION")
     session.block.settle(session.modes())
@@ -171,8 +171,8 @@ async def reset(session: State, bound: s.Reset) -> str:
 def show_rows(session: State, bound: s.Show) -> list[Row]:
     """The rows of SHOW."""
     if bound.name == "all":
-        told = session.variables.shown()
-        return [(name, told[name], what) for name, _, what in session.settings.all()]
+        result = session.variables.shown()
+        return [(name, result[name], what) for name, _, what in session.settings.all()]
     return [(session.variables.get(bound.name),)]
 
 

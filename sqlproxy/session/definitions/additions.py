@@ -99,10 +99,10 @@ class Additions:
 
     async def _column(self, column: d.ColumnDef, if_not_exists: bool) -> None:
         if column.name in self.nullable:
-            told = f'column "{column.name}" of relation "{self.table.name}" already exists'
+            result = f'column "{column.name}" of relation "{self.table.name}" already exists'
             if not if_not_exists:
-                raise SqlError(DUPLICATE_COLUMN, told)
-            self.session.notice(f"{told}, skipping", sqlstate=DUPLICATE_COLUMN)
+                raise SqlError(DUPLICATE_COLUMN, result)
+            self.session.notice(f"{result}, skipping", sqlstate=DUPLICATE_COLUMN)
             self.skipped.add(column.name)
             return
         args: Arguments = {"column": {**column_args(column), "nullable": True}}

@@ -205,10 +205,10 @@ async def _drop_constraint(
             if own == name:
                 gone = await _drop_references(session, there, set(columns), exactly=True)
                 tell_cascaded(session, gone)
-    told = await _alter(session, table, "drop_constraint", constraint=name, if_exists=missing_ok)
-    if told.get("missing"):
+    result = await _alter(session, table, "drop_constraint", constraint=name, if_exists=missing_ok)
+    if result.get("missing"):
         session.notice(f'constraint "{name}" of relation "{table}" does not exist, skipping')
-    if index := told.get("index"):
+    if index := result.get("index"):
         await run(session, "DropIndex", {"names": [index]})
 
 
@@ -238,14 +238,14 @@ async def _drop_column(
             if isinstance(view, View) and (int(there.id), column.id) in _columns_read(view)
         ]
         if views:
-            told = await run(session, "DropView", {"names": views, "cascade": True})
-            gone += [*(f"view {view}" for view in views), *(told.get("cascaded") or ())]
+            result = await run(session, "DropView", {"names": views, "cascade": True})
+            gone += [*(f"view {view}" for view in views), *(result.get("cascaded") or ())]
         gone += await _drop_references(session, there, {column.id}, exactly=False)
     args = {"column": name, "cascade": cascade, "if_exists": missing_ok}
-    told = await run(session, "DropColumn", {"name": table, **args})
-    for one in told.get("missing", ()):
+    result = await run(session, "DropColumn", {"name": table, **args})
+    for one in result.get("missing", ()):
         session.notice(f'column "{one}" of relation "{table}" does not exist, skipping')
-    tell_cascaded(session, [*gone, *told.get("cascaded", ())])
+    tell_cascaded(session, [*gone, *result.get("cascaded", ())])
 
 
 def _columns_read(view: View) -> set[tuple[int, int]]:

@@ -29,7 +29,7 @@ async def rename(session: State, bound: d.Rename) -> str:
     if bound.kind == "constraint":
         await _constraint(session, bound.relation, bound.part, bound.new_name)
         return "ALTER TABLE"
-    told = await run(
+    result = await run(
         session,
         "RenameTable",
         {
@@ -39,7 +39,7 @@ async def rename(session: State, bound: d.Rename) -> str:
             "views": _texts_of_relation(await session.declared(), bound),
         },
     )
-    if told.get("missing"):
+    if result.get("missing"):
         session.notice(f'relation "{bound.relation}" does not exist, skipping')
     return f"ALTER {bound.kind.upper()}"
 

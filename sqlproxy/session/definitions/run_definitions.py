@@ -122,14 +122,14 @@ _DROPS: Final = {
 
 
 async def drop(session: State, bound: d.Drop) -> str:
-    told = await run(
+    result = await run(
         session,
         _DROPS[bound.kind],
         {"names": list(bound.names), "cascade": bound.cascade, "if_exists": bound.missing_ok},
     )
-    for name in told.get("missing", ()):
+    for name in result.get("missing", ()):
         session.notice(f'{bound.kind} "{name}" does not exist, skipping')
-    tell_cascaded(session, told.get("cascaded") or [])
+    tell_cascaded(session, result.get("cascaded") or [])
     return f"DROP {bound.kind.upper()}"
 
 
@@ -143,8 +143,8 @@ async def add_label(session: State, bound: d.AddLabel) -> str:
     for where, label in (("before", bound.before), ("after", bound.after)):
         if label is not None:
             args[where] = label
-    told = await run(session, "AddLabel", {**args, "if_not_exists": bound.if_not_exists})
-    if told.get("exists") is not None:
+    result = await run(session, "AddLabel", {**args, "if_not_exists": bound.if_not_exists})
+    if result.get("exists") is not None:
         session.notice(f'enum label "{bound.label}" already exists, skipping', sqlstate="42710")
     return "ALTER TYPE"
 

@@ -51,8 +51,8 @@ async def explained(session: State, prepared: Prepared, values: Values) -> Batch
     query = _query_of(explain.statement, analyze=analyze)
     bound = unnumbered(query) if _numbered(query) else query
     if (plan := plan_of(bound)) is None:
-        told = await with_stands(session, replace(prepared, bound=bound, plan=None))
-        bound, plan = told.bound, told.plan
+        result = await with_stands(session, replace(prepared, bound=bound, plan=None))
+        bound, plan = result.bound, result.plan
     env, _ = environment(session, values)
     lines = _planned(session, bound, plan, env)
     analyzed: list[str] = []
@@ -166,8 +166,8 @@ def _with_scans(lines: list[str], scans: Sequence[Scanned], env: Env) -> list[st
     margin = " " * lines[at].index(_DUCKDB)
     found = lines[: at + 1]
     for scan in scans:
-        told = f"    Read: {_read(scan.touched)}, {scan.seconds * 1000:.3f} ms"
-        found += [margin + line for line in (*_source(scan.table, scan.access, env), told)]
+        result = f"    Read: {_read(scan.touched)}, {scan.seconds * 1000:.3f} ms"
+        found += [margin + line for line in (*_source(scan.table, scan.access, env), result)]
     return found
 
 
@@ -256,10 +256,10 @@ async def _partitions(
         index = reader.access.index if reader is not None else None
         found = looked.setdefault((index or table).name, {})
         await _looked(session, table, reader, env, found)
-    return [_told(name, list(found)) for name, found in looked.items()]
+    return [_line(name, list(found)) for name, found in looked.items()]
 
 
-def _told(name: str, found: Sequence[int]) -> str:
+def _line(name: str, found: Sequence[int]) -> str:
     shown = [str(number) for number in found[:_PARTITIONS_SHOWN]]
     more = ", …" if len(found) > _PARTITIONS_SHOWN else ""
     return f"Partitions: {', '.join(shown) or 'none'}{more} of {name}"

@@ -18,7 +18,7 @@ from sqlproxy.session.state.session_locks import Request
 from sqlproxy.session.state.state import State
 
 
-class Told(Mapping[str, str]):
+class CurrentSettings(Mapping[str, str]):
     """What `current_setting` and `current_user` ask: settings, the user, the process."""
 
     def __init__(self, session: State) -> None:
@@ -69,7 +69,7 @@ class SessionEnv(Env):
             case "statement_now":
                 return self.statement_time()
             case "session":
-                return Told(self._session)
+                return CurrentSettings(self._session)
             case "style":
                 return self._session.style
             case _:

@@ -36,7 +36,7 @@ def sees(permits: Permits, declared: Declared) -> Sees | None:
     whole = bool(at_large & {Action.READ, Action.OPERATE})
     rights = permits.rights(declared)
 
-    def told(view: str, row: Row) -> Row | None:
+    def visible(view: str, row: Row) -> Row | None:
         if view == "procedures":
             kind = Resource(Kind.PROCEDURE_TYPE, str(row.get("name", "")))
             return row if Action.READ in members.granted(user, kind) else None
@@ -60,4 +60,4 @@ def sees(permits: Permits, declared: Declared) -> Sees | None:
             return row
         return {**row, **dict.fromkeys(_OF_ROWS)} if here else None
 
-    return told
+    return visible

@@ -235,19 +235,19 @@ async def moment_of(
     """The timestamp that AS OF SYSTEM TIME or kvorum.as_of says; 0: now."""
     if sight is not None and sight.at is not None:
         return sight.at
-    told = select.as_of or session.settings.get("kvorum.as_of")
-    if not told:
+    result = select.as_of or session.settings.get("kvorum.as_of")
+    if not result:
         if select.locking:
             session.check_writable("SELECT FOR " + select.locking[0].strength.upper())
         return session.block.modes.at
     if select.locking:
         raise SqlError(INVALID_PARAMETER, "FOR UPDATE cannot read the past")
-    if told.startswith("$"):
-        told = str(values[int(told[1:]) - 1])
-    told = told.strip("'")
-    if is_relative(told):
-        return timestamp_of(told, physical_ms(await session.services.client.now()))
-    return timestamp_of(told, session.services.clock.now_ms())
+    if result.startswith("$"):
+        result = str(values[int(result[1:]) - 1])
+    result = result.strip("'")
+    if is_relative(result):
+        return timestamp_of(result, physical_ms(await session.services.client.now()))
+    return timestamp_of(result, session.services.clock.now_ms())
 
 
 async def change(session: State, prepared: Prepared, values: Values, touched: Touched) -> Outcome:
@@ -265,7 +265,7 @@ async def change(session: State, prepared: Prepared, values: Values, touched: To
         return await _changed(session, prepared, values, touched, alone=alone)
 
     outcome = await once()
-    block.outcomes.append(outcome.untold())
+    block.outcomes.append(outcome.without_rows())
     block.wrote = True
     if first:
         block.sole = Sole(once, outcome)
@@ -281,7 +281,7 @@ def _part(
 
     async def run(prepared: Prepared) -> Outcome:
         outcome = await _changed(session, prepared, values, touched, alone=False)
-        session.block.outcomes.append(outcome.untold())
+        session.block.outcomes.append(outcome.without_rows())
         session.block.wrote = True
         session.block.sole = None
         return outcome

@@ -258,10 +258,10 @@ def _inserted(run: _Run, short: ShortInsert, env: _Env) -> bool:
     rows = short.many(env)
     if rows is not None:
         return run.send_rows(*rows, short.done)
-    ops, told = short.ops(env)
+    ops, result = short.ops(env)
     if ops is None:
         return False
-    return run.send(ops, Answered(short.done.tag, told))
+    return run.send(ops, Answered(short.done.tag, result))
 
 
 def _change(run: _Run) -> bool:
@@ -275,11 +275,11 @@ def _changed(run: _Run, reply: list[Any]) -> Answered | None:
     changed = short.change(run.key, found, version, run.env)
     if changed is None:
         return Answered("DELETE 0" if short.removes else "UPDATE 0")
-    value, told = changed
+    value, result = changed
     if value is None:
-        sent = run.send([delete(run.key, version)], Answered("DELETE 1", told))
+        sent = run.send([delete(run.key, version)], Answered("DELETE 1", result))
     else:
-        sent = run.send_put(run.key, value, version, Answered("UPDATE 1", told))
+        sent = run.send_put(run.key, value, version, Answered("UPDATE 1", result))
     if not sent:
         raise Declined
     return None

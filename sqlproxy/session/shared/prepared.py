@@ -87,8 +87,8 @@ def described_alike(one: Prepared, other: Prepared) -> bool:
     """
     if one.fields is other.fields or one.fields is None or other.fields is None:
         return one.fields is other.fields
-    told, now = ([(f.name, f.oid, f.typmod) for f in p.fields or ()] for p in (one, other))
-    return told == now
+    result, now = ([(f.name, f.oid, f.typmod) for f in p.fields or ()] for p in (one, other))
+    return result == now
 
 
 class Plans:

@@ -23,7 +23,7 @@ from sqlproxy.wire.seam import Channel
 _HIDDEN: Final = "<insufficient privilege>"
 
 
-class Told(NamedTuple):
+class SessionRow(NamedTuple):
     """What a session says of itself, also to other processes. Times in µs since 1970; `transaction`
     0: in none.
     """
@@ -41,9 +41,9 @@ class Told(NamedTuple):
     query: str
 
 
-def told_from(row: Sequence[Any]) -> Told:
+def session_row_from(row: Sequence[Any]) -> SessionRow:
     """Of what another process sent."""
-    return Told(*row)
+    return SessionRow(*row)
 
 
 class Listed(Protocol):
@@ -52,11 +52,11 @@ class Listed(Protocol):
     @property
     def channel(self) -> Channel: ...
 
-    def told(self) -> Told:
+    def row(self) -> SessionRow:
         """What it says of itself."""
         ...
 
-    def reaches(self, one: Told) -> bool:
+    def reaches(self, one: SessionRow) -> bool:
         """Whether it may see what that session does, and end it."""
         ...
 
@@ -68,7 +68,7 @@ class Listed(Protocol):
 class Others(Protocol):
     """The other processes that serve SQL for this node."""
 
-    async def sessions(self) -> Sequence[Told]:
+    async def sessions(self) -> Sequence[SessionRow]:
         """Theirs; a process that does not answer soon is left out."""
         ...
 
@@ -90,9 +90,9 @@ class Roster:
     def remove(self, session: Listed) -> None:
         self._sessions.discard(session)
 
-    def told(self) -> list[Told]:
+    def own_rows(self) -> list[SessionRow]:
         """The sessions of this process that have a number."""
-        return [one.told() for one in self._sessions if one.channel.process]
+        return [one.row() for one in self._sessions if one.channel.process]
 
     async def rows(self, asker: Listed, cluster: Cluster) -> list[dict[str, Any]]:
         """Of pg_stat_activity, in the order of the numbers."""
@@ -102,7 +102,7 @@ class Roster:
 
     async def signal(self, asker: Listed, process: int, *, terminate: bool) -> None:
         """End a session, or what runs in it. Raises SqlError (42501)."""
-        one = next((one for one in self.told() if one.process == process), None)
+        one = next((one for one in self.own_rows() if one.process == process), None)
         here = one is not None
         if one is None:
             one = next((one for one in await self._all() if one.process == process), None)
@@ -130,13 +130,13 @@ class Roster:
             elif one.channel.cancel is not None:
                 one.channel.cancel()
 
-    async def _all(self) -> list[Told]:
+    async def _all(self) -> list[SessionRow]:
         """Of the node."""
         found = [] if self.others is None else list(await self.others.sessions())
-        return found + self.told()
+        return found + self.own_rows()
 
 
-def _refuse(one: Told, verb: str) -> None:
+def _refuse(one: SessionRow, verb: str) -> None:
     if one.mighty:
         raise SqlError(
             INSUFFICIENT_PRIVILEGE,
@@ -150,7 +150,7 @@ def _refuse(one: Told, verb: str) -> None:
     )
 
 
-def _row(one: Told, role: int | None, shown: bool) -> dict[str, Any]:
+def _row(one: SessionRow, role: int | None, shown: bool) -> dict[str, Any]:
     named = {
         "datid": oids.database(one.database),
         "datname": one.database,

@@ -39,9 +39,9 @@ class Permits:
         "_book",
         "_changes",
         "_free",
+        "_roles_seen",
         "_settings",
         "_stranger",
-        "_told",
         "_trusted",
         "_user",
     )
@@ -53,7 +53,7 @@ class Permits:
         self._user, self._settings, self._book = identity.name, settings, book
         self._trusted = identity.credential == LOOPBACK.credential
         self._stranger = stranger
-        self._told: Roles | None = None
+        self._roles_seen: Roles | None = None
         self._changes = -1  # of the settings, when `_free` was found
         self._free = False
 
@@ -71,8 +71,8 @@ class Permits:
     def free(self) -> bool:
         """Whether nothing is asked: a superuser."""
         members, settings = self._book.members, self._settings
-        if self._told is not members or self._changes != settings.changes:
-            self._told, self._changes = members, settings.changes
+        if self._roles_seen is not members or self._changes != settings.changes:
+            self._roles_seen, self._changes = members, settings.changes
             acting = self.acting
             stranger = self._stranger and acting == self._user
             self._free = not self.ended and (stranger or members.superuser(acting))

@@ -65,7 +65,7 @@ class Portal:
         self.depth = 0  # of savepoints when it was made, …
         self.made_us = 0  # … the time then, since 1970, …
         self.text = ""  # … and what it was made by
-        self._count = self._told = 0
+        self._count = self._reported = 0
         self._held = Held()
 
     @property
@@ -132,7 +132,7 @@ class Portal:
 
     def tag(self) -> str:
         """See the protocol."""
-        count, self._told = self._count - self._told, self._count
+        count, self._reported = self._count - self._reported, self._count
         return self._tag_of(count)
 
     async def keep(self, *, whole: bool = True) -> None:

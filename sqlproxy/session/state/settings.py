@@ -214,15 +214,15 @@ def _as_of(name: str, value: str) -> str:
 
 
 def _indifferent() -> Iterator[Setting]:
-    told = "Decides nothing here."
+    result = "Decides nothing here."
     for name, default in ignored_settings.SWITCHES.items():
-        yield Setting(name, default, boolean, told)
+        yield Setting(name, default, boolean, result)
     for name, default in ignored_settings.NUMBERS.items():
-        yield Setting(name, default, _number, told)
+        yield Setting(name, default, _number, result)
     for name, default in ignored_settings.MEMORY.items():
-        yield Setting(name, default, _memory, told)
+        yield Setting(name, default, _memory, result)
     for name, allowed in ignored_settings.CHOICES.items():
-        yield Setting(name, allowed[0], _only(*allowed), told)
+        yield Setting(name, allowed[0], _only(*allowed), result)
     for name, value in ignored_settings.FIXED.items():
         yield Setting(name, value, _fixed, "As it is.")
 
@@ -417,8 +417,8 @@ class Settings:
         self._plain = None
         self._durations.clear()
 
-    def told(self, name: str, value: str) -> None:
-        """Say what stands for good, e.g. session_authorization."""
+    def fix(self, name: str, value: str) -> None:
+        """Set what no SET changes, e.g. session_authorization."""
         self._defaults[name.lower()] = self._values[name.lower()] = value
         self._changed()
 

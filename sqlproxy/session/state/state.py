@@ -16,7 +16,7 @@ from sqlproxy.front.bound import statements as s
 from sqlproxy.pg import zones
 from sqlproxy.pg.style import Style
 from sqlproxy.session.shared.prepared import Prepared
-from sqlproxy.session.shared.roster import Told
+from sqlproxy.session.shared.roster import SessionRow
 from sqlproxy.session.shared.services import Services
 from sqlproxy.session.state.activity import Activity
 from sqlproxy.session.state.block import Block, Modes
@@ -68,11 +68,11 @@ class State:
         self.held: Final = Held(self.budget)  # of the statement under way
         self._seen = -1  # how often settings had changed when the budget heard of them
         self.settings: Final = Settings(given, services.statement_memory)
-        self.settings.told("session_authorization", self.user)
+        self.settings.fix("session_authorization", self.user)
         book = services.catalogs.roles
         self.permits: Final = Permits(identity, self.settings, book, stranger=stranger)
         self.permits.check_role(self.settings.get("role"))
-        self.settings.told("is_superuser", "on" if self.permits.free else "off")
+        self.settings.fix("is_superuser", "on" if self.permits.free else "off")
         self.use: Final = Use(self.tenant, self.place, asked=not self.permits.free)
         self.budget.use = self.use
         self.channel: Final = Channel(parameters=self.settings.reported())
@@ -247,13 +247,13 @@ class State:
         wanted = self.settings.get("client_min_messages").rstrip("12345")
         return severity == "INFO" or _LEVELS.index(severity.lower()) >= _LEVELS.index(wanted)
 
-    def told(self) -> Told:
+    def row(self) -> SessionRow:
         """What pg_stat_activity says of it."""
         activity, block = self.activity, self.block
         began = activity.statement_us
         busy = activity.working or self.interrupts.running
         in_transaction = block.explicit or block.transaction is not None
-        return Told(
+        return SessionRow(
             process=self.channel.process,
             user=self.user,
             mighty=self.permits.free or self.permits.members.superuser(self.user),
@@ -267,7 +267,7 @@ class State:
             query=activity.query[:SQL_ACTIVITY_CHARS],
         )
 
-    def reaches(self, one: Told) -> bool:
+    def reaches(self, one: SessionRow) -> bool:
         """Whether it may see what that session does, and end it."""
         own = self.channel.process == one.process
         return own or self.permits.reach(one.user, mighty=one.mighty)

@@ -39,7 +39,7 @@ def test_u3_a_terminal_has_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", screen)
     line = Line()
     for look in LOOKS:
-        line.told(look)
+        line.show(look)
     assert "\n" not in screen.getvalue()
     assert "export:  50%  50 rows \\x1b[2J" in screen.getvalue()
     assert screen.getvalue().endswith("\r\x1b[K"), "nothing of it is left"
@@ -51,7 +51,7 @@ def test_u3_a_log_has_a_line_at_each_tenth(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "stderr", log)
     shown = Line("copy")
     for look in LOOKS:
-        shown.told(look)
+        shown.show(look)
     lines = [line.split()[:2] for line in log.getvalue().splitlines()]
     assert lines == [["copy:", "0%"], ["copy:", "50%"], ["copy:", "100%"]]
 
@@ -71,7 +71,7 @@ def test_u3_a_notebook_has_one_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "IPython.display", displays)
     line = Line()
     for look in LOOKS:
-        line.told(look)
+        line.show(look)
     assert shown[0] == "export " + "░" * 20 + "   0%  0 rows"
     assert shown[-1] == "export " + "█" * 20 + " 100%  100 rows"
 

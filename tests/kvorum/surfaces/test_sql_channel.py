@@ -14,7 +14,7 @@ from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.config import NodeConfig
 from kvorum.node.endpoints import bound_socket
 from kvorum.sql import sql_processes
-from kvorum.sql.sql_channel import CLIENT, GONE, READY, TELL, TOLD, Channel
+from kvorum.sql.sql_channel import ANSWER, CLIENT, GONE, LIST, READY, Channel
 from kvorum.sql.sql_process import SqlProcess
 from kvorum.sql.sql_processes import SqlProcesses
 from tests.kit.waiting import until
@@ -45,11 +45,11 @@ async def test_messages_and_sockets_keep_their_order() -> None:
     pairs = [socket.socketpair() for _ in range(40)]
     large = "x" * 5_000
     for n, (given, _) in enumerate(pairs):
-        one.channel.send([TOLD, n, [large] * 20])  # more than the socket takes at once
+        one.channel.send([ANSWER, n, [large] * 20])  # more than the socket takes at once
         one.channel.send([CLIENT], given)
     assert one.channel.waiting > 0
     await until(lambda: len(other.messages) == 2 * len(pairs))
-    assert other.messages[::2] == [[TOLD, n, [large] * 20] for n in range(len(pairs))]
+    assert other.messages[::2] == [[ANSWER, n, [large] * 20] for n in range(len(pairs))]
     assert other.messages[1::2] == [[CLIENT]] * len(pairs)
     for n, ((given, kept), got) in enumerate(zip(pairs, other.clients, strict=True)):
         assert given.fileno() == -1, "it is the other's now"
@@ -69,7 +69,7 @@ async def test_sockets_that_were_not_taken_are_closed() -> None:
     ours, theirs = socket.socketpair()
     end = _End(ours)
     given, kept = socket.socketpair()
-    end.channel.send([TOLD, 1, ["x" * 500_000]])
+    end.channel.send([ANSWER, 1, ["x" * 500_000]])
     end.channel.send([CLIENT], given)
     theirs.close()
     await until(lambda: end.ended == 1)
@@ -101,8 +101,8 @@ async def test_a_client_that_no_descriptor_is_left_for_is_counted_out(
     node, process = _End(ours), SqlProcess(theirs)
     given, kept = socket.socketpair()
     node.channel.send([CLIENT], given)
-    node.channel.send([TELL, 7])
-    await until(lambda: node.messages == [[GONE], [TOLD, 7, []]])
+    node.channel.send([LIST, 7])
+    await until(lambda: node.messages == [[GONE], [ANSWER, 7, []]])
     assert kept.recv(1) == b"", "it is told"
     process._channel.close()
     await until(lambda: node.ended == 1)

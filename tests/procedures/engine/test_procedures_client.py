@@ -123,7 +123,7 @@ def test_m1_what_ended_with_its_submission_is_told_with_its_id() -> None:
             before = desk.wire.calls
             assert (await desk.client.wait(await desk.client.submit("three")))["state"] == "SUCCESS"
             assert desk.wire.calls == before + 2
-            many = limits.PROCEDURE_TOLD_MAX + 1
+            many = limits.PROCEDURE_RESULTS_MAX + 1
             ids = [await desk.client.submit("swift") for _ in range(many)]
             before = desk.wire.calls
             for one in ids:

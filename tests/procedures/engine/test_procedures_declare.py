@@ -296,7 +296,7 @@ class Exits:
     """A step that wants to end the whole program."""
 
     @step(first=True)
-    def plain_data(self, ctx: StepContext) -> Outcome:
+    def plain(self, ctx: StepContext) -> Outcome:
         if ctx.args != "async":
             raise SystemExit(3) if ctx.args == "exit" else KeyboardInterrupt
         return p.next("other")

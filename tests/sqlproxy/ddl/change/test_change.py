@@ -738,7 +738,7 @@ class Proxies:
         self.lab.store.table.write(list(ops))
         return 0
 
-    def declaration_users(self, name: str) -> Presence:
+    def presence(self, name: str) -> Presence:
         return Presence(self, self.timers, name.encode())
 
     async def change(self) -> int:
