@@ -157,11 +157,43 @@ class NodeConfig:
     ] = ""
     oidc_jwks: Annotated[
         str,
-        Setting("PLACE", of.file_or_url, "The issuer's keys, a JSON Web Key Set: a file or a URL."),
+        Setting(
+            "PLACE",
+            of.file_or_url,
+            "The issuer's keys, a JSON Web Key Set: a file or a URL; empty = it is asked for them.",
+        ),
     ] = ""
     oidc_claim: Annotated[
         str, Setting("CLAIM", of.claim, "Which claim is the user's name: sub, email, ….")
     ] = "sub"
+    oidc_hosts: Annotated[
+        tuple[str, ...],
+        Setting(
+            "HOST,…",
+            of.some_of(of.host, "host names"),
+            "More hosts than the issuer's own that its description may name.",
+        ),
+    ] = ()
+    oidc_client_id: Annotated[
+        str,
+        Setting("ID", str, "What the console is to the issuer; empty = no login there by it."),
+    ] = ""
+    oidc_client_secret_file: Annotated[
+        str,
+        Setting("FILE", of.file, "The secret of that client; empty = it has none. chmod 600."),
+    ] = ""
+    oidc_redirect_url: Annotated[
+        str,
+        Setting(
+            "URL",
+            of.url_or_empty,
+            "Where the issuer sends people back to: this node's https://HOST:PORT/console/oidc.",
+        ),
+    ] = ""
+    oidc_scopes: Annotated[
+        tuple[str, ...],
+        Setting("SCOPE,…", of.some_of(of.scope, "scopes"), "What the console asks the issuer for."),
+    ] = ("openid",)
     roles: Annotated[
         tuple[str, ...],
         Setting(
@@ -340,12 +372,7 @@ class NodeConfig:
             )
 
     def _check_closed(self) -> None:
-        together = {self.oidc_issuer != "", self.oidc_audience != "", self.oidc_jwks != ""}
-        if len(together) > 1:
-            raise InvalidArgument(
-                "oidc_issuer, oidc_audience and oidc_jwks belong together: set all three, or none",
-                details={"setting": "oidc_issuer"},
-            )
+        self._check_issuer()
         if self.tls_dir and self.insecure:
             raise InvalidArgument(
                 f"insecure and tls_dir = {self.tls_dir} exclude each other: give one of them",
@@ -354,6 +381,31 @@ class NodeConfig:
         if self.port is not None and not (self.on_loopback or self.tls_dir or self.insecure):
             raise InvalidArgument(
                 not_closed(self.listen, self.reachable_at), details={"setting": "tls_dir"}
+            )
+
+    def _check_issuer(self) -> None:
+        uses = self.oidc_audience or self.oidc_client_id
+        if bool(self.oidc_issuer) != bool(uses) or (self.oidc_jwks and not self.oidc_issuer):
+            raise InvalidArgument(
+                "oidc_issuer needs oidc_audience (tokens of requests), oidc_client_id (logins to "
+                "the console), or both; and these need oidc_issuer",
+                details={"setting": "oidc_issuer"},
+            )
+        if bool(self.oidc_client_id) != bool(self.oidc_redirect_url):
+            raise InvalidArgument(
+                "oidc_client_id and oidc_redirect_url belong together: set both, or none",
+                details={"setting": "oidc_redirect_url"},
+            )
+        if self.oidc_redirect_url and not self.oidc_redirect_url.endswith("/console/oidc"):
+            raise InvalidArgument(
+                f"oidc_redirect_url = {self.oidc_redirect_url} does not end in /console/oidc, "
+                "where the console takes the issuer's answers",
+                details={"setting": "oidc_redirect_url"},
+            )
+        if self.oidc_client_id and "openid" not in self.oidc_scopes:
+            raise InvalidArgument(
+                "oidc_scopes lacks openid: the issuer would not say who has logged in",
+                details={"setting": "oidc_scopes"},
             )
 
     def _check_labels(self) -> None:

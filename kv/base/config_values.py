@@ -180,6 +180,13 @@ def claim(value: Any) -> str:
     return str(value)
 
 
+def scope(value: Any) -> str:
+    """One of OAuth's (RFC 6749 3.3)."""
+    if not isinstance(value, str) or not re.fullmatch(r"[!#-\[\]-~]{1,200}", value):
+        raise ValueError("scopes, such as openid and email")
+    return value
+
+
 def secret(value: Any) -> str:
     if value == "":
         return ""

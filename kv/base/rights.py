@@ -262,19 +262,6 @@ class Book(Roles):
                     found |= actions
         return found | self.granted(name, resource)
 
-    def anywhere(self, identity: Identity) -> frozenset[Action]:
-        """What it may do to something, as far as grants say: what it need not be offered else."""
-        if self.superuser(identity.name):
-            held = EVERYTHING
-        else:
-            roles = (*self.roles_of(identity.name), PUBLIC)
-            held = _all_of(grant for role in roles for grant in self._grants.get(role, ()))
-        return held if identity.limits is None else held & _all_of(identity.limits)
-
-
-def _all_of(grants: Iterable[Grant]) -> frozenset[Action]:
-    return frozenset(action for grant in grants for action in grant.actions)
-
 
 @dataclass(frozen=True, slots=True)
 class Denied:

@@ -6,13 +6,13 @@ import inspect
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kv.base.config import OPTIONS, PORT_DEFAULT, NodeConfig, load, not_closed
+from kv.base.config import OPTIONS, PORT_DEFAULT, NodeConfig, Option, load, not_closed
 from kv.base.config_values import host_pattern, is_loopback, some_of
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.tls import node_tls
@@ -65,10 +65,10 @@ def _run_stores(config: NodeConfig, json: bool) -> None:
         output.die(f"cannot start the stores: {e.strerror or e}", as_json=json)
 
 
-def _start_signature() -> inspect.Signature:
-    """A flag per setting of kv.base.config, so that `--help` shows all of them."""
-    wanted: list[tuple[str, Any, object]] = [
-        (
+def _flags(options: Iterable[Option]) -> list[inspect.Parameter]:
+    """One per setting of kv.base.config, so that `--help` shows all of them."""
+    return [
+        _keyword(
             option.name,
             Annotated[
                 (str if option.metavar else bool) | None,
@@ -81,16 +81,20 @@ def _start_signature() -> inspect.Signature:
             ],
             None,
         )
-        for option in OPTIONS
+        for option in options
         if not option.secret
     ]
-    file_help = "TOML file of settings. KVORUM_CONFIG"
-    config = Annotated[str | None, typer.Option("--config", metavar="FILE", help=file_help)]
-    wanted += [("config", config, None), ("json", Json, False)]
+
+
+def _keyword(name: str, annotation: Any, default: object) -> inspect.Parameter:
     kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Signature(
-        [inspect.Parameter(n, kind, default=d, annotation=a) for n, a, d in wanted]
-    )
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _takes(command: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
+    """What typer sees of a command that takes any keyword."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
 
 
 def _shown(default: object) -> str:
@@ -99,10 +103,14 @@ def _shown(default: object) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default) or "none"
 
 
-start.__signature__ = _start_signature()  # type: ignore[attr-defined]
-start.__annotations__ = {
-    name: parameter.annotation for name, parameter in _start_signature().parameters.items()
-}
+_CONFIG = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="TOML file of settings. KVORUM_CONFIG"),
+]
+_takes(
+    start,
+    [*_flags(OPTIONS), _keyword("config", _CONFIG, None), _keyword("json", Json, False)],
+)
 
 
 def dev(
@@ -178,6 +186,7 @@ def proxy(
         bool, typer.Option("--insecure", help="Listen beyond the loopback without TLS.")
     ] = False,
     json: Json = False,
+    **oidc: Any,
 ) -> None:
     """Serve HTTP and SQL of a cluster from a process that keeps nothing."""
     import uvloop
@@ -209,9 +218,19 @@ def proxy(
             raise InvalidArgument(not_closed(listen, listen), details={"setting": "tls_dir"})
         tls = node_tls(tls_dir) if tls_dir else None
         hosts = _hosts(http_hosts)
-        uvloop.run(serve(Proxy(addresses, listen, port, http_hosts=hosts, tls=tls), ready))
+        variables = {option.variable for option in _OIDC}
+        said = {name: text for name, text in os.environ.items() if name in variables}
+        settings = load(oidc, said)
+        made = Proxy(addresses, listen, port, http_hosts=hosts, tls=tls, oidc=settings)
+        uvloop.run(serve(made, ready))
     except KvorumError as e:
         output.die(e, as_json=json)
+
+
+_OIDC = tuple(option for option in OPTIONS if option.name.startswith("oidc_"))
+"""Settings of a node that a proxy has, too."""
+_OWN = tuple(inspect.signature(proxy, eval_str=True).parameters.values())[:-1]
+_takes(proxy, [*_OWN, *_flags(_OIDC)])
 
 
 def _hosts(text: str) -> tuple[str, ...]:

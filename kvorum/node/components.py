@@ -12,6 +12,7 @@ from kvorum.master.roles import Master
 from kvorum.master.shaping import Shaping
 from kvorum.native.native import NativeBackend
 from kvorum.node.maintenance import Upkeep
+from kvorum.security.oidc_login import Logins
 from kvorum.storage.store import Store
 from procedures.engine.lock_procedure import Keeper
 from sqlproxy.catalog.guard import Guard
@@ -24,6 +25,7 @@ class Parts:
     ports: Ports
     store: Store
     guard: Guard
+    logins: Logins | None
     keeper: Keeper
     master: Master
     upkeep: Upkeep

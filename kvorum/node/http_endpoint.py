@@ -50,6 +50,7 @@ def http_server(
         stamps=stamps,
         seats=node.ports.seats,
         tls=node.ports.tls,
+        logins=node.logins,
         notice=node.config.notice,
     )
     store.dispatcher.register(HOLDS_TXN, holders.answer)

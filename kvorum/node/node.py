@@ -93,7 +93,7 @@ from procedures.verbs import (
 )
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import CatalogCache
-from sqlproxy.catalog.guard import Guard, Issuer
+from sqlproxy.catalog.guard import Guard
 from sqlproxy.catalog.visible_catalog import CATALOG, CLAIM, Seen
 from tso.verbs import SAFEPOINT
 
@@ -288,8 +288,13 @@ class Node(Parts):
         store, ports = self.store, self.ports
         own = own_addresses(self.config.listen, insecure=self.config.insecure)
         self.guard = Guard(store.txn, ports.clock, ports.in_thread, own)
+        self.logins = None
         if self.config.oidc_issuer:
-            self.guard.issuer = self._issuer()
+            from kvorum.security.oidc_setup import issuer_and_logins
+
+            outside = ports.outside or ports.in_thread
+            made = issuer_and_logins(self.config, ports.clock, ports.rng, outside)
+            self.guard.issuer, self.logins = made
         cache = CatalogCache(
             store.txn, ports.timers, CATALOG_TTL_S, catalog.claims_in(store.txn.run)
         )
@@ -403,18 +408,6 @@ class Node(Parts):
         seen = Seen(store.txn, store.txn.run, self.guard)
         store.dispatcher.register(CATALOG, seen.rows)
         store.dispatcher.register(CLAIM, seen.claim)
-
-    def _issuer(self) -> Issuer:
-        # joserfc costs 60 ms: only a node that has an issuer imports it.
-        from kvorum.security.oidc import Issuer, fetching
-
-        config, ports = self.config, self.ports
-        return Issuer(
-            *(config.oidc_issuer, config.oidc_audience, config.oidc_claim),
-            fetching(config.oidc_jwks),
-            now_s=lambda: ports.clock.now_ms() / 1_000,
-            in_thread=ports.in_thread,
-        )
 
     async def _rights_changed(self) -> None:
         await self.guard.look()

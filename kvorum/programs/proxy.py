@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
-from kv.base.config import HTTP_OFFSET, SQL_OFFSET, insecure, own_addresses
+from kv.base.config import HTTP_OFFSET, SQL_OFFSET, NodeConfig, insecure, own_addresses
 from kv.base.config_values import is_loopback
 from kv.base.credentials import of_proxy
 from kv.base.errors import KvorumError, Rejected
@@ -27,6 +27,7 @@ from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.base.tls import Tls
 from kvorum.api.backend import Backend
 from kvorum.local import cycles, descriptors
+from kvorum.local.blocking_calls import Outside
 from kvorum.local.settings import Settings
 from kvorum.native.native import NativeBackend
 from kvorum.native.remote import connect_backend
@@ -51,12 +52,14 @@ class Proxy:
         *,
         http_hosts: Sequence[str] = (),
         tls: Tls | None = None,
+        oidc: NodeConfig | None = None,
     ) -> None:
         """It listens at `host` and `base`; `http_hosts` are more names for it (HostGuard). `tls`:
-        of what it serves and of its connections to the nodes.
+        of what it serves and of its connections to the nodes. `oidc`: whose oidc_… settings are
+        its own.
         """
         self._addresses, self._host, self._base = addresses, host, base
-        self._hosts, self._tls = http_hosts, tls
+        self._hosts, self._tls, self._oidc = http_hosts, tls, oidc
         self._seats = descriptors.seats(descriptors.raise_limit())
         self._not_ready: str | None = "it is looking for the cluster"
         self._stack = contextlib.AsyncExitStack()
@@ -96,6 +99,12 @@ class Proxy:
         self._stack.push_async_callback(self._end_background)
         own = own_addresses(self._host, insecure=self._tls is None)
         self.guard = Guard(backend.txn, SystemClock(), asyncio.to_thread, own)
+        logins = None
+        if self._oidc is not None and self._oidc.oidc_issuer:
+            from kvorum.security.oidc_setup import issuer_and_logins
+
+            made = issuer_and_logins(self._oidc, SystemClock(), SystemRng(), Outside())
+            self.guard.issuer, logins = made
         self._in_background(self.guard.run(asyncio.sleep))
         settings = Settings(backend.txn)
         settings.follow_limits(self.guard.tenants.follow)
@@ -112,6 +121,7 @@ class Proxy:
             hosts=(self._host, *self._hosts),
             seats=self._seats,
             tls=self._tls,
+            logins=logins,
             notice=notice,
         )
         await api.start()

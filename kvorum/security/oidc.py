@@ -8,7 +8,8 @@ operator has named.
 
 Nothing is fetched from where a token says. The set is read again for a kid that it does not have,
 at most once in AGAIN_S, and every REFRESH_S; while it cannot be read the last one counts. Only what
-joserfc has verified is remembered, until it expires.
+joserfc has verified is remembered, until it expires. Logins to the console (oidc_login.py) end in
+an ID token, which is verified in the same way, for that client and that login.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import hmac
 import json
 import logging
 import math
-import urllib.error
-import urllib.request
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -32,6 +32,8 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
 from kv.base.errors import Unauthenticated, Unavailable
+from kvorum.security import bounded_http
+from kvorum.security.discovery import Discovery
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +44,6 @@ REFRESH_S: Final = 3_600
 TOKEN_BYTES_MAX: Final = 8 * 1024
 KEYS_BYTES_MAX: Final = 1 << 20
 KEYS_MAX: Final = 100
-FETCH_S_MAX: Final = 5
 _REMEMBERED: Final = 1_000
 _WRONG: Final = "who you are could not be verified: the issuer's token is wrong or has expired"
 
@@ -79,39 +80,69 @@ class Issuer:
         user, ends = self._verified.get(digest, ("", 0.0))
         if now < ends:
             return user
-        key = await self._key(_kid(token))
-        if key is None:
-            raise Unauthenticated(_WRONG)
         try:
-            found = jwt.decode(token, key, algorithms=ALGORITHMS)
-            claims = found.claims
-            user = self._user(claims, now)
-        except (JoseError, ValueError, TypeError, OverflowError, RecursionError) as error:
+            claims = await self._claims(token, self._audience)
+            user = self._user(claims)
+        except ValueError as error:
             raise Unauthenticated(_WRONG) from error
         if len(self._verified) >= _REMEMBERED:
             self._verified.popitem(last=False)
         self._verified[digest] = (user, float(claims["exp"]))
         return user
 
-    def _user(self, claims: dict[str, Any], now: float) -> str:
+    async def of_login(self, token: str, client: str, nonce: str) -> str:
+        """The user whose ID token it is, issued to that client for the login of that nonce. Raises
+        Unauthenticated, Unavailable (no keys yet).
+        """
+        try:
+            if len(token) > TOKEN_BYTES_MAX:
+                raise ValueError(f"it is longer than {TOKEN_BYTES_MAX} bytes")
+            claims = await self._claims(token, client)
+            said = claims.get("nonce")
+            if not isinstance(said, str) or not hmac.compare_digest(said.encode(), nonce.encode()):
+                raise ValueError("it is of another login")
+            if claims.get("azp", client) != client:
+                raise ValueError("it is for another client")
+            return self._user(claims)
+        except ValueError as error:
+            log.warning("an ID token of %s is refused: %s", self._issuer, error)
+            raise Unauthenticated(f"the issuer's ID token is refused: {error}") from error
+
+    async def _claims(self, token: str, audience: str) -> dict[str, Any]:
+        """Of a token for that audience, verified. Raises ValueError, Unavailable."""
+        key = await self._key(_kid(token))
+        if key is None:
+            raise ValueError("the issuer has no such key")
+        try:
+            claims = jwt.decode(token, key, algorithms=ALGORITHMS).claims
+            self._check(claims, audience)
+        except (JoseError, TypeError, OverflowError, RecursionError) as error:
+            raise ValueError("it is none that the issuer has signed") from error
+        return claims
+
+    def _check(self, claims: dict[str, Any], audience: str) -> None:
         """Raises ValueError."""
+        now = self._now_s()
         if claims.get("iss") != self._issuer:
-            raise ValueError("another issuer")
+            raise ValueError("it is of another issuer")
         audiences = claims.get("aud")
-        if self._audience not in (audiences if isinstance(audiences, list) else [audiences]):
-            raise ValueError("another audience")
+        if audience not in (audiences if isinstance(audiences, list) else [audiences]):
+            raise ValueError("it is for another audience")
         expires, begins = claims.get("exp"), claims.get("nbf", 0)
         if not isinstance(expires, int | float) or not isinstance(begins, int | float):
-            raise ValueError("no time")
+            raise ValueError("it does not say when it ends")
         if not math.isfinite(expires):  # JSON's 1e999: it would never end
-            raise ValueError("no end")
+            raise ValueError("it has no end")
         if now >= expires + LEEWAY_S or now < begins - LEEWAY_S:
-            raise ValueError("not now")
+            raise ValueError("it has expired, or the clocks differ")
+
+    def _user(self, claims: dict[str, Any]) -> str:
+        """Raises ValueError."""
         user = claims.get(self._claim)
         if not isinstance(user, str) or not user:
-            raise ValueError("no user")
+            raise ValueError(f"it has no claim {self._claim}")
         if self._claim == "email" and claims.get("email_verified") is not True:
-            raise ValueError("not verified")
+            raise ValueError("the issuer has not verified the address")
         return user
 
     # -- keys
@@ -155,12 +186,14 @@ class Issuer:
 
 
 def _kid(token: str) -> str | None:
-    """Which key the token names; it only chooses among those that are configured."""
+    """Which key the token names; it only chooses among those that are configured. Raises
+    ValueError.
+    """
     head = token.partition(".")[0]
     try:
         said = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-    except (ValueError, RecursionError) as error:
-        raise Unauthenticated(_WRONG) from error
+    except RecursionError as error:
+        raise ValueError("it is no JSON that can be read") from error
     kid = said.get("kid") if isinstance(said, dict) else None
     return kid if isinstance(kid, str) else None
 
@@ -190,24 +223,14 @@ def _keys(text: bytes) -> dict[str | None, RSAKey | ECKey]:
     return keys
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The keys come from where the operator said, or not at all."""
-
-    def redirect_request(self, *_: object, **__: object) -> None:
-        return None
-
-
-def fetching(place: str) -> Fetch:
-    """From a file, or from a URL that the operator has named."""
+def fetching(place: str, discovery: Discovery) -> Fetch:
+    """From a file, or from a URL that the operator has named, or the issuer itself."""
 
     def read_file() -> bytes:
         with Path(place).open("rb") as file:
             return file.read(KEYS_BYTES_MAX)
 
     def read_url() -> bytes:
-        opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
-        with opener.open(place, timeout=FETCH_S_MAX) as answer:
-            found: bytes = answer.read(KEYS_BYTES_MAX)
-        return found
+        return bounded_http.read(place or discovery.provider().keys)
 
-    return read_url if "://" in place else read_file
+    return read_file if place and "://" not in place else read_url

@@ -195,6 +195,28 @@ class Guard:
                 raise self._failed(address, name)
         return identity
 
+    async def by_issuer(self, prove: Callable[[], Awaitable[str]], address: str) -> Identity:
+        """Whom the issuer names, which `prove` asks. Whoever has proved to be somebody there is
+        told, if that is nobody here. Raises Unauthenticated, Busy, and what `prove` raises.
+        """
+        await self._initialized(address)
+        name = f"issuer, from {address}"
+        self._not_too_often(address, name)  # the issuer, too, is asked no more often
+        try:
+            user = await prove()
+        except Unauthenticated:
+            self._throttle.failed(address, name, self._now_ms())
+            raise
+        if not self._may_log_in(user):
+            await self._look_again()
+        if not self._may_log_in(user) or user == OWNER:
+            self._throttle.failed(address, name, self._now_ms())
+            raise Unauthenticated(
+                f"the issuer knows you as {user[:200]!r}, and here is no user of that name who may "
+                "log in: an administrator can make one (kvorum user create)"
+            )
+        return Identity(user, "oidc")
+
     async def _of_issuer(self, issuer: Issuer, text: str, address: str) -> Identity:
         """An issuer's users are those of the same name here: made before, with their rights."""
         try:

@@ -35,7 +35,7 @@ _FLAGS = (
     "--disable-extensions",
     "--remote-debugging-pipe",
     "--window-size=1280,900",
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE 127.0.0.2",
 )
 _PATIENCE_S = 20.0
 

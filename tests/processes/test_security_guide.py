@@ -4,6 +4,7 @@ this one's loopback.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -14,10 +15,13 @@ import time
 import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.kit.commands import settings
+from tests.kit.little_issuer import CLIENT, SECRET, little_issuer
 from tests.kit.machine import ROOT, free_port_base
+from tests.kit.processes import NodeProcess
 
 GUIDE = (ROOT / "docs" / "guides" / "security.md").read_text("utf-8")
 READY_S = 90.0
@@ -99,6 +103,45 @@ def test_the_guide(tmp_path: Path) -> None:
             node.send_signal(signal.SIGTERM)
         for node in nodes:
             assert node.wait(READY_S) == 0
+
+
+def test_the_guides_issuer(tmp_path: Path) -> None:
+    """A node that is started with the guide's settings offers no login by the issuer, or its users
+    cannot send requests with the guide's command.
+    """
+    base, secret = free_port_base(), tmp_path / "console.secret"
+    secret.write_text(SECRET)
+    with little_issuer() as issuer:
+        lines = commands("Users of an issuer (OIDC)", base)
+        for said, here in (
+            ("https://login.example/realms/shop", issuer.url),
+            ("kvorum-console", CLIENT),
+            ("console.secret", str(secret)),
+            ("https://", "http://"),
+            ("--cacert ca.crt ", ""),
+        ):
+            assert said in lines
+            lines = lines.replace(said, here)
+        *exports, curl = lines.splitlines()
+        with NodeProcess(tmp_path / "data", base, before="; ".join(exports)) as node:
+            node.start()
+            url = f"http://127.0.0.1:{base + 2}"
+            admin = httpx.post(f"{url}/v1/init").json()["token"]
+            headers = {"authorization": f"Bearer {admin}"}
+            assert httpx.post(f"{url}/v1/users", json={"name": "ann"}, headers=headers).is_success
+            claims = {"iss": issuer.url, "aud": "kvorum", "preferred_username": "ann"}
+            claims |= {"exp": int(time.time()) + 60}
+            (tmp_path / "ann.jwt").write_text(issuer.signed(claims))
+            told = subprocess.run(
+                ["bash", "-euc", curl], cwd=tmp_path, capture_output=True, check=True, timeout=30
+            )
+            assert json.loads(told.stdout)["user"] == "ann"
+            issuer.claims["preferred_username"] = "ann"
+            with httpx.Client(base_url=url) as client:
+                begin = client.get("/console/session").json()["issuer"]["begin"]
+                back = httpx.get(client.get(begin).headers["location"]).headers["location"]
+                assert client.get(back).status_code == 303
+                assert client.get("/v1/whoami").json()["user"] == "ann"
 
 
 def wait(home: Path, url: str) -> None:

@@ -37,12 +37,12 @@ async function ask(path, body) {
   }
   const answer = await fetch(path, options);
   const told = await answer.json();
-  if (answer.status === 401 && me) enter(); // it has ended: the page asks for a login again
+  if (answer.status === 401 && me) enter("Your session has ended: log in again.");
   if (!answer.ok) throw new Refusal(answer.status, told.error);
   return told;
 }
 
-const may = (action) => me !== null && me.actions.includes(action);
+const sees = (page) => me !== null && me.pages.includes(page);
 
 const query = (values) => {
   const set = Object.entries(values).filter(([, value]) => value);
@@ -58,6 +58,7 @@ function complain(error) {
 async function tableNames() {
   if (performance.now() - names.at < TABLES_MS) return names.tables;
   const tables = new Map();
+  if (!sees("cluster")) return tables; // these are told by their ids
   for (const ns of (await ask("v1/namespaces")).items) {
     for (const table of (await ask(`v1/namespaces/${encodeURIComponent(ns.name)}/tables`)).items) {
       tables.set(table.id, `${ns.name}.${table.name}`);
@@ -121,16 +122,22 @@ const forbidden = (error) => {
 function procedurePage(id) {
   const heading = el("h2", { id: "title" }, `Procedure ${id}`);
   const panel = el("div", {});
-  const buttons = (may("operate") ? ["abort", "bypass", "retry"] : []).map((what) =>
+  let asked = false; // whether this user may do something to it
+  const buttons = ["abort", "bypass", "retry"].map((what) =>
     el("button", { id: what, disabled: true, onclick: () => panel.replaceChildren(actionPanel(what, `v1/procedures/${id}/${what}`, {}, () => panel.replaceChildren())) }, ACTIONS[what].label));
+  const bar = el("div", { hidden: true }, buttons.flatMap((button) => [button, " "]));
   return {
-    fixed: el("div", {}, heading, el("div", {}, buttons.flatMap((button) => [button, " "])), panel),
+    fixed: el("div", {}, heading, bar, panel),
     live: async () => {
       const one = await ask(`v1/procedures/${id}`);
       const [explain, audit, family] = await Promise.all([
         ask(`v1/procedures/${id}/explain`).catch(gone), ask(`v1/audit?id=${id}&limit=20`).catch(forbidden), childrenOf(one),
       ]);
       heading.textContent = `Procedure ${id}: ${one.name}`;
+      if (!asked) {
+        bar.hidden = !(await ask(`console/session${query({ of: one.name })}`)).operates;
+        asked = true;
+      }
       for (const button of buttons) button.disabled = ENDED.has(one.state);
       return procedureDetail({ one, explain, audit: audit ? audit.items : [], ...family });
     },
@@ -143,7 +150,7 @@ function actionPanel(what, path, more, close) {
   let agreed = null; // the body of the last dry run that would change something
   const told = el("div", { id: "told", role: "status" });
   const reason = el("input", { id: "reason", size: 40, placeholder: "why (kept in the audit)", "aria-label": "reason" });
-  const actor = el("input", { id: "actor", size: 16, placeholder: "your name", "aria-label": "your name", value: sessionStorage.getItem("actor") || "" });
+  const actor = known() ? null : el("input", { id: "actor", size: 16, placeholder: "your name", "aria-label": "your name", value: sessionStorage.getItem("actor") || "" });
   const step = action.step && el("input", { id: "step", size: 16, placeholder: "step (its own)", "aria-label": "step" });
   const options = action.options.map(([name, label]) => [name, el("input", { type: "checkbox", id: name }), label]);
   const act = el("button", { id: "act", class: "act", disabled: true, onclick: () => run(false) }, action.label);
@@ -161,9 +168,9 @@ function actionPanel(what, path, more, close) {
         reason.focus();
         return;
       }
-      sessionStorage.setItem("actor", actor.value.trim());
+      if (actor) sessionStorage.setItem("actor", actor.value.trim());
       agreed = { ...more, reason: reason.value.trim(), key: crypto.getRandomValues(new Uint32Array(4)).join("-") };
-      if (actor.value.trim()) agreed.actor = actor.value.trim();
+      if (actor && actor.value.trim()) agreed.actor = actor.value.trim();
       if (step && step.value.trim()) agreed.step = step.value.trim();
       for (const [name, box] of options) if (box.checked) agreed[name] = true;
     }
@@ -187,7 +194,7 @@ function actionPanel(what, path, more, close) {
   const panel = el(
     "fieldset", { id: "panel" },
     el("legend", {}, `${action.label}`), el("p", {}, action.about),
-    el("div", { oninput: changed }, reason, " ", actor, " ", step, step && " ", options.map(([, box, label]) => [el("label", {}, box, label), " "])),
+    el("div", { oninput: changed }, reason, " ", actor, actor && " ", step, step && " ", options.map(([, box, label]) => [el("label", {}, box, label), " "])),
     el("p", {}, dry, " ", act, " ", el("button", { id: "close", onclick: close }, "Close")), told,
   );
   queueMicrotask(() => reason.focus());
@@ -198,7 +205,7 @@ function locksPage() {
   const holder = {};
   const panel = el("div", {});
   const steal = (resource, one) => el("button", {
-    class: "steal",
+    class: "steal", "data-of": `${one.id} ${resource}`,
     onclick: () => panel.replaceChildren(el("p", {}, `${resource}, from ${one.id} (${one.name})`), actionPanel("steal", "v1/locks/steal", { resource, holder: one.id }, () => panel.replaceChildren())),
   }, "Steal");
   return {
@@ -221,32 +228,56 @@ function listPage(load) {
   };
 }
 
-/** The login: a token, or a user and a password. */
-function loginPage(why) {
-  const said = el("p", { class: "bad", role: "alert", id: "refused" }, why || "");
-  const token = el("input", { id: "token", type: "password", size: 40, placeholder: "token", "aria-label": "token", autocomplete: "off" });
-  const user = el("input", { id: "name", placeholder: "user", "aria-label": "user", autocomplete: "username" });
-  const password = el("input", { id: "password", type: "password", placeholder: "password", "aria-label": "password", autocomplete: "current-password" });
-  const send = async (event) => {
-    event.preventDefault();
-    const body = token.value ? { token: token.value.trim() } : { user: user.value, password: password.value };
-    token.value = password.value = "";
-    try {
-      await ask("console/login", body);
-      await enter();
-    } catch (error) {
-      said.textContent = error.message;
-    }
+/** The login: by the issuer, if there is one; a user and a password; or a token. */
+function loginPage(issuer, why) {
+  const said = el("p", { class: "bad", role: "alert", id: "refused", hidden: !why }, why || "");
+  const user = el("input", { id: "name", autocomplete: "username", required: true });
+  const password = el("input", { id: "password", type: "password", autocomplete: "current-password", required: true });
+  const token = el("input", { id: "token", type: "password", autocomplete: "off", required: true });
+  const form = (button, fields, body) => {
+    const send = async (event) => {
+      event.preventDefault();
+      const told = body();
+      button.disabled = true;
+      token.value = password.value = "";
+      try {
+        await ask("console/login", told);
+        await enter();
+      } catch (error) {
+        said.textContent = error.message;
+        said.hidden = false;
+      }
+      button.disabled = false;
+    };
+    return el("form", { onsubmit: send }, fields.map(([title, field]) => el("label", {}, title, field)), button);
   };
-  return el("form", { id: "login", onsubmit: send }, el("h2", {}, "Log in"), token, "or", user, password, el("button", {}, "Log in"), said);
+  const first = issuer ? "" : "main";
+  return el(
+    "div", { id: "login", class: "door" }, el("h1", {}, "Kvorum"), el("h2", {}, "Log in"), said,
+    issuer && [
+      el("a", { id: "issuer", class: "button main", href: issuer.begin, onclick: () => sessionStorage.setItem("back", location.hash) }, `Log in with ${issuer.name}`),
+      el("p", { class: "or" }, "or"),
+    ],
+    form(el("button", { class: first }, "Log in"), [["User", user], ["Password", password]], () => ({ user: user.value, password: password.value })),
+    el("details", {}, el("summary", {}, "Log in with a token"), form(el("button", {}, "Log in with the token"), [["Token", token]], () => ({ token: token.value.trim() }))),
+  );
 }
+
+/** What somebody may not see is said once, and not asked for. */
+const closedPage = (name) => ({
+  fixed: el(
+    "p", { class: "faint", id: "closed" }, `${me.user} may not see the page of ${name}: an administrator can grant it (`,
+    el("code", {}, "kvorum grant give"), "). A procedure that you may see is at ", el("code", {}, "#/procedures/ID"), ".",
+  ),
+  live: null,
+});
 
 const PAGES = {
   procedures: (id) => (id ? procedurePage(id) : proceduresPage()),
   locks: locksPage,
   nodes: () => listPage(async (holder) => {
-    const [nodes, cluster] = await Promise.all([ask("v1/nodes"), ask("v1/cluster")]);
-    return nodeTable(nodes.items, cluster.master, holder.text());
+    const [nodes, cluster] = await Promise.all([ask("v1/nodes"), aboutCluster()]);
+    return nodeTable(nodes.items, cluster && cluster.master, holder.text());
   }),
   partitions: () => listPage(async (holder) => {
     const [found, tables] = await Promise.all([ask("v1/partitions"), tableNames()]);
@@ -260,32 +291,46 @@ let shown = null; // the live part
 let asking = false;
 let again = false;
 
-/** Asks who is logged in; opens the page, or the login. */
-async function enter() {
+const known = () => me !== null && me.credential !== "loopback";
+
+/** Asks who is logged in; opens the page, or the login, which says why. */
+async function enter(why) {
   clearTimeout(timer);
+  const before = me && me.user;
+  me = null; // nothing that was asked for somebody else is shown
+  visit += 1;
   const told = await ask("console/session");
   me = told.user === null ? null : told;
+  if (!me || me.user !== before) names = { at: -Infinity, tables: new Map() };
   const notice = document.getElementById("notice");
   notice.textContent = (me && me.notice) || "";
   notice.hidden = !notice.textContent;
-  const known = me !== null && me.credential !== "loopback";
-  document.getElementById("me").hidden = !known;
-  document.getElementById("user").textContent = known ? `${me.user} (${me.credential})` : "";
-  for (const link of document.querySelectorAll("[data-needs]")) link.hidden = !may(link.dataset.needs);
-  if (me) open();
-  else {
-    visit += 1;
+  document.getElementById("top").hidden = me === null;
+  document.getElementById("cluster").textContent = "";
+  document.getElementById("me").hidden = !known();
+  document.getElementById("user").textContent = known() ? `${me.user} (${me.credential})` : "";
+  for (const link of document.querySelectorAll("[data-page]")) link.hidden = !sees(link.dataset.page);
+  if (me) {
+    const back = sessionStorage.getItem("back"); // where it was before it went to the issuer
+    sessionStorage.removeItem("back");
+    if (back && !location.hash) history.replaceState(null, "", back);
+    open();
+  } else {
     trouble.hidden = true;
-    main.replaceChildren(loginPage(told.why));
+    main.replaceChildren(loginPage(told.issuer, told.why || why));
   }
 }
 
 async function leave() {
+  let told = {};
   try {
-    await ask("console/logout", {});
+    told = await ask("console/logout", {});
   } finally {
-    me = null;
-    await enter();
+    if (told.goodbye) location.assign(told.goodbye);
+    else {
+      me = null;
+      await enter();
+    }
   }
 }
 
@@ -293,14 +338,15 @@ function open() {
   if (!me) return;
   visit += 1;
   const [, name, argument] = location.hash.split("/");
-  const known = Object.hasOwn(PAGES, name || "") ? name : "procedures";
+  const first = Object.keys(PAGES).find(sees) || "procedures";
+  const wanted = Object.hasOwn(PAGES, name || "") ? name : first;
   const id = /^\d+$/.test(argument || "") ? argument : "";
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.getAttribute("href") === `#/${known}`) link.setAttribute("aria-current", "page");
+    if (link.getAttribute("href") === `#/${wanted}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  page = PAGES[known](id);
-  shown = el("div", { id: "shown" }, el("p", { class: "faint" }, "Asking the node …"));
+  page = sees(wanted) || id ? PAGES[wanted](id) : closedPage(wanted);
+  shown = el("div", { id: "shown" }, page.live && el("p", { class: "faint" }, "Asking the node …"));
   main.replaceChildren(page.fixed, shown);
   trouble.hidden = true;
   refresh();
@@ -334,15 +380,17 @@ function picking() {
   return !marked.isCollapsed && shown.contains(marked.anchorNode);
 }
 
+const aboutCluster = async () => (sees("cluster") ? ask("v1/cluster").catch(forbidden) : null);
+
 async function look() {
   const began = visit;
   try {
-    const [made, cluster] = await Promise.all([page.live(), ask("v1/cluster").catch(forbidden)]);
+    const [made, cluster] = await Promise.all([page.live && page.live(), aboutCluster()]);
     if (began !== visit) {
       again = true;
       return;
     }
-    shown.replaceChildren(...[made].flat(Infinity).filter((one) => one));
+    settle(shown, [made].flat(Infinity).filter((one) => one));
     const master = !cluster ? "" : cluster.master === null ? "no master now" : `master ${cluster.master}`;
     document.getElementById("cluster").textContent = cluster && `cluster ${cluster.cluster || "?"} · ${master} · nodes: ${cluster.nodes} · partitions: ${cluster.partitions}`;
     trouble.hidden = true;

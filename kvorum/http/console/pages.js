@@ -21,6 +21,25 @@ function el(tag, attributes, ...children) {
   return made;
 }
 
+/** Makes the children of an element those: what is alike stays, so that nothing jumps or flickers. An
+ * element with a listener says what it is for in an attribute, or it would stay with the old one. */
+function settle(parent, wanted) {
+  const before = [...parent.childNodes];
+  [...wanted].forEach((node, i) => {
+    const old = before[i];
+    if (!old) parent.append(node);
+    else if (!alike(old, node)) old.replaceWith(node);
+    else if (node instanceof Text) {
+      if (old.data !== node.data) old.data = node.data;
+    } else settle(old, node.childNodes);
+  });
+  for (const old of before.slice(wanted.length)) old.remove();
+}
+
+const alike = (old, node) =>
+  old.nodeName === node.nodeName && (node instanceof Text || (old.attributes.length === node.attributes.length &&
+    [...node.attributes].every(({ name, value }) => old.getAttribute(name) === value)));
+
 function duration(ms) {
   if (ms === undefined || ms === null) return "";
   if (ms < 0) ms = 0;
@@ -81,7 +100,7 @@ function tableOf(columns, rows, none) {
 }
 
 const shownState = (state) =>
-  el("span", { class: { SUCCESS: "good", FAILED: "bad", ROLLED_BACK: "bad", BYPASSED: "warn" }[state] || "" }, state);
+  el("span", { class: `state ${{ SUCCESS: "good", FAILED: "bad", ROLLED_BACK: "bad", BYPASSED: "warn" }[state] || ""}` }, state);
 
 /** An error with the place in users' code that raised it. */
 function raised(error) {
@@ -235,7 +254,7 @@ function nodeTable(items, master, text) {
     const labels = Object.entries(n.labels || {}).filter(([, v]) => v).map(([k, v]) => `${k}=${v}`);
     return [
       n.id, `${n.address}${n.id === master ? " (master)" : ""}${n.witness ? " (witness)" : ""}`,
-      el("span", { class: well ? "good" : "bad" }, n.state), n.health || "", duration(n.heard_ms), n.leaders, n.replicas,
+      el("span", { class: well ? "state good" : "state bad" }, n.state), n.health || "", duration(n.heard_ms), n.leaders, n.replicas,
       n.cpu === undefined || n.cpu === null ? "" : `${(n.cpu * 100).toFixed(1)} %`, bytes(n.disk_free), n.version || "",
       [...labels, ...(n.tags || [])].join(" "), (n.forced || []).length ? `forced ${n.forced.length}×` : "",
     ];

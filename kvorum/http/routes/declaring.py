@@ -39,6 +39,7 @@ from kvorum.http.wire import request as http
 from kvorum.http.wire.codec import Reply
 from kvorum.http.wire.console_sessions import Visits
 from kvorum.http.wire.fields import Kind, Schema
+from kvorum.security.oidc_login import Logins
 from sqlproxy.catalog.guard import Guard
 
 Plain = dict[str, Any]
@@ -55,6 +56,8 @@ class Services(NamedTuple):
     document: Plain
     guard: Guard
     visits: Visits
+    logins: Logins | None = None
+    """To the console, by an issuer."""
     notice: str = ""
     """What whoever looks at it should know, in words."""
 

@@ -23,6 +23,7 @@ from kv.base.errors import KvorumError
 from kvorum.api.backend import Backend
 from kvorum.audit.audited_backend import is_refused
 from kvorum.http import console
+from kvorum.http.console import oidc_routes
 from kvorum.http.metrics.metrics import CONTENT_TYPE, Metrics
 from kvorum.http.routes import console_routes
 from kvorum.http.routes.declaring import ASKED, Declared, Endpoint, Services, refused
@@ -32,10 +33,14 @@ from kvorum.http.wire import request as http
 from kvorum.http.wire.codec import Query, Reply, path_text, plain, refusal, reply
 from kvorum.http.wire.console_sessions import Visits
 from kvorum.local import logs
+from kvorum.security.oidc_login import Logins
 from sqlproxy.catalog.guard import Guard
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-_ROUTES: Final = (*DECLARED, *console.ROUTES.declared, *console_routes.ROUTES.declared)
+_ROUTES: Final = (
+    *(*DECLARED, *console.ROUTES.declared, *console_routes.ROUTES.declared),
+    *oidc_routes.ROUTES.declared,
+)
 _RIGHTS: Final = {(route.method, route.path): route.right for route in _ROUTES}
 
 
@@ -52,6 +57,7 @@ class ColdApi:
         door: Door,
         guard: Guard,
         visits: Visits,
+        logins: Logins | None = None,
         notice: str = "",
     ) -> None:
         self._metrics, self._monotonic, self._door = metrics, monotonic, door
@@ -64,6 +70,7 @@ class ColdApi:
             document(app, version),
             guard,
             visits,
+            logins,
             notice,
         )
         app.state.boundary = self
@@ -199,9 +206,10 @@ def _reply(response: Response, raw: http.Request, route: APIRoute) -> Reply:
 
 
 def _response(answer: Reply) -> Response:
-    headers = {k.decode(): v.decode() for k, v in answer.headers}
-    headers["content-type"] = answer.content_type.decode()
-    return Response(answer.body, answer.status, headers)
+    kind = {"content-type": answer.content_type.decode()}
+    response = Response(answer.body, answer.status, kind)
+    response.raw_headers += answer.headers  # may have one name twice: cookies
+    return response
 
 
 def _but_type(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -24,6 +24,7 @@ from kvorum.http.server.http_server import HttpServer
 from kvorum.http.server.http_sessions import Sessions
 from kvorum.http.server.watch_streams import Watches
 from kvorum.http.wire.console_sessions import Visits
+from kvorum.security.oidc_login import Logins
 from kvorum.version import VERSION
 from sqlproxy.catalog.guard import Guard
 
@@ -49,18 +50,22 @@ class HttpApi:
         stamps: StampLog | None = None,
         seats: Seats | None = None,
         tls: Tls | None = None,
+        logins: Logins | None = None,
         notice: str = "",
     ) -> None:
         """`now` in seconds: the loop's own time is that of its last pass, in ms. `not_ready` says
         why requests cannot be served, None if they can. `hosts`: names that it may be asked for by
         beside its machine's (host_header.py). `holder`: see Sessions. `stamps`: tell it
-        of every request; `backend` does already. `notice`: what whoever looks at it should know.
+        of every request; `backend` does already. `logins`: of the console, by an issuer.
+        `notice`: what whoever looks at it should know.
         """
         self.metrics = Metrics()
         self.sessions = Sessions(backend, timers, spawn, holder)
         visits = Visits(guard, rng, now)
         door = Door(guard, backend, visits)
-        cold = ColdApi(backend, self.metrics, not_ready, VERSION, now, door, guard, visits, notice)
+        cold = ColdApi(
+            *(backend, self.metrics, not_ready, VERSION, now, door, guard, visits, logins, notice)
+        )
         requests = self.metrics.requests
         self._watches = watches = Watches(backend, requests, now, door)
         hot = HotApi(backend, self.sessions, cold.application, requests, now, watches, door)

@@ -1,10 +1,10 @@
 """Who is logged in to the console of this node: what a browser's cookie stands for.
 
-A visit is begun with a token or with a password, lives in this process alone, and ends at sign-out,
-after IDLE_S without a request or DAY_S in all, when its token is revoked or expires, and when its
-user's password changes. The cookie holds nothing but chance; scripts cannot read it, other sites do
-not get it sent. A request that changes something says the visit's CSRF token besides, which other
-sites cannot read.
+A visit is begun with a token, with a password or by an issuer of logins (OIDC), lives in this
+process alone, and ends at sign-out, after IDLE_S without a request or DAY_S in all, when its token
+is revoked or expires, when its user's password changes, and when its user may not log in any more.
+The cookie holds nothing but chance; scripts cannot read it, other sites do not get it sent. A
+request that changes something says the visit's CSRF token besides, which other sites cannot read.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Final
 from kv.base.errors import Forbidden, Unauthenticated
 from kv.base.ports import Rng
 from kv.base.rights import Identity
+from kvorum.audit.audited_backend import is_asked_by
 from kvorum.http.wire.request import READING, Request
 from sqlproxy.catalog.guard import Guard
 
@@ -32,12 +33,15 @@ Who = Callable[[], Awaitable[Identity]]
 
 @dataclass(slots=True)
 class Visit:
-    """`who`: still the same, and raises Unauthenticated if not."""
+    """`who`: still the same, and raises Unauthenticated if not. `goodbye`: where signing out goes
+    on, "" = nowhere.
+    """
 
     who: Who
     csrf: str
     began_s: float
     seen_s: float
+    goodbye: str
 
 
 class Visits:
@@ -52,8 +56,8 @@ class Visits:
 
     async def by_token(self, token: str, address: str) -> str:
         """The cookie's value. Raises Unauthenticated, Busy."""
-        await self._guard.by_token(token, address)
-        return self._begin(lambda: self._guard.by_token(token, address))
+        identity = await self._guard.by_token(token, address)
+        return self._begin(identity, lambda: self._guard.by_token(token, address))
 
     async def by_password(self, user: str, password: str, address: str) -> str:
         """The cookie's value. Raises Unauthenticated, Busy."""
@@ -65,19 +69,32 @@ class Visits:
                 raise Unauthenticated("the password has changed: log in again")
             return identity
 
-        return self._begin(who)
+        return self._begin(identity, who)
 
-    def _begin(self, who: Who) -> str:
+    def by_issuer(self, identity: Identity, issuer: str, goodbye: str) -> str:
+        """The cookie's value of one whom the issuer has named."""
+
+        async def who() -> Identity:
+            if not self._guard.stands(identity):
+                raise Unauthenticated("your user may not log in any more")
+            return identity
+
+        secret = self._begin(identity, who, goodbye)
+        is_asked_by(identity.name, f"{identity.credential} {issuer}")
+        return secret
+
+    def _begin(self, identity: Identity, who: Who, goodbye: str = "") -> str:
+        is_asked_by(identity.name, identity.credential)
         now = self._monotonic()
         secret, csrf = (self._rng.token(_SECRET_BYTES).hex() for _ in range(2))
-        self._open[secret] = Visit(who, csrf, now, now)
+        self._open[secret] = Visit(who, csrf, now, now, goodbye)
         if len(self._open) > VISITS_MAX:
             self._open.popitem(last=False)
         return secret
 
     def find(self, request: Request) -> Visit | None:
         """That of its cookie, if it has not ended."""
-        secret = _cookie(request)
+        secret = sent(request, COOKIE)
         visit = self._open.get(secret)
         if visit is None:
             return None
@@ -115,15 +132,16 @@ class Visits:
             raise
 
     def end(self, request: Request) -> None:
-        self._open.pop(_cookie(request), None)
+        self._open.pop(sent(request, COOKIE), None)
 
 
-def _cookie(request: Request) -> str:
+def sent(request: Request, wanted: str) -> str:
+    """A cookie's value, "" if there is none."""
     for name, value in request.headers:
         if name == b"cookie":
             for part in value.decode("latin-1").split(";"):
                 key, _, said = part.strip().partition("=")
-                if key == COOKIE:
+                if key == wanted:
                     return said
     return ""
 

@@ -18,6 +18,7 @@ from kv.base.rights import Identity
 from kvorum.http import console
 from kvorum.http.wire.console_sessions import COOKIE, DAY_S, IDLE_S, VISITS_MAX, Visits
 from kvorum.http.wire.request import Request
+from tests.kit.browser import browser
 from tests.kit.machine import free_port_base
 
 PASSWORD = "correct horse battery"
@@ -109,9 +110,60 @@ def test_a_page_offers_what_its_user_may(scene: Scene) -> None:
     """Buttons that are always refused teach people to pass over refusals."""
     with scene.browser() as client:
         logged_in(client, {"user": "ann", "password": PASSWORD})
-        assert client.get("/console/session").json()["actions"] == ["read"]
+        told = client.get("/console/session?of=console.import").json()
+        assert (told["pages"], told["operates"]) == (["cluster", "procedures"], False)
+        one_type = {"role": "ann", "actions": ["operate"], "kind": "procedure type", "name": "a.*"}
+        assert scene.ask("POST", "/v1/grants", one_type).is_success
+        for name, operates in (("a.b", True), ("b.a", False), ("", False)):
+            told = client.get(f"/console/session?of={name}").json()
+            assert (told["pages"], told["operates"]) == (["cluster", "procedures"], operates)
         logged_in(client, {"token": scene.admin})
-        assert "operate" in client.get("/console/session").json()["actions"]
+        told = client.get("/console/session").json()
+        assert told["pages"] == ["cluster", "procedures", "locks", "nodes", "partitions"]
+        assert told["operates"]
+
+
+def test_a_login_and_a_sign_out_in_a_browser(scene: Scene, tmp_path: Path) -> None:
+    """What one user saw stays on the page for the next, or a page is asked for again and again by
+    who may not see it; or a session that has ended looks like an error.
+    """
+    user = {"name": "bob", "password": PASSWORD}
+    assert scene.ask("POST", "/v1/users", user).is_success
+    with browser(tmp_path / "chromium") as page:
+
+        def log_in(field: str, **values: str) -> None:
+            page.wait("document.querySelector('#login')")
+            for name, value in values.items():
+                page.js(f"document.querySelector('#{name}').value = {json.dumps(value)}")
+            page.js(f"document.querySelector('#{field}').form.requestSubmit()")
+
+        page.open(f"{scene.url}/console#/nodes")
+        page.wait("document.querySelector('#login')")
+        assert page.js("document.querySelector('#top').hidden")
+        log_in("name", name="bob", password="wrong")
+        page.wait("document.querySelector('#refused').textContent.includes('could not be')")
+        log_in("token", token=scene.admin)
+        page.wait("document.body.innerText.includes('cluster ')")
+        page.wait("document.querySelector('tbody')")
+        page.click("#logout")
+        page.wait("document.querySelector('#login')")
+        assert page.js("document.querySelector('#cluster').textContent") == ""
+        log_in("name", name="bob", password=PASSWORD)
+        page.wait("document.querySelector('#closed')")  # it is still the page of nodes
+        assert "cluster " not in page.text()
+        assert page.js("[...document.querySelectorAll('nav a')].filter(a => !a.hidden).length") == 1
+        grant = {"role": "bob", "actions": ["read"], "kind": "cluster"}
+        assert scene.ask("POST", "/v1/grants", grant).is_success
+        page.click("#logout")
+        log_in("name", name="bob", password=PASSWORD)
+        page.wait("document.querySelector('nav a[href=\"#/procedures\"]:not([hidden])')")
+        page.js("location.hash = '#/procedures'")
+        page.wait("document.querySelector('#state')")
+        changed = {"password": PASSWORD + "!"}
+        assert scene.ask("POST", "/v1/users/bob/password", changed).is_success
+        page.wait("document.querySelector('#refused')")
+        page.wait("document.querySelector('#refused').textContent.length > 0")
+        assert not [c for c in page.complaints if "401" not in c]
 
 
 def test_a_revoked_token_and_a_changed_password_end_visits(scene: Scene) -> None:

@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 
 from kv.base.rights import Action, Kind
 from kvorum.http import console
+from kvorum.http.console import oidc_routes
 from kvorum.http.routes import console_routes
 from kvorum.http.routes.declaring import Declared, Routes
 from kvorum.http.routes.hot_routes import HOT_ROUTES
@@ -17,7 +18,10 @@ from kvorum.http.routes.route import Route
 from kvorum.http.server.fastapi_app import application
 from kvorum.http.server.hot_app import HotApi
 
-COLD = (*DECLARED, *console.ROUTES.declared, *console_routes.ROUTES.declared)
+COLD = (
+    *(*DECLARED, *console.ROUTES.declared, *console_routes.ROUTES.declared),
+    *oidc_routes.ROUTES.declared,
+)
 
 
 def test_fastapi_serves_what_is_declared() -> None:
