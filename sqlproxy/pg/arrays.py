@@ -13,13 +13,16 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sqlproxy.pg.style import SPACES
+from sqlproxy.values.breaks import pause
 from sqlproxy.values.errors import INVALID_TEXT, LIMIT_EXCEEDED, SqlError, unsupported
+from sqlproxy.values.memory import room
 
 DIMENSIONS_MAX: Final = 6
+_LARGE: Final = 1 << 16  # characters that nobody has to ask for
 _QUOTE = re.compile(r'[{},"\\\s]', re.ASCII)
 _ESCAPE = re.compile(r'["\\]')
 _TOKEN = re.compile(
-    r'[ \t\n\r\v\f]*(?:([{},])|"((?:[^"\\]|\\.)*)"|((?:[^{},"\\]|\\.)+))', re.DOTALL
+    r'[ \t\n\r\v\f]*(?:([{},])|"((?:[^"\\]++|\\.)*+)"|((?:[^{},"\\]++|\\.)++))', re.DOTALL
 )
 _BOUNDS = re.compile(r"[ \t\n\r\v\f]*((?:\[[+-]?\d+(?::[+-]?\d+)?\])+)[ \t\n\r\v\f]*=")
 _ONE_BOUND = re.compile(r"\[([+-]?\d+)(?::([+-]?\d+))?\]")
@@ -40,13 +43,26 @@ def array_writer(write: Callable[[Any], str]) -> Callable[[list[Any]], str]:
     def array(values: list[Any] | tuple[Any, ...]) -> str:
         if not values:
             return "{}"
-        return "{" + ",".join([element(value) for value in values]) + "}"
+        parts, size = [], 0
+        for value in values:
+            pause()
+            parts.append(element(value))
+            size += len(parts[-1]) + 1
+            if size > _LARGE:
+                room(size)
+        return "{" + ",".join(parts) + "}"
 
     return array
 
 
 def _backslash(found: re.Match[str]) -> str:
+    pause()
     return "\\" + found[0]
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    pause()
+    return found[1]
 
 
 def array_reader(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
@@ -114,6 +130,7 @@ class _Reader:
 
     def _next(self) -> tuple[str, str | None]:
         """A mark, or "" and the element's text (None = NULL)."""
+        pause()
         found = _TOKEN.match(self._text, self._at)
         if found is None:
             raise malformed(self._text, "Unexpected end of input.")
@@ -122,13 +139,13 @@ class _Reader:
         if mark:
             return mark, None
         if quoted is not None:
-            return "", _UNESCAPE.sub(r"\1", quoted)
+            return "", _UNESCAPE.sub(_unescaped, quoted)
         text = bare.rstrip(SPACES) if "\\" not in bare else _strip_escaped(bare)
         if text.upper() == "NULL" and "\\" not in bare:
             return "", None
         if not text:
             raise malformed(self._text, "Unexpected end of input.")
-        return "", _UNESCAPE.sub(r"\1", text)
+        return "", _UNESCAPE.sub(_unescaped, text)
 
     def _level(self, depth: int) -> list[Any]:
         if depth > DIMENSIONS_MAX:

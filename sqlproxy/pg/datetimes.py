@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Final
 
 from sqlproxy.pg import zones
-from sqlproxy.pg.style import SPACES, Style
+from sqlproxy.pg.style import SPACES, TIME_CHARS_MAX, Style
 from sqlproxy.values.errors import (
     DATETIME_OVERFLOW,
     INVALID_DATETIME,
@@ -254,6 +254,8 @@ def _now(style: Style, type_name: str, text: str) -> datetime:
 
 def _parts(text: str, type_name: str, style: Style) -> _Parts:
     lowered = text.strip(SPACES).lower()
+    if len(lowered) > TIME_CHARS_MAX:
+        raise _syntax(type_name, text)
     if lowered in ("infinity", "-infinity", "+infinity"):
         raise unsupported(f"{lowered} of type {type_name}")
     parts = _Parts()

@@ -18,7 +18,7 @@ from decimal import ROUND_HALF_DOWN, Decimal
 from functools import partial
 from typing import Final
 
-from sqlproxy.pg.style import SPACES
+from sqlproxy.pg.style import SPACES, TIME_CHARS_MAX
 from sqlproxy.values.errors import INVALID_DATETIME, SqlError
 from sqlproxy.values.interval import ALL_FIELDS, Interval, fields_named, fields_text
 
@@ -94,7 +94,7 @@ _MINUTE_TO_SECOND: Final = fields_named("minute to second")
 def read_interval(text: str, fields: int = ALL_FIELDS) -> Interval:
     """`fields`: of the type that it is read for; what they do not name is not cut."""
     stripped = text.strip(SPACES)
-    if stripped.lower() in ("infinity", "-infinity"):
+    if len(stripped) > TIME_CHARS_MAX or stripped.lower() in ("infinity", "-infinity"):
         raise _syntax(text)
     sums = _Sums(text, fields)
     if stripped[:1] == "P":

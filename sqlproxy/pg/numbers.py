@@ -22,6 +22,7 @@ from sqlproxy.values.errors import OUT_OF_RANGE, SqlError
 
 NUMERIC_DIGITS_MAX: Final = 131_072  # before the point
 NUMERIC_SCALE_MAX: Final = 16_383
+NUMERIC_CHARS_MAX: Final = NUMERIC_DIGITS_MAX + NUMERIC_SCALE_MAX + 64  # with sign, exponent, zeros
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+))?")
@@ -243,7 +244,7 @@ def read_numeric(text: str) -> Decimal:
             raise invalid_syntax("numeric", text)
         return Decimal(special)
     exponent = found[1] or ""
-    if len(exponent.lstrip("+-0")) > _EXPONENT_DIGITS_MAX:
+    if len(exponent.lstrip("+-0")) > _EXPONENT_DIGITS_MAX or len(stripped) > NUMERIC_CHARS_MAX:
         raise numeric_overflow()
     return checked_numeric(Decimal(stripped))
 

@@ -13,6 +13,7 @@ from typing import Final
 from sqlproxy.values.errors import INVALID_TEXT, OUT_OF_RANGE, SqlError
 
 SPACES: Final = " \t\n\r\v\f"  # what C's isspace takes
+TIME_CHARS_MAX: Final = 256  # of a date, a time or an interval, as in PostgreSQL (ParseDateTime)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,12 @@ from uuid import UUID
 
 from sqlproxy.pg import datetimes, numbers, oids
 from sqlproxy.pg.arrays import array_reader, array_writer
+from sqlproxy.pg.bytea import read_bytea, write_bytea
 from sqlproxy.pg.intervals import read_interval, reader_of, write_interval
 from sqlproxy.pg.jsons import read_json, read_jsonb
 from sqlproxy.pg.style import DEFAULT, SPACES, Style, invalid_syntax
 from sqlproxy.values import enums
-from sqlproxy.values.errors import INVALID_PARAMETER, SqlError, unsupported
+from sqlproxy.values.errors import SqlError, unsupported
 
 Writer = Callable[[Any], str]
 Reader = Callable[[str], Any]
@@ -33,7 +34,6 @@ NAME_BYTES_MAX: Final = 63
 _TRUE: Final = frozenset({"t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"})
 _FALSE: Final = frozenset({"f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"})
 _UUID = re.compile(r"(\{?)((?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4})(\}?)")
-_ESCAPED = re.compile(rb"\\(?:(\\)|([0-3][0-7]{2})|)")
 _STRINGS: Final = frozenset({oids.TEXT, oids.VARCHAR, oids.BPCHAR, oids.UNKNOWN, oids.REFCURSOR})
 _PSEUDO: Final = frozenset({oids.RECORD, oids.VOID, oids.ANY, oids.ANYELEMENT, oids.ANYARRAY})
 _TEXTS: Final = _STRINGS | _PSEUDO | {oids.PG_NODE_TREE, oids.ACLITEM, oids.INET}
@@ -44,10 +44,6 @@ _TEXTS: Final = _STRINGS | _PSEUDO | {oids.PG_NODE_TREE, oids.ACLITEM, oids.INET
 
 def write_bool(value: bool) -> str:
     return "t" if value else "f"
-
-
-def write_bytea(value: bytes) -> str:
-    return "\\x" + value.hex()
 
 
 def _vector(values: Any) -> str:
@@ -120,42 +116,6 @@ def read_bool(text: str) -> bool:
     if word in _FALSE:
         return False
     raise invalid_syntax("boolean", text)
-
-
-def read_bytea(text: str) -> bytes:
-    """`\\x` and hexadecimal digits, or the older form with `\\ooo` and `\\\\`."""
-    if text[:2] != "\\x":
-        raw = text.encode()
-        return raw if b"\\" not in raw else _ESCAPED.sub(_unescape, raw)
-    digits = text[2:]
-    try:
-        return bytes.fromhex(digits)
-    except ValueError:
-        wrong = _wrong_digit(digits)
-        if wrong is not None:
-            message = f'invalid hexadecimal digit: "{wrong}"'
-        else:
-            message = "invalid hexadecimal data: odd number of digits"
-        raise SqlError(INVALID_PARAMETER, message) from None
-
-
-def _wrong_digit(digits: str) -> str | None:
-    """The first character that is no digit; blanks may be between pairs."""
-    within = False
-    for c in digits:
-        if c in "0123456789abcdefABCDEF":
-            within = not within
-        elif within or c not in SPACES:
-            return c
-    return None
-
-
-def _unescape(found: re.Match[bytes]) -> bytes:
-    if found[1]:
-        return b"\\"
-    if found[2]:
-        return bytes([int(found[2], 8)])
-    raise SqlError("22P02", "invalid input syntax for type bytea")
 
 
 def read_uuid(text: str) -> UUID:

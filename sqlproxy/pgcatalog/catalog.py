@@ -15,7 +15,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -24,13 +24,19 @@ from typing import Any, Final, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from kv.base.limits import SQL_CATALOG_INTERRUPT_MS, SQL_CATALOG_ROWS_MAX, SQL_PLANS_MAX
+from kv.base.limits import (
+    SQL_CATALOG_INTERRUPT_MS,
+    SQL_CATALOG_PIECE_ROWS,
+    SQL_CATALOG_ROWS_MAX,
+    SQL_CATALOG_STATEMENTS_MAX,
+    SQL_PLANS_MAX,
+)
 from sqlproxy.duck import duckerrors
 from sqlproxy.front.syntax.syntax import Node, find, strings
 from sqlproxy.pg import oids as types
 from sqlproxy.pg import zones
 from sqlproxy.pg.answers import Field, Row
-from sqlproxy.pgcatalog import held_types, oids
+from sqlproxy.pgcatalog import computed, held_types, oids
 from sqlproxy.pgcatalog.contents import Cluster, Contents, Sees, Session
 from sqlproxy.pgcatalog.functions import INFORMATION, MANY, SCALAR
 from sqlproxy.pgcatalog.relations import Relations
@@ -39,8 +45,11 @@ from sqlproxy.pgcatalog.store import Store, arrow
 from sqlproxy.pgcatalog.translation import Translated, translate, uses
 from sqlproxy.pgcatalog.views import VIEWS, Provider, Reported, rows
 from sqlproxy.rows.schema import Sequence as SequenceRow
+from sqlproxy.values import memory
+from sqlproxy.values.breaks import no_break, set_breaks
 from sqlproxy.values.errors import (
     LIMIT_EXCEEDED,
+    QUERY_CANCELED,
     UNDEFINED_OBJECT,
     SqlError,
 )
@@ -114,6 +123,22 @@ class Answer:
     changes: tuple[Change, ...] = ()
 
 
+class Running:
+    """A statement under way, whose thread is asked to end it by `ended`."""
+
+    __slots__ = ("budget", "cursor", "ended")
+
+    def __init__(self, budget: memory.Budget) -> None:
+        self.budget = budget
+        self.cursor: duckdb.DuckDBPyConnection | None = None
+        self.ended = False
+
+    def goes_on(self) -> None:
+        """Raises SqlError."""
+        if self.ended:
+            raise SqlError(QUERY_CANCELED, "the query was ended")
+
+
 class Ground(NamedTuple):
     """What one stands on, whatever is declared: half a second of CPU, so a thread makes it."""
 
@@ -137,14 +162,13 @@ class SystemCatalog:
         self,
         version: str,
         providers: Mapping[str, Provider] | None = None,
-        executor: Executor | None = None,
         last: Callable[[SequenceRow], Awaitable[int | None]] | None = None,
         ground: Ground | None = None,
     ) -> None:
         self._static, self._relations, self._store = ground or made_ground()
         self._version = version
         self._providers, self._last = dict(providers or {}), last
-        self._executor = executor
+        self._executor = ThreadPoolExecutor(SQL_CATALOG_STATEMENTS_MAX, "catalog")
         self._plans: OrderedDict[tuple[str, tuple[int, ...]], Prepared] = OrderedDict()
 
     # -- statements
@@ -190,7 +214,7 @@ class SystemCatalog:
     ) -> Answer:
         """Raises SqlError. Cancelled: the statement is ended first."""
         reported = await self._ask(prepared.translated, contents, session.sees)
-        running: list[duckdb.DuckDBPyConnection] = []
+        running = Running(memory.now())
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(
             self._executor,
@@ -207,9 +231,10 @@ class SystemCatalog:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             # Until it has ended: an interrupt before the statement has begun is lost.
+            running.ended = True
             while not work.done():
-                for cursor in running:
-                    cursor.interrupt()
+                if running.cursor is not None:
+                    running.cursor.interrupt()
                 await asyncio.wait([work], timeout=SQL_CATALOG_INTERRUPT_MS / 1_000)
             if not work.cancelled():
                 work.exception()
@@ -246,15 +271,18 @@ class SystemCatalog:
         cluster: Cluster,
         contents: Contents,
         reported: Mapping[str, Sequence[Reported]] | None = None,
-        running: list[duckdb.DuckDBPyConnection] | None = None,
+        running: Running | None = None,
     ) -> Answer:
         """`execute` without the loop: `reported` is what providers said."""
+        running = running or Running(memory.now())
         work = prepared.translated
         given = self._given(work, values, session)
         path = self._store.follow(cluster, contents)
-        cursor = self._store.cursor(path)
-        if running is not None:
-            running.append(cursor)
+        cursor = running.cursor = self._store.cursor(path)
+        failed: list[SqlError] = []
+        computed.FAILED.set(failed)
+        set_breaks(running.goes_on)
+        held = memory.Held(running.budget)
         try:
             zone = session.settings.get("TimeZone", "UTC")
             if zone != "UTC":
@@ -263,12 +291,25 @@ class SystemCatalog:
                 cursor.execute(f"SET TimeZone = '{icu}'")
             for feed in work.needs.feeds:
                 cursor.register(feed, self._feed(feed, reported or {}, session))
-            found = cursor.execute(work.sql, given or None).fetchmany(SQL_CATALOG_ROWS_MAX + 1)
+            with memory.spending(running.budget):
+                cursor.execute(work.sql, given or None)
+                found: list[tuple[Any, ...]] = []
+                while len(found) <= SQL_CATALOG_ROWS_MAX:
+                    rows = cursor.fetchmany(SQL_CATALOG_PIECE_ROWS)
+                    if not rows:
+                        break
+                    held.rows(rows)
+                    found += rows
+                    running.goes_on()
         except duckdb.Error as error:
+            if failed:
+                raise failed[0] from None
             raise duckerrors.as_sql_error(
                 error, memory="the system catalog's database is full"
             ) from error
         finally:
+            held.end()
+            set_breaks(no_break)
             cursor.close()
         if len(found) > SQL_CATALOG_ROWS_MAX:
             raise SqlError(
@@ -408,6 +449,7 @@ class SystemCatalog:
         return self._store.memory()
 
     def close(self) -> None:
+        self._executor.shutdown()
         self._store.close()
 
 

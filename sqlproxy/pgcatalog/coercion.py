@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from kv.base.limits import SQL_CATALOG_ELEMENTS_MAX
 from sqlproxy.front.syntax.syntax import parse, strings
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import held_types
@@ -18,6 +19,7 @@ from sqlproxy.pgcatalog.static import CATALOG, Static
 from sqlproxy.values.errors import (
     CANNOT_COERCE,
     DATATYPE_MISMATCH,
+    LIMIT_EXCEEDED,
     UNDEFINED_OBJECT,
     UNDEFINED_TABLE,
     SqlError,
@@ -31,6 +33,18 @@ DATABASE = "CAST($database AS VARCHAR)"
 def failure(sqlstate: str, words: str) -> str:
     """DuckDB's text that raises this error; `words` is DuckDB's text too."""
     return f"error('{FAILURE}|{sqlstate}|' || {words})"
+
+
+def lists_joined(left: str, right: str) -> str:
+    """Two lists as one, within a bound: DuckDB does not count what lists hold."""
+    count = f"coalesce(len({left}), 0) + coalesce(len({right}), 0)"
+    refused = failure(
+        LIMIT_EXCEEDED, f"'arrays over the catalog: at most {SQL_CATALOG_ELEMENTS_MAX} elements'"
+    )
+    return (
+        f"CASE WHEN {count} > {SQL_CATALOG_ELEMENTS_MAX} THEN {refused} "
+        f"ELSE list_concat({left}, {right}) END"
+    )
 
 
 class Coercion:
@@ -251,7 +265,7 @@ class Coercion:
             )
         else:
             found = f"(SELECT z.cfgname FROM k_pg_ts_config z WHERE z.oid = {sql})"
-        return f"CASE {sql} WHEN 0 THEN '-' ELSE coalesce({found}, CAST({sql} AS VARCHAR)) END"
+        return f"CASE WHEN {sql} = 0 THEN '-' ELSE coalesce({found}, CAST({sql} AS VARCHAR)) END"
 
     def shown_each(self, element: int, sql: str) -> str:
         """The names of an array of OIDs of this type."""

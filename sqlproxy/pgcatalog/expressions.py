@@ -15,6 +15,7 @@ from sqlproxy.front.syntax.syntax import Node, at, find, strings, unwrap
 from sqlproxy.pg import oids
 from sqlproxy.pgcatalog import held_types, rights
 from sqlproxy.pgcatalog.calls import AGGREGATES, WINDOWS
+from sqlproxy.pgcatalog.coercion import lists_joined
 from sqlproxy.pgcatalog.held_types import quoted
 from sqlproxy.pgcatalog.model import UNNAMED, Col, Expr, Item, Query, Scope, missing_table
 from sqlproxy.pgcatalog.special_functions import Special
@@ -28,8 +29,8 @@ from sqlproxy.values.errors import (
 )
 
 COMPARISONS: Final = {"=", "<>", "!=", "<", ">", "<=", ">="}
-_REGEX: Final = {"~": "", "~*": ", 'i'", "!~": "", "!~*": ", 'i'"}
-_LIKE: Final = {"~~": "LIKE", "!~~": "NOT LIKE", "~~*": "ILIKE", "!~~*": "NOT ILIKE"}
+_REGEX: Final = ("~", "~*", "!~", "!~*")
+_LIKE: Final = ("~~", "!~~", "~~*", "!~~*")
 _BETWEENS: Final = {
     "AEXPR_BETWEEN": (False, False),
     "AEXPR_NOT_BETWEEN": (True, False),
@@ -273,7 +274,7 @@ class Expressions(Special):
             return Expr(d.infix(left.sql, operator, right.sql), oids.BOOL)
         if operator in _REGEX:
             one, other = self.types.text(left), self.types.text(right)
-            found = d.call("regexp_matches", one, other + _REGEX[operator])
+            found = d.call("kv_imatches" if "*" in operator else "kv_matches", one, other)
             return Expr(d.negation(found) if operator.startswith("!") else found, oids.BOOL)
         if operator in _LIKE:
             return self._like(left, right, operator, None, None)
@@ -353,24 +354,27 @@ class Expressions(Special):
                 for side in (left, right)
             )
             held = self.types.held(element)
-            both = d.call("list_concat", *(d.cast(side, f"{held}[]") for side in (one, other)))
+            both = lists_joined(*(d.cast(side, f"{held}[]") for side in (one, other)))
             neither = d.conjunction([d.test(side, "IS NULL") for side in (one, other)])
             return Expr(d.case([(neither, "NULL")], both), kind)
         if left.type == oids.JSONB and right.type == oids.JSONB:
             return Expr(d.call("json_merge_patch", left.sql, right.sql), oids.JSONB)
-        return Expr(d.infix(self.types.text(left), "||", self.types.text(right)), oids.TEXT)
+        return Expr(d.call("kv_joined", self.types.text(left), self.types.text(right)), oids.TEXT)
 
     def _like(
         self, left: Expr, right: Expr, operator: str, node: Node | None, scope: Scope | None
     ) -> Expr:
-        escape = "'\\'"
+        escape = None
         if node is not None and scope is not None and "FuncCall" in node:
             call = node["FuncCall"]
             if strings(call["funcname"])[-1] == "like_escape":
                 right = self.expr(call["args"][0], scope)
                 escape = self.types.to(self.expr(call["args"][1], scope), oids.TEXT).sql
         one, other = self.types.text(left), self.types.text(right)
-        return Expr(d.like(one, _LIKE[operator], other, escape), oids.BOOL)
+        if escape is not None:
+            other = d.call("kv_like_escape", other, escape)
+        found = d.call("kv_ilike" if "*" in operator else "kv_like", one, other)
+        return Expr(d.negation(found) if operator.startswith("!") else found, oids.BOOL)
 
     def _in(self, body: Node, operator: str, scope: Scope) -> Expr:
         items = body["rexpr"]["List"]["items"]

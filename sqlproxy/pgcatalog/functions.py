@@ -9,9 +9,11 @@ are never DuckDB's own). Result types are those of pg_proc. What is not here is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from sqlproxy.pgcatalog import rights
+from sqlproxy.pgcatalog.coercion import lists_joined
 from sqlproxy.values.interval import every_fields
 
 Spec = str | dict[int, str]
@@ -111,14 +113,12 @@ _SAME: Final = {  # DuckDB has them under the same name with the same meaning
     "lower": 1,
     "upper": 1,
     "length": 1,
-    "replace": 3,
     "left": 2,
     "right": 2,
     "md5": 1,
     "ascii": 1,
     "chr": 1,
     "reverse": 1,
-    "repeat": 2,
     "starts_with": 2,
     "translate": 3,
     "strpos": 2,
@@ -131,22 +131,37 @@ _SAME: Final = {  # DuckDB has them under the same name with the same meaning
     "mod": 2,
     "sign": 1,
     "split_part": 3,
-    "lpad": 3,
-    "rpad": 3,
 }
 
-_OBJECT: Final = (
-    "CASE {1} WHEN 'pg_class' THEN 1259 WHEN 'pg_type' THEN 1247 WHEN 'pg_proc' THEN 1255 "
-    "WHEN 'pg_namespace' THEN 2615 WHEN 'pg_constraint' THEN 2606 WHEN 'pg_operator' THEN 2617 "
-    "WHEN 'pg_am' THEN 2601 WHEN 'pg_language' THEN 2612 WHEN 'pg_collation' THEN 3456 "
-    "WHEN 'pg_cast' THEN 2605 WHEN 'pg_opclass' THEN 2616 WHEN 'pg_opfamily' THEN 2753 "
-    "WHEN 'pg_conversion' THEN 2607 WHEN 'pg_ts_config' THEN 3602 WHEN 'pg_ts_dict' THEN 3600 "
-    "WHEN 'pg_ts_parser' THEN 3601 WHEN 'pg_ts_template' THEN 3764 END"
+
+def _numbered(kinds: Mapping[str, int]) -> str:
+    """The OID of a system table by its name. Not CASE {1} WHEN: DuckDB computes {1} for each."""
+    arms = (f"WHEN {{1}} = '{name}' THEN {oid}" for name, oid in kinds.items())
+    return f"CASE {' '.join(arms)} END"
+
+
+_OBJECT: Final = _numbered(
+    {
+        "pg_class": 1259,
+        "pg_type": 1247,
+        "pg_proc": 1255,
+        "pg_namespace": 2615,
+        "pg_constraint": 2606,
+        "pg_operator": 2617,
+        "pg_am": 2601,
+        "pg_language": 2612,
+        "pg_collation": 3456,
+        "pg_cast": 2605,
+        "pg_opclass": 2616,
+        "pg_opfamily": 2753,
+        "pg_conversion": 2607,
+        "pg_ts_config": 3602,
+        "pg_ts_dict": 3600,
+        "pg_ts_parser": 3601,
+        "pg_ts_template": 3764,
+    }
 )
-_SHARED_OBJECT: Final = (
-    "CASE {1} WHEN 'pg_database' THEN 1262 WHEN 'pg_authid' THEN 1260 "
-    "WHEN 'pg_tablespace' THEN 1213 END"
-)
+_SHARED_OBJECT: Final = _numbered({"pg_database": 1262, "pg_authid": 1260, "pg_tablespace": 1213})
 _DESCRIPTION: Final = (
     "(SELECT min(z.description) FROM k_pg_description z WHERE z.objoid = {0} AND z.objsubid = "
 )
@@ -189,8 +204,8 @@ _ROLE: Final = "(SELECT z.rolname FROM k_pg_authid z WHERE z.oid = {0})"
 
 # ' year to month' for the fields of an interval's modifier; '' for all of them.
 INTERVAL_FIELDS: Final = (
-    "CASE {0} & 32767 "
-    + " ".join(f"WHEN {fields} THEN ' {text}'" for fields, text in every_fields())
+    "CASE "
+    + " ".join(f"WHEN {{0}} & 32767 = {fields} THEN ' {text}'" for fields, text in every_fields())
     + " ELSE '' END"
 )
 _INTERVAL_TYPE: Final = (
@@ -260,13 +275,19 @@ SCALAR: Final[dict[str, Spec]] = {
         f"AND z.classoid = {_SHARED_OBJECT})"
     ),
     "col_description": _DESCRIPTION + "{1} AND z.classoid = 1259 AND {1} <> 0)",
-    "pg_encoding_to_char": "CASE {0} WHEN 6 THEN 'UTF8' WHEN 0 THEN 'SQL_ASCII' ELSE '' END",
+    "pg_encoding_to_char": (
+        "CASE WHEN {0} = 6 THEN 'UTF8' WHEN {0} = 0 THEN 'SQL_ASCII' ELSE '' END"
+    ),
     "pg_char_to_encoding": "CASE upper({0}) WHEN 'UTF8' THEN 6 ELSE -1 END",
     "pg_encoding_max_length": "4",
     "pg_tablespace_location": "''",
     "pg_tablespace_databases": "CAST([] AS BIGINT[])",
     "pg_describe_object": "CAST({1} AS VARCHAR)",
-    "pg_index_column_has_property": "kv_column_property({2})",
+    "pg_index_column_has_property": (
+        "CASE WHEN {2} IN ('desc', 'nulls_first') THEN false WHEN {2} IN ('orderable', 'asc', "
+        "'nulls_last', 'returnable', 'search_array', 'search_nulls', 'distance_orderable') "
+        "THEN true END"
+    ),
     "pg_index_has_property": "({1} = 'index_scan')",
     "pg_indexam_has_property": (
         "({1} IN ('can_order', 'can_unique', 'can_multi_col', 'can_include'))"
@@ -285,6 +306,10 @@ SCALAR: Final[dict[str, Spec]] = {
     "pg_database_size": _DATABASE_SIZE,
     "pg_size_pretty": "kv_size({0})",
     # text
+    "repeat": "kv_repeat({0}, {1})",
+    "lpad": {2: "kv_lpad({0}, {1}, ' ')", 3: "kv_lpad({0}, {1}, {2})"},
+    "rpad": {2: "kv_rpad({0}, {1}, ' ')", 3: "kv_rpad({0}, {1}, {2})"},
+    "replace": "kv_replace({0}, {1}, {2})",
     "char_length": "length({0})",
     "character_length": "length({0})",
     "octet_length": "strlen({0})",
@@ -298,18 +323,16 @@ SCALAR: Final[dict[str, Spec]] = {
     "pg_get_function_arg_default": "NULL",
     "substr": {2: "substring({0}, {1})", 3: "substring({0}, {1}, {2})"},
     "quote_ident": "kv_quoted({0})",
-    "quote_literal": "('''' || replace({0}, '''', '''''') || '''')",
-    "quote_nullable": "coalesce('''' || replace({0}, '''', '''''') || '''', 'NULL')",
-    "regexp_replace": {3: "regexp_replace({0}, {1}, {2})", 4: "regexp_replace({0}, {1}, {2}, {3})"},
-    "regexp_split_to_array": "regexp_split_to_array({0}, {1})",
-    "regexp_match": {
-        2: (
-            "CASE WHEN regexp_matches({0}, {1}) THEN [regexp_extract({0}, {1}, "
-            "CASE WHEN contains({1}, '(') THEN 1 ELSE 0 END)] END"
-        )
+    "quote_literal": "kv_literal({0})",
+    "quote_nullable": "coalesce(kv_literal({0}), 'NULL')",
+    "regexp_replace": {
+        3: "kv_replaced({0}, {1}, {2}, '')",
+        4: "kv_replaced({0}, {1}, {2}, {3})",
     },
-    "string_to_array": "CASE WHEN {0} = '' THEN [] ELSE string_split({0}, {1}) END",
-    "like_escape": "{0}",
+    "regexp_split_to_array": "kv_split({0}, {1})",
+    "regexp_match": {2: "kv_match({0}, {1})"},
+    "string_to_array": "kv_to_array({0}, {1})",
+    "like_escape": "kv_like_escape({0}, {1})",
     "text": "{0}",
     "pg_typeof": "{0}",
     # arrays
@@ -321,7 +344,7 @@ SCALAR: Final[dict[str, Spec]] = {
     "array_position": "nullif(list_position({0}, {1}), 0)",
     "array_append": "list_append({0}, {1})",
     "array_prepend": "list_prepend({0}, {1})",
-    "array_cat": "list_concat({0}, {1})",
+    "array_cat": lists_joined("{0}", "{1}"),
     "array_remove": "list_filter({0}, lambda kv_e: kv_e IS DISTINCT FROM {1})",
     # time
     "date_trunc": "date_trunc({0}, {1})",
@@ -344,9 +367,9 @@ INFORMATION: Final[dict[str, tuple[str, str]]] = {
         "int4",
     ),
     "_pg_numeric_precision": (
-        "CASE {0} WHEN 21 THEN 16 WHEN 23 THEN 32 WHEN 20 THEN 64 WHEN 1700 THEN "
-        "CASE WHEN {1} = -1 THEN NULL ELSE (({1} - 4) >> 16) & 65535 END WHEN 700 THEN 24 "
-        "WHEN 701 THEN 53 END",
+        "CASE WHEN {0} = 21 THEN 16 WHEN {0} = 23 THEN 32 WHEN {0} = 20 THEN 64 "
+        "WHEN {0} = 1700 THEN CASE WHEN {1} = -1 THEN NULL ELSE (({1} - 4) >> 16) & 65535 END "
+        "WHEN {0} = 700 THEN 24 WHEN {0} = 701 THEN 53 END",
         "int4",
     ),
     "_pg_numeric_precision_radix": (
@@ -380,40 +403,32 @@ MANY: Final[dict[str, tuple[Spec, str]]] = {
     "pg_partition_tree": ("CAST([] AS BIGINT[])", "regclass"),
     "pg_listening_channels": ("CAST([] AS VARCHAR[])", "text"),
     "pg_stat_get_backend_idset": ("[1]", "int4"),
-    "regexp_split_to_table": ("regexp_split_to_array({0}, {1})", "text"),
-    "string_to_table": ("string_split({0}, {1})", "text"),
+    "regexp_split_to_table": ("kv_split({0}, {1})", "text"),
+    "string_to_table": ("kv_to_array({0}, {1})", "text"),
 }
 
 # What looks at other fed relations, by the text that it expands to.
 FED: Final = ("kv_sizes", "kv_sequences")
 
 MACROS: Final = (
-    # Names as PostgreSQL quotes them; its reserved words are a table of the catalog.
-    """CREATE MACRO pgc.kv_quoted(s) AS CASE WHEN regexp_full_match(s, '[a-z_][a-z0-9_$]*') AND NOT
-       list_contains(WORDS, s) THEN s
-       ELSE '"' || replace(s, '"', '""') || '"' END""",
+    # Arguments stand there once, but inside of lambdas: they may be long, of macros themselves.
     # An expression without parentheses around the whole.
-    """CREATE MACRO pgc.kv_bare(s) AS CASE WHEN regexp_full_match(s, '\\([^()]*\\)')
-       THEN s[2:-2] ELSE s END""",
+    """CREATE MACRO pgc.kv_bare(s) AS
+       regexp_replace(s, '^\\(([^()]*)\\)$', '\\1')""",
     # The parts of a name, without quotes.
     """CREATE MACRO pgc.kv_parts(s) AS list_transform(
        regexp_extract_all(trim(s), '"(?:[^"]|"")*"|[^."]+'), lambda kv_e:
        CASE WHEN kv_e[1] = '"' THEN replace(kv_e[2:-2], '""', '"') ELSE lower(kv_e) END)""",
-    # The argument stands there once: it may be a long expression of macros itself.
     """CREATE MACRO pgc.kv_folded(s) AS array_to_string(kv_parts(s), '.')""",
     # As `_path`: with what no name has between the parts.
     """CREATE MACRO pgc.kv_path(s) AS array_to_string(kv_parts(s), chr(31))""",
     """CREATE MACRO pgc.kv_array_item(s) AS CASE WHEN s IS NULL THEN 'NULL' WHEN s = '' OR
        regexp_matches(s, '[{},"\\\\\\s]') OR lower(s) = 'null' THEN
        '"' || replace(replace(s, '\\', '\\\\'), '"', '\\"') || '"' ELSE s END""",
-    """CREATE MACRO pgc.kv_column_property(p) AS CASE p WHEN 'orderable' THEN true WHEN 'asc' THEN
-    true WHEN 'desc' THEN false WHEN 'nulls_first' THEN false WHEN 'nulls_last' THEN true
-       WHEN 'returnable' THEN true WHEN 'search_array' THEN true WHEN 'search_nulls' THEN true
-       WHEN 'distance_orderable' THEN false END""",
-    """CREATE MACRO pgc.kv_size(n) AS CASE
+    """CREATE MACRO pgc.kv_size(s) AS list_transform([s], lambda n: CASE
        WHEN abs(n) < 10240 THEN n || ' bytes'
        WHEN abs(n) < 10485247 THEN CAST((n // 512 + sign(n)) // 2 AS BIGINT) || ' kB'
        WHEN abs(n) < 10736893952 THEN CAST((n // 524288 + sign(n)) // 2 AS BIGINT) || ' MB'
        WHEN abs(n) < 10994579406848 THEN CAST((n // 536870912 + sign(n)) // 2 AS BIGINT) || ' GB'
-       ELSE CAST((n // 549755813888 + sign(n)) // 2 AS BIGINT) || ' TB' END""",
+       ELSE CAST((n // 549755813888 + sign(n)) // 2 AS BIGINT) || ' TB' END)[1]""",
 )

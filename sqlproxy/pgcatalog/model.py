@@ -6,9 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from kv.base.limits import SQL_CATALOG_CHARS_MAX
 from sqlproxy.duck.ducktext import Text, inner
 from sqlproxy.pg import oids
-from sqlproxy.values.errors import AMBIGUOUS_COLUMN, UNDEFINED_COLUMN, UNDEFINED_TABLE, SqlError
+from sqlproxy.values.errors import (
+    AMBIGUOUS_COLUMN,
+    STATEMENT_TOO_COMPLEX,
+    UNDEFINED_COLUMN,
+    UNDEFINED_TABLE,
+    SqlError,
+)
 
 UNNAMED: Final = "?column?"
 Struct = tuple[tuple[str, int], ...]  # the fields of a composite value
@@ -41,6 +48,13 @@ class Expr:
     def __post_init__(self) -> None:
         if isinstance(self.sql, Text):
             object.__setattr__(self, "sql", inner(self.sql))
+        if len(self.sql) > SQL_CATALOG_CHARS_MAX:  # functions inside of functions may repeat it
+            raise SqlError(
+                STATEMENT_TOO_COMPLEX,
+                f"an expression over the system catalog is larger than {SQL_CATALOG_CHARS_MAX} "
+                "characters in the words that it is computed by",
+                hint="Nest fewer calls, or ask for fewer values at once.",
+            )
 
     @property
     def unknown(self) -> bool:

@@ -58,15 +58,15 @@ EXPLODED: Final = (
 )
 _OF_OBJECTS: Final = {"r": "table", "s": "sequence", "d": "database", "n": "schema"}
 DEFAULT: Final = (
-    "(SELECT CASE CAST({0} AS VARCHAR) "
+    "(SELECT CASE "
     + " ".join(
-        f"WHEN '{kind}' THEN ["
+        f"WHEN CAST({{0}} AS VARCHAR) = '{kind}' THEN ["
         + "".join(f"'={letters}/' || z.kv_n, " for _, letters in default(of, "")[:-1])
         + f"z.kv_n || '={ALL[of]}/' || z.kv_n]"
         for kind, of in _OF_OBJECTS.items()
     )
-    + " WHEN 'f' THEN ['=X/' || z.kv_n, z.kv_n || '=X/' || z.kv_n] "
-    "WHEN 'T' THEN ['=U/' || z.kv_n, z.kv_n || '=U/' || z.kv_n] "
+    + " WHEN CAST({0} AS VARCHAR) = 'f' THEN ['=X/' || z.kv_n, z.kv_n || '=X/' || z.kv_n] "
+    "WHEN CAST({0} AS VARCHAR) = 'T' THEN ['=U/' || z.kv_n, z.kv_n || '=U/' || z.kv_n] "
     "ELSE CAST([] AS VARCHAR[]) END "
     "FROM (SELECT kv_quoted(rolname) kv_n FROM k_pg_authid WHERE oid = {1}) z)"
 )

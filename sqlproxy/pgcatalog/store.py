@@ -24,7 +24,7 @@ from kv.base.limits import (
 )
 from sqlproxy.catalog.privileges import Place
 from sqlproxy.pg import oids as types
-from sqlproxy.pgcatalog import definitions, held_types, oids, rights, rows
+from sqlproxy.pgcatalog import computed, definitions, held_types, oids, rights, rows
 from sqlproxy.pgcatalog.contents import Cluster, Contents
 from sqlproxy.pgcatalog.functions import MACROS
 from sqlproxy.pgcatalog.relations import FUNCTIONS, VIEW_OID, Relations
@@ -129,9 +129,9 @@ class Store:
         db = self._db
         db.execute("CREATE SCHEMA pgc")
         db.execute("USE pgc")
-        words = ", ".join(held_types.quoted(w) for w in sorted(definitions.reserved()))
+        computed.register(db)
         for text in (*MACROS, *rights.MACROS):
-            db.execute(text.replace("WORDS", f"[{words}]"))
+            db.execute(text)
         for (schema, name), relation in relations.all.items():
             if relation.sql and not relation.feed and schema != KVORUM:
                 self._create("pgc", relation.sql, self._layout_of(schema, name))

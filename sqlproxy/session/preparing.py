@@ -157,18 +157,18 @@ async def _prepared(
     session: State, text: str, parsed: Parsed | None, oids: tuple[int, ...], declared: Declared
 ) -> Prepared:
     bound, needs, plan = await aside(text, _planned, parsed, declared, oids, session.style)
+    prepare_system = session.services.system.prepare
+    inner = bound.query if isinstance(bound, s.Copy | s.DeclareCursor) else bound
+    if isinstance(inner, s.System):  # `dispatch` finds it among those remembered
+        body = inner.tree["SelectStmt"]
+        system = await aside(text, prepare_system, inner.text, body, oids)
     if isinstance(bound, s.System):
-        assert parsed is not None
-        system = session.services.system.prepare(text, bound.tree["SelectStmt"], oids)
         return Prepared(
             text, oids, bound, declared, system.fields, system.parameters, system=system
         )
     parameters = getattr(bound, "parameters", ())
-    if isinstance(bound, s.DeclareCursor) and isinstance(bound.query, s.System):
-        query = bound.query
-        parameters = session.services.system.prepare(
-            query.text, query.tree["SelectStmt"], oids
-        ).parameters
+    if isinstance(bound, s.DeclareCursor) and isinstance(inner, s.System):
+        parameters = system.parameters
     return Prepared(text, oids, bound, declared, _fields(bound), parameters, plan=plan, needs=needs)
 
 

@@ -23,7 +23,6 @@ from sqlproxy.values.memory import now, room
 EXPONENT_MAX: Final = 16_383
 _PLACES_MANY: Final = 64  # digits of a number that is written out
 _LONG: Final = 1 << 16  # characters of a text that is looked through before it is written
-_ESCAPE: Final = 5  # characters that one becomes more
 _SHORT: Final = {c: json.dumps(c)[1:-1] for c in '"\\\b\f\n\r\t'}
 _ESCAPES: Final = str.maketrans({chr(i): f"\\u{i:04x}" for i in range(32)} | _SHORT)
 
@@ -94,10 +93,16 @@ def quoted(text: str) -> str:
     """A string as JSON. Raises ValueError for what PostgreSQL's text cannot hold."""
     if "\x00" in text:
         raise ValueError("\\u0000 cannot be converted to text")
-    if len(text) > _LONG:
-        room(len(text) + _ESCAPE * sum(map(text.count, map(chr, _ESCAPES))))
     text.encode()  # a lone surrogate: UnicodeEncodeError is a ValueError
-    return f'"{text.translate(_ESCAPES)}"'
+    if len(text) <= _LONG:
+        return f'"{text.translate(_ESCAPES)}"'
+    parts, size = ['"'], 0
+    for at in paused(range(0, len(text), _LONG), 1):
+        parts.append(text[at : at + _LONG].translate(_ESCAPES))
+        size += len(parts[-1])
+        room(size)
+    parts.append('"')
+    return "".join(parts)
 
 
 def number(value: Decimal) -> str:

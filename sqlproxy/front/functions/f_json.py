@@ -20,6 +20,7 @@ from sqlproxy.pg import oids
 from sqlproxy.pg.style import Style
 from sqlproxy.values import jsonb
 from sqlproxy.values.arrays import flat
+from sqlproxy.values.breaks import pause
 from sqlproxy.values.errors import INVALID_PARAMETER, SqlError
 from sqlproxy.values.memory import bytes_of, room
 
@@ -36,7 +37,8 @@ dump = jsonb.dumps
 # -- json keeps its text: parts of it are cut out as they stand
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-_SCALAR: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s,\]}]+', re.DOTALL)
+_SCALAR: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[^\s,\]}]++', re.DOTALL)
+_MARK: Final = re.compile(r'["{}\[\]]')
 
 
 def parts(text: str) -> tuple[str, list[tuple[str, str]]]:
@@ -47,6 +49,7 @@ def parts(text: str) -> tuple[str, list[tuple[str, str]]]:
         return opening, []
     found, at = [], _skip(text, at + 1)
     while text[at] not in "}]":
+        pause()
         key = ""
         if opening == "{":
             mark = _SCALAR.match(text, at)
@@ -74,7 +77,10 @@ def _end(text: str, at: int) -> int:
         return mark.end()
     depth = 0
     while True:
-        char = text[at]
+        pause()
+        mark = _MARK.search(text, at)
+        assert mark is not None
+        at, char = mark.start(), mark[0]
         if char == '"':
             mark = _SCALAR.match(text, at)
             assert mark is not None

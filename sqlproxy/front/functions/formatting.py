@@ -19,6 +19,7 @@ from sqlproxy.front.functions.f_numbers import quantized
 from sqlproxy.front.functions.function import declared, with_env
 from sqlproxy.front.types.quoting import held_relation
 from sqlproxy.pg.datetimes import at_zone, aware_in
+from sqlproxy.pg.numbers import NUMERIC_CHARS_MAX
 from sqlproxy.values.errors import INVALID_DATETIME, LIMIT_EXCEEDED, SqlError, unsupported
 from sqlproxy.values.interval import Interval
 from sqlproxy.values.words import by_word
@@ -387,6 +388,10 @@ def _signed(
 
 def _to_number(text: str, pattern: str) -> Decimal:
     _readable(pattern)
+    if len(text) > NUMERIC_CHARS_MAX:
+        raise SqlError(
+            LIMIT_EXCEEDED, f"a text of {len(text)} characters is more than a number may have"
+        )
     cleaned = re.sub(r"[^0-9.+\-<>]", "", text)
     if "<" in cleaned:
         cleaned = "-" + cleaned.strip("<>")
@@ -495,8 +500,6 @@ def _read_word(text: str, at: int, name: str, found: dict[str, Any]) -> int:
 
 
 def _date_of(found: dict[str, Any], text: str) -> date:
-    if "J" in found:
-        return date.fromordinal(int(found["J"]) - 1_721_425)
     year = 1
     for name in ("YYYY", "YYY", "YY", "Y"):
         if name in found:
@@ -505,10 +508,12 @@ def _date_of(found: dict[str, Any], text: str) -> date:
                 year = _full_year(year, len(found[name]))
             break
     try:
+        if "J" in found:
+            return date.fromordinal(int(found["J"]) - 1_721_425)
         if "DDD" in found:
             return date(year, 1, 1) + timedelta(days=int(found["DDD"]) - 1)
         return date(year, int(found.get("MM", 1)), int(found.get("DD", 1)))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise SqlError("22008", f'date/time field value out of range: "{text}"') from None
 
 
@@ -548,7 +553,7 @@ def _to_timestamp(env: Env, text: str, pattern: str) -> datetime:
         local = datetime(  # noqa: DTZ001
             day.year, day.month, day.day, hour, int(found.get("MI", 0)), int(found.get("SS", 0)), us
         )
-    except ValueError:
+    except (ValueError, OverflowError):
         raise SqlError("22008", f'date/time field value out of range: "{text}"') from None
     local += timedelta(seconds=seconds)
     return at_zone(local, env.style.zone)

@@ -13,7 +13,7 @@ the text. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -30,15 +30,20 @@ _DECODERS: Final[tuple[msgspec.json.Decoder[Any], ...]] = (
     _ANY,
 )
 _STRING: Final = re.compile(r"'((?:[^']++|'')*+)'")
-_ROWS: Final = r"(?:\((?:[^'()]++|'[^']*+')*+\)\s*+,\s*+)++\((?:[^'()]++|'[^']*+')*+\)"
 _TOKEN: Final = re.compile(
     r"(?P<odd>(?<!\w)(?:[ebxn]|u&)'|/\*|\$\w*+\$|\$\d{6})"
     r"|'(?:[^']++|'')*+'|\"(?:[^\"]++|\"\")*+\"|--[^\n]*+"
-    r"|(?<![\w$])in\s*+(?P<list>\((?:[^'()]++|'[^']*+')*+\))"
-    rf"|(?<![\w$])in\s*+\(\s*+(?P<many>{_ROWS})\s*+\)"
-    rf"|(?<![\w$])values\s*+(?P<rows>{_ROWS})",
+    r"|(?<![\w$])in\s*+(?P<list>\()|(?<![\w$])values\s*+(?P<rows>(?=\())"
+    r"|[^'\"/$\-ebxnuiv]{1,4096}+|[\s\S]",  # one match is short, whatever there is
     re.IGNORECASE,
 )
+# In pieces, too. A row of more parts is for the parser.
+_INSIDE: Final = re.compile(r"(?:[^'()]{1,4096}+|'[^']*+'){1,2000}+")
+_ROW: Final = r"\((?:[^'()]++|'[^']*+'){0,5000}+\)"
+_ONE_ROW: Final = re.compile(_ROW)
+_ROWS: Final = re.compile(rf"(?:{_ROW}\s*+,\s*+){{1,1000}}+")
+_CLOSED: Final = re.compile(r"\s*+\)")
+_PIECE: Final = 1 << 16  # characters that are decoded at once
 Rows = Sequence[Sequence[Any]]
 
 
@@ -51,20 +56,45 @@ def read(text: str) -> tuple[str, list[Rows]] | None:
     at = 0
     for found in _TOKEN.finditer(text):
         kind = found.lastgroup
-        if kind is None:
+        if kind is None or found.end() <= at:
             continue
         if kind == "odd":
             return None
-        written = found[kind]
+        first, end, is_rows = _span(text, found.start(kind), kind)
+        written = text[first:end]
         if len(written) < _CHARS_MIN:
             continue
-        rows = _list(written) if kind == "list" else _rows(written)
+        rows = _rows(written) if is_rows else _list(written)
         if rows is None:
             continue
-        parts += (text[at : found.start(kind)], f"(${FIRST + len(lists)})")
+        parts += (text[at:first], f"(${FIRST + len(lists)})")
         lists.append(rows)
-        at = found.end(kind)
+        at = end
     return ("".join(parts) + text[at:], lists) if lists else None
+
+
+def _span(text: str, at: int, kind: str) -> tuple[int, int, bool]:
+    """Where what is listed from here on begins and ends, and whether it is rows: (a, b), (c, d)."""
+    if kind == "rows":
+        return at, _end_of_rows(text, at), True
+    first = end = at + 1
+    while inside := _INSIDE.match(text, end):
+        end = inside.end()
+    if text[end : end + 1] == ")":
+        return at, end + 1, False
+    if text[end : end + 1] != "(" or text[first:end].strip():
+        return at, at, False
+    closed = _CLOSED.match(text, last := _end_of_rows(text, end))
+    return (end, last, True) if closed is not None else (at, at, False)
+
+
+def _end_of_rows(text: str, at: int) -> int:
+    """Where at least two rows end that begin here; the same place: there are none."""
+    end = at
+    while rows := _ROWS.match(text, end):
+        end = rows.end()
+    last = _ONE_ROW.match(text, end) if end > at else None
+    return at if last is None else last.end()
 
 
 def _list(written: str) -> Rows | None:
@@ -72,23 +102,27 @@ def _list(written: str) -> Rows | None:
     if body is None:
         return None
     for decoder in _DECODERS:
+        found: list[Any] = []
         try:
-            found: list[Any] = decoder.decode(f"[{body}]")
+            for piece in pieces(body, ","):
+                some = decoder.decode(f"[{piece}]")
+                if not _KINDS.issuperset(map(type, some)):
+                    return None
+                found += [(value,) for value in some]
         except (msgspec.DecodeError, UnicodeEncodeError):
             continue
-        if len(found) < LIST_MIN or not _KINDS.issuperset(map(type, found)):
-            return None
-        return [(value,) for value in found]
+        return found if len(found) >= LIST_MIN else None
     return None
 
 
 def _rows(written: str) -> Rows | None:
     body = _json(written)
-    found: list[Any]
+    found: list[Any] = []
     if body is None or "[" in body or "]" in body:
         return None
     try:
-        found = _ANY.decode(f"[{body.replace('(', '[').replace(')', ']')}]")
+        for piece in pieces(body.replace("(", "[").replace(")", "]"), "],"):
+            found += _ANY.decode(f"[{piece}]")
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     if not all(type(row) is list and _KINDS.issuperset(map(type, row)) for row in found):
@@ -101,6 +135,28 @@ def _rows(written: str) -> Rows | None:
             for row in found
         ]
     return found
+
+
+def pieces(body: str, mark: str) -> Iterator[str]:
+    """Values in JSON with commas between, some at a time: none is torn apart. `mark`: what ends
+    with the comma behind one.
+    """
+    at = 0
+    while at < len(body):
+        end, cut = at, at + _PIECE
+        quotes = 0
+        while end == at or quotes % 2:  # a mark in a string is none
+            found = body.find(mark, cut)
+            if found < 0:
+                yield body[at:]
+                return
+            quotes += body.count('"', end, found)
+            if "\\" in body[end:found]:  # of a quote, perhaps: then there is one piece more
+                yield body[at:]
+                return
+            end, cut = found, found + 1
+        yield body[at : end + len(mark) - 1]
+        at = end + len(mark)
 
 
 def _json(body: str) -> str | None:

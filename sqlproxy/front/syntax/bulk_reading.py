@@ -26,6 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from kv.base.limits import SQL_TEXT_BYTES_MAX
+from sqlproxy.front.syntax.bulk_lists import pieces
 
 ROWS_MIN: Final = 16  # fewer are parsed as quickly
 CHARS_MIN: Final = 200
@@ -47,6 +48,8 @@ _HEAD: Final = re.compile(
     re.IGNORECASE,
 )
 _FIRST: Final = re.compile(rf"\({_SPACE}{_LITERAL}{_SPACE}(?:,{_SPACE}{_LITERAL}{_SPACE})*+\)")
+_COMMA: Final = re.compile(rf"{_SPACE},{_SPACE}(?=\()")
+_ROWS: Final = msgspec.json.Decoder(list[list[Any]])
 _EACH: Final = re.compile(_LITERAL)
 _TAIL: Final = re.compile(rf"{_SPACE}(?:(?:on|returning)\b[^$;]*+)?+(?:;{_SPACE})?+", re.I)
 
@@ -64,7 +67,7 @@ class Rows:
 
 def read(text: str) -> tuple[str, Rows] | None:
     """The template and the rows; None: this is something else."""
-    if not CHARS_MIN <= len(text) <= SQL_TEXT_BYTES_MAX // 4 or "\0" in text:
+    if not CHARS_MIN <= len(text) <= SQL_TEXT_BYTES_MAX or "\0" in text:
         return None
     head = _HEAD.match(text)
     first = None if head is None else _FIRST.match(text, head.end())
@@ -76,14 +79,28 @@ def read(text: str) -> tuple[str, Rows] | None:
     if (decoded := _decoded(text, head.end(), width)) is not None:
         return text[: first.end()], decoded
     row, rows = _patterns(width)
-    there = rows.match(text, head.end())
-    if there is None or _TAIL.fullmatch(text, there.end()) is None:
+    columns: list[list[Any]] = [[] for _ in range(width)]
+    end = head.end()
+    comma = None
+    while there := rows.match(text, end):
+        _add(columns, row.findall(text, end, there.end()))
+        end = there.end()
+        comma = _COMMA.match(text, end)
+        if comma is None:
+            break
+        end = comma.end()
+    count = len(columns[0])
+    if comma is not None or count < ROWS_MIN or _TAIL.fullmatch(text, end) is None:
         return None
-    found = row.findall(text, head.end(), there.end())
-    if len(found) < ROWS_MIN:
-        return None
-    columns = [found] if width == 1 else list(zip(*found, strict=True))
-    return f"{text[: first.end()]} {text[there.end() :]}", Rows(len(found), columns)
+    return f"{text[: first.end()]} {text[end:]}", Rows(count, columns)
+
+
+def _add(columns: list[list[Any]], rows: Sequence[Any]) -> None:
+    """Rows behind those that are there; of one column they are its values."""
+    for column, values in zip(
+        columns, [rows] if len(columns) == 1 else zip(*rows, strict=True), strict=True
+    ):
+        column += values
 
 
 def _decoded(text: str, at: int, width: int) -> Rows | None:
@@ -94,21 +111,26 @@ def _decoded(text: str, at: int, width: int) -> Rows | None:
     if '"' in body or "\\" in body or "[" in body or "]" in body:
         return None
     body = body.replace("'", '"').replace("(", "[").replace(")", "]")
+    columns: list[list[Any]] = [[] for _ in range(width)]
     try:
-        found = msgspec.json.decode(f"[{body}]", type=list[list[Any]])
+        for piece in pieces(body, "],"):
+            found = _ROWS.decode(f"[{piece}]")
+            if set(map(len, found)) != {width}:
+                return None
+            _add(columns, [row[0] for row in found] if width == 1 else found)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
-    if len(found) < ROWS_MIN or set(map(len, found)) != {width}:
+    count = len(columns[0])
+    if count < ROWS_MIN:
         return None
-    columns: list[Sequence[Any]] = list(zip(*found, strict=True))
-    within = max(body.count("["), body.count("]")) > len(found)  # either may stand in a string
+    within = max(body.count("["), body.count("]")) > count  # either may stand in a string
     for n, values in enumerate(columns):
         kinds = set(map(type, values))
         if not kinds <= _DECODED:
             return None
         if within and str in kinds:
             columns[n] = [_put_back(v) if type(v) is str else v for v in values]
-    return Rows(len(found), columns, decoded=True)
+    return Rows(count, columns, decoded=True)
 
 
 def _put_back(text: str) -> str:
@@ -117,10 +139,12 @@ def _put_back(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def _patterns(width: int) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """One row, its literals as groups; and all rows."""
+    """One row, its literals as groups; and some rows."""
 
     def row(literal: str) -> str:
         return rf"\({_SPACE}" + rf"{_SPACE},{_SPACE}".join([literal] * width) + rf"{_SPACE}\)"
 
     one = row(_LITERAL)
-    return re.compile(row(f"({_LITERAL})")), re.compile(rf"{one}(?:{_SPACE},{_SPACE}{one})*+")
+    return re.compile(row(f"({_LITERAL})")), re.compile(
+        rf"{one}(?:{_SPACE},{_SPACE}{one}){{0,500}}+"
+    )

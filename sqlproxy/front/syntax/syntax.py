@@ -28,6 +28,7 @@ from kv.base.limits import (
     SQL_MESSAGE_STATEMENTS_MAX,
     SQL_PLANS_MAX,
     SQL_TEXT_BYTES_MAX,
+    SQL_TOKENS_MAX,
 )
 from sqlproxy.front.syntax import bulk_lists, bulk_reading, dialect
 from sqlproxy.pg.oids import VOID
@@ -103,7 +104,6 @@ _PARTS: Final = (
 
 def split(text: str) -> list[str]:
     """The statements of a text, without semicolons. Raises SqlError (42601) for the whole."""
-    _check_counts(text)
     if (parsed := _long_insert(text) or _long_lists(text)) is not None:
         part = text.strip().rstrip(";").rstrip()
         _split_off[:] = [replace(parsed, text=part)]
@@ -290,20 +290,34 @@ def _tree(text: str) -> tuple[Node, dialect.Extras]:
 
 
 _LEXICAL: Final = re.compile(
-    r"""[eE]'(?:[^'\\]|\\.|'')*'|'[^']*'|"[^"]*"|--[^\n]*|\$\w*\$|/\*|;""", re.DOTALL
+    r"""[eE]'(?:[^'\\]++|\\.|'')*+'|'[^']*+'|"[^"]*+"|--[^\n]*+|\$\w*\$|/\*|[\w$]++|\S""",
+    re.DOTALL,
 )
 _COMMENT: Final = re.compile(r"/\*|\*/")
 
 
 def _check_counts(text: str) -> None:
     """Raise SqlError for comments inside of comments, for which the parser takes a time that is the
-    square of their depth (54001), and for more statements than one message may have (54000).
+    square of their depth (54001), for more words than a tree may have, which is read in one piece
+    (54001), and for more statements than one message may have (54000).
     """
-    if text.count(";") <= SQL_MESSAGE_STATEMENTS_MAX and text.count("/*") <= SQL_COMMENT_DEPTH_MAX:
+    if (
+        len(text) <= SQL_TOKENS_MAX
+        and text.count(";") <= SQL_MESSAGE_STATEMENTS_MAX
+        and text.count("/*") <= SQL_COMMENT_DEPTH_MAX
+    ):
         return
-    at = count = 0
+    at = count = tokens = 0
     while found := _LEXICAL.search(text, at):
         at = found.end()
+        tokens += 1
+        if tokens > SQL_TOKENS_MAX:
+            raise SqlError(
+                STATEMENT_TOO_COMPLEX,
+                f"a message has more than {SQL_TOKENS_MAX} words and signs",
+                hint="Send it in parts, values as parameters or as lists of plain literals, or "
+                "use COPY.",
+            )
         if found[0] == ";":
             count += 1
             if count > SQL_MESSAGE_STATEMENTS_MAX:
@@ -312,7 +326,7 @@ def _check_counts(text: str) -> None:
                     f"a message has more than {SQL_MESSAGE_STATEMENTS_MAX} statements",
                     hint="Send them in several messages.",
                 )
-        elif found[0].startswith("$"):
+        elif found[0][0] == "$" == found[0][-1]:
             at = text.find(found[0], at) + len(found[0])
             if at < len(found[0]):
                 return  # it has no end: the parser says so

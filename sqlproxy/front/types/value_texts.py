@@ -10,6 +10,7 @@ from uuid import UUID as Uuid
 from sqlproxy.front.types.quoting import held_relation
 from sqlproxy.front.types.registry import element_of, format_type
 from sqlproxy.pg import arrays, datetimes, intervals, jsons, numbers, oids
+from sqlproxy.pg.bytea import read_bytea
 from sqlproxy.pg.style import Style, invalid_syntax
 from sqlproxy.values import enums
 from sqlproxy.values.errors import INVALID_TEXT, SqlError, unsupported
@@ -24,6 +25,9 @@ _BOOLS: Final = {
 } | {"on": True, "of": False, "off": False, "1": True, "0": False}
 
 
+_UUID_CHARS_MAX: Final = 64  # with all its hyphens and braces
+
+
 def read_bool(text: str) -> bool:
     found = _BOOLS.get(text.strip().lower())
     if found is None:
@@ -31,40 +35,9 @@ def read_bool(text: str) -> bool:
     return found
 
 
-def read_bytea(text: str) -> bytes:
-    if text.startswith("\\x"):
-        digits = "".join(text[2:].split())
-        try:
-            return bytes.fromhex(digits)
-        except ValueError:
-            bad = next((c for c in digits if c not in "0123456789abcdefABCDEF"), None)
-            what = (
-                f'invalid hexadecimal digit: "{bad}"'
-                if bad
-                else "invalid hexadecimal data: odd number of digits"
-            )
-            raise SqlError("22023", what) from None
-    raw, out, at = text.encode(), bytearray(), 0
-    while at < len(raw):
-        if raw[at] != 0x5C:
-            out.append(raw[at])
-            at += 1
-        elif raw[at + 1 : at + 2] == b"\\":
-            out.append(0x5C)
-            at += 2
-        elif (
-            len(octal := raw[at + 1 : at + 4]) == 3
-            and octal[0] in b"0123"
-            and all(c in b"01234567" for c in octal)
-        ):
-            out.append(int(octal, 8))
-            at += 4
-        else:
-            raise SqlError(INVALID_TEXT, "invalid input syntax for type bytea")
-    return bytes(out)
-
-
 def read_uuid(text: str) -> Uuid:
+    if len(text) > _UUID_CHARS_MAX:
+        raise SqlError(INVALID_TEXT, f'invalid input syntax for type uuid: "{text}"')
     body = text[1:-1] if text[:1] == "{" and text[-1:] == "}" else text
     digits = body.replace("-", "")
     # A hyphen may stand after each group of four digits, as PostgreSQL takes them.

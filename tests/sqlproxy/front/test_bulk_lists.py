@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kv.base.limits import SQL_TOKENS_MAX
 from sqlproxy.analytic.selects import Selects
 from sqlproxy.front import front
 from sqlproxy.front.binding.binder import Binder
@@ -201,3 +202,28 @@ async def test_a_long_statement_is_read_beside_the_loop() -> None:
     with pytest.raises(SqlError) as told:
         await asyncio.wait_for(aside(deep, whole, deep), 60)
     assert told.value.sqlstate == "54001"
+
+
+@pytest.mark.parametrize("text", ["SELECT {}1", "SELECT 1 WHERE 1 IN ({}1+1)", "SELECT array[{}1]"])
+def test_what_is_no_plain_list_has_a_bound(text: str) -> None:
+    """A tree of millions of nodes is read in one call, which holds the interpreter for seconds."""
+    with pytest.raises(SqlError) as refused:
+        front.parse(text.format("1," * SQL_TOKENS_MAX))
+    assert refused.value.sqlstate == "54001"
+    assert str(SQL_TOKENS_MAX) in refused.value.message
+
+
+def test_plain_lists_and_rows_have_none() -> None:
+    """A large INSERT that was taken is refused."""
+    many = SQL_TOKENS_MAX
+    rows = ",".join(f"({n},'it,s ({n}')" for n in range(many // 4))
+    for text in (
+        f"SELECT 1 WHERE 1 IN ({','.join(map(str, range(many)))})",
+        "SELECT 1 WHERE 'a' IN ({})".format(",".join(f"'a,{n}'" for n in range(many))),
+        f"SELECT * FROM (VALUES {rows}) v",
+        f"INSERT INTO t VALUES {rows}",
+    ):
+        (parsed,) = [front.parse(one) for one in front.split(text)]
+        assert parsed is not None
+        read = parsed.rows.count if parsed.rows is not None else len(parsed.lists[0])
+        assert read in (many, many // 4)

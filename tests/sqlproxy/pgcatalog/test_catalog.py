@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +24,7 @@ from sqlproxy.pgcatalog.relations import FED
 from sqlproxy.pgcatalog.views import VIEWS, Reported
 from sqlproxy.rows.schema import PUBLIC, Column, Index, IndexColumn, Table
 from sqlproxy.values.errors import SqlError
+from sqlproxy.values.memory import Budget, Share, spending
 from tests.sqlproxy.pgcatalog import sample
 from tests.sqlproxy.pgcatalog.asking import DATABASE
 
@@ -403,3 +405,67 @@ def test_stale_rows_do_not_pile_up(ask: Asker) -> None:
         ask.catalog._store.follow(ask.cluster, ask.contents)
     assert max(ask.catalog._store._stale.values()) < 1_100
     assert [name for (name,) in ask.rows(COLUMNS)] == ["id", "name", "created"]
+
+
+_NESTED = {
+    "quote_ident({})": "relname",
+    "pg_size_pretty(length({})::bigint)": "relname",
+    "obj_description(1, {}::name)": "'pg_class'",
+    "pg_get_expr({}, 1::oid, true)": "relname",
+    "pg_index_column_has_property(1::regclass, 1, {}::text)": "'asc'",
+    "quote_literal({})": "relname",
+    "repeat({}, 9)": "relname",
+    "array_cat({0}, {0})": "array['a']",
+}
+
+
+@pytest.mark.parametrize("call", _NESTED)
+def test_calls_inside_of_calls_do_not_grow_without_end(ask: Asker, call: str) -> None:
+    """A text that doubles with each call takes all the memory, or DuckDB a day to bind."""
+    value = _NESTED[call]
+    for _ in range(30 if call.count("{0}") < 2 else 12):
+        value = call.format(value)
+    began = time.thread_time()
+    with suppress(SqlError):
+        ask.rows(f"SELECT length(({value})::text) FROM pg_class WHERE relname = 'pg_class'")
+    assert time.thread_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT repeat(relname, 100000000) FROM pg_class",
+        "SELECT md5(repeat(relname, 1000000)) FROM pg_class",
+        "SELECT lpad(relname, 1000000) FROM pg_class",
+        "SELECT replace(repeat(relname, 9999), 'p', repeat('x', 9999)) FROM pg_class",
+    ],
+)
+def test_large_values_are_refused(ask: Asker, text: str) -> None:
+    """DuckDB does not count the bytes of its texts: one statement takes all of a node's memory."""
+    budget = Budget(Share(), 32 << 20)
+    with spending(budget), pytest.raises(SqlError) as refused:
+        ask.rows(text)
+    assert refused.value.sqlstate in ("54000", "53200")
+    assert budget.used == 0
+
+
+@pytest.mark.parametrize("operator", ["LIKE", "ILIKE", "~"])
+def test_patterns_over_the_catalog_do_not_backtrack(ask: Asker, operator: str) -> None:
+    """A pattern holds one of the threads for hours, and nothing ends it."""
+    pattern = "(a*)*b" if operator == "~" else "%a" * 20 + "b"
+    text = f"SELECT count(*) FROM pg_class WHERE repeat('a', 20000) {operator} '{pattern}'"
+    assert ask.rows(text) == [(0,)]
+
+
+def test_like_over_the_catalog_means_what_it_means_elsewhere(ask: Asker) -> None:
+    """A driver that looks for tables by a pattern finds others, or none."""
+    for condition in (
+        "relname LIKE 'pg\\_cl%'",
+        "relname LIKE 'pg!_cl%' ESCAPE '!'",
+        "relname ILIKE 'PG_CLASS'",
+        "relname ~ '^pg_class$'",
+        "relname ~* '^PG_CLASS$'",
+    ):
+        assert ("pg_class",) in ask.rows(f"SELECT relname FROM pg_class WHERE {condition}")
+        negated = ask.rows(f"SELECT relname FROM pg_class WHERE NOT ({condition})")
+        assert ("pg_class",) not in negated
