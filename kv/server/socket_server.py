@@ -475,6 +475,7 @@ class ServerConnection(asyncio.Protocol):
             if isinstance(error, Unauthenticated | Busy):
                 log.warning("a login from %s was refused: %s", peer, error.code)
                 self._server.counters.logins_refused += 1
+                self._server.on_login_failed(peer, credential.user or certificate, error)
             self.end(error)
         except Exception as error:  # noqa: BLE001 - the boundary: it ends this connection alone
             self.end(self._server.faults.answer(error, "a login", unknown=False))
@@ -698,6 +699,8 @@ class SocketServer:
         self.own_secret = b""  # of processes that this node has started; the node sets it
         self.believes: Callable[[], bool] = lambda: True
         """Whether somebody on this machine may be a node without a proof; the node sets it."""
+        self.on_login_failed: Callable[[str, str, KvorumError], object] = lambda *_: None
+        """Told from where, as whom (empty: by a token) and why not; the node sets it, too."""
         self._deputies: set[asyncio.Task[None]] = set()
         self._orders = frozenset(verb.number for verb in VERBS if verb.order) | {PROVE}
         self.counters = dispatcher.counters

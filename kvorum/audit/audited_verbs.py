@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kv.base.errors import Forbidden, InvalidArgument, Unauthenticated
+from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
 from kv.base.methods import COMMIT, COMMITTED, FINISH
 from kv.base.rights import Identity
 from kv.base.verbs import NODE_METHODS, PARTITION_ARGS_AT, RESULT_AT, VERBS, Touches, Verb
@@ -121,6 +121,11 @@ class NativeStamps:
         name = str(method) if plan is None else plan.name
         common = (_SURFACE, client, name, keys, tables, code, took_s)
         self._stamps.add(Stamp._make((*common, *numbers, node, asker)))
+
+    def login_failed(self, client: str, user: str, error: KvorumError) -> None:
+        """`user`: who it claimed to be. What it showed to prove it is nobody's business."""
+        asker = Asker(user, "none", "", "", error.message)
+        self._stamps.add(Stamp(_SURFACE, client, "login", code=error.code, asker=asker))
 
     def _finished(
         self,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng, cpu_seconds, thread_seconds
 from kv.base.connection_slots import Seats
 from kv.base.credentials import NONE, Credential
+from kv.base.errors import KvorumError
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.steady_clock import SteadyClock
 from kv.base.tls import Tls, node_tls
@@ -72,6 +73,7 @@ class Server(Protocol):
 
     own_secret: bytes
     believes: Callable[[], bool]
+    on_login_failed: Callable[[str, str, KvorumError], object]
 
     async def start(self, host: str, port: int) -> int: ...
 

@@ -85,8 +85,9 @@ class Doors:
         port = config.port
         if port is None:
             return
+        stamps = None if self.stamps is None else NativeStamps(self.stamps, store.read_point)
         self.native = self._node.ports.network.server(
-            self._submitter(),
+            self._submitter(stamps),
             self._node.ports.timers,
             cluster=store.identity.cluster,
             node=store.identity.node,
@@ -103,6 +104,8 @@ class Doors:
             deputy=Deputy(store.txn),
         )
         self.native.believes = self._believes
+        if stamps is not None:
+            self.native.on_login_failed = stamps.login_failed
         store.cluster.on_cut = self.native.cut
         await self.native.start(config.listen, port)
         if config.http and "http" in config.roles:
@@ -128,13 +131,12 @@ class Doors:
             native, self.native = self.native, None
             await native.close()
 
-    def _submitter(self) -> Submitter:
+    def _submitter(self, stamps: NativeStamps | None) -> Submitter:
         """What takes the requests of the native port."""
-        store = self._node.store
-        if self.stamps is None:
-            return store.dispatcher
-        listener = NativeStamps(self.stamps, store.read_point)
-        return Tap(store.dispatcher, listener, self._node.ports.clock.monotonic)
+        dispatcher = self._node.store.dispatcher
+        if stamps is None:
+            return dispatcher
+        return Tap(dispatcher, stamps, self._node.ports.clock.monotonic)
 
     async def _serve_http(self, stack: contextlib.AsyncExitStack, port: int) -> None:
         # FastAPI costs 0.4 s and 30 MB: only a node that serves HTTP imports it.

@@ -38,7 +38,6 @@ InThread = Callable[[Callable[[], None]], Awaitable[None]]
 NOT_INITIALIZED: Final = "NOT_INITIALIZED"  # nobody can log in yet, and this one is elsewhere
 LOOK_MS: Final = 1_000  # so old may be what is known …
 KNOWN_MS_MAX: Final = 60_000  # … and so old, while nobody can be asked
-_LOOK_AGAIN_MS: Final = 50  # unless it is newer than that
 _PASSWORDS_KEPT: Final = 1_000
 _DUMMY: Final = make_verifier("", b"\0" * 16)
 
@@ -140,8 +139,10 @@ class Guard:
         return self._now_ms() - self._looked_ms
 
     async def _look_again(self) -> None:
-        """For what may just have been made elsewhere. Raises KvorumError."""
-        if self._age_ms() > _LOOK_AGAIN_MS:
+        """What was just made, at whatever node, is known from now on; if nothing was, that costs
+        one read. Raises KvorumError.
+        """
+        if self._stamp is None or await roles.rights_version(self._reader) != self._stamp[0]:
             await self.look()
 
     def use(self, who: Identity) -> Use:
@@ -223,7 +224,7 @@ class Guard:
             user = await issuer.subject(text)
         except Unauthenticated:
             user = ""
-        if not user or not self._may_log_in(user) or user == OWNER:
+        if not user or user == OWNER or not await self._is_made(user):
             self._not_too_often(address, "issuer's token")
             raise self._failed(address, "issuer's token")
         return Identity(user, "oidc")
@@ -237,12 +238,15 @@ class Guard:
         """Raises Unauthenticated, Busy."""
         await self._initialized(address)
         self._not_too_often(address, user)
-        role = self._roles.get(user)
-        text = role.verifier if role is not None and role.login else None
+        text = self.mark(user)
         right = await self._is_password(user, text, password)
         self._not_too_often(address, user)  # many at once are no way to learn more than one by one
         if not right:
-            raise self._failed(address, user)
+            failed = self._failed(address, user)  # it counts before anything is waited for
+            await self._look_again()
+            now = self.mark(user)
+            if now == text or not await self._is_password(user, now, password):
+                raise failed
         self._throttle.succeeded(address, user)
         return Identity(user, "password")
 
@@ -257,7 +261,7 @@ class Guard:
         """
         if not (await self._initialized(address)).closed:
             return LOOPBACK
-        if name == NODE_NAME or not name or not self._may_log_in(name):
+        if name == NODE_NAME or not name or not await self._is_made(name):
             self._not_too_often(address, name)
             raise self._failed(address, name)
         return Identity(name, "certificate")
@@ -268,6 +272,9 @@ class Guard:
         """
         known = await self._known()
         if known.closed or self._trusts is None or self._trusts(address):
+            return known
+        await self._look_again()
+        if (known := self._new_enough()).closed:
             return known
         raise Unauthenticated(
             "this cluster has no users yet: run `kvorum init` on the machine of a node, which "
@@ -283,6 +290,12 @@ class Guard:
                 "password, or a client certificate"
             )
         return LOOPBACK
+
+    async def _is_made(self, name: str) -> bool:
+        """Whether there is this user, who has proved elsewhere who he is."""
+        if not self._may_log_in(name):
+            await self._look_again()
+        return self._may_log_in(name)
 
     def _may_log_in(self, name: str) -> bool:
         role = self._roles.get(name)

@@ -60,7 +60,9 @@ async def login(asked: Asked, here: Here, body: Login) -> Reply:
     if body.token is not None:
         secret = await here.visits.by_token(body.token, asked.address)
     elif body.user is not None and body.password is not None:
+        is_asked_by(body.user, "none")  # so far: a log of failures says as whom
         secret = await here.visits.by_password(body.user, body.password, asked.address)
+        is_asked_by(body.user, "password")
     else:
         raise InvalidArgument("log in with a token, or with user and password")
     here.visits.end(asked)  # the one before, if there was one

@@ -16,7 +16,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Final
 
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
@@ -42,6 +41,23 @@ def certificate_of(scope: Scope) -> str:
     return str(scope.get("extensions", {}).get("kvorum", {}).get("certificate", ""))
 
 
+class Permit:
+    """What somebody may, asked once for as long as the book is the same."""
+
+    __slots__ = ("_door", "identity")
+
+    def __init__(self, door: Door, identity: Identity) -> None:
+        self._door, self.identity = door, identity
+
+    def __call__(self, actions: frozenset[Action], resource: Resource) -> None:
+        if not self._door.has_allowed(self, actions, resource):
+            self._door.allow(self, actions, resource, resource)
+
+    def on_table(self, actions: frozenset[Action], ns: str, name: str) -> None:
+        if not self._door.has_allowed(self, actions, (ns, name)):
+            self._door.allow(self, actions, (ns, name), table(ns, name))
+
+
 class Door:
     """Of one HTTP server."""
 
@@ -55,8 +71,11 @@ class Door:
         """`certificate`: the common name that TLS has verified, "" if there is none."""
         self._guard, self._backend, self._certificate = guard, backend, certificate
         self._visits = visits
+        # As of that book: the permit of each identity, and of each header with a token that was
+        # found right; and what was allowed.
         self._as_of: Book | None = None
-        self._allowed: set[tuple[Identity, frozenset[Action], Resource]] = set()
+        self._permits: dict[Identity | bytes, Permit] = {}
+        self._allowed: set[tuple[Permit, frozenset[Action], Resource | tuple[str, str]]] = set()
         self.trusting = guard.trusting
         self.tenants = guard.tenants
 
@@ -64,7 +83,15 @@ class Door:
         """Who asks is known to the request from now on, and it counts as his; `leave` follows.
         Raises Unauthenticated, Busy, Unavailable.
         """
-        await self.look_again(request)
+        permit = None
+        if self._guard.book is self._as_of is not None:
+            permit = self._permits.get(_said(request))
+        if permit is None or not self._guard.stands(permit.identity):
+            await self.look_again(request)
+        else:
+            request.identity, request.may = permit.identity, permit
+            who = permit.identity
+            is_asked_by(who.name, who.credential)
         use = self._guard.use(request.identity)
         use.begin()
         request.use, request.tenants = use, self.tenants
@@ -78,7 +105,8 @@ class Door:
         request.identity = who = await self._identity(request)
         is_asked_by(who.name, who.credential)
         if who is not LOOPBACK:
-            request.may = partial(self._allow, who)
+            # Failed guesses make nobody wait who has a token. A password is looked at each time.
+            request.may = self._permit(who, (_said(request) if who.token else b"") or who)
 
     def leave(self, request: Request) -> None:
         """It has ended, whatever came of it."""
@@ -87,17 +115,41 @@ class Door:
             use.spend(rows=request.rows, size=request.bytes)
             use.end()
 
-    def _allow(self, who: Identity, actions: frozenset[Action], resource: Resource) -> None:
-        """As Guard.allow, which is asked once for as long as the book is the same."""
+    def _follow_book(self) -> None:
+        """What is remembered is as of this one."""
         if self._guard.book is not self._as_of:
+            self._permits.clear()
             self._allowed.clear()
             self._as_of = self._guard.book
-        asked = (who, actions, resource)
-        if asked not in self._allowed:
-            self._guard.allow(*asked)
-            if len(self._allowed) >= _REMEMBERED:
-                self._allowed.clear()
-            self._allowed.add(asked)
+
+    def _permit(self, who: Identity, said: Identity | bytes) -> Permit:
+        self._follow_book()
+        permit = self._permits.get(said)
+        if permit is None:
+            if len(self._permits) >= _REMEMBERED:
+                self._permits.clear()
+            permit = self._permits[said] = Permit(self, who)
+        return permit
+
+    def has_allowed(
+        self, permit: Permit, actions: frozenset[Action], what: Resource | tuple[str, str]
+    ) -> bool:
+        """Whether that was allowed as of this book. A table is its namespace and its name."""
+        return self._guard.book is self._as_of and (permit, actions, what) in self._allowed
+
+    def allow(
+        self,
+        permit: Permit,
+        actions: frozenset[Action],
+        what: Resource | tuple[str, str],
+        resource: Resource,
+    ) -> None:
+        """As Guard.allow; it is remembered."""
+        self._follow_book()
+        self._guard.allow(permit.identity, actions, resource)
+        if len(self._allowed) >= _REMEMBERED:
+            self._allowed.clear()
+        self._allowed.add((permit, actions, what))
 
     async def _identity(self, request: Request) -> Identity:
         guard, address = self._guard, request.address
@@ -108,7 +160,9 @@ class Door:
                     case "bearer":
                         return await guard.by_token(said.strip(), address)
                     case "basic":
-                        return await guard.by_password(*user_of(said.strip()), address)
+                        user, password = user_of(said.strip())
+                        is_asked_by(user, "none")  # so far: a log of failures says as whom
+                        return await guard.by_password(user, password, address)
                     case _:
                         raise Unauthenticated(
                             "Authorization is Bearer TOKEN or Basic USER:PASSWORD"
@@ -206,6 +260,14 @@ def owned(request: Request, owner: str, what: str) -> None:
             f"{what} is not one that {request.identity.name!r} began",
             details={"user": request.identity.name, "missing": [], "resource": what},
         )
+
+
+def _said(request: Request) -> bytes:
+    """The header that says who it is, empty if there is none."""
+    for name, value in request.headers:
+        if name == b"authorization":
+            return value
+    return b""
 
 
 def _field(body: object, name: str) -> str:

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kv.base import decode_cost
 from kv.base.errors import KvorumError, NotFound, Rejected
 from kv.base.limits import HTTP_BODY_BYTES_MAX
-from kv.base.rights import LOOPBACK, Action, Resource, table
+from kv.base.rights import LOOPBACK, Action, Resource
 from kv.base.tenants import Tenants, Use
 from kvorum.api.model import too_large
 from kvorum.http.wire import fields
@@ -33,6 +33,14 @@ class Disconnected(Exception):
     """
 
 
+class May(Protocol):
+    """What raises whatever forbids something to who asks."""
+
+    def __call__(self, actions: frozenset[Action], resource: Resource, /) -> None: ...
+
+    def on_table(self, actions: frozenset[Action], ns: str, name: str, /) -> None: ...
+
+
 class Request:
     """One request of a hot route."""
 
@@ -45,7 +53,7 @@ class Request:
         """`turns`: who decodes a large body has it; None: nobody sends one to this route."""
         self.scope = scope
         self.identity = LOOPBACK
-        self.may: Callable[[frozenset[Action], Resource], None] | None = None
+        self.may: May | None = None
         """Raises what forbids it; None: everything is allowed. server/authentication.py sets both …
         """
         self.use: Use | None = None  # … and whom it counts for, None: nobody
@@ -62,7 +70,7 @@ class Request:
     def needs(self, actions: frozenset[Action], ns: str, name: str) -> None:
         """Raises Forbidden: not on this table; Busy: its namespace has had its share."""
         if self.may is not None:
-            self.may(actions, table(ns, name))
+            self.may.on_table(actions, ns, name)
         if self.use is not None and self.tenants is not None:
             self.use.join(self.tenants.namespace(ns))
 

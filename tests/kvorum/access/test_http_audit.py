@@ -74,6 +74,12 @@ def test_every_decision_says_who_asked_and_by_what(place: tuple[str, Path]) -> N
     (told,) = lines(log, url, failed.headers["x-request-id"])
     assert (told["allowed"], told["code"]) == (False, "UNAUTHENTICATED")
     assert told["client"].startswith("127.0.0.1:")
+    failed = httpx.get(f"{url}/v1/cluster", auth=("ann", "a guess"))
+    (told,) = lines(log, url, failed.headers["x-request-id"])
+    assert (told["user"], told["credential"], told["allowed"]) == ("ann", "none", False)
+    failed = httpx.post(f"{url}/console/login", json={"user": "ann", "password": "a guess"})
+    (told,) = lines(log, url, failed.headers["x-request-id"])
+    assert (told["user"], told["allowed"]) == ("ann", False)
     text = log.read_text()
     assert admin not in text
     assert made["token"] not in text

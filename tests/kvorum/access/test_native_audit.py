@@ -10,7 +10,7 @@ import pytest
 import kvorum
 from kv.base.adapters import LoopTimers, SystemRng
 from kv.base.credentials import Credential
-from kv.base.errors import Forbidden, KvorumError
+from kv.base.errors import Forbidden, KvorumError, Unauthenticated
 from kv.client.client import connect
 from procedures.verbs import DROP_PARTITION
 from tests.kvorum.surfaces.test_stamps import audited, rows
@@ -54,3 +54,26 @@ def test_the_log_says_who_asked_by_what_and_what_was_refused(tmp_path: Path) -> 
         assert not row["allowed"], row
         assert row["denied"], row
         assert row["code"] == "FORBIDDEN", row
+
+
+def test_the_log_says_whose_login_failed(tmp_path: Path) -> None:
+    """Guesses at the native port left no trace in the log of requests; a password must not."""
+    with audited(tmp_path) as (db, base, file):
+        db.access("init")
+        db.access("user.create", {"name": "ann", "password": "correct horse"})
+        url = f"127.0.0.1:{base}"
+        with pytest.raises(Unauthenticated):
+            kvorum.connect(url, user="ann", password="wrong horse")
+        with pytest.raises(Unauthenticated):
+            kvorum.connect(url, token="kvt_secret")
+        with pytest.raises(Unauthenticated):
+            kvorum.connect(url)
+        kvorum.connect(url, user="ann", password="correct horse").close()
+    failed = [row for row in rows(file) if row["method"] == "login"]
+    assert [row.get("user", "") for row in failed] == ["ann", "", ""]
+    for row in failed:
+        assert (row["surface"], row["allowed"], row["code"]) == ("native", False, "UNAUTHENTICATED")
+        assert row["client"].startswith("127.0.0.1:")
+        assert row["denied"]
+    for secret in ("horse", "kvt_secret"):
+        assert secret not in file.read_text()

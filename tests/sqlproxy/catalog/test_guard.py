@@ -27,6 +27,7 @@ from kv.base.errors import (
 from kv.base.rights import CLUSTER, LOOPBACK, OWNER, PUT, Action, Grant, Kind, Resource, table
 from sqlproxy.catalog import guard as guards
 from sqlproxy.catalog import roles, users
+from sqlproxy.catalog.catalog import Reader
 from sqlproxy.catalog.guard import KNOWN_MS_MAX, Guard
 from txn.client import TxnClient
 
@@ -342,6 +343,54 @@ async def test_many_guesses_at_once_tell_no_more_than_one_by_one(scene: Scene) -
     go.set()
     said = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(one) for one in said] == [Unauthenticated] * 3 + [Busy] * 18
+
+
+async def test_who_was_just_made_is_known(scene: Scene) -> None:
+    """A user, or a new password, was unknown to other nodes for a second: the first login failed,
+    and counted as a guess.
+    """
+    guard = scene.guard
+    await scene.user("eve", "long enough")
+    await guard.look()
+    await scene.user("ann", "correct horse")
+    assert (await guard.by_password("ann", "correct horse", HERE)).name == "ann"
+    await scene.txn.run(lambda t: users.change_password(t, scene.rng, "ann", "battery staple"))
+    assert (await guard.by_password("ann", "battery staple", HERE)).name == "ann"
+    with pytest.raises(Unauthenticated):
+        await guard.by_password("ann", "correct horse", HERE)
+    await scene.user("bob")
+    assert (await guard.by_certificate("bob", HERE)).name == "bob"
+    token = await scene.token("bob")
+    assert (await guard.by_token(token, HERE)).name == "bob"
+
+
+async def test_the_first_user_is_known_to_strangers(scene: Scene) -> None:
+    """They were told that the cluster has no users yet, for a second."""
+    guard = Guard(scene.txn, scene.clock, at_once, own_addresses("10.0.0.1", insecure=False))
+    await guard.look()
+    await scene.user("ann", "correct horse")
+    assert (await guard.by_password("ann", "correct horse", "10.0.0.9")).name == "ann"
+
+
+async def test_looks_give_no_guesses(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one waits to hear whether a name is new, others would be free to guess on."""
+    await scene.user("ann", "correct horse")
+    guard, go = scene.guard, asyncio.Event()
+    await guard.look()
+    version = roles.rights_version
+
+    async def slowly(t: Reader) -> int:
+        await go.wait()
+        return await version(t)
+
+    monkeypatch.setattr(roles, "rights_version", slowly)
+    words = [("ann", "wrong horse"), ("ghost", "wrong horse")] * 10
+    asked = [asyncio.ensure_future(guard.by_password(*word, HERE)) for word in words]
+    await asyncio.sleep(0)
+    assert sum(one.done() for one in asked) == 17  # they were told to wait
+    go.set()
+    said = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one) for one in said] == [Unauthenticated] * 3 + [Busy] * 17
 
 
 async def test_who_has_a_certificate_is_kept_out_by_no_failures_of_others(scene: Scene) -> None:
