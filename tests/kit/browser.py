@@ -79,8 +79,10 @@ class Browser:
     def text(self) -> str:
         return str(self.js("document.body.innerText"))
 
-    def click(self, selector: str) -> None:
-        """As a mouse does: where the element is, so something that covers it would be hit."""
+    def click(self, selector: str, between: str = "0") -> None:
+        """As a mouse does: where the element is, so something that covers it would be hit.
+        `between`: what the page awaits before the button is released.
+        """
         found = f"document.querySelector({json.dumps(selector)})"
         self.wait(f"{found} && !{found}.disabled")
         self.js(f"{found}.scrollIntoView({{block: 'center'}})")
@@ -96,6 +98,8 @@ class Browser:
                 button="left",
                 clickCount=1,
             )
+            if kind == "mousePressed":
+                self.js(between)
 
     def type(self, selector: str, text: str) -> None:
         self.click(selector)

@@ -374,6 +374,11 @@ function tick() {
   else timer = setTimeout(tick, REFRESH_MS);
 }
 
+/** A button that is replaced between press and release gets no click. The click follows the release. */
+let pressed = false;
+main.addEventListener("pointerdown", () => { pressed = true; });
+for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => { pressed = false; });
+
 /** Whether somebody has marked text in what would be replaced. */
 function picking() {
   const marked = document.getSelection();
@@ -390,6 +395,7 @@ async function look() {
       again = true;
       return;
     }
+    while (pressed) await new Promise((done) => setTimeout(done, 50));
     settle(shown, [made].flat(Infinity).filter((one) => one));
     const master = !cluster ? "" : cluster.master === null ? "no master now" : `master ${cluster.master}`;
     document.getElementById("cluster").textContent = cluster && `cluster ${cluster.cluster || "?"} · ${master} · nodes: ${cluster.nodes} · partitions: ${cluster.partitions}`;

@@ -230,7 +230,12 @@ def test_m9_lists_locks_nodes_and_partitions(page: Browser, place: Place) -> Non
     page.type("#text", "import/stolen")
     page.wait("document.querySelectorAll('button.steal').length === 1")
     assert "waits for it" in page.text()
-    page.click("button.steal")
+    page.click("#live")  # what is looked at now is not laid out anew
+    page.wait("!asking")
+    # An answer that comes meanwhile replaces no button, whose click would be lost.
+    page.click(
+        "button.steal", "Promise.race([refresh(), new Promise(done => setTimeout(done, 1000))])"
+    )
     page.type("#reason", "the other one goes first")
     page.click("#dry")
     page.wait("!document.querySelector('#act').disabled")
