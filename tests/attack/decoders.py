@@ -32,7 +32,7 @@ from kv.base.rpc import FrameDecoder, FrameEncoder, Hello, decode, error_of, rea
 from kv.base.tls import CA, NODE, Tls
 from kv.base.verbs import NODE_METHODS, VERBS
 from kvorum.api import cursor
-from kvorum.http.server.door import user_of
+from kvorum.http.server.authentication import user_of
 from kvorum.http.wire import codec as http
 from kvorum.security import certificates
 from kvorum.security.oidc import Issuer
