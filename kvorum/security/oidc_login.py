@@ -198,15 +198,15 @@ class Logins:
             answer = ask(provider.token, urlencode(form).encode(), headers)
             return answer.status, _object(answer.body)
 
-        status, answer_fields = await self._asked(exchange)
+        status, fields = await self._asked(exchange)
         if status != 200:
             error, about = (
-                answer_fields.get("error", "no error"),
-                answer_fields.get("error_description", ""),
+                fields.get("error", "no error"),
+                fields.get("error_description", ""),
             )
             log.warning("the issuer refuses a code: %s %s", status, _shown(f"{error} {about}"))
             raise Unauthenticated(_shown(f"the issuer refuses the login: {error} ({status})"))
-        token = answer_fields.get("id_token")
+        token = fields.get("id_token")
         if not isinstance(token, str):
             raise Unauthenticated(
                 "the issuer has sent no ID token: an administrator has to see that oidc_scopes has "
@@ -233,12 +233,12 @@ class Logins:
 def _object(body: bytes) -> dict[str, Any]:
     """Of an answer, whatever its status. Raises ValueError."""
     try:
-        answer_fields = json.loads(body)
+        fields = json.loads(body)
     except RecursionError as error:
         raise ValueError("its answer is no JSON that can be read") from error
     except ValueError:
-        answer_fields = {}
-    return answer_fields if isinstance(answer_fields, dict) else {}
+        fields = {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def _base64(data: bytes) -> str:

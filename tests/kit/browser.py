@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -38,6 +39,10 @@ _FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE 127.0.0.2",
 )
 _PATIENCE_S = 20.0
+
+
+class _NoPage(Exception):
+    """The page that was asked has gone, and the next is not there yet."""
 
 
 class Browser:
@@ -70,14 +75,20 @@ class Browser:
         return told["result"].get("value")
 
     def wait(self, condition: str) -> None:
-        """Until an expression is true."""
+        """Until an expression is true, in whatever page it then is: on the way from one to another
+        there is no body, or none to ask at all.
+        """
         end = time.monotonic() + _PATIENCE_S
-        while not self.js(f"Boolean({condition})"):
+        asked = f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"
+        while True:
+            with contextlib.suppress(_NoPage):
+                if self.js(asked):
+                    return
             assert time.monotonic() < end, (condition, self.text()[:3_000], self.complaints)
             time.sleep(0.05)
 
     def text(self) -> str:
-        return str(self.js("document.body.innerText"))
+        return str(self.js("document.body?.innerText"))
 
     def click(self, selector: str, between: str = "0") -> None:
         """As a mouse does: where the element is, so something that covers it would be hit.
@@ -126,7 +137,10 @@ class Browser:
         while True:
             message = self._receive()
             if message.get("id") == self._last:
-                assert "error" not in message, (method, message["error"])
+                error = message.get("error")
+                if error is not None and re.search("context|navigated", error["message"]):
+                    raise _NoPage(error["message"])
+                assert error is None, (method, error)
                 return message["result"]
             self._heard(message)
 
