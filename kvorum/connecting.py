@@ -49,8 +49,8 @@ def connect(
     """A database behind a URL. Who asks: a `token`, or a `user` and a `password`; left out, what
     KVORUM_TOKEN, KVORUM_TOKEN_FILE, or KVORUM_USER and KVORUM_PASSWORD_FILE say. `timeout_ms`
     bounds every operation as a whole, also a schema change and a `wait` that says no time of its
-    own; what then may have been done, or goes on, is told as UnknownOutcome. Left out: 10 seconds,
-    schema changes 2 minutes, `wait` for ever. `session`: what another process's
+    own; what then may have been done, or goes on, is raised as UnknownOutcome. Left out: 10
+    seconds, schema changes 2 minutes, `wait` for ever. `session`: what another process's
     `db.session_token()` gave, to see all that it had seen.
 
     TLS: `tls_dir` is the directory of ca.crt and, if there is one, the client's certificate, which

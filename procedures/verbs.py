@@ -148,7 +148,7 @@ class WorkEnter(Request):
 @_work(171)
 class WorkPoll(Request):
     """→ orders (msgpack bytes). What is said (msgpack) with one `seq` is taken once; orders above
-    `seen` are kept, and told again if asked.
+    `seen` are kept, and returned again if asked.
     """
 
     worker: Name
@@ -242,7 +242,7 @@ class SinkPlace(_Task):
     start_ts: Unchecked
 
 
-# -------------------------------------------------------- orders of the master, and what it is told
+# -------------------------------------------------------- orders of the master, and reports to it
 
 
 class _OfPartition(Request):

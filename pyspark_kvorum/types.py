@@ -156,7 +156,7 @@ def check_writable(table: Table, given: T.StructType, options: Options) -> None:
     where = f"table {table.path}"
     if table.hidden_key:
         raise InvalidArgument(
-            f"{where} has no primary key, so a row written twice could not be told from two rows:"
+            f"{where} has no primary key, so a row written twice would be two rows:"
             " give it one, or write by SQL"
         )
     if options.replace_where:

@@ -7,8 +7,8 @@ sender, and whose log is newer, tells it; it stops asking until a leader speaks 
 A *forced* configuration (`RaftHost.force_members`) is not agreed on by a majority, so the side that
 was given up may live and have a majority of its own: two groups of one name. Every message of a
 group that was forced n times says n, and its leader tells whoever connects and is no member. A side
-with a smaller number is stopped at the first contact: its replicas are told so (`fenced`) and stop
-for good.
+with a smaller number is stopped at the first contact: its replicas are answered so (`fenced`) and
+stop for good.
 
     removed (term, config)            you are no member since entry `config`
     fenced (forced, members, reason)  an operator has given your side up
@@ -50,7 +50,7 @@ class Fenceable(Protocol):
 
 
 class Fence:
-    """One replica's view. `removed`: it was told that it is no member."""
+    """One replica's view. `removed`: a member answered that it is none."""
 
     def __init__(self, core: Fenceable) -> None:
         self._core = core

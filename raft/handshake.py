@@ -63,7 +63,7 @@ BUSY: Final = "BUSY"
 
 
 class Refusal(Exception):
-    """The two must not talk. `code` for programs, the text for people; both are told to the peer.
+    """The two must not talk. `code` for programs, the text for people; both are sent to the peer.
     `by_peer`: it was the peer that refused us.
     """
 

@@ -344,7 +344,7 @@ class RaftHost(Cycle):
             self.schedule(replica)
 
     def peer_down(self, peer: int) -> None:
-        """The transport does not reach this node any more. Groups that sleep depend on being told
+        """The transport does not reach this node any more. Groups that sleep depend on that call
         (`rules/hibernate`); a node that was never up counts as reachable.
         """
         self._unreachable.add(peer)

@@ -34,7 +34,7 @@ class LogBuffer:
     """The open batch of a node, shared by all its groups: one write and sync for all of them."""
 
     def __init__(self, db: LogDB, on_failed: Callable[[BaseException], None]) -> None:
-        """`on_failed` is told when the LogDB refuses a batch: its entries are lost."""
+        """`on_failed` is called when the LogDB refuses a batch: its entries are lost."""
         self._db, self._on_failed = db, on_failed
         self._batch = db.batch()
         self._filled = False

@@ -13,7 +13,7 @@ class TransportLimits:
     """Times in milliseconds, sizes in bytes. Equal on all nodes but for the times."""
 
     silence_ms: int = 500
-    """A peer from which nothing came for so long is told as down. Half of the minimum election
+    """A peer from which nothing came for so long is reported as down. Half of the minimum election
     timeout: who sleeps beside a dead leader wakes in time to elect another.
     """
     dead_ms: int = 2_000

@@ -300,7 +300,7 @@ class Link:
             owner.changed(peer)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Tell the peer why, unless it told us, and close."""
+        """Send the peer the reason, unless it sent one, and close."""
         if self.ended:
             return
         if not refusal.by_peer:

@@ -2,7 +2,7 @@
 whatever it speaks.
 
     accept ─▶ the first byte ─▶ handshake ─▶ the protocol's `connection_made`
-                     └─ of no handshake: told what this port wants, and closed
+                     └─ of no handshake: answered with what this port wants, and closed
 
 A connection that comes is counted by its server only when its handshake is done, so those before
 have bounds of their own: in time, and in number, beyond which the oldest makes room.
@@ -66,7 +66,7 @@ async def stop_listening(listener: Listening) -> None:
     asyncio takes a connection in one pass of its loop and gives it to its protocol in the next. One
     whose listener is closed in between belongs to nobody: it stays open until the garbage is
     collected (`Server._attach` of Python 3.11 fails; python/cpython#109564). Who was woken by a
-    timer runs behind those of the pass before and ahead of what this pass takes: there is none.
+    timer runs after those of the pass before and ahead of what this pass takes: there is none.
     """
     await asyncio.sleep(_A_TIMER_S)
     listener.close()
@@ -84,7 +84,7 @@ class TlsListener:
         handshake_s: float,
         plain: bytes,
     ) -> None:
-        """`secured` is asked for each connection. `plain`: what a client without TLS is told."""
+        """`secured` is asked for each connection. `plain`: the answer to a client without TLS."""
         self.sockets: Sequence[socket.socket] = sockets
         self.failed = 0  # handshakes
         self._factory, self._secured = factory, secured

@@ -15,7 +15,7 @@ wrong key fails too. Indexes stay below 2^56, so the byte after the group is 00 
 'b', 'h' and 's' sort after all entries.
 
 `kind` of an entry: 00 data (payload: the caller's command), 01 no-op of a new term (empty), 02
-configuration, 03 withheld: whatever a witness is not told (empty). The kinds are ours; 01 is also
+configuration, 03 withheld: whatever a witness does not get (empty). The kinds are ours; 01 is also
 what the library writes when a leader takes office.
 """
 

@@ -2,7 +2,7 @@
 `raft.api.ConsensusGroup`.
 
 It owns what the library knows nothing of: tokens of proposals, applying, the role that the state
-machine is told, reads.
+machine is called for, reads.
 
 Invariants
   * an entry is applied once per start, in order, at most up to min(commit, synced) (rule 4);

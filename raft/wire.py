@@ -61,7 +61,7 @@ _FIX_ARRAY = [bytes((0x90 | count,)) for count in range(16)]
 ROW_HEAD: Final = _FIX_ARRAY[1]
 """A MESSAGES body with one row begins with this."""
 FRAME_BYTES_MAX: Final = 128 << 10
-"""Body of one frame: what a heartbeat waits for at most when it comes behind a part."""
+"""Body of one frame: what a heartbeat waits for at most when it comes after a part."""
 FIELDS_MAX: Final = 64
 """Of one message. Ours have about ten."""
 

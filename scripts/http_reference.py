@@ -89,6 +89,8 @@ def _type(schema: dict[str, Any]) -> str:
 def _shape(content: dict[str, Any]) -> str:
     if "application/octet-stream" in content:
         return "raw bytes"
+    if "application/json" not in content:
+        return f"`{next(iter(content))}`"
     properties = content["application/json"]["schema"].get("properties")
     if not properties:
         return "`{}`"

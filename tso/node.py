@@ -119,7 +119,7 @@ class NodeTso:
         if self._waiting and not self._closed:
             self._ask()
         if not task.cancelled():
-            task.result()  # a bug of who was told: to the loop's handler, as from any callback
+            task.result()  # a bug of the callback: to the loop's handler, as from any callback
 
     async def _ask_for_all(self) -> None:
         """One request for all who wait by now; who comes later is in the next one."""

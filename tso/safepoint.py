@@ -4,7 +4,7 @@
     timer ──▶ silent leases end ──▶ persist
     look ───▶ the safepoint follows the retention ──▶ persist
     open / release ──▶ change in memory ──▶ persist (the meta partition's log) ──▶ answer
-    role(False) ─▶ who waits for an answer is told that this node leads no more
+    role(False) ─▶ who waits for an answer is answered that this node leads no more
 
 Everything is one record (tso/leases.py); one persist is in flight at a time, what changes meanwhile
 goes with the next one. Nothing is answered before it is durable: an opened snapshot survives any
@@ -69,7 +69,7 @@ class SafepointService:
         self._state: Leases | None = None  # None: this node does not lead
         self._horizon = Horizon(retention_ms)
         self._reign = 0
-        self._durable = 0  # the safepoint that partitions may be told
+        self._durable = 0  # the safepoint that partitions may get
         self._persisting = False
         self._done_version = 0
         self._waiting: list[tuple[int, Done]] = []  # (the version that must be durable, whom)

@@ -6,7 +6,7 @@ clock.
     role(False) ─▶ nothing is handed out; what is still being persisted does not count
     lease over, not told yet ─▶ nothing is handed out either
 
-A request never waits for a persist: it is answered from memory, or told to ask again (and the timer
+A request never waits for a persist: it is answered from memory, or refused for now (and the timer
 comes early: the clock was set forward, or the process slept). One persist is in flight at a time;
 one that failed is tried again soon, and as long as none succeeds the oracle runs into its bound and
 stops rather than risk a repetition.

@@ -218,7 +218,7 @@ class TxnClient:
         return await self._writer.multi_write(ops, budget_ms or self._budget_ms)
 
     # -- one request, sent without a task or a future; whether it was. False: that needs more than
-    #    looking up where to. `waiter` is told of the result, never within the call. Whoever sees it
+    #    looking up where to. `waiter` gets the result, never within the call. Whoever sees it
     #    fail tries again by the calls above, unless what was done is not known
 
     def start_get(self, waiter: Receiver, key: bytes) -> bool:
@@ -384,7 +384,7 @@ class TxnClient:
         raise NotFound(
             f"nothing is known of transaction {txn}: it would have begun {age_ms} ms ago, outcomes "
             f"are kept for {TXN_STATUS_RETENTION_MS} ms, and whether it was committed, or ever "
-            "was, cannot be told any more",
+            "was, is not known any more",
             code="TXN_NOT_FOUND",
             details={"txn": txn, "age_ms": age_ms, "limit": TXN_STATUS_RETENTION_MS},
         )

@@ -210,8 +210,8 @@ class TxnReads:
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """Who asked for a moment of the past is told that it is gone; a transaction may simply run
-        again, on a new one.
+        """Who asked for a moment of the past gets an error that it is gone; a transaction may
+        simply run again, on a new one.
         """
         try:
             yield
@@ -433,7 +433,7 @@ class Transaction(TxnReads):
         ops = self._buffer.ops()
         given = ops
         if len(ops) > FEW_OPS and ops[-1].kind != OP_CHECK and not self._recorded:
-            # rows, perhaps; a recorded one's anchor is told to others
+            # rows, perhaps; a recorded one's anchor is known to others
             ops = sorted(ops, key=_key_of)
         also: frozenset[bytes] = frozenset()
         held = self._reads if self._reads is not None else self._holds
@@ -452,7 +452,7 @@ class Transaction(TxnReads):
         try:
             return await client.coordinator.commit(request, self._budget_ms, self._trace)
         except ConditionFailed as error:
-            if ops is not given:  # it is told by its place as it was given
+            if ops is not given:  # it is reported by its place as it was given
                 key = error.details.get("key")
                 renumber(error, next((i for i, op in enumerate(given) if op.key == key), None))
             raise

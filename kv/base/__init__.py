@@ -9,7 +9,7 @@ methods                     the requests to partitions; those to nodes are in ve
 options ops                 maps and lists within these requests
 rpc members                 frames of a connection; who leads, as a reply says it
 ports adapters steady       the doors to the outside; real ones; a clock that does not leap
-config config_values        what a node is told when it starts
+config config_values        settings of a node at its start
 waits intents               who waits for whom; what is left of dead transactions
 faults seats room traffic   bugs met, connections, disk space, what requests cost
 """

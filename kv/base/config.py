@@ -1,4 +1,4 @@
-"""What a node is told: from its flags, the environment, a file, or the defaults, in this order.
+"""Settings of a node: from its flags, the environment, a file, or the defaults, in this order.
  One table, `OPTIONS`, has every setting with its flag, its environment variable, its default and
 its help; `kvorum start --help`, `load` and docs/reference/config.md are made from it. Nothing is
 guessed: a value that is not allowed, and a name that is not known, is an error that says where it
@@ -497,7 +497,7 @@ class NodeConfig:
 
     @property
     def reachable_at(self) -> str:
-        """The host that others are told."""
+        """The host that others are given."""
         return self.advertise or self.listen
 
     @property
@@ -507,7 +507,7 @@ class NodeConfig:
 
     @property
     def address(self) -> str:
-        """HOST:BASE that others are told; empty without ports."""
+        """HOST:BASE that others are given; empty without ports."""
         if self.port is None:
             return ""
         host = self.reachable_at

@@ -7,7 +7,7 @@ take 1.5 GB. MESSAGE_WEIGHT_MAX bounds it: the heaviest message that is taken co
 
     msgpack   counted while it is unpacked: the first list too many ends it
     JSON      its commas and brackets are counted. Only if they are too many, those within texts are
-              told from the others. Both in windows, between which others have the loop
+              distinguished from the others. Both in windows, between which others have the loop
 
 Messages below WEIGHED_BYTES_MIN are not looked at: all they can cost is two milliseconds. What is
 msgpack and has LIGHT_BYTES_MAX cannot be too heavy: each of its bytes is one value at most.

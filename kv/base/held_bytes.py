@@ -3,7 +3,7 @@ worked on, and answers that are not read. One bound for both, so that no number 
 memory.
 
 A message for which there is no room is refused (BUSY), as long as that lasts. Who does not read its
-answers cannot be told anything: if there is no room, the connection that has waited longest for its
+answers cannot be answered: if there is no room, the connection that has waited longest for its
 peer is dropped. A client that has begun a message has to go on with it, faster when room is scarce:
 who holds half a message and says nothing more holds it for MESSAGE_MS_MAX.
 
@@ -62,7 +62,7 @@ class Held:
         self.messages += now - before
 
     def stalled(self, reader: Reader, unread: int) -> None:
-        """So many bytes are not read by its peer; told again when it is more or less."""
+        """So many bytes are not read by its peer; called again when it is more or less."""
         self.unread += unread - self._stalled.get(reader, 0)
         self._stalled[reader] = unread
         while self._stalled and self.messages + self.unread > self.limit:

@@ -46,7 +46,7 @@ class Faults:
         return found
 
     def answer(self, error: BaseException, where: str, *, unknown: bool = False) -> KvorumError:
-        """What whoever asked is told. `unknown`: it may have been done."""
+        """The answer to the caller. `unknown`: it may have been done."""
         found = self.note(error, where)
         what = f"internal error {found} at node {self._node}: the node's log has the rest"
         details: dict[str, Any] = {"id": found}

@@ -40,7 +40,7 @@ def escape_open(raw: bytes) -> bytes:
 
 
 def unescape(data: bytes, start: int = 0) -> tuple[bytes, int]:
-    """The component that begins at `start` and the offset behind its end. Raises ValueError if it
+    """The component that begins at `start` and the offset after its end. Raises ValueError if it
     has no end.
     """
     at = start

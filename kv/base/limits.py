@@ -89,7 +89,7 @@ LOCK_WAIT_MS_MAX: Final = 200  # … up to this: what an abandoned intent blocks
 WAITERS_PER_KEY_MAX: Final = 2_000  # writes that wait for one key; above it: BUSY …
 WAITERS_MAX: Final = 10_000  # … and of one partition …
 WAITERS_BYTES_MAX: Final = 64 * MiB  # … with their requests
-LOCK_WAIT_SHARE: Final = 0.9  # of a request's time may go by in a queue, so that it is told in time
+LOCK_WAIT_SHARE: Final = 0.9  # of a request's time may go by in a queue, to be answered in time
 LOCK_WAIT_MARGIN_MS: Final = 1_000  # … but never more than this is kept for the answer
 WAIT_PUSH_MS: Final = 30  # a holder is asked about after it was waited for so long, then at …
 WAIT_PUSH_MS_MAX: Final = 200  # … growing distances up to this: what a dead one blocks beyond ttl
@@ -132,7 +132,7 @@ FEED_PART_ROWS_MAX: Final = 1_000  # of one part of an event …
 FEED_PART_BYTES_MAX: Final = 1 * MiB  # … and its bytes, but for the last row
 FEED_LEGS_IN_FLIGHT_MAX: Final = 32  # partitions that one watcher asks at once
 FEED_PAUSE_MS: Final = 5  # between two looks of one watcher
-FEED_HEARTBEAT_MS: Final = 5_000  # an idle watcher is told so often how far it has got
+FEED_HEARTBEAT_MS: Final = 5_000  # how often an idle watcher gets its position
 FEED_AWAITS_MAX: Final = 16  # partitions that tell one watcher of news; with more of them …
 FEED_POLL_MS: Final = 250  # … it looks so often
 WATCHERS_MAX: Final = 250  # of one node, through HTTP
@@ -179,7 +179,7 @@ SQL_MESSAGE_BYTES_MAX: Final = 32 * MiB  # a statement with its values, a piece 
 SQL_SMALL_MESSAGE_BYTES_MAX: Final = 10_000  # of messages that carry names only
 SQL_LARGE_BYTES: Final = MiB  # messages above it share SQL_INPUT_BYTES_MAX
 SQL_INPUT_BYTES_MAX: Final = 512 * MiB  # of large messages that come in at a node at once
-SQL_READ_AHEAD_BYTES: Final = 256 * KiB  # of messages behind the one that is worked on
+SQL_READ_AHEAD_BYTES: Final = 256 * KiB  # of messages after the one that is worked on
 SQL_OUTPUT_BYTES: Final = 256 * KiB  # of replies; then the statement waits for its client
 SQL_FETCH_ROWS: Final = 1_000  # that are asked of a statement at once
 SQL_ENCODE_ROWS: Final = 128  # rows that are encoded before the bytes are looked at
@@ -221,7 +221,7 @@ EXPRESS_SLICE_S: Final = 0.000_1  # between two looks for requests for timestamp
 DRAIN_REPLY_BYTES: Final = 16 * MiB  # of reads, of all partitions in one pass of the loop …
 DRAIN_REPLY_BYTES_MIN: Final = 1 * MiB  # … where each may answer so much in any case
 DRAIN_ROWS_MAX: Final = 10_000  # that its scans and multi-gets may look at in such a step
-LOG_KEEP_ENTRIES: Final = 2_000  # behind the applied ones, of one partition …
+LOG_KEEP_ENTRIES: Final = 2_000  # after the applied ones, of one partition …
 LOG_KEEP_BYTES: Final = 64 * MiB  # … and not many more bytes than this, up to twice as many
 LOG_ALONE_BYTES: Final = 16 * MiB  # of a log that no other node is sent, before all of it is cut
 ROOM_CHECK_BYTES: Final = 4 * MiB  # of log entries, after which the free space is looked at again
@@ -260,7 +260,7 @@ SCHEDULE_QUIET_S: Final = 60.0  # … while nothing changes that the master hear
 SCHEDULE_QUIET_UNITS: Final = 50.0  # traffic per second of a partition below which it is idle
 BALANCE_COOLDOWN_S: Final = 30.0  # a partition that was moved stays so long
 BALANCE_KEPT: Final = 200  # decisions that a master remembers to explain
-EXPLAIN_MAX: Final = 1_000  # moves and refusals that are told at once
+EXPLAIN_MAX: Final = 1_000  # moves and refusals in one answer
 BALANCE_LAG_MAX: Final = 256  # entries that the preferred leader may lack
 
 # -- heartbeats
@@ -283,7 +283,7 @@ DECIDE_PAUSE_S: Final = 3.0  # between two looks of the master at what to split 
 SIZE_POINTS_MAX: Final = 256  # keys that say where a partition's bytes lie …
 SIZE_RECORD_BYTES_MAX: Final = 64 * KiB  # … and what of them is stored
 HOT_KEYS_MAX: Final = 32  # keys whose requests are counted, of a partition …
-HOT_KEYS_REPORTED_MAX: Final = 5  # … and how many of them are told, the hottest
+HOT_KEYS_REPORTED_MAX: Final = 5  # … and how many of them are reported, the hottest
 REPORT_ROWS_MAX: Final = 1_000  # replicas of which one beat tells; the rest goes with the next
 LOAD_KEYS_MAX: Final = 128  # recent keys that say where the requests of a partition go
 
@@ -386,7 +386,7 @@ STEP_PROCESS_ALONE_NEW_MS: Final = 5_000  # … so long ago: long ones must not 
 STEP_PROCESS_SILENT_MS: Final = 2_000  # one that is held up for so long gets nothing new …
 STEP_PROCESS_BEAT_MS: Final = 400  # … else it speaks so often
 PROCEDURE_LOOK_MS: Final = 2_000  # for a lock rule or a check of arguments, which must be quick
-STEP_PROCESS_GRACE_MS: Final = 2_000  # for a step to end behind its deadline, and those beside it
+STEP_PROCESS_GRACE_MS: Final = 2_000  # for a step to end after its deadline, and those beside it
 PROCEDURE_STUCK_HIRED_MAX: Final = 64  # … and for each of so many one more worker is hired
 PROCEDURE_PRIORITY_MAX: Final = 100
 PROCEDURE_CONCURRENT_MAX: Final = 1_000_000
@@ -464,7 +464,7 @@ SINK_ORDERED_ROWS_MAX: Final = 1_000_000  # rows of a batch of which the highest
 SINK_PARTS_MAX: Final = 100  # tables of one batch
 SINK_DIGESTS_MAX: Final = 32  # last batches of a query whose contents a replay is compared with
 SINK_RETIRED_MAX: Final = 20  # queries that a reset replaced, remembered and refused
-SINK_EXPIRED_MS: Final = 86_400_000  # how long an attempt that ended with its lease is told of
+SINK_EXPIRED_MS: Final = 86_400_000  # how long an attempt that ended with its lease is listed
 SINK_PREPARED_WARN_MS: Final = 3_600_000  # a prepared job older than this is warned of
 SINK_JOB_SILENT_MS: Final = 600_000  # a job without app_id whose program says nothing is let go of
 SINK_RETRY_MS_MAX: Final = 2_000  # between two tries of a commit that met another transaction
@@ -602,23 +602,23 @@ CHECK_STEP_ROWS: Final = 1_000  # of a replica that a check looks at in one step
 
 # -- SQL, schema change (sqlproxy/ddl/change)
 SQL_SCHEMA_TTL_MS: Final = 1_000  # what a session knows of declarations is at most so old
-SQL_FENCE_MS: Final = 2_000  # a commit so long behind the oldest look holds the schema's row …
+SQL_FENCE_MS: Final = 2_000  # a commit so long after the oldest look holds the schema's row …
 SQL_COMMIT_MS_MAX: Final = 5_000  # … and an earlier one is sent within this, or not at all
 SQL_SETTLE_MS: Final = 8_000  # between two versions of a table: nobody uses the one before the last
 SQL_SETTLE_NATIVE_MS: Final = 16_000  # the same where who writes without SQL must hear of it
 SQL_POLL_MS: Final = 100  # a proxy that serves clients asks so often what it has to acknowledge …
 SQL_POLL_SOON_MS: Final = 10  # … and so often while a change waits for it, as the change does
-SQL_SOON_MS: Final = 2_000  # so long behind an acknowledgement the next one is likely
+SQL_SOON_MS: Final = 2_000  # so long after an acknowledgement the next one is likely
 SQL_EXPEL_MS: Final = 1_000  # a proxy that has not acknowledged by then has to announce itself anew
 SQL_LEAVE_MS: Final = 60_000  # a proxy that nobody asks signs off
-SQL_NOTICE_MS_FIRST: Final = 2_000  # who waits for a definition is told then where it is …
+SQL_NOTICE_MS_FIRST: Final = 2_000  # who waits for a definition gets its progress then …
 SQL_NOTICE_MS: Final = 5_000  # … and so often from then on
 SQL_BACKFILL_ROWS: Final = 2_000  # of one step of CREATE INDEX, …
 SQL_SLICE_ROWS: Final = 96  # … done in slices of so many: each part about half a millisecond, …
 SQL_SLICE_ROWS_MAX: Final = 250  # … or of so many, while nobody else uses the loop
 SQL_SLICES_IN_FLIGHT: Final = 4  # … of which so many are under way at once
 SQL_PARTS_MAX: Final = 1_000  # that one ALTER TABLE adds, each by a procedure of its own
-SQL_ACTIVITY_CHARS: Final = 1_024  # of a statement, in pg_stat_activity and behind its end
+SQL_ACTIVITY_CHARS: Final = 1_024  # of a statement, in pg_stat_activity and after its end
 SQL_FILL_ROWS: Final = 250  # of a step of another change that reads all rows
 SQL_BACKFILL_ROWS_MIN: Final = 8  # of both, where they meet conflicts again and again
 SQL_REST_MS_MAX: Final = 50  # of the rests in one slice, on a node that others use
@@ -770,8 +770,8 @@ assert BEAT_SECTIONS_MAX * BEAT_SECTION_BYTES_MAX < FRAME_BYTES_MAX
 assert TSO_RAISE_BELOW_MS < TSO_AHEAD_MS
 assert 3 * TSO_DIRECT_MS < TSO_PATIENCE_MS, "who waits for timestamps waits for the way round, too"
 assert TSO_DIRECT_MS < TSO_CUT_OFF_MS, "leaderships move through who was found to ask"
-assert TSO_PATIENCE_MS < DEADLINE_MS_DEFAULT, "who waits is told before it gives up"
-assert UNSETTLED_MS < PING_MS, "who waits is told before its client doubts the node"
+assert TSO_PATIENCE_MS < DEADLINE_MS_DEFAULT, "a caller gets an answer before it gives up"
+assert UNSETTLED_MS < PING_MS, "a caller gets an answer before it doubts the node"
 assert DEADLINE_MS_DEFAULT <= DEADLINE_MS_MAX
 assert LEASE_TTL_MS_DEFAULT <= LEASE_TTL_MS_MAX <= LEASE_LIFETIME_MS_MAX
 assert MiB > LEASES_MAX * (4 * OWNER_CHARS_MAX + 32), "their record is written whole"

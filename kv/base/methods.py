@@ -348,7 +348,7 @@ class ScanValues(_Scan):
 @_query(21, shown={"read_ts": "upto"})
 class Pairs(Request):
     """→ [[key, value | None = was deleted, version, old value | None], …], cursor | None (form 0).
-    Versions in (above, upto], a frontier that CHANGES told, with what they replaced
+    Versions in (above, upto], a frontier that CHANGES returned, with what they replaced
     (kv/feed/version_pairs.py); form 1: the versions alone, 2: records as they are stored
     (kv/feed/slices.py).
     """

@@ -58,7 +58,7 @@ def _stage(value: Any) -> None:
             raise InvalidArgument(f"option stage: keys are bytes, at most {4 + KEY_BYTES_MAX} each")
         size += len(key)
     if len(set(keys)) != len(keys):
-        raise InvalidArgument("option stage: a key occurs twice, so its intent could not be told")
+        raise InvalidArgument("option stage: a key occurs twice, so its intent would be ambiguous")
     if len(keys) > PARALLEL_KEYS_MAX or size > PARALLEL_KEY_BYTES_MAX:
         raise TooLarge(
             f"option stage names {len(keys)} keys of {size} bytes; the limits are "
@@ -132,7 +132,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "checked": _flag("checked"),  # of PREWRITE_ROWS: no row may have a version above start_ts
     "absent": _flag("absent"),  # of PREWRITE_ROWS and WRITE_ROWS: no row may be there
     "beside": _beside,  # of a COMMIT: the transactions that are committed with it, all or none
-    "own": _flag("own"),  # of a ROLLBACK: by the coordinator, who told nobody of a commit
+    "own": _flag("own"),  # of a ROLLBACK: by the coordinator, who reported no commit to anybody
 }
 
 

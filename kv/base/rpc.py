@@ -138,7 +138,7 @@ class FrameDecoder:
     def __init__(self, limit: int = FRAME_BYTES_MAX, *, weighed: bool = False) -> None:
         self.limit = limit  # bytes of a frame's body; may be changed between two frames
         self._weighed = weighed
-        self.data: bytes | bytearray = _EMPTY  # what came and was not pulled, behind what was
+        self.data: bytes | bytearray = _EMPTY  # what came and was not pulled, after what was
         self._at = 0
 
     @property
@@ -284,7 +284,7 @@ _PROOFS: Final = ("token", "user", "password")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """Who speaks. `cluster` "" = any (a client that was told none); `node` 0 = a client. A server
+    """Who speaks. `cluster` "" = any (a client that was given none); `node` 0 = a client. A server
     gives a connection of a node a `challenge`, by which it proves that it is one (`node_proof`);
     `proves`: so does this one of a proxy. Of a client's `credential` the token, or user and
     password, travel; the cluster's secret never does.

@@ -288,7 +288,7 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
             self._below.abort()
 
     def _fail(self, error: Exception) -> None:
-        """The other end broke the protocol, and is told so."""
+        """The other end broke the protocol, and gets an alert."""
         self._error = self._error or error
         self._open = False
         self._pass_on()

@@ -124,7 +124,7 @@ class Waits:
         """Of transactions that somebody here waits for, as the push service learnt them."""
         self.owner_of: Callable[[bytes, int], str] = lambda _anchor, _start_ts: ""
         """(anchor, start_ts): the owner that a record at this node names. The node sets it."""
-        self.on_wait: Callable[[], object] = lambda: None  # told of every new wait
+        self.on_wait: Callable[[], object] = lambda: None  # called for every new wait
         self._sources: dict[int, Source] = {}
 
     def add(self, number: int, source: Source) -> None:

@@ -1,4 +1,4 @@
-"""What one call has been through, and what its caller may be told.
+"""What one call has been through, and the error that its caller gets.
 
 *Doubt* stays: once a write went out and its fate was not learnt, no later refusal can prove that
 nothing was done, so a call in doubt that runs out of time ends as UNKNOWN_OUTCOME.
@@ -122,7 +122,7 @@ class Call:
         return pause
 
     def final(self, error: KvorumError) -> KvorumError:
-        """What the caller may be told: "nothing was done" only if no attempt is in doubt."""
+        """The error for the caller: "nothing was done" only if no attempt is in doubt."""
         if self.doubt and isinstance(error, _NOTHING_DONE):
             return UnknownOutcome(
                 f"a reply was lost, it may or may not have been done: {error.message}"

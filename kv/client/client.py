@@ -18,7 +18,7 @@
 While a partition's leader is being elected, one of its callers looks for it and the others wait for
 what that one finds. Of node methods, the master's go to the leader of the meta partition, which
 is remembered; the others stay at the node in use. Nodes that replies name are remembered, too, so
-that a client outlives those that it was told of.
+that a client outlives those that it was given.
 
 `args` are all arguments of the method as kv/base/methods.py lists them, without partition_id and
 epoch; `key` only says where to send them (it is not added to `args`). Keys of one request must lie
@@ -153,7 +153,7 @@ class KvClient:
     def start_for(
         self, waiter: Receiver, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int
     ) -> bool:
-        """`start` for one who is told of the result by a call, never within this one; whether it
+        """`start` for a caller whose method gets the result, never within this one; whether it
         was sent.
         """
         location = self._router.find(key)

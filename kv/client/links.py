@@ -34,7 +34,7 @@ Reply = asyncio.Future[list[Any]]
 
 
 class Receiver:
-    """What may wait for a reply in a future's place: it is told by a call, not by a callback that
+    """What may wait for a reply in a future's place: it is called directly, not by a callback that
     the loop runs later, so it must neither wait nor raise.
     """
 
@@ -107,7 +107,7 @@ class Link(ABC):
         """The result of the method, later. Raises Busy when too much is pending, LinkLost when the
         link is closed or doubted.
 
-        `deadline` in seconds of the timers' clock; `budget_ms` is what the peer is told.
+        `deadline` in seconds of the timers' clock; `budget_ms` is sent to the peer.
         """
         future = self._new_future()
         self.send_for(future, method, budget_ms, deadline, args)
@@ -121,7 +121,7 @@ class Link(ABC):
         deadline: float,
         args: tuple[Any, ...],
     ) -> None:
-        """`send` for one who is told of the result. Raises what `send` raises."""
+        """`send` for a caller whose method gets the result. Raises what `send` raises."""
         self.send_row(waiter, [0, method, budget_ms, *args], deadline)
 
     def send_row(self, waiter: Reply | Receiver, row: list[Any], deadline: float) -> None:

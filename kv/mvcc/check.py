@@ -4,7 +4,7 @@ answered.
 Three cases change something: an abandoned transaction (no heartbeat within its time to live) is
 rolled back; one that was never heard of and should have been is fenced off with an ABORTED record;
 and a reader's `push_above` raises the bound below which the transaction may not commit any more, so
-that the reader can read on without waiting (D10). A STAGING one is only told, with its parts:
+that the reader can read on without waiting (D10). A STAGING one is only reported, with its parts:
 whoever asks recovers it (kv.mvcc.recover).
 """
 

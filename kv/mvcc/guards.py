@@ -166,7 +166,7 @@ class GuardTable:
             self.set(at, guard)
 
     def turn(self, n: int) -> list[Guard]:
-        """The `n` guards that were not looked at for longest; they go behind all others."""
+        """The `n` guards that were not looked at for longest; they go after all others."""
         found = list(islice(self.by_at.items(), n))
         for at, guard in found:
             del self.by_at[at]

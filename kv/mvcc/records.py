@@ -243,7 +243,7 @@ def encode_chunk(lock: Lock, values: Sequence[bytes | None]) -> bytes:
 
 
 def encode_packed(lock: Lock, keys: PackedKeys, values: bytes) -> bytes:
-    """The same of packed rows: the values lie behind the keys. They are copied once."""
+    """The same of packed rows: the values lie after the keys. They are copied once."""
     kind = lock.kind | CHUNK | PACKED
     head = _LOCK.pack(lock.start_ts, kind, lock.ttl_ms, len(lock.anchor)) + lock.anchor
     head += _ROWS.pack(keys.prefix_bytes, keys.rows, len(keys.last), len(keys.packed)) + keys.last

@@ -24,8 +24,8 @@ Why there is exactly one outcome, whoever asks, how often and in whatever order:
     on:
       * an intent stays until a RESOLVE, which everybody sends only after the record left STAGING,
         or until the entry in which it leaves it (FINISH, docs/decisions/0305); so a RECOVER before
-        that finds each of them, with the bound that the coordinator was told, and every SETTLE that
-        follows, or comes behind it, says COMMITTED at C;
+        that finds each of them, with the bound that the coordinator was given, and every SETTLE
+        that follows, or comes after it, says COMMITTED at C;
       * an earlier RECOVER found none of the keys missing: it would have fenced it, in the log of
         that key before the prewrite, which would have been refused and not answered. So no SETTLE
         that is still under way says ABORTED;

@@ -2,7 +2,7 @@
 prewrite finds it closed.
 
 One that is STAGING may be committed already, by its intents alone. Only its coordinator, which
-knows that it told nobody, may still abort it; everybody else recovers it (kv.mvcc.recover).
+knows that it reported no commit, may still abort it; everybody else recovers it (kv.mvcc.recover).
 """
 
 from __future__ import annotations

@@ -26,9 +26,7 @@ from kv.mvcc.get import check_readable, refuse_locked, version_at
 from kv.mvcc.records import expiry_of, hist_key
 from kv.mvcc.view import ReadView
 
-SLICE_ROWS_MIN = (
-    16  # of one slice: behind many tombstones, `limit` alone would be one row at a time
-)
+SLICE_ROWS_MIN = 16  # of one slice: after many tombstones, `limit` alone would be one row at a time
 
 Item = tuple[bytes, bytes, int]  # key, value, version
 

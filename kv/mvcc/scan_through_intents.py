@@ -54,7 +54,7 @@ def through_chunks(
     n = min(limit, SCAN_STEP_ROWS_MAX)
     rows = view.scan("cur", start, end, limit=n, bytes_max=SCAN_PAGE_BYTES_MAX)
     last = rows[-1][0] if rows else b""  # of the page; b"": all of the range
-    # Not to the end: behind a cleaned chunk its keys stay in the mirror's order for a while, and to
+    # Not to the end: after a cleaned chunk its keys stay in the mirror's order for a while, and to
     # pass half a million of them for each page made an aggregate take 30 s.
     many = n if rows else min(limit, SCAN_SEALED_ROWS_MAX)  # rows of a chunk are copied only
     locked = list(islice(view.locked_keys(start, last + b"\0" if len(rows) == n else end), many))

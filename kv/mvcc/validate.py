@@ -12,7 +12,7 @@ timestamp in (start_ts, c]:
   * one that is evaluated later is refused while the guard stands. The guard goes only when T's
     record is final, so after c was taken; and a partition evaluates nothing that writes versions
     between asking for a timestamp and using it, RESOLVE included (kv.partition.timestamps), so
-    whatever is evaluated behind the guard's end got a timestamp that was asked for after c. An
+    whatever is evaluated after the guard's end got a timestamp that was asked for after c. An
     intent's commit timestamp is younger than its prewrite, too;
   * a record that expires is a version of its own at that moment: `before_ts`.
 So T reads as if it had done everything at c. Timestamps are unique, and a transaction that only

@@ -1,6 +1,6 @@
 """Chunk intents whose keys lie apart: each is known by where it begins and ends, not by its keys.
 
-A large load lays one chunk of some thousand rows behind the other, and the keys of one lie between
+A large load lays one chunk of some thousand rows after the other, and the keys of one lie between
 no keys of another. So a sorted list of the chunks says whose a key is, and nothing is done for each
 key when a chunk comes or goes. Chunks that lie in each other (of a frame that is not sorted) are
 not taken: their keys belong into a dictionary (kv/partition/locks.py, entry.py).

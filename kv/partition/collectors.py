@@ -1,10 +1,10 @@
 """What is counted of a partition's rows while they are applied: in memory or in files alike.
 
-A collector looks at the rows of every entry before it is written, and is told when it was. What it
-knows is kept with the partition (`meta_key(partition, COLLECTED)`), in the batch of an entry that
-has changed a thirty-second of it, follows splits (by the share of bytes) and merges, and is counted
-anew from a snapshot. Estimates of this replica alone: nothing that must be exact or equal at two
-replicas rests on them. Others are added to COLLECTORS.
+A collector looks at the rows of every entry before it is written, and gets a call when it was. What
+it knows is kept with the partition (`meta_key(partition, COLLECTED)`), in the batch of an entry
+that has changed a thirty-second of it, follows splits (by the share of bytes) and merges, and is
+counted anew from a snapshot. Estimates of this replica alone: nothing that must be exact or equal
+at two replicas rests on them. Others are added to COLLECTORS.
 
     rows       keys that have a record: versions per row tell whether old ones are worth a walk (G3)
     expiries   when records expire: 256 points at most, each the records that expire up to it and
@@ -39,7 +39,7 @@ class RowCollector(Protocol):
     """Rows since it was kept."""
 
     def see(self, rows: Rows, cur: Cur) -> Any:
-        """What `note` is to be told if the rows are written; `cur` reads what is there before."""
+        """The argument of `note` if the rows are written; `cur` reads what is there before."""
         ...
 
     def note(self, seen: Any) -> None: ...

@@ -134,7 +134,7 @@ class Evaluator:
         return True
 
     def _among_waiters(self, item: Item, ts: int, now_ms: int) -> bool:
-        """One write while others wait for keys: behind them, or else in its turn. False: it does
+        """One write while others wait for keys: after them, or else in its turn. False: it does
         not fit the open entry, nothing was done.
         """
         if self.waits.joins(item):

@@ -204,7 +204,7 @@ class LockMirror:
 
     def turn(self, n: int) -> list[tuple[bytes, Lock]]:
         """The `n` intents that were not looked at for longest, a chunk by its first key if it lies
-        apart. They go behind all others, so that repeated looks come round to everything, whatever
+        apart. They go after all others, so that repeated looks come round to everything, whatever
         stays.
         """
         by_key, apart = self.by_key, self.apart

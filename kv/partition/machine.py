@@ -16,7 +16,7 @@ Rules (each has a directed test in tests/kv/partition; more of them where they a
     that is known to be handed out, so that no read is above a timestamp that is on its way;
   * writes that find no room are held, in the order of arrival, until an entry lands or is lost;
   * a request whose time is up before it was evaluated is not executed;
-  * whoever waits when the leadership ends, or when his keys move, is told so.
+  * whoever waits when the leadership ends, or when his keys move, gets an error that says so.
 
 Sources: HBase's MultiVersionConcurrencyControl and group commit; facts on the hot path are in
 docs/performance.md. Left out: follower reads.
@@ -303,7 +303,7 @@ class PartitionMachine:
 
     def _take_turns(self, now_ms: int, now_s: float) -> None:
         """What the writes of this drain leave to be done. Whose turn came for a key goes into the
-        same entry, with timestamps that are asked for now, behind the release: else a key would
+        same entry, with timestamps that are asked for now, after the release: else a key would
         change hands once in two syncs.
         """
         if self._reader.unsure and self._asked is None:
@@ -360,7 +360,7 @@ class PartitionMachine:
 
     def reshaped(self) -> None:
         """The applied state changed what this partition is: whoever waits for keys that it still
-        has goes on waiting, the others are told that they moved. Called on every replica.
+        has goes on waiting, the others are answered that they moved. Called on every replica.
         """
         old, new = self.descriptor, self._state.descriptor
         self.descriptor = self.view.descriptor = new
@@ -372,7 +372,7 @@ class PartitionMachine:
         self._shaped(None)
 
     def retire(self) -> None:
-        """The partition has become part of another: everybody is told that it moved."""
+        """The partition has become part of another: everybody is answered that it moved."""
         self._reroute(lambda _request: False)
 
     def _reroute(self, stay: Callable[[list[Any]], bool]) -> None:
@@ -475,7 +475,7 @@ class PartitionMachine:
         a drain, or out of the blue.
         """
         if asked is not self._asked:
-            return  # leadership was lost meanwhile: everybody has been told
+            return  # leadership was lost meanwhile: everybody has been answered
         if not asked.late:
             self._asked = None
             self._go_on(asked, first, error, self._scheduler.clock.now_ms())
@@ -641,11 +641,12 @@ class PartitionMachine:
 
     def broke(self, error: KvorumError) -> None:
         """See Drained. What broke it is answered with `error`; all others, of whom nothing is in
-        the log, are told to ask again. It goes on with what is applied, once nothing is in flight.
+        the log, are answered to ask again. It goes on with what is applied, once nothing is in
+        flight.
         """
         met, self._evaluator.left = self._evaluator.left, []
         left, self._left = self._left + met[1:], []
-        answered = self.view.open.replies[-1:]  # it broke behind the verb: it is one of the entry's
+        answered = self.view.open.replies[-1:]  # it broke after the verb: it is one of the entry's
         if met and (met[0][0], met[0][1][0]) not in [(conn, row[0]) for conn, row in answered]:
             self._replies.refuse(met[0], error)
         self._replies.refuse_all(left, self._replies.not_leader())

@@ -120,7 +120,7 @@ class ReplicaPort(Protocol):
 
     def damaged(self, error: Corruption) -> bool:
         """Somebody met stored data here that are not what was written. Whether another replica
-        can answer instead, which is asked to lead: then nobody is told of the damage.
+        can answer instead, which is asked to lead: then no client sees the damage.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 Requests that wait while a partition is split were sent for the range that it had. Those whose keys
 all lie in what is left of it are as good as new: they keep their place, under the new epoch.
-Whoever else waits is told that the keys moved, and nothing was done for him.
+All others that wait are answered that the keys moved, and nothing was done for him.
 """
 
 from __future__ import annotations

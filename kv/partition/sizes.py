@@ -49,13 +49,13 @@ class SizeMap:
         self._skip = 0  # rows until the next one that is looked at
         self._random = (seed * 2_654_435_761 + 12_345) & 0xFFFFFFFF
         self._changed = 0.0  # bytes noted since it was kept
-        self.inserts = self.appended = 0  # new rows that were looked at; of which behind the tail
+        self.inserts = self.appended = 0  # new rows that were looked at; of which after the tail
         self._tail: bytes | None = None
 
     # --------------------------------------------------------------------------------- following
 
     def choose(self, rows: Rows, grown: int, cur: Callable[[bytes], bytes | None]) -> Noted:
-        """What `note` must be told of the rows of an entry; before it is written. `grown`: by how
+        """The argument of `note` for the rows of an entry; before it is written. `grown`: by how
         much it changes the live bytes; `cur` reads what is there now.
         """
         n = len(rows)

@@ -105,7 +105,7 @@ class Waiting:
 
     def joins(self, item: Item) -> bool:
         """Whether somebody who is ahead waits for one of the keys that a write wants, or would
-        guard: it was queued behind. Only while somebody waits at all.
+        guard: it was queued after. Only while somebody waits at all.
         """
         r = item[1]
         mine = self._by_request.get(id(r))
@@ -343,7 +343,7 @@ class Waiting:
             self._timer = None
 
     def _expire(self) -> None:
-        """The time of some is over: they are told who stands in their way."""
+        """The time of some is over: their error names who stands in their way."""
         self._timer = None
         now_s = self._scheduler.clock.monotonic()
         heap = self._expiries

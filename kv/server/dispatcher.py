@@ -11,7 +11,7 @@ Invariants
   * a partition request reaches a machine only if its caller knew the partition's epoch; its field
     2, the caller's budget in ms, is then its deadline in seconds of `timers.monotonic()`;
   * what breaks is answered INTERNAL with an id that the log has, too (kv/base/internal_errors.py),
-    and the rows behind it are taken. If the method may have done something, the answer is
+    and the rows after it are taken. If the method may have done something, the answer is
     UNKNOWN_OUTCOME with that id;
   * the frame's owner gives the rows away: they may be kept and changed;
   * a NOT_LEADER says who leads and where, as far as this node knows.
@@ -58,7 +58,7 @@ STOPPING: Final = "STOPPING"
 # Code of Unavailable: no partition of this node has the key; another node's may.
 NO_PARTITION: Final = "NO_PARTITION"
 HERE: Final = ("", 0)  # an address: where the question came from
-_EPOCH_AT: Final = 4  # in a partition request, behind the partition id
+_EPOCH_AT: Final = 4  # in a partition request, after the partition id
 
 
 class Connection(Protocol):
@@ -230,7 +230,7 @@ class Dispatcher:
             except KvorumError as error:
                 self.refuse(conn, row, error)
                 replied = True
-            except Exception as error:  # noqa: BLE001 - the boundary: the rows behind it are others'
+            except Exception as error:  # noqa: BLE001 - the boundary: the rows after it are others'
                 self.refuse(conn, row, self._internal(method, error))
                 replied = True
         if replied:

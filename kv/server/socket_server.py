@@ -188,7 +188,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._open = False  # requests are taken and replies sent
         self._decoder = FrameDecoder(HELLO_BYTES_MAX, weighed=True)
-        self._held = 0  # bytes of that frame which the node was told of
+        self._held = 0  # bytes of that frame which the node has counted
         self._out: list[list[Any]] = []
         self._rest: list[list[Any]] = []  # of a frame that the window cut
         self._asking: asyncio.Task[None] | None = None  # who it is
@@ -370,7 +370,7 @@ class ServerConnection(asyncio.Protocol):
         return now - self.partial_since > patience_s
 
     def tell_unread(self) -> None:
-        """The node is told what this peer does not read."""
+        """The node counts what this peer does not read."""
         unread = 0 if self._transport is None else self._transport.get_write_buffer_size()
         if unread > CLIENT_SMALL_BYTES and self._open:
             self._server.held.stalled(self, unread)
@@ -653,7 +653,7 @@ class _Deaf(asyncio.Protocol):
 
 
 def _instead(row: list[Any], error: KvorumError) -> list[Any]:
-    """A reply that cannot be sent: its caller is told so."""
+    """A reply that cannot be sent: its caller gets an error."""
     return error_row(row[0], error)
 
 
@@ -711,7 +711,7 @@ class SocketServer:
         self.express = dispatcher.express
         self.between = self.express.look
         self.unheard: frozenset[int] = frozenset()
-        # In the order of their coming, as everything that is told to all of them: a seed repeats.
+        # In the order of their coming, as everything that is sent to all of them: a seed repeats.
         self._connections: dict[ServerConnection, None] = {}
         self._connections_max = connections_max
         self._seats = seats or Seats()
@@ -938,7 +938,7 @@ class SocketServer:
         self.counters.connections_total += 1
         seated = self._seats.take()
         if self._closing:
-            conn.drop()  # it was taken before the listener closed, and told to us after it
+            conn.drop()  # it was taken before the listener closed, and reported to us after it
             return
         if not seated:
             self._refuse(conn, self._seats.limit, self._seats.taken)
@@ -949,7 +949,7 @@ class SocketServer:
         self.watch(conn)
 
     def admitted(self, conn: ServerConnection) -> bool:
-        """Whether there is room for this client, which has greeted; else it was told."""
+        """Whether there is room for this client, which has greeted; else it was refused."""
         if conn.node or not self._seats.full():
             return True
         self._refuse(conn, self._seats.limit, self._seats.taken)

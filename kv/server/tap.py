@@ -2,9 +2,9 @@
 (kvorum/audit/audit_log.py).
 
 It stands between the connections and the dispatcher, and only where somebody listens: without it
-the way of a request is the same, so it costs nothing. A request is told when its reply is queued,
-which is when its effects are known: of a read, what its partition shows at that moment is what it
-was served from.
+the way of a request is the same, so it costs nothing. A request is reported when its reply is
+queued, which is when its effects are known: of a read, what its partition shows at that moment is
+what it was served from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kv.server.timestamp_connections import Express
 
 
 class Listener(Protocol):
-    """Who is told. Must not raise, and not take long."""
+    """The receiver. Must not raise, and not take long."""
 
     def answered(
         self,

@@ -19,7 +19,7 @@ Invariants
 
 Why that is right for timestamps: an oracle at another node gives them out in the middle of a drain
 as well (docs/decisions/0503); a drain's own were asked for before it is evaluated, and reads at
-younger ones are served behind it. Left out: systems without epoll, and transports that are not a
+younger ones are served after it. Left out: systems without epoll, and transports that are not a
 plain socket (the simulation's); there `look` has nothing to do. docs/decisions/0311.
 """
 

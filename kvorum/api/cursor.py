@@ -112,7 +112,7 @@ def storage_range(prefix: bytes, span: Span) -> tuple[bytes, bytes]:
 
 
 def user_page(page: ScanPage, span: Span) -> Page:
-    """A page with user keys and the cursor behind it."""
+    """A page with user keys and the cursor after it."""
     items = [Item(key[PREFIX_BYTES:], value, version) for key, value, version in page.items]
     if page.resume is None:
         return Page(items, None, page.at)

@@ -1,6 +1,6 @@
 """Key prefixes by table name and back, and errors in the words of users.
 
-A table's storage keys begin with its id. What a user is told names his table and his key instead,
+A table's storage keys begin with its id. An error for a user names his table and his key instead,
 and 64-bit numbers are decimal strings, as everywhere.
 
 Rows of a table with indexes, constraints or computed columns are written by SQL alone, which keeps

@@ -66,7 +66,7 @@ class Watcher(Protocol):
 
     @property
     def position(self) -> int:
-        """Every transaction at or below was told."""
+        """Every transaction at or below was delivered."""
         ...
 
     async def next(self) -> Event:
@@ -110,7 +110,7 @@ class AsyncWatch:
 
     @property
     def position(self) -> int:
-        """Every transaction at or below was told: where another watch goes on. 0 = not begun."""
+        """Every transaction at or below was sent: where another watch goes on. 0 = not begun."""
         if self._watcher is None or (self._first and self._first.kind != "resolved"):
             return 0
         return self._watcher.position

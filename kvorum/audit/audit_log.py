@@ -87,7 +87,7 @@ class Stamp(NamedTuple):
 
 
 _NUMBERS: Final = Stamp._fields[7:-2]
-"""Those that are told as decimal strings."""
+"""Those that are written as decimal strings."""
 
 
 class StampLog:

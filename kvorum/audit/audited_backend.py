@@ -1,4 +1,4 @@
-"""A backend whose every request is told to the log of stamps: what the HTTP API of an audited node,
+"""A backend whose every request is written to the audit log: what the HTTP API of an audited node,
 and a database in its process, sit on (kvorum/audit/audit_log.py).
 
 A read of the newest state takes a timestamp first and reads at it, so that its stamp is the moment

@@ -2,7 +2,7 @@
 of the reply is what, its verb says (kv/base/verbs.py). Pure.
 
 Of a read of the newest state the moment is the partition's read point, which its reply was made
-at. Arguments may be anything, refused ones are told, too: what cannot be read is left out.
+at. Arguments may be anything, refused requests are logged, too: what cannot be read is left out.
 
 Left out: what nodes ask each other about themselves (heartbeats, orders, waits); only what they
 read and write for their clients is a request of somebody.

@@ -298,7 +298,7 @@ def status(data: Data = _DATA, json: Json = False) -> None:
 
 
 def _cuts(nodes: Sequence[LocalNode]) -> dict[int, list[dict[str, Any]] | None]:
-    """By node, what it was told to be cut off from: `node`, and `hears`, `heard`: whether anything
+    """By node, what it was cut off from: `node`, and `hears`, `heard`: whether anything
     still passes from there, or there. None: it does not answer.
     """
     found: dict[int, list[dict[str, Any]] | None] = {}

@@ -103,7 +103,7 @@ def _with_remedy(finding: Finding) -> str:
 def python() -> Iterable[Finding]:
     """Python 3.11 or newer."""
     found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info >= (3, 11):  # noqa: UP036 - whoever runs an older one is told here
+    if sys.version_info >= (3, 11):  # noqa: UP036 - an older one is reported here
         yield Finding("python", "ok", found)
     else:
         yield Finding("python", "error", found, "install Python 3.11 or newer")

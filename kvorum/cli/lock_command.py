@@ -20,7 +20,7 @@ _KILL_S: Final = 5.0  # after asking the command to end
 
 def lock(
     resource: Annotated[str, typer.Argument(help="What to lock, such as table/shop/orders.")],
-    command: Annotated[list[str], typer.Argument(help="The command, behind --.")],
+    command: Annotated[list[str], typer.Argument(help="The command, after --.")],
     shared: Annotated[
         bool, typer.Option("--shared", help="Others may hold it shared, too.")
     ] = False,

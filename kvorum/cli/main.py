@@ -136,7 +136,7 @@ def main() -> None:
         try:
             app()
         finally:
-            sys.stdout.flush()  # here, where a failure can still be told in one line
+            sys.stdout.flush()  # here, where a failure can still be reported in one line
     except KvorumError as e:  # of a command that did not expect it
         output.die(e)
     except ImportError as e:

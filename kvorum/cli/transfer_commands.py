@@ -202,7 +202,7 @@ def import_(
     connect: Connect = None,
     json: Json = False,
 ) -> None:
-    """Read files, or another PostgreSQL, into a table. Interrupted, it goes on behind the last
+    """Read files, or another PostgreSQL, into a table. Interrupted, it goes on after the last
     rows that it wrote; each row is written once.
     """
     from kvorum.transfer.create_table import create_for

@@ -200,7 +200,7 @@ class PartitionMethods:
 
     async def drop(self, _context: object, args: list[Any]) -> list[Any]:
         """No replicas of these partitions any more. Raises Unavailable: one is counted on, or it
-        cannot be told now; those before it are gone.
+        is not known now; those before it are gone.
         """
         for partition in args[0]:
             await self._refuse_member(PartitionId(partition))

@@ -38,7 +38,7 @@ from kv.base.ports import Rng
 from kv.storage.engine import LOG_FAMILIES, Engine
 
 _KEY: Final = b"node"
-_COPY_KEY: Final = b"\xff" * 17 + _KEY  # behind all groups
+_COPY_KEY: Final = b"\xff" * 17 + _KEY  # after all groups
 _ID_BYTES: Final = 8
 _INCARNATION_BYTES: Final = 16
 _encode = msgspec.msgpack.encode
@@ -160,14 +160,14 @@ def _ids(found: list[object]) -> tuple[NodeId, ...]:
 
 
 def check_newcomer(config: NodeConfig) -> None:
-    """A later node is told its number. Raises InvalidArgument if it was given one: then its address
-    or its list is not what whoever started it believes.
+    """A later node is given its number. Raises InvalidArgument if it was given one: then its
+    address or its list is not what whoever started it believes.
     """
     if config.node_id != 1:
         raise InvalidArgument(
             f"node_id = {config.node_id}, but {config.address} is not in join "
             f"({', '.join(config.join)}): a founder's own address is at its place in the list "
-            "(--advertise, --port); a node that comes later is told its number: leave --node-id "
+            "(--advertise, --port); a node that comes later is given its number: leave --node-id "
             "out",
             details={"setting": "node_id", "actual": config.node_id},
         )

@@ -47,7 +47,7 @@ class Transactions(Protocol):
 
 
 class Access:
-    """Of one node. `changed` is called behind each change: it counts here at once."""
+    """Of one node. `changed` is called after each change: it counts here at once."""
 
     def __init__(
         self, txn: Transactions, rng: Rng, clock: Clock, changed: Callable[[], Awaitable[None]]

@@ -42,7 +42,9 @@ async def restored(t: Reader) -> tuple[int, int]:
 
 
 async def check_version(t: Reader, version: int) -> None:
-    """That changes after this version can be told without a gap. Raises Refused (EPOCH_CHANGED)."""
+    """That changes after this version can be delivered without a gap. Raises Refused
+    (EPOCH_CHANGED).
+    """
     at, until = await restored(t)
     if version <= until:
         raise Refused(

@@ -2,7 +2,7 @@
 connection.
 
 Names become table ids here, and user keys storage keys (`[table id u32][user key]`); errors that
-name a storage key are told with the user's again. The catalog is remembered for a moment: when a
+name a storage key are raised with the user's key. The catalog is remembered for a moment: when a
 table was dropped and made anew meanwhile, its old id has no partition, so nothing was done, and the
 name is looked up again.
 """
@@ -81,7 +81,7 @@ class NativeBackend(NativeAdmin):
         seen: RemoteCatalog | None = None,
     ) -> None:
         """`take` is the oracle's. `close` ends what belongs to this backend alone. `tables`: a
-        memory of the catalog that is told of changes; without one, this keeps its own. `seen`: how
+        memory of the catalog that learns of changes; without one, this keeps its own. `seen`: how
         a process that is no node reads the catalog.
         """
         claims = seen.claim if seen is not None else catalog.claims_in(txn.run)

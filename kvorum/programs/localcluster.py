@@ -267,7 +267,7 @@ class LocalCluster:
         ]
 
     def _place(self, node: LocalNode) -> list[str]:
-        """Its place in the cluster: a founder is named by its number, a later node is told one."""
+        """Its place in the cluster: a founder is named by its number, a later node is given one."""
         if node.later:
             others = [other.address for other in self.nodes if other.id != node.id]
             return ["--join", ",".join(others), *(["--witness", "true"] if node.witness else [])]

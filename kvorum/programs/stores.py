@@ -11,8 +11,8 @@ that they are one machine, so that a table with several replicas has them elsewh
 (procedures/master/map/placement.py).
 
 This process keeps no data. It starts the stores, passes their log lines on, and tells them to stop
-when it is told to, when one of them ends (with the reason that it gave), or when it is killed: each
-store holds the end of a pipe that closes then (kvorum/programs/process.py).
+when it gets a signal, when one of them ends (with the reason that it gave), or when it is killed:
+each store holds the end of a pipe that closes then (kvorum/programs/process.py).
 
 Deliberately missing: starting a store again. Whatever restarts services restarts all of them, and
 a store that stops by itself has a reason that a person should see.
@@ -44,7 +44,7 @@ from kv.base.errors import InvalidArgument, Unavailable
 _STOP_S: Final = 40.0  # a node that takes longer than its own limit hangs
 _LINE_BYTES_MAX: Final = 1 << 20
 _DERIVED: Final = frozenset({"data", "port", "stores"})
-"""Settings that every store is told."""
+"""Settings of every store."""
 
 
 # ------------------------------------------------------------------------------------- what to run
@@ -183,7 +183,7 @@ class Supervisor:
         on_ready: Callable[[int, dict[str, Any]], object],
         log: Callable[[str], object],
     ) -> None:
-        """`on_ready(number, what it told)` as each store gets ready; `log` gets their lines."""
+        """`on_ready(number, its status)` as each store gets ready; `log` gets their lines."""
         self._config, self._on_ready, self._log = config, on_ready, log
         self._stores: list[Store] = []
         self._stop = asyncio.Event()
@@ -229,7 +229,7 @@ class Supervisor:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             limit=_LINE_BYTES_MAX,
-            start_new_session=True,  # Ctrl-C is told by us, once
+            start_new_session=True,  # Ctrl-C is passed on by us, once
         )
         store = Store(number, process)
         self._stores.append(store)
@@ -263,7 +263,7 @@ class Supervisor:
         self._log(marked(store.number, line))
 
     async def _end_with_others(self, store: Store) -> None:
-        """Once all are told to stop, this one has its time."""
+        """Once all were asked to stop, this one has its time."""
         stopping = asyncio.get_running_loop().create_task(self._stop.wait())
         ended = asyncio.get_running_loop().create_task(store.process.wait())
         await asyncio.wait([stopping, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -283,7 +283,7 @@ def _first(group: BaseExceptionGroup[Any]) -> BaseException:
 
 
 def run(config: NodeConfig, on_ready: Callable[[Sequence[dict[str, Any]]], object]) -> None:
-    """Run the stores of a machine until a signal; `on_ready` is told once, when all are ready.
+    """Run the stores of a machine until a signal; `on_ready` is called once, when all are ready.
 
     Raises InvalidArgument, Unavailable (STORE_ENDED).
     """

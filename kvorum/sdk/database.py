@@ -84,7 +84,9 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
     # ------------------------------------------------------------------------------------ data
 
     def table(self, ns: str, name: str) -> AsyncTable:
-        """A table by name. Nothing is asked yet: an unknown name is told by the first operation."""
+        """A table by name. Nothing is asked yet: an unknown name is an error of the first
+        operation.
+        """
         return AsyncTable(self._backend, ns, name)
 
     async def batch(self, ops: Sequence[BatchOp]) -> int:
@@ -246,7 +248,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         """Run `fn` in a transaction and commit it; on a conflict run it again on a new snapshot,
         after a pause. The other arguments are those of `transaction`.
 
-        `fn` may run several times: effects outside the transaction belong behind it. `attempts` 0 =
+        `fn` may run several times: effects outside the transaction belong after it. `attempts` 0 =
         the default.
         """
         retries = Retries(self._rng, attempts)

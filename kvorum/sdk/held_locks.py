@@ -69,7 +69,7 @@ class AsyncLock:
 
     async def release(self) -> None:
         """Give it back; others have it or may have it when this returns. A second time it does
-        nothing. What cannot be told expires.
+        nothing. What cannot be released expires.
         """
         beats, self._beats = self._beats, None
         self._lost.set()

@@ -2,13 +2,13 @@
 
 Each request has its own deadline already (kv.client), which the connection's `timeout_ms` is. What
 asks several times, one after the other, or follows up on an answer that was lost, could take a
-multiple of it: that is ended here, a little behind the time, so that the exact error of the last
+multiple of it: that is ended here, a little after the time, so that the exact error of the last
 request comes first. Single requests (get, put, delete, timestamps) pay nothing.
 
 What may have changed something ends as UnknownOutcome, never as failed; the rest as
 DeadlineExceeded. A schema change goes on: who waits for it ends the waiting first, and tells how to
 look (kvorum/native/native_admin.py). Deliberately not here: what waits for something as long as it
-is told to (locks, watches), and a transaction's puts, which only note.
+is asked to (locks, watches), and a transaction's puts, which only note.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Holder:
         await self._backend.release_snapshot(id)
 
     async def close(self) -> None:
-        """Release everything; what cannot be told expires."""
+        """Release everything; what cannot be reached expires."""
         for id in list(self._tasks):
             try:
                 await self.release(id)

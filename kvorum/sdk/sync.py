@@ -393,7 +393,7 @@ class Lock(Facade[AsyncLock]):
 
     def release(self) -> None:
         """Give it back; others have it or may have it when this returns. A second time it does
-        nothing. What cannot be told expires.
+        nothing. What cannot be released expires.
         """
         self._call(self._async.release())
 
@@ -421,7 +421,7 @@ class Watch(Facade[AsyncWatch]):
 
     @property
     def position(self) -> int:
-        """Every transaction at or below was told: where another watch goes on. 0 = not begun."""
+        """Every transaction at or below was sent: where another watch goes on. 0 = not begun."""
         return self._async.position
 
     def __iter__(self) -> Self:
@@ -461,7 +461,7 @@ class Database(Facade[AsyncDatabase]):
     __slots__ = ()
 
     def table(self, ns: str, name: str) -> Table:
-        """A table by name. Nothing is asked yet: an unknown name is told by the first
+        """A table by name. Nothing is asked yet: an unknown name is an error of the first
         operation.
         """
         return Table(self._portal, self._async.table(ns, name))
@@ -615,7 +615,7 @@ class Database(Facade[AsyncDatabase]):
         """Run `fn` in a transaction and commit it; on a conflict run it again on a new snapshot,
         after a pause. The other arguments are those of `transaction`.
 
-        `fn` may run several times: effects outside the transaction belong behind it. `attempts` 0 =
+        `fn` may run several times: effects outside the transaction belong after it. `attempts` 0 =
         the default.
         """
         retries = Retries(self._async._rng, attempts)

@@ -162,7 +162,7 @@ def _made(*parts: Any, **named: Any) -> Front:
 
 
 async def _refuse(sock: socket.socket, words: bytes) -> None:
-    """Who waits is told why (an ErrorResponse of the protocol) and hung up on."""
+    """Clients that wait get the reason (an ErrorResponse of the protocol) and are closed."""
     clients = []
     for _ in range(_REFUSED_AT_ONCE):
         try:

@@ -181,7 +181,7 @@ class SqlProcess:
         finally:
             await asyncio.gather(
                 *self._tasks, return_exceptions=True
-            )  # who has just come is told, too
+            )  # a client that has just come gets it, too
             await front.stop()
             cycles.release()
 
@@ -234,7 +234,7 @@ class SqlProcess:
 
 
 def _orphaned() -> None:
-    """The node is gone: whatever a session waits for would never be told."""
+    """The node is gone: whatever a session waits for would never come."""
     os._exit(ORPHANED)
 
 

@@ -187,7 +187,7 @@ class SqlProcesses:
                     env=_environment(os.environ),
                     stdin=theirs.fileno(),
                     stdout=asyncio.subprocess.DEVNULL,
-                    start_new_session=True,  # Ctrl-C is told by us
+                    start_new_session=True,  # Ctrl-C is passed on by us
                 )
             except BaseException:
                 ours.close()
@@ -352,5 +352,5 @@ def _reached(listen: str) -> str:
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Without our settings: they are told what they need."""
+    """Without our settings: they are sent what they need."""
     return {name: v for name, v in own.items() if not name.startswith(ENVIRONMENT_PREFIX)}

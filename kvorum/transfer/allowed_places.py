@@ -10,7 +10,7 @@ only those that its setting transfer_places lists.
 Whoever submits a procedure need not own the node's files, nor its credentials, nor what it reaches:
 without a list, `file:///etc` would be read, and written, as the node's user, and any server of its
 network be asked. Options of a URL (`?endpoint_override=…`, another server) come from the list only.
-Links are followed before the comparison, and not behind it: somebody else may write there, too. The
+Links are followed before the comparison, and not after it: somebody else may write there, too. The
 process of a command is its user's own: nothing is refused there.
 
 A database's URL is compared by its parts, and only what both urllib and libpq read as the same
@@ -118,7 +118,7 @@ def _listed_url(target: str, listed: Sequence[str]) -> str:
     same = [one for one in known if not given or _options(one) == _options(options)]
     if not same or "#" in target:
         raise InvalidArgument(
-            f"{target!r}: nodes take a place's options (behind the ?) from their setting"
+            f"{target!r}: nodes take a place's options (after the ?) from their setting"
             f" {SETTING} only: list the place with them there, and leave them out here",
             details={"setting": SETTING},
         )

@@ -482,7 +482,7 @@ class Turns:
             record, definition, step, token, children=children, attempt=attempt, wake=live.wake
         )
         if definition.may_ms:
-            # An undo is tried once more, whenever that is: it has nobody behind it.
+            # An undo is tried once more, whenever that is: it has nobody after it.
             again_ms = 1 if isinstance(definition, StepDef) else limits.PROCEDURE_UNDO_MS_MIN
             least_ms = min(again_ms, definition.may_ms)
             due_ms = record.step_due_ms or ctx.now_ms + definition.may_ms

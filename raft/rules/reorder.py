@@ -1,5 +1,5 @@
 """Messages that overtook others wait for them instead of being refused (F10): the follower's half
-of pipelining. Refusing them would make the leader send again all that it had pipelined behind a
+of pipelining. Refusing them would make the leader send again all that it had pipelined after a
 late message.
 
 Invariants

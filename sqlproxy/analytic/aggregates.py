@@ -285,7 +285,7 @@ class _Made:
         self.word, self.order, self.suffix = word, order, suffix
         self.exprs: Sequence[Expr] = ()  # the arguments, after FILTER where they can raise
         self.rows = False  # the value is a whole row as JSON
-        self.apart = False  # values are told apart, and sorted, by keys of their own
+        self.apart = False  # values are distinguished, and sorted, by keys of their own
 
     def call(self, name: str, *texts: str) -> Text:
         return d.primary(f"{name}({self.word}{', '.join(texts)}{self.order}){self.suffix}")
@@ -319,7 +319,7 @@ class _Made:
         """The values of an argument, each made JSON, as one list of texts."""
         if not self.word:
             return self.listed_as(self.sql.sql(as_json(self.exprs[at])).of(oids.TEXT))
-        # what is sorted and told apart are the values
+        # what is sorted and distinguished are the values
         value = self.args[at]
         one = self.sql.of_value(as_json(Column(oid=value.oid, index=0, name="value")))
         return self.sql.function(
@@ -514,7 +514,7 @@ def _fixed(value: Decimal) -> Decimal:
     if found != value or abs(found) >= 10 ** (forms.DIGITS_MAX - _RANGE_SCALE):
         raise unsupported(
             f"RANGE with an offset over the numeric {value}",
-            hint=f"Cast the value to numeric(p,s), with at most {_RANGE_SCALE} digits behind the "
+            hint=f"Cast the value to numeric(p,s), with at most {_RANGE_SCALE} digits after the "
             "point.",
         )
     return found

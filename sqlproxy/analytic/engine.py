@@ -147,7 +147,7 @@ class Engine:
         self._share.worn += size
 
     def flush(self) -> None:
-        """Give free pages back, in a thread: DuckDB does when it is told its limit."""
+        """Give free pages back, in a thread: DuckDB does when its limit is set."""
         root = self._root
         if root is not None:
             with suppress(duckdb.Error), root.cursor() as cursor:  # it may be closed meanwhile

@@ -699,7 +699,7 @@ def _bool(text: Text) -> Sql:
 
 
 def _guards_subquery(expr: Expr) -> bool:
-    """Whether it may spare a query inside: DuckDB is told when, a closure would be too late."""
+    """Whether it may spare a query inside: DuckDB gets a CASE, a closure would be too late."""
     return (
         isinstance(expr, Case | Coalesce | Logic)
         and any(isinstance(one, SubQuery) for one in walk(expr))

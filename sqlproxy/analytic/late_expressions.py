@@ -71,7 +71,7 @@ class Late:
 
     def pieces(self, rows: Sequence[Row], env: Env) -> Iterator[list[Row]]:
         """What becomes of some rows of DuckDB, piece by piece; the error of the first
-        that fails comes behind them. Raises SqlError.
+        that fails comes after them. Raises SqlError.
         """
         return in_pieces(rows, lambda row: None if self.done else self._made(row, env))
 

@@ -153,7 +153,7 @@ class Presence:
         self._saw: Saw | None = None
 
     def tell(self, forget: Callable[[str], None], saw: Saw) -> None:
-        """`forget` is told of databases whose declarations are to be looked at again; `saw` what
+        """`forget` gets databases whose declarations are to be looked at again; `saw` what
         was read on the way, as `look` would read it: whether somebody uses that.
         """
         self._forget, self._saw = forget, saw
@@ -179,7 +179,7 @@ class Presence:
         return NO_FLOOR if there is None else there.floor
 
     def acknowledged(self, database: str) -> int:
-        """The version that a change was, or is about to be, told that all here use."""
+        """The version that a change learnt, or is about to learn, that all here use."""
         there = self._there.get(database)
         return 0 if there is None else there.acknowledged
 

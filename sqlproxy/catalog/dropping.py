@@ -27,7 +27,7 @@ _KINDS: Final = {"table": "table", "view": "view", "sequence": "sequence"}
 
 @dataclass
 class Plan:
-    """What a DROP does. `told`: what goes along by CASCADE, in PostgreSQL's words."""
+    """What a DROP does. `notices`: what goes along by CASCADE, in PostgreSQL's words."""
 
     tables: list[Table] = field(default_factory=list)
     views: list[View] = field(default_factory=list)

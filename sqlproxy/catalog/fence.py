@@ -28,7 +28,7 @@ NEVER: Final = float("-inf")  # looked at: it is not what is declared now
 
 class Fence:
     """See the module. Of one session; `forget` begins the next transaction. `presence`: where it is
-    told what may still be committed unfenced, so that a schema change waits for it.
+    and learns what may still be committed unfenced, so that a schema change waits for it.
     """
 
     def __init__(self, database: str, timers: Timers, presence: Presence | None = None) -> None:

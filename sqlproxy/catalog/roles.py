@@ -171,7 +171,7 @@ async def dependents(t: Reader, name: str) -> list[str]:
 
 
 async def join(t: Writer, names: Iterable[str], groups: Iterable[str]) -> list[str]:
-    """Each of `names` is a member of each of `groups` from now on; what was so before, to be told.
+    """Each of `names` is a member of each of `groups` from now on; what was so before, as notices.
     Raises SqlError (42704, 0LP01: a circle).
     """
     notices = []

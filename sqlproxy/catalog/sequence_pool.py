@@ -233,7 +233,7 @@ class SequencePool:
             if left.epoch == epoch:
                 left.ahead = _Taken(run, sequence.version, self._now())
         except (KvorumError, SqlError):
-            return  # whoever needs a value is told
+            return  # whoever needs a value gets the error
         finally:
             left.taking = None
 

@@ -130,7 +130,7 @@ class Seen:
                 page: Page = await self._reader.scan(low, high, limit=max(limit, _SCANNED))
                 found += [list(row) for row in page.items if sees(row[0], row[1])]
                 low = page.resume or high
-        # A resume that is not behind a row that it sees would name one that it does not see.
+        # A resume that is not after a row that it sees would name one that it does not see.
         more = len(found) >= limit
         return [found[:limit], found[limit - 1][0] + b"\0" if more else None]
 

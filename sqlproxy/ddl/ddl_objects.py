@@ -95,7 +95,7 @@ def register(registry: Registry, changed: Changed) -> None:
 
 
 class _OfRelation:
-    """What they share. `changed` is told of tables: a hint to caches, before the commit."""
+    """What they share. `changed` is called for tables: a hint to caches, before the commit."""
 
     def __init__(self, changed: Changed) -> None:
         self.changed = changed

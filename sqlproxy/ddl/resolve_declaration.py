@@ -1,7 +1,7 @@
 """A declared table, brought into the catalog: names as PostgreSQL chooses them, ids, sequences, and
 what foreign keys refer to. Functions of a transaction `t`, as `sqlproxy.catalog.catalog`'s are.
 
-A table that another one's foreign key refers to is told (`referenced_by`): nobody writes to it
+A table that another one's foreign key refers to knows it (`referenced_by`): nobody writes to it
 without SQL from then on. That alone keeps nobody out who looked before, nor does it tell SQL of the
 key, which is found in the table that has it. Whoever declares one waits for both (CreateTable,
 AddConstraint) before there are rows that rely on it.
@@ -159,7 +159,7 @@ def constraint_exists(table: Table, name: str) -> Exception:
 
 
 async def with_foreign_keys(t: Writer, table: Table, wanted: Iterable[WantedKey]) -> Table:
-    """The table with these after its own; the tables that they refer to are told."""
+    """The table with these after its own; the tables that they refer to know it."""
     names = {key.name for key in table.foreign_keys} | {check.name for check in table.checks}
     names |= _keys_of(table)
     for one in wanted:

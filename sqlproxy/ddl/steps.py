@@ -26,7 +26,7 @@ from txn.results import ScanPage
 
 @dataclass(frozen=True, slots=True)
 class DdlServices:
-    """What DDL works with. `changed` is told of every table whose descriptor changed: caches.
+    """What DDL works with. `changed` is called for every table whose descriptor changed: caches.
     `settled`: the wait between two versions; only what needs it has to have one.
     """
 

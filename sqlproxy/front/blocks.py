@@ -97,7 +97,7 @@ class _Block:
         steps = self._steps(words[:at])
         if handled is not None and (len(steps) != 1 or isinstance(steps[0], DoIf)):
             raise unsupported(
-                "EXCEPTION behind more than one statement of a DO block",
+                "EXCEPTION after more than one statement of a DO block",
                 hint="Write a block for each statement.",
             )
         return Do(tuple(steps), handled)

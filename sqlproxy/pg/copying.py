@@ -212,7 +212,7 @@ class _Lines:
         if len(cells) != len(self._readers):
             if len(cells) > len(self._readers):
                 raise self._bad("extra data after last expected column", line)
-            self._row_of(cells)  # a value that cannot be read is told first
+            self._row_of(cells)  # a value that cannot be read is reported first
             missing = self._names[len(cells)]
             raise self._bad(f'missing data for column "{missing}"', line)
         return self._row_of(cells)
@@ -251,7 +251,7 @@ class _TextReader(_Lines):
     def finish(self) -> list[Row]:
         rows = super().finish()
         rest, self._rest = self._rest, b""
-        if rest:  # its last backslash has nothing behind it, and is none
+        if rest:  # its last backslash has nothing after it, and is none
             line = rest.decode().removesuffix((self._newline or b"\n").decode())
             rows += self._rows([line[:-1]])
         return rows

@@ -14,7 +14,7 @@ from sqlproxy.rows.schema import EnumType, Sequence, Table, View
 
 Named = Table | View | Sequence
 Sees = Callable[[str, Mapping[str, Any]], Mapping[str, Any] | None]
-"""Of a feed's name and a row of it: what of the row is told; None: nothing."""
+"""Of a feed's name and a row of it: the row as the session may see it; None: not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Contents:
 class Session:
     """Who asks. `settings`: as SHOW shows them. Times in µs since 1970. `txid`: of the transaction;
     None: there is none. `activity`: rows of pg_stat_activity. `own`: of views of the session alone,
-    by name. `sees`: what of a row that the cluster reports of itself it is told, None: nothing.
+    by name. `sees`: a row that the cluster reports of itself, as the session may see it, or None.
     """
 
     user: str = "kvorum"

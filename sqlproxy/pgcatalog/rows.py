@@ -129,7 +129,7 @@ def _owned(rows: Rows, id: int) -> Rows:
 
 
 def dependents(contents: Contents, changed: Iterable[int]) -> set[int]:
-    """What else must be told anew: who refers to these by foreign keys or owns or is owned by
+    """What else must be written anew: who refers to these by foreign keys or owns or is owned by
     them.
     """
     found = set(changed)

@@ -215,7 +215,7 @@ class Special:
         return Expr(f"CAST(${key} AS VARCHAR)", oids.TEXT, name="current_setting", strength=2)
 
     def _call_set_config(self, body: Node, scope: Scope) -> Expr:
-        """Its answer is the value; that it sets something is told by hidden columns (`changes`)."""
+        """Its answer is the value; that it sets something is in hidden columns (`changes`)."""
         given = self._arguments(body, scope)
         if len(given) != 3:
             self.calls.resolve("set_config", given, at(body))
@@ -231,8 +231,8 @@ class Special:
         return self._signal("pg_terminate_backend", body, scope)
 
     def _signal(self, name: str, body: Node, scope: Scope) -> Expr:
-        """Whether there is such a session; that it ends is told as set_config()'s change is, for
-        every row that comes out: within a CASE, say, it would end those that are not meant.
+        """Whether there is such a session; that it ends is reported as set_config()'s change is,
+        for every row that comes out: within a CASE, say, it would end those that are not meant.
         """
         if body is not self.listed:
             raise unsupported(

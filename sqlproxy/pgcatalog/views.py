@@ -86,7 +86,7 @@ VIEWS: Final = {
             ("waiters", INT4, "how many wait for it", "waiting"),
             ("age_ms", INT8, "since the transaction began, or since it waits"),
             ("partition", INT8, "where"),
-            ("node", INT4, "who told it"),
+            ("node", INT4, "the node that reports it"),
         ),
         _view(
             "partitions",
@@ -95,7 +95,7 @@ VIEWS: Final = {
             ("database", TEXT, "of its table", "ns"),
             ("table_name", TEXT, "whose keys it has; null: the cluster's own", "table"),
             ("start", BYTEA, "its first storage key"),
-            ("end", BYTEA, "the storage key behind its last; empty: no end"),
+            ("end", BYTEA, "the storage key after its last; empty: no end"),
             ("leader", INT4, "a node's id; null: none answers"),
             ("replicas", INT8S, "nodes that vote"),
             ("learners", INT8S, "nodes that are being filled"),
@@ -139,7 +139,7 @@ VIEWS: Final = {
             ("left_ms", INT8, "how long it lives if nobody renews it"),
             ("keys", INT8, "keys that it holds"),
             ("waits_for", INT8, "the transaction that it waits for"),
-            ("node", INT4, "who told it"),
+            ("node", INT4, "the node that reports it"),
         ),
         _view(
             "settings",

@@ -640,7 +640,7 @@ def _labels(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
     return pa.array(list(map(known.get, stored)), wanted)
 
 
-_SEVERAL_DIMENSIONS: Final = {  # what SQL's clients are told
+_SEVERAL_DIMENSIONS: Final = {  # as SQL's clients get it
     "sqlstate": "0A000",
     "sql_message": "an array of several dimensions in a join or an aggregate is not supported",
     "sql_hint": "Read the column by a statement over its table alone, by the rows' keys.",

@@ -193,7 +193,7 @@ class RowCodec:
                     stored.append(list(map(convert, values)))
                     continue
             except (ValueError, TypeError):
-                pass  # told below
+                pass  # raised below
             stored.append([self._stored(at, value) for value in values])
         parts = [
             list(map(encode, stored[at]))

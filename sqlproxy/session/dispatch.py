@@ -261,7 +261,7 @@ def _rows(
 
 async def _execute(session: State, bound: s.Execute) -> AnyPortal:
     if bound.name not in session.statements:
-        return _command(session, bound, _missing)  # it is told when it runs
+        return _command(session, bound, _missing)  # it is an error when it runs
     return await bind(session, *executed(session, bound))
 
 

@@ -89,7 +89,7 @@ async def current(session: State, statement: Prepared) -> Prepared:
     declared = await session.declared()
     if statement.declared is None or statement.declared is declared:
         return statement
-    oids = tuple(statement.parameters)  # as the client was told, and writes its values
+    oids = tuple(statement.parameters)  # as the client knows them, and writes its values
     parsed = await aside(statement.text, front.parse, statement.text)
     again = await prepare(session, statement.text, parsed, oids)
     if type(again.bound) not in _REFERRING and not described_alike(again, statement):
@@ -173,7 +173,7 @@ async def _prepared(
 
 
 def _fields(bound: Any) -> Sequence[Field] | None:
-    """What the client is told of its rows. Those of a COPY are no rows of the protocol."""
+    """The RowDescription. Those of a COPY are no rows of the protocol."""
     match bound:
         case s.Copy():
             return None

@@ -248,7 +248,7 @@ class TableWriter:
     ) -> list[Taken | None]:
         """For each row what stands in its way in the store, or written by this transaction; None if
         nothing does. `old`: the rows that they replace, which are not in their own way. `first`:
-        the constraints that are told of when others are in the way, too.
+        the constraints that are reported when others are in the way, too.
         """
         wanted: list[tuple[int, bytes, _Index | None]] = []
         for n, row in enumerate(rows):

@@ -64,7 +64,7 @@ def bound(table: Table, text: str) -> Expr:
                 raise _of_the_moment(one.name)
             case _:
                 pass
-    compile(found)  # what no closure can do is told now, not at the first row
+    compile(found)  # what no closure can do is an error now, not at the first row
     return found
 
 

@@ -83,7 +83,7 @@ def until_failure(
 
 def in_pieces(rows: Sequence[T], make: Callable[[T], T | None]) -> Iterator[list[T]]:
     """What `until_failure` gives, in pieces of so many bytes as a budget says. Raises the error
-    behind them.
+    after them.
     """
     most = now().piece
     made: list[T] = []

@@ -61,7 +61,7 @@ unpack_i4 = _I4.unpack_from
 
 
 class Fatal(SqlError):
-    """The client is told, and the connection ends."""
+    """The client gets the error, and the connection ends."""
 
     def __init__(self, sqlstate: str, message: str, *, detail: str = "", hint: str = "") -> None:
         super().__init__(sqlstate, message, detail=detail, hint=hint, severity="FATAL")

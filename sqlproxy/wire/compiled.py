@@ -1,4 +1,4 @@
-"""What the wire keeps of statements and portals, and what clients are told of errors."""
+"""What the wire keeps of statements and portals, and the errors that clients get."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def output_of(
 
 
 def as_sql_error(error: BaseException) -> SqlError:
-    """What a client is told of whatever was raised."""
+    """Whatever was raised, as the client gets it."""
     if isinstance(error, SqlError):
         return error
     if isinstance(error, KvorumError):

@@ -7,16 +7,16 @@
     F                 an error, sync, ReadyForQuery: functions are called by SELECT
     d c f             of a COPY that failed: ignored
 
-CommandComplete of the last statement before a Sync waits for the commit: a client that was told
-`INSERT 0 1` was told so of rows that are there. (PostgreSQL sends it first in the extended
+CommandComplete of the last statement before a Sync waits for the commit: a client that got
+`INSERT 0 1` has rows that are there. (PostgreSQL sends it first in the extended
 protocol, and an error of the commit after it.)
 
 A message that ends with ReadyForQuery is written before anything that comes after it is waited
 for, also when more messages are here.
 
-Whatever a statement raises ends that statement only. A client whose messages cannot be told from
-each other (ProtocolError) loses the connection. An error that is our own bug is XX000 to the client
-and a line in the log, which has no text of users.
+Whatever a statement raises ends that statement only. A client whose messages cannot be
+distinguished from each other (ProtocolError) loses the connection. An error that is our own bug is
+XX000 to the client and a line in the log, which has no text of users.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _OF_COPY: Final = (codec.COPY_DATA, codec.COPY_DONE, codec.COPY_FAIL)
 
 
 class Gone(Exception):
-    """The client's connection is no more; nobody is left to be told."""
+    """The client's connection is no more; nobody is left."""
 
 
 class Door(Protocol):
@@ -173,7 +173,7 @@ class Conversation:
 
     def start(self, cycle: codec.Cycle) -> bool:
         """Begin a cycle that the session can do without a task. False: it goes the usual way. Else
-        the door is told later (`Door.answered`).
+        the door gets it later (`Door.answered`).
         """
         session = self._session
         if self._held or self._skipping or session.portals:
@@ -253,7 +253,7 @@ class Conversation:
             self.tell()
         self._door.answered(head + message_bytes + codec.READY["I"])
 
-    # -- what is told out of turn
+    # -- what is sent out of turn
 
     def tell(self) -> None:
         """Notices and changed settings, before the next reply. The zone is ours to obey, too."""

@@ -33,7 +33,7 @@ _BACKLOG: Final = 1024
 _KEEPALIVE_IDLE_S: Final = 60
 _SECRET_BYTES: Final = 32
 _PROCESS_MAX: Final = (1 << 31) - 1
-_UNGREETED_EXTRA: Final = 100  # beyond the limit they are let in far enough to be told
+_UNGREETED_EXTRA: Final = 100  # beyond the limit they are let in far enough to get the error
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class SqlServer:
         self._throttle = Throttle()
         self.turn = Turns().turn
         self.on_login_failed: Callable[[str, str], None] | None = None  # user, address
-        self.gone: Callable[[], None] | None = None  # told when a connection has ended
+        self.gone: Callable[[], None] | None = None  # called when a connection has ended
         self.elsewhere: Callable[[int, bytes], None] | None = None  # a cancel for another's session
         self._clock = clock
         self._connections_max = connections_max
@@ -119,7 +119,7 @@ class SqlServer:
                 self.gone()
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """No new clients; those at rest are told 57P01 and closed, statements that run may end
+        """No new clients; those at rest get 57P01 and are closed, statements that run may end
         within `grace_s`; then they are canceled, and at last killed.
         """
         self._stopping = True
@@ -229,7 +229,7 @@ class SqlServer:
         return int(self._clock.monotonic() * 1_000)
 
     def cancel(self, process: int, key: bytes) -> None:
-        """Wrong keys are told nothing."""
+        """Wrong keys get no answer."""
         if self.elsewhere is not None and (process - self._first) % self._step:
             self.elsewhere(process, key)
         else:

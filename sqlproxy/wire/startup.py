@@ -35,7 +35,7 @@ from sqlproxy.wire.codec import CancelRequest, EncryptionRequest, Fatal, Protoco
 from sqlproxy.wire.seam import Session, Sessions
 
 SERVER_VERSION: Final = "15.0 (Kvorum)"
-# What a client is told at the start; the session's own settings go over these.
+# What is reported to a client at the start; the session's own settings go over these.
 REPORTED: Final = {
     "server_version": SERVER_VERSION,
     "server_encoding": "UTF8",

@@ -333,4 +333,4 @@ def test_f4_a_node_that_cannot_find_its_cluster_ends_when_told_to(tmp_path: Path
     ) as node:
         node.spawn()
         assert node.exit_code() == 1
-        assert "is told its number" in node.tail()
+        assert "is given its number" in node.tail()

@@ -51,7 +51,7 @@ very
   whoever meets them.
 - Finish is emitted exactly once; cleaning comes after it, and after every prewrite has been
   answered, so that a slow prewrite does not leave an intent after the cleaner. Prewrites of an
-  aborted transaction that wait for somebody's intent are told to end (a Resolve of their own).
+  aborted transaction that wait for somebody's intent are asked to end (a Resolve of their own).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The messages of one commit: what an effect of `txn.commit.core` asks for is sent, waited for,
-tried past the intents of others, and told as an event.
+tried past the intents of others, and reported as an event.
 
 `Sending` decides nothing: it neither knows which message is due nor what follows from an answer. It
 keeps what messages of one commit share: its deadlines, its trace, and which parts were prewritten
@@ -338,7 +338,7 @@ def prewrite_args(
 def write_args(
     request: Request, ops: Sequence[Op] | Sequence[bytes], options: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    """The arguments of a WRITE (or, behind their keys, the values of a WRITE_ROWS)."""
+    """The arguments of a WRITE (or, after their keys, the values of a WRITE_ROWS)."""
     if options:
         return (ops, request.start_ts, request.flags, options)
     return (ops, request.start_ts, request.flags)

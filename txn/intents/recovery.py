@@ -1,6 +1,6 @@
 """Ends a parallel commit whose coordinator does not: asks for its intents, then settles its record.
 
-By anybody who met an intent of it and was told STAGING with the keys of all parts, as often and by
+By anybody who met an intent of it and got STAGING with the keys of all parts, as often and by
 as many at once as there are: kv.mvcc.recover has the argument why all learn the same. Sent by the
 keys, not by the parts: partitions may have been split since.
 """

@@ -163,7 +163,7 @@ class Resolver:
     async def met_beside(
         self, met: KeyLocked, read_ts: int, deadline: Deadline
     ) -> Sequence[StepOver]:
-        """The other transactions that a read met at once: those to step over. What can not be told
+        """The other transactions that a read met at once: those to step over. What is not known
         of one now is found out when it is met again.
         """
         others = met.details.pop("others", ())

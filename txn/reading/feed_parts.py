@@ -27,7 +27,7 @@ Range = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of an event. "resolved" has no rows: everything at or below `version` was told."""
+    """One part of an event. "resolved" has no rows: everything at or below `version` was sent."""
 
     kind: Kind
     version: int

@@ -82,7 +82,7 @@ def unknown(start_ts: int, anchor: bytes, *, until: str = " before the deadline"
 
 
 def renumber(error: KvorumError, place: int | None) -> None:
-    """A refused condition (kv.mvcc.refusals.condition_failed) is told by the place of its op in
+    """A refused condition (kv.mvcc.refusals.condition_failed) is reported by the place of its op in
     what the caller gave, not in a message; None: that has none.
     """
     number = "" if place is None else f"operation {place}: "

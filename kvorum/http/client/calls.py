@@ -1,4 +1,4 @@
-"""The requests of an HTTP client: sent again when that harms nothing, and told for what they are.
+"""The requests of an HTTP client: sent again when that harms nothing, and their errors.
 
 A read is repeated when a connection breaks; a write whose request may have arrived becomes
 UnknownOutcome, never a failure. Everything else the server tells, in the errors that it raised.

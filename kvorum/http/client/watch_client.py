@@ -1,9 +1,10 @@
 """A watch over HTTP: reads the stream of a node (server/watch_streams.py), and connects again from
 where it was when the connection breaks or falls silent.
 
-Nothing is lost: the new stream begins behind the last whole event. Nothing is repeated: of an event
-whose parts were told in part, the rows up to the last one told are left out; a transaction's rows
-come in key order. Only a snapshot that broke off begins anew, with part 0 and a higher version.
+Nothing is lost: the new stream begins after the last whole event. Nothing is repeated: of an event
+of which a part was delivered, the rows up to the last one delivered are left out; a transaction's
+rows come in key order. Only a snapshot that broke off begins anew, with part 0 and a higher
+version.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class HttpWatcher:
         self._path = f"/v1/watch/{quote(ns, safe='')}/{quote(table, safe='')}"
         self._above = spec.above
         self._stream: _Stream | None = None
-        self._part: Event | None = None  # the last one told, of an event that has more
+        self._part: Event | None = None  # the last one delivered, of an event that has more
         self._failures = 0
         self._closed = False
 
@@ -81,7 +82,7 @@ class HttpWatcher:
                 return answer
 
     def ready(self) -> Event | None:
-        """None: what came in is told by `next`."""
+        """None: what came in is returned by `next`."""
         return None
 
     async def close(self) -> None:
@@ -120,7 +121,7 @@ class HttpWatcher:
         return f"{self._path}?{urlencode(params)}"
 
     def _new_part(self, event: Event) -> Event | None:
-        """What of the event was not told before a break, None if nothing."""
+        """What of the event was not delivered before a break, None if nothing."""
         before = self._part
         if before is not None and (before.kind, before.version) == (event.kind, event.version):
             seen = before.changes[-1].key

@@ -1,6 +1,6 @@
 """What every figure of /metrics is: one table, by the name that its layer gives it.
 
-Names are `kvorum_<layer>_<figure>`, units last, `_total` behind what only rises (Prometheus'
+Names are `kvorum_<layer>_<figure>`, units last, `_total` after what only rises (Prometheus'
 conventions). A figure `name.thing` of a layer is one metric `name` with a label for the thing.
 """
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class Figure(NamedTuple):
-    """One metric. A gauge may fall, others only rise; `label` names what stands behind the dot."""
+    """One metric. A gauge may fall, others only rise; `label` names what stands after the dot."""
 
     help: str
     gauge: bool = False
@@ -66,7 +66,7 @@ FIGURES: Final = {
     "raft_elections_won": Figure("Elections won."),
     "raft_messages_dropped": Figure("Raft messages refused: stale, unknown, or of strangers."),
     "raft_fatal_errors": Figure("Failures that stopped the node."),
-    "raft_callback_errors": Figure("Callbacks behind a sync that met a bug; the log has each."),
+    "raft_callback_errors": Figure("Callbacks after a sync that met a bug; the log has each."),
     "partition_reads": Figure("Reads evaluated by all partitions."),
     "partition_writes": Figure("Writes evaluated by all partitions."),
     "partition_entries": Figure("Log entries sealed; writes per entry is the group commit."),

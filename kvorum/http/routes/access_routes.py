@@ -162,7 +162,7 @@ async def change_own_password(
 async def create_own_token(node: Node, me: Me, body: OwnToken) -> object:
     """Make a token of your own
 
-    The answer has its text, which is told once.
+    The answer has its text, which is shown once.
     """
     _whole(me)
     return await node.access("token.create", {**body.given(), "user": me.name})
@@ -181,7 +181,7 @@ def _whole(me: Identity) -> None:
 async def init(node: Node, body: Nothing) -> object:
     """Make the first administrator
 
-    The answer has its token, which is told once. From then on nobody is let in without a
+    The answer has its token, which is shown once. From then on nobody is let in without a
     credential. 409 `INITIALIZED`: there are users.
     """
     return await node.access("init", {})
@@ -249,7 +249,7 @@ async def list_tokens(
 async def create_token(node: Node, body: NewToken) -> object:
     """Make a token
 
-    The answer has its text, which is told once: send it as `Authorization: Bearer TOKEN`.
+    The answer has its text, which is shown once: send it as `Authorization: Bearer TOKEN`.
     """
     return await node.access("token.create", body.given())
 

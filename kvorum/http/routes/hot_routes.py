@@ -130,7 +130,7 @@ _DATA_ROUTES = (
         'whole and in commit order. `event: changes`, `id:` the version, `data:` `{"version", '
         '"part", "last", "changes": [{"key", "value" | null = deleted, '
         '"expires_ms"?}]}`; a large transaction comes in parts, only the last has an `id`. '
-        "`event: resolved` every few seconds without: all up to its version was told. "
+        "`event: resolved` every few seconds without: all up to its version was sent. "
         "`event: error`: the body of an error, the last event. Go on with `from` = the last `id`; "
         "`Last-Event-ID` does the same. 410: that is too long ago, read the table or begin at 0.",
         query=(

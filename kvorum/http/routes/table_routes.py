@@ -110,7 +110,7 @@ class TableChange(Body):
     tags: Tags = Field([], description=_OWN_TAGS)
     add_columns: Columns = Field(
         [],
-        description="New columns of a SQL table, behind those that there are; they must be "
+        description="New columns of a SQL table, after those that there are; they must be "
         "nullable.",
     )
 

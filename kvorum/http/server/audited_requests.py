@@ -17,7 +17,7 @@ _SAID_MAX: Final = 100
 
 class StampedHttp:
     """The ASGI application of an audited node: says whose request it is; one that is refused before
-    it reached the database is told here.
+    it reached the database is logged here.
     """
 
     def __init__(self, app: Asgi, log: StampLog, monotonic: Callable[[], float], rng: Rng) -> None:

@@ -8,7 +8,7 @@
 
 Before the first user whatever a request claims is passed over. What a route needs, it declares
 (kvorum/http/routes/rights.py). Rights are decided on names, before anything is looked up: whoever
-may not see a table is told the same whether there is one or not.
+may not see a table gets the same answer whether there is one or not.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ With TLS a request's `scope["extensions"]["kvorum"]["certificate"]` is the commo
 client has proved, empty for none.
 
 What uvicorn leaves open is bounded here. Bytes that come at once are parsed in pieces, and none
-while a request waits behind another one: a read may have ten thousand. A connection has a time for
+while a request waits after another one: a read may have ten thousand. A connection has a time for
 its next head, for a body, and for reading its answer; one look a second sees which of them it is
 in, so that requests cost no timers. Bodies and unread answers count in kv/base/held_bytes.py.
 """
@@ -96,7 +96,7 @@ class _Protocol(HttpToolsProtocol):
     _unparsed = b""  # what came and waits for the loop, or for a request that is answered
     _parsing = False  # soon
     _came = 0  # bytes of the body that is coming or worked on …
-    _held = 0  # … which the node was told of
+    _held = 0  # … which the node has counted
     _deaf = False  # it was refused; what it sends is not listened to
     _phase: tuple[_Phase, object] = (_Phase.IDLE, None)
     _since = 0.0  # when a look saw this phase first …
@@ -214,7 +214,7 @@ class _Protocol(HttpToolsProtocol):
         if self._unwanted is not None:
             self._unwanted.cancel()
         # uvicorn tells the request that arrived last, which with pipelining is not the one that is
-        # being answered; that one would write into a closed connection, and those behind it run.
+        # being answered; that one would write into a closed connection, and those after it run.
         self.pipeline.clear()
         if self._answering is not None:
             self._answering.disconnected = True

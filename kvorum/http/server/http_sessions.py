@@ -5,7 +5,7 @@ renews its time; one that is silent for its ttl_ms is aborted and forgotten, so 
 vanish leave nothing behind. The id outlives the session: its end is recorded whatever it did, so
 `status` answers from the store, and a repeated commit gets the same answer as the first.
 
-Another node's transactions are not taken over: a client that asks the wrong node is told which one
+Another node's transactions are not taken over: a client that asks the wrong node learns which one
 holds its transaction (REROUTE).
 """
 
@@ -139,7 +139,7 @@ class Sessions:
             if e.disposition != "unknown_outcome":
                 self._ended(txn, f"its commit failed: {e}")
             ending.set_exception(e)
-            ending.exception()  # told to whoever still waits; nobody may
+            ending.exception()  # raised to callers that still wait; there may be none
         except asyncio.CancelledError:
             ending.cancel()
             raise
@@ -222,4 +222,4 @@ async def _quietly_abort(session: Session) -> None:
     try:
         await session.abort()
     except KvorumError:
-        return  # it will expire by itself, and nobody is there to be told
+        return  # it will expire by itself, and no client is left

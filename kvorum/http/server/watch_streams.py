@@ -139,7 +139,7 @@ class Watches:
                 raise Unavailable("the node stops: go on at another one", code="STOPPING")
         except KvorumError as e:
             await _send_body(send, sse.error_bytes(e))
-        except Exception as e:  # noqa: BLE001 - the boundary: the reply has begun, so it is told here
+        except Exception as e:  # noqa: BLE001 - the boundary: the reply has begun, so the error goes into it
             self._observer.failed(ROUTE, e)
             await _send_body(send, sse.error_bytes(internal()))
         await send({"type": "http.response.body", "body": b""})
@@ -165,7 +165,7 @@ def _asked(request: Request) -> tuple[str, str, WatchSpec]:
 
 
 def _with_ready(watcher: Watcher, event: Event) -> bytes:
-    """The event, and those behind it that are there already: one write for many small ones."""
+    """The event, and those after it that are there already: one write for many small ones."""
     data = [sse.event_bytes(event)]
     size = len(data[0])
     while size < _WRITE_BYTES and (more := watcher.ready()) is not None:

@@ -118,7 +118,7 @@ class Visits:
             if not hmac.compare_digest(said, visit.csrf.encode()):
                 raise Forbidden(
                     "a request with the console's cookie says X-Kvorum-Csrf, too, as "
-                    "/console/session told it",
+                    "/console/session has it",
                     code="CSRF",
                 )
         return await self.who(visit, request)

@@ -116,7 +116,7 @@ class Request:
 
     def _check_origin(self, origin: bytes) -> None:
         """A browser sends a page's POST to any host it likes, and asks us first only if the body
-        says that it is JSON or msgpack (then it is told no: CORS is not spoken here). So what says
+        says that it is JSON or msgpack (then it is refused: CORS is not spoken here). So what says
         neither comes from a page of ours, or from one that an operator merely looks at.
         """
         sent = dict(self.headers)

@@ -4,7 +4,7 @@
     event: changes | snapshot | resolved | error
     data: JSON, one line
     (empty line)
-    : a comment, when nothing is to be told for a while
+    : a comment, when there is no event for a while
 
 `changes` and `snapshot`: {"version", "part", "last", "changes": [{"key", "value" | null,
 "expires_ms"?}]}; `resolved`: {"version"}; `error`: the body of an error reply, with the `status`

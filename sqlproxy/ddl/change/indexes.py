@@ -275,7 +275,7 @@ class CreateIndex(Change):
             state["lease"] = held.id
 
     async def _let_go(self, ctx: StepContext) -> None:
-        """It is held no more; what cannot be told expires."""
+        """It is held no more; what cannot be reached expires."""
         if (lease := ctx.state.pop("lease", None)) is not None and self.services.snapshots:
             with contextlib.suppress(KvorumError):
                 await self.services.snapshots().release_snapshot(lease)

@@ -64,7 +64,7 @@ class Snapshots(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChangeServices:
-    """What schema changes work with. `changed` is told of every table whose descriptor changed.
+    """What schema changes work with. `changed` is called for every table whose descriptor changed.
     `store`: where proxies say what they use; without one all waits are by time. `snapshots()` is
     asked for when a step runs; without it old versions are there as long as they are kept anyway.
     """

@@ -209,7 +209,7 @@ class _Compiler:
         return Part("col", expr.index)
 
     def _case_value(self, expr: CaseValue) -> Part:
-        return Part("col", -1)  # the node around puts it behind the row
+        return Part("col", -1)  # the node around puts it after the row
 
     def _named(self, expr: Named) -> Part:
         found = _NAMED.get(expr.name)

@@ -113,5 +113,5 @@ def round_time(value: Any, digits: int) -> Any:
         raise SqlError(
             DATETIME_OVERFLOW,
             f'timestamp out of range: "{value}"',
-            detail=f"Rounded to timestamp({digits}) it is behind the year 9999.",
+            detail=f"Rounded to timestamp({digits}) it is after the year 9999.",
         ) from None

@@ -438,7 +438,7 @@ def _form(name: str) -> Any:
 
 
 def _normalized(value: str, form: str = "NFC") -> str:
-    """By parts that begin with ASCII, which never joins what is before it. Marks behind one letter
+    """By parts that begin with ASCII, which never joins what is before it. Marks after one letter
     are sorted in a time that is the square of their number.
     """
     shape = _form(form)

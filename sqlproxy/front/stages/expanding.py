@@ -45,7 +45,7 @@ def expanded(select: Select) -> Select:
         )
     if not windows:
         if select.order and not any(map(_sets, sorted_by)):
-            raise unsupported("a set-returning function behind DISTINCT ON and ORDER BY")
+            raise unsupported("a set-returning function after DISTINCT ON and ORDER BY")
         if select.windows:
             raise unsupported("a set-returning function beside DISTINCT ON and window functions")
     return _over(select, _all_sets)

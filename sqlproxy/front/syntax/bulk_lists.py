@@ -160,7 +160,7 @@ def pieces(body: str, mark: str) -> Iterator[str]:
 
 
 def _json(body: str) -> str | None:
-    """Of literals; None: it cannot be told from what it says in SQL."""
+    """Of literals; None: its SQL text does not say it."""
     if "''" not in body and not _odd(body):
         return body.replace("'", '"')
     return None if _odd(_STRING.sub("", body)) else _STRING.sub(_quoted, body)

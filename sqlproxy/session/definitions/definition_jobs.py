@@ -56,7 +56,7 @@ async def _commit_changes(session: State) -> None:
     if not asked or not session.block.explicit or session.block.has_savepoints:
         raise SqlError(
             UNSUPPORTED,
-            "definitions behind changes in one transaction are not supported",
+            "definitions after changes in one transaction are not supported",
             hint="Commit the changes first: a definition is a job of its own."
             if asked
             else "Commit the changes first: a definition is a job of its own; or SET "
@@ -78,7 +78,7 @@ async def make(
 
 
 def known_options(session: State, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The storage parameters that mean something; the client is told of one that does not."""
+    """The storage parameters that mean something; one that does not is a notice."""
     if "fillfactor" in options:
         session.notice("fillfactor has no effect: rows do not lie in a heap", "WARNING")
     return {name: value for name, value in options.items() if name != "fillfactor"}

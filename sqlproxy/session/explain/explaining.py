@@ -6,7 +6,7 @@ Index Scan using t_a_idx on t           (the words are PostgreSQL's)
 Rows: 12                                with ANALYZE: what came out,
 Read: 3 gets, 12 rows in 1 pages, 15 versions     what was read of all tables and indexes,
 Partitions: 7, 9 of t_a_idx             where the ranges and keys lie, by their ids; the rows that
-Execution Time: 1.234 ms                an index leads to are not told
+Execution Time: 1.234 ms                an index leads to are not shown
 
 Where DuckDB runs a statement, ANALYZE tells of each scan the same line `Read`, and its time.
 Versions are the records that the store looked at: those of deleted rows, too, and older ones.

@@ -1,4 +1,4 @@
-"""What a session is told of what the cluster reports of itself (the kvorum views): the rights are
+"""What a session may see of what the cluster reports of itself (the kvorum views): the rights are
 those of the other surfaces.
 
     procedures                   of types that it may read
@@ -8,7 +8,7 @@ those of the other surfaces.
     tables                       the same; their names are in pg_class, too
     the last value of a sequence of one that it may read or use
 
-Whoever reads or operates the cluster is told of all tables.
+Whoever reads or operates the cluster sees all tables.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ async def reserve(
     except SqlError as error:
         if error.sqlstate != SEQUENCE_LIMIT:
             raise
-        return False  # who wants one is told
+        return False  # who wants one gets the error
     return numbers.left(name) >= count
 
 

@@ -95,7 +95,7 @@ class Declined(Exception):
 class _Run(Use, Receiver):
     """One statement under way: it waits for its replies itself, and while it lives a schema change
     waits for it. `then`: of a read that was sent; it answers, or has sent something (None), or
-    raises. Else `answer` is told when the write is done.
+    raises. Else `answer` is called when the write is done.
     """
 
     __slots__ = ("answer", "calls", "declared", "env", "finish", "key", "session", "short", "then")

@@ -82,7 +82,7 @@ def _alone(bound: s.Update | s.Delete) -> bool:
 
 
 def described_alike(one: Prepared, other: Prepared) -> bool:
-    """Whether a client that was told the one's columns reads the other's rows. Which table they are
+    """Whether a client that knows the one's columns reads the other's rows. Which table they are
     of does not matter: it has another OID when it was emptied, or made anew.
     """
     if one.fields is other.fields or one.fields is None or other.fields is None:

@@ -1,5 +1,5 @@
 """The sessions of one node: what pg_stat_activity lists, and what pg_cancel_backend and
-pg_terminate_backend end. A session goes by the number that its client was told (BackendKeyData),
+pg_terminate_backend end. A session goes by the number that its client has (BackendKeyData),
 which is one of this node: other nodes have sessions of the same numbers, and are not listed. If
 several processes serve SQL for the node, `others` knows those of the rest.
 

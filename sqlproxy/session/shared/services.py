@@ -39,7 +39,7 @@ class Run(Protocol):
     def __call__(
         self, procedure: str, args: Mapping[str, Any], tell: Callable[[str], None]
     ) -> Awaitable[Any]:
-        """Its result; `tell` is told now and then where it is. Raises KvorumError."""
+        """Its result; `tell` gets its progress now and then. Raises KvorumError."""
         ...
 
 
@@ -99,7 +99,7 @@ class Analytic(Protocol):
 
 
 class Audit(Protocol):
-    """Is told of each decision on a statement."""
+    """Is called for each decision on a statement."""
 
     def decided(
         self,

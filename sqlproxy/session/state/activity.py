@@ -64,7 +64,7 @@ class Activity:
 
     @property
     def working(self) -> bool:
-        """Whether a statement is under way: until its client is told that it is its turn."""
+        """Whether a statement is under way: until its client gets ReadyForQuery."""
         return self._working
 
     def begins(self, text: str) -> None:
@@ -73,7 +73,7 @@ class Activity:
         self._working = True
 
     def rests(self) -> None:
-        """The client is told that it is its turn."""
+        """The client gets ReadyForQuery."""
         self._working, self.rested_us = False, self.now_us()
         if len(self.query) > SQL_ACTIVITY_CHARS:
             self.query = self.query[:SQL_ACTIVITY_CHARS]

@@ -76,7 +76,7 @@ class Sole:
 
 
 class Block:
-    """See the module. `status` is what the client is told."""
+    """See the module. `status` is that of ReadyForQuery."""
 
     def __init__(self, client: TxnClient, fence: Fence) -> None:
         self._client = client

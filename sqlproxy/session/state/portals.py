@@ -137,7 +137,7 @@ class Portal:
 
     async def keep(self, *, whole: bool = True) -> None:
         """Read all that is left into memory: the transaction ends, or a cursor goes back and forth.
-        Not `whole`: the rows before the first that fails do, and its error is told where it stands.
+        Not `whole`: the rows before the first that fails do, and its error comes where it stands.
         Raises SqlError (54000).
         """
         if self.kept:

@@ -1,4 +1,4 @@
-"""The settings of one session: SET, SHOW, RESET, and what a client is told of them unasked.
+"""The settings of one session: SET, SHOW, RESET, and what is reported of them to a client unasked.
 
 A setting has a value for the session and, inside a transaction, what it was before (a rollback
 takes SET back, SET LOCAL ends with the transaction). Settings that decide nothing here are accepted
@@ -52,7 +52,7 @@ class Setting:
     default: str
     check: Check
     description: str
-    reported: bool = False  # the client is told of every change
+    reported: bool = False  # every change is reported to the client (ParameterStatus)
 
 
 def _bad(name: str, value: str, allowed: str = "", *, hint: str = "") -> SqlError:
@@ -451,7 +451,7 @@ class Settings:
         return {k: v for k, v in self.reported().items() if before.get(k) != v}
 
     def reported(self) -> dict[str, str]:
-        """What every client is told when it has changed, by shown name."""
+        """What is reported to every client when it has changed, by shown name."""
         return {s.name: self._values[key] for key, s in SETTINGS.items() if s.reported}
 
     def all(self) -> list[tuple[str, str, str]]:

@@ -104,7 +104,7 @@ class State:
         self.setvals: Final[list[tuple[str, int, bool]]] = []  # asked for by what runs
 
     def check(self, prepared: Prepared) -> None:
-        """Whether its user may run that, told to the audit. Raises SqlError (42501, 28000)."""
+        """Whether its user may run that, reported to the audit. Raises SqlError (42501, 28000)."""
         audit = self.services.audit
         refused: SqlError | None = None
         try:

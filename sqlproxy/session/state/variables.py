@@ -64,13 +64,13 @@ class Variables:
         self._block.change(s.Begin(**wanted))
 
     def _changed(self, name: str) -> None:
-        """The client is told if it is one of those."""
+        """It is reported to the client if it is one of those."""
         reported = self._settings.reported()
         if name in reported:
             self._channel.parameters[name] = reported[name]
 
     def report(self, changed: Mapping[str, str]) -> None:
-        """What the client is told of settings that are other ones now."""
+        """What is reported to the client of settings that have changed."""
         self._channel.parameters.update(changed)
 
     def reset_all(self) -> None:
