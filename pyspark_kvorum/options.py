@@ -5,6 +5,9 @@
     ca                    a file of who signs the nodes: they are spoken with over TLS
     tls_dir               a directory with ca.crt and perhaps a client's certificate and key, on
                           the driver and on every executor: nodes are spoken with over TLS
+    token, token_file     who reads or writes; token_file: on the driver and on every executor.
+                          Left out, these four: what KVORUM_TLS_DIR, KVORUM_CA, KVORUM_TOKEN and
+                          KVORUM_TOKEN_FILE say there
     columns               read: a,b,c: only these, in this order
     where                 read: a SQL condition, evaluated at the source
                           (pyspark_kvorum.where_option)
@@ -38,13 +41,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kv.base import limits
+from kv.base.credentials import Credential, from_file
 from kv.base.errors import InvalidArgument
 from pyspark_kvorum.read_options import KNOWN as READING
 
 _NAMES = (
     *("endpoint", "table", "columns", "where", "keyFrom", "keyTo", "at", "pageRows", "timeoutMs"),
     *("appId", "txnAppId", "txnVersion", "resetTxnApp", "delivery", "op", "opColumn", "bulk"),
-    *("duplicates", "dedupeBy", "replaceWhere", "jobId", "jobOrdinal", "tls_dir", "ca"),
+    *("duplicates", "dedupeBy", "replaceWhere", "jobId", "jobOrdinal"),
+    *("tls_dir", "ca", "token", "token_file"),
 )
 _KNOWN = {name.lower() for name in _NAMES}
 _HIDDEN = {"jobid", "jobordinal"}  # kvorum.spark.job sets them
@@ -87,6 +92,7 @@ class Options:
     table: str
     tls_dir: str = ""
     ca: str = ""
+    credential: Credential | None = None  # of whoever runs it, if nobody is named
     columns: tuple[str, ...] = ()
     where: str = ""
     key_from: str | None = None
@@ -191,6 +197,7 @@ class Options:
             table=table,
             tls_dir=given.get("tls_dir", "").strip(),
             ca=given.get("ca", "").strip(),
+            credential=_credential(given),
             columns=tuple(c.strip() for c in given.get("columns", "").split(",") if c.strip()),
             where=given.get("where", "").strip(),
             key_from=given.get("keyfrom"),
@@ -229,6 +236,15 @@ def _check_replacing(options: Options) -> None:
             "options replaceWhere and keyFrom, keyTo contradict each other: say the range in the"
             " condition"
         )
+
+
+def _credential(given: Mapping[str, str]) -> Credential | None:
+    token, file = (given.get(name, "").strip() for name in ("token", "token_file"))
+    if token and file:
+        raise InvalidArgument("options token and token_file contradict each other: give one")
+    if file:
+        token = from_file(file, "token_file")
+    return Credential(token) if token else None
 
 
 def _required(given: Mapping[str, str], name: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -23,7 +22,7 @@ from kv.base.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from kv.base.tls import Tls, client_tls
+from kv.base.tls import tls_of
 from kv.client.calls import NO_PARTITION, UNREACHABLE
 from kv.client.client import KvClient, connect
 from procedures.verbs import PROC_CONTROL
@@ -147,14 +146,9 @@ class Session:
             self.options.addresses,
             timers=self._timers,
             rng=self._rng,
-            tls=self._tls(),
+            tls=tls_of(self.options.tls_dir, self.options.ca),
+            credential=self.options.credential,
         )
-
-    def _tls(self) -> Tls | None:
-        options = self.options
-        if options.tls_dir:
-            return client_tls(options.tls_dir)
-        return Tls(Path(options.ca)) if options.ca else None
 
     async def _lookup(self) -> Table:
         return await catalog.lookup(

@@ -547,6 +547,8 @@ def insecure(listen: str) -> str:
 
 def not_closed(listen: str, host: str) -> str:
     """What a node or proxy says that would serve other machines without TLS."""
+    if host in ("0.0.0.0", "::"):
+        host = "NAME"  # the reader's machine
     return (
         f"listen = {listen} is reached from other machines. Run `kvorum cert ca --dir tls` and "
         f"`kvorum cert node --dir tls --host {host}`, and start with --tls-dir tls; or say "

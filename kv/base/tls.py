@@ -29,7 +29,12 @@ from typing import Any, Final, Protocol, TypeVar
 from kv.base.errors import InvalidArgument
 from kv.base.tls_stream import TlsStream
 
+TLS_REQUIRED: Final = "TLS_REQUIRED"  # what a port with TLS tells whoever does without
+TLS_MISMATCH: Final = "TLS_MISMATCH"  # other settings, or certificates, would reach it
 NODE_NAME: Final = "node"  # the common name of every node; no user may have it
+TLS_DIR: Final = "KVORUM_TLS_DIR"
+"""What `tls_dir` is if nobody says, and KVORUM_CA what `ca` is."""
+_CA_FILE: Final = "KVORUM_CA"
 CA: Final = "ca.crt"
 NODE: Final = ("node.crt", "node.key")
 _CLIENT: Final = "client."
@@ -89,6 +94,21 @@ class Tls:
     def believes(self, transport: _Ended | None) -> bool:
         """Whether the other end of what was dialed is who it has to be."""
         return not self.as_node or self.is_node(transport)
+
+    @property
+    def user(self) -> str:
+        """Whose certificate this client shows, by the name of its file; empty: nobody's."""
+        name = "" if self.pair is None else self.pair[0].name
+        return name[len(_CLIENT) : -len(_CERTIFICATE)] if name.startswith(_CLIENT) else ""
+
+    @property
+    def doubt(self) -> str:
+        """What to add to why a connection broke before it was answered: a server does not say that
+        it refuses a certificate. Empty if none is shown.
+        """
+        if self.pair is None:
+            return ""
+        return f" (it may not believe {self.pair[0]}: `kvorum doctor --tls-dir` looks at it)"
 
     def _look(self) -> None:
         stamp = self._now()
@@ -190,6 +210,23 @@ def client_tls(directory: str | Path, user: str = "") -> Tls:
     return Tls(at / CA, pair if pair[0].exists() else None)
 
 
+def tls_of(
+    tls_dir: str | Path | None = None, ca: str | Path | None = None, user: str = ""
+) -> Tls | None:
+    """What a client was given; if nothing, what its environment says; None: no TLS. Raises
+    InvalidArgument.
+    """
+    if tls_dir and ca:
+        raise InvalidArgument(
+            "tls_dir has its own ca.crt: give tls_dir or ca", details={"setting": "ca"}
+        )
+    if not (tls_dir or ca):
+        tls_dir, ca = os.environ.get(TLS_DIR), os.environ.get(_CA_FILE)
+    if tls_dir:
+        return client_tls(tls_dir, user)
+    return Tls(Path(ca)) if ca else None
+
+
 class _Ended(Protocol):
     """A transport: an end of a connection."""
 
@@ -242,6 +279,13 @@ def why(error: OSError) -> str:
         return f"TLS failed: {error.reason or error}"
     number = error.errno or 0  # below 0 it is getaddrinfo's
     return (os.strerror(number) if number > 0 else error.strerror) or str(error)
+
+
+def misfit(error: OSError) -> bool:
+    """Whether it fails in the same way until files or settings of TLS change."""
+    return isinstance(error, ssl.SSLCertVerificationError) or (
+        isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER"
+    )
 
 
 def _no_password() -> bytes:

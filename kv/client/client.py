@@ -52,7 +52,7 @@ from kv.base.limits import ADDRESSES_MAX, CONNECT_MS_MAX, DEADLINE_MS_DEFAULT
 from kv.base.members import address_in, others_in
 from kv.base.methods import LOOKUP
 from kv.base.ports import Rng, Timers
-from kv.base.tls import Tls, why
+from kv.base.tls import TLS_MISMATCH, TLS_REQUIRED, Tls, misfit, why
 from kv.client.calls import GONE, NO_PARTITION, UNREACHABLE, Call, Started, started
 from kv.client.channels import Channels, LocalChannels, SocketChannels, tcp_connector
 from kv.client.find import find_txn
@@ -475,6 +475,7 @@ class KvClient:
         """Reach any node. Raises what `connect` raises."""
         found: list[str] = []
         refused: KvorumError | None = None
+        misfits = 0
         addresses = self._channels.addresses
         for i, address in enumerate(addresses):
             try:
@@ -484,14 +485,18 @@ class KvClient:
                 found.append(f"{_text(address)}: no answer")
             except OSError as error:
                 found.append(f"{_text(address)}: {why(error)}")
+                misfits += misfit(error)
             except KvorumError as error:
                 found.append(f"{_text(address)}: {error.message}")
+                misfits += error.code == TLS_REQUIRED
                 if isinstance(error, Refused | Unauthenticated | Busy):
                     refused = error
             else:
                 self._any.begin_at(i)
                 self._master.begin_at(i)
                 return
+        if refused is None and misfits == len(addresses):
+            refused = Refused(f"no TLS with the cluster ({'; '.join(found)})", code=TLS_MISMATCH)
         raise refused or Unavailable(
             f"cannot reach the cluster ({'; '.join(found)}): is a node running there?",
             code=UNREACHABLE,
@@ -534,7 +539,8 @@ async def connect(
 
     `budget_ms` is for the connection; a call that says no time of its own has as much, but not more
     than the usual. Raises Unavailable (UNREACHABLE) that says what is wrong with each address,
-    Refused of a wrong cluster or version.
+    Refused of a wrong cluster or version, or if TLS
+    fits at no address (TLS_MISMATCH).
     """
     if not addresses:
         raise InvalidArgument("connect needs at least one address")

@@ -28,7 +28,7 @@ from kv.base.rpc import (
     node_proof,
     read_hello,
 )
-from kv.base.tls import Tls, dial
+from kv.base.tls import TLS_REQUIRED, Tls, dial
 from kv.client.links import Link
 
 _PING_AFTER_S: Final = PING_MS / 1_000
@@ -89,7 +89,12 @@ class MuxConnection(Link, asyncio.Protocol):
                 else:
                     self._begin(message)
         except KvorumError as error:
-            if isinstance(error, InvalidArgument | TooLarge) and not self.ready.done():
+            wants_tls = error.code == TLS_REQUIRED
+            if (
+                isinstance(error, InvalidArgument | TooLarge)
+                and not self.ready.done()
+                and not wants_tls
+            ):
                 # Its first bytes are no frame: somebody else listens there, perhaps not for long.
                 error = Unavailable(f"{NOT_OURS} ({error.message})", code="UNREACHABLE")
             self.lose(f"the server broke the protocol: {error.message}", cause=error)
@@ -213,7 +218,9 @@ async def open_connection(
         raise Unavailable(f"{host}:{port} has shown no certificate of a node", code="UNREACHABLE")
     try:
         await link.ready
-    except BaseException:
+    except BaseException as error:
         link.close()
+        if tls is not None and isinstance(error, Unavailable) and tls.doubt not in error.message:
+            raise type(error)(f"{error.message}{tls.doubt}", code=error.code) from error
         raise
     return link

@@ -176,7 +176,11 @@ class Rights:
             return
         open_yet = self._identity.credential == LOOPBACK.credential
         if tables & SECRET_TABLES and not open_yet:
-            raise Forbidden("what logging in is decided by is for nodes of this cluster alone")
+            raise Forbidden(
+                "what logging in is decided by is for nodes of this cluster alone: a backup that "
+                "the command writes takes a node's --tls-dir, or KVORUM_CLUSTER_SECRET; one that "
+                "nodes write (--on-nodes) does not"
+            )
         if self._admin:
             return
         if tables == {system.LOCKS} and needed_of(verb, row) <= _READ:

@@ -75,7 +75,7 @@ from kv.base.rpc import (
     requests_of,
 )
 from kv.base.tenants import Account, Tenants
-from kv.base.tls import NODE_NAME, Tls, certificate_name
+from kv.base.tls import NODE_NAME, TLS_REQUIRED, Tls, certificate_name
 from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS
 from kv.server.connection_rights import (
     Deputy,
@@ -103,7 +103,7 @@ _GOODBYE_S: Final = 1.0  # what a closing server gives its clients to take their
 _LOOK_S: Final = 0.01
 _PLAIN: Final = InvalidArgument(
     "this port speaks TLS only: connect with kvorums://HOST:BASE, and --tls-dir or tls_dir=",
-    code="TLS_REQUIRED",
+    code=TLS_REQUIRED,
 )
 _LITTLE_BYTES: Final = 4 * KiB  # that are worked on at once, whoever else waits for a turn
 _FEW_REQUESTS: Final = 4  # of what a node's own verbs do: each may take half a millisecond

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
 from kv.base.errors import InvalidArgument
-from kv.base.tls import Tls, client_tls
+from kv.base.tls import Tls, tls_of
 
 Address = tuple[str, int]
 _PLAIN: Final = {"kvorums": "kvorum", "https": "http"}
-TLS_DIR: Final = "KVORUM_TLS_DIR"
-"""What `tls_dir` is if nobody says, and KVORUM_CA what `ca` is."""
-_CA: Final = "KVORUM_CA"
 
 
 def tls_for(
@@ -27,17 +23,8 @@ def tls_for(
     """How to speak with what is behind a URL: in the clear unless its scheme is kvorums or https,
     or somebody has said where certificates are. Raises InvalidArgument.
     """
-    if tls_dir is not None and ca is not None:
-        raise InvalidArgument(
-            "tls_dir has its own ca.crt: give tls_dir or ca", details={"setting": "ca"}
-        )
-    if tls_dir is None and ca is None:
-        tls_dir, ca = os.environ.get(TLS_DIR), os.environ.get(_CA)
-    if tls_dir:
-        return client_tls(tls_dir, user)
-    if ca:
-        return Tls(Path(ca))
-    return Tls(None) if url.partition("://")[0] in _PLAIN else None
+    told = tls_of(tls_dir, ca, user)
+    return told or (Tls(None) if url.partition("://")[0] in _PLAIN else None)
 
 
 def parse_url(url: str) -> tuple[str, list[Address]]:

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ import typer
 
 from kv.base.config import HTTP_OFFSET, PORT_DEFAULT, SQL_OFFSET
 from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.tls import tls_of
 from kvorum.cli import output
 from kvorum.cli.connection import Json
 
@@ -35,7 +37,9 @@ def _cluster(data: Path, json: bool) -> Iterator[LocalCluster]:
     from kvorum.programs.localcluster import LocalCluster
 
     try:
-        yield LocalCluster.open(data)
+        cluster = LocalCluster.open(data)
+        cluster.log_in()
+        yield cluster
     except KvorumError as e:
         output.die(e, as_json=json)
     except OSError as e:
@@ -56,10 +60,15 @@ def up(
     procedure_modules: Annotated[
         str, typer.Option(metavar="MODULE,…", help="Modules whose procedures the nodes run.")
     ] = "",
+    secure: Annotated[
+        bool,
+        typer.Option("--secure", help="TLS, and an administrator: files in DIR/tls."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Start a cluster, or those of its nodes that do not run. Returns when all are ready."""
     from kvorum.programs.localcluster import LocalCluster
+    from kvorum.programs.secured import admin_dir, logins
 
     try:
         if LocalCluster.exists(data):
@@ -69,29 +78,40 @@ def up(
                     f"the cluster in {data} has {len(cluster.nodes)} nodes, not {nodes}: leave "
                     "--nodes out, or give another --data"
                 )
+            if secure and cluster.tls_at is None:
+                raise InvalidArgument(
+                    f"the cluster in {data} began without TLS: leave --secure out, or give another "
+                    "--data"
+                )
             if witnesses not in (None, len(cluster.witnesses)):
                 raise InvalidArgument(
                     f"the cluster in {data} began with {len(cluster.witnesses)} witnesses: leave "
                     "--witnesses out, or give another --data"
                 )
         else:
-            cluster = LocalCluster.create(data, 3 if nodes is None else nodes, port, witnesses or 0)
+            count, now = 3 if nodes is None else nodes, datetime.now(UTC) if secure else None
+            cluster = LocalCluster.create(data, count, port, witnesses or 0, secure_at=now)
+        cluster.log_in()
         options = ("--procedure-modules", procedure_modules) if procedure_modules else ()
         for node in list(cluster.nodes):
             if node.state() == "dead":
                 cluster.start(node.id, options)
         cluster.wait_ready([n.id for n in cluster.nodes], on_ready=_announcer(cluster, json))
+        cluster.initialise()
     except KvorumError as e:
         output.die(e, as_json=json)
     except OSError as e:
         output.die(f"{e.filename or data}: {e.strerror or e}", as_json=json)
     if json:
-        output.emit({"nodes": [_brief(n) for n in cluster.nodes], "connect": cluster.connect})
+        how = {"tls_dir": str(admin_dir(cluster.tls_at))} if cluster.tls_at else {}
+        nodes_now = [_brief(n) for n in cluster.nodes]
+        output.emit({"nodes": nodes_now, "connect": cluster.connect, **how})
         return
     output.lines(
         [
             "",
             f"export KVORUM_CONNECT={cluster.connect}",
+            *(logins(cluster.tls_at) if cluster.tls_at else ()),
             f"stop it with: kvorum cluster down --data {data}",
         ]
     )
@@ -101,10 +121,11 @@ def _announcer(cluster: LocalCluster, json: bool) -> Callable[[int], None]:
     def announce(number: int) -> None:
         if not json:
             node = cluster.node(number)
-            http = f"http://127.0.0.1:{node.base + HTTP_OFFSET}"
+            s = "s" if cluster.tls_at else ""
+            http = f"http{s}://127.0.0.1:{node.base + HTTP_OFFSET}"
             sql = f"sql {node.base + SQL_OFFSET}"
             output.lines(
-                [f"node {number}  ready  kvorum://{node.address}  {http}  {sql}  pid {node.pid}"]
+                [f"node {number}  ready  kvorum{s}://{node.address}  {http}  {sql}  pid {node.pid}"]
             )
             sys.stdout.flush()
 
@@ -251,7 +272,7 @@ def links(node: LocalNode, blocked: Sequence[Cut] | None) -> list[Cut]:
     async def ask() -> list[Cut]:
         timers = LoopTimers(asyncio.get_running_loop())
         host, _, port = node.address.rpartition(":")
-        client = await connect([(host, int(port))], timers=timers, rng=SystemRng())
+        client = await connect([(host, int(port))], timers=timers, rng=SystemRng(), tls=tls_of())
         try:
             (now,) = await client.call_node(LINKS, blocked, budget_ms=_ASK_MS)
         finally:

@@ -25,8 +25,7 @@ import typer
 
 from kv.base.config import HTTP_OFFSET, PORT_DEFAULT
 from kv.base.errors import KvorumError, Rejected
-from kv.base.tls import Tls, client_tls
-from kvorum.api.addresses import TLS_DIR
+from kv.base.tls import TLS_DIR, TLS_REQUIRED, Tls, client_tls
 from kvorum.cli import output
 from kvorum.cli.connection import Json
 from kvorum.local import descriptors
@@ -283,7 +282,7 @@ def node(base: int, tls_dir: str = "") -> Iterable[Finding]:
         return
     status, body = ready
     if status != 200:
-        remedy = "give --tls-dir" if "TLS_REQUIRED" in body else "look at its log"
+        remedy = "give --tls-dir" if TLS_REQUIRED in body else "look at its log"
         yield Finding("node", "error", f"not ready: {body[:200]}", remedy)
         return
     if "warning" in (answer := json_of(body)):

@@ -13,19 +13,35 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from kv.base.config import SQL_OFFSET, split_address
+from kv.base.config import SQL_OFFSET
+from kv.base.credentials import from_file
+from kv.base.rights import OWNER
+from kvorum.api.addresses import parse_url, tls_for
 from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT, Connect, Json, errors_shown
 
 if TYPE_CHECKING:
     import psycopg
 
+    from kv.base.tls import Tls
+
+_LOG_IN: Final = (
+    ". Log in to SQL by --tls-dir with a user's certificate, or by --user and PGPASSWORD or "
+    "KVORUM_PASSWORD_FILE"
+)
 Database = Annotated[str, typer.Option("--database", "-d", help="The database: a namespace.")]
-User = Annotated[str, typer.Option("--user", "-U", help="The role.")]
+User = Annotated[
+    str,
+    typer.Option(
+        "--user",
+        "-U",
+        help="The role; left out, KVORUM_USER, the one of the certificate in --tls-dir, or kvorum.",
+    ),
+]
 
 
 def sql(
@@ -38,10 +54,14 @@ def sql(
         typer.Option("--file", "-f", help="Run a file, then end; - is the standard input."),
     ] = None,
     database: Database = "postgres",
-    user: User = "kvorum",
+    user: User = "",
     password: Annotated[
         bool,
-        typer.Option("--password", "-W", help="Ask for a password; else PGPASSWORD or ~/.pgpass."),
+        typer.Option(
+            "--password",
+            "-W",
+            help="Ask for a password; else PGPASSWORD, KVORUM_PASSWORD_FILE or ~/.pgpass.",
+        ),
     ] = False,
     connect: Connect = None,
     json: Json = False,
@@ -58,11 +78,10 @@ def sql(
         texts.append((sql_run.run, _read(file, json)))
     elif not texts and not sys.stdin.isatty():
         texts.append((sql_run.run, _read(Path("-"), json)))
-    secret = os.environ.get("PGPASSWORD")  # no flag: every user of the machine sees these
-    if password:
-        secret = str(typer.prompt("Password", hide_input=True, err=True))
+    # no flag: every user of the machine sees these
+    secret = str(typer.prompt("Password", hide_input=True, err=True)) if password else None
     with errors_shown(json):
-        connection = connected(connect or DEFAULT, database, user, secret, json)
+        connection = connected(connect or DEFAULT, database, user, json, password=secret)
         with connection:
             sql_run.notices(connection)
             if not texts:
@@ -84,31 +103,53 @@ def _read(file: Path, as_json: bool) -> str:
 
 
 def connected(
-    address: str, database: str, user: str, password: str | None, as_json: bool
+    address: str, database: str, user: str, as_json: bool, *, password: str | None = None
 ) -> psycopg.Connection:
-    """To the first node of the list that answers. Ends the process if none does."""
+    """To the first node of the list that answers, with TLS as of every command, as the role that is
+    named or has a certificate. Ends the process if none answers. Raises InvalidArgument.
+    """
     import psycopg
 
-    hosts, ports = [], []
-    for one in address.removeprefix("kvorum://").split(","):
-        if "://" in one:
-            _not_http(one, as_json)
-        host, base = split_address(one.strip())
-        hosts.append(host)
-        ports.append(str(base + SQL_OFFSET))
+    user = user or os.environ.get("KVORUM_USER", "")
+    scheme, addresses = parse_url(address)
+    if scheme == "http":
+        _not_http(address, as_json)
+    tls = tls_for(address, user=user)
     try:
         return psycopg.connect(
-            host=",".join(hosts),
-            port=",".join(ports),
+            _of_libpq(tls),
+            host=",".join(host for host, _ in addresses),
+            port=",".join(str(base + SQL_OFFSET) for _, base in addresses),
             dbname=database,
-            user=user,
-            password=password,
+            user=user or (tls.user if tls is not None else "") or OWNER,
+            password=password or _known_password(),
             autocommit=True,
             connect_timeout=10,
             application_name="kvorum sql",
         )
     except psycopg.OperationalError as error:
-        output.die(f"no SQL at {address} (ports BASE+{SQL_OFFSET}): {error}", as_json=as_json)
+        advice = _LOG_IN if "no password supplied" in str(error) else ""
+        output.die(
+            f"no SQL at {address} (ports BASE+{SQL_OFFSET}): {error}{advice}", as_json=as_json
+        )
+
+
+def _known_password() -> str | None:
+    """None: libpq looks for one itself."""
+    file = os.environ.get("KVORUM_PASSWORD_FILE", "")
+    return from_file(file, "KVORUM_PASSWORD_FILE") if file else None
+
+
+def _of_libpq(tls: Tls | None) -> str:
+    """As libpq says it. Without, it is left to PGSSLMODE and its like."""
+    from psycopg.conninfo import make_conninfo
+
+    if tls is None:
+        return ""
+    given: dict[str, str] = {"sslmode": "verify-full", "sslrootcert": str(tls.ca or "system")}
+    if tls.pair is not None:
+        given |= {"sslcert": str(tls.pair[0]), "sslkey": str(tls.pair[1])}
+    return make_conninfo("", **given)
 
 
 def _not_http(address: str, as_json: bool) -> NoReturn:

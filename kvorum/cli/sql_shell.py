@@ -235,13 +235,12 @@ class _Shell:
         info = self._connection.info
         try:
             other = psycopg.connect(
+                info.dsn,
                 host=info.host,
                 port=info.port,
                 dbname=name,
-                user=info.user,
                 password=info.password or None,
                 autocommit=True,
-                connect_timeout=10,
             )
         except psycopg.OperationalError as error:
             sys.stderr.write(f"{error}\n")

@@ -6,7 +6,9 @@ import inspect
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +17,7 @@ import typer
 from kv.base.config import OPTIONS, PORT_DEFAULT, NodeConfig, Option, load, not_closed
 from kv.base.config_values import host_pattern, is_loopback, some_of
 from kv.base.errors import InvalidArgument, KvorumError
-from kv.base.tls import node_tls
-from kvorum.api.addresses import TLS_DIR
+from kv.base.tls import TLS_DIR, node_tls
 from kvorum.cli import output
 from kvorum.cli.connection import DEFAULT, Connect, Json, opened
 
@@ -122,25 +123,49 @@ def dev(
     procedure_modules: Annotated[
         str, typer.Option(metavar="MODULE,…", help="Modules whose procedures it runs.")
     ] = "",
+    secure: Annotated[
+        bool,
+        typer.Option("--secure", help="TLS, and an administrator: files in DATA-tls."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run one node for trying things out, with everything on. Prints where it is."""
+    from kvorum.programs import secured
+
     with tempfile.TemporaryDirectory(prefix="kvorum-dev-") as temporary:
+        data = data or Path(temporary) / "data"
+        at = data.with_name(f"{data.name}-tls") if secure else None
         flags = {
-            "data": data or Path(temporary) / "data",
+            "data": data,
+            "tls_dir": str(secured.node_dir(at)) if at else None,
             "port": port,
             "procedure_modules": procedure_modules,
             "log_level": "warning",
         }
         try:
+            if at is not None:
+                secured.make(at, datetime.now(UTC))
             config = load(flags, {})
         except KvorumError as e:
             output.die(e, as_json=json)
-        _run(config, json)
+        _run(config, json, at)
 
 
-def _run(config: NodeConfig, json: bool) -> None:
+def _run(config: NodeConfig, json: bool, at: Path | None = None) -> None:
+    """`at`: where the certificates are of a node that is to make its administrator."""
+    from kvorum.programs import secured
     from kvorum.programs.process import run, urls
+
+    def initialised() -> None:
+        assert at is not None
+        try:
+            secured.initialise(at, f"127.0.0.1:{config.port}")
+        except (KvorumError, OSError) as e:
+            sys.stderr.write(f"kvorum: no administrator was made: {e}\n")
+            return
+        if not json:
+            output.lines(["", *secured.logins(at)])
+            sys.stdout.flush()
 
     def ready(node: Node) -> None:
         answer = {
@@ -148,12 +173,15 @@ def _run(config: NodeConfig, json: bool) -> None:
             "cluster": node.store.identity.cluster,
             "data": str(config.data),
             **urls(config),
+            **({"tls_dir": str(secured.admin_dir(at))} if at else {}),
         }
         if json:
             output.emit(answer)
         else:
             output.lines(f"{name:8} {value}" for name, value in answer.items())
         sys.stdout.flush()
+        if at is not None:  # over a connection to this very loop
+            threading.Thread(target=initialised, name="kvorum-init").start()
 
     try:
         run(config, ready)

@@ -55,9 +55,7 @@ def export(
         int, typer.Option("--as-of", metavar="V", help="As it was at this version.")
     ] = 0,
     rate: Rate = "",
-    user: Annotated[
-        str, typer.Option("--user", "-U", help="Of --format sql: the role.")
-    ] = "kvorum",
+    user: Annotated[str, typer.Option("--user", "-U", help="Of --format sql: the role.")] = "",
     on_nodes: OnNodes = False,
     resume: Resume = 0,
     connect: Connect = None,
@@ -114,9 +112,7 @@ def _script(what: str, target: str, user: str, connect: str | None, as_json: boo
 
     database, _, table = what.partition(".")
     with errors_shown(as_json):
-        connection = connected(
-            connect or DEFAULT, database, user, os.environ.get("PGPASSWORD"), as_json
-        )
+        connection = connected(connect or DEFAULT, database, user, as_json)
         with connection, _new_file(target, as_json) as file:
             try:
                 rows = dump(connection, file.write, table=table)

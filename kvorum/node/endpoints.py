@@ -14,6 +14,7 @@ socket and closes after the last one.
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
@@ -35,6 +36,7 @@ from kvorum.sql.sql_endpoint import SqlDoor
 from kvorum.sql.sql_processes import NO_PROCESSES, SqlProcesses
 
 _BACKLOG: Final = 1_024
+log = logging.getLogger(__name__)
 
 
 class Doors:
@@ -108,6 +110,11 @@ class Doors:
             self.native.on_login_failed = stamps.login_failed
         store.cluster.on_cut = self.native.cut
         await self.native.start(config.listen, port)
+        if config.join and not (config.cluster_secret or config.tls_dir):
+            log.warning(
+                "nodes prove nothing to each other: whoever is on this machine may act as one, "
+                "users or not. Set KVORUM_CLUSTER_SECRET, or --tls-dir"
+            )
         if config.http and "http" in config.roles:
             await self._serve_http(stack, port + HTTP_OFFSET)
         if config.sql and "sql" in config.roles:

@@ -4,6 +4,7 @@ trying out what happens when things are killed.
     DIR/cluster.json     {founders, witnesses, highest, nodes: [{id, base, pid, started, later,
                          witness}]}, written anew (rename) at every change
     DIR/secret           what the nodes prove to each other; readable by the owner alone
+    DIR/tls/             certificates and the administrator's login, if it is secured
     DIR/node-I/          data of node I, DIR/node-I.log what it says
 
 Node I listens from `base + 10·I` on. The processes outlive the command that started them; they are
@@ -22,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
@@ -30,7 +32,9 @@ import psutil
 from kv.base.adapters import SystemRng
 from kv.base.config import HTTP_OFFSET, PORTS_PER_NODE
 from kv.base.errors import InvalidArgument, NotFound, Unavailable
+from kv.base.tls import TLS_DIR, client_tls
 from kv.storage.directory import private_directory
+from kvorum.programs import secured
 
 NODES_MAX: Final = 9
 READY_S: Final = 60.0
@@ -39,6 +43,8 @@ _LOOK_S: Final = 0.05
 _ERROR = "kvorum: "  # how a command says why it failed (kvorum/cli/output.py)
 _STARTED_TOLERANCE_S: Final = 0.5
 _HOST: Final = "127.0.0.1"
+_TLS: Final = "tls"
+_READY_S: Final = 1.0
 
 State = Literal["running", "paused", "dead"]
 
@@ -105,9 +111,17 @@ class LocalCluster:
     # ---------------------------------------------------------------------------------- making
 
     @classmethod
-    def create(cls, directory: Path, count: int, base: int, witnesses: int = 0) -> LocalCluster:
+    def create(
+        cls,
+        directory: Path,
+        count: int,
+        base: int,
+        witnesses: int = 0,
+        *,
+        secure_at: datetime | None = None,
+    ) -> LocalCluster:
         """A new cluster in an empty or missing directory, the last `witnesses` nodes of which keep
-        no data. Raises InvalidArgument.
+        no data; with certificates as of `secure_at`. Raises InvalidArgument.
         """
         if not 1 <= count <= NODES_MAX:
             raise InvalidArgument(f"a local cluster has 1 to {NODES_MAX} nodes, got {count}")
@@ -128,6 +142,8 @@ class LocalCluster:
         descriptor = os.open(directory / "secret", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(SystemRng().token(32).hex())
+        if secure_at is not None:
+            secured.make(directory / _TLS, secure_at)
         nodes = [
             LocalNode(i, base + PORTS_PER_NODE * i, witness=i > count - witnesses)
             for i in _ids(count)
@@ -171,6 +187,26 @@ class LocalCluster:
         draft.replace(path)
 
     # --------------------------------------------------------------------------------- looking
+
+    @property
+    def tls_at(self) -> Path | None:
+        """Where the certificates are (kvorum.programs.secured); None: it is without."""
+        at = self.directory / _TLS
+        return at if at.exists() else None
+
+    def log_in(self) -> None:
+        """Connections of this process are the administrator's from now on; and nobody's where there
+        is no TLS.
+        """
+        for name in ("KVORUM_CA", "KVORUM_TOKEN", "KVORUM_TOKEN_FILE", TLS_DIR):
+            os.environ.pop(name, None)
+        if self.tls_at is not None:
+            os.environ[TLS_DIR] = str(secured.admin_dir(self.tls_at))
+
+    def initialise(self) -> None:
+        """Make the administrator of a secured cluster, if there is none yet. Raises KvorumError."""
+        if self.tls_at is not None:
+            secured.initialise(self.tls_at, self.connect)
 
     @property
     def connect(self) -> str:
@@ -263,6 +299,7 @@ class LocalCluster:
         return [
             *("start", "--data", str(self.data(node.id)), "--port", str(node.base)),
             *("--fault-injection", "true"),
+            *(("--tls-dir", str(secured.node_dir(self.tls_at))) if self.tls_at else ()),
             *self._place(node),
         ]
 
@@ -324,7 +361,7 @@ class LocalCluster:
         while waiting:
             for number in list(waiting):
                 node = self.node(number)
-                if _ready(node):
+                if self._ready(node):
                     waiting.remove(number)
                     on_ready(number)
                 elif node.process() is None:
@@ -335,6 +372,19 @@ class LocalCluster:
                     f"node {names} is not ready after {within_s:.0f} s; see {self.log(waiting[0])}"
                 )
             time.sleep(_LOOK_S)  # noqa: TID251 - a command that waits for processes, not a node
+
+    def _ready(self, node: LocalNode) -> bool:
+        at, port = self.tls_at, node.base + HTTP_OFFSET
+        asked = http.client.HTTPConnection(_HOST, port, timeout=_READY_S)
+        if at is not None:
+            context = client_tls(secured.admin_dir(at)).peer
+            asked = http.client.HTTPSConnection(_HOST, port, timeout=_READY_S, context=context)
+        try:
+            with contextlib.closing(asked):
+                asked.request("GET", "/readyz")
+                return asked.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
 
     # -------------------------------------------------------------------------------- stopping
 
@@ -381,13 +431,3 @@ def _ids(count: int) -> range:
 def _send(process: psutil.Process, what: signal.Signals) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):  # it went by itself
         process.send_signal(what)
-
-
-def _ready(node: LocalNode) -> bool:
-    try:
-        answer = http.client.HTTPConnection(_HOST, node.base + HTTP_OFFSET, timeout=1.0)
-        with contextlib.closing(answer):
-            answer.request("GET", "/readyz")
-            return answer.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False

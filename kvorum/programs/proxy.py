@@ -72,7 +72,8 @@ class Proxy:
 
     @property
     def sql_url(self) -> str:
-        return f"postgresql://kvorum@{self._host}:{self._base + SQL_OFFSET}/postgres"
+        url = f"postgresql://kvorum@{self._host}:{self._base + SQL_OFFSET}/postgres"
+        return url if self._tls is None else f"{url}?sslmode=verify-full"
 
     def not_ready(self) -> str | None:
         """Why it cannot serve, None if it can."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from kv.base.adapters import SystemRng
 from kv.base.errors import InvalidArgument, KvorumError, Refused
 from kvorum.spark.sinks import Sinks
-from kvorum.spark.tables import ENDPOINT
+from kvorum.spark.tables import cluster_of, login_of
 from procedures.engine.client import ENDED
 from procedures.sink.format.sink_parts import SPARK_JOB
 
@@ -42,14 +42,12 @@ def job(
     """A job; use it in `with`. Without `app_id` and `version` it is atomic, but cannot be resumed.
     `endpoint` HOST:BASE[,…] is by default the setting `spark.kvorum.endpoint`.
     """
-    endpoint = endpoint or spark.conf.get(ENDPOINT, "") or ""
-    if not endpoint:
-        raise InvalidArgument(f"give endpoint=HOST:BASE, or set {ENDPOINT}")
+    cluster = cluster_of(spark, endpoint)
     if (app_id is None) != (version is None):
         raise InvalidArgument("app_id and version belong together; one is missing")
     once = app_id is None
     app = f"{name}-{SystemRng().token(8).hex()}" if app_id is None else app_id
-    return Job(spark, name, app, 0 if version is None else version, endpoint, once=once)
+    return Job(spark, name, app, 0 if version is None else version, cluster, once=once)
 
 
 class Job:
@@ -58,9 +56,17 @@ class Job:
     """
 
     def __init__(
-        self, spark: Any, name: str, app: str, version: int, endpoint: str, *, once: bool
+        self,
+        spark: Any,
+        name: str,
+        app: str,
+        version: int,
+        cluster: dict[str, str],
+        *,
+        once: bool,
     ) -> None:
-        self.name, self.app, self.version, self.endpoint = name, app, version, endpoint
+        self.name, self.app, self.version, self.endpoint = name, app, version, cluster["endpoint"]
+        self._cluster = cluster
         self.id = 0
         self.done = False
         self.aborted = False
@@ -83,7 +89,7 @@ class Job:
         return f"<kvorum Spark job {self.name!r}, {self.app}@{self.version}, {state}>"
 
     def __enter__(self) -> Self:
-        self._sinks = Sinks("kvorum://" + self.endpoint)
+        self._sinks = Sinks("kvorum://" + self.endpoint, **login_of(self._cluster))
         try:
             self._begin(self._sinks)
         except BaseException:
@@ -160,7 +166,7 @@ class Job:
         if self.done or ordinal in self._prepared:
             return False
         given: dict[str, Any] = {
-            "endpoint": self.endpoint,
+            **self._cluster,
             "table": table,
             "jobId": self.id,
             "jobOrdinal": ordinal,

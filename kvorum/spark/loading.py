@@ -15,8 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from kv.base.errors import InvalidArgument, Refused
-from kvorum.connecting import connect
-from kvorum.spark.tables import endpoint_of, found
+from kvorum.spark.tables import cluster_of, database_at, found
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +49,7 @@ def bulk_load(
     if (version is None) != (not app_id):
         raise InvalidArgument("app_id and version belong together; one is missing")
     spark = found(frame.sparkSession)
-    where = {"endpoint": endpoint or endpoint_of(spark), "table": name}
+    where = {**cluster_of(spark, endpoint), "table": name}
     bulk = importlib.import_module("pyspark_kvorum.bulk")
     exact = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
     given = {key: _named(frame.columns, key, name, exact) for key in bulk.key_columns(where)}
@@ -116,7 +115,7 @@ def _split(where: dict[str, str], cuts: list[tuple[int, bytes]]) -> None:
     """A partition that is split or moved by others meanwhile is left as it is: only speed is at
     stake.
     """
-    with connect("kvorum://" + where["endpoint"]) as db:
+    with database_at(where) as db:
         for partition, key in cuts:
             with contextlib.suppress(Refused):
                 db.split(partition, at=key)

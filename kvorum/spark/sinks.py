@@ -19,6 +19,7 @@ from typing import Any, Final, Self, TypeVar
 
 from kv.base import system
 from kv.base.adapters import LoopTimers, SystemClock
+from kv.base.credentials import Credential
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused, SnapshotTooOld
 from kv.base.ids import TableId
 from kv.base.keys import table_range, unescape
@@ -108,16 +109,28 @@ class Sinks:
     """One connection. `with kvorum.spark.sinks("host:7600") as sinks: …`"""
 
     def __init__(
-        self, url: str, *, timeout_ms: int = _TIMEOUT_MS, tls_dir: str | None = None
+        self,
+        url: str,
+        *,
+        timeout_ms: int = _TIMEOUT_MS,
+        tls_dir: str | None = None,
+        ca: str | None = None,
+        token: str = "",
     ) -> None:
         """Raises InvalidArgument, Unavailable."""
         scheme, addresses = parse_url(url)
         if scheme != "kvorum":
             raise InvalidArgument(f"{url!r}: what sinks left is read natively: give HOST:BASE")
+        credential = Credential(token) if token else None
         self._portal = Portal("kvorum-sinks")
         try:
             self._backend: NativeBackend = self._portal.call(
-                connect_backend(addresses, timeout_ms, tls_for(url, tls_dir))
+                connect_backend(
+                    addresses,
+                    timeout_ms,
+                    tls_for(url, tls_dir, ca),
+                    credential,
+                )
             )
             self.procedures: ProcedureClient = self._portal.call(self._procedures())
         except BaseException:
@@ -387,9 +400,9 @@ def commit_all(jobs: list[SparkJobInfo], commit: Callable[[int], Any]) -> list[i
     return done
 
 
-def sinks(url: str, *, tls_dir: str | None = None) -> Sinks:
+def sinks(url: str, *, tls_dir: str | None = None, ca: str | None = None, token: str = "") -> Sinks:
     """What sinks left at the cluster of HOST:BASE[,…]. Use it in `with`."""
-    return Sinks(url, tls_dir=tls_dir)
+    return Sinks(url, tls_dir=tls_dir, ca=ca, token=token)
 
 
 def _job(info: dict[str, Any]) -> SparkJobInfo:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from kv.base.errors import InvalidArgument
-from kvorum.spark.tables import endpoint_of, found
+from kvorum.spark.tables import cluster_of, found
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +41,7 @@ def each_batch(
             raise InvalidArgument(
                 "Spark gave no query id, so a replayed batch could not be recognised; give app_id"
             )
-        where = {"endpoint": endpoint or endpoint_of(spark), "table": name}
+        where = {**cluster_of(spark, endpoint), "table": name}
         once = {"txnAppId": app, "txnVersion": str(batch)}
         frame.write.format("kvorum").mode("append").options(**where, **once, **options).save()
 

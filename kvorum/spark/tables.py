@@ -1,6 +1,6 @@
 """Tables as Spark frames without option strings.
 
-    spark.conf.set("spark.kvorum.endpoint", "host:7600")
+    spark.conf.set("spark.kvorum.endpoint", "host:7600")                   # .tls_dir, .ca, .token
     kvorum.spark.table(spark, "shop.orders", where="day >= '2026-11-01'", columns=["id", "total"])
     kvorum.spark.changes(spark, "shop.orders", starting="latest")          # a streaming frame
     with kvorum.spark.snapshot(spark, owner="month's end") as s:           # several at one version
@@ -17,10 +17,11 @@ Spark does: kvorum and pyspark_kvorum do not import each other.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
+from kv.base.credentials import from_file
 from kv.base.errors import InvalidArgument
 from kvorum.connecting import connect
 
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
     from kvorum.sdk.sync import Database, Snapshot
 
-ENDPOINT = "spark.kvorum.endpoint"
+_SETTING = "spark.kvorum."
+ENDPOINT = f"{_SETTING}endpoint"
 
 
 def table(
@@ -53,7 +55,7 @@ def table(
     """
     reader = found(spark).read.format("kvorum").option("table", name)
     chosen = {
-        "endpoint": endpoint or endpoint_of(spark),
+        **cluster_of(spark, endpoint),
         "columns": ",".join(columns or ()),
         "where": where,
         "keyFrom": key_from,
@@ -84,7 +86,7 @@ def changes(
     """
     reader = found(spark).readStream.format("kvorum").option("table", name)
     chosen = {
-        "endpoint": endpoint or endpoint_of(spark),
+        **cluster_of(spark, endpoint),
         "changes": "true",
         "startingVersion": starting,
         "columns": ",".join(columns or ()),
@@ -99,7 +101,7 @@ def changes(
 
 def size(spark: SparkSession, name: str, *, endpoint: str = "") -> int:
     """An estimate of a table's bytes, newest versions without compression; nothing is scanned."""
-    options = {"endpoint": endpoint or endpoint_of(spark), "table": name}
+    options = {**cluster_of(spark, endpoint), "table": name}
     estimate: int = importlib.import_module("pyspark_kvorum.reader").estimate(options)
     return estimate
 
@@ -112,7 +114,7 @@ def snapshot(
     endpoint: str = "",
 ) -> SparkSnapshot:
     """Several tables at one version: use it in `with`. `kvorum snapshot list` shows it."""
-    endpoint = endpoint or endpoint_of(spark)
+    endpoint = cluster_of(spark, endpoint)["endpoint"]
     return SparkSnapshot(spark, endpoint, as_of, owner or _owner(spark))
 
 
@@ -142,7 +144,7 @@ class SparkSnapshot:
         )
 
     def __enter__(self) -> Self:
-        self._database = connect("kvorum://" + self._endpoint)
+        self._database = database_at(cluster_of(self._spark, self._endpoint))
         self._held = self._database.snapshot(self._as_of, owner=self._owner)
         return self
 
@@ -161,13 +163,40 @@ def found(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def endpoint_of(spark: SparkSession) -> str:
-    endpoint = spark.conf.get(ENDPOINT, None)
-    if not endpoint:
+def cluster_of(spark: SparkSession, endpoint: str = "") -> dict[str, str]:
+    """The options of format("kvorum") that say where the cluster is and who asks: the settings
+    `spark.kvorum.endpoint`, `.tls_dir`, `.ca`, `.token` and `.token_file`. Raises InvalidArgument.
+    """
+    names = ("endpoint", "tls_dir", "ca", "token", "token_file")
+    found = {name: spark.conf.get(f"{_SETTING}{name}", None) for name in names}
+    if endpoint:
+        found["endpoint"] = endpoint
+    if not found["endpoint"]:
         raise InvalidArgument(
             f'where is the cluster? spark.conf.set("{ENDPOINT}", "HOST:BASE[,…]"), or endpoint=…'
         )
-    return endpoint
+    return {name: value for name, value in found.items() if value}
+
+
+def database_at(cluster: Mapping[str, str]) -> Database:
+    """Of this process. `cluster`: as from `cluster_of`."""
+    return connect("kvorum://" + cluster["endpoint"], **login_of(cluster))
+
+
+class Login(TypedDict):
+    """Arguments of a connection."""
+
+    tls_dir: str | None
+    ca: str | None
+    token: str
+
+
+def login_of(cluster: Mapping[str, str]) -> Login:
+    """`cluster`: as from `cluster_of`. Raises InvalidArgument."""
+    token, file = cluster.get("token", ""), cluster.get("token_file", "")
+    if file and not token:
+        token = from_file(file, "token_file")
+    return Login(tls_dir=cluster.get("tls_dir"), ca=cluster.get("ca"), token=token)
 
 
 def _owner(spark: SparkSession) -> str:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
+from kv.base.credentials import of_proxy
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.client.client import connect as connect_kv
@@ -78,13 +79,15 @@ async def run_here(
     Interrupted.
     """
     loop = asyncio.get_running_loop()
-    backend = await connect_backend(addresses_of(url), DEADLINE_MS_DEFAULT, tls_for(url))
+    tls, credential = tls_for(url), of_proxy(os.environ)  # a backup reads what nodes alone may
+    backend = await connect_backend(addresses_of(url), DEADLINE_MS_DEFAULT, tls, credential)
     calls = await connect_kv(
         addresses_of(url),
         timers=LoopTimers(loop),
         rng=SystemRng(),
         budget_ms=DEADLINE_MS_DEFAULT,
-        tls=tls_for(url),
+        tls=tls,
+        credential=credential,
     )
     try:
         pool = f"here-{_unique()}"

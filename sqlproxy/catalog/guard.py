@@ -259,7 +259,10 @@ class Guard:
         """`name`: what TLS has verified; nobody is asked for one before the first user. Raises
         Unauthenticated, Busy.
         """
-        if not (await self._initialized(address)).closed:
+        known = await self._initialized(address)
+        if not known.closed:
+            await self._look_again()  # the first user may just have been made
+        if not self._new_enough().closed:
             return LOOPBACK
         if name == NODE_NAME or not name or not await self._is_made(name):
             self._not_too_often(address, name)

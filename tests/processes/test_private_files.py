@@ -58,7 +58,7 @@ class Place:
                 *(command(*words),),
                 cwd=ROOT,
                 env=self.env,
-                umask=0o022,
+                umask=0,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -76,7 +76,7 @@ class Place:
             command(*words),
             cwd=ROOT,
             env=self.env,
-            umask=0o022,
+            umask=0,
             capture_output=True,
             timeout=READY_S,
             check=False,
@@ -155,7 +155,7 @@ def test_u15_files_of_all_programs_are_their_owners_alone(place: Place) -> None:
 def test_u15_a_directory_of_before_is_closed(tmp_path: Path) -> None:
     """Data that an earlier version made stay open to others; or a new one below is."""
     data = tmp_path / "a/data"
-    old = os.umask(0o022)
+    old = os.umask(0)
     try:
         with kvorum.open(data):
             pass

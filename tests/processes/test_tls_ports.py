@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 import kvorum
-from kv.base.errors import KvorumError, Unavailable
+from kv.base.errors import KvorumError, Refused
 from kv.base.rpc import FrameEncoder, Hello
 from kv.base.tls import CA, NODE, Tls, client_files
 from kvorum.security import certificates
@@ -191,7 +191,7 @@ def test_the_sdk_and_the_command_line(node: NodeProcess, monkeypatch: pytest.Mon
             assert table.get(b"k").value == url.encode()
         with pytest.raises(KvorumError, match="certificate is not believed"):
             asked(url)
-    with pytest.raises(Unavailable, match="TLS only"):
+    with pytest.raises(Refused, match="TLS only"):
         kvorum.connect(f"127.0.0.1:{node.base}", timeout_ms=2_000)
     with pytest.raises(KvorumError, match="TLS only"):
         asked(f"http://127.0.0.1:{node.base + 2}")

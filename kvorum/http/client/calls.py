@@ -7,6 +7,7 @@ UnknownOutcome, never a failure. Everything else the server tells, in the errors
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -96,10 +97,10 @@ def unknown_outcome(what: str) -> UnknownOutcome:
 
 def _error(answer: Answer) -> KvorumError:
     """The error behind an answer; one that is not Kvorum's (a proxy's, say) is Unavailable."""
-    try:
-        return from_json(answer.status, _decode(answer.body))
-    except (msgspec.MsgspecError, KeyError, TypeError):
-        return Unavailable(f"HTTP {answer.status}: {answer.body[:200]!r}")
+    for decode in (_decode, msgspec.json.decode):  # a port that wants TLS says so in JSON
+        with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError):
+            return from_json(answer.status, decode(answer.body))
+    return Unavailable(f"HTTP {answer.status}: {answer.body[:200]!r}")
 
 
 def version_of(answer: Mapping[str, Any]) -> int:

@@ -64,8 +64,9 @@ class Lost(Exception):
 class _Connection(asyncio.Protocol):
     """One connection; the callbacks from `on_` are httptools'."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self, now: Callable[[], float], doubt: str = "") -> None:
+        """`doubt`: what to add if it breaks before its first answer."""
+        self._now, self._doubt = now, doubt
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[Answer] | None = None
@@ -85,9 +86,10 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._fail(f"the connection was closed{f': {exc}' if exc else ''}")
+        self._fail(f"the connection was closed{f': {exc}' if exc else ''}{self._doubt}")
 
     def data_received(self, data: bytes) -> None:
+        self._doubt = ""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as e:
@@ -191,9 +193,10 @@ class HttpTransport:
             if connection.usable:
                 return connection
             connection.close()
+        doubt = "" if self.tls is None else self.tls.doubt
         try:
             _, made = await dial(
-                lambda: _Connection(self._loop.time), self._host, self._port, self.tls
+                lambda: _Connection(self._loop.time, doubt), self._host, self._port, self.tls
             )
         except OSError as e:
             where = f"{self._authority}:{self._port}"

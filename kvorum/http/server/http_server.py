@@ -33,7 +33,7 @@ from kv.base.limits import (
     STALL_MS_MAX,
     KiB,
 )
-from kv.base.tls import Tls, certificate_name
+from kv.base.tls import TLS_REQUIRED, Tls, certificate_name
 from kvorum.http.wire.codec import refusal
 from kvorum.http.wire.request import Asgi
 from raft.listener import TlsListener
@@ -320,7 +320,7 @@ def _last_answer(status: bytes, error: KvorumError) -> bytes:
 
 _PLAIN: Final = _last_answer(
     b"400 Bad Request",
-    InvalidArgument("this port speaks TLS only: use https://", code="TLS_REQUIRED"),
+    InvalidArgument("this port speaks TLS only: use https://", code=TLS_REQUIRED),
 )
 
 
