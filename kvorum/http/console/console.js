@@ -77,17 +77,23 @@ function textFilter(holder) {
   return box;
 }
 
-function proceduresPage() {
-  const holder = {};
-  const state = el("select", { id: "state", "aria-label": "state", onchange: () => refresh() }, el("option", { value: "" }, "any state"), STATES.map((s) => el("option", { value: s }, s)));
-  const name = el("input", { id: "name", placeholder: "name", "aria-label": "name", onchange: () => refresh() });
-  const owner = el("input", { id: "owner", placeholder: "owner", "aria-label": "owner", onchange: () => refresh() });
+/** A field for a procedure's id, and what its form does. */
+function byId() {
   const id = el("input", { id: "id", placeholder: "go to id", "aria-label": "id", inputmode: "numeric", size: 10 });
   const go = (event) => {
     event.preventDefault();
     if (/^\d+$/.test(id.value.trim())) location.hash = `#/procedures/${id.value.trim()}`;
     else refresh();
   };
+  return { id, go };
+}
+
+function proceduresPage() {
+  const holder = {};
+  const state = el("select", { id: "state", "aria-label": "state", onchange: () => refresh() }, el("option", { value: "" }, "any state"), STATES.map((s) => el("option", { value: s }, s)));
+  const name = el("input", { id: "name", placeholder: "name", "aria-label": "name", onchange: () => refresh() });
+  const owner = el("input", { id: "owner", placeholder: "owner", "aria-label": "owner", onchange: () => refresh() });
+  const { id, go } = byId();
   return {
     fixed: el("form", { onsubmit: go }, state, name, owner, textFilter(holder), id, el("button", {}, "Go")),
     live: async () => {
@@ -264,13 +270,17 @@ function loginPage(issuer, why) {
 }
 
 /** What somebody may not see is said once, and not asked for. */
-const closedPage = (name) => ({
-  fixed: el(
-    "p", { class: "faint", id: "closed" }, `${me.user} may not see the page of ${name}: an administrator can grant it (`,
-    el("code", {}, "kvorum grant give"), "). A procedure that you may see is at ", el("code", {}, "#/procedures/ID"), ".",
-  ),
-  live: null,
-});
+function closedPage(name) {
+  const { id, go } = byId();
+  const words = `${me.user} may not see the page of ${name}: an administrator can grant it (`;
+  return {
+    fixed: el(
+      "div", { id: "closed" }, el("p", {}, words, el("code", {}, "kvorum grant give"), ")."),
+      el("p", { class: "faint" }, "A procedure that you may see is found by its id:"), el("form", { onsubmit: go }, id, el("button", {}, "Go")),
+    ),
+    live: null,
+  };
+}
 
 const PAGES = {
   procedures: (id) => (id ? procedurePage(id) : proceduresPage()),
@@ -364,7 +374,7 @@ async function refresh() {
   do {
     again = false;
     await look();
-  } while (again);
+  } while (again && me);
   asking = false;
   timer = setTimeout(tick, REFRESH_MS);
 }
@@ -391,11 +401,11 @@ async function look() {
   const began = visit;
   try {
     const [made, cluster] = await Promise.all([page.live && page.live(), aboutCluster()]);
+    while (pressed) await new Promise((done) => setTimeout(done, 50));
     if (began !== visit) {
       again = true;
       return;
     }
-    while (pressed) await new Promise((done) => setTimeout(done, 50));
     settle(shown, [made].flat(Infinity).filter((one) => one));
     const master = !cluster ? "" : cluster.master === null ? "no master now" : `master ${cluster.master}`;
     document.getElementById("cluster").textContent = cluster && `cluster ${cluster.cluster || "?"} · ${master} · nodes: ${cluster.nodes} · partitions: ${cluster.partitions}`;

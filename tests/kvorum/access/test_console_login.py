@@ -163,6 +163,7 @@ def test_a_login_and_a_sign_out_in_a_browser(scene: Scene, tmp_path: Path) -> No
         assert scene.ask("POST", "/v1/users/bob/password", changed).is_success
         page.wait("document.querySelector('#refused')")
         page.wait("document.querySelector('#refused').textContent.length > 0")
+        assert page.js("document.querySelector('#trouble').hidden")
         assert not [c for c in page.complaints if "401" not in c]
 
 
