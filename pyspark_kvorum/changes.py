@@ -103,7 +103,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.bounds = table_bounds(self.table, options)
         self._planner: Planner | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_planner": None}
 
     @property
@@ -114,7 +114,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- planning, in one process of the driver
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, object]:
         match self.reading.starting:
             case int(version):
                 return self._offset(self.planner.past(version))
@@ -132,14 +132,16 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self.planner.stop_at_now()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         version, after = self._position(start)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         if after is None:
             return self._offset(self.planner.latest(version, rows_max))
         return self._offset(version, after=self.planner.snapshot_to(version, after, rows_max))
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(
+        self, start: dict[str, object], end: dict[str, object]
+    ) -> Sequence[InputPartition]:
         (low, after), (high, until) = self._position(start), self._position(end)
         if after is not None:
             edge = self.bounds[1] if until is None else until
@@ -150,7 +152,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pin, ranges = self.planner.ranges(low, high)
         return [Some(a, b, low, high, pin) for a, b in ranges]
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: dict[str, object]) -> None:
         version, after = self._position(end)
         self.planner.committed(version, in_snapshot=after is not None)
 
@@ -159,8 +161,8 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner.close()
             self._planner = None
 
-    def _offset(self, version: int, after: bytes | None = None) -> dict[str, Any]:
-        found: dict[str, Any] = {"table": int(self.table.id), "version": str(version)}
+    def _offset(self, version: int, after: bytes | None = None) -> dict[str, object]:
+        found: dict[str, object] = {"table": int(self.table.id), "version": str(version)}
         return found if after is None else {**found, "after": after.hex()}
 
     def _position(self, offset: dict[str, Any]) -> tuple[int, bytes | None]:

@@ -142,7 +142,7 @@ def key_table(table: Table) -> Table:
 
 def deletions(ops: pa.Array, name: str) -> list[bool]:
     """Which rows are deleted, by the operation column. Raises InvalidArgument."""
-    known: dict[Any, bool] = {}
+    known: dict[object, bool] = {}
     for op in pc.unique(ops).to_pylist():
         word = op.strip().upper() if isinstance(op, str) else op
         if word not in _UPSERTS and word not in _DELETES:
@@ -190,7 +190,7 @@ def _ordered_ints(array: pa.Array) -> list[bytes]:
     return found
 
 
-def _interval(text: str | None) -> Any:
+def _interval(text: str | None) -> object:
     if text is None:
         return None
     value = read_interval(text)
@@ -224,11 +224,11 @@ def _plain_of(kind: pa.DataType) -> Any:
     return _scalar
 
 
-def _name(key: Any) -> str:
+def _name(key: object) -> str:
     return key if isinstance(key, str) else str(_scalar(key))
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: object) -> object:
     match value:
         case bytes():
             return base64.b64encode(value).decode()

@@ -53,7 +53,7 @@ class Rows:
         """Rows `[low, high)`; nothing is copied."""
         return Rows(self.keys.slice(low, high - low), self.values.slice(low, high - low))
 
-    def taken(self, which: Any) -> Rows:
+    def taken(self, which: object) -> Rows:
         """The rows at these places, in this order."""
         return Rows(self.keys.take(which), self.values.take(which))
 
@@ -129,7 +129,7 @@ def pieces(rows: Rows) -> list[list[Any]]:
     ]
 
 
-def _pieces(rows: Rows) -> Iterator[list[Any]]:
+def _pieces(rows: Rows) -> Iterator[list[object]]:
     keys, values = packed_list(rows.keys), packed_list(rows.values)
     if len(keys) + len(values) > limits.PREWRITE_BYTES_MAX and rows.count > 1:
         half = rows.count // 2

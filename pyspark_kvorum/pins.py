@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from kv.base.errors import KvorumError, NotFound, SnapshotTooOld
 from kv.base.limits import LEASE_TTL_MS_MAX
@@ -31,7 +31,7 @@ class Pin:
         self._own = False
         self._renewed_s = float("-inf")
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """For another process, perhaps on a machine with another clock."""
         return {**self.__dict__, "_own": False, "_renewed_s": float("-inf")}
 

@@ -7,7 +7,7 @@ instead.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -82,7 +82,7 @@ class KvorumDataSource(DataSource):
         Options.check_use(self.options, STREAM)
         return self._writing(KvorumStreamWriter, schema, overwrite)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Spark plans each micro-batch with a source that it makes; one that has travelled writes
         nothing, it commits and aborts what tasks report. So that one need not know the table.
         """

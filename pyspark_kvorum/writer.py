@@ -103,7 +103,7 @@ class Staged(WriterCommitMessage):
     digest: int = 0
     columns: tuple[int, ...] = ()  # that it gives, if not all; by the first task
 
-    def manifest_row(self) -> list[Any]:
+    def manifest_row(self) -> list[object]:
         return [self.part, self.task, self.chunks, self.rows, self.crc]
 
 
@@ -197,11 +197,11 @@ class _Writer:
                 request["digest"] = [sum(m.given for m in tasks), sum(m.digest for m in tasks)]
             session.run(_commit_until_definite(session, request))
 
-    def _part(self, attempt: str, table: int, given: Sequence[int]) -> dict[str, Any]:
+    def _part(self, attempt: str, table: int, given: Sequence[int]) -> dict[str, object]:
         """What the rows mean (procedures.sink.format.sink_parts)."""
         options = self.options
         twice = ORDER if options.dedupe_by else LAST if options.duplicates == "last" else REFUSE
-        part: dict[str, Any] = {"attempt": attempt, "table": table, "twice": twice}
+        part: dict[str, object] = {"attempt": attempt, "table": table, "twice": twice}
         part["path"] = f"{options.namespace}.{options.table}"
         if options.op == INSERT:
             part["fresh"] = True
@@ -284,7 +284,7 @@ async def _stage_now(session: Session, tasks: list[Staged]) -> None:
         raise failed.exceptions[0] from None
 
 
-async def _commit_until_definite(session: Session, request: dict[str, Any]) -> None:
+async def _commit_until_definite(session: Session, request: dict[str, object]) -> None:
     """Start or attach to the commit's procedure until it has ended; the request may be repeated."""
     while (await session.ask(SINK_COMMIT, request))[0]:
         pass
@@ -329,7 +329,7 @@ class _Stage:
         if keep is not None:
             self.placing = Placing(session, table, attempt, part, self.task, keep)
         self.begun = False  # it has laid rows in place
-        self.flying: deque[asyncio.Task[Any]] = deque()  # chunks under way, oldest first
+        self.flying: deque[asyncio.Task[object]] = deque()  # chunks under way, oldest first
 
     async def all(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         try:
@@ -401,12 +401,12 @@ class _Stage:
             if self.size >= CHUNK_BYTES_TARGET:
                 await self._send(self._stage(self._take()))
 
-    async def _send(self, sending: Coroutine[Any, Any, Any]) -> None:
+    async def _send(self, sending: Coroutine[Any, Any, object]) -> None:
         self.flying.append(asyncio.get_running_loop().create_task(sending))
         await asyncio.sleep(0)
         await self._landed(but=_CHUNKS_IN_FLIGHT)
 
-    def _stage(self, chunk: bytes) -> Coroutine[Any, Any, Any]:
+    def _stage(self, chunk: bytes) -> Coroutine[Any, Any, object]:
         """The chunk that was counted last."""
         return self.session.ask(
             SINK_STAGE, self.attempt, self.table.id, self.part, self.task, self.chunks - 1, chunk
@@ -455,7 +455,7 @@ class _Stage:
         self._count(chunk)
         return chunk
 
-    def _placed(self) -> tuple[Any, ...]:
+    def _placed(self) -> tuple[object, ...]:
         if not self.begun or self.placing is None:
             return ()
         return self.placing.sealed(), self.placing.rows
@@ -516,7 +516,7 @@ class _Stage:
             await self.flying.popleft()
 
 
-def _shape_of(table: Table) -> list[list[Any]]:
+def _shape_of(table: Table) -> list[list[object]]:
     """What the encoded rows of a table depend on (procedures.sink.format.sink_parts)."""
     return [[c.id, c.name, c.type, c.nullable] for c in table.columns]
 

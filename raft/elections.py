@@ -176,12 +176,12 @@ class Elections(LibraryGroup):
         ):
             self.campaign_now()
 
-    def _in_timeout_now(self, node: Any, message: Message) -> None:
+    def _in_timeout_now(self, node: object, message: Message) -> None:
         if self._may_lead and message["term"] == self.term and self._SyncObj__raftLeader == node:
             self._by_transfer = True
             self._to_library(node, message)
 
-    def _in_stale(self, node: Any, message: Message) -> None:
+    def _in_stale(self, node: object, message: Message) -> None:
         self._step_down(message["term"])
 
     # ------------------------------------------------------------------ handing over

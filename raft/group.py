@@ -398,7 +398,7 @@ class Group(Elections):
             self._send(node, {"type": "hb_ack", "term": answer[0], "round": answer[1]})
         return True
 
-    def _bare(self, node: Any, message: Message) -> None:
+    def _bare(self, node: object, message: Message) -> None:
         """Let the library adopt term and leader; what is committed, we have to verify."""
         bare = {"type": "append_entries", "term": message["term"]}
         self._to_library(node, {**bare, "commit_index": self.commit_index})
@@ -457,7 +457,7 @@ class Group(Elections):
         self._drop()
         return False
 
-    def _in_next_node_idx(self, node: Any, message: Message) -> None:
+    def _in_next_node_idx(self, node: object, message: Message) -> None:
         if not self._leads_sender(node, message):
             return
         self.followers.answered(node, message)
@@ -478,17 +478,17 @@ class Group(Elections):
 
     # ------------------------------------------------------------------ receiving as either
 
-    def _in_removed(self, _node: Any, message: Message) -> None:
+    def _in_removed(self, _node: object, message: Message) -> None:
         self._fence.learn_removed(message)
 
-    def _in_fenced(self, _node: Any, _message: Message) -> None:
+    def _in_fenced(self, _node: object, _message: Message) -> None:
         """Ours is the side that goes on: `_fence.admits` has seen to the others."""
 
     def _in_asleep(self, node: Any, message: Message) -> None:
         if self._leads_sender(node, message):
             self._quiet.member_sleeps(node.id, message)
 
-    def _in_wake(self, node: Any, message: Message) -> None:
+    def _in_wake(self, node: object, message: Message) -> None:
         if self._leads_sender(node, message):
             self._quiet.stir()
             self.followers.heartbeat(node)

@@ -30,7 +30,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgpack
 
@@ -115,7 +115,7 @@ _HELLO_TYPES = (str, int, str, int, bytes, bytes, int)
 def read_hello(body: bytes) -> Hello:
     """Raises Refusal (PROTOCOL, VERSION): a later version may have any fields after these two."""
     try:
-        fields: Any = wire.unpack(body)
+        fields: object = wire.unpack(body)
     except Malformed:
         fields = None
     if type(fields) is not tuple or len(fields) < 2 or fields[0] != MAGIC:
@@ -146,7 +146,7 @@ def read_refusal(body: bytes | memoryview) -> Refusal:
     says it has not proved anything.
     """
     try:
-        fields: Any = wire.unpack(body)
+        fields: object = wire.unpack(body)
     except Malformed:
         fields = None
     if type(fields) is tuple and tuple(map(type, fields)) == (str, str):

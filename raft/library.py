@@ -34,7 +34,7 @@ class LibraryGroup(SyncObj):
     _SyncObj__raftMatchIndex: dict[Any, int]
     _SyncObj__lastResponseTime: dict[Any, float]
 
-    def _library_conf(self) -> Any:
+    def _library_conf(self) -> object:
         config = self._config
         return SyncObjConf(
             autoTick=False,
@@ -115,5 +115,5 @@ class LibraryGroup(SyncObj):
 
     # ------------------------------------------------------------------ what it does
 
-    def _to_library(self, node: Any, message: Message) -> None:
+    def _to_library(self, node: object, message: Message) -> None:
         super()._SyncObj__onMessageReceived(node, message)

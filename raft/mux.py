@@ -23,7 +23,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from raft import handshake
 from raft.api import TimerHandle, Timers
@@ -86,7 +86,7 @@ class Mux(ABC):
         self.counters = TransportCounters() if counters is None else counters
         self.look_s = self.limits.silence_ms / 1000 / _LOOKS_PER_SILENCE
         self.book = PeerBook(node_id, peers, self.limits, rng)
-        self.on_message: Callable[[int, int, dict[str, Any]], object] = _nobody
+        self.on_message: Callable[[int, int, dict[str, object]], object] = _nobody
         self.on_up: Callable[[int], object] = _nobody
         self.on_down: Callable[[int], object] = _nobody
         self._links: dict[int, Link] = {}  # those that have proved themselves, by node

@@ -139,7 +139,7 @@ class PeerNode(int, Node):  # type: ignore[misc]
 
 
 @lru_cache(maxsize=4096)
-def node_of(node_id: int) -> Any:
+def node_of(node_id: int) -> object:
     """The library's object for a node."""
     return PeerNode(node_id)
 
@@ -199,6 +199,6 @@ class Port(Transport):  # type: ignore[misc]
         super().__init__(None, None, [])
         self.out: Callable[[Any, Message], None] = lambda _node, _message: None
 
-    def send(self, node: Any, message: Message) -> bool:
+    def send(self, node: object, message: Message) -> bool:
         self.out(node, message)
         return True

@@ -104,7 +104,7 @@ def _no_ext(code: int, data: bytes) -> None:
     raise ValueError(f"extension type {code} of {len(data)} bytes")
 
 
-def unpack(body: bytes | bytearray | memoryview) -> Any:
+def unpack(body: bytes | bytearray | memoryview) -> object:
     """Plain data, sequences as tuples. Raises Malformed."""
     try:
         return msgpack.unpackb(
@@ -143,7 +143,7 @@ def read_messages(body: bytes | bytearray | memoryview) -> list[Row]:
     return list(rows)
 
 
-def _entries(entries: Any) -> list[tuple[bytes, int, int]]:
+def _entries(entries: object) -> list[tuple[bytes, int, int]]:
     if type(entries) is not tuple:
         raise Malformed("entries must be a list")
     for entry in entries:

@@ -248,7 +248,7 @@ async def _replace_plain(t: Transaction, table: Table, part: Part, pieces: Piece
     return gone
 
 
-def _not_replaced(table: Table, shown: Any) -> SinkRefused:
+def _not_replaced(table: Table, shown: object) -> SinkRefused:
     return SinkRefused(
         f"the row with the key {shown!r} is not one of those that this write replaces in table"
         f" {table.path} (replaceWhere)",
@@ -256,7 +256,7 @@ def _not_replaced(table: Table, shown: Any) -> SinkRefused:
     )
 
 
-def _in_the_way(table: Table, shown: Any) -> SinkRefused:
+def _in_the_way(table: Table, shown: object) -> SinkRefused:
     return SinkRefused(
         f"the table {table.path} has a row with the key {shown!r} that this write does not replace"
         " (replaceWhere): it would be lost though no read under this condition shows it",
@@ -279,7 +279,7 @@ class _Ruled:
         self.gone: dict[bytes, Stored] = {}  # of rows that others refer to
         self.came: dict[bytes, Any] = {}
         self.given: frozenset[int] = frozenset()  # columns; of rows that are there the others stay
-        self.merged: dict[bytes, list[Any]] = {}  # by user key: such rows as they shall be
+        self.merged: dict[bytes, list[object]] = {}  # by user key: such rows as they shall be
 
     async def write(self, part: Part, pieces: Pieces) -> int:
         """How many rows went or were replaced."""
@@ -339,13 +339,13 @@ class _Ruled:
             count += 1
         return count
 
-    def _merged(self, old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+    def _merged(self, old: Sequence[object], new: Sequence[object]) -> list[object]:
         """What an upsert of some columns makes of a row."""
         columns = self.table.columns
         both = zip(columns, old, new, strict=True)
         return [there if c.id not in self.given else came for c, there, came in both]
 
-    def _row(self, key: bytes, value: bytes) -> tuple[Any, ...]:
+    def _row(self, key: bytes, value: bytes) -> tuple[object, ...]:
         """A row of the batch, whole. Raises SqlError."""
         row = self.merged.get(key) or self.codec.decode_row(key, value)
         return self.writer.rules.finished(list(row), self.env)

@@ -152,7 +152,7 @@ class TsoService:
         self._oracle.skip(above)
         self._raise()
 
-    def handle(self, _context: object, args: list[Any]) -> list[Any]:
+    def handle(self, _context: object, args: list[Any]) -> list[object]:
         """The node method TSO (`Dispatcher.register`)."""
         return [self.take(args[0])]
 

@@ -8,7 +8,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO
 
 
 class SystemClock:
@@ -39,7 +39,7 @@ class LoopTimers:
         self.monotonic = loop.time
 
     def call_later(
-        self, delay_s: float, fn: Callable[..., object], *args: Any
+        self, delay_s: float, fn: Callable[..., object], *args: object
     ) -> asyncio.TimerHandle:
         return self._loop.call_later(delay_s, fn, *args)
 

@@ -616,7 +616,7 @@ def load(
     return NodeConfig(**values)
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _from_file(path: Path) -> dict[str, object]:
     try:
         with path.open("rb") as file:
             table = tomllib.load(file)
@@ -636,7 +636,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     return values
 
 
-def _parsed(option: Option, value: Any, origin: str) -> Any:
+def _parsed(option: Option, value: object, origin: str) -> object:
     try:
         return option.parse(value)
     except ValueError as error:

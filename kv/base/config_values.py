@@ -59,7 +59,7 @@ class Option:
 
 
 def integer(low: int, high: int) -> Parse:
-    def parse(value: Any) -> int:
+    def parse(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,20}", value.strip()):
             value = int(value)
         if type(value) is int and low <= value <= high:
@@ -69,7 +69,7 @@ def integer(low: int, high: int) -> Parse:
     return parse
 
 
-def flag(value: Any) -> bool:
+def flag(value: object) -> bool:
     if type(value) is bool:
         return value
     known = {"true": True, "yes": True, "on": True, "1": True}
@@ -80,7 +80,7 @@ def flag(value: Any) -> bool:
 
 
 def one_of(*allowed: str) -> Parse:
-    def parse(value: Any) -> str:
+    def parse(value: object) -> str:
         if isinstance(value, str) and value.strip().lower() in allowed:
             return value.strip().lower()
         raise ValueError(f"one of {', '.join(allowed)}")
@@ -89,12 +89,12 @@ def one_of(*allowed: str) -> Parse:
 
 
 def some_of(parse_item: Parse, what: str) -> Parse:
-    def parse(value: Any) -> tuple[Any, ...]:
+    def parse(value: object) -> tuple[object, ...]:
         if isinstance(value, str):
             value = [item.strip() for item in value.split(",") if item.strip()]
         if not isinstance(value, list | tuple):
             raise ValueError(f"a list of {what}")
-        found: list[Any] = []
+        found: list[object] = []
         for item in value:
             parsed = parse_item(item)
             if parsed in found:
@@ -105,19 +105,19 @@ def some_of(parse_item: Parse, what: str) -> Parse:
     return parse
 
 
-def path(value: Any) -> Path:
+def path(value: object) -> Path:
     if isinstance(value, str | Path) and str(value).strip():
         return Path(value).expanduser()
     raise ValueError("a directory's path")
 
 
-def file(value: Any) -> str:
+def file(value: object) -> str:
     if isinstance(value, str | Path) and (not value or str(value).strip()):
         return str(Path(value).expanduser()) if value else ""
     raise ValueError("a file's path, or nothing")
 
 
-def host(value: Any) -> str:
+def host(value: object) -> str:
     text = value.strip() if isinstance(value, str) else ""
     if re.fullmatch(r"[A-Za-z0-9._-]+", text):
         return text
@@ -126,11 +126,11 @@ def host(value: Any) -> str:
     raise ValueError("a host name or an IP address, without a port")
 
 
-def host_or_empty(value: Any) -> str:
+def host_or_empty(value: object) -> str:
     return "" if value == "" else host(value)
 
 
-def host_pattern(value: Any) -> str:
+def host_pattern(value: object) -> str:
     """A host's name, `*.NAME` for all below one, or ANY_HOST."""
     text = value.strip() if isinstance(value, str) else ""
     if text == ANY_HOST:
@@ -141,7 +141,7 @@ def host_pattern(value: Any) -> str:
         raise ValueError("host names without a port, *.NAME, or *") from None
 
 
-def address(value: Any) -> str:
+def address(value: object) -> str:
     if isinstance(value, str):
         name, _, port = value.strip().rpartition(":")
         try:
@@ -152,7 +152,7 @@ def address(value: Any) -> str:
     raise ValueError("addresses HOST:BASE")
 
 
-def url_or_empty(value: Any) -> str:
+def url_or_empty(value: object) -> str:
     """https://…; http only to this machine."""
     found = str(value)
     scheme, _, rest = found.partition("://")
@@ -162,18 +162,18 @@ def url_or_empty(value: Any) -> str:
     return found
 
 
-def file_or_url(value: Any) -> str:
+def file_or_url(value: object) -> str:
     """A file's name, or what `url_or_empty` takes."""
     return url_or_empty(value) if "://" in str(value) else file(value)
 
 
-def log_place(value: Any) -> str:
+def log_place(value: object) -> str:
     """syslog:///PATH, syslog://HOST:PORT, or what `url_or_empty` takes."""
     found = str(value)
     return found if re.fullmatch(r"syslog://(/.+|[^/]+)", found) else url_or_empty(found)
 
 
-def claim(value: Any) -> str:
+def claim(value: object) -> str:
     """The name of a claim."""
     if not re.fullmatch(r"\w{1,64}", str(value)):
         raise ValueError("the name of a claim, such as sub or email")
@@ -195,27 +195,27 @@ def secret(value: Any) -> str:
     raise ValueError(f"{SECRET_CHARS_MIN} to {SECRET_CHARS_MAX} characters")
 
 
-def label(value: Any) -> str:
+def label(value: object) -> str:
     if isinstance(value, str) and re.fullmatch(rf"[A-Za-z0-9._:-]{{0,{NAME_CHARS_MAX}}}", value):
         return value
     raise ValueError(f"up to {NAME_CHARS_MAX} letters, digits and . _ : -")
 
 
-def tag(value: Any) -> str:
+def tag(value: object) -> str:
     text = value.strip() if isinstance(value, str) else ""
     if text and label(text) == text:
         return text
     raise ValueError(f"tags of up to {NAME_CHARS_MAX} letters, digits and . _ : -")
 
 
-def site_label(value: Any) -> str:
+def site_label(value: object) -> str:
     name, equals, text = value.partition("=") if isinstance(value, str) else ("", "", "")
     if name.strip() in SITE_LABELS and equals:
         return f"{name.strip()}={tag(text)}"
     raise ValueError(f"NAME=VALUE with a name of {', '.join(SITE_LABELS)}")
 
 
-def module(value: Any) -> str:
+def module(value: object) -> str:
     if isinstance(value, str) and all(part.isidentifier() for part in value.strip().split(".")):
         return value.strip()
     raise ValueError("names of Python modules")
@@ -256,7 +256,7 @@ def without_secrets(text: str) -> str:
     return f"{url}?…" if mark and secret_options(query) else text
 
 
-def transfer_place(value: Any) -> str:
+def transfer_place(value: object) -> str:
     """A file:/// URI or another URL, both without `..`; only those of STORES with options, none of
     which is a key. Or a postgresql:// URL without password and options.
     """

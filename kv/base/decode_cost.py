@@ -61,7 +61,7 @@ def scale(*, values: bool = True) -> Callable[[T], T]:
     return weigh
 
 
-def unpack_rows(packed: bytes | memoryview, **options: Any) -> Any:
+def unpack_rows(packed: bytes | memoryview, **options: object) -> Any:
     """`msgpack.unpackb` of rows that a client packed: few lists of many values, whose bytes are
     bounded elsewhere. Raises TooLarge, too.
     """

@@ -36,7 +36,7 @@ def goes_on(refusal: KvorumError, row: Sequence[Any]) -> bool:
         return False
     if row[1] == DELETE:
         return True
-    ops: Any = [[OP_PUT, *row[PARTITION_ARGS_AT : PARTITION_ARGS_AT + 2]]]
+    ops: object = [[OP_PUT, *row[PARTITION_ARGS_AT : PARTITION_ARGS_AT + 2]]]
     if row[1] != PUT:
         at = _OPS_AT.get(row[1], len(row))
         ops = row[at] if at < len(row) else None

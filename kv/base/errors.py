@@ -59,7 +59,7 @@ class KvorumError(Exception):
     disposition: ClassVar[Disposition] = "no"
 
     def __init__(
-        self, message: str, *, code: str | None = None, details: Mapping[str, Any] | None = None
+        self, message: str, *, code: str | None = None, details: Mapping[str, object] | None = None
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -67,12 +67,12 @@ class KvorumError(Exception):
             self.code = code
         self.details: dict[str, Any] = dict(details or {})
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.code, self.details))
 
 
 def _rebuild(
-    cls: type[KvorumError], message: str, code: str, details: dict[str, Any]
+    cls: type[KvorumError], message: str, code: str, details: dict[str, object]
 ) -> KvorumError:
     return cls(message, code=code, details=details)
 

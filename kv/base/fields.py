@@ -40,7 +40,7 @@ def _too_large(what: str, actual: int, limit: int, unit: str) -> TooLarge:
 def integer(low: int, high: int) -> Check:
     """An integer in `[low, high]`; a bool is none."""
 
-    def check(what: str, value: Any) -> None:
+    def check(what: str, value: object) -> None:
         if type(value) is not int or not low <= value <= high:
             got = value if type(value) is int else _kind(value)
             raise InvalidArgument(f"{what} must be an integer in {low} … {high}, got {got}")
@@ -51,7 +51,7 @@ def integer(low: int, high: int) -> Check:
 def optional(field: Check) -> Check:
     """None, or what `field` accepts."""
 
-    def check(what: str, value: Any) -> None:
+    def check(what: str, value: object) -> None:
         if value is not None:
             field(what, value)
 
@@ -61,7 +61,7 @@ def optional(field: Check) -> Check:
 def text(chars_max: int, chars_min: int = 0) -> Check:
     """A string of so many characters."""
 
-    def check(what: str, value: Any) -> None:
+    def check(what: str, value: object) -> None:
         if type(value) is not str:
             raise InvalidArgument(f"{what} must be a string, got {_kind(value)}")
         if len(value) > chars_max:
@@ -75,7 +75,7 @@ def text(chars_max: int, chars_min: int = 0) -> Check:
 def one_of(*words: str) -> Check:
     """One of these strings."""
 
-    def check(what: str, value: Any) -> None:
+    def check(what: str, value: object) -> None:
         if type(value) is not str or value not in words:
             raise InvalidArgument(f"{what} must be one of {', '.join(words)}, got {value!r:.40}")
 
@@ -85,7 +85,7 @@ def one_of(*words: str) -> Check:
 def octets(bytes_max: int, bytes_min: int = 0) -> Check:
     """Bytes, so many of them."""
 
-    def check(what: str, value: Any) -> None:
+    def check(what: str, value: object) -> None:
         if type(value) is not bytes:
             raise InvalidArgument(f"{what} must be bytes, got {_kind(value)}")
         if len(value) > bytes_max:
@@ -96,12 +96,12 @@ def octets(bytes_max: int, bytes_min: int = 0) -> Check:
     return check
 
 
-def boolean(what: str, value: Any) -> None:
+def boolean(what: str, value: object) -> None:
     if type(value) is not bool:
         raise InvalidArgument(f"{what} must be a boolean, got {_kind(value)}")
 
 
-def mapping(what: str, value: Any) -> None:
+def mapping(what: str, value: object) -> None:
     if type(value) is not dict:
         raise InvalidArgument(f"{what} must be a map, got {_kind(value)}")
 
@@ -109,7 +109,7 @@ def mapping(what: str, value: Any) -> None:
 def items(item: Check, most: int, least: int = 0) -> Check:
     """A list of so many, each of which `item` accepts."""
 
-    def check(what: str, value: Any) -> None:
+    def check(what: str, value: object) -> None:
         if type(value) is not list or not least <= len(value) <= most:
             got = len(value) if type(value) is list else _kind(value)
             raise InvalidArgument(f"{what} must be a list of {least} … {most}, got {got}")
@@ -119,17 +119,17 @@ def items(item: Check, most: int, least: int = 0) -> Check:
     return check
 
 
-def anything(what: str, value: Any) -> None:
+def anything(what: str, value: object) -> None:
     """Whoever serves the verb looks at it: only that knows what it means."""
 
 
-def descriptor(what: str, value: Any) -> None:
+def descriptor(what: str, value: object) -> None:
     """kv.base.descriptors.PartitionDescriptor.to_wire."""
     if not is_descriptor(value):
         raise InvalidArgument(f"{what} must be a partition's descriptor, got {_kind(value)}")
 
 
-def error(what: str, value: Any) -> None:
+def error(what: str, value: object) -> None:
     """kv.base.errors.to_wire."""
     kinds = [type(field) for field in value] if type(value) is list else []
     if kinds != [str, str, str, dict]:
@@ -147,7 +147,7 @@ def too_large(what: str, limit: int, actual: int) -> TooLarge:
     )
 
 
-def check_key(what: str, key: Any) -> None:
+def check_key(what: str, key: object) -> None:
     """A storage key: the four bytes of its table, then the user's."""
     if type(key) is bytes and PREFIX_BYTES <= len(key) <= STORAGE_KEY_BYTES_MAX:
         return  # nearly always
@@ -162,7 +162,7 @@ def check_key(what: str, key: Any) -> None:
     )
 
 
-def check_bound(what: str, key: Any) -> None:
+def check_bound(what: str, key: object) -> None:
     """Where a range begins or ends: "the next key" is one byte longer."""
     if type(key) is not bytes:
         raise InvalidArgument(f"{what} must be bytes, got {_kind(key)}")
@@ -170,7 +170,7 @@ def check_bound(what: str, key: Any) -> None:
         raise too_large("key bytes", STORAGE_KEY_BYTES_MAX, len(key))
 
 
-def check_value(what: str, value: Any) -> None:
+def check_value(what: str, value: object) -> None:
     if type(value) is not bytes:
         raise InvalidArgument(f"{what} must be bytes, got {_kind(value)}")
     if len(value) > limits.VALUE_BYTES_MAX:
@@ -180,7 +180,7 @@ def check_value(what: str, value: Any) -> None:
 def keys_up_to(most: int) -> Check:
     """A list of so many storage keys."""
 
-    def check(what: str, keys: Any) -> None:
+    def check(what: str, keys: object) -> None:
         if type(keys) is not list:
             raise InvalidArgument(f"{what} must be a list, got {_kind(keys)}")
         if len(keys) > most:
@@ -191,13 +191,13 @@ def keys_up_to(most: int) -> Check:
     return check
 
 
-def check_ignored(what: str, value: Any) -> None:
+def check_ignored(what: str, value: object) -> None:
     """The transactions whose intents a reader does not mind."""
     if value is not None and (type(value) is not list or any(type(ts) is not int for ts in value)):
         raise InvalidArgument(f"{what} must be nil or a list of transaction ids")
 
 
-def check_through(what: str, value: Any) -> None:
+def check_through(what: str, value: object) -> None:
     """Transactions that are known to be committed, and at which versions."""
     if type(value) is not list or len(value) > limits.THROUGH_TXNS_MAX:
         raise InvalidArgument(f"{what} is a list of at most {limits.THROUGH_TXNS_MAX} pairs")

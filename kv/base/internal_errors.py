@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import KvorumError, UnknownOutcome
 
@@ -49,7 +49,7 @@ class Faults:
         """The answer to the caller. `unknown`: it may have been done."""
         found = self.note(error, where)
         what = f"internal error {found} at node {self._node}: the node's log has the rest"
-        details: dict[str, Any] = {"id": found}
+        details: dict[str, object] = {"id": found}
         if unknown:
             return UnknownOutcome(f"it may or may not have been done: {what}", details=details)
         return KvorumError(what, details=details)

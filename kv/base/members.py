@@ -51,7 +51,7 @@ def others_details(members: Members) -> dict[str, Any]:
     return {"nodes": [list(address) for address in members.others()[:ADDRESSES_MAX]]}
 
 
-def others_in(details: Mapping[str, Any]) -> list[Address]:
+def others_in(details: Mapping[str, object]) -> list[Address]:
     """The other nodes in the details of an error; what cannot be used is left out."""
     named = details.get("nodes")
     if not isinstance(named, list):
@@ -60,7 +60,7 @@ def others_in(details: Mapping[str, Any]) -> list[Address]:
     return [address for address in found if address is not None]
 
 
-def address_in(details: Mapping[str, Any]) -> Address | None:
+def address_in(details: Mapping[str, object]) -> Address | None:
     """The leader's address in the details of an error, None if it has none that can be used."""
     match details.get("address"):
         case [str(host), int(port)] if host and 0 < port < 65_536:

@@ -28,7 +28,7 @@ Options = Mapping[str, Any]
 NONE: Final[Options] = {}
 
 
-def _owner(value: Any) -> None:
+def _owner(value: object) -> None:
     if type(value) is not str or len(value) > NAME_CHARS_MAX:
         raise InvalidArgument(
             f"option owner must be a string of at most {NAME_CHARS_MAX} characters, "
@@ -36,18 +36,18 @@ def _owner(value: Any) -> None:
         )
 
 
-def _flag(name: str) -> Callable[[Any], None]:
-    def check(value: Any) -> None:
+def _flag(name: str) -> Callable[[object], None]:
+    def check(value: object) -> None:
         if value is not True:
             raise InvalidArgument(f"option {name} is true or not there, got {value!r:.40}")
 
     return check
 
 
-def _stage(value: Any) -> None:
+def _stage(value: object) -> None:
     if type(value) is not list or not 0 < len(value) <= PARALLEL_PARTS_MAX:
         raise InvalidArgument(f"option stage is a list of 1 … {PARALLEL_PARTS_MAX} lists of keys")
-    keys: list[Any] = []
+    keys: list[object] = []
     for part in value:
         if type(part) is not list or not part:
             raise InvalidArgument("option stage: every part is a list of at least one key")
@@ -67,31 +67,31 @@ def _stage(value: Any) -> None:
         )
 
 
-def _wait_ms(value: Any) -> None:
+def _wait_ms(value: object) -> None:
     if type(value) is not int or not 0 <= value <= DEADLINE_MS_MAX:
         raise InvalidArgument(
             f"option wait_ms must be an integer from 0 to {DEADLINE_MS_MAX}, got {value!r:.40}"
         )
 
 
-def _ttl_ms(value: Any) -> None:
+def _ttl_ms(value: object) -> None:
     if type(value) is not int or not 1 <= value <= TXN_TTL_MS_MAX:
         raise InvalidArgument(
             f"option ttl_ms must be an integer from 1 to {TXN_TTL_MS_MAX}, got {value!r:.40}"
         )
 
 
-def _priority(value: Any) -> None:
+def _priority(value: object) -> None:
     if type(value) is not int or not -1 <= value <= 1:
         raise InvalidArgument(
             f"option priority must be -1 (low), 0 (normal) or 1 (high), got {value!r:.40}"
         )
 
 
-def _reads(name: str) -> Callable[[Any], None]:
+def _reads(name: str) -> Callable[[object], None]:
     """Only that it is a list of a legal size: the keys are checked with the request's own."""
 
-    def check(value: Any) -> None:
+    def check(value: object) -> None:
         if type(value) is not list or not value:
             raise InvalidArgument(f"option {name} is a list that is not empty, got {value!r:.40}")
         if len(value) > PREWRITE_KEYS_MAX:
@@ -104,7 +104,7 @@ def _reads(name: str) -> Callable[[Any], None]:
     return check
 
 
-def _beside(value: Any) -> None:
+def _beside(value: object) -> None:
     if type(value) is not list or not 0 < len(value) <= COMMITS_BESIDE_MAX:
         raise InvalidArgument(
             f"option beside is a list of 1 … {COMMITS_BESIDE_MAX} [anchor, start_ts]"
@@ -136,7 +136,7 @@ CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
 }
 
 
-def check_options(what: str, options: Any) -> None:
+def check_options(what: str, options: object) -> None:
     """Raises InvalidArgument unless it is a map of known names to values of their kind, or None."""
     if options is None:
         return

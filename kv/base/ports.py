@@ -8,7 +8,7 @@ reads a clock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class Clock(Protocol):
@@ -30,9 +30,9 @@ class Timers(Protocol):
 
     def monotonic(self) -> float: ...
 
-    def call_soon(self, fn: Callable[..., object], *args: Any) -> object: ...
+    def call_soon(self, fn: Callable[..., object], *args: object) -> object: ...
 
-    def call_later(self, delay_s: float, fn: Callable[..., object], *args: Any) -> Handle: ...
+    def call_later(self, delay_s: float, fn: Callable[..., object], *args: object) -> Handle: ...
 
 
 class Rng(Protocol):

@@ -212,7 +212,7 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
 
     # -- the transport of what is above
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
+    def get_extra_info(self, name: str, default: object = None) -> Any:
         match name:
             case "peercert":
                 return self._tls.getpeercert()

@@ -259,13 +259,13 @@ def verb(
 
 def _checker(
     name: str, fields: Sequence[str], checks: Sequence[Check], args_at: int, optional: int
-) -> Callable[[Sequence[Any]], None]:
+) -> Callable[[Sequence[object]], None]:
     """Verb.check, as a function that calls one check after the other: a loop over them would cost
     every request a few tenths of a microsecond.
     """
     end = args_at + len(fields)
 
-    def miscounted(row: Sequence[Any]) -> InvalidArgument:
+    def miscounted(row: Sequence[object]) -> InvalidArgument:
         wanted = ", ".join(fields) or "none"
         return InvalidArgument(
             f"{name} takes {len(fields)} arguments ({wanted}), got {max(0, len(row) - args_at)}"

@@ -100,7 +100,7 @@ class KvClient:
 
     # -- the public face
 
-    async def call(self, method: int, key: bytes, *args: Any, budget_ms: int = 0) -> list[Any]:
+    async def call(self, method: int, key: bytes, *args: object, budget_ms: int = 0) -> list[Any]:
         """The result list of a partition method at the partition of `key`.
 
         Raises KvorumError (see the module).
@@ -131,7 +131,7 @@ class KvClient:
             call.last = None  # it refers to frames, and they to it: a cycle that holds the args
 
     def start(
-        self, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int
+        self, method: int, key: bytes, args: tuple[object, ...], budget_ms: int
     ) -> Started | None:
         """Send the first attempt of `call` now, without a task or a coroutine for it; None if that
         needs more than looking up where to: then `call`. If its reply fails, `go_on`.
@@ -151,7 +151,7 @@ class KvClient:
         return Started(reply, method, key, args, budget_ms, deadline, location)
 
     def start_for(
-        self, waiter: Receiver, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int
+        self, waiter: Receiver, method: int, key: bytes, args: tuple[object, ...], budget_ms: int
     ) -> bool:
         """`start` for a caller whose method gets the result, never within this one; whether it
         was sent.
@@ -170,7 +170,7 @@ class KvClient:
             return False
         return True
 
-    async def go_on(self, first: Started, error: BaseException) -> list[Any]:
+    async def go_on(self, first: Started, error: BaseException) -> list[object]:
         """What `call` does after its first attempt failed. Raises what it raises."""
         if not isinstance(error, _SOON_AT_ANOTHER):
             raise error
@@ -183,7 +183,7 @@ class KvClient:
         finally:
             call.last = None  # as in `call`
 
-    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> list[Any]:
+    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> list[Any]:
         """The result list of a node method: of the master's at the meta partition's leader, of
         others at the node in use; another one if that is gone.
         """
@@ -197,7 +197,7 @@ class KvClient:
             call.last = None  # as in `call`
 
     async def call_at(
-        self, address: Address, method: int, *args: Any, budget_ms: int = 0
+        self, address: Address, method: int, *args: object, budget_ms: int = 0
     ) -> list[Any]:
         """The result list of a node method at one node, in one attempt: the caller knows whether
         another one makes sense. Raises Unavailable (UNREACHABLE), too.
@@ -270,7 +270,7 @@ class KvClient:
 
     # -- attempts
 
-    async def _again(self, call: Call, key: bytes, args: tuple[Any, ...]) -> list[Any]:
+    async def _again(self, call: Call, key: bytes, args: tuple[object, ...]) -> list[Any]:
         """Attempts until one succeeds, a final error or the deadline."""
         while True:
             if call.attempts:
@@ -367,7 +367,7 @@ class KvClient:
                 self._learn(address)
 
     async def _ask_a_node(
-        self, call: Call, args: tuple[Any, ...], skip: int = 0
+        self, call: Call, args: tuple[object, ...], skip: int = 0
     ) -> tuple[list[Any], Address]:
         """Attempts at the node in use, then at the others in turn. The result and who gave it.
         `skip`: begin so many addresses further, without giving up the one in use.

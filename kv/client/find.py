@@ -21,10 +21,10 @@ from kv.base.methods import FIND_TXN
 class Caller(Protocol):
     """What is needed of `kv.client.client.KvClient`."""
 
-    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> list[Any]: ...
+    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> list[Any]: ...
 
     async def call_at(
-        self, address: tuple[str, int], method: int, *args: Any, budget_ms: int = 0
+        self, address: tuple[str, int], method: int, *args: object, budget_ms: int = 0
     ) -> list[Any]: ...
 
 

@@ -44,7 +44,7 @@ class Receiver:
         """Whether it waits no more."""
         return False
 
-    def set_result(self, result: list[Any], /) -> None:
+    def set_result(self, result: list[object], /) -> None:
         """The method's result. Called once, or `set_exception` is."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class Link(ABC):
         self._timers = timers
         self._new_future = asyncio.get_running_loop().create_future
         self._pending: dict[int, tuple[Reply | Receiver, float]] = {}  # … deadline
-        self._out: list[list[Any]] = []
+        self._out: list[list[object]] = []
         self._rid = 0  # of the newest request
         self._transmitted = 0  # rid of the newest request that left
         self._patience_s = _NEVER  # a subclass wants to look at the silence this often
@@ -96,14 +96,14 @@ class Link(ABC):
         self._timer: Handle | None = None
 
     @abstractmethod
-    def _transmit(self, rows: list[list[Any]]) -> None:
+    def _transmit(self, rows: list[list[object]]) -> None:
         """Send rows, at most REQUESTS_PER_FRAME_MAX."""
 
     @property
     def in_flight(self) -> int:
         return len(self._pending)
 
-    def send(self, method: int, budget_ms: int, deadline: float, args: tuple[Any, ...]) -> Reply:
+    def send(self, method: int, budget_ms: int, deadline: float, args: tuple[object, ...]) -> Reply:
         """The result of the method, later. Raises Busy when too much is pending, LinkLost when the
         link is closed or doubted.
 
@@ -119,12 +119,12 @@ class Link(ABC):
         method: int,
         budget_ms: int,
         deadline: float,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
     ) -> None:
         """`send` for a caller whose method gets the result. Raises what `send` raises."""
         self.send_row(waiter, [0, method, budget_ms, *args], deadline)
 
-    def send_row(self, waiter: Reply | Receiver, row: list[Any], deadline: float) -> None:
+    def send_row(self, waiter: Reply | Receiver, row: list[object], deadline: float) -> None:
         """`send_for` of `[0, method, budget_ms, *args]`, which is the link's from now on."""
         if not self.usable:
             raise self._unusable()
@@ -247,7 +247,7 @@ class Link(ABC):
         return
 
 
-def _end(waiter: Reply | Receiver, row: list[Any]) -> None:
+def _end(waiter: Reply | Receiver, row: list[object]) -> None:
     if row[1] == OK:
         waiter.set_result(row[2:])
     else:
@@ -272,7 +272,7 @@ def _too_many(actual: int) -> Busy:
 class Submitter(Protocol):
     """What a LocalLink needs of kv.server.dispatcher.Dispatcher."""
 
-    def submit(self, conn: LocalLink, requests: list[list[Any]]) -> None: ...
+    def submit(self, conn: LocalLink, requests: list[list[object]]) -> None: ...
 
 
 class LocalLink(Link):
@@ -287,9 +287,9 @@ class LocalLink(Link):
         super().__init__(timers)
         self._submit = submitter.submit
         # To receivers, whose work is not the drain's.
-        self._arrived: list[tuple[Receiver, list[Any]]] = []
+        self._arrived: list[tuple[Receiver, list[object]]] = []
 
-    def _transmit(self, rows: list[list[Any]]) -> None:
+    def _transmit(self, rows: list[list[object]]) -> None:
         self._submit(self, rows)
 
     def reply(self, row: list[Any]) -> None:
@@ -328,7 +328,7 @@ class LocalLink(Link):
         self._submit = _nobody
 
 
-def _nobody(conn: LocalLink, requests: list[list[Any]]) -> None:
+def _nobody(conn: LocalLink, requests: list[list[object]]) -> None:
     raise client_closed()
 
 

@@ -93,7 +93,7 @@ class _Waiting:
 
     __slots__ = ("conn", "end", "rid", "start", "timer")
 
-    def __init__(self, conn: Any, rid: int, start: bytes, end: bytes) -> None:
+    def __init__(self, conn: object, rid: int, start: bytes, end: bytes) -> None:
         self.conn, self.rid, self.start, self.end = conn, rid, start, end
         self.timer: Handle | None = None
 
@@ -243,7 +243,7 @@ class Recent:
     # ------------------------------------------------------------------ waiting
 
     def wait(
-        self, conn: Any, rid: int, start: bytes, end: bytes, mark: int, wait_s: float
+        self, conn: object, rid: int, start: bytes, end: bytes, mark: int, wait_s: float
     ) -> int | None:
         """The mark, at once, if there was something in the range since `mark` or too many wait;
         else None, and `answer` is called with a reply row later.

@@ -8,7 +8,6 @@ for the newest, the present.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
 from zlib import crc32
 
 from kv.base.checksum import CRC_OK
@@ -130,14 +129,14 @@ def few(
     ignore: Collection[int] | None,
     now_ms: int,
     keep: Callable[[bytes, bytes | None], None],
-) -> tuple[list[list[Any] | None], int]:
+) -> tuple[list[list[object] | None], int]:
     """`multi_get` of FEW_KEYS at most, as a transaction reads what it is about to write: ([value,
     version], or None for absent, per key; bytes of the values). `known`: newest applied records,
     verified, b"" = there is none; what is read from disk is given to `keep`. Raises like `get`.
     """
     check_readable(view, read_ts)
     read_ms = physical_ms(read_ts) if read_ts else now_ms
-    rows: list[list[Any] | None] = []
+    rows: list[list[object] | None] = []
     size = 0
     for key in keys:
         lock = view.lock(key)

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, islice
 from operator import lt
-from typing import Any, Final, NamedTuple, overload
+from typing import Final, NamedTuple, overload
 
 import msgpack
 
@@ -60,7 +60,7 @@ class PackedKeys(Sequence[bytes]):
         """At least one key."""
         return PackedKeys(keys[0], 0, len(keys), _pack(list(keys)), keys[-1])
 
-    def sent(self) -> list[Any]:
+    def sent(self) -> list[object]:
         """As a request has them."""
         return [self.first, self.prefix_bytes, self.rows, self.packed, self.last]
 

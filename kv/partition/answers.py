@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import (
     Busy,
@@ -41,7 +39,7 @@ def not_leader(d: PartitionDescriptor, leader: int | None, members: Members) -> 
     )
 
 
-def moved(d: PartitionDescriptor, epoch: Any) -> Moved:
+def moved(d: PartitionDescriptor, epoch: object) -> Moved:
     return Moved(
         f"partition {d.id} has epoch {d.epoch} and serves [{d.start[:32]!r}, {d.end[:32]!r}); the "
         f"request was for epoch {epoch!r:.20} or other keys. Look the key up again",

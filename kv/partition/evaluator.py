@@ -185,7 +185,7 @@ class Evaluator:
         return True
 
     def _accept(
-        self, conn: Connection, r: list[Any], row: list[Any], m: Mutations, size: int
+        self, conn: Connection, r: list[object], row: list[object], m: Mutations, size: int
     ) -> None:
         entry = self.view.open
         entry.add(m, size)
@@ -198,7 +198,7 @@ class Evaluator:
             entry.prewrites.append(row)
         entry.replies.append((conn, row))
 
-    def _broken(self, r: list[Any], error: Exception) -> list[Any]:
+    def _broken(self, r: list[object], error: Exception) -> list[object]:
         """The reply to a command that met a bug before anything of it was in the open entry."""
         faults = self._scheduler.faults
         return [r[0], 1, *self._replies.error_fields(faults.answer(error, f"method {r[1]!r:.40}"))]
@@ -214,7 +214,7 @@ class Evaluator:
             error = refusal
         self.after_seen(conn, [r[0], 1, *self._replies.error_fields(error)])
 
-    def after_seen(self, conn: Connection, row: list[Any], *, prewrite: bool = False) -> None:
+    def after_seen(self, conn: Connection, row: list[object], *, prewrite: bool = False) -> None:
         """Answer a command without effect when everything that it may have seen is applied."""
         view = self.view
         entry = view.flying if view.open.empty else view.open

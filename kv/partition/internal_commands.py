@@ -21,7 +21,7 @@ Start = Callable[..., None]
 """start(method, then, *args): submit an internal command; `then` gets its reply row."""
 
 
-def execute(view: GcView, d: PartitionDescriptor, r: list[Any], m: Mutations) -> list[Any]:
+def execute(view: GcView, d: PartitionDescriptor, r: list[Any], m: Mutations) -> list[object]:
     """The result fields of an internal command."""
     if r[1] is META:
         m.others.append(("meta", r[5], r[6]))
@@ -34,7 +34,7 @@ def execute(view: GcView, d: PartitionDescriptor, r: list[Any], m: Mutations) ->
 def put_meta(start: Start, key: bytes, value: bytes, done: Done) -> None:
     """See PartitionMachine.put_meta."""
 
-    def then(row: list[Any]) -> None:
+    def then(row: list[object]) -> None:
         done(from_wire(row[2:]) if row[1] else None)
 
     start(META, then, key, value)
@@ -43,7 +43,7 @@ def put_meta(start: Start, key: bytes, value: bytes, done: Done) -> None:
 def raise_safepoint(start: Start, safepoint: int, done: Done) -> None:
     """See PartitionMachine.raise_safepoint."""
 
-    def then(row: list[Any]) -> None:
+    def then(row: list[object]) -> None:
         done(from_wire(row[2:]) if row[1] else None)
 
     start(SAFEPOINT, then, safepoint)

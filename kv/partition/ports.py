@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import Corruption, KvorumError
@@ -33,7 +33,7 @@ class Timestamps(Protocol):
 class Connection(Protocol):
     """What a request answers to; sockets, HTTP and embedded alike. Hashable by identity."""
 
-    def reply(self, row: list[Any]) -> None:
+    def reply(self, row: list[object]) -> None:
         """`[rid, 0, *result]` or `[rid, 1, *error]`; queued."""
         ...
 

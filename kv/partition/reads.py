@@ -71,7 +71,7 @@ def rows_of(r: list[Any]) -> int:
     return len(r[5]) if r[1] == MGET or r[1] == READ_NOW else 1
 
 
-def bytes_of(r: list[Any], result: list[Any]) -> int:
+def bytes_of(r: list[object], result: list[Any]) -> int:
     """The bytes of keys and values in the answer to a read."""
     if r[1] == GET:
         return len(result[0] or b"")
@@ -88,7 +88,7 @@ def bytes_of(r: list[Any], result: list[Any]) -> int:
     return sum(len(key) + len(value) for key, value, _ in result[0])
 
 
-def must_wait(view: Evaluated, r: list[Any], read_ts: int) -> Entry | None:
+def must_wait(view: Evaluated, r: list[object], read_ts: int) -> Entry | None:
     """The entry that must be applied first, None if the read may look now."""
     if not read_ts:
         return None
@@ -148,7 +148,7 @@ def read(state: AppliedState, recent: Recent, r: list[Any], now_ms: int) -> list
 
 def _read(
     state: AppliedState, view: ReadView, recent: Recent, r: list[Any], now_ms: int
-) -> tuple[list[Any], int]:
+) -> tuple[list[object], int]:
     """And what a scan looked at of newest records. `view` is of `state`: what rows come from."""
     if r[1] == CHANGES:
         return serve_changes.changes(state, recent, r), 0
@@ -196,7 +196,7 @@ def _read(
 
 def _scan_values(
     state: AppliedState, view: ReadView, asked: methods.ScanValues, now_ms: int
-) -> tuple[list[Any], int]:
+) -> tuple[list[object], int]:
     values = None
     if asked.through and asked.read_ts and not asked.reverse:
         values = through_chunks(

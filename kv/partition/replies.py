@@ -7,8 +7,6 @@ here while he waits for a key is taken out of its queue, so that nobody is answe
 
 from __future__ import annotations
 
-from typing import Any
-
 from kv.base.errors import Corruption, KvorumError, to_wire
 from kv.base.members import Members
 from kv.partition.admission import Item
@@ -37,7 +35,7 @@ class Replies:
         self._view, self._replica, self._members = view, replica, members
         self._scheduler, self._counters = scheduler, counters
 
-    def answer(self, conn: Connection, row: list[Any]) -> None:
+    def answer(self, conn: Connection, row: list[object]) -> None:
         try:
             conn.reply(row)
         except Exception as error:  # noqa: BLE001 - the boundary: the pass is not this connection's
@@ -61,7 +59,7 @@ class Replies:
         for conn, r in items:
             self.answer(conn, [r[0], 1, *fields])
 
-    def error_fields(self, error: KvorumError) -> list[Any]:
+    def error_fields(self, error: KvorumError) -> list[object]:
         """The fields of a refusal. Damage is this replica's own matter while another one has what
         was asked for: the request was not executed, and is sent there.
         """

@@ -91,12 +91,12 @@ def write_rows(r: list[Any]) -> Keys:
     return sampled  # all are read at once; these tell where the traffic is
 
 
-def ingest(r: list[Any]) -> Keys:
+def ingest(r: list[object]) -> Keys:
     _check_rows(r[5], r[6], {bytes}, BATCH_OPS_MAX, BATCH_BYTES_MAX)
     return NO_KEYS  # they are read at once
 
 
-def _check_packed(sent: Any, values: bytes, rows_max: int, bytes_max: int) -> PackedKeys:
+def _check_packed(sent: object, values: bytes, rows_max: int, bytes_max: int) -> PackedKeys:
     """Packed rows, of which everything is looked at here and nothing later."""
     if type(sent) is PackedKeys:
         return sent  # of a request that was here before
@@ -148,7 +148,9 @@ def _check_whole(prefix: bytes, own: list[bytes], size: int, bytes_max: int) -> 
         raise too_large("bytes of keys and values", bytes_max, size)
 
 
-def _check_rows(keys: Any, values: Any, kinds: set[type], rows_max: int, bytes_max: int) -> None:
+def _check_rows(
+    keys: object, values: object, kinds: set[type], rows_max: int, bytes_max: int
+) -> None:
     """Rows as two lists; the types that a value may have. Nothing is done row by row."""
     if type(keys) is not list or type(values) is not list or len(keys) != len(values) or not keys:
         raise InvalidArgument("keys and values must be lists of one length, with at least one row")
@@ -171,7 +173,7 @@ def _check_rows(keys: Any, values: Any, kinds: set[type], rows_max: int, bytes_m
         raise InvalidArgument("keys must rise: they are not sorted, or one occurs twice")
 
 
-def check_ops(ops: Any, *, ops_max: int, bytes_max: int) -> list[bytes]:
+def check_ops(ops: object, *, ops_max: int, bytes_max: int) -> list[bytes]:
     """The keys of the ops."""
     if type(ops) is not list or not ops:
         raise InvalidArgument("ops must be a list with at least one operation")
@@ -251,7 +253,7 @@ def _check_reads(options: dict[str, Any]) -> None:
         last = end or None
 
 
-def outer_reads(r: list[Any]) -> tuple[bytes, bytes, bool] | None:
+def outer_reads(r: list[object]) -> tuple[bytes, bytes, bool] | None:
     """The first and the last key of what a WRITE or PREWRITE says that it read, and whether the
     last one is where a range ends (b"" = nowhere); None if it read nothing.
     """

@@ -29,7 +29,7 @@ _OWN_KEYS: Final = frozenset({WRITE, PREWRITE})
 _START_TS: Final = integer(1, MAX)
 
 
-def check_request(r: list[Any]) -> Keys:
+def check_request(r: list[object]) -> Keys:
     """The keys that the command will read. Raises InvalidArgument or TooLarge."""
     found = _CHECKS.get(r[1]) if type(r[1]) is int else None
     if found is None:
@@ -51,7 +51,7 @@ def _range(r: list[Any]) -> Keys:
     return NO_KEYS
 
 
-def _scan_sealed(r: list[Any]) -> Keys:
+def _scan_sealed(r: list[object]) -> Keys:
     if r[9]:
         raise InvalidArgument("SCAN_SEALED goes forward only: reverse must be false")
     if not r[7]:
@@ -66,13 +66,13 @@ def _resolve(r: list[Any]) -> Keys:
     return keys
 
 
-def _recover(r: list[Any]) -> Keys:
+def _recover(r: list[object]) -> Keys:
     if not r[7]:
         raise InvalidArgument("recover needs keys")
     return NO_KEYS  # only intents are looked at
 
 
-def _finish(r: list[Any]) -> Keys:
+def _finish(r: list[object]) -> Keys:
     ends = r[5]
     if type(ends) is not list or not ends:
         raise InvalidArgument("ends must be a list with at least one transaction")
@@ -160,7 +160,7 @@ def first_key(r: list[Any]) -> bytes | None:
     return None if outer is None else outer[0]
 
 
-def plain(r: list[Any]) -> bool:
+def plain(r: list[object]) -> bool:
     """Whether a GET or PUT is well formed, for the usual cases; whatever else goes through
     `check_request`.
     """
@@ -185,7 +185,7 @@ def plain(r: list[Any]) -> bool:
     )
 
 
-def weight(r: list[Any]) -> int:
+def weight(r: list[object]) -> int:
     """About how many bytes a queued request holds."""
     size = 0
     for arg in r[5:]:
@@ -200,7 +200,7 @@ def weight(r: list[Any]) -> int:
     return size + 64
 
 
-def _weight_of(rows: list[Any]) -> int:
+def _weight_of(rows: list[object]) -> int:
     size = 0
     for row in rows:
         fields = row if isinstance(row, list) else (row,)

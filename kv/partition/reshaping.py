@@ -8,7 +8,6 @@ All others that wait are answered that the keys moved, and nothing was done for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, Moved
@@ -32,7 +31,7 @@ class Shaping:
         self.flying = False  # it was proposed
 
 
-def stays(old: PartitionDescriptor, new: PartitionDescriptor, r: list[Any]) -> bool:
+def stays(old: PartitionDescriptor, new: PartitionDescriptor, r: list[object]) -> bool:
     """Whether a request that was sent for `old` can be served by `new`; then it says so from now
     on. What is malformed, or was sent for something older, stays to be refused in its turn.
     """

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
-from typing import Any, Protocol
+from typing import Protocol
 
 from kv.base.errors import KvorumError
 from kv.base.internal_errors import Faults
@@ -132,10 +132,10 @@ class Callback:
 
     __slots__ = ("_done", "_faults")
 
-    def __init__(self, done: Callable[[list[Any]], None], faults: Faults) -> None:
+    def __init__(self, done: Callable[[list[object]], None], faults: Faults) -> None:
         self._done, self._faults = done, faults
 
-    def reply(self, row: list[Any]) -> None:
+    def reply(self, row: list[object]) -> None:
         try:
             self._done(row)
         except Exception as error:  # noqa: BLE001 - the boundary: whoever answers is in the middle of a pass

@@ -29,7 +29,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from zlib import crc32
 
 import msgpack
@@ -98,7 +98,7 @@ Shape = Split | Freeze | Thaw | Merge | Settle
 
 def encode(shape: Shape) -> bytes:
     """The log entry."""
-    row: list[Any]
+    row: list[object]
     match shape:
         case Split():
             row = [SPLIT, shape.epoch, shape.key, shape.new.to_wire(), list(shape.others)]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, Unavailable, to_wire
@@ -65,9 +65,9 @@ class Door:
 
     def __init__(self, descriptor: PartitionDescriptor) -> None:
         self.descriptor = descriptor
-        self._waiting: list[tuple[Connection, list[Any]]] = []
+        self._waiting: list[tuple[Connection, list[object]]] = []
 
-    def submit(self, conn: Connection, request: list[Any]) -> None:
+    def submit(self, conn: Connection, request: list[object]) -> None:
         if len(self._waiting) < QUEUE_REQUESTS_MAX:
             self._waiting.append((conn, request))
             return
@@ -87,7 +87,7 @@ class Door:
             self._refuse(conn, request, error)
 
     @staticmethod
-    def _refuse(conn: Connection, request: list[Any], error: KvorumError) -> None:
+    def _refuse(conn: Connection, request: list[object], error: KvorumError) -> None:
         conn.reply([request[0], 1, *to_wire(error)])
         conn.flush()
 

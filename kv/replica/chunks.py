@@ -134,13 +134,13 @@ Part = Head | Run | End
 # ------------------------------------------------------------------ writing
 
 
-def block(parts: Sequence[list[Any]]) -> bytes:
+def block(parts: Sequence[list[object]]) -> bytes:
     """`parts` in their wire form (`Head.to_wire`, [family, rows], `end_part`) as one block."""
     data: bytes = _pack([FORMAT, *parts])
     return data
 
 
-def end_part(rows: int) -> list[Any]:
+def end_part(rows: int) -> list[object]:
     return [_END, rows]
 
 

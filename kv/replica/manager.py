@@ -19,7 +19,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kv.base.checksum import seal
 from kv.base.descriptors import PartitionDescriptor
@@ -409,7 +409,7 @@ class ReplicaManager:
         self.counters.opened += 1
         return replica
 
-    def _covering_request(self, request: list[Any]) -> PartitionDescriptor | None:
+    def _covering_request(self, request: list[object]) -> PartitionDescriptor | None:
         key = first_key(request)
         return None if key is None else self.covering(key)
 

@@ -129,7 +129,7 @@ class Rights:
 
     # -- requests to partitions
 
-    def _check_partition(self, verb: Verb, row: list[Any]) -> None:
+    def _check_partition(self, verb: Verb, row: list[object]) -> None:
         partition = row[3] if len(row) > 3 else None
         if type(partition) is not int:
             return  # it is refused for that
@@ -145,7 +145,7 @@ class Rights:
         if self._check_table(verb, row, table_of(start)):
             self._allowed.add((verb.number, partition))
 
-    def _check_table(self, verb: Verb, row: list[Any], table: int) -> bool:
+    def _check_table(self, verb: Verb, row: list[object], table: int) -> bool:
         """Whether all requests of that verb are allowed."""
         number = verb.number
         if number in _EVERYBODYS:
@@ -167,7 +167,7 @@ class Rights:
             self._allow(frozenset({verb.action}), resource)
         return True
 
-    def _check_meta(self, verb: Verb, row: list[Any]) -> None:
+    def _check_meta(self, verb: Verb, row: list[object]) -> None:
         """Each time: its tables are few, and so are requests to them but an administrator's."""
         if verb.number in _EVERYBODYS:
             return
@@ -193,7 +193,7 @@ class Rights:
             details={"user": self._identity.name},
         )
 
-    def _check_work(self, verb: Verb, row: list[Any]) -> None:
+    def _check_work(self, verb: Verb, row: list[object]) -> None:
         if verb.number in _ENDS:
             return
         try:
@@ -312,12 +312,12 @@ class Metering:
         self._under_way.clear()
 
 
-def _of_namespace(use: Use, message: list[Any]) -> None:
+def _of_namespace(use: Use, message: list[object]) -> None:
     for account in use.accounts[1:]:
         account.bytes += _size(message)
 
 
-def _size(found: Any) -> int:
+def _size(found: object) -> int:
     """The bytes of keys and values in a message."""
     if isinstance(found, bytes | str):
         return len(found)
@@ -338,7 +338,7 @@ def _rows_in(row: list[Any]) -> int:
             return 1
 
 
-def _rows_out(method: int, reply: list[Any]) -> int:
+def _rows_out(method: int, reply: list[object]) -> int:
     match reply[RESULT_AT:]:
         case [[bytes(lengths), bytes()], *_] if method == methods.SCAN_SEALED:
             return len(lengths) // _LENGTHS_BYTES
@@ -356,9 +356,9 @@ def table_of(key: bytes) -> int:
     return int.from_bytes(key[:PREFIX_BYTES].ljust(PREFIX_BYTES, b"\0"), "big")
 
 
-def first_key(verb: Verb, row: list[Any]) -> bytes | None:
+def first_key(verb: Verb, row: list[object]) -> bytes | None:
     """None: it has none, or is not well formed."""
-    found: Any = row
+    found: object = row
     for step in verb.first_key:
         if not isinstance(found, list | tuple) or len(found) <= step:
             return None
@@ -447,7 +447,7 @@ def needed_of(verb: Verb, row: list[Any]) -> frozenset[Action]:
         )  # it is refused to whoever may all that, too: it is not well formed
 
 
-def _of_put(cond: Any) -> frozenset[Action]:
+def _of_put(cond: object) -> frozenset[Action]:
     if cond is None:
         return PUT
     return frozenset({Action.UPDATE if cond else Action.INSERT})

@@ -71,7 +71,7 @@ class Connection(Protocol):
         """
         ...
 
-    def reply(self, row: list[Any]) -> None:
+    def reply(self, row: list[object]) -> None:
         """Queue `[rid, 0, *result]` or `[rid, 1, *error]`. A connection that is gone drops it."""
         ...
 
@@ -361,7 +361,7 @@ class Dispatcher:
             return _with(row, self.placed())
         return row
 
-    def _statistics(self, _context: Context, _args: list[Any]) -> Result:
+    def _statistics(self, _context: Context, _args: list[object]) -> Result:
         merged: dict[str, int] = {}
         for source in self._stats:
             merged |= source()
@@ -373,7 +373,7 @@ def _figures(counters: Counters, faults: Faults) -> Mapping[str, int]:
     return {**counters.as_map(), "internal_errors": faults.count}
 
 
-async def _with(row: Result, more: Awaitable[Any]) -> Result:
+async def _with(row: Result, more: Awaitable[object]) -> Result:
     return [*row, await more]
 
 

@@ -28,8 +28,8 @@ class Listener(Protocol):
         client: str,
         node: int,
         who: Identity | None,
-        request: list[Any],
-        reply: list[Any],
+        request: list[object],
+        reply: list[object],
         took_s: float,
     ) -> None:
         """`client`: HOST:PORT; `node`: whose connection it has proved to be, 0 = a client's; `who`:
@@ -70,14 +70,14 @@ class Tap:
     def faults(self) -> Faults:
         return self._dispatcher.faults
 
-    def submit(self, conn: Tappable, requests: list[list[Any]]) -> None:
+    def submit(self, conn: Tappable, requests: list[list[object]]) -> None:
         self._dispatcher.submit(self._came(conn, requests), requests)
 
-    def refuse(self, conn: Tappable, row: list[Any], error: KvorumError) -> None:
+    def refuse(self, conn: Tappable, row: list[object], error: KvorumError) -> None:
         """One that its connection may not send."""
         self._dispatcher.refuse(self._came(conn, [row]), row, error)
 
-    def _came(self, conn: Tappable, requests: list[list[Any]]) -> _Tapped:
+    def _came(self, conn: Tappable, requests: list[list[object]]) -> _Tapped:
         tapped = conn.tap
         if not isinstance(tapped, _Tapped):
             tapped = conn.tap = _Tapped(conn, self._listener, self._monotonic)
@@ -93,7 +93,7 @@ class _Tapped:
     def __init__(self, conn: Tappable, listener: Listener, monotonic: Callable[[], float]) -> None:
         self._conn, self._listener, self._monotonic = conn, listener, monotonic
         self._client = conn.peer
-        self._open: dict[int, tuple[list[Any], float]] = {}  # bounded by the connection's window
+        self._open: dict[int, tuple[list[object], float]] = {}  # bounded by the connection's window
 
     @property
     def user(self) -> str:

@@ -157,12 +157,12 @@ class Backend(Protocol):
 
     async def namespaces(self) -> list[NamespaceInfo]: ...
 
-    async def create_namespace(self, name: str, change: dict[str, Any] | None = None) -> None:
+    async def create_namespace(self, name: str, change: dict[str, object] | None = None) -> None:
         """`change`: replicas, tags."""
         ...
 
     async def alter_namespace(
-        self, name: str, what: str, change: dict[str, Any] | None = None
+        self, name: str, what: str, change: dict[str, object] | None = None
     ) -> NamespaceInfo:
         """`what`: enable, disable, modify (`change`: replicas, tags)."""
         ...
@@ -176,7 +176,7 @@ class Backend(Protocol):
     async def drop_table(self, ns: str, name: str) -> None: ...
 
     async def alter_table(
-        self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
+        self, ns: str, name: str, what: str, change: dict[str, object] | None = None
     ) -> TableInfo:
         """`what`: enable, disable, modify (`change`: replicas, tags, add_columns,
         partition_bytes).
@@ -184,7 +184,7 @@ class Backend(Protocol):
         ...
 
     async def submit(
-        self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
+        self, name: str, args: object, nonce: str | None, options: dict[str, object] | None = None
     ) -> int:
         """`options`: queue, priority, delay_ms, at_ms, pool."""
         ...
@@ -193,7 +193,7 @@ class Backend(Protocol):
         """Signals, schedules, limits, surgery: procedures/pools/control.py has the list."""
         ...
 
-    async def access(self, what: str, args: dict[str, Any]) -> Any:
+    async def access(self, what: str, args: dict[str, object]) -> Any:
         """Users, tokens and grants: kvorum/native/access.py has the list."""
         ...
 

@@ -12,7 +12,7 @@ later waits for such writers, and only for such tables.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import KvorumError, Refused
 from kv.base.ids import TableId
@@ -78,7 +78,7 @@ class Names:
         self._tables.invalidate(ns, table)
         return await self.prefix(ns, table) != prefix
 
-    def _step_in_user_terms(self, error: KvorumError, step: dict[str, Any]) -> None:
+    def _step_in_user_terms(self, error: KvorumError, step: dict[str, object]) -> None:
         """One of the waits of a deadlock, if its table is known here."""
         key = step.get("key")
         name = self._of.get(key[:PREFIX_BYTES]) if isinstance(key, bytes) else None

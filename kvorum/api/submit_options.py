@@ -18,12 +18,17 @@ def start_options(
         if at.tzinfo is None:
             raise InvalidArgument(f"at={at} has no time zone: give it one, such as UTC")
         at = int(at.timestamp() * 1000)
-    found: dict[str, Any] = {"queue": queue, "delay_ms": delay_ms, "at_ms": at or 0, "pool": pool}
+    found: dict[str, object] = {
+        "queue": queue,
+        "delay_ms": delay_ms,
+        "at_ms": at or 0,
+        "pool": pool,
+    }
     found = {name: value for name, value in found.items() if value}
     return found if priority is None else {**found, "priority": priority}
 
 
-def submitted(name: str | type, args: Any) -> Any:
+def submitted(name: str | type, args: object) -> Any:
     """Arguments as plain data; checked against their type, if the class is here."""
     if isinstance(name, str):
         return plain_of(args, f"arguments of {name}")

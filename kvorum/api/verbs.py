@@ -59,12 +59,12 @@ def _reason(what: str, value: Any) -> None:
         raise InvalidArgument(f"{what} has 1 to {REASON_BYTES_MAX} bytes")
 
 
-def _people(what: str, value: Any) -> None:
+def _people(what: str, value: object) -> None:
     if value != "all":
         boolean(what, value)
 
 
-def _sections(what: str, value: Any) -> None:
+def _sections(what: str, value: object) -> None:
     if type(value) is not dict or len(value) > limits.BEAT_SECTIONS_MAX:
         raise InvalidArgument(f"{what} is a map of at most {limits.BEAT_SECTIONS_MAX} sections")
     for name, packed in value.items():

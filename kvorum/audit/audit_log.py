@@ -29,7 +29,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -238,9 +238,9 @@ class StampLog:
         rows = [self._row(time_ms, stamp, names) for time_ms, stamp in stamps]
         return b"".join([encode(row) + b"\n" for row in [*lost, *rows]])
 
-    def _row(self, time_ms: int, s: Stamp, names: Mapping[int, str]) -> dict[str, Any]:
+    def _row(self, time_ms: int, s: Stamp, names: Mapping[int, str]) -> dict[str, object]:
         surface, client, method, keys, tables, code, took_s, *numbers, node, asker = s
-        row: dict[str, Any] = {
+        row: dict[str, object] = {
             "time": time_ms,
             "node": self._node,
             "surface": surface,
@@ -315,7 +315,7 @@ def _tables(stamp: Stamp) -> Iterable[int | str]:
     return dict.fromkeys([*stamp.tables, *(table for table, _ in stamp.keys)])
 
 
-def _shown(key: bytes) -> Any:
+def _shown(key: bytes) -> object:
     """Text, or {"b64"}, as everywhere."""
     try:
         return key.decode()

@@ -116,7 +116,7 @@ class _Stamper:
         work: Awaitable[T],
         *,
         then: Callable[[T], Known] = _nothing,
-        **known: Any,
+        **known: object,
     ) -> T:
         """`work`, and its stamp: what is `known` before, and what `then` reads off the result."""
         caller = caller_of_request.get()
@@ -232,7 +232,7 @@ class _Stamped:
         if row.at_start:
             known = {**known, "read_ts": known["start_ts"]}
 
-        async def call(*args: Any, **named: Any) -> T:
+        async def call(*args: object, **named: object) -> T:
             found = {**known, **row.said(*args, **named)}
             work = method(*args, **named)
             return await stamper.stamp(row.name.format(*args), work, then=row.then, **found)

@@ -171,7 +171,7 @@ class NativeStamps:
         return found
 
 
-def _key(key: Any) -> Key:
+def _key(key: object) -> Key:
     if type(key) is not bytes:
         raise TypeError
     return int.from_bytes(key[:PREFIX_BYTES], "big"), key[PREFIX_BYTES:]

@@ -216,7 +216,7 @@ def take(
     _do("grant.take", connect, json, role=role, **_grant(actions, on))
 
 
-def _do(what: str, connect: str | None, as_json: bool, **args: Any) -> None:
+def _do(what: str, connect: str | None, as_json: bool, **args: object) -> None:
     with opened(connect, as_json) as db:
         answer = db.access(what, args)
     if as_json:
@@ -229,7 +229,7 @@ def _list(
     shown: tuple[str, ...],
     connect: str | None,
     as_json: bool,
-    **args: Any,
+    **args: object,
 ) -> None:
     with opened(connect, as_json) as db:
         items = db.access(what, args)
@@ -239,7 +239,7 @@ def _list(
     output.table(titles, [[_cell(item[name]) for name in shown] for item in items])
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     match value:
         case bool():
             return "yes" if value else "-"
@@ -260,14 +260,14 @@ def _as_text(grant: dict[str, Any]) -> str:
     return f"{grant['kind'].partition(' ')[0]}:{dotted}" if dotted else str(grant["kind"])
 
 
-def _limit(text: str) -> dict[str, Any]:
+def _limit(text: str) -> dict[str, object]:
     actions, at, on = text.partition("@")
     if not at:
         raise typer.BadParameter(f"{text!r} is not ACTION,…@cluster or ACTION,…@KIND:NAME")
     return _grant(actions, on)
 
 
-def _grant(actions: str, on: str) -> dict[str, Any]:
+def _grant(actions: str, on: str) -> dict[str, object]:
     """As kvorum/native/access.py takes it."""
     kind, colon, name = on.partition(":")
     if kind not in _KINDS or (kind == Kind.CLUSTER) == bool(colon):

@@ -132,7 +132,7 @@ def _run(name: str, args: dict[str, Any], connect: str | None, as_json: bool) ->
     """Its result; printed already if it is wanted as JSON."""
     with opened(connect, as_json) as db:
         wait_ms = args.get("timeout_ms", _TIMEOUT_MS) + _MORE_MS
-        answer: dict[str, Any] = db.wait(db.submit(name, args), timeout_ms=wait_ms)
+        answer: dict[str, object] = db.wait(db.submit(name, args), timeout_ms=wait_ms)
     if as_json:
         output.emit(answer)
     return answer

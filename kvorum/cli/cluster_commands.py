@@ -132,7 +132,7 @@ def _announcer(cluster: LocalCluster, json: bool) -> Callable[[int], None]:
     return announce
 
 
-def _brief(node: LocalNode) -> dict[str, Any]:
+def _brief(node: LocalNode) -> dict[str, object]:
     return {"id": node.id, "address": node.address, "pid": node.pid, "state": node.state()}
 
 
@@ -322,7 +322,7 @@ def _cuts(nodes: Sequence[LocalNode]) -> dict[int, list[dict[str, Any]] | None]:
     """By node, what it was cut off from: `node`, and `hears`, `heard`: whether anything
     still passes from there, or there. None: it does not answer.
     """
-    found: dict[int, list[dict[str, Any]] | None] = {}
+    found: dict[int, list[dict[str, object]] | None] = {}
     for node in nodes:
         try:
             cuts = links(node, None)
@@ -348,7 +348,7 @@ def _shown_cuts(cuts: list[dict[str, Any]] | None) -> str:
     return "; ".join(words[c["hears"], c["heard"]].format(c["node"]) for c in cuts) or "-"
 
 
-def _node_row(node: LocalNode, member: dict[str, Any]) -> tuple[object, ...]:
+def _node_row(node: LocalNode, member: dict[str, object]) -> tuple[object, ...]:
     state, leaders, replicas = (member.get(n, "-") for n in ("state", "leaders", "replicas"))
     keeps = "votes" if member.get("witness", node.witness) else "data"
     return (node.id, node.address, node.pid, node.state(), state, keeps, leaders, replicas)

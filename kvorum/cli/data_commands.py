@@ -110,7 +110,7 @@ def scan(
         what: None if text is None else key_of(text, b64)
         for what, text in (("prefix", prefix), ("start", start), ("end", end))
     }
-    shown: list[dict[str, Any]] = []
+    shown: list[dict[str, object]] = []
     left = limit
     with opened(connect, json) as db:
         for item in db.table(ns, name).rows(**bounds, reverse=reverse, at=at):

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -303,7 +303,7 @@ def node(base: int, tls_dir: str = "") -> Iterable[Finding]:
         yield Finding("clock", "warning", shown, "synchronise the clocks (chrony, ntpd)")
 
 
-def json_of(body: str) -> dict[str, Any]:
+def json_of(body: str) -> dict[str, object]:
     """What a node has said; nothing, if it is no object."""
     with contextlib.suppress(ValueError):
         found = json_module.loads(body)

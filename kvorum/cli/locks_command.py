@@ -65,7 +65,7 @@ def _tables(found: dict[str, Any]) -> None:
     )
 
 
-def _waiter(row: dict[str, Any]) -> tuple[object, ...]:
+def _waiter(row: dict[str, object]) -> tuple[object, ...]:
     if "procedure" in row:
         who = (row["resource"], row["kind"], row["procedure"], row["owner"] or "-", "-")
         holder = (row.get("holder", "-"), row.get("holder_owner") or "-")

@@ -54,14 +54,14 @@ def rate_of(text: str) -> int:
 
 def run(
     types: tuple[str, str],
-    args: Callable[[NativeBackend], Awaitable[Any]],
+    args: Callable[[NativeBackend], Awaitable[object]],
     *,
     connect: str | None,
     json: bool,
     here: bool,
     resume: int = 0,
     again: str = "",
-    same: Mapping[str, Any] | None = None,
+    same: Mapping[str, object] | None = None,
     attempts: int = 5,
     undo: Callable[[NativeBackend], Awaitable[None]] | None = None,
     key_file: str = "",

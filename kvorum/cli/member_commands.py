@@ -58,7 +58,7 @@ def decommission(
 
     with opened(connect, json) as db:
         procedure = db.submit(DECOMMISSION, {"node": node})
-        result: Any = db.wait(procedure) if wait else None
+        result: object = db.wait(procedure) if wait else None
     if json:
         output.emit({"id": str(procedure), "result": result})
     elif wait:
@@ -172,5 +172,5 @@ def list_partitions(connect: Connect = None, json: Json = False) -> None:
         output.partitions(found)
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
+def _plain(row: dict[str, Any]) -> dict[str, object]:
     return {**row, "start": output.show(row["start"]), "end": output.show(row["end"])}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -170,7 +170,7 @@ def list_queues(connect: Connect = None, json: Json = False) -> None:
     output.table(("KIND", "NAME", "RUNNING", "WAITING", "MOST", "PER SECOND"), rows)
 
 
-def _parsed(text: str, as_json: bool) -> Any:
+def _parsed(text: str, as_json: bool) -> object:
     try:
         return json_module.loads(text)
     except ValueError as e:

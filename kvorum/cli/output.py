@@ -16,7 +16,7 @@ from kvorum.http.wire.codec import show as show_as
 DONE, FAILED, USAGE = 0, 1, 2
 
 
-def emit(data: Any) -> None:
+def emit(data: object) -> None:
     """One JSON document on stdout."""
     sys.stdout.write(_json(data) + "\n")
 
@@ -45,7 +45,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         sys.stdout.write(text.rstrip() + "\n")
 
 
-def partitions(rows: Sequence[dict[str, Any]]) -> None:
+def partitions(rows: Sequence[dict[str, object]]) -> None:
     """How each partition stands, a line each."""
 
     def listed(row: dict[str, Any], name: str) -> str:
@@ -93,7 +93,7 @@ def _as_lines(error: KvorumError) -> str:
     return f"{error.code}: {error.message}{place}"
 
 
-def show(data: bytes) -> Any:
+def show(data: bytes) -> object:
     """A key or a value in JSON: text, or `{"b64"}` for other bytes."""
     return show_as(data, packed=False)
 
@@ -120,7 +120,7 @@ def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode()
 
 
-def _json(data: Any) -> str:
+def _json(data: object) -> str:
     """One line of JSON as the HTTP API would write it: whatever a procedure returned can be read
     by any parser.
     """

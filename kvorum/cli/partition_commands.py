@@ -24,7 +24,7 @@ def split(
     """Split a partition in place, while it serves. Refused if the key does not lie inside, or if
     there is too little in it to find a middle.
     """
-    args: dict[str, Any] = {"partition": partition}
+    args: dict[str, object] = {"partition": partition}
     if key is not None:
         args["at"] = key
     _run("kvorum.split_partition", args, wait, connect, json)
@@ -45,7 +45,9 @@ def merge(
     _run("kvorum.merge_partitions", {"left": left, "right": right}, wait, connect, json)
 
 
-def _run(name: str, args: dict[str, Any], wait: bool, connect: str | None, as_json: bool) -> None:
+def _run(
+    name: str, args: dict[str, object], wait: bool, connect: str | None, as_json: bool
+) -> None:
     with opened(connect, as_json) as db:
         procedure = db.submit(name, args)
         result: Any = db.wait(procedure) if wait else None

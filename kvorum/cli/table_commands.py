@@ -95,7 +95,7 @@ def enable_namespace(name: Name, connect: Connect = None, json: Json = False) ->
     _switched("enable_namespace", name, connect, json)
 
 
-def _switched(what: str, name: str, connect: str | None, as_json: bool, **change: Any) -> None:
+def _switched(what: str, name: str, connect: str | None, as_json: bool, **change: object) -> None:
     with opened(connect, as_json) as db:
         answer = getattr(db, what)(name, **change)
     if as_json:
@@ -250,12 +250,12 @@ def modify_table(
     """Add columns, change how many replicas there are and where, or how large partitions grow; what
     is left out stays.
     """
-    change: dict[str, Any] = {"add_columns": _columns(add_column), "replicas": replicas}
+    change: dict[str, object] = {"add_columns": _columns(add_column), "replicas": replicas}
     change |= {"tags": _names(tags), "partition_bytes": partition_bytes}
     _altered("modify_table", table, connect, json, **change)
 
 
-def _altered(what: str, table: str, connect: str | None, as_json: bool, **change: Any) -> None:
+def _altered(what: str, table: str, connect: str | None, as_json: bool, **change: object) -> None:
     ns, name = table_of(table)
     with opened(connect, as_json) as db:
         answer = getattr(db, what)(ns, name, **change)

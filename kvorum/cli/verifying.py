@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
 
@@ -350,7 +350,7 @@ def _print(
     from kvorum.verify.report import lines
 
     if json:
-        answer: dict[str, Any] = {
+        answer: dict[str, object] = {
             "verdict": "clean" if not _exit_code(found, problems) else "not clean",
             "seed": histories[0].header.seed if histories else None,
             "workloads": [one.to_plain() for one in found],

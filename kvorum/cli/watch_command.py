@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -121,7 +121,7 @@ def _lines(event: Event) -> list[str]:
     return rows
 
 
-def _shown(event: Event) -> dict[str, Any]:
+def _shown(event: Event) -> dict[str, object]:
     changes = []
     for key, value, expires_ms in event.changes:
         row = {"key": output.show(key), "value": None if value is None else output.show(value)}

@@ -202,7 +202,7 @@ class Cluster:
 
     # --------------------------------------------------------------------------- fault injection
 
-    def links(self, _context: object, args: list[Any]) -> list[Any]:
+    def links(self, _context: object, args: list[Any]) -> list[object]:
         """The node method LINKS. Raises Refused, InvalidArgument."""
         if not self._config.fault_injection:
             raise Refused(

@@ -31,7 +31,7 @@ class NodeDamage:
         found = islice(self._found().items(), DAMAGED_REPORTED_MAX)
         return {int(partition): why[:_WHY_CHARS_MAX] for partition, why in found} or None
 
-    def take(self, reply: Any) -> None:
+    def take(self, reply: object) -> None:
         """Nothing is answered."""
 
     def again(self) -> None:
@@ -48,7 +48,7 @@ class MasterDamage:
         """Of a reign."""
         self.known.clear()
 
-    def handle(self, node: int, payload: Any) -> Any:
+    def handle(self, node: int, payload: Any) -> object:
         """Raises TypeError, ValueError, AttributeError."""
         self.known.pop(NodeId(node), None)
         if payload is not None:

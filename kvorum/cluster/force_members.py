@@ -101,7 +101,7 @@ class Calls(Protocol):
     """kvorum.cluster.links.NodeCalls."""
 
     async def call_at(
-        self, node: int, method: int, *args: Any, budget_ms: int = ...
+        self, node: int, method: int, *args: object, budget_ms: int = ...
     ) -> list[Any]: ...
 
 
@@ -244,7 +244,9 @@ class ForceMethod:
                 found.setdefault(view.partition, {})[node] = view
         return found
 
-    async def _ask(self, nodes: Iterable[int], method: int, *args: Any) -> list[list[Any] | None]:
+    async def _ask(
+        self, nodes: Iterable[int], method: int, *args: object
+    ) -> list[list[Any] | None]:
         async def one(node: int) -> list[Any] | None:
             try:
                 return await self._calls.call_at(node, method, *args, budget_ms=_ASK_MS)

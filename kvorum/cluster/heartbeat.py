@@ -66,9 +66,9 @@ _decode = msgspec.msgpack.Decoder().decode
 class NodeSection(Protocol):
     """See the module."""
 
-    def collect(self) -> Any: ...
+    def collect(self) -> object: ...
 
-    def take(self, reply: Any) -> None: ...
+    def take(self, reply: object) -> None: ...
 
     def again(self) -> None: ...
 
@@ -78,14 +78,14 @@ class MasterSection(Protocol):
 
     def begin(self) -> None: ...
 
-    def handle(self, node: int, payload: Any) -> Any: ...
+    def handle(self, node: int, payload: object) -> object: ...
 
 
 class Calls(Protocol):
     """kvorum.cluster.links.NodeCalls."""
 
     async def call_at(
-        self, node: int, method: int, *args: Any, budget_ms: int = ...
+        self, node: int, method: int, *args: object, budget_ms: int = ...
     ) -> list[Any]: ...
 
 
@@ -106,7 +106,7 @@ class Heart:
         self._calls, self._leader, self._timers = calls, leader, timers
         self._sections: dict[str, NodeSection] = {}
         self._number = 0
-        self._reign: Any = None  # of the last answer
+        self._reign: object = None  # of the last answer
         self._hint: int | None = None  # who called, or was named, as the master
         self._urgent = asyncio.Event()
         self._broken: set[str] = set()  # sections that raised the last time
@@ -392,7 +392,7 @@ class _Boundary:
         return False
 
 
-def _packed(payload: Any) -> bytes:
+def _packed(payload: object) -> bytes:
     """What a section reports; b"" for nothing. Raises ValueError, TypeError."""
     packed = b"" if payload is None else _encode(payload)
     if len(packed) > BEAT_SECTION_BYTES_MAX:

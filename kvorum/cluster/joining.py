@@ -152,7 +152,7 @@ class JoinMethod:
 
     async def _take_in(
         self, address: str, version: str, token: bytes, *, witness: bool
-    ) -> list[Any]:
+    ) -> list[object]:
         founders = self._identity.founders
         row = await self._txn.run(
             lambda t: take_in(t, address, version, founders=founders, witness=witness)

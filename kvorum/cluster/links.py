@@ -92,7 +92,7 @@ class NodeCalls:
         self._peers = peers
         self._own = own
 
-    async def call_at(self, node: int, method: int, *args: Any, budget_ms: int = 0) -> list[Any]:
+    async def call_at(self, node: int, method: int, *args: object, budget_ms: int = 0) -> list[Any]:
         """The result list of a node method at `node`, in one attempt. Raises what
         `KvClient.call_at` raises; Unavailable (UNREACHABLE) while its address is not known.
         """

@@ -35,7 +35,7 @@ class Calls(Protocol):
     """kvorum.cluster.links.NodeCalls."""
 
     async def call_at(
-        self, node: int, method: int, *args: Any, budget_ms: int = ...
+        self, node: int, method: int, *args: object, budget_ms: int = ...
     ) -> list[Any]: ...
 
 
@@ -99,7 +99,7 @@ class SpreadPartitions:
         whom it prefers.
         """
         await self._at_voters(descriptors, CREATE_PARTITION, PartitionDescriptor.to_wire)
-        first: dict[NodeId, list[Any]] = {}
+        first: dict[NodeId, list[object]] = {}
         for descriptor in descriptors:
             leader = preferred(descriptor.id, descriptor.data_voters)
             first.setdefault(leader, []).append(descriptor.id)
@@ -123,7 +123,7 @@ class SpreadPartitions:
         self,
         descriptors: Sequence[PartitionDescriptor],
         method: int,
-        item: Callable[[PartitionDescriptor], Any],
+        item: Callable[[PartitionDescriptor], object],
         *,
         pass_by_silent: bool = False,
     ) -> None:
@@ -131,7 +131,7 @@ class SpreadPartitions:
         than a majority did it for some partition; `pass_by_silent`: not counting nodes that are
         not heard.
         """
-        items: dict[NodeId, list[Any]] = {}
+        items: dict[NodeId, list[object]] = {}
         for descriptor in descriptors:
             for node in descriptor.voters:
                 items.setdefault(node, []).append(item(descriptor))
@@ -151,7 +151,7 @@ class SpreadPartitions:
                     f"{failed[-1].message}; trying again"
                 ) from failed[-1]
 
-    async def _tell(self, node: NodeId, method: int, arg: list[Any]) -> KvorumError | None:
+    async def _tell(self, node: NodeId, method: int, arg: list[object]) -> KvorumError | None:
         try:
             await self._calls.call_at(node, method, arg, budget_ms=_BUDGET_MS)
         except KvorumError as error:
@@ -190,7 +190,7 @@ class PartitionMethods:
             await self._replicas.create(PartitionDescriptor.from_wire(row))
         return [True]
 
-    def campaign(self, _context: object, args: list[Any]) -> list[Any]:
+    def campaign(self, _context: object, args: list[Any]) -> list[object]:
         """Stand for all that are here and have no leader."""
         for partition in args[0]:
             replica = self._replicas.replica(partition)
@@ -198,7 +198,7 @@ class PartitionMethods:
                 replica.group.campaign()
         return [True]
 
-    async def drop(self, _context: object, args: list[Any]) -> list[Any]:
+    async def drop(self, _context: object, args: list[Any]) -> list[object]:
         """No replicas of these partitions any more. Raises Unavailable: one is counted on, or it
         is not known now; those before it are gone.
         """

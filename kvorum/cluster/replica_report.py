@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 from kv.base.limits import (
     BEAT_SECTION_BYTES_MAX,
@@ -90,17 +90,17 @@ class ReplicaReport:
         """Tell everything anew."""
         self._full = True
 
-    def take(self, reply: Any) -> None:
+    def take(self, reply: object) -> None:
         """Nothing is answered."""
 
-    def collect(self) -> dict[str, Any] | None:
+    def collect(self) -> dict[str, object] | None:
         """See the module."""
         now_s = self._monotonic()
         full, self._full = self._full, False
         if full:
             for each in self._known.values():
                 each.reported = None
-        rows: list[list[Any]] = []
+        rows: list[list[object]] = []
         here: set[int] = set()
         unreported, size = False, 0
         replicas = list(self._replicas())
@@ -157,7 +157,7 @@ class ReplicaReport:
         found = self._known[partition] = _Known(fresh)
         return found
 
-    def _figures(self, now_s: float) -> Iterable[Any]:
+    def _figures(self, now_s: float) -> Iterable[object]:
         cpu_s, (before_s, at_s) = self._cpu_s(), self._cpu
         self._cpu = (cpu_s, now_s)
         passed = now_s - at_s

@@ -119,7 +119,7 @@ class Standing:
 _FIELDS: Final = len(fields(Standing))
 
 
-def standing_here(node: int, replicas: Iterable[Replica]) -> dict[str, Any]:
+def standing_here(node: int, replicas: Iterable[Replica]) -> dict[str, object]:
     """What this node answers."""
     rows = [Standing.of(replica).to_wire() for replica in replicas]
     return {"node": node, "version": VERSION, "replicas": rows}
@@ -131,10 +131,10 @@ def standing_here(node: int, replicas: Iterable[Replica]) -> dict[str, Any]:
 class Nodes(Protocol):
     """kv.client.KvClient."""
 
-    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> list[Any]: ...
+    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> list[Any]: ...
 
     async def call_at(
-        self, address: tuple[str, int], method: int, *args: Any, budget_ms: int = 0
+        self, address: tuple[str, int], method: int, *args: object, budget_ms: int = 0
     ) -> list[Any]: ...
 
 
@@ -213,7 +213,7 @@ def node_rows(
     answers: Answers,
     forced: Sequence[Forced] = (),
     known: Reports | None = None,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """`/v1/nodes`. `forced`: shown at the node where it was done."""
     known = known or Reports({}, {})
     led = [node for node, _ in leaders(answers).values()]
@@ -237,7 +237,7 @@ def node_rows(
     ]
 
 
-def _beats(row: Sequence[Any] | None) -> dict[str, Any]:
+def _beats(row: Sequence[object] | None) -> dict[str, object]:
     """How the master hears a node: `health` is alive, suspect or dead; null where nobody knows."""
     if row is None:
         return {"health": None, "heard_ms": None, "cpu": None, "disk_free": None}
@@ -245,7 +245,7 @@ def _beats(row: Sequence[Any] | None) -> dict[str, Any]:
     return {"health": health, "heard_ms": heard_ms, "cpu": cpu, "disk_free": disk_free}
 
 
-def _plain(forced: Forced) -> dict[str, Any]:
+def _plain(forced: Forced) -> dict[str, object]:
     return {
         "at_ms": forced.at_ms,
         "voters": list(forced.voters),
@@ -263,7 +263,7 @@ def _state(member: NodeRow, answers: Answers) -> str:
 
 def partition_rows(
     map_: Sequence[PartitionDescriptor], answers: Answers, known: Reports | None = None
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """`/v1/partitions`. Without a leader that answers, members are those of the map. `load` is in
     standard traffic units per second (kv/base/traffic.py), like the other rates an average of about
     ten seconds.
@@ -294,7 +294,7 @@ def partition_rows(
     return rows
 
 
-def _traffic(report: Report | None) -> dict[str, Any]:
+def _traffic(report: Report | None) -> dict[str, object]:
     """What its leader is asked for per second. `hint`: what to do about it, for people."""
     if report is None:
         return {"reads": 0.0, "writes": 0.0, "bytes": 0.0, "hot_keys": [], "hint": ""}

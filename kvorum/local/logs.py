@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 access: Final = logging.getLogger("kvorum.access")
 """One line per HTTP request, at level debug: method, path, status, ms."""
@@ -20,7 +20,7 @@ class JsonLines(logging.Formatter):
     """One JSON object per record. `extra={"data": {…}}` adds fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
             "level": record.levelname.lower(),
             "logger": record.name,

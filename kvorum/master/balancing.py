@@ -109,7 +109,7 @@ class _NodePace:
         self._reported = now
         return [syncs, 1000 * seconds / syncs] if syncs else None
 
-    def take(self, reply: Any) -> None:
+    def take(self, reply: object) -> None:
         """Nothing is answered."""
 
     def again(self) -> None:

@@ -208,7 +208,7 @@ class NodeBus:
 
     # ------------------------------------------------------------------------------ a target
 
-    def _orders(self, _context: object, args: list[Any]) -> list[Any]:
+    def _orders(self, _context: object, args: list[object]) -> list[object]:
         """The method BUS_ORDERS."""
         return [[list(report) for report in self.hands.take(read_orders(args[0]))]]
 
@@ -235,10 +235,10 @@ class _NodeSection:
     def __init__(self, hands: Hands) -> None:
         self._hands = hands
 
-    def collect(self) -> Any:
+    def collect(self) -> object:
         return [list(report) for report in self._hands.beat()] or None
 
-    def take(self, reply: Any) -> None:
+    def take(self, reply: object) -> None:
         self._hands.beaten(read_orders(reply))
 
     def again(self) -> None:
@@ -253,7 +253,7 @@ class _MasterSection:
 
     def begin(self) -> None: ...
 
-    def handle(self, node: int, payload: Any) -> Any:
+    def handle(self, node: int, payload: object) -> object:
         target = node_target(node)
         if payload is not None:
             self._courier.heard(target, read_reports(payload))

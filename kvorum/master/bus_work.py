@@ -148,7 +148,7 @@ class Points:
     def read(self, name: str) -> dict[str, Any] | None:
         """The manifest of a point, None if there is none."""
         try:
-            found: dict[str, Any] = json.loads((self._root / name / _MANIFEST).read_text())
+            found: dict[str, object] = json.loads((self._root / name / _MANIFEST).read_text())
         except (FileNotFoundError, NotADirectoryError):
             return None
         return found
@@ -189,8 +189,8 @@ class _OfPoints(Handler):
             )
         return self._points
 
-    async def _call(self, work: Callable[[], Any]) -> Any:
-        found: list[Any] = []
+    async def _call(self, work: Callable[[], object]) -> Any:
+        found: list[object] = []
         await self._in_thread(lambda: found.append(work()))
         return found[0]
 

@@ -43,7 +43,7 @@ _EVERYBODY: Final = "public"
 class Transactions(Protocol):
     """txn.client.TxnClient."""
 
-    async def run(self, fn: Callable[[Any], Awaitable[T]]) -> T: ...
+    async def run(self, fn: Callable[[object], Awaitable[T]]) -> T: ...
 
 
 class Access:
@@ -86,13 +86,13 @@ class Access:
             await self._changed()
         return found
 
-    async def _init(self, t: Writer, _args: Args) -> Any:
+    async def _init(self, t: Writer, _args: Args) -> object:
         role, text = await users.first_admin(t, self._rng, self._clock.now_ms())
         return {"user": role.name, "token": text}
 
     # -- users and groups
 
-    async def _users(self, t: Reader, _args: Args) -> Any:
+    async def _users(self, t: Reader, _args: Args) -> object:
         return [
             {
                 "name": one.name,
@@ -104,7 +104,7 @@ class Access:
             for one in await users.everybody(t)
         ]
 
-    async def _create(self, t: Writer, args: Args) -> Any:
+    async def _create(self, t: Writer, args: Args) -> object:
         name = _text(args, "name")
         await users.create(
             t,
@@ -117,7 +117,7 @@ class Access:
         )
         return {"name": name}
 
-    async def _password(self, t: Writer, args: Args) -> Any:
+    async def _password(self, t: Writer, args: Args) -> object:
         name = _text(args, "name")
         await users.change_password(t, self._rng, name, _maybe(args, "password"))
         return {"name": name}
@@ -126,23 +126,23 @@ class Access:
         await users.delete(t, _text(args, "name"))
         return {"name": args["name"]}
 
-    async def _join(self, t: Writer, args: Args) -> Any:
+    async def _join(self, t: Writer, args: Args) -> object:
         await users.join(t, _text(args, "user"), _text(args, "role"))
         return {"user": args["user"], "role": args["role"]}
 
-    async def _leave(self, t: Writer, args: Args) -> Any:
+    async def _leave(self, t: Writer, args: Args) -> object:
         await users.leave(t, _text(args, "user"), _text(args, "role"))
         return {"user": args["user"], "role": args["role"]}
 
     # -- tokens
 
-    async def _tokens(self, t: Reader, args: Args) -> Any:
+    async def _tokens(self, t: Reader, args: Args) -> object:
         user = _maybe(args, "user")
         return [
             _shown(one) for one in await tokens.all_tokens(t) if user is None or one.user == user
         ]
 
-    async def _create_token(self, t: Writer, args: Args) -> Any:
+    async def _create_token(self, t: Writer, args: Args) -> object:
         ttl_ms = args.get("ttl_ms") or 0
         if type(ttl_ms) is not int or not 0 <= ttl_ms <= TOKEN_TTL_MS_MAX:
             raise InvalidArgument(
@@ -163,13 +163,13 @@ class Access:
         )
         return {**_shown(token), "token": text}
 
-    async def _revoke(self, t: Writer, args: Args) -> Any:
+    async def _revoke(self, t: Writer, args: Args) -> object:
         await users.revoke_token(t, _text(args, "user"), _text(args, "name"))
         return {"user": args["user"], "name": args["name"]}
 
     # -- grants
 
-    async def _grants(self, t: Reader, args: Args) -> Any:
+    async def _grants(self, t: Reader, args: Args) -> object:
         role = _maybe(args, "role")
         found = await grants.all_grants(t)
         return [
@@ -179,18 +179,18 @@ class Access:
             for one in held
         ]
 
-    async def _give(self, t: Writer, args: Args) -> Any:
+    async def _give(self, t: Writer, args: Args) -> object:
         one = granted(args)
         await users.give(t, _role(args), one)
         return {"role": args["role"], **grants.shown(one)}
 
-    async def _take(self, t: Writer, args: Args) -> Any:
+    async def _take(self, t: Writer, args: Args) -> object:
         one = granted(args)
         await users.take(t, _role(args), one)
         return {"role": args["role"], **grants.shown(one)}
 
 
-def granted(said: Any) -> Grant:
+def granted(said: object) -> Grant:
     """A grant from plain data. Raises InvalidArgument."""
     if not isinstance(said, dict):
         raise InvalidArgument("a grant is a map of actions, kind, name and namespace")
@@ -207,7 +207,7 @@ def granted(said: Any) -> Grant:
     return Grant(actions, Resource(kind, name, namespace))
 
 
-def _shown(one: Token) -> dict[str, Any]:
+def _shown(one: Token) -> dict[str, object]:
     return {
         "user": one.user,
         "name": one.name,

@@ -300,7 +300,7 @@ class NativeBackend(NativeAdmin):
         except KvorumError as e:
             raise self._names.in_user_terms(e) from None
 
-    async def end_transaction(self, _context: object, args: list[Any]) -> list[Any]:
+    async def end_transaction(self, _context: object, args: list[Any]) -> list[object]:
         """The node method END_TXN."""
         return [await self._own.end(args[0], BY_REQUEST)]
 
@@ -346,7 +346,7 @@ class NativeBackend(NativeAdmin):
     async def end_lock(self, id: int) -> None:
         await self._kv.call_node(LOCK_END, id)
 
-    async def _master(self, method: int, *args: Any) -> list[Any]:
+    async def _master(self, method: int, *args: object) -> list[Any]:
         try:
             return await self._kv.call_node(method, *args)
         except KvorumError as e:

@@ -66,11 +66,11 @@ class NativeAdmin:
         found = await catalog.list_namespaces(self.catalog)
         return [NamespaceInfo(n.name, n.replicas, n.tags, n.state) for n in found]
 
-    async def create_namespace(self, name: str, change: dict[str, Any] | None = None) -> None:
+    async def create_namespace(self, name: str, change: dict[str, object] | None = None) -> None:
         await self._ddl("CreateNamespace", {**(change or {}), "namespace": name})
 
     async def alter_namespace(
-        self, name: str, what: str, change: dict[str, Any] | None = None
+        self, name: str, what: str, change: dict[str, object] | None = None
     ) -> NamespaceInfo:
         await self._ddl(f"{_ALTERING[what]}Namespace", {**(change or {}), "namespace": name})
         self._tables.invalidate(name)
@@ -86,7 +86,7 @@ class NativeAdmin:
         return [_info(t) for t in await catalog.list_tables(self.catalog, ns) if t.state in USABLE]
 
     async def create_table(self, ns: str, name: str, spec: TableSpec) -> TableInfo:
-        args: dict[str, Any] = {
+        args: dict[str, object] = {
             "namespace": ns,
             "name": name,
             "split_keys": list(spec.split_keys),
@@ -108,7 +108,7 @@ class NativeAdmin:
         self._tables.invalidate(ns, name)
 
     async def alter_table(
-        self, ns: str, name: str, what: str, change: dict[str, Any] | None = None
+        self, ns: str, name: str, what: str, change: dict[str, object] | None = None
     ) -> TableInfo:
         names = {"namespace": ns, "name": name}
         await self._ddl(f"{_ALTERING[what]}Table", {**(change or {}), **names})
@@ -116,7 +116,7 @@ class NativeAdmin:
         with _done(f"{what} of {ns}.{name}"):
             return _info(await catalog.lookup_any(self.catalog, ns, name))
 
-    async def _ddl(self, procedure: str, args: dict[str, Any]) -> None:
+    async def _ddl(self, procedure: str, args: dict[str, object]) -> None:
         """Run a schema change to its end. It goes on when this client goes away."""
         began = self._timers.monotonic()
         started = await self._procedures.submit(procedure, args)
@@ -140,7 +140,7 @@ class NativeAdmin:
     # ------------------------------------------------------------------------------ procedures
 
     async def submit(
-        self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
+        self, name: str, args: object, nonce: str | None, options: dict[str, object] | None = None
     ) -> int:
         return await self._procedures.submit(name, args, nonce=nonce, options=options)
 
@@ -164,7 +164,7 @@ class NativeAdmin:
     async def acknowledge(self, procedure: int) -> None:
         await self._procedures.acknowledge(procedure)
 
-    async def workers(self) -> list[dict[str, Any]]:
+    async def workers(self) -> list[dict[str, object]]:
         return await self._procedures.workers()
 
     # --------------------------------------------------------------------------------- cluster

@@ -33,7 +33,7 @@ class CutOff:
         self._store = store
         store.dispatcher.register(TSO_RELAYED, self._relayed)
 
-    async def _relayed(self, _context: object, args: list[Any]) -> list[Any]:
+    async def _relayed(self, _context: object, args: list[Any]) -> list[object]:
         """The method TSO_RELAYED: in one attempt. Raises NotLeader while nobody is known to lead,
         and what that attempt raises.
         """

@@ -130,13 +130,13 @@ class Upkeep:
         staying = (NodeState.MEMBER, NodeState.JOINING, NodeState.LEAVING)
         self._holders = [row.id for row in rows if row.state in staying]
 
-    def _oldest_intent(self) -> list[Any]:
+    def _oldest_intent(self) -> list[object]:
         """The method OLDEST_INTENT."""
         manager = self._store.manager
         led = [int(r.descriptor.id) for r in manager.replicas() if r.leads()]
         return [manager.oldest_lock() or 0, led]
 
-    async def _oldest_intents(self) -> list[list[Any]]:
+    async def _oldest_intents(self) -> list[list[object]]:
         """What the nodes that answer say about OLDEST_INTENT."""
         calls = self._store.cluster.calls
 
@@ -194,7 +194,7 @@ class Upkeep:
                 await _tolerate(self._balancer.look, "leaderships were not looked at")
 
 
-async def _tolerate(work: Callable[[], Coroutine[Any, Any, Any]], what: str) -> None:
+async def _tolerate(work: Callable[[], Coroutine[Any, Any, object]], what: str) -> None:
     """What fails now is done in the next round."""
     try:
         await work()

@@ -416,7 +416,7 @@ class Node(Parts):
         view = await groups.leader_view(META_PARTITION, map(NodeId, self.store.cluster.peers.nodes))
         return (*view.voters, *view.learners) if view is not None and view.settled else None
 
-    async def _end_transaction(self, context: object, args: list[Any]) -> list[Any]:
+    async def _end_transaction(self, context: object, args: list[object]) -> list[object]:
         """The method END_TXN."""
         return await self.backend.end_transaction(context, args)
 

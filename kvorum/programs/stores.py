@@ -116,7 +116,7 @@ def command(config: NodeConfig) -> list[str]:
     return words
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -151,7 +151,7 @@ def marked(store: int, line: str) -> str:
     return f"store {store}: {line}"
 
 
-def _read_json(line: str) -> dict[str, Any]:
+def _read_json(line: str) -> dict[str, object]:
     """The object on the line, empty if there is none."""
     try:
         found = json.loads(line)
@@ -180,7 +180,7 @@ class Supervisor:
     def __init__(
         self,
         config: NodeConfig,
-        on_ready: Callable[[int, dict[str, Any]], object],
+        on_ready: Callable[[int, dict[str, object]], object],
         log: Callable[[str], object],
     ) -> None:
         """`on_ready(number, its status)` as each store gets ready; `log` gets their lines."""
@@ -288,9 +288,9 @@ def run(config: NodeConfig, on_ready: Callable[[Sequence[dict[str, Any]]], objec
     Raises InvalidArgument, Unavailable (STORE_ENDED).
     """
     check_layout(config.data, config.stores)
-    status: dict[int, dict[str, Any]] = {}
+    status: dict[int, dict[str, object]] = {}
 
-    def one_ready(number: int, what: dict[str, Any]) -> None:
+    def one_ready(number: int, what: dict[str, object]) -> None:
         status[number] = what
         if len(status) == config.stores:
             on_ready([status[i] for i in range(config.stores)])

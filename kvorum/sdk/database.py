@@ -306,7 +306,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         """
         return await self._backend.cluster()
 
-    async def access(self, what: str, args: Mapping[str, Any] | None = None) -> Any:
+    async def access(self, what: str, args: Mapping[str, object] | None = None) -> Any:
         """Users, groups, tokens and grants: `access("user.create", {"name": "ann"})`; all that
         there is to do: docs/reference/access.md.
         """
@@ -328,7 +328,7 @@ class AsyncDatabase(AsyncDefining, AsyncRunning, AsyncOperating):
         """Split a partition in place at a key of its table, or in the middle: `{"partition",
         "new"}`. Raises Refused (CANNOT_SPLIT), NotFound.
         """
-        args: dict[str, Any] = {"partition": partition}
+        args: dict[str, object] = {"partition": partition}
         if at is not None:
             args["at"] = at
         result = await self.wait(await self.submit("kvorum.split_partition", args))

@@ -146,7 +146,7 @@ class AsyncDefining:
 
 def _placed(replicas: int | None, tags: Sequence[str] | None) -> dict[str, Any]:
     """What was given of the two."""
-    change: dict[str, Any] = {}
+    change: dict[str, object] = {}
     if replicas is not None:
         change["replicas"] = replicas or None
     if tags is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from kv.base.errors import Busy, InvalidArgument, KvorumError, NotFound, Refused, UnknownOutcome
 from kv.base.limits import LOCK_TTL_MS_MAX, LOCK_TTL_MS_MIN, OWNER_CHARS_MAX, WAIT_MS_MAX
@@ -198,7 +198,7 @@ async def take(
         raise
 
 
-async def _submit(backend: Backend, args: dict[str, Any], nonce: str, attempts: int) -> int:
+async def _submit(backend: Backend, args: dict[str, object], nonce: str, attempts: int) -> int:
     for left in range(attempts, 0, -1):
         try:
             return await backend.submit(LOCK, args, nonce)

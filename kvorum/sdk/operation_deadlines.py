@@ -66,7 +66,7 @@ class _Bounded:
     ) -> Callable[..., Coroutine[Any, Any, Any]]:
         work = getattr(self._inner, name)
 
-        async def call(*args: Any, **named: Any) -> Any:
+        async def call(*args: object, **named: object) -> Any:
             try:
                 async with asyncio.timeout((timeout_ms + MARGIN_MS) / 1000):
                     found = await work(*args, **named)

@@ -36,7 +36,7 @@ class AsyncRunning:
     async def submit(
         self,
         name: str | type,
-        args: Any = None,
+        args: object = None,
         *,
         nonce: str | None = None,
         queue: str = "",
@@ -56,7 +56,7 @@ class AsyncRunning:
         return await self._backend.submit(procedure_name(name), args, nonce, options or None)
 
     async def signal(
-        self, procedure: int, name: str, payload: Any = None, *, key: str | None = None
+        self, procedure: int, name: str, payload: object = None, *, key: str | None = None
     ) -> bool:
         """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`. The
         same `key` is sent once (False: it was there already). Raises NotFound, Refused (ENDED).
@@ -65,7 +65,7 @@ class AsyncRunning:
         request["key"] = key or self._rng.token(12).hex()
         return bool((await self._backend.control("signal", request))["sent"])
 
-    async def complete(self, token: str, result: Any = None, *, error: Any = None) -> bool:
+    async def complete(self, token: str, result: object = None, *, error: object = None) -> bool:
         """End what a procedure asked of an outside system (`ctx.external()` gave the token), with a
         result or an error. Raises Refused (ALREADY_COMPLETED: otherwise; ENDED).
         """
@@ -77,7 +77,7 @@ class AsyncRunning:
         name: str,
         cron: str,
         procedure: str | type,
-        args: Any = None,
+        args: object = None,
         *,
         zone: str = "UTC",
         missed: str = "one",

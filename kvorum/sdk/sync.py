@@ -664,7 +664,7 @@ class Database(Facade[AsyncDatabase]):
         """
         return self._call(self._async.cluster())
 
-    def access(self, what: str, args: Mapping[str, Any] | None = None) -> Any:
+    def access(self, what: str, args: Mapping[str, object] | None = None) -> Any:
         """Users, groups, tokens and grants: `access("user.create", {"name": "ann"})`; all that
         there is to do: docs/reference/access.md.
         """
@@ -838,7 +838,7 @@ class Database(Facade[AsyncDatabase]):
     def submit(
         self,
         name: str | type,
-        args: Any = None,
+        args: object = None,
         *,
         nonce: str | None = None,
         queue: str = "",
@@ -867,14 +867,14 @@ class Database(Facade[AsyncDatabase]):
         )
 
     def signal(
-        self, procedure: int, name: str, payload: Any = None, *, key: str | None = None
+        self, procedure: int, name: str, payload: object = None, *, key: str | None = None
     ) -> bool:
         """Send a signal to a running procedure; its step takes it with `ctx.receive(name)`. The
         same `key` is sent once (False: it was there already). Raises NotFound, Refused (ENDED).
         """
         return self._call(self._async.signal(procedure, name, payload, key=key))
 
-    def complete(self, token: str, result: Any = None, *, error: Any = None) -> bool:
+    def complete(self, token: str, result: object = None, *, error: object = None) -> bool:
         """End what a procedure asked of an outside system (`ctx.external()` gave the token), with a
         result or an error. Raises Refused (ALREADY_COMPLETED: otherwise; ENDED).
         """
@@ -885,7 +885,7 @@ class Database(Facade[AsyncDatabase]):
         name: str,
         cron: str,
         procedure: str | type,
-        args: Any = None,
+        args: object = None,
         *,
         zone: str = "UTC",
         missed: str = "one",

@@ -120,7 +120,7 @@ class Issuer:
             raise ValueError("it is none that the issuer has signed") from error
         return claims
 
-    def _check(self, claims: dict[str, Any], audience: str) -> None:
+    def _check(self, claims: dict[str, object], audience: str) -> None:
         """Raises ValueError."""
         now = self._now_s()
         if claims.get("iss") != self._issuer:
@@ -136,7 +136,7 @@ class Issuer:
         if now >= expires + LEEWAY_S or now < begins - LEEWAY_S:
             raise ValueError("it has expired, or the clocks differ")
 
-    def _user(self, claims: dict[str, Any]) -> str:
+    def _user(self, claims: dict[str, object]) -> str:
         """Raises ValueError."""
         user = claims.get(self._claim)
         if not isinstance(user, str) or not user:

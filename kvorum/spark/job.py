@@ -190,10 +190,10 @@ class Job:
         self.aborted = True
 
     @property
-    def progress(self) -> dict[str, Any]:
+    def progress(self) -> dict[str, object]:
         """As `kvorum proc show` has it."""
         sinks = self._open()
-        info: dict[str, Any] = sinks.ask(sinks.procedures.get(self.id))
+        info: dict[str, object] = sinks.ask(sinks.procedures.get(self.id))
         return info
 
     def _open(self) -> Sinks:

@@ -87,7 +87,7 @@ def _named(columns: list[str], key: str, table: str, exact: bool) -> str:
     )
 
 
-def _sample(frame: DataFrame, given: dict[str, str]) -> Any:
+def _sample(frame: DataFrame, given: dict[str, str]) -> object:
     """Some of the frame's keys, as Arrow, by the names that the table has for them."""
     from pyspark.sql import functions as F
 
@@ -103,7 +103,7 @@ def _quoted(column: str) -> str:
     return f"`{column.replace('`', '``')}`"
 
 
-def _numbered(bulk: Any, frame: DataFrame, columns: list[str]) -> Any:
+def _numbered(bulk: Any, frame: DataFrame, columns: list[str]) -> object:
     """Keys of a few rows of each partition with where they lie, as Arrow (`bulk.layout`)."""
     from pyspark.sql import functions as F
 

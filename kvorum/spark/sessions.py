@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvorum.spark.tables import ENDPOINT, found
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def session(endpoint: str = "", *, app_name: str = "kvorum", **conf: Any) -> SparkSession:
+def session(endpoint: str = "", *, app_name: str = "kvorum", **conf: object) -> SparkSession:
     """The running session, or a new one, with the format `kvorum` registered and `endpoint`
     (HOST:BASE[,…]) as its cluster. `conf`: settings of a new one; as names have dots, they come as
     `session(**{"spark.master": "local[2]"})`.

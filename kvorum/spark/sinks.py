@@ -64,7 +64,7 @@ class SinkAttempt:
     left_ms: int | None
     since_ms: int | None
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         return asdict(self) | {"procedure": str(self.procedure) if self.procedure else None}
 
 
@@ -80,7 +80,7 @@ class SinkLedger:
     committed: int
     committed_ms: int
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         return asdict(self) | {"committed": str(self.committed), "retired": list(self.retired)}
 
 
@@ -101,7 +101,7 @@ class SparkJobInfo:
         """Whether it should have been decided long ago."""
         return self.age_ms >= SINK_PREPARED_WARN_MS
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         return asdict(self) | {"id": str(self.id), "stale": self.stale}
 
 
@@ -250,11 +250,11 @@ class Sinks:
             )
         self._portal.call(self._backend.kv.call_node(SINK_ABORT, attempt))
 
-    def commit_job(self, job: int) -> Any:
+    def commit_job(self, job: int) -> object:
         """Commit what a job has prepared, and wait for it. Raises what refused it."""
         return self._portal.call(self._commit_job(job))
 
-    async def _commit_job(self, job: int) -> Any:
+    async def _commit_job(self, job: int) -> object:
         signal = {"id": job, "name": JOB_SIGNAL, "payload": {"do": "commit"}, "key": "commit"}
         try:
             await self.procedures.control("signal", signal)
@@ -382,7 +382,7 @@ class _Past:
         raise AssertionError("a table is found by its id with gets")
 
 
-def commit_all(jobs: list[SparkJobInfo], commit: Callable[[int], Any]) -> list[int]:
+def commit_all(jobs: list[SparkJobInfo], commit: Callable[[int], object]) -> list[int]:
     """Try each; the ids that were committed. Raises the first error when all were tried."""
     done: list[int] = []
     first: KvorumError | None = None

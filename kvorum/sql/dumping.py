@@ -170,7 +170,7 @@ class _Declared:
             other.tables,
         )
 
-    def _rows(self, query: str, *values: Any) -> list[Row]:
+    def _rows(self, query: str, *values: object) -> list[Row]:
         return self._ask.execute(query.encode(), values or None).fetchall()
 
     def _table(self, oid: int, name: str, keys: list[str]) -> None:

@@ -67,7 +67,7 @@ _NAME_BYTES: Final = 16
 class Nodes(Protocol):
     """What procedures are submitted through: `kv.client.client.KvClient`."""
 
-    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any: ...
+    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> Any: ...
 
 
 class SqlTls:
@@ -218,7 +218,7 @@ class Front:
         return found
 
     async def _run(
-        self, procedure: str, args: Mapping[str, Any], tell: Callable[[str], None]
+        self, procedure: str, args: Mapping[str, object], tell: Callable[[str], None]
     ) -> Any:
         """A definition, to its end. It goes on when this client goes away."""
         self._presence.hurry()
@@ -232,7 +232,7 @@ class Front:
             self._definitions += 1
         return found or {}
 
-    async def _partitions(self) -> Sequence[Mapping[str, Any]]:
+    async def _partitions(self) -> Sequence[Mapping[str, object]]:
         """With the table whose rows, or whose index's entries, each has."""
         rows = await self._surface.partitions()
         owners: dict[int, Mapping[str, str]] = {}
@@ -245,13 +245,13 @@ class Front:
                 )
         return [{**row, **owners[_table_of(row)]} for row in rows]
 
-    async def _tables(self) -> Sequence[Mapping[str, Any]]:
+    async def _tables(self) -> Sequence[Mapping[str, object]]:
         """What every database has, tables and indexes with what their partitions hold."""
         held: dict[int, tuple[int, int]] = {}
         for row in await self._surface.partitions():
             count, size = held.get(_table_of(row), (0, 0))
             held[_table_of(row)] = count + 1, size + int(row["size"])
-        found: list[Mapping[str, Any]] = []
+        found: list[Mapping[str, object]] = []
         for space in await catalog.list_namespaces(self._txn):
             for one in await relations.list_relations(self._txn, space.name):
                 found += _listed(one, held)
@@ -277,7 +277,7 @@ class Front:
                 {**info.extra, **{name: getattr(info, name) for name in fields}} for info in found
             ]
 
-        async def jobs() -> Sequence[Mapping[str, Any]]:
+        async def jobs() -> Sequence[Mapping[str, object]]:
             return jobs_of(await procedures())
 
         async def locks() -> Sequence[Mapping[str, Any]]:
@@ -308,7 +308,7 @@ class Front:
                 for one in advisory.rows(listed, waiting)
             ]
 
-        async def transactions() -> Sequence[Mapping[str, Any]]:
+        async def transactions() -> Sequence[Mapping[str, object]]:
             return [
                 {"id": one.id, "kind": "snapshot", "owner": one.owner, "at": one.at}
                 for one in await surface.snapshots()
@@ -331,7 +331,7 @@ def _table_of(row: Mapping[str, Any]) -> int:
     return table_id(row["start"][:PREFIX_BYTES]) if row["start"] else 0
 
 
-def _listed(one: Relation, held: Mapping[int, tuple[int, int]]) -> list[Mapping[str, Any]]:
+def _listed(one: Relation, held: Mapping[int, tuple[int, int]]) -> list[Mapping[str, object]]:
     """Rows of kvorum.tables: a relation, and the indexes of a table. `held`: partitions and bytes
     by id.
     """

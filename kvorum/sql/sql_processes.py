@@ -282,7 +282,7 @@ class SqlProcesses:
 
     # -- what they say
 
-    def _heard(self, one: _One, message: list[Any], _client: socket.socket | None) -> None:
+    def _heard(self, one: _One, message: list[object], _client: socket.socket | None) -> None:
         match message:
             case [str(kind)] if kind == READY:
                 one.ready = True
@@ -321,7 +321,7 @@ class SqlProcesses:
             if other.channel is not None:
                 other.channel.send([LIST, mine])
 
-    def _answered(self, question: _Question, number: int, rows: list[Any]) -> None:
+    def _answered(self, question: _Question, number: int, rows: list[object]) -> None:
         if number in question.open:
             question.open.remove(number)
             question.rows += rows

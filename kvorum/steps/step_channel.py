@@ -153,7 +153,7 @@ class Mouth:
         self._loop = asyncio.get_running_loop()
         self._said: list[list[Any]] = []
 
-    def say(self, message: list[Any]) -> None:
+    def say(self, message: list[object]) -> None:
         if not self._said:
             self._loop.call_soon(self.flush)
         self._said.append(message)
@@ -282,9 +282,9 @@ def children_of(run: Run) -> tuple[Child, ...]:
 
 
 # ---------------------------------------------------------------------- outcomes
-def outcome_wire(outcome: Outcome, declared: ProcedureType) -> list[Any]:
+def outcome_wire(outcome: Outcome, declared: ProcedureType) -> list[object]:
     """An outcome as plain data. Raises InvalidArgument or TooLarge for what is none."""
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         name: _simple(getattr(outcome, name)) for name in _FIELDS[type(outcome)]
     }
     match outcome:
@@ -303,12 +303,12 @@ def outcome_wire(outcome: Outcome, declared: ProcedureType) -> list[Any]:
     return [type(outcome).__name__, fields]
 
 
-def _args(name: object, args: Any) -> bytes:
+def _args(name: object, args: object) -> bytes:
     what = f"arguments of {name!s:.80}"
     return plain_data.encode(plain_of(args, what), what, limits.PROCEDURE_ARGS_BYTES_MAX)
 
 
-def _simple(value: object) -> Any:
+def _simple(value: object) -> object:
     return value if isinstance(value, _PLAIN) else f"{value!r:.200}"
 
 
@@ -324,7 +324,7 @@ def outcome_of(wire: list[Any]) -> Outcome:
     return made
 
 
-def ops_wire(ops: list[Op]) -> list[list[Any]]:
+def ops_wire(ops: list[Op]) -> list[list[object]]:
     return [list(op) for op in ops]
 
 

@@ -134,7 +134,7 @@ class _Process:
     """One of them. `gone` is called once it is."""
 
     def __init__(
-        self, timers: Timers, settings: dict[str, Any], *, alone: bool, timed: bool
+        self, timers: Timers, settings: dict[str, object], *, alone: bool, timed: bool
     ) -> None:
         self._timers, self._settings = timers, settings
         self.alone = alone
@@ -154,7 +154,7 @@ class _Process:
         self._pieces = Pieces()
         self._child: asyncio.subprocess.Process | None = None
         self._handle = -1  # the kernel's, while it is there
-        self._waiting: list[list[Any]] = []  # said before it had begun
+        self._waiting: list[list[object]] = []  # said before it had begun
 
     def take(self, number: int, call: _Call) -> None:
         self._marks.clear(number)
@@ -229,7 +229,7 @@ class _Process:
         if self.over:
             self.kill()
 
-    def send(self, message: list[Any]) -> None:
+    def send(self, message: list[object]) -> None:
         if self._mouth is None:
             self._waiting.append(message)
         else:
@@ -327,7 +327,7 @@ class _Process:
             self.send(message)
 
 
-async def _asked(txn: StepTxn, ask: Ask) -> Any:
+async def _asked(txn: StepTxn, ask: Ask) -> object:
     args = ask.args
     match ask.what:
         case "resolve":

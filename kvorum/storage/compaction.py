@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import KvorumError
 from kv.base.limits import CARE_BYTES_PER_S, CARE_SPARED_LOOKS
@@ -36,7 +36,7 @@ class Care:
         self,
         replicas: Callable[[], Iterable[Replica]],
         engine: Engine,
-        in_thread: Callable[..., Awaitable[Any]],
+        in_thread: Callable[..., Awaitable[object]],
     ) -> None:
         self.looks = self.compactions = self.flushes = self.read_bytes = 0
         self.why: dict[str, int] = {}
@@ -105,7 +105,7 @@ class Care:
     def _rewrite(self, job: Job, piece: Piece) -> None:
         self._engine.compact(job.family, piece.start, piece.end, bottom=job.bottom)
 
-    async def _alone(self, call: Callable[..., None], *args: Any) -> None:
+    async def _alone(self, call: Callable[..., None], *args: object) -> None:
         """In a thread, to its end: the database cannot be closed meanwhile."""
 
         async def work() -> None:

@@ -66,7 +66,7 @@ class Settling:
         self._manager, self._nodes, self._calls = manager, nodes, calls
         self._txn, self._timers = txn, timers
 
-    def handle(self, _context: object, args: list[Any]) -> list[Any]:
+    def handle(self, _context: object, args: list[Any]) -> list[object]:
         """ANCHORED."""
         found, closed = self._here(*args)
         return [[list(one) for one in found], closed]

@@ -52,20 +52,20 @@ class RetentionMethods:
                 details={"user": user, "missing": ["operate"], "resource": "the cluster"},
             )
 
-    def _renew(self, caller: Caller, args: list[Any]) -> list[Any]:
+    def _renew(self, caller: Caller, args: list[Any]) -> list[object]:
         self._check(caller, *args)
         return [self._service.renew(args[0]).at]
 
-    async def _release(self, caller: Caller, args: list[Any]) -> list[Any]:
+    async def _release(self, caller: Caller, args: list[Any]) -> list[object]:
         self._check(caller, *args)
         held = self._service.release(args[0])
         await self._durable()
         return [held]
 
-    def _list(self, _context: object, _args: list[Any]) -> list[Any]:
+    def _list(self, _context: object, _args: list[object]) -> list[object]:
         return [self._service.rows(), self._service.safepoint]
 
-    async def _collect_below(self, _context: object, _args: list[Any]) -> list[Any]:
+    async def _collect_below(self, _context: object, _args: list[object]) -> list[object]:
         self._service.look()
         await self._durable()
         return [self._service.safepoint]

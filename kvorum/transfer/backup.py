@@ -94,7 +94,7 @@ def lock_names(tables: Sequence[Table]) -> list[str]:
     return names
 
 
-def locks_of(args: Any) -> list[Lock]:
+def locks_of(args: object) -> list[Lock]:
     """Asked before anything of a procedure is kept: keys of a store are not. Raises
     InvalidArgument.
     """

@@ -78,7 +78,7 @@ class Calls(Protocol):
     """kvorum.cluster.links.NodeCalls."""
 
     async def call_at(
-        self, node: int, method: int, *args: Any, budget_ms: int = ...
+        self, node: int, method: int, *args: object, budget_ms: int = ...
     ) -> list[Any]: ...
 
 
@@ -226,7 +226,7 @@ class Check:
         there = await relations.list_relations(past, table.namespace)
         for column in table.columns:
             bounds = ctx.state["tops"].pop(f"{table.id}.{column.id}", None)
-            sequence: Any = there.by_id(column.sequence) if column.sequence else None
+            sequence: object = there.by_id(column.sequence) if column.sequence else None
             if column.hidden:
                 sequence = sequences.rowids(table)
             if bounds is None or not isinstance(sequence, SequenceRow) or sequence.cycle:

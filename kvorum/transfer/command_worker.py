@@ -71,7 +71,7 @@ async def run_here(
     report: Report,
     *,
     resume: int = 0,
-    same: Mapping[str, Any] = _NOTHING,
+    same: Mapping[str, object] = _NOTHING,
     key_file: str = "",
 ) -> ProcedureInfo:
     """Submit the procedure, or take up an interrupted one (begun with the arguments `same`), and
@@ -207,7 +207,7 @@ async def _record_of(
     return None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return ".".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
@@ -245,7 +245,7 @@ async def run_there(
     report: Report,
     *,
     resume: int = 0,
-    same: Mapping[str, Any] = _NOTHING,
+    same: Mapping[str, object] = _NOTHING,
 ) -> ProcedureInfo:
     """The same by the nodes: only submitted here and looked at."""
     backend = await connect_backend(addresses_of(url), DEADLINE_MS_DEFAULT, tls_for(url))

@@ -102,7 +102,7 @@ def _of_csv(head: bytes, written: Written) -> list[tuple[str, str]]:
 
 
 def _of_json(head: bytes) -> list[tuple[str, str]]:
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[object]] = {}
     try:
         piece = formats.read_piece("json", io.BytesIO(head), [], 0, 0, _ROWS)
     except InvalidArgument:

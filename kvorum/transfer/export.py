@@ -59,7 +59,7 @@ DONE: Final = "export.json"
 _WHAT: Final = "export"
 
 
-def table_in(args: Any) -> tuple[str, str]:
+def table_in(args: object) -> tuple[str, str]:
     """Namespace and name. Raises InvalidArgument."""
     named = args.get("table") if isinstance(args, Mapping) else None
     match named:

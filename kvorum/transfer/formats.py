@@ -122,7 +122,7 @@ def _quoted(cell: str) -> str:
     return '"' + cell.replace('"', '""') + '"'
 
 
-def _to_json(shape: Shape, write: Callable[[Any], str]) -> Callable[[Any], Any]:
+def _to_json(shape: Shape, write: Callable[[object], str]) -> Callable[[object], object]:
     if shape.type in ("bool", "int2", "int4", "int8", "oid"):
         return lambda value: value
     if shape.type in ("float4", "float8"):
@@ -171,7 +171,7 @@ def _element_texts(shape: Shape, kind: Any) -> Callable[[Any], Any] | None:
     assert element is not None, shape
     write = writer(by_name(element.name)[0].oid)
 
-    def texts(values: list[Any]) -> list[str | None]:
+    def texts(values: list[object]) -> list[str | None]:
         if any(isinstance(value, list) for value in values):
             raise TypeError("of two dimensions")
         return [None if v is None else write(v) for v in values]
@@ -427,7 +427,7 @@ def _read_json(file: BinaryIO, offset: int, line: int, most: int) -> Piece:
     return piece
 
 
-def _exact(text: str) -> Any:
+def _exact(text: str) -> object:
     from decimal import Decimal
 
     return Decimal(text)
@@ -502,7 +502,7 @@ def _lists() -> tuple[Callable[[Any], bool], ...]:
     return pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> object:
     """In JSON, of what it has no form for: bytes are base64, times ISO 8601."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()

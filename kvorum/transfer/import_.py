@@ -29,7 +29,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import InvalidArgument, NotFound, Refused, TooLarge
 from kv.base.limits import (
@@ -60,7 +60,7 @@ _CONFLICTS: Final = ("error", "replace")
 _ERRORS: Final = ("stop", "skip")
 
 
-def _locks(args: Any) -> list[Lock]:
+def _locks(args: object) -> list[Lock]:
     """Asked before anything of a procedure is kept: a password is not. Raises InvalidArgument."""
     source = args.get("source") if isinstance(args, dict) else None
     if isinstance(source, str) and postgresql.is_database(source):

@@ -51,11 +51,11 @@ class Manifest:
         return json.dumps({**plain, "seal": _seal(plain)}, indent=1).encode() + b"\n"
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
+def _plain(row: dict[str, Any]) -> dict[str, object]:
     return {**row, "at": str(row["at"]), "tables": list(row["tables"])}
 
 
-def _seal(plain: dict[str, Any]) -> str:
+def _seal(plain: dict[str, object]) -> str:
     canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 

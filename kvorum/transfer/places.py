@@ -456,7 +456,7 @@ def _found(name: str, info: Mapping[str, Any]) -> Found:
     return Found(name, int(info.get("size") or 0), _nanoseconds(changed))
 
 
-def _nanoseconds(changed: Any) -> int:
+def _nanoseconds(changed: object) -> int:
     """0: unknown."""
     if isinstance(changed, str):
         try:

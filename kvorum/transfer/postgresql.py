@@ -196,7 +196,7 @@ def _keyed(table: Table) -> str:
     return " AND ".join(f"{_quoted(column)} IS NOT NULL" for column in table.primary_key)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """As the state of a procedure takes it; PostgreSQL reads it back."""
     return value if isinstance(value, int | str | float | bytes) else str(value)
 

@@ -62,7 +62,7 @@ class CheckReplica:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
-    def handle(self, _context: object, args: list[Any]) -> list[Any]:
+    def handle(self, _context: object, args: list[Any]) -> list[object]:
         """Raises NotFound, Busy (it is being rebuilt), SnapshotTooOld, Corruption: then the replica
         is rebuilt from a healthy one.
         """

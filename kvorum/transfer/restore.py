@@ -354,7 +354,7 @@ class _Restore:
         )
 
 
-def _locks(args: Any) -> list[Lock]:
+def _locks(args: object) -> list[Lock]:
     """None; asked before anything of a procedure is kept: keys of a store are not. Raises
     InvalidArgument.
     """

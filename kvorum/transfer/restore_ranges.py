@@ -69,14 +69,14 @@ class Range:
     tags: tuple[str, ...] = ()
     bytes_max: int = 0
 
-    def to_plain(self) -> list[Any]:
+    def to_plain(self) -> list[object]:
         return [
             *(self.id, self.epoch, list(self.cuts), self.replicas, list(self.tags)),
             self.bytes_max,
         ]
 
     @staticmethod
-    def of(row: Any) -> Range:
+    def of(row: object) -> Range:
         """Raises InvalidArgument."""
         match row:
             case [int(id), int(epoch), list(cuts), int(replicas), list(tags), int(most)] if (

@@ -41,7 +41,7 @@ class Backend(Protocol):
     async def release_snapshot(self, id: int) -> bool: ...
     async def cluster(self) -> dict[str, Any]: ...
     async def submit(
-        self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
+        self, name: str, args: object, nonce: str | None, options: dict[str, object] | None = None
     ) -> int: ...
     async def procedure(self, procedure: int, wait_ms: int) -> ProcedureInfo: ...
     async def acknowledge(self, procedure: int) -> None: ...
@@ -208,7 +208,7 @@ def page_of(left: int, rows: int, size: int, most: int) -> int:
     return max(1, min(most, left * rows // max(size, 1) + 1))
 
 
-def text_in(args: Any, field: str, default: str | None = None) -> str:
+def text_in(args: object, field: str, default: str | None = None) -> str:
     """Raises InvalidArgument."""
     value = args.get(field, default) if isinstance(args, dict) else None
     if not isinstance(value, str):

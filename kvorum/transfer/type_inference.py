@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 _BOOLS: Final = frozenset({"true", "false", "TRUE", "FALSE", "True", "False"})
 _INT: Final = re.compile(r"-?(?:0|[1-9]\d*)", re.ASCII)
@@ -49,7 +49,7 @@ def of_texts(cells: Iterable[str | None]) -> str:
     return _all_of(_of_text(cell) for cell in cells if cell is not None)
 
 
-def of_values(values: Iterable[Any]) -> str:
+def of_values(values: Iterable[object]) -> str:
     """Of a column of JSON: what json.loads gives, with Decimal for numbers with a point."""
     return _all_of(_of_value(value) for value in values if value is not None)
 
@@ -102,7 +102,7 @@ def _of_number(value: Decimal) -> str:
     return "float8" if held and len(value.as_tuple().digits) <= _EXACT_DIGITS else "numeric"
 
 
-def _of_value(value: Any) -> str:
+def _of_value(value: object) -> str:
     match value:
         case bool():
             return "bool"
@@ -120,7 +120,7 @@ def _of_value(value: Any) -> str:
             return "jsonb"
 
 
-def _of_list(values: Sequence[Any]) -> str:
+def _of_list(values: Sequence[object]) -> str:
     if any(isinstance(value, list | dict) for value in values):
         return "jsonb"
     kinds = {_of_value(value) for value in values if value is not None}

@@ -8,7 +8,7 @@ that appears after all is then an anomaly. An unknown outcome promises nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from kv.base.errors import ConditionFailed, KvorumError, TxnAborted
 from kvorum.api.model import TxnState
@@ -60,20 +60,20 @@ class Client:
 
     # ------------------------------------------------------------------------------- recording
 
-    def invoke(self, f: str, args: Any = None) -> int:
+    def invoke(self, f: str, args: object = None) -> int:
         """An operation begins; what its end takes."""
         return self.recorder.invoke(self.process, f, args)
 
-    def ok(self, op: int, result: Any = None, **info: Any) -> None:
+    def ok(self, op: int, result: object = None, **info: object) -> None:
         self.refusals = 0
         self.recorder.ok(op, result, **info)
 
-    def failed(self, op: int, error: KvorumError, **info: Any) -> None:
+    def failed(self, op: int, error: KvorumError, **info: object) -> None:
         """It certainly did nothing: it only reads, or the error says so."""
         self.refusals += 1
         self.recorder.fail(op, error.code, **info, **_wrong(error))
 
-    def refused(self, op: int, error: KvorumError, **info: Any) -> None:
+    def refused(self, op: int, error: KvorumError, **info: object) -> None:
         """The end of a write that was not acknowledged: what the error says that it is."""
         if outcome_of(error) == "unknown":
             self.refusals += 1
@@ -84,7 +84,7 @@ class Client:
 
     # ------------------------------------------------------------------------------ operations
 
-    async def read(self, f: str, args: Any, call: Callable[[], Awaitable[Any]]) -> bool:
+    async def read(self, f: str, args: object, call: Callable[[], Awaitable[object]]) -> bool:
         """Record `call()`, which changes nothing: an error is a `fail`. True if it was answered."""
         op = self.invoke(f, args)
         try:
@@ -95,7 +95,7 @@ class Client:
         self.ok(op, result)
         return True
 
-    async def write(self, f: str, args: Any, call: Callable[[], Awaitable[int]]) -> int | None:
+    async def write(self, f: str, args: object, call: Callable[[], Awaitable[int]]) -> int | None:
         """Record `call()`, which writes and returns a version; the version if it was acknowledged.
 
         Raises nothing but what is no answer of the database.
@@ -112,8 +112,8 @@ class Client:
     async def transact(
         self,
         f: str,
-        args: Any,
-        body: Callable[[AsyncTransaction], Awaitable[Any]],
+        args: object,
+        body: Callable[[AsyncTransaction], Awaitable[object]],
         *,
         isolation: str = "",
     ) -> bool:
@@ -140,7 +140,7 @@ class Client:
         return True
 
     async def _commit_failed(
-        self, op: int, t: AsyncTransaction, error: KvorumError, result: Any
+        self, op: int, t: AsyncTransaction, error: KvorumError, result: object
     ) -> bool:
         if outcome_of(error) != "unknown" or not self.chance.happens(ASK_STATUS):
             self.refused(op, error, txn=t.id)

@@ -166,20 +166,20 @@ class Recorder:
         self._began_s = monotonic()
         self._on_event = on_event
 
-    def invoke(self, process: int, f: str, args: Any = None) -> int:
+    def invoke(self, process: int, f: str, args: object = None) -> int:
         """An operation begins. Returns what its completion takes."""
         return self._add(Event("invoke", process, self._now(), f, args))
 
-    def ok(self, op: int, result: Any = None, **info: Any) -> None:
+    def ok(self, op: int, result: object = None, **info: object) -> None:
         self._complete("ok", op, result, "", info)
 
-    def fail(self, op: int, error: str, **info: Any) -> None:
+    def fail(self, op: int, error: str, **info: object) -> None:
         self._complete("fail", op, None, error, info)
 
-    def unknown(self, op: int, error: str, **info: Any) -> None:
+    def unknown(self, op: int, error: str, **info: object) -> None:
         self._complete("unknown", op, None, error, info)
 
-    def note(self, what: str, **info: Any) -> None:
+    def note(self, what: str, **info: object) -> None:
         """Something that explains the rest: a fault, a phase."""
         self._add(Event("note", -1, self._now(), what, info=info))
 
@@ -187,7 +187,7 @@ class Recorder:
         return round(self._monotonic() - self._began_s, 6)
 
     def _complete(
-        self, outcome: Outcome, op: int, result: Any, error: str, info: Mapping[str, Any]
+        self, outcome: Outcome, op: int, result: object, error: str, info: Mapping[str, object]
     ) -> None:
         began = self.history.events[op]
         assert began.type == "invoke"
@@ -222,8 +222,8 @@ def _operation(at: int, event: Event, end: int | None, events: list[Event]) -> O
     return Operation(*asked, done.type, done.value, *times, done.error, done.info)
 
 
-def _plain(event: Event) -> dict[str, Any]:
-    row: dict[str, Any] = {"type": event.type, "process": event.process}
+def _plain(event: Event) -> dict[str, object]:
+    row: dict[str, object] = {"type": event.type, "process": event.process}
     row |= {"time_s": event.time_s, "f": event.f, "value": event.value}
     if event.op >= 0:
         row["op"] = event.op
@@ -234,7 +234,7 @@ def _plain(event: Event) -> dict[str, Any]:
     return row
 
 
-def _header(row: Any) -> Header:
+def _header(row: object) -> Header:
     if not isinstance(row, dict) or "workload" not in row:
         raise ValueError('the first line must be the header: {"format": 1, "workload": …}')
     if row.get("format") != FORMAT:
@@ -267,5 +267,5 @@ def _event(row: Any, before: list[Event]) -> Event:
     return event
 
 
-def _json(data: Any) -> str:
+def _json(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from kvorum.verify.anomaly import Anomaly
 from kvorum.verify.history import Event, History, Operation
@@ -53,7 +53,7 @@ class Report:
             return "undecided"
         return "clean" if self.acknowledged >= ACKNOWLEDGED_MIN else "too little"
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """As `--json` prints it."""
         return {
             "workload": self.workload,

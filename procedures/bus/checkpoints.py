@@ -31,7 +31,7 @@ LIST_CHECKPOINTS = "list_checkpoints"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}\Z")
 
 
-def checked_name(args: Any) -> str:
+def checked_name(args: object) -> str:
     """The name of a point; it is a directory's. Raises InvalidArgument."""
     name = args.get("name") if isinstance(args, dict) else None
     if not isinstance(name, str) or not _NAME.match(name):
@@ -42,7 +42,7 @@ def checked_name(args: Any) -> str:
     return name
 
 
-def _locks(args: Any) -> list[Lock]:
+def _locks(args: object) -> list[Lock]:
     """Two operations about one name: one after the other."""
     return [exclusive(f"point/{checked_name(args)}")]
 
@@ -58,7 +58,7 @@ class Checkpoint(TwoPhase):
         body = {"name": checked_name(ctx.args), "at_ms": at_ms}
         return await targets.wanted(ctx, {"nodes": "all"}, body)
 
-    def result(self, ctx: StepContext, results: Mapping[str, Any]) -> Any:
+    def result(self, ctx: StepContext, results: Mapping[str, object]) -> Any:
         return {"name": checked_name(ctx.args), "targets": dict(results)}
 
 

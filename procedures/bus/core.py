@@ -92,7 +92,7 @@ Verdict: TypeAlias = Waiting | AllDone | Broken | Expired
 
 
 def begin(
-    id: str, kind: str, verb: Verb, wanted: Mapping[str, Any], *, deadline_ms: int = 0
+    id: str, kind: str, verb: Verb, wanted: Mapping[str, object], *, deadline_ms: int = 0
 ) -> Operation:
     """`wanted`: what each target is asked. Raises InvalidArgument, TooLarge."""
     check_bodies(wanted)
@@ -100,7 +100,7 @@ def begin(
     return Operation(id, kind, verb, targets, deadline_ms)
 
 
-def check_bodies(wanted: Mapping[str, Any]) -> None:
+def check_bodies(wanted: Mapping[str, object]) -> None:
     """Raises InvalidArgument (nobody to ask), TooLarge (too many, or too much for one)."""
     if not wanted:
         raise InvalidArgument(
@@ -140,7 +140,7 @@ def heard(op: Operation, target: str, report: Report) -> Operation:
             return op  # it works on it
 
 
-def retarget(op: Operation, wanted: Mapping[str, Any]) -> Operation:
+def retarget(op: Operation, wanted: Mapping[str, object]) -> Operation:
     """The operation when `wanted` is what should be asked now: the same object if nothing changed.
 
     A target that did what is wanted, or more, has done it; one that is asked something else gets a
@@ -201,7 +201,7 @@ def verdict(op: Operation, now_ms: int) -> Verdict:
     return Waiting(missing)
 
 
-def partitions_of(state: Any) -> frozenset[int]:
+def partitions_of(state: object) -> frozenset[int]:
     """The partitions that an operation, as a record keeps it, is about."""
     targets = state.get("targets") if isinstance(state, dict) else None
     found: set[int] = set()
@@ -212,7 +212,7 @@ def partitions_of(state: Any) -> frozenset[int]:
     return frozenset(found)
 
 
-def to_plain(op: Operation) -> dict[str, Any]:
+def to_plain(op: Operation) -> dict[str, object]:
     """For the procedure's record."""
     return {
         "id": op.id,
@@ -236,7 +236,7 @@ def _with(op: Operation, target: str, asked: Asked) -> Operation:
     return replace(op, targets={**op.targets, target: asked})
 
 
-def _covers(had: Any, wanted: Any) -> bool:
+def _covers(had: object, wanted: object) -> bool:
     """Whether who did `had` did `wanted`: the same, or the same for fewer partitions."""
     if had == wanted:
         return True

@@ -55,7 +55,7 @@ class Handler:
         """One phase: the result."""
         raise _cannot(self, "in one phase")
 
-    async def stage(self, job: Job) -> Any:
+    async def stage(self, job: Job) -> object:
         """Make everything ready so that `commit` cannot be refused; nobody may see it yet."""
         raise _cannot(self, "in two phases")
 
@@ -185,7 +185,7 @@ class Hands:
                 code="OPERATION_UNKNOWN",
             )
         job = Job(order.op, plain_data.decode(order.body), self._progress(order))
-        result: Any
+        result: object
         match order.verb:
             case Verb.DO:
                 async with self._turns:
@@ -202,8 +202,8 @@ class Hands:
                 result = None
         return plain_data.encode(result, f"result of {order.kind}", limits.BUS_BODY_BYTES_MAX)
 
-    def _progress(self, order: Order) -> Callable[[Any], None]:
-        def progressed(data: Any) -> None:
+    def _progress(self, order: Order) -> Callable[[object], None]:
+        def progressed(data: object) -> None:
             what = f"progress of {order.kind}"
             body = plain_data.encode(data, what, limits.BUS_BODY_BYTES_MAX)
             self._receiver.progressed(order.op, body)

@@ -80,23 +80,23 @@ def failure_body(error: BaseException) -> bytes:
     return plain_data.pack([code, message[: limits.BUS_ERROR_CHARS_MAX], for_good])
 
 
-def read_orders(rows: Any) -> list[Order]:
+def read_orders(rows: object) -> list[Order]:
     """Orders off the wire. Raises InvalidArgument."""
     return [_order(row) for row in _rows(rows, "orders")]
 
 
-def read_reports(rows: Any) -> list[Report]:
+def read_reports(rows: object) -> list[Report]:
     """Reports off the wire. Raises InvalidArgument."""
     return [_report(row) for row in _rows(rows, "reports")]
 
 
-def _rows(rows: Any, what: str) -> Sequence[Any]:
+def _rows(rows: object, what: str) -> Sequence[Any]:
     if not isinstance(rows, list) or len(rows) > limits.BUS_ROWS_MAX:
         raise InvalidArgument(f"{what} of the bus are a list of at most {limits.BUS_ROWS_MAX} rows")
     return rows
 
 
-def _order(row: Any) -> Order:
+def _order(row: object) -> Order:
     match row:
         case [str(op), int(verb), int(round_), str(kind), bytes(body), int(lease_ms)] if (
             _is_head(op, verb, round_, body)
@@ -107,7 +107,7 @@ def _order(row: Any) -> Order:
     raise InvalidArgument(f"not an order of the bus: {row!r:.120}")
 
 
-def _report(row: Any) -> Report:
+def _report(row: object) -> Report:
     match row:
         case [str(op), int(verb), int(round_), int(status), bytes(body)] if _is_head(
             op, verb, round_, body

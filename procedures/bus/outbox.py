@@ -96,10 +96,10 @@ class Outbox:
 
     def shown(self, op: str) -> dict[str, dict[str, Any]]:
         """For people: attempts, and, when there is one, progress and the last error."""
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, dict[str, object]] = {}
         for target in sorted(self._targets.get(op, ())):
             line = self._lines[target][op]
-            shown: dict[str, Any] = {"attempts": line.attempts}
+            shown: dict[str, object] = {"attempts": line.attempts}
             if line.progress is not None:
                 shown["progress"] = line.progress
             if line.error:

@@ -70,7 +70,7 @@ class OnePhase(ABC):
         """After which it fails and is taken back."""
         return checked_timeout(ctx.args)
 
-    def result(self, ctx: StepContext, results: Mapping[str, Any]) -> Any:
+    def result(self, ctx: StepContext, results: Mapping[str, object]) -> Any:
         """What the procedure returns, from what the targets answered."""
         return {"targets": dict(results)}
 
@@ -128,7 +128,7 @@ class OnePhase(ABC):
 
     # ------------------------------------------------------------------ shared
 
-    def _complete(self, ctx: StepContext, op: Operation, results: Mapping[str, Any]) -> Outcome:
+    def _complete(self, ctx: StepContext, op: Operation, results: Mapping[str, object]) -> Outcome:
         self.courier.close(op.id)
         return done(self.result(ctx, results))
 
@@ -162,7 +162,7 @@ class TwoPhase(OnePhase):
     verb: ClassVar[Verb] = Verb.STAGE
     leaves_nothing: ClassVar[bool] = True
 
-    def _complete(self, ctx: StepContext, op: Operation, results: Mapping[str, Any]) -> Outcome:
+    def _complete(self, ctx: StepContext, op: Operation, results: Mapping[str, object]) -> Outcome:
         return go_on("decide")
 
     @step(point_of_no_return=True)
@@ -203,7 +203,7 @@ class _Generic(OnePhase):
         return kind
 
 
-def table_lock(args: Any) -> list[Lock]:
+def table_lock(args: object) -> list[Lock]:
     """The table that an operation is about, shared: DDL on it waits, and this for DDL. Who has
     other arguments has no lock; whether they are right is seen in the first step.
     """
@@ -239,7 +239,7 @@ def _maker(cls: type[OnePhase], courier: Courier) -> Callable[[], object]:
     return lambda: cls(courier)
 
 
-def checked_timeout(args: Any) -> int:
+def checked_timeout(args: object) -> int:
     """`timeout_ms` of the arguments, or the default. Raises InvalidArgument."""
     given = args.get("timeout_ms") if isinstance(args, dict) else None
     if given is None:
@@ -265,9 +265,9 @@ def shown(record: Record, courier: Courier | None) -> dict[str, Any]:
         for name, report in courier.answers(op.id):
             op = core.heard(op, name, report)
     attempts = state.get("attempts", {})
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     for name, asked in op.targets.items():
-        row: dict[str, Any] = {"state": asked.state, "attempts": attempts.get(name, 0)}
+        row: dict[str, object] = {"state": asked.state, "attempts": attempts.get(name, 0)}
         if asked.error is not None:
             row["last_error"] = f"{asked.error['code']}: {asked.error['message']}"
         found[name] = row | live.get(name, {})
@@ -282,7 +282,7 @@ def _asks_more(before: Operation, after: Operation) -> bool:
     )
 
 
-def _answers_of(op: Operation, ctx: StepContext) -> dict[str, Any]:
+def _answers_of(op: Operation, ctx: StepContext) -> dict[str, object]:
     attempts = ctx.state.get("attempts", {})
     rows = {
         name: {"state": asked.state, "attempts": attempts.get(name, 0)}

@@ -161,7 +161,7 @@ def checked(name: Any, value: Any) -> tuple[str, int]:
     raise InvalidArgument(f"{name} must be {there.low} to {there.high}, got {value!r:.40}")
 
 
-def check_all(values: Any) -> None:
+def check_all(values: object) -> None:
     """Raises InvalidArgument unless they are settings with values that they may have."""
     if not isinstance(values, Mapping) or not values:
         raise InvalidArgument(f"give settings as {{name: value}}, got {values!r:.80}")
@@ -169,7 +169,7 @@ def check_all(values: Any) -> None:
         checked(name, value)
 
 
-def known_name(name: Any) -> str:
+def known_name(name: object) -> str:
     """Raises InvalidArgument."""
     if isinstance(name, str):
         setting, whose = parted(name)

@@ -88,8 +88,8 @@ async def wanted(
 
 
 def by_host(
-    descriptors: Iterable[PartitionDescriptor], base: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
+    descriptors: Iterable[PartitionDescriptor], base: Mapping[str, object]
+) -> dict[str, dict[str, object]]:
     """Per node that has data of these partitions: which of them."""
     hosts: dict[int, list[int]] = {}
     for descriptor in descriptors:
@@ -131,11 +131,11 @@ async def _living(ctx: StepContext) -> list[NodeRow]:
     return [row for row in nodes if row.state is not NodeState.GONE]
 
 
-def _is_id(value: Any) -> bool:
+def _is_id(value: object) -> bool:
     return type(value) is int and 0 < value < 1 << 63
 
 
-def _is_worker(value: Any) -> bool:
+def _is_worker(value: object) -> bool:
     return (
         isinstance(value, str) and value.startswith(_WORKER) and len(value) <= limits.NAME_CHARS_MAX
     )

@@ -44,7 +44,7 @@ _declared: dict[str, type] = {}
 class Nodes(Protocol):
     """What is needed of kv.client.KvClient."""
 
-    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any: ...
+    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> Any: ...
 
 
 def operation(kind: str) -> Callable[[type[T]], type[T]]:

@@ -47,7 +47,7 @@ assert limits.WAIT_MS_MAX + _MARGIN_MS <= limits.DEADLINE_MS_MAX
 class Nodes(Protocol):
     """What is needed of kv.client.KvClient."""
 
-    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any: ...
+    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> Any: ...
 
 
 class ProcedureClient:

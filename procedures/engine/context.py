@@ -441,7 +441,7 @@ class StepContext(Outside):
         wake: str,
         now_ms: int,
         children: tuple[Child, ...],
-        txn: Any,
+        txn: object,
         shape: Shape | None = None,
         progress: Callable[[int, float, str], None] = lambda _id, _part, _text: None,
         early: bool = False,
@@ -453,7 +453,7 @@ class StepContext(Outside):
         self._record = record
         self._shape = shape
         self._progress = progress
-        self._args: Any = _UNSET
+        self._args: object = _UNSET
         self._state: Any = _UNSET
         self._signals: list[str] = []
         self.missing = set()

@@ -33,7 +33,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from msgspec.structs import replace
 
@@ -381,7 +381,7 @@ def _push(undo: tuple[Undo, ...], method: str, seq: int) -> tuple[Undo, ...]:
 
 # ---------------------------------------------------------------------- failure and rollback
 def failure(
-    code: str, message: str, *, type: str = "", details: dict[str, Any] | None = None
+    code: str, message: str, *, type: str = "", details: dict[str, object] | None = None
 ) -> Failure:
     """The error of a record. What is not plain in `details` is kept as its repr."""
     code, message, type = storable(str(code)), storable(str(message)), storable(type)

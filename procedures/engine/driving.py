@@ -26,15 +26,15 @@ class Driven:
 
     __slots__ = ("_code",)
 
-    def __init__(self, code: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, code: Coroutine[Any, Any, object]) -> None:
         self._code = code
 
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def __await__(self) -> Generator[object, Any, Any]:
         task = asyncio.current_task()
         assert task is not None, "steps run in tasks of the engine"
         code, own = self._code, 0
         throw: BaseException | None = None
-        value: Any = None
+        value: object = None
         while True:
             before = task.cancelling()
             try:

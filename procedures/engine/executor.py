@@ -363,7 +363,7 @@ class Executor:
             return replace(ok, locks=looked.locks, pending=False)
         return ok if self.crew is None else await self.crew.looked_at(ok)
 
-    async def check_args(self, name: str, args: Any) -> None:
+    async def check_args(self, name: str, args: object) -> None:
         """Whether it could be submitted with them, as far as is known. Raises what is wrong."""
         declared = self.types.get(name)
         if not declared.apart:
@@ -525,7 +525,7 @@ class Executor:
         changed = await self.surgeon.steal(resource, reason, "kvorum", holder=holder)
         return [int(one["procedure"]) for one in changed["procedures"]]
 
-    async def explain(self, id: int) -> dict[str, Any]:
+    async def explain(self, id: int) -> dict[str, object]:
         """What it waits for, since when, and who has it (explain.py). Raises NotFound."""
         self._must_serve()
         record = await self.find(id)
@@ -534,7 +534,7 @@ class Executor:
             return explained(record, Facts(here=live is not None), self._clock.now_ms())
         links = sorted(self._roster.blocked(live), key=lambda link: link.order)
         began, limit_ms, _ = live.step_began
-        keys: Sequence[Mapping[str, Any]] = ()
+        keys: Sequence[Mapping[str, object]] = ()
         if live.running and self._key_waits is not None:
             keys = await self._key_waits(id, [op.key for op in live.writing])
         facts = Facts(

@@ -140,7 +140,7 @@ class Keeper:
             pass
 
 
-def _locks(args: Any) -> list[Lock]:
+def _locks(args: object) -> list[Lock]:
     """Raises InvalidArgument, TooLarge."""
     if not isinstance(args, Mapping) or not set(args) <= _FIELDS:
         raise InvalidArgument(
@@ -214,10 +214,10 @@ class LockService:
         self._executor, self._keeper, self._timers = executor, keeper, timers
 
     def register(self, dispatcher: Methods) -> None:
-        async def beat(_caller: Any, args: list[Any]) -> list[Any]:
+        async def beat(_caller: object, args: list[Any]) -> list[object]:
             return list(await self.beat(*args))
 
-        async def end(_caller: Any, args: list[Any]) -> list[Any]:
+        async def end(_caller: object, args: list[Any]) -> list[Any]:
             await self.end(args[0])
             return [True]
 

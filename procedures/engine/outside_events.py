@@ -76,7 +76,7 @@ class Outside:
         self._own(token)
         return Suspend(then, inbox.done_event(token), timeout_ms)
 
-    def completed(self, token: str) -> Any:
+    def completed(self, token: str) -> object:
         """How `token` was completed (a Completion), None = not yet."""
         self._own(token)
         return self._run(self._completed(token))
@@ -117,7 +117,7 @@ class Outside:
     def _inner(self) -> Any:
         return getattr(self.txn, "inner", self.txn)
 
-    def _run(self, coro: Coroutine[Any, Any, Any]) -> Any:
+    def _run(self, coro: Coroutine[Any, Any, object]) -> Any:
         """To be awaited in an async step; its result in a plain one."""
         wait = getattr(self.txn, "wait", None)
         return coro if wait is None else wait(coro)

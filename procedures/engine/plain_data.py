@@ -25,7 +25,7 @@ NONE: Final = b"\xc0"  # None in msgpack
 EMPTY: Final = b"\x80"  # {} in msgpack
 
 
-def encode(value: Any, what: str, bytes_max: int) -> bytes:
+def encode(value: object, what: str, bytes_max: int) -> bytes:
     """The bytes of a plain value. Raises InvalidArgument (what is not plain, and where) or
     TooLarge.
     """
@@ -45,7 +45,7 @@ def encode(value: Any, what: str, bytes_max: int) -> bytes:
     return data
 
 
-def pack(value: Any) -> bytes:
+def pack(value: object) -> bytes:
     """The bytes of what was checked before, or is the program's own."""
     return _encoder.encode(value)
 

@@ -109,14 +109,14 @@ def next(step: str) -> Next:  # the name users write: kvorum.next
     return Next(step)
 
 
-def done(result: Any = None) -> Done:
+def done(result: object = None) -> Done:
     """The procedure succeeded. `result` is plain data, kept until it is acknowledged or its
     retention ends.
     """
     return Done(result)
 
 
-def children(calls: Iterable[tuple[str | type, Any]], *, then: str) -> Children:
+def children(calls: Iterable[tuple[str | type, object]], *, then: str) -> Children:
     """Run procedures in parallel, each `(name or class, args)`; `then` runs when all have ended
     well.
     """
@@ -137,7 +137,7 @@ def again(*, delay_ms: int = 0) -> Again:
     return Again(delay_ms)
 
 
-def fail(code: str, message: str, details: dict[str, Any] | None = None) -> Fail:
+def fail(code: str, message: str, details: dict[str, object] | None = None) -> Fail:
     """The procedure fails with this error; the writes of this step are dropped, finished steps are
     undone.
     """

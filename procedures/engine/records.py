@@ -12,7 +12,7 @@ here) on every update: of two runs of one step only one commits.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -60,8 +60,8 @@ class Failure(msgspec.Struct, frozen=True, gc=False, array_like=True):
     line: int = 0
     trace: str = ""
 
-    def to_plain(self, *, traced: bool = True) -> dict[str, Any]:
-        shown: dict[str, Any] = {
+    def to_plain(self, *, traced: bool = True) -> dict[str, object]:
+        shown: dict[str, object] = {
             "code": self.code,
             "message": self.message,
             "type": self.type,

@@ -116,7 +116,7 @@ class ProcedureType:
     typed: bool = False  # its arguments have a type, which only they know
     apart: bool = False  # lock rule or check of arguments are users' code, which the Runner calls
 
-    def locks_of(self, args: Any) -> tuple[Lock, ...]:
+    def locks_of(self, args: object) -> tuple[Lock, ...]:
         """The locks that the declaration wants for these arguments. Raises InvalidArgument."""
         try:
             if callable(self.locks):
@@ -313,8 +313,8 @@ def procedure(
     max_concurrent: int = 0,
     rate_per_s: float = 0,
     bypass: str = "",
-    args: Any = None,
-    result: Any = None,
+    args: object = None,
+    result: object = None,
 ) -> Callable[[C], C]:
     """Declare a class as the procedure `name`.
 

@@ -166,7 +166,7 @@ class Runner:
         self.extra = min(stuck, PROCEDURE_STUCK_HIRED_MAX)
         self._places.more(self.extra)
 
-    async def _in_thread(self, id: int, call: Callable[[], Any]) -> Any:
+    async def _in_thread(self, id: int, call: Callable[[], object]) -> Any:
         if not self._places.claim(id):
             await self._places.take()
         try:
@@ -209,7 +209,7 @@ class Runner:
             return self._broke(error, method, ctx)
 
     @staticmethod
-    async def _in_time(code: Awaitable[Any], left_ms: int) -> Any:
+    async def _in_time(code: Awaitable[object], left_ms: int) -> object:
         """An async method that has a deadline: at that what it waits for is cancelled."""
         try:
             async with asyncio.timeout(left_ms / 1000) as time:
@@ -233,7 +233,7 @@ class Runner:
         return Failed(failure)
 
     @staticmethod
-    def _plain(method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext) -> Any:
+    def _plain(method: StepDef | UndoDef, make: Callable[[], object], ctx: StepContext) -> object:
         try:
             return method.method(make(), ctx)
         except (StopIteration, GeneratorExit, KeyboardInterrupt) as error:

@@ -68,7 +68,7 @@ class ProcedureService:
         executor: Executor,
         clock: Clock,
         timers: Timers,
-        more: Callable[[Record], dict[str, Any]] = lambda _record: {},
+        more: Callable[[Record], dict[str, object]] = lambda _record: {},
     ) -> None:
         """`more`: what else PROC_GET returns of a procedure, by its record."""
         self._executor = executor
@@ -91,10 +91,10 @@ class ProcedureService:
             shown = await self.get(args[0], wait_ms=max(0, min(args[1], left_ms)))
             return [plain_data.pack(shown)]
 
-        async def listing(_caller: Caller, args: list[Any]) -> list[Any]:
+        async def listing(_caller: Caller, args: list[Any]) -> list[object]:
             return list(await self.page(args[0]))
 
-        async def ack(_caller: Caller, args: list[Any]) -> list[Any]:
+        async def ack(_caller: Caller, args: list[Any]) -> list[object]:
             await self._executor.acknowledge(args[0])
             return [True]
 
@@ -112,14 +112,14 @@ class ProcedureService:
         dispatcher.register(PROC_ACK, ack)
         dispatcher.register(PROC_ABORT, abort)
 
-    async def submit(self, name: str, args: Any, *, owner: str, nonce: str | None = None) -> int:
+    async def submit(self, name: str, args: object, *, owner: str, nonce: str | None = None) -> int:
         return await self._executor.submit(Submission(name, args, owner, nonce or ""))
 
     async def get(self, id: int, *, wait_ms: int = 0) -> dict[str, Any]:
         """The map of view.py. Raises NotFound (PROCEDURE_NOT_FOUND)."""
         return await self._described(await self._executor.wait(id, wait_ms))
 
-    async def _described(self, record: Record) -> dict[str, Any]:
+    async def _described(self, record: Record) -> dict[str, object]:
         history = await self._executor.store.history(record, limits.PROCEDURE_HISTORY_SHOWN_MAX)
         return self._info(record, history) | self._more(record)
 
@@ -164,7 +164,7 @@ class ProcedureService:
             live.id for live in reversed(self._executor.live()) if not before or live.id < before
         ]
 
-    def _info(self, record: Record, history: Sequence[Entry] | None) -> dict[str, Any]:
+    def _info(self, record: Record, history: Sequence[Entry] | None) -> dict[str, object]:
         live = self._executor.live_one(record.id)
         now = self._clock.now_ms()
         own = self._executor.types.is_own(record.name)
@@ -181,9 +181,9 @@ class ProcedureService:
             own=own,
         )
 
-    def _alive(self, live: Live, now_ms: int) -> dict[str, Any]:
+    def _alive(self, live: Live, now_ms: int) -> dict[str, object]:
         """Of one that has not ended: who has it, how far it is, what keeps it."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         if live.worker:
             found["worker"] = live.worker
         if live.progress is not None:

@@ -94,7 +94,7 @@ def check(sub: Submission, types: Registry) -> Admitted:
     return replace(admit(declared, sub.args, sub.owner, nonce), options=sub.options)
 
 
-def admit(declared: ProcedureType, args: Any, owner: str, nonce: str) -> Admitted:
+def admit(declared: ProcedureType, args: object, owner: str, nonce: str) -> Admitted:
     """Check what children have in common with submissions: arguments and locks. Of a type that
     workers run, what only they know is left to them (`pending`); so is to the Runner what only
     users' code knows, where that runs apart.

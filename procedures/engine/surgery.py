@@ -285,7 +285,7 @@ def effect(before: Record, change: Change, under_way: str = "") -> dict[str, Any
         "waits_for": (_waits(before), _waits(after)),
         "deadline_ms": (before.deadline_ms, after.deadline_ms),
     }
-    shown: dict[str, Any] = {
+    shown: dict[str, object] = {
         "procedure": str(before.id),
         "name": before.name,
         "before": {name: old for name, (old, new) in fields.items() if old != new},

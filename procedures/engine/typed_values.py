@@ -25,7 +25,7 @@ class Shape:
 
     kind: Any
 
-    def read(self, value: Any, what: str) -> Any:
+    def read(self, value: object, what: str) -> Any:
         """A value of the type from plain data (or from such a value). Raises InvalidArgument."""
         try:
             return msgspec.convert(
@@ -44,7 +44,7 @@ class Shape:
                 details={"what": what},
             ) from error
 
-    def plain(self, value: Any, what: str) -> Any:
+    def plain(self, value: object, what: str) -> Any:
         """The plain data of a value of the type, checked; a field that the type does not have is
         refused: it is misspelt, or meant for another version. (`read` passes it over: what was
         stored by an earlier version stays readable.) Raises InvalidArgument.
@@ -65,7 +65,7 @@ class Shape:
         """Whether reading a value may call code of the type's author, or take any time."""
         return _runs_code(msgspec.inspect.type_info(self.kind), set())
 
-    def canonical(self, value: Any, what: str) -> Any:
+    def canonical(self, value: object, what: str) -> object:
         """Plain data of what `plain` takes, to be compared: the same for all ways to write it, with
         the defaults of what was left out, and a float where the type says so. Raises
         InvalidArgument.
@@ -76,7 +76,7 @@ class Shape:
 _DEFAULTS: Final = (list, dict, set, frozenset, tuple, bytearray)
 
 
-def _runs_code(info: Any, met: set[Any]) -> bool:
+def _runs_code(info: object, met: set[object]) -> bool:
     """Of what msgspec.inspect knows of a type: a method of its author's, a default that is made by
     a function, or a pattern, which may take long on the right text.
     """
@@ -105,7 +105,7 @@ def _has_code(cls: type) -> bool:
     return any("_missing_" in vars(one) for one in cls.__mro__ if one.__module__ != "enum")
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> object:
     """All fields, also those at which msgspec leaves a dataclass's default where it is."""
     if isinstance(value, msgspec.Struct):
         return {name: _whole(getattr(value, name)) for name in value.__struct_fields__}
@@ -121,7 +121,7 @@ def _whole(value: Any) -> Any:
     return msgspec.to_builtins(value, builtin_types=_KEPT)
 
 
-def shape(kind: Any, what: str) -> Shape:
+def shape(kind: object, what: str) -> Shape:
     """The shape of a type. Raises InvalidArgument for one that msgspec cannot read."""
     try:
         msgspec.json.schema(kind)
@@ -141,7 +141,7 @@ _Fielded: Final = (
 )
 
 
-def _unknown(value: Any, kind: Any, path: str) -> tuple[str, list[str]] | None:
+def _unknown(value: object, kind: object, path: str) -> tuple[str, list[str]] | None:
     """The first field that a type does not have, and those that it has."""
     if isinstance(kind, msgspec.inspect.UnionType):
         found = [_unknown(value, one, path) for one in kind.types if _could_be(value, one)]
@@ -168,13 +168,13 @@ def _unknown(value: Any, kind: Any, path: str) -> tuple[str, list[str]] | None:
     return next((f for k, v, p in items if (f := _unknown(v, k, p)) is not None), None)
 
 
-def _could_be(value: Any, kind: Any) -> bool:
+def _could_be(value: object, kind: object) -> bool:
     """Which of the types of a union may be meant."""
     is_map = isinstance(kind, (*_Fielded, msgspec.inspect.DictType, msgspec.inspect.AnyType))
     return is_map == isinstance(value, Mapping)
 
 
-def plain_of(value: Any, what: str) -> Any:
+def plain_of(value: object, what: str) -> object:
     """A dataclass or Struct as a plain dict; anything else as it is."""
     if isinstance(value, type) or not (is_dataclass(value) or isinstance(value, msgspec.Struct)):
         return value

@@ -34,7 +34,7 @@ def info(
     running: bool = False,
     retrying: Failure | None = None,
     parked: str = "",
-    more: dict[str, Any] | None = None,
+    more: dict[str, object] | None = None,
     own: bool = False,
 ) -> dict[str, Any]:
     """`history` None: say nothing of steps, arguments and tracebacks. `own`: of a type of the
@@ -44,7 +44,7 @@ def info(
     state, step = shown_state(record)
     if running and not record.ended:
         state = State.RUNNABLE.name
-    shown: dict[str, Any] = {
+    shown: dict[str, object] = {
         "id": str(record.id),
         "name": record.name,
         "state": state,
@@ -90,7 +90,7 @@ def _given(name: str, data: bytes) -> dict[str, Any]:
     return {name: plain_data.decode(data)}
 
 
-def _step(entry: Entry) -> dict[str, Any]:
+def _step(entry: Entry) -> dict[str, object]:
     return {
         "step": entry.step,
         "outcome": entry.outcome,

@@ -68,7 +68,7 @@ class Control:
             "live": self._live,
         }
 
-    async def do(self, what: str, args: dict[str, Any]) -> Any:
+    async def do(self, what: str, args: dict[str, object]) -> Any:
         """Raises InvalidArgument for what there is not, and what each action raises."""
         action = self._actions.get(what)
         if action is None:
@@ -77,7 +77,7 @@ class Control:
             )
         return await action(args)
 
-    async def _signal(self, args: dict[str, Any]) -> Any:
+    async def _signal(self, args: dict[str, Any]) -> object:
         id = _id(args)
         payload = plain_data.encode(
             args.get("payload"), "the payload", limits.PROCEDURE_SIGNAL_BYTES_MAX
@@ -94,7 +94,7 @@ class Control:
         self._executor.signal(inbox.signal_event(id, name))
         return {"sent": sent}
 
-    async def _complete(self, args: dict[str, Any]) -> Any:
+    async def _complete(self, args: dict[str, object]) -> object:
         token = checked_text("token", args.get("token"), limits.NONCE_CHARS_MAX)
         failed = args.get("error") is not None
         if failed and args.get("result") is not None:
@@ -119,17 +119,17 @@ class Control:
                 code="ENDED",
             )
 
-    async def _set_schedule(self, args: dict[str, Any]) -> Any:
+    async def _set_schedule(self, args: dict[str, object]) -> object:
         name = checked_text("procedure", args.get("procedure"), limits.NAME_CHARS_MAX)
         # What it could never be submitted with is not kept either: such as keys of a store.
         await self._executor.check_args(name, args.get("args"))
         return await self._schedules.set(args)
 
-    async def _remove_schedule(self, args: dict[str, Any]) -> Any:
+    async def _remove_schedule(self, args: dict[str, object]) -> object:
         await self._schedules.remove(checked_text("name", args.get("name"), limits.NAME_CHARS_MAX))
         return {}
 
-    async def _list_schedules(self, _args: dict[str, Any]) -> Any:
+    async def _list_schedules(self, _args: dict[str, object]) -> object:
         return await self._schedules.all()
 
     async def _set_queue(self, args: dict[str, Any]) -> Any:
@@ -158,7 +158,7 @@ class Control:
         self._crew.limit(key, limit)
         return {"name": name, "kind": kind, **limit._asdict()}
 
-    async def _list_queues(self, _args: dict[str, Any]) -> Any:
+    async def _list_queues(self, _args: dict[str, object]) -> object:
         found = []
         for key, (begun, waiting) in self._crew.gate.figures().items():
             kind, _, name = key.partition(":")
@@ -197,10 +197,10 @@ class Control:
             resource, *_who(args), holder=holder, **_how(args)
         )
 
-    async def _explain(self, args: dict[str, Any]) -> Any:
+    async def _explain(self, args: dict[str, object]) -> object:
         return await self._executor.explain(_id(args))
 
-    async def _audit(self, args: dict[str, Any]) -> Any:
+    async def _audit(self, args: dict[str, object]) -> object:
         procedure = _id(args) if args.get("id") else 0
         limit, before = args.get("limit") or _AUDIT_SHOWN, args.get("before") or 0
         if type(limit) is not int or not 0 < limit <= limits.PROCEDURE_PAGE_MAX:
@@ -212,30 +212,30 @@ class Control:
         book = self._executor.surgeon.book
         return list(await book.page(procedure=procedure, before=before, limit=limit))
 
-    async def _live(self, args: dict[str, Any]) -> Any:
+    async def _live(self, args: dict[str, Any]) -> object:
         page = await self._executor.store.live(int(args.get("after") or 0), _LIVE_PAGE)
         return [[records.encode(stored.record) for stored in page.stored], page.after]
 
 
-def _who(args: dict[str, Any]) -> tuple[Any, Any]:
+def _who(args: dict[str, object]) -> tuple[Any, Any]:
     return args.get("reason"), args.get("actor")
 
 
-def _how(args: dict[str, Any]) -> dict[str, Any]:
+def _how(args: dict[str, object]) -> dict[str, Any]:
     key = args.get("key") or ""
     if key:
         checked_text("key", key, limits.NONCE_CHARS_MAX)
     return {"dry_run": _flag(args, "dry_run"), "key": key}
 
 
-def _flag(args: dict[str, Any], name: str) -> bool:
+def _flag(args: dict[str, object], name: str) -> bool:
     value = args.get(name) or False
     if type(value) is not bool:
         raise InvalidArgument(f"{name} must be true or false, got {value!r:.40}")
     return value
 
 
-def _id(args: dict[str, Any]) -> int:
+def _id(args: dict[str, object]) -> int:
     id = args.get("id")
     if isinstance(id, str) and id.isascii() and id.isdigit() and len(id) <= 20:
         id = int(id)

@@ -25,7 +25,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from msgspec import structs
 
@@ -543,7 +543,7 @@ class Crew(Dealing):
             return f"no worker of pool {pool} serves {name} of version {version}"
         return f"no worker serves pool {pool}"
 
-    def workers(self) -> list[dict[str, Any]]:
+    def workers(self) -> list[dict[str, object]]:
         """Everybody who is here."""
         now = self._timers.monotonic()
         return [

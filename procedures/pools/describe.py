@@ -8,7 +8,7 @@ undone, whether one is past its point of no return. For that a description is en
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from procedures.engine.procedure import Lock
 from procedures.engine.registry import ProcedureType, StepDef, StepMark, UndoDef
@@ -92,5 +92,5 @@ def remote_type(description: Description) -> ProcedureType:
     )
 
 
-def _elsewhere(*_: Any) -> NoReturn:
+def _elsewhere(*_: object) -> NoReturn:
     raise AssertionError("a method that workers run was called here")

@@ -78,7 +78,7 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
     runs: int = 0
     options: tuple[tuple[str, Any], ...] = ()
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         return {
             "name": self.name,
             "cron": self.cron,

@@ -72,7 +72,7 @@ def register(executor: Executor, dispatcher: Methods) -> None:
         await crew.leave(name, epoch, caller.user)
         return [True]
 
-    def listing(_caller: Any, _args: list[Any]) -> list[Any]:
+    def listing(_caller: object, _args: list[object]) -> list[object]:
         return [[plain_data.pack(row) for row in crew.workers()]]
 
     async def do(caller: Caller, args: list[Any]) -> list[Any]:

@@ -39,7 +39,7 @@ _ID_AT: Final = {
 """Where the id of a procedure is in a key that begins so."""
 
 
-def pools_of(crew: Crew, user: str, verb: Verb, row: list[Any]) -> set[str]:
+def pools_of(crew: Crew, user: str, verb: Verb, row: list[object]) -> set[str]:
     """Of the workers by which `user` may send this request to the rows of procedures. Raises
     Forbidden (NOT_HELD), InvalidArgument.
     """

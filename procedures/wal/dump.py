@@ -25,8 +25,8 @@ def dump(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not disk.list():
         raise InvalidArgument(f"{path} has no logs of procedures (files NNNNNNNNNNNNNNNN.wal)")
     found = _replay(disk)
-    procedures: list[dict[str, Any]] = []
-    broken: list[dict[str, Any]] = []
+    procedures: list[dict[str, object]] = []
+    broken: list[dict[str, object]] = []
     for id in sorted(found.image.held):
         try:
             stored = found.image.stored(id)
@@ -63,7 +63,7 @@ def _replay(disk: DirectoryDisk) -> Replayed:
     return replay(disk)
 
 
-def _shown(record: Record, version: int) -> dict[str, Any]:
+def _shown(record: Record, version: int) -> dict[str, object]:
     return {
         "id": str(record.id),
         "name": record.name,

@@ -19,7 +19,7 @@ class Parked:
 
     def __init__(self, *, bytes_max: int, messages_max: int) -> None:
         self._bytes_max, self._messages_max = bytes_max, messages_max
-        self._messages: dict[int, tuple[Mapping[str, Any], int]] = {}
+        self._messages: dict[int, tuple[Mapping[str, object], int]] = {}
         self._bytes = 0
         self._term = 0
 

@@ -87,7 +87,7 @@ class Calls:
             return self._window_only(expr, over)
         return self._any(expr, False, (), over)
 
-    def _frame(self, spec: WindowSpec, shown: Callable[[Any, int, str], str]) -> str:
+    def _frame(self, spec: WindowSpec, shown: Callable[[object, int, str], str]) -> str:
         """ROWS, RANGE or GROUPS with its ends. `shown`: an offset's text, by value, type and the
         word after it.
         """
@@ -151,7 +151,7 @@ class Calls:
 
         return f"ORDER BY {key} {direction(order)} {self._frame(spec, checked)}"
 
-    def _zoned(self, value: Sql, *, descending: bool) -> Callable[[Any, int, str], str]:
+    def _zoned(self, value: Sql, *, descending: bool) -> Callable[[object, int, str], str]:
         """How many microseconds a moment and one an interval off it are apart: days and months are
         those of the session's zone.
         """
@@ -330,7 +330,7 @@ class _Made:
             TEXT + "[]",
         )
 
-    def over_list(self, name: str, fn: Callable[[list[Any]], Any]) -> Sql:
+    def over_list(self, name: str, fn: Callable[[list[object]], object]) -> Sql:
         """What a function makes of all values that are not NULL."""
 
         return self.sql.function(
@@ -338,7 +338,7 @@ class _Made:
         )
 
 
-def _kept(values: list[Any], fn: Callable[[list[Any]], Any]) -> Any:
+def _kept(values: list[object], fn: Callable[[list[object]], object]) -> Any:
     """NULL for nothing but NULLs."""
     kept = [value for value in values if value is not None]
     return fn(kept) if kept else None

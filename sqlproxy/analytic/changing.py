@@ -213,7 +213,7 @@ class _Shown:
         seen = {column.id for column in shown(table)}
         self._places = tuple(at for at, c in enumerate(table.columns) if c.id in seen)
 
-    def __call__(self, values: Sequence[Any]) -> tuple[Any, ...]:
+    def __call__(self, values: Sequence[object]) -> tuple[Any, ...]:
         return tuple(values[at] for at in self._places)
 
 
@@ -223,13 +223,15 @@ def _width(bound: Update | Delete | Merge) -> int:
 
 def _once(found: Found) -> Found:
     """The first row of each target."""
-    by_key: dict[bytes, Sequence[Any]] = {}
+    by_key: dict[bytes, Sequence[object]] = {}
     for row in found:
         by_key.setdefault(row[0], row)
     return list(by_key.values())
 
 
-async def _joined(work: Work, table: Table, found: Found) -> list[tuple[Stored, tuple[Any, ...]]]:
+async def _joined(
+    work: Work, table: Table, found: Found
+) -> list[tuple[Stored, tuple[object, ...]]]:
     """Each old row with the row that expressions see."""
     stored = await _stored(work, table, [row[0] for row in found])
     seen_of = _Shown(table)

@@ -200,11 +200,11 @@ class Running:
         rows = max(_ROWS_MIN, min(rows, self._budget.piece // (wide or 1)))
         self._reader = relation.to_arrow_reader(rows)
 
-    async def next(self, convert: Callable[[pa.RecordBatch], Sequence[Any]]) -> Sequence[Any]:
+    async def next(self, convert: Callable[[pa.RecordBatch], Sequence[object]]) -> Sequence[Any]:
         """What `convert` makes of the next rows; nothing at the end."""
 
         def read() -> Sequence[Any]:
-            rows: list[Any] = []
+            rows: list[object] = []
             size = 0
             while len(rows) < SQL_ANALYTIC_FETCH_ROWS and size < self._budget.piece:
                 batch = self._piece()

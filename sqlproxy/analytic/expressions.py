@@ -111,7 +111,7 @@ class Around(Protocol):
         """One value of the set; the others are in rows of their own."""
         ...
 
-    def elements(self, rows: Sequence[Sequence[Any]], types: Sequence[int]) -> str:
+    def elements(self, rows: Sequence[Sequence[object]], types: Sequence[int]) -> str:
         """A table with these rows."""
         ...
 
@@ -175,7 +175,7 @@ class Expressions:
             raise unsupported("an expression here that is not constant")
         return compile(expr).fn((), self.env)
 
-    def of_value(self, expr: Expr) -> Callable[[Any], Any]:
+    def of_value(self, expr: Expr) -> Callable[[object], object]:
         """An expression of one value, which is its column 0, in Python."""
         fn, env = compile(expr).fn, self.env
         return lambda value: fn((value,), env)
@@ -217,7 +217,7 @@ class Expressions:
     def apart(self, expr: Expr) -> tuple[Expr, Fn, list[Sql]]:
         """The expression of what DuckDB computes for it, which is its row then, and its closure."""
         inputs: list[Sql] = []
-        known: dict[Any, Column] = {}
+        known: dict[object, Column] = {}
         subjects = len(self._subjects)
 
         def replaced(part: Expr) -> Expr | None:
@@ -253,7 +253,7 @@ class Expressions:
     def function(
         self,
         key: object,
-        fn: Callable[..., Any],
+        fn: Callable[..., object],
         arguments: Sequence[Sql],
         oid: int,
         held_as: str,
@@ -262,7 +262,7 @@ class Expressions:
     ) -> Sql:
         """A call of a function of values in user form; `nothing` for a NULL."""
 
-        def strict(row: Sequence[Any]) -> Any:
+        def strict(row: Sequence[object]) -> Any:
             return nothing if None in row else fn(*row)
 
         shapes = tuple(one.shape for one in arguments)
@@ -493,7 +493,7 @@ class Expressions:
         """By a table of the rows for each choice of parts that are NULL; or a closure."""
         left = [self.hoisted(one) for one in expr.left]
         types = [r.element_of(one.oid) for one in expr.columns]
-        kept: dict[tuple[int, ...], list[tuple[Any, ...]]] = {}
+        kept: dict[tuple[int, ...], list[tuple[object, ...]]] = {}
         for values in zip(*map(self.constant, expr.columns), strict=True):
             nulls = tuple(at for at, value in enumerate(values) if value is None)
             kept.setdefault(nulls, []).append(values)

@@ -132,9 +132,9 @@ def reader(oid: int, held_as: str) -> Callable[[Any], Any] | None:
             return None
 
 
-def users(array: pa.Array, oid: int, held_as: str) -> list[Any]:
+def users(array: pa.Array, oid: int, held_as: str) -> list[object]:
     """A column in user form."""
-    values: list[Any] = array.to_pylist()
+    values: list[object] = array.to_pylist()
     read = reader(oid, held_as)
     if read is None:
         return values
@@ -154,7 +154,7 @@ def _writer(oid: int, held_as: str) -> Callable[[Any], Any] | None:
         within = _within(oid, element, held_as)
         inner = _writer(within, held_as[:-2])
 
-        def each(value: Any) -> Any:
+        def each(value: Any) -> object:
             if within == element and any(isinstance(one, list) for one in value):
                 raise unsupported("an array of several dimensions in a join or an aggregate")
             if inner is None:
@@ -179,13 +179,13 @@ def _writer(oid: int, held_as: str) -> Callable[[Any], Any] | None:
             return None
 
 
-def _finite(value: object) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, Decimal) and value.is_nan():
         raise unsupported("NaN in a column of type numeric(p,s) in a join or an aggregate")
     return value
 
 
-def array_of(values: Sequence[Any], oid: int, held_as: str) -> pa.Array:
+def array_of(values: Sequence[object], oid: int, held_as: str) -> pa.Array:
     """Values in user form as a column. Raises SqlError (0A000): one cannot be held."""
     write = _writer(oid, held_as)
     if write is not None:

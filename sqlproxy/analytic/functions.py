@@ -25,8 +25,10 @@ _PREFIX: Final = "kv_f"
 
 
 def _values(
-    row_fn: Callable[[Sequence[Any]], Any], columns: Sequence[Sequence[Any]], budget: memory.Budget
-) -> list[Any]:
+    row_fn: Callable[[Sequence[object]], object],
+    columns: Sequence[Sequence[object]],
+    budget: memory.Budget,
+) -> list[object]:
     """Of each row. Raises SqlError."""
     try:
         return [row_fn(row) for row in paused(zip(*columns, strict=True), 1)]
@@ -70,7 +72,7 @@ class Functions:
     def add(
         self,
         key: object,
-        row_fn: Callable[[Sequence[Any]], Any],
+        row_fn: Callable[[Sequence[object]], object],
         parameters: Sequence[Shape],
         result: Shape,
         *,
@@ -98,7 +100,10 @@ class Functions:
             raise SqlError(QUERY_CANCELED, "the query was ended")
 
     def _call(
-        self, row_fn: Callable[[Sequence[Any]], Any], parameters: tuple[Shape, ...], result: Shape
+        self,
+        row_fn: Callable[[Sequence[object]], object],
+        parameters: tuple[Shape, ...],
+        result: Shape,
     ) -> Callable[..., pa.Array]:
         def call(*columns: pa.Array) -> pa.Array:
             budget = self._budget.part()

@@ -682,7 +682,10 @@ class Selects:
         )
 
     def _keep(
-        self, columns: tuple[ItemColumn, ...], rows: Sequence[Sequence[Any]], kinds: tuple[str, ...]
+        self,
+        columns: tuple[ItemColumn, ...],
+        rows: Sequence[Sequence[object]],
+        kinds: tuple[str, ...],
     ) -> str:
         """Rows that are known, under a name."""
         name = f"k{self._name()}"
@@ -902,7 +905,7 @@ class Selects:
         self._enter(item, frame, [d.primary(f"{name}.c{i}") for i in range(len(kinds))], kinds)
         return f"k{name} AS {name}"
 
-    def elements(self, rows: Sequence[Sequence[Any]], types: Sequence[int]) -> str:
+    def elements(self, rows: Sequence[Sequence[object]], types: Sequence[int]) -> str:
         columns = tuple(ItemColumn(name=f"c{at}", oid=oid) for at, oid in enumerate(types))
         return self._keep(columns, rows, tuple(map(held, types)))
 

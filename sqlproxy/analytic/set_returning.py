@@ -46,7 +46,7 @@ def _element_texts(text: str) -> list[str | None]:
     return [_text(one) for one in _array(text)]
 
 
-def _array(text: str) -> list[Any]:
+def _array(text: str) -> list[object]:
     value = jsonb.parse(text)
     if isinstance(value, list):
         return value
@@ -54,7 +54,7 @@ def _array(text: str) -> list[Any]:
     raise SqlError("22023", f"cannot extract elements from {kind}")
 
 
-def _object(text: str, name: str) -> dict[str, Any]:
+def _object(text: str, name: str) -> dict[str, object]:
     value = jsonb.parse(text)
     if isinstance(value, dict):
         return value
@@ -105,8 +105,8 @@ def _json_each_text(text: str) -> list[tuple[str, str | None]]:
 # -- text and arrays
 
 
-def _subscripts(array: list[Any], dimension: int, backwards: bool = False) -> list[int]:
-    part: Any = array
+def _subscripts(array: list[object], dimension: int, backwards: bool = False) -> list[int]:
+    part: object = array
     for _ in range(dimension - 1):
         part = part[0] if isinstance(part, list) and part else None
     if dimension < 1 or not isinstance(part, list):
@@ -141,7 +141,7 @@ LISTS: Final[dict[str, Lister]] = {
 # -- series
 
 
-def _bounded(values: list[Any]) -> list[Any]:
+def _bounded(values: list[object]) -> list[object]:
     if len(values) > SQL_SERIES_ROWS_MAX:
         raise SqlError(
             "54000",
@@ -159,7 +159,7 @@ def _numbers(env: Env, start: Decimal, stop: Decimal, step: Decimal = Decimal(1)
             raise SqlError(INVALID_PARAMETER, f"{what} cannot be {word}")
     if not step:
         raise SqlError(INVALID_PARAMETER, "step size cannot equal zero")
-    found: list[Any] = []
+    found: list[object] = []
     add = FUNCTIONS["numeric_add"].call
     while (start <= stop if step > 0 else start >= stop) and len(found) <= SQL_SERIES_ROWS_MAX:
         found.append(start)
@@ -167,10 +167,10 @@ def _numbers(env: Env, start: Decimal, stop: Decimal, step: Decimal = Decimal(1)
     return _bounded(found)
 
 
-def _moments(env: Env, start: datetime, stop: datetime, step: Interval) -> list[Any]:
+def _moments(env: Env, start: datetime, stop: datetime, step: Interval) -> list[object]:
     if not step.span:
         raise SqlError(INVALID_PARAMETER, "step size cannot equal zero")
-    found: list[Any] = []
+    found: list[object] = []
     while (start <= stop if step.span > 0 else start >= stop) and len(found) <= SQL_SERIES_ROWS_MAX:
         found.append(start)
         start = add_zoned(env, start, step)

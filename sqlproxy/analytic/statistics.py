@@ -18,11 +18,11 @@ from sqlproxy.values.errors import SqlError
 Pairs = Sequence[tuple[float, float]]
 
 
-def folded(source: str) -> Callable[[list[Any]], Any]:
+def folded(source: str) -> Callable[[list[object]], object]:
     """The sum by one of PostgreSQL's functions, in the order of the list."""
     add = FUNCTIONS[source].call
 
-    def total(values: list[Any]) -> Any:
+    def total(values: list[object]) -> Any:
         found = values[0]
         for value in values[1:]:
             found = add(found, value)
@@ -55,7 +55,7 @@ def float_variance(*, sample: bool, root: bool) -> Callable[[list[float]], float
     return of
 
 
-def exact_variance(*, sample: bool, root: bool) -> Callable[[list[Any]], Decimal | None]:
+def exact_variance(*, sample: bool, root: bool) -> Callable[[list[object]], Decimal | None]:
     """numeric_stddev_internal: of integers and numerics."""
     divide = FUNCTIONS["numeric_div"].call
 
@@ -89,7 +89,7 @@ def exact_variance(*, sample: bool, root: bool) -> Callable[[list[Any]], Decimal
 # -- of two variables
 
 
-def regression(name: str) -> Callable[[Pairs], Any]:
+def regression(name: str) -> Callable[[Pairs], object]:
     """float8_regr_accum and what follows it, of pairs (Y, X)."""
 
     def of(pairs: Pairs) -> Any:
@@ -145,15 +145,15 @@ REGRESSIONS: Final = frozenset(_REGRESSION) | {"regr_count"}
 # -- of a sorted list
 
 
-def percentile(name: str, fraction: float) -> Callable[[list[Any]], Any]:
+def percentile(name: str, fraction: float) -> Callable[[list[object]], object]:
     """percentile_cont, percentile_disc. Raises SqlError (22003)."""
     if not 0 <= fraction <= 1:  # NaN too
         raise SqlError("22003", f"percentile value {fraction:g} is not between 0 and 1")
 
-    def discrete(values: list[Any]) -> Any:
+    def discrete(values: list[object]) -> object:
         return values[max(math.ceil(fraction * len(values)) - 1, 0)]
 
-    def continuous(values: list[Any]) -> Any:
+    def continuous(values: list[Any]) -> object:
         place = fraction * (len(values) - 1)
         low, high = math.floor(place), math.ceil(place)
         if low == high:
@@ -163,7 +163,7 @@ def percentile(name: str, fraction: float) -> Callable[[list[Any]], Any]:
     return discrete if name == "percentile_disc" else continuous
 
 
-def mode(values: list[Any]) -> Any:
+def mode(values: list[object]) -> object:
     """The value that comes most often, the first of those."""
     best, most, at = values[0], 0, 0
     while at < len(values):

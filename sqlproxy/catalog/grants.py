@@ -66,7 +66,7 @@ async def forget(t: Writer, role: str) -> None:
     t.delete(grants_key(role))
 
 
-def to_row(granted: Grant) -> list[Any]:
+def to_row(granted: Grant) -> list[object]:
     """As it is stored; actions in a fixed order."""
     one = granted.resource
     return [one.kind.value, one.namespace, one.name, sorted(granted.actions)]

@@ -253,7 +253,7 @@ async def put_type(t: Writer, one: EnumType) -> EnumType:
     return one
 
 
-async def put_name(t: Writer, namespace: str, name: str, row: list[Any]) -> None:
+async def put_name(t: Writer, namespace: str, name: str, row: list[object]) -> None:
     """What a name stands for from now on."""
     key = relation_key(namespace, name)
     t.put(key, records.sealed(key, row))

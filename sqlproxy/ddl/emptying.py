@@ -164,7 +164,7 @@ def _made(ctx: StepContext) -> list[PartitionDescriptor]:
 
 
 async def _truncated(
-    t: CatalogTxn, namespace: str, args: Mapping[str, Any]
+    t: CatalogTxn, namespace: str, args: Mapping[str, object]
 ) -> tuple[list[Table], list[str]]:
     """The tables, and the names of those that CASCADE adds. Raises NotFound, Refused."""
     tables: list[Table] = []
@@ -246,7 +246,7 @@ class DropIndex(RangeProcedure):
         t = await CatalogTxn.of(ctx)
         namespace = name_in(args, "namespace")
         await catalog.lookup_namespace(t, namespace)
-        found: list[list[Any]] = []
+        found: list[list[object]] = []
         absent: list[str] = []
         for name in names_to_drop(args):
             there = await relations.find_relation(t, namespace, name)

@@ -341,8 +341,8 @@ def inner_text(text: str, command: str) -> str:
     raise SqlError(SYNTAX_ERROR, f"{command.upper()} without AS")
 
 
-def copy_options(nodes: Sequence[Node]) -> tuple[dict[str, Any], bool]:
-    given: dict[str, Any] = {}
+def copy_options(nodes: Sequence[Node]) -> tuple[dict[str, object], bool]:
+    given: dict[str, object] = {}
     freeze = False
     for node in nodes:
         part = node["DefElem"]

@@ -43,7 +43,7 @@ class Breaking(Awaitable[T], Generic[T]):
         self._until = 0.0
         self._result: list[T] = []
 
-    def __await__(self) -> Generator[Any, Any, T]:
+    def __await__(self) -> Generator[object, Any, T]:
         self._hub = getcurrent()
         inner = self._inner = greenlet(self._run)
         inner.gr_context = copy_context()
@@ -53,7 +53,7 @@ class Breaking(Awaitable[T], Generic[T]):
         finally:
             self._use.end()
 
-    def _pieces(self, inner: greenlet) -> Generator[Any, Any, T]:
+    def _pieces(self, inner: greenlet) -> Generator[object, Any, T]:
         switch: Callable[..., Any] = inner.switch
         given: Any = ()
         while True:

@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from kv.base.limits import SQL_ASIDE_CHARS, SQL_ASIDE_STACK_BYTES
 from sqlproxy.values.breaks import no_break, set_breaks
@@ -25,7 +25,7 @@ def is_long(text: str) -> bool:
     return len(text) > SQL_ASIDE_CHARS
 
 
-async def aside(text: str, call: Callable[..., T], *args: Any) -> T:
+async def aside(text: str, call: Callable[..., T], *args: object) -> T:
     """`call(*args)`, which costs what the statement `text` is long. Raises what it raises."""
     if not is_long(text):
         return call(*args)
@@ -46,7 +46,7 @@ class _Ended(Exception):
     """Nobody waits for the result any more."""
 
 
-def _until(ended: threading.Event, call: Callable[..., T], *args: Any) -> T:
+def _until(ended: threading.Event, call: Callable[..., T], *args: object) -> T:
     def take() -> None:
         if ended.is_set():
             raise _Ended

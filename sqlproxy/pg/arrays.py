@@ -29,8 +29,8 @@ _ONE_BOUND = re.compile(r"\[([+-]?\d+)(?::([+-]?\d+))?\]")
 _UNESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
-def array_writer(write: Callable[[Any], str]) -> Callable[[list[Any]], str]:
-    def element(value: Any) -> str:
+def array_writer(write: Callable[[object], str]) -> Callable[[list[object]], str]:
+    def element(value: object) -> str:
         if value is None:
             return "NULL"
         if isinstance(value, list | tuple):
@@ -40,7 +40,7 @@ def array_writer(write: Callable[[Any], str]) -> Callable[[list[Any]], str]:
             return f'"{_ESCAPE.sub(_backslash, text)}"'
         return text
 
-    def array(values: list[Any] | tuple[Any, ...]) -> str:
+    def array(values: list[object] | tuple[object, ...]) -> str:
         if not values:
             return "{}"
         parts, size = [], 0
@@ -93,10 +93,10 @@ def _bounds(text: str) -> tuple[int, tuple[int, ...] | None]:
     return found.end(), tuple(lengths)
 
 
-def shape_of(values: list[Any]) -> tuple[int, ...]:
+def shape_of(values: list[object]) -> tuple[int, ...]:
     """The length of every dimension; () of an empty array."""
     shape = []
-    level: Any = values
+    level: object = values
     while isinstance(level, list | tuple):
         if not level:
             return ()
@@ -112,7 +112,7 @@ def malformed(text: str, detail: str) -> SqlError:
 class _Reader:
     """Recursive descent over tokens: braces and commas, quoted and bare elements."""
 
-    def __init__(self, text: str, start: int, read: Callable[[str], Any]) -> None:
+    def __init__(self, text: str, start: int, read: Callable[[str], object]) -> None:
         self._text = text
         self._at = start
         self._read = read
@@ -147,14 +147,14 @@ class _Reader:
             raise malformed(self._text, "Unexpected end of input.")
         return "", _UNESCAPE.sub(_unescaped, text)
 
-    def _level(self, depth: int) -> list[Any]:
+    def _level(self, depth: int) -> list[object]:
         if depth > DIMENSIONS_MAX:
             raise SqlError(
                 LIMIT_EXCEEDED,
                 f"number of array dimensions ({depth}) exceeds the maximum allowed "
                 f"({DIMENSIONS_MAX})",
             )
-        values: list[Any] = []
+        values: list[object] = []
         mark, text = self._next()
         if mark == "}":
             if depth > 1:

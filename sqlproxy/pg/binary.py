@@ -71,11 +71,11 @@ _WITHOUT: Final = frozenset({oids.ACLITEM, oids.ANY, oids.ANYELEMENT, oids.ANYAR
 # -- out
 
 
-def _text(value: Any) -> bytes:
+def _text(value: object) -> bytes:
     return str(value).encode()
 
 
-def _inet(value: Any) -> bytes:
+def _inet(value: object) -> bytes:
     """u8 family (2: IPv4, 3: IPv6), bits, 0, length; the address."""
     there = ip_interface(str(value))
     packed = there.packed
@@ -498,13 +498,13 @@ def _dimensions(raw: bytes, element: int) -> tuple[list[int], int]:
     return lengths, at
 
 
-def _elements(raw: bytes, at: int, lengths: list[int], read: Reader) -> tuple[list[Any], int]:
+def _elements(raw: bytes, at: int, lengths: list[int], read: Reader) -> tuple[list[object], int]:
     total = 1 if lengths else 0
     for length in lengths:
         total *= length
     if total * 4 > len(raw) - at:  # every element has at least its length: nothing is reserved
         raise SqlError(INVALID_BINARY, "insufficient data left in message")
-    values: list[Any] = []
+    values: list[object] = []
     for _ in range(total):
         size = _I4.unpack_from(raw, at)[0]
         at += 4

@@ -46,13 +46,13 @@ def _integers(bits: int) -> Convert:
     return convert
 
 
-def _floats(cells: list[str]) -> list[Any]:
+def _floats(cells: list[str]) -> list[object]:
     if not _FLOATS.fullmatch("\n".join(cells)) or max(map(len, cells)) > _FLOAT_CHARS_MAX:
         raise ValueError
     return list(map(float, cells))
 
 
-def _times(pattern: re.Pattern[str], read: Callable[[str], Any]) -> Convert:
+def _times(pattern: re.Pattern[str], read: Callable[[str], object]) -> Convert:
     def convert(cells: list[str]) -> list[Any]:
         if not pattern.fullmatch("\n".join([*cells, ""])):
             raise ValueError
@@ -61,7 +61,7 @@ def _times(pattern: re.Pattern[str], read: Callable[[str], Any]) -> Convert:
     return convert
 
 
-def _truths(cells: list[str]) -> list[Any]:
+def _truths(cells: list[str]) -> list[object]:
     try:
         return [_TRUTH[cell] for cell in cells]
     except KeyError:
@@ -90,7 +90,7 @@ def _short(chars: int) -> Convert:
     return convert
 
 
-def _exact(typmod: int, read: Callable[[str], Any]) -> Convert:
+def _exact(typmod: int, read: Callable[[str], object]) -> Convert:
     """numeric(p, s) with all s digits after the point: as it is read it is of its type; not -0."""
     precision, scale = (typmod - 4) >> 16, (typmod - 4) & 0x7FF
     if not 0 < scale < precision:
@@ -108,11 +108,11 @@ def _exact(typmod: int, read: Callable[[str], Any]) -> Convert:
 
 
 def converters(
-    types: Sequence[tuple[int, int]], readers: Sequence[Callable[[str], Any]]
+    types: Sequence[tuple[int, int]], readers: Sequence[Callable[[str], object]]
 ) -> list[Convert]:
     """By OID and modifier of the columns; `readers` are for all that has no fast way."""
 
-    def one(oid: int, typmod: int, read: Callable[[str], Any]) -> Convert:
+    def one(oid: int, typmod: int, read: Callable[[str], object]) -> Convert:
         if oid == oids.VARCHAR and typmod >= 0:
             return _short(typmod - 4)
         if oid == oids.NUMERIC and typmod >= 0:
@@ -133,7 +133,7 @@ def columns_of(
         return None
     joined = delimiter.join(lines)
     cells = joined.split(delimiter)
-    columns: list[Sequence[Any]] = []
+    columns: list[Sequence[object]] = []
     nulls = 0
     try:
         for at, to in enumerate(convert):

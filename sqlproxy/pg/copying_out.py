@@ -53,7 +53,7 @@ def row_writer(of: CopyFormat, fields: Sequence[Field], style: Style) -> WriteRo
 
 def batch_writer(
     of: CopyFormat, fields: Sequence[Field], style: Style
-) -> Callable[[Sequence[Sequence[Any]]], list[bytes]]:
+) -> Callable[[Sequence[Sequence[object]]], list[bytes]]:
     """The bytes of many rows, each with its newline."""
     write = row_writer(of, fields, style)
     if of.kind != "text" or not fields:
@@ -62,7 +62,9 @@ def batch_writer(
     null, delimiter = of.null, of.delimiter
     special = re.compile(f"[\\\\\b\f\n\r\t\v{re.escape(delimiter)}]")
 
-    def column(values: Sequence[Any], cells_of: Callable[[Sequence[Any]], list[str]]) -> list[str]:
+    def column(
+        values: Sequence[object], cells_of: Callable[[Sequence[object]], list[str]]
+    ) -> list[str]:
         if None in values:
             found = iter(column([v for v in values if v is not None], cells_of))
             return [null if v is None else next(found) for v in values]
@@ -71,7 +73,7 @@ def batch_writer(
             return [_escaped_text(c, delimiter) if special.search(c) else c for c in cells]
         return cells
 
-    def write_all(rows: Sequence[Sequence[Any]]) -> list[bytes]:
+    def write_all(rows: Sequence[Sequence[object]]) -> list[bytes]:
         if not rows:
             return []
         columns = [
@@ -93,11 +95,11 @@ def _cells(oid: int, style: Style) -> Callable[[Sequence[Any]], list[str]]:
     return lambda values: list(map(write, values))
 
 
-def _text_row(of: CopyFormat, writers: Sequence[Callable[[Any], str]]) -> WriteRow:
+def _text_row(of: CopyFormat, writers: Sequence[Callable[[object], str]]) -> WriteRow:
     null, delimiter = of.null, of.delimiter
     special = re.compile(f"[\\\\\b\f\n\r\t\v{re.escape(delimiter)}]")
 
-    def write(row: Sequence[Any]) -> bytes:
+    def write(row: Sequence[object]) -> bytes:
         cells = []
         for value, text_of in zip(row, writers, strict=True):
             if value is None:
@@ -116,11 +118,11 @@ def _escaped_text(cell: str, delimiter: str) -> str:
 
 
 def _csv_row(
-    of: CopyFormat, writers: Sequence[Callable[[Any], str]], force: Sequence[bool]
+    of: CopyFormat, writers: Sequence[Callable[[object], str]], force: Sequence[bool]
 ) -> WriteRow:
     single = len(writers) == 1
 
-    def write(row: Sequence[Any]) -> bytes:
+    def write(row: Sequence[object]) -> bytes:
         cells = []
         for value, text_of, forced in zip(row, writers, force, strict=True):
             if value is None:
@@ -149,7 +151,7 @@ def _binary_row(fields: Sequence[Field]) -> WriteRow:
     writers = [binary.writer(field.oid) for field in fields]
     count = _I2.pack(len(fields))
 
-    def write(row: Sequence[Any]) -> bytes:
+    def write(row: Sequence[object]) -> bytes:
         out = [count]
         for value, raw_of in zip(row, writers, strict=True):
             if value is None:

@@ -200,5 +200,5 @@ def reader(oid: int, style: Style = DEFAULT, typmod: int = -1) -> Reader:
     return array_reader(reader(element.oid, style, typmod))
 
 
-def _read_styled(read: Callable[[str, Style], Any], style: Style, text: str) -> Any:
+def _read_styled(read: Callable[[str, Style], object], style: Style, text: str) -> object:
     return read(text, style)

@@ -207,7 +207,7 @@ class SystemCatalog:
     async def execute(
         self,
         prepared: Prepared,
-        values: Sequence[Any],
+        values: Sequence[object],
         session: Session,
         cluster: Cluster,
         contents: Contents,
@@ -266,7 +266,7 @@ class SystemCatalog:
     def run(
         self,
         prepared: Prepared,
-        values: Sequence[Any],
+        values: Sequence[object],
         session: Session,
         cluster: Cluster,
         contents: Contents,
@@ -321,10 +321,12 @@ class SystemCatalog:
 
     # -- what a statement is given
 
-    def _given(self, work: Translated, values: Sequence[Any], session: Session) -> dict[str, Any]:
+    def _given(
+        self, work: Translated, values: Sequence[object], session: Session
+    ) -> dict[str, Any]:
         # What a statement names and then does not use, DuckDB would refuse.
         used = set(_USED.findall(work.sql))
-        given: dict[str, Any] = {
+        given: dict[str, object] = {
             f"p{n}": values[n - 1] for n in work.needs.parameters if f"p{n}" in used
         }
         facts = self._facts(session)
@@ -460,7 +462,7 @@ def _zones(listed: Iterable[zones.Listed], name: str) -> list[Reported]:
     ]
 
 
-def _table(layout: Sequence[tuple[str, str]], listed: Sequence[Sequence[Any]]) -> pa.Table:
+def _table(layout: Sequence[tuple[str, str]], listed: Sequence[Sequence[object]]) -> pa.Table:
     columns = list(zip(*listed, strict=True)) or [()] * len(layout)
     arrays = [
         pa.array(values, arrow(held)) for (_, held), values in zip(layout, columns, strict=True)

@@ -8,7 +8,7 @@ of, itself included; a superuser's has -1 in it. A user who is no role may do ev
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kv.base.rights import OWNER
 from sqlproxy.catalog.privileges import ALL, WORDS, Place, default, shown
@@ -127,7 +127,7 @@ def listed(acl: Acl) -> list[str]:
     return [f"{number(grantee)}={letters}" for grantee, letters in acl]
 
 
-def of_relation(contents: Contents, one: Relation) -> dict[str, Any]:
+def of_relation(contents: Contents, one: Relation) -> dict[str, object]:
     """What pg_class has of a relation's own row; of its indexes only `relowner`."""
     holder: Relation | None = one
     if isinstance(one, SequenceRow) and one.owned_by is not None:
@@ -140,7 +140,7 @@ def of_relation(contents: Contents, one: Relation) -> dict[str, Any]:
     }
 
 
-def of_database(place: Place) -> dict[str, Any]:
+def of_database(place: Place) -> dict[str, object]:
     """What pg_database has of one."""
     owner = place.owner or OWNER
     schema = default("schema", owner) if place.schema is None else place.schema

@@ -155,7 +155,7 @@ class Store:
         listed = ", ".join(f'"{column}" {held}' for column, held in layout)
         self._db.execute(f"CREATE TABLE {schema}.{name} ({listed})")
 
-    def _load(self, name: str, listed: list[list[Any]]) -> None:
+    def _load(self, name: str, listed: list[list[object]]) -> None:
         """Recorded rows; those that only our functions see are computed."""
         schema, _, table = name.rpartition(".")
         layout = self._layout_of(schema or CATALOG, table)
@@ -263,7 +263,7 @@ class Store:
     # -- rows
 
     def _insert(
-        self, table: str, layout: Sequence[tuple[str, str]], columns: Sequence[Sequence[Any]]
+        self, table: str, layout: Sequence[tuple[str, str]], columns: Sequence[Sequence[object]]
     ) -> None:
         if not columns or not len(columns[0]):
             return
@@ -467,7 +467,7 @@ class Store:
         self._db.close()
 
 
-def _fit(value: Any, held: str) -> Any:
+def _fit(value: Any, held: str) -> object:
     """Recorded values of types that DuckDB holds otherwise: unusual ones as text, domains as what
     they are made of.
     """

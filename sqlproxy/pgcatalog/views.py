@@ -196,7 +196,7 @@ def rows(view: SystemView, reported: Sequence[Reported]) -> list[tuple[Any, ...]
     ]
 
 
-def _inside(reported: object, path: str) -> Any:
+def _inside(reported: object, path: str) -> object:
     for part in path.split("."):
         reported = reported.get(part) if isinstance(reported, Mapping) else None
     return reported

@@ -114,7 +114,7 @@ def of_bools(array: pa.Array) -> Parts:
     return [_or_nil(pc.if_else(array, _TRUE, _FALSE))]
 
 
-def of_objects(values: Iterable[Any]) -> Parts:
+def of_objects(values: Iterable[object]) -> Parts:
     """Of anything that `rows.encode_msgpack` takes: an object per value after all."""
     return [pa.array(map(encode_msgpack, values), pa.binary())]
 

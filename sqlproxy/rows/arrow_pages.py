@@ -353,7 +353,7 @@ class _Slot:
         return pa.array(numbers.astype(kind), wanted, mask=nulls, from_pandas=False)
 
 
-def _binaries(page: Page, starts: Places, ends: Places, nulls: Any) -> pa.Array:
+def _binaries(page: Page, starts: Places, ends: Places, nulls: object) -> pa.Array:
     """Pieces of the page. It is one array of pieces and of what lies between them, of which every
     second is taken.
     """

@@ -326,7 +326,7 @@ def _refuse_nulls(table: Table, name: str, array: pa.Array) -> None:
         )
 
 
-def _stored(table: Table, column: Column, array: pa.Array) -> list[Any]:
+def _stored(table: Table, column: Column, array: pa.Array) -> list[object]:
     """The column in stored form, one Python object per row."""
     base = column.resolved.base
     if base in STORED_INT and not _rounded(column.resolved):
@@ -336,7 +336,7 @@ def _stored(table: Table, column: Column, array: pa.Array) -> list[Any]:
         return _ints(numbers)
     if base == "numeric":
         array = array.cast(pa.string())
-    values: list[Any] = array.to_pylist()
+    values: list[object] = array.to_pylist()
     if _one_by_one(column.resolved, array.type):
         convert = column.resolved.to_stored
         user = _user_form(column.resolved)
@@ -405,12 +405,12 @@ def _check_range(table: Table, column: Column, numbers: pa.Array) -> None:
         )
 
 
-def _ints(array: pa.Array) -> list[Any]:
+def _ints(array: pa.Array) -> list[object]:
     numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
     if array.null_count:
         numbers = numbers.astype(object)
         numbers[array.is_null().to_numpy(zero_copy_only=False)] = None
-    found: list[Any] = numbers.tolist()
+    found: list[object] = numbers.tolist()
     return found
 
 
@@ -566,7 +566,7 @@ def _longest(array: pa.Array) -> int:
 # -- columns out
 
 
-def _slots(table: Table, keys: Sequence[bytes], values: Sequence[bytes]) -> list[list[Any]]:
+def _slots(table: Table, keys: Sequence[bytes], values: Sequence[bytes]) -> list[list[object]]:
     codec = rows.codec(table)
     try:
         # As one array of them all: a third less than a call for each.
@@ -587,7 +587,7 @@ def _slots(table: Table, keys: Sequence[bytes], values: Sequence[bytes]) -> list
 
 
 def column_from_stored(
-    table: Table, column: Column, stored: list[Any], wanted: pa.DataType
+    table: Table, column: Column, stored: list[object], wanted: pa.DataType
 ) -> pa.Array:
     """`from_stored`; its error says whose column it is."""
     try:
@@ -630,7 +630,7 @@ def from_stored(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
     return pa.array(stored, wanted)
 
 
-def _labels(kind: Type, stored: list[Any], wanted: pa.DataType) -> pa.Array:
+def _labels(kind: Type, stored: list[object], wanted: pa.DataType) -> pa.Array:
     """Positions as they are, where integers are wanted; else each one's label, looked up once."""
     if pa.types.is_integer(wanted):
         return pa.array(stored, wanted)

@@ -126,7 +126,7 @@ def encoder(base: str) -> Encode:
             return lambda value: head + value
 
 
-def encode(bases: Sequence[str], values: Sequence[Any]) -> bytes:
+def encode(bases: Sequence[str], values: Sequence[object]) -> bytes:
     """A composite of stored values, None = NULL. (`RowCodec` keeps the encoders; its keys have no
     NULL.)
     """
@@ -170,7 +170,7 @@ def encoder_of(kind: Type) -> Encode:
     inner = encoder(kind.element.base)
     head = bytes([TAG[ARRAY]])
 
-    def array(value: list[Any]) -> bytes:
+    def array(value: list[object]) -> bytes:
         parts = [NULL if one is None else inner(one) for one in arrays.flat(value)]
         dims = arrays.shape(value)
         return b"".join(
@@ -187,7 +187,7 @@ def decoder_of(kind: Type) -> Decode:
     tag, inner = TAG[kind.element.base], decoder(kind.element.base)
 
     def array(key: bytes, at: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
+        found: list[object] = []
         while key[at] != _ARRAY_END[0]:
             if key[at] == NULL[0]:
                 found.append(None)

@@ -110,7 +110,7 @@ def corrupt(key: bytes, why: str) -> Corruption:
 # -- namespaces
 
 
-def encode_namespace(n: Namespace) -> list[Any]:
+def encode_namespace(n: Namespace) -> list[object]:
     row = [FORMAT, n.name, n.created, n.replicas, list(n.tags), n.state]
     comments = [n.comment, n.schema_comment] if n.comment or n.schema_comment is not None else []
     if n.owner or n.acl is not None or n.schema_acl is not None or n.defaults or comments:
@@ -152,7 +152,7 @@ def _decode_acl(stored: list[list[str]] | None) -> Acl | None:
     return None if stored is None else tuple((role, letters) for role, letters in stored)
 
 
-def _with_rights(row: list[Any], one: View | Sequence) -> list[Any]:
+def _with_rights(row: list[object], one: View | Sequence) -> list[object]:
     if one.owner or one.acl is not None or one.comments:
         row += [one.owner, _encode_acl(one.acl), [list(pair) for pair in one.comments]]
     return row
@@ -169,7 +169,7 @@ def _rights(more: list[Any]) -> dict[str, Any]:
 # -- tables
 
 
-def encode_table(table: Table) -> list[Any]:
+def encode_table(table: Table) -> list[object]:
     """The stored array of a descriptor."""
     columns = [_encode_column(column) for column in table.columns]
     extra = _encode_extra(table)
@@ -221,9 +221,9 @@ def decode_table(key: bytes, value: bytes) -> Table:
         raise corrupt(key, str(error)) from error
 
 
-def _encode_column(column: Column) -> list[Any]:
+def _encode_column(column: Column) -> list[object]:
     row = [column.id, column.name, column.type, column.nullable, stored_default(column)]
-    extra: dict[str, Any] = {
+    extra: dict[str, object] = {
         name: getattr(column, name)
         for name in _COLUMN_EXTRA
         if getattr(column, name) != _USUAL[name]
@@ -245,7 +245,7 @@ def _decode_column(
     column = Column(number, name, kind, nullable)
     convert = column.resolved.from_stored
 
-    def user(stored: Any) -> Any:
+    def user(stored: object) -> Any:
         return convert(stored) if convert is not None and stored is not None else stored
 
     more = dict(extra or {})
@@ -256,8 +256,8 @@ def _decode_column(
     return replace(column, default=user(default), **more)
 
 
-def _encode_extra(table: Table) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _encode_extra(table: Table) -> dict[str, object]:
+    found: dict[str, object] = {}
     if table.indexes:
         found["indexes"] = [_encode_index(index) for index in table.indexes]
     if partial := [index for index in table.indexes if index.where]:
@@ -286,7 +286,7 @@ def _encode_extra(table: Table) -> dict[str, Any]:
     return found
 
 
-def _encode_index(index: Index) -> list[Any]:
+def _encode_index(index: Index) -> list[object]:
     columns = [[part.column, part.descending, part.nulls_first] for part in index.columns]
     row = [
         index.id,
@@ -300,7 +300,7 @@ def _encode_index(index: Index) -> list[Any]:
     return [*row, index.primary, index.since] if index.primary or index.since else row
 
 
-def _encode_foreign_key(key: ForeignKey) -> list[Any]:
+def _encode_foreign_key(key: ForeignKey) -> list[object]:
     row = [
         key.name,
         list(key.columns),
@@ -378,13 +378,13 @@ def _with_extra(table: Table, extra: dict[str, Any]) -> Table:
 # -- views and sequences
 
 
-def encode_view(view: View) -> list[Any]:
+def encode_view(view: View) -> list[object]:
     uses = [[number, list(columns)] for number, columns in view.uses]
     row = [FORMAT, "view", view.id, view.version, view.sql, [list(c) for c in view.columns], uses]
     return _with_rights(row, view)
 
 
-def encode_sequence(s: Sequence) -> list[Any]:
+def encode_sequence(s: Sequence) -> list[object]:
     row = [
         FORMAT,
         "sequence",
@@ -441,7 +441,7 @@ def decode_sequence(namespace: str, name: str, row: list[Any]) -> Sequence:
 # -- types
 
 
-def encode_type(one: EnumType) -> list[Any]:
+def encode_type(one: EnumType) -> list[object]:
     enum = one.enum
     return [
         FORMAT_TYPE,

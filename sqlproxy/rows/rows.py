@@ -67,7 +67,7 @@ class RowCodec:
 
     # -- keys
 
-    def encode_key(self, values: Sequence[Any]) -> bytes:
+    def encode_key(self, values: Sequence[object]) -> bytes:
         """The user key of the primary key columns, given in the order of the primary key."""
         if len(values) != len(self.key_positions):
             raise InvalidArgument(
@@ -77,7 +77,7 @@ class RowCodec:
             )
         return self.key_prefix(values)
 
-    def key_prefix(self, values: Sequence[Any]) -> bytes:
+    def key_prefix(self, values: Sequence[object]) -> bytes:
         """What every key begins with whose first primary key columns are `values`: a bound for
         scans.
         """
@@ -113,7 +113,7 @@ class RowCodec:
 
     # -- rows
 
-    def encode_row(self, row: Sequence[Any] | Mapping[str, Any]) -> tuple[bytes, bytes]:
+    def encode_row(self, row: Sequence[object] | Mapping[str, object]) -> tuple[bytes, bytes]:
         """`(user key, value)` of a row: values in declared order, or by name (what is missing gets
         its default).
 
@@ -135,7 +135,7 @@ class RowCodec:
             encode(stored[at])
             for at, encode in zip(self.key_positions, self._encoders, strict=True)
         ]
-        slots: list[Any] = [ROW_FORMAT, *stored]
+        slots: list[object] = [ROW_FORMAT, *stored]
         if not self._dense:
             slots = [ROW_FORMAT] + [None] * (self.slots - 1)
             for column, value in zip(self._ids, stored, strict=True):
@@ -153,13 +153,13 @@ class RowCodec:
         """Of each column, from user form to stored form. They raise ValueError or TypeError."""
         return self._to_stored
 
-    def encode_value(self, values: Sequence[Any]) -> bytes:
+    def encode_value(self, values: Sequence[object]) -> bytes:
         """The value of `encode_row` of all columns, whose NULLs are known to be allowed. Raises
         the same.
         """
         if not self._dense:
             return self.encode_row(values)[1]
-        slots: list[Any] = [ROW_FORMAT]
+        slots: list[object] = [ROW_FORMAT]
         try:
             slots += [
                 None if value is None else convert(value)
@@ -169,7 +169,7 @@ class RowCodec:
             return self.encode_row(values)[1]  # which tells what is wrong
         return checked_value(self.table, encode_msgpack(slots))
 
-    def encode_slots(self, slots: list[Any]) -> tuple[bytes, bytes]:
+    def encode_slots(self, slots: list[object]) -> tuple[bytes, bytes]:
         """`encode_row` of what is in stored form already, with the format in front; the columns of
         the primary key are there. Raises TooLarge.
         """
@@ -184,7 +184,9 @@ class RowCodec:
             return checked_key(self.table, key), checked_value(self.table, value)
         return key, value
 
-    def encode_columns(self, columns: Sequence[Sequence[Any]]) -> tuple[list[bytes], list[bytes]]:
+    def encode_columns(
+        self, columns: Sequence[Sequence[object]]
+    ) -> tuple[list[bytes], list[bytes]]:
         """`encode_row` of many rows, given column by column. Raises the same."""
         stored = []
         for at, (convert, values) in enumerate(zip(self._to_stored, columns, strict=True)):
@@ -200,7 +202,7 @@ class RowCodec:
             for at, encode in zip(self.key_positions, self._encoders, strict=True)
         ]
         found = parts[0] if len(parts) == 1 else [b"".join(key) for key in zip(*parts, strict=True)]
-        slots: list[Any] = [repeat(ROW_FORMAT), *stored]
+        slots: list[object] = [repeat(ROW_FORMAT), *stored]
         if not self._dense:
             slots = [repeat(ROW_FORMAT)] + [repeat(None)] * (self.slots - 1)
             for column, values in zip(self._ids, stored, strict=True):
@@ -242,7 +244,7 @@ class RowCodec:
             columns[at] = [None if v is None else convert(v) for v in columns[at]]
         return list(zip(*columns, strict=True))
 
-    def decode_slots(self, key: bytes, value: bytes) -> list[Any]:
+    def decode_slots(self, key: bytes, value: bytes) -> list[object]:
         """The stored array, at least `slots` long: index = column id, in stored form, defaults
         filled in.
         """
@@ -264,7 +266,7 @@ class RowCodec:
             del found[self.slots :]  # columns that this version of the descriptor does not know
         return found
 
-    def decode_many(self, values: Sequence[bytes]) -> list[list[Any]] | None:
+    def decode_many(self, values: Sequence[bytes]) -> list[list[object]] | None:
         """`decode_slots` of many rows at once. None: one of them is of another version of the
         descriptor, or damaged, which `decode_slots` fills in, or names.
         """
@@ -278,7 +280,7 @@ class RowCodec:
 
     # -- helpers
 
-    def _stored(self, at: int, value: Any) -> Any:
+    def _stored(self, at: int, value: object) -> object:
         column = self.table.columns[at]
         if value is None:
             if column.nullable:
@@ -295,7 +297,7 @@ class RowCodec:
                 details={"column": column.name, "type": column.type} | refusal(error),
             ) from error
 
-    def _by_name(self, row: Mapping[str, Any]) -> list[Any]:
+    def _by_name(self, row: Mapping[str, object]) -> list[object]:
         unknown = [name for name in row if name not in self.names]
         if unknown:
             raise InvalidArgument(
@@ -337,12 +339,12 @@ def codec(table: Table) -> RowCodec:
     return found
 
 
-def encode_key(table: Table, values: Sequence[Any]) -> bytes:
+def encode_key(table: Table, values: Sequence[object]) -> bytes:
     """See `RowCodec.encode_key`."""
     return codec(table).encode_key(values)
 
 
-def key_prefix(table: Table, values: Sequence[Any]) -> bytes:
+def key_prefix(table: Table, values: Sequence[object]) -> bytes:
     """See `RowCodec.key_prefix`."""
     return codec(table).key_prefix(values)
 
@@ -352,7 +354,7 @@ def decode_key(table: Table, key: bytes) -> Row:
     return codec(table).decode_key(key)
 
 
-def encode_row(table: Table, row: Sequence[Any] | Mapping[str, Any]) -> tuple[bytes, bytes]:
+def encode_row(table: Table, row: Sequence[object] | Mapping[str, object]) -> tuple[bytes, bytes]:
     """See `RowCodec.encode_row`."""
     return codec(table).encode_row(row)
 
@@ -362,12 +364,12 @@ def decode_row(table: Table, key: bytes, value: bytes) -> Row:
     return codec(table).decode_row(key, value)
 
 
-def stored_default(column: Column) -> Any:
+def stored_default(column: Column) -> object:
     """The constant default of a column as rows store it."""
     return None if column.default is None else column.resolved.to_stored(column.default)
 
 
-def stored_missing(column: Column) -> Any:
+def stored_missing(column: Column) -> object:
     """What a row that is shorter than the table has in it, as rows store it."""
     missing = column.missing
     return None if missing is None else column.resolved.to_stored(missing)

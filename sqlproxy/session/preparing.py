@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from kv.base.limits import SQL_EXPEL_MS, SQL_PLAN_CHARS_MAX, SQL_SETTLE_MS
 from sqlproxy.catalog.privileges import Need
@@ -172,7 +172,7 @@ async def _prepared(
     return Prepared(text, oids, bound, declared, _fields(bound), parameters, plan=plan, needs=needs)
 
 
-def _fields(bound: Any) -> Sequence[Field] | None:
+def _fields(bound: object) -> Sequence[Field] | None:
     """The RowDescription. Those of a COPY are no rows of the protocol."""
     match bound:
         case s.Copy():
@@ -185,12 +185,12 @@ def _fields(bound: Any) -> Sequence[Field] | None:
 
 def _planned(
     parsed: Parsed | None, declared: Declared, oids: tuple[int, ...], style: Style
-) -> tuple[Any, tuple[Need, ...], Plan]:
+) -> tuple[object, tuple[Need, ...], Plan]:
     bound, needs = front.bind_with_needs(parsed, declared, oids, style)
     return bound, needs, plan_of(bound)
 
 
-def frozen(bound: Any) -> Table | None:
+def frozen(bound: object) -> Table | None:
     """The table that a change would write and may not."""
     match bound:
         case s.Insert() | s.Update() | s.Delete() | s.Merge():

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from kv.base.errors import ConditionFailed
 from kv.base.keys import table_prefix
@@ -152,7 +152,7 @@ class TableWriter:
         """Of its rows."""
         return self._codec
 
-    def new(self, slots: list[Any]) -> tuple[bytes, bytes]:
+    def new(self, slots: list[object]) -> tuple[bytes, bytes]:
         """Storage key and value of a row that is given in stored form (`RowCodec.encode_slots`), of
         a table without indexes. Raises SqlError (40001), TooLarge.
         """
@@ -173,7 +173,7 @@ class TableWriter:
         self.check_open()
         return self._codec.encode_value(row)
 
-    def encoded(self, columns: Sequence[Sequence[Any]]) -> list[Part]:
+    def encoded(self, columns: Sequence[Sequence[object]]) -> list[Part]:
         """What `insert` would write of many rows, given column by column: key space by key
         space. Raises SqlError (40001).
         """
@@ -307,7 +307,7 @@ class TableWriter:
             places, name = self.key_places, self.table.primary_key_name
         return self._unique(name, places, [row[at] for at in places])
 
-    def _unique(self, name: str, places: Sequence[int], values: Sequence[Any]) -> SqlError:
+    def _unique(self, name: str, places: Sequence[int], values: Sequence[object]) -> SqlError:
         return SqlError(
             UNIQUE_VIOLATION,
             f'duplicate key value violates unique constraint "{name}"',

@@ -7,7 +7,6 @@ the catalog is damaged or of a newer program; the error says which column or con
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from sqlproxy.front.binding.binder import Binder
 from sqlproxy.front.binding.scope import Names, Parameters, Rel, Scope, columns_of
@@ -145,7 +144,7 @@ class _Ruling:
         if sequences:
             self._taken[self._place] = (*self._taken.get(self._place, ()), *sequences)
 
-    def _text(self, place: int, value: Any) -> str:
+    def _text(self, place: int, value: object) -> str:
         return self._writers[place](value)
 
     def _text_in(self, style: Style) -> Text:

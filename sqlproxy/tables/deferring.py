@@ -47,7 +47,7 @@ class Deferred:
         usual = key.deferred if self._every is None else self._every
         return self._named.get(key.name, usual)
 
-    def add(self, child: int, key: ForeignKey, values: tuple[Any, ...], *, gone: bool) -> None:
+    def add(self, child: int, key: ForeignKey, values: tuple[object, ...], *, gone: bool) -> None:
         """Raises SqlError (54001)."""
         noted = self.noted.setdefault((child, key.name), {})
         if (values, gone) in noted:

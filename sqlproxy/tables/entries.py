@@ -64,7 +64,7 @@ class IndexCodec:
         self.columns: tuple[Column, ...] = tuple(table.by_id(n) for n in index.column_ids)
         self.included: tuple[Column, ...] = tuple(table.by_id(n) for n in index.include)
         self.unique = index.unique
-        self._holds: Callable[[Sequence[Any]], bool] | None = None
+        self._holds: Callable[[Sequence[object]], bool] | None = None
         if index.where:
             from sqlproxy.tables.predicates import (
                 holds,  # reads SQL: not for tables without such indexes
@@ -89,13 +89,13 @@ class IndexCodec:
 
     # -- writing
 
-    def has(self, row: Sequence[Any]) -> bool:
+    def has(self, row: Sequence[object]) -> bool:
         """Whether a row in user form has an entry. Raises SqlError: what a predicate computes may
         fail.
         """
         return self._holds is None or self._holds(row)
 
-    def had(self, row: Sequence[Any]) -> bool:
+    def had(self, row: Sequence[object]) -> bool:
         """The same of a row that is stored: one of which the predicate fails never got an entry."""
         if self._holds is None:
             return True
@@ -106,30 +106,30 @@ class IndexCodec:
         except SqlError:
             return False
 
-    def has_slots(self, slots: Sequence[Any]) -> bool:
+    def has_slots(self, slots: Sequence[object]) -> bool:
         """`has` of a row in stored form."""
         if self._holds is None:
             return True
-        row: list[Any] = [None] * len(self.table.columns)
+        row: list[object] = [None] * len(self.table.columns)
         for place, column in self._used:
             row[place] = _user(column, slots[column.id])
         return self._holds(row)
 
-    def entry(self, row: Sequence[Any]) -> tuple[bytes, bytes]:
+    def entry(self, row: Sequence[object]) -> tuple[bytes, bytes]:
         """`(user key, value)` for a row in user form, in declared order. Raises InvalidArgument,
         TooLarge.
         """
-        slots: list[Any] = [None] * self._rows.slots
+        slots: list[object] = [None] * self._rows.slots
         for column, value in zip(self.table.columns, row, strict=True):
             if value is not None:
                 slots[column.id] = self._stored(column, value)
         return self.entry_of(slots)
 
-    def entry_of(self, slots: Sequence[Any]) -> tuple[bytes, bytes]:
+    def entry_of(self, slots: Sequence[object]) -> tuple[bytes, bytes]:
         """The same for a row in stored form: `RowCodec.decode_slots`, by column id."""
         values = [slots[number] for number in self._ids]
         head = b"".join([encode(v) for encode, v in zip(self._encoders, values, strict=True)])
-        body: list[Any] = [ENTRY_FORMAT]
+        body: list[object] = [ENTRY_FORMAT]
         if self.unique and None not in values:
             body += [slots[number] for number in self._key_ids]
         else:
@@ -142,9 +142,9 @@ class IndexCodec:
         body += [slots[number] for number in self._include_ids]
         return self._checked(head, rows.encode_msgpack(body))
 
-    def entries_of(self, many: Sequence[Sequence[Any]]) -> tuple[list[bytes], list[bytes]]:
+    def entries_of(self, many: Sequence[Sequence[object]]) -> tuple[list[bytes], list[bytes]]:
         """`entry_of` of many rows, column by column: keys and values. Raises TooLarge."""
-        columns: list[tuple[Any, ...]] = list(zip(*many, strict=True))
+        columns: list[tuple[object, ...]] = list(zip(*many, strict=True))
         if not columns:
             return [], []
         indexed = [columns[number] for number in self._ids]
@@ -178,7 +178,7 @@ class IndexCodec:
                 self._checked(*entry)
         return keys_, values_
 
-    def prefix(self, values: Sequence[Any]) -> bytes:
+    def prefix(self, values: Sequence[object]) -> bytes:
         """What every entry begins with whose first indexed columns are `values` (user form; None
         for NULL): with all columns of a unique index and no NULL, the whole key.
         """
@@ -193,7 +193,7 @@ class IndexCodec:
         ]
         return b"".join(parts)
 
-    def unique_key(self, values: Sequence[Any]) -> bytes | None:
+    def unique_key(self, values: Sequence[object]) -> bytes | None:
         """The key at which another row with these values would be; None where several may be: the
         index is not unique, or one of them is NULL.
         """
@@ -213,7 +213,7 @@ class IndexCodec:
             return b"".join(parts)
         return key[at:]
 
-    def indexed_values(self, key: bytes) -> tuple[Any, ...]:
+    def indexed_values(self, key: bytes) -> tuple[object, ...]:
         """The indexed columns in an entry's key, in user form. Raises Corruption."""
         found = self._components(key)[0]
         return tuple(_user(c, v) for c, v in zip(self.columns, found, strict=True))
@@ -232,7 +232,7 @@ class IndexCodec:
 
     # -- helpers
 
-    def _stored(self, column: Column, value: Any) -> Any:
+    def _stored(self, column: Column, value: object) -> object:
         try:
             return column.resolved.to_stored(value)
         except (ValueError, TypeError) as error:
@@ -241,9 +241,9 @@ class IndexCodec:
                 details={"column": column.name, "type": column.type} | refusal(error),
             ) from error
 
-    def _components(self, key: bytes) -> tuple[list[Any], int, bool]:
+    def _components(self, key: bytes) -> tuple[list[object], int, bool]:
         """The indexed columns in stored form, where they end, and whether one is NULL."""
-        found: list[Any] = []
+        found: list[object] = []
         at = 0
         try:
             for decode in self._decoders:
@@ -255,7 +255,7 @@ class IndexCodec:
             raise self._corrupt(key, str(error)) from error
         return found, at, None in found
 
-    def _opened(self, key: bytes, value: bytes) -> list[Any]:
+    def _opened(self, key: bytes, value: bytes) -> list[object]:
         try:
             body = rows.decode_msgpack(value)
         except msgspec.DecodeError as error:
@@ -286,7 +286,7 @@ class IndexCodec:
         return key, value
 
 
-def _user(column: Column, stored: Any) -> Any:
+def _user(column: Column, stored: object) -> object:
     convert = column.resolved.from_stored
     return stored if stored is None or convert is None else convert(stored)
 

@@ -126,7 +126,7 @@ def _strict_in(given: Expr) -> Iterator[Expr]:
             pass
 
 
-def _values(table: Table, given: Expr) -> tuple[Column, list[Any]] | None:
+def _values(table: Table, given: Expr) -> tuple[Column, list[object]] | None:
     """`column = const`, or IN a list of them, of a type whose equal values are the same."""
     match given:
         case Call(operator="=", args=(left, Const(value=value))) if value is not None:
@@ -152,7 +152,7 @@ def _values(table: Table, given: Expr) -> tuple[Column, list[Any]] | None:
     return column, found
 
 
-def _listed(array: Expr) -> list[Any] | None:
+def _listed(array: Expr) -> list[object] | None:
     if isinstance(array, Const) and isinstance(array.value, list | tuple):
         found = list(array.value)
     elif isinstance(array, ArrayExpr) and all(isinstance(one, Const) for one in array.args):
@@ -162,14 +162,14 @@ def _listed(array: Expr) -> list[Any] | None:
     return [one for one in found if one is not None]
 
 
-def _computed(table: Table, column: Column, values: Sequence[Any], wanted: Expr) -> bool:
+def _computed(table: Table, column: Column, values: Sequence[object], wanted: Expr) -> bool:
     """Whether it is true for each of these values, and of no other column."""
     for one in walk(wanted):
         if isinstance(one, Column) and not (_own(table, one) and one.attribute == column.attribute):
             return False
     place = next(n for n, c in enumerate(table.columns) if c.id == column.attribute)
     fn, env = compile(wanted).fn, Env()
-    row: list[Any] = [None] * len(table.columns)
+    row: list[object] = [None] * len(table.columns)
     try:
         for value in values:
             row[place] = value
@@ -256,7 +256,7 @@ def _shape(table: Table, expr: Expr) -> Any:
     return (type(expr), *parts)
 
 
-def _field_shape(table: Table, value: Any) -> Any:
+def _field_shape(table: Table, value: object) -> object:
     if isinstance(value, Expr):
         return _shape(table, value)
     if isinstance(value, tuple):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_CASCADES_MAX
@@ -83,12 +83,16 @@ async def check_parents(
 
 
 async def _check_parents(
-    t: Transaction, tables: Tables, table: Table, key: ForeignKey, rows: Sequence[tuple[Any, ...]]
+    t: Transaction,
+    tables: Tables,
+    table: Table,
+    key: ForeignKey,
+    rows: Sequence[tuple[object, ...]],
 ) -> None:
     """`rows`: the values of the foreign key's columns."""
     parent = tables.table_by_id(key.table)
     assert parent is not None, "a table cannot be dropped while one refers to it"
-    wanted: dict[bytes, Sequence[Any]] = {}
+    wanted: dict[bytes, Sequence[object]] = {}
     for values in rows:
         wanted.setdefault(_parent_key(parent, key, values), values)
     keys = list(wanted)
@@ -117,7 +121,7 @@ def parents_of(
 
 
 def _no_parent(
-    tables: Tables, table: Table, parent: Table, key: ForeignKey, values: Sequence[Any]
+    tables: Tables, table: Table, parent: Table, key: ForeignKey, values: Sequence[object]
 ) -> SqlError:
     rules = tables.writer(table).rules
     words = f'Key {{}} is not present in table "{parent.name}".'
@@ -132,7 +136,7 @@ def _no_parent(
 
 
 def _still_referenced(
-    tables: Tables, parent: Table, child: Table, key: ForeignKey, values: Sequence[Any]
+    tables: Tables, parent: Table, child: Table, key: ForeignKey, values: Sequence[object]
 ) -> SqlError:
     at = places(parent, key.referenced)
     rules = tables.writer(parent).rules
@@ -181,7 +185,7 @@ async def check_deferred(
     return done
 
 
-def _parent_key(parent: Table, key: ForeignKey, values: Sequence[Any]) -> bytes:
+def _parent_key(parent: Table, key: ForeignKey, values: Sequence[object]) -> bytes:
     """The storage key at which the parent, or its entry in a unique index, must be."""
     by_column = dict(zip(key.referenced, values, strict=True))
     own = [column.id for column in parent.key_columns]
@@ -256,13 +260,13 @@ class Children:
             await check_parents(self._t, self._tables, child, rows, changed, self._deferred)
             await self.follow(child, removed)
 
-    async def _still_there(self, table: Table, key: ForeignKey, values: Sequence[Any]) -> bool:
+    async def _still_there(self, table: Table, key: ForeignKey, values: Sequence[object]) -> bool:
         """Whether another row of the statement has taken the place of the one that went."""
         (found,) = await self._t.multi_get([_parent_key(table, key, values)])
         return found is not None
 
     async def referring(
-        self, child: Table, key: ForeignKey, values: tuple[Any, ...]
+        self, child: Table, key: ForeignKey, values: tuple[object, ...]
     ) -> list[Stored]:
         """The rows with these values, none of which may come until the commit."""
         access = _access(child, key, values)
@@ -321,7 +325,7 @@ def _moved(one: Gone, at: Sequence[int]) -> bool:
     return any(one.old.values[place] != one.new[place] for place in at)
 
 
-def _access(child: Table, key: ForeignKey, values: Sequence[Any]) -> Access:
+def _access(child: Table, key: ForeignKey, values: Sequence[object]) -> Access:
     """The way to rows with these values: an index that begins with the columns, else all rows."""
     by_column = dict(zip(key.columns, values, strict=True))
     own = tuple(column.id for column in child.key_columns)

@@ -10,7 +10,6 @@ a table demands (`sqlproxy.tables.rules`), and every error's words, are InsertPl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.closures.compiling import Compiled, Fn
@@ -24,7 +23,7 @@ class Single:
     __slots__ = ("_needed", "_slots", "_steps", "_writer")
 
     def __init__(
-        self, writer: TableWriter, slots: list[Any], steps: Sequence[tuple[int, Fn]]
+        self, writer: TableWriter, slots: list[object], steps: Sequence[tuple[int, Fn]]
     ) -> None:
         """`slots`: the stored array without what `steps` compute, by place in the row."""
         self._writer, self._slots = writer, slots
@@ -53,7 +52,7 @@ def single_of(writer: TableWriter, given: Mapping[int, Compiled | None]) -> Sing
     rules, rows, count = writer.rules, writer.codec, len(writer.table.columns)
     if rules.generated or rules.checks or not rows.dense:
         return None
-    slots: list[Any] = [ROW_FORMAT] + [None] * count
+    slots: list[object] = [ROW_FORMAT] + [None] * count
     steps: list[tuple[int, Fn]] = []
     for place, one in given.items():
         if one is None:

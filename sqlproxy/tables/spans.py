@@ -63,7 +63,7 @@ class Component:
         self.descending, self.nulls_first = descending, nulls_first
         self.null: bytes = self._encode(None)
 
-    def bytes_of(self, value: Any) -> bytes:
+    def bytes_of(self, value: object) -> bytes:
         """Raises ValueError or TypeError for what the type cannot express."""
         found: bytes = self._encode(self._kind.to_stored(value))
         return found
@@ -178,7 +178,7 @@ class Finder:
         return found, successor(found)
 
 
-def _encoded(component: Component, values: Iterable[Any]) -> list[bytes]:
+def _encoded(component: Component, values: Iterable[object]) -> list[bytes]:
     found = set()
     for value in values:
         if value is None:
@@ -190,7 +190,7 @@ def _encoded(component: Component, values: Iterable[Any]) -> list[bytes]:
     return sorted(found)
 
 
-def _flat(values: Sequence[Any]) -> Iterable[Any]:
+def _flat(values: Sequence[object]) -> Iterable[object]:
     """The elements of an array of any number of dimensions."""
     for value in values:
         if isinstance(value, list):

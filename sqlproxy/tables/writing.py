@@ -351,7 +351,7 @@ class InsertPlan:
 
     def many(
         self, writer: TableWriter, env: Env, rows: Sequence[Values] | None = None
-    ) -> Sequence[Sequence[Any]] | None:
+    ) -> Sequence[Sequence[object]] | None:
         """The rows as they are to be written, column by column; None: they are few, or not so
         plain, or a value of one cannot be had: `made` says which. Raises SqlError.
         """
@@ -361,7 +361,7 @@ class InsertPlan:
         if rows is not None and len(rows) < _MANY:
             return None
         try:
-            given: list[Sequence[Any]]
+            given: list[Sequence[object]]
             if rows is None and self._given_columns is not None:
                 given = self._given_columns.all(env)
             elif rows is None:
@@ -395,7 +395,7 @@ class InsertPlan:
 
     @staticmethod
     def _taken(
-        writer: TableWriter, columns: Sequence[Sequence[Any]], key: bytes, row: int | None
+        writer: TableWriter, columns: Sequence[Sequence[object]], key: bytes, row: int | None
     ) -> SqlError:
         """A key that is to be new and is not: of the table with the number of its row, or of an
         index.
@@ -407,13 +407,13 @@ class InsertPlan:
         return error
 
     def columns(
-        self, writer: TableWriter, env: Env, given: Sequence[Sequence[Any]], count: int
+        self, writer: TableWriter, env: Env, given: Sequence[Sequence[object]], count: int
     ) -> Sequence[Sequence[Any]]:
         """`made` of rows that are given column by column, and so given back. Raises SqlError."""
         rules = writer.rules
         if rules.generated or rules.checks or self.insert.overriding == "user" or not self._places:
             return list(zip(*self.made(writer, env, list(zip(*given, strict=True))), strict=True))
-        found: list[Sequence[Any]] = [()] * len(self.table.columns)
+        found: list[Sequence[object]] = [()] * len(self.table.columns)
         for place, values in zip(self._places, given, strict=True):
             found[place] = values
         for place in set(range(len(found))) - set(self._places):
@@ -468,9 +468,11 @@ class InsertPlan:
             return lambda at: self._row(writer, self._in_place(writer, self._rows[at], env), env)
         return lambda at: self._row(writer, given(at), env)
 
-    def _in_place(self, writer: TableWriter, row: Sequence[Compiled | None], env: Env) -> list[Any]:
+    def _in_place(
+        self, writer: TableWriter, row: Sequence[Compiled | None], env: Env
+    ) -> list[object]:
         """One of several rows of VALUES: DEFAULT is computed where it stands."""
-        values: list[Any] = []
+        values: list[object] = []
         for place, one in zip(self._places, row, strict=True):
             default = writer.rules.defaults.get(place)
             if one is not None:
@@ -499,7 +501,7 @@ class InsertPlan:
             for place, one in zip(self._places, self._rows[0], strict=True)
             if one is not None and place in self._explicit
         }
-        values: list[Any] = []
+        values: list[object] = []
         for place in range(len(self.table.columns)):
             one = given.get(place)
             default = writer.rules.defaults.get(place) if one is None else one.fn
@@ -507,7 +509,7 @@ class InsertPlan:
         return writer.rules.finished(values, env)
 
     def _row(self, writer: TableWriter, given: Values, env: Env) -> Row:
-        values: list[Any] = [_MISSING] * len(self.table.columns)
+        values: list[object] = [_MISSING] * len(self.table.columns)
         overridden = self.insert.overriding == "user"
         for place, value in zip(self._places, given, strict=True):
             if not (overridden and self.table.columns[place].identity):

@@ -27,7 +27,7 @@ _SHORT: Final = {c: json.dumps(c)[1:-1] for c in '"\\\b\f\n\r\t'}
 _ESCAPES: Final = str.maketrans({chr(i): f"\\u{i:04x}" for i in range(32)} | _SHORT)
 
 
-def parse(text: str) -> Any:
+def parse(text: str) -> object:
     """The value: dict in PostgreSQL's order of keys, list, str, Decimal, bool, None. Raises
     ValueError.
     """
@@ -52,14 +52,14 @@ def canonical(text: str) -> str:
     return dumps(parse(text))
 
 
-def ordered(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def ordered(pairs: list[tuple[str, object]]) -> dict[str, Any]:
     """An object in PostgreSQL's order of keys; the last of equal keys wins."""
     pause()
     found = dict(pairs)
     return dict(sorted(found.items(), key=_place))
 
 
-def _place(pair: tuple[str, Any]) -> tuple[int, bytes]:
+def _place(pair: tuple[str, object]) -> tuple[int, bytes]:
     raw = pair[0].encode()
     return len(raw), raw
 
@@ -80,7 +80,7 @@ def _number(text: str) -> Decimal:
     return number
 
 
-def _constant(text: str) -> Any:
+def _constant(text: str) -> object:
     raise ValueError(f"{text} is not JSON")
 
 

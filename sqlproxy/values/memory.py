@@ -157,7 +157,7 @@ class Held:
         self._budget.take(size)
         self.bytes += size
 
-    def rows(self, rows: Iterable[Sequence[Any]]) -> None:
+    def rows(self, rows: Iterable[Sequence[object]]) -> None:
         """The same of rows that are there. Raises SqlError (53200)."""
         self.add(size_of_rows(rows))
 
@@ -237,7 +237,7 @@ def size_of(value: Any) -> int:
     return size
 
 
-def size_of_rows(rows: Iterable[Sequence[Any]]) -> int:
+def size_of_rows(rows: Iterable[Sequence[object]]) -> int:
     """The same of rows, column by column: that is as quick as it can be."""
     size = 0
     for column in zip(*rows, strict=True):

@@ -663,7 +663,7 @@ class _Known:
         if not body.startswith(self._head):
             return None
         at = len(self._head)
-        values: list[Any] = []
+        values: list[object] = []
         for read in self._readers:
             (size,) = unpack(body, at)
             at += 4
@@ -707,6 +707,8 @@ def _whole(body: bytes | Skipped, what: str) -> bytes:
     )
 
 
-def _read(readers: Sequence[Callable[[bytes], Any]], raws: Sequence[bytes | None]) -> list[Any]:
+def _read(
+    readers: Sequence[Callable[[bytes], object]], raws: Sequence[bytes | None]
+) -> list[object]:
     """The values of parameters."""
     return [None if raw is None else read(raw) for read, raw in zip(readers, raws, strict=True)]

@@ -58,7 +58,7 @@ def row_encoder(types: tuple[int, ...], formats: tuple[int, ...], style: Style) 
 
 def message_encoder(
     types: tuple[int, ...], formats: tuple[int, ...], style: Style
-) -> Callable[[Sequence[Any]], bytes]:
+) -> Callable[[Sequence[object]], bytes]:
     """The same of one row, into its message."""
     return _encoders(types, formats, style)[1]
 
@@ -66,7 +66,7 @@ def message_encoder(
 @lru_cache(maxsize=4_096)
 def _encoders(
     types: tuple[int, ...], formats: tuple[int, ...], style: Style
-) -> tuple[Encode, Callable[[Sequence[Any]], bytes]]:
+) -> tuple[Encode, Callable[[Sequence[object]], bytes]]:
     names: dict[str, Any] = {
         "COUNT": len(types).to_bytes(2),
         "LENGTH": _LENGTH,
@@ -94,7 +94,7 @@ def _encoders(
     return names["encode"], names["message"]
 
 
-def _column(at: int, oid: int, code: int, style: Style, names: dict[str, Any]) -> str:
+def _column(at: int, oid: int, code: int, style: Style, names: dict[str, object]) -> str:
     """The expression of a column that is not NULL; what it calls goes to `names`."""
     value = f"v{at}"
     if oid == oids.BOOL:
@@ -125,14 +125,14 @@ def parameter_reader(oid: int, code: int, style: Style) -> Read:
     if oid in _DIGITS:
         digits = _DIGITS[oid]
 
-        def read_integer(raw: bytes) -> Any:
+        def read_integer(raw: bytes) -> object:
             if len(raw) <= digits and raw.isdigit():  # ASCII's, and there is one
                 return int(raw)
             return read(read_text(raw))
 
         return read_integer
 
-    def read_parameter(raw: bytes) -> Any:
+    def read_parameter(raw: bytes) -> object:
         return read(read_text(raw))
 
     return read_parameter

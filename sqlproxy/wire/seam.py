@@ -197,7 +197,7 @@ class Session(Protocol):
         """
         ...
 
-    async def guard(self, work: Awaitable[Any]) -> Any:
+    async def guard(self, work: Awaitable[object]) -> Any:
         """Await something of a statement outside of its portal; `cancel` ends it, too. Raises
         SqlError.
         """

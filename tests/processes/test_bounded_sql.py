@@ -94,7 +94,7 @@ class _Neighbour(threading.Thread):
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_u23_a_statement_holds_nobody_and_ends_in_time(node: NodeProcess, name: str) -> None:
+def test_a_statement_holds_nobody_and_ends_in_time(node: NodeProcess, name: str) -> None:
     """One client's statement stops all the others, or goes on when it was to end."""
     with _connect(node) as conn, _connect(node) as other:
         conn.execute(f"SET statement_timeout = '{_TIMEOUT_S}s'")

@@ -17,7 +17,7 @@ from tests.kit.processes import NodeProcess
 NOW = datetime.datetime.now(datetime.UTC)
 
 
-def test_u19_sql_closes_with_the_first_password(tmp_path: Path) -> None:
+def test_sql_closes_with_the_first_password(tmp_path: Path) -> None:
     """A session that was let in while nobody could log in would own the cluster for ever, and a
     guesser could ask as fast as it likes, or find out who there is.
     """
@@ -52,7 +52,7 @@ def _refused(url: str) -> str:
     return str(caught.value)
 
 
-def test_u16_a_certificate_is_a_login_of_a_role_alone(tmp_path: Path) -> None:
+def test_a_certificate_is_a_login_of_a_role_alone(tmp_path: Path) -> None:
     """Whoever the authority has signed would be let in under a name that is no role, and do
     everything as one who came before the first user; or nodes' certificates would be a login.
     """

@@ -118,7 +118,7 @@ WELCOME = {0: b"kvorum", 1: handshake.WRONG_CLUSTER.encode(), 2: b"200 OK", 3: b
 
 @pytest.mark.parametrize("offset", range(4))
 @pytest.mark.parametrize("whose", WHOSE)
-def test_u18_who_gets_through_the_handshake(node: NodeProcess, offset: int, whose: str) -> None:
+def test_who_gets_through_the_handshake(node: NodeProcess, offset: int, whose: str) -> None:
     """A certificate of another authority, or one that has ended, was taken; or a good one, or none,
     was not; or the port of nodes listened to somebody who is none."""
     welcome = whose in ("nobody", "ann", "node")
@@ -135,7 +135,7 @@ def test_u18_who_gets_through_the_handshake(node: NodeProcess, offset: int, whos
 
 
 @pytest.mark.parametrize("offset", range(4))
-def test_u18_a_plain_client_is_told(node: NodeProcess, offset: int) -> None:
+def test_a_plain_client_is_told(node: NodeProcess, offset: int) -> None:
     """Somebody who forgot TLS saw a reset connection, and not what to do."""
     with dialed(node, offset, None) as one:
         one.sendall(greeting(offset))

@@ -137,7 +137,7 @@ def as_key(start: bytes) -> bytes:
 def split(ops: Sequence[Op], also: Container[bytes] = ()) -> tuple[list[Op], dict[str, Any]]:
     """The writes of a part, and what was read, `also` written, as the options of its request."""
     writes = [op for op in ops if op.kind != OP_READ]
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     keys = [op.key for op in ops if op.kind == OP_READ and op.value is None]
     keys = sorted(keys + [op.key for op in writes if op.key in also])
     ranges = sorted([op.key, op.value] for op in ops if op.kind == OP_READ and op.value is not None)

@@ -429,7 +429,7 @@ class BulkTransaction:
         self,
         keys: PackedKeys,
         values: bytes,
-        options: Mapping[str, Any],
+        options: Mapping[str, object],
         firsts: list[bytes] | None,
         laid: list[tuple[bytes, int]] | None,
     ) -> bool:
@@ -550,7 +550,7 @@ async def _each(records: Sequence[Record], do: Callable[[bytes, int], Awaitable[
         raise failed.exceptions[0] from None
 
 
-def _sent(keys: Sequence[bytes], values: Sequence[bytes | None]) -> tuple[Any, Any]:
+def _sent(keys: Sequence[bytes], values: Sequence[bytes | None]) -> tuple[object, object]:
     """Rows as a request has them: packed, so that the partition keeps and logs them as they come,
     and remembers of their keys a fifth of what a list of them takes.
     """

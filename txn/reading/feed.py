@@ -93,7 +93,7 @@ class Feed:
         self._merge: Merge | None = None
         self._ready: deque[Part] = deque()
         self._reading: Parts | None = None  # a snapshot, or a large version
-        self._waiting: dict[Leg, asyncio.Task[Any]] = {}
+        self._waiting: dict[Leg, asyncio.Task[object]] = {}
         self._looked_at = self._reported_at = float("-inf")
         self._slots = asyncio.Semaphore(FEED_LEGS_IN_FLIGHT_MAX)
         self._may_spill = True
@@ -232,7 +232,7 @@ class Feed:
         if leg.spill is not None:
             leg.refill(rows_max=rows_max, bytes_max=bytes_max)
 
-    async def _changes(self, leg: Leg, *args: Any) -> Any:
+    async def _changes(self, leg: Leg, *args: object) -> Any:
         return await self._kv.call(CHANGES, leg.start, leg.start, leg.end, *args)
 
     # ------------------------------------------------------------------ waiting
@@ -273,7 +273,7 @@ class Feed:
         except KvorumError:
             return  # whoever looks next finds out
 
-    async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def _patiently(self, ask: Callable[[], Awaitable[object]]) -> Any:
         """`ask`, again and again while it fails for now. Raises Moved and whatever stays."""
         attempt = 0
         while True:

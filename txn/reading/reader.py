@@ -472,10 +472,10 @@ class _Reading:
         kv: Kv,
         method: int,
         route: bytes,
-        *args: Any,
+        *args: object,
         limit: int | None = None,
         reverse: bool = False,
-        options: tuple[Any, ...] = (),
+        options: tuple[object, ...] = (),
         through: bool = False,
         counted: bool = False,
     ) -> Any:

@@ -20,9 +20,9 @@ class Kv(Protocol):
     UnknownOutcome only for methods that are not repeatable.
     """
 
-    async def call(self, method: int, key: bytes, *args: Any, budget_ms: int = 0) -> Any: ...
+    async def call(self, method: int, key: bytes, *args: object, budget_ms: int = 0) -> Any: ...
 
-    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any: ...
+    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> Any: ...
 
     async def find_txn(self, start_ts: int, *, budget_ms: int = 0) -> bytes | None:
         """The anchor key of a transaction, None if it has no record anywhere."""
@@ -40,14 +40,14 @@ class Quick(Protocol):
     def located(self, key: bytes) -> PartitionDescriptor | None: ...
 
     def start(
-        self, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int
+        self, method: int, key: bytes, args: tuple[object, ...], budget_ms: int
     ) -> Started | None: ...
 
     def start_for(
-        self, waiter: Receiver, method: int, key: bytes, args: tuple[Any, ...], budget_ms: int
+        self, waiter: Receiver, method: int, key: bytes, args: tuple[object, ...], budget_ms: int
     ) -> bool: ...
 
-    async def go_on(self, first: Started, error: BaseException) -> Any: ...
+    async def go_on(self, first: Started, error: BaseException) -> object: ...
 
 
 class Tso(Protocol):

@@ -41,7 +41,7 @@ class Terms:
                 f"got {self.priority!r:.40}"
             )
         wait_ms = self.lock_wait_ms
-        options: dict[str, Any] = {"owner": self.owner} if self.owner else {}
+        options: dict[str, object] = {"owner": self.owner} if self.owner else {}
         if self.priority:
             options["priority"] = self.priority
         if wait_ms is not None:

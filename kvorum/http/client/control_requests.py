@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlencode
 
 from kv.base.errors import InvalidArgument
@@ -41,7 +41,9 @@ _ROUTES: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def control_request(what: str, args: Mapping[str, Any]) -> tuple[str, str, dict[str, Any] | None]:
+def control_request(
+    what: str, args: Mapping[str, object]
+) -> tuple[str, str, dict[str, object] | None]:
     """Method, target and body of the HTTP request that does it."""
     if what not in _ROUTES:
         raise InvalidArgument(f"{what} cannot be asked for over HTTP; use kvorum://HOST:PORT")

@@ -183,7 +183,7 @@ class HttpBackend:
         answer = await self._call("GET", "/v1/namespaces")
         return [NamespaceInfo.of(one) for one in answer["items"]]
 
-    async def create_namespace(self, name: str, change: dict[str, Any] | None = None) -> None:
+    async def create_namespace(self, name: str, change: dict[str, object] | None = None) -> None:
         await self._call("POST", "/v1/namespaces", {**(change or {}), "name": name})
 
     async def alter_namespace(
@@ -215,7 +215,7 @@ class HttpBackend:
         target = f"/v1/namespaces/{_q(ns)}/tables/{_q(name)}"
         return _table(await self._altered(target, what, change))
 
-    async def _altered(self, target: str, what: str, change: dict[str, Any] | None) -> Any:
+    async def _altered(self, target: str, what: str, change: dict[str, object] | None) -> Any:
         if what != "modify":
             return await self._call("POST", f"{target}/{what}")
         body = dict(change or {})
@@ -237,7 +237,7 @@ class HttpBackend:
     access = control
 
     async def submit(
-        self, name: str, args: Any, nonce: str | None, options: dict[str, Any] | None = None
+        self, name: str, args: object, nonce: str | None, options: dict[str, object] | None = None
     ) -> int:
         headers = HEADERS if nonce is None else (*HEADERS, ("idempotency-key", nonce))
         body = b"" if args is None else _encode(args)
@@ -312,7 +312,7 @@ def _condition(cond: int | None) -> dict[str, str]:
 
 
 def _op(op: BatchOp) -> dict[str, Any]:
-    row: dict[str, Any] = {"ns": op.ns, "table": op.table, "key": op.key}
+    row: dict[str, object] = {"ns": op.ns, "table": op.table, "key": op.key}
     if op.fence is not None:
         row["fence"] = {"resource": op.fence[0], "token": str(op.fence[1])}
     if op.if_version is not None:

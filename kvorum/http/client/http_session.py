@@ -30,13 +30,13 @@ class HttpSession:
     def start_ts(self) -> int:
         return self._start_ts
 
-    async def _post(self, verb: str, body: Mapping[str, Any], *, twice: Effect = "same") -> Any:
+    async def _post(self, verb: str, body: Mapping[str, object], *, twice: Effect = "same") -> Any:
         """A verb, usually one that may be sent twice: a commit answers the same again."""
         if self._lost is not None:
             raise self._lost
         return await self._calls.call("POST", f"/v1/txn/{self._id}/{verb}", body, twice=twice)
 
-    async def _write(self, verb: str, body: dict[str, Any], cond: int | None) -> None:
+    async def _write(self, verb: str, body: dict[str, object], cond: int | None) -> None:
         """Buffer an op. With a condition it is not the same twice (the second one meets the first),
         so when its answer is lost the transaction is over: what it holds is not known.
         """
@@ -82,7 +82,7 @@ class HttpSession:
         cond: int | None = None,
         ttl_ms: int = 0,
     ) -> None:
-        body: dict[str, Any] = {"ns": ns, "table": table, "key": key, "value": value}
+        body: dict[str, object] = {"ns": ns, "table": table, "key": key, "value": value}
         if ttl_ms:
             body["ttl_ms"] = ttl_ms
         await self._write("put", body, cond)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
 from kv.base.rights import CLUSTER, LOOPBACK, Action, Book, Identity, Kind, Resource, table
@@ -271,7 +271,7 @@ def _said(request: Request) -> bytes:
 
 
 def _field(body: object, name: str) -> str:
-    value: Any = body.get(name) if isinstance(body, dict) else None
+    value: object = body.get(name) if isinstance(body, dict) else None
     return value if isinstance(value, str) else ""
 
 

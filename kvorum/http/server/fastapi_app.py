@@ -165,7 +165,7 @@ def application() -> FastAPI:
     return app
 
 
-def document(app: FastAPI, version: str) -> dict[str, Any]:
+def document(app: FastAPI, version: str) -> dict[str, object]:
     """The OpenAPI document of all routes, the hot ones too."""
     return openapi(version, app.openapi())
 
@@ -191,7 +191,7 @@ def _add(app: FastAPI, route: Declared) -> None:
 
 def _answering(endpoint: Endpoint) -> Callable[..., Awaitable[Response]]:
     @functools.wraps(endpoint)
-    async def answer(**given: Any) -> Response:
+    async def answer(**given: object) -> Response:
         return _Plain(await endpoint(**given))
 
     return answer

@@ -365,19 +365,19 @@ class HotApi:
         request.rows = len(page.items)
         return _show_page(page, request.formats.reply)
 
-    async def _txn_commit(self, txn: int, request: Request) -> Any:
+    async def _txn_commit(self, txn: int, request: Request) -> object:
         await request.fields(fields.NOTHING)
         self._own(txn, request)
         return {"version": str(await self._sessions.commit(txn))}
 
-    async def _txn_abort(self, txn: int, request: Request) -> Any:
+    async def _txn_abort(self, txn: int, request: Request) -> object:
         await request.fields(fields.NOTHING)
         if self._sessions.owner(txn) != request.identity.name:
             await self._door.check(request, OPERATE_CLUSTER, {}, None)
         await self._sessions.abort(txn)
         return {}
 
-    async def _txn_heartbeat(self, txn: int, request: Request) -> Any:
+    async def _txn_heartbeat(self, txn: int, request: Request) -> object:
         await request.fields(fields.NOTHING)
         await (await self._session(txn, request)).heartbeat()
         return {}
@@ -459,13 +459,13 @@ def _fence(op: dict[str, Any]) -> tuple[str, int] | None:
     return None if fence is None else (fence["resource"], fence["token"])
 
 
-def _show_own(record: Record, packed: bool) -> dict[str, Any]:
+def _show_own(record: Record, packed: bool) -> dict[str, object]:
     """A record that a transaction reads: what it wrote itself has no version before it commits."""
     version = str(record.version) if record.version else None
     return {"value": show(record.value, packed), "version": version}
 
 
-def _show_page(page: Page, packed: bool) -> dict[str, Any]:
+def _show_page(page: Page, packed: bool) -> dict[str, object]:
     def row(item: Item) -> dict[str, Any]:
         version = str(item.version) if item.version else None
         return {
@@ -474,7 +474,7 @@ def _show_page(page: Page, packed: bool) -> dict[str, Any]:
             "version": version,
         }
 
-    shown: dict[str, Any] = {"items": [row(item) for item in page.items]}
+    shown: dict[str, object] = {"items": [row(item) for item in page.items]}
     if page.cursor is not None:
         shown["cursor"] = page.cursor
     return shown

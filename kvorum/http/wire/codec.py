@@ -77,17 +77,17 @@ def decode(body: bytes, packed: bool) -> Any:
         raise InvalidArgument(f"the body is not valid {what}: {e}", code="MALFORMED_BODY") from None
 
 
-def encode(data: Any, packed: bool) -> bytes:
+def encode(data: object, packed: bool) -> bytes:
     """Plain data as bytes."""
     return _msgpack_encode(data) if packed else _json_encode(data)
 
 
-def reply(data: Any, packed: bool, status: int = 200) -> Reply:
+def reply(data: object, packed: bool, status: int = 200) -> Reply:
     """Plain data as a response."""
     return Reply(status, encode(data, packed), MSGPACK if packed else JSON)
 
 
-def show(data: bytes, packed: bool) -> Any:
+def show(data: bytes, packed: bool) -> object:
     """A key or a value in a reply: bytes in msgpack; in JSON text, or `{"b64"}` if it
     is not UTF-8.
     """
@@ -99,14 +99,14 @@ def show(data: bytes, packed: bool) -> Any:
         return {"b64": base64.b64encode(data).decode()}
 
 
-def show_record(record: Record | None, packed: bool) -> dict[str, Any] | None:
+def show_record(record: Record | None, packed: bool) -> dict[str, object] | None:
     """`{"value", "version"}`, or None."""
     if record is None:
         return None
     return {"value": show(record.value, packed), "version": str(record.version)}
 
 
-def plain(data: Any, packed: bool) -> Any:
+def plain(data: object, packed: bool) -> Any:
     """Whatever an error or a procedure carries, as something that JSON can hold."""
     match data:
         case bytes():

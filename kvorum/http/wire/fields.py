@@ -50,7 +50,7 @@ def wrong(where: str, expected: str, value: object) -> InvalidArgument:
     )
 
 
-def _data(value: Any, where: str) -> bytes:
+def _data(value: object, where: str) -> bytes:
     if type(value) is str:
         try:
             return value.encode()
@@ -72,13 +72,13 @@ def from_b64(text: str, where: str) -> bytes:
         raise wrong(where, "base64", text) from None
 
 
-def _text(value: Any, where: str) -> str:
+def _text(value: object, where: str) -> str:
     if type(value) is not str:
         raise wrong(where, "text", value)
     return value
 
 
-def _version(value: Any, where: str) -> int:
+def _version(value: object, where: str) -> int:
     if type(value) is str:
         try:
             return timestamps.parse(value, where)
@@ -87,14 +87,14 @@ def _version(value: Any, where: str) -> int:
     raise wrong(where, "a decimal string", value)
 
 
-def _snapshot(value: Any, where: str) -> int:
+def _snapshot(value: object, where: str) -> int:
     at = _version(value, where)
     if not at:
         raise wrong(where, "a timestamp or a version", value)
     return at
 
 
-def _bool(value: Any, where: str) -> bool:
+def _bool(value: object, where: str) -> bool:
     if type(value) is not bool:
         raise wrong(where, "true or false", value)
     return value
@@ -103,7 +103,7 @@ def _bool(value: Any, where: str) -> bool:
 def integer(low: int, high: int) -> Kind:
     """A whole number between the two, inclusive."""
 
-    def convert(value: Any, where: str) -> int:
+    def convert(value: object, where: str) -> int:
         if type(value) is not int or not low <= value <= high:
             raise wrong(where, f"a whole number from {low} to {high}", value)
         return value
@@ -114,7 +114,7 @@ def integer(low: int, high: int) -> Kind:
 def one_of(*names: str) -> Kind:
     """One of these words."""
 
-    def convert(value: Any, where: str) -> str:
+    def convert(value: object, where: str) -> str:
         if value not in names or type(value) is not str:
             raise wrong(where, " or ".join(names), value)
         return value
@@ -125,7 +125,7 @@ def one_of(*names: str) -> Kind:
 def array(item: Kind, most: int) -> Kind:
     """A list of at most `most` items of one kind."""
 
-    def convert(value: Any, where: str) -> list[Any]:
+    def convert(value: object, where: str) -> list[Any]:
         if type(value) is not list:
             raise wrong(where, "a list", value)
         if len(value) > most:
@@ -141,7 +141,7 @@ def array(item: Kind, most: int) -> Kind:
 def record(fields: Fields) -> Kind:
     """An object of these fields, as a dict."""
 
-    def convert(value: Any, where: str) -> dict[str, Any]:
+    def convert(value: object, where: str) -> dict[str, Any]:
         return read(fields, value, where)
 
     return Kind(convert, object_schema(fields))
@@ -154,7 +154,7 @@ def read(fields: Fields, body: object, where: str = "the body") -> dict[str, Any
     """
     if not isinstance(body, Mapping):
         raise wrong(where, "an object", body)
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     nulls = 0
     for name, kind, _, required in fields:
         value = body.get(name)
@@ -197,7 +197,7 @@ SNAPSHOT = Kind(_snapshot, VERSION.schema)
 BOOL = Kind(_bool, {"type": "boolean"})
 
 
-def _numbers(value: Any, where: str) -> dict[str, int]:
+def _numbers(value: object, where: str) -> dict[str, int]:
     if not isinstance(value, Mapping) or not value:
         raise wrong(where, "an object of whole numbers by name", value)
     for name, number in value.items():

@@ -32,7 +32,7 @@ CONTENT_TYPE = b"text/event-stream"
 
 def event_bytes(event: Event) -> bytes:
     """One event, or part of one, as it is sent."""
-    data: dict[str, Any] = {"version": str(event.version)}
+    data: dict[str, object] = {"version": str(event.version)}
     if event.kind != "resolved":
         changes = [_shown(change) for change in event.changes]
         data |= {"part": event.part, "last": event.last, "changes": changes}
@@ -46,7 +46,7 @@ def error_bytes(error: KvorumError) -> bytes:
     return b"event: error\ndata: %b\n\n" % _encode(body)
 
 
-def _shown(change: Change) -> dict[str, Any]:
+def _shown(change: Change) -> dict[str, object]:
     value = None if change.value is None else show(change.value, packed=False)
     row = {"key": show(change.key, packed=False), "value": value}
     if change.expires_ms:

@@ -108,7 +108,7 @@ def _lost(
 
 
 def _state(end: Operation, events: Sequence[Operation], position: Operation) -> list[Anomaly]:
-    rows: dict[str, list[Any]] = {}
+    rows: dict[str, list[object]] = {}
     for event in sorted(events, key=_version):
         for key, value in event.result["changes"].items():
             if value is None:

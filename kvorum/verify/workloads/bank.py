@@ -35,7 +35,7 @@ class Bank(Workload):
         self._accounts = [f"a{i}" for i in range(accounts)]
         self._balance = balance
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         return {"accounts": self._accounts, "balance": self._balance}
 
     async def prepare(self, db: Any, table: str) -> None:
@@ -58,7 +58,7 @@ class Bank(Workload):
         await client.transact("transfer", args, transfer)
 
     async def final(self, client: Client) -> bool:
-        async def journal() -> dict[str, Any]:
+        async def journal() -> dict[str, object]:
             rows = client.table.rows(prefix=_JOURNAL)
             return {item.key.decode()[1:]: json.loads(item.value) async for item in rows}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from kv.base.errors import AlreadyExists
 from kvorum.sdk.database import AsyncDatabase
@@ -30,7 +30,7 @@ class Workload(ABC):
     def __init__(self) -> None:
         self._count = 0
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         """What the checker must know; it goes into the header of the history."""
         return {}
 

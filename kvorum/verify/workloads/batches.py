@@ -39,7 +39,7 @@ class Batch(Workload):
         names = [f"{letter}{group}" for letter in KEYS]
         ops: list[BatchOp]
         if client.chance.happens(0.1):
-            args: dict[str, Any] = {"group": group, "value": None}
+            args: dict[str, object] = {"group": group, "value": None}
             ops = [Delete(NAMESPACE, client.table_name, name) for name in names]
         else:
             args = {"group": group, "value": value}

@@ -26,7 +26,7 @@ class Cycle(Workload):
         super().__init__()
         self._nodes = [f"n{i:02}" for i in range(nodes)]
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         return {"nodes": self._nodes}
 
     async def prepare(self, db: Any, table: str) -> None:

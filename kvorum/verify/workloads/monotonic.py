@@ -25,7 +25,7 @@ class Monotonic(Workload):
         super().__init__()
         self._counters = [f"c{i}" for i in range(counters)]
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         return {"counters": self._counters}
 
     async def prepare(self, db: Any, table: str) -> None:

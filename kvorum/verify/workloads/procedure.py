@@ -32,7 +32,7 @@ class Procedures(Workload):
         self._unknown: list[str] = []
         self._checked: set[int] = set()
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         return {"steps": STEPS}
 
     async def prepare(self, db: Any, table: str) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import cos, exp, log, pi, sqrt
-from typing import Any, Final
+from typing import Final
 
 from kv.base.ids import NodeId, PartitionId
 from procedures.master.balancing import leaders, replicas
@@ -147,7 +147,7 @@ def violations(state: ClusterState) -> dict[str, int]:
     return dict(found)
 
 
-def simulate(shape: Shape) -> dict[str, Any]:
+def simulate(shape: Shape) -> dict[str, object]:
     """Plan until nothing is left to do; then plan anew from what came of it."""
     began = time.process_time()  # only reported: nothing depends on it
     state = ClusterState(*made(shape))

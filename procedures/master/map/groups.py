@@ -22,7 +22,7 @@ class Calls(Protocol):
     """Node methods of one node that is named (kvorum.cluster.links.NodeCalls)."""
 
     async def call_at(
-        self, node: int, method: int, *args: Any, budget_ms: int = ...
+        self, node: int, method: int, *args: object, budget_ms: int = ...
     ) -> list[Any]: ...
 
 
@@ -148,5 +148,5 @@ class Groups:
         known = self._leaders.get(partition)
         return list(dict.fromkeys([*([known] if known else []), *candidates]))
 
-    async def _ask(self, node: int, method: int, *args: Any) -> list[Any]:
+    async def _ask(self, node: int, method: int, *args: object) -> list[Any]:
         return await self._calls.call_at(node, method, *args, budget_ms=MEMBERSHIP_CALL_MS)

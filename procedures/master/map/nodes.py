@@ -127,7 +127,7 @@ def decode_node(key: bytes, value: bytes) -> NodeRow:
         raise Corruption(f"the row of a node is damaged: {error}", details={"key": key}) from error
 
 
-def _texts(more: list[Any]) -> bool:
+def _texts(more: list[object]) -> bool:
     """Whether this is a machine's name, or that, a datacenter, a rack and tags."""
     match more:
         case []:

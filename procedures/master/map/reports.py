@@ -94,7 +94,7 @@ class Picture:
         """A reign begins: nothing is known."""
         self.nodes = {}
 
-    def handle(self, node: int, payload: Any) -> Any:
+    def handle(self, node: int, payload: Any) -> object:
         """What a node reports. Raises KeyError, TypeError, ValueError."""
         if payload is None:
             return None
@@ -153,7 +153,7 @@ class Picture:
             ],
         }
 
-    def _figures(self, node: int) -> list[Any]:
+    def _figures(self, node: int) -> list[object]:
         known = self.nodes.get(node, NodeReport())
         return [known.complete, known.cpu, known.disk_free, known.file_bytes, len(known.rows)]
 

@@ -18,7 +18,7 @@ moved by then stay where they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import InvalidArgument, Refused
 from kv.base.ids import PartitionId
@@ -118,7 +118,7 @@ class MoveBeside(_Moving):
         return self._move(ctx, *moves[0], why)
 
 
-def _checked(args: Any) -> Mapping[str, Any]:
+def _checked(args: object) -> Mapping[str, object]:
     if not isinstance(args, Mapping) or not all(
         type(args.get(name)) is int and args[name] > 1 for name in ("partition", "beside")
     ):

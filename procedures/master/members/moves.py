@@ -128,7 +128,7 @@ class ReplicaMove:
 
     async def calls_for(
         self, ctx: StepContext, name: str, *, there: bool
-    ) -> list[tuple[str, Mapping[str, Any]]]:
+    ) -> list[tuple[str, Mapping[str, object]]]:
         """One call of `name` per partition that has (`there`) a replica on the node, or lacks a
         voter there; of many only the first ones: ask again when those are done.
 
@@ -140,7 +140,7 @@ class ReplicaMove:
         wanted = wanted_partitions(ctx.args)
         nodes = await all_nodes(t)
         tags = next((row.tags for row in nodes if row.id == node), ())
-        found: list[tuple[str, Mapping[str, Any]]] = []
+        found: list[tuple[str, Mapping[str, object]]] = []
         for placed in await placed_partitions(t):
             d = placed.descriptor
             has = node in (placed.nodes if there else d.voters)
@@ -148,7 +148,7 @@ class ReplicaMove:
                 continue
             if not there and not carries(tags, placed.tags):
                 continue
-            args: dict[str, Any] = {"partition": d.id, "start": d.start, "node": node}
+            args: dict[str, object] = {"partition": d.id, "start": d.start, "node": node}
             if placed.replicas and not there and wanted is None:
                 args["replaces"] = 0
                 if not (node in d.learners or _fills(placed, nodes, node)):
@@ -161,7 +161,7 @@ class ReplicaMove:
             return [(name, {"partition": META_PARTITION, "start": b"", "node": node})]
         return found
 
-    async def stand_ins(self, ctx: StepContext) -> list[tuple[str, Mapping[str, Any]]]:
+    async def stand_ins(self, ctx: StepContext) -> list[tuple[str, Mapping[str, object]]]:
         """Calls that give other nodes what this one is about to lose, of tables that want a number
         of replicas; none when that is done, or when there are no other nodes.
         """
@@ -230,7 +230,7 @@ def _fills(placed: Placed, nodes: Sequence[NodeRow], node: NodeId) -> bool:
     return keeps and lacks(placed, nodes)
 
 
-def node_locks(args: Any) -> list[Lock]:
+def node_locks(args: object) -> list[Lock]:
     return [exclusive(f"server/{node_of(args)}")]
 
 
@@ -238,7 +238,7 @@ def partition_locks(args: Any) -> list[Lock]:
     return [exclusive(f"partition/{args['partition']}")]
 
 
-def node_of(args: Any) -> int:
+def node_of(args: object) -> int:
     """The node in the arguments. Raises InvalidArgument."""
     node = args.get("node") if isinstance(args, Mapping) else None
     if type(node) is not int or node < 1:
@@ -246,7 +246,7 @@ def node_of(args: Any) -> int:
     return node
 
 
-def wanted_partitions(args: Mapping[str, Any]) -> list[int] | None:
+def wanted_partitions(args: Mapping[str, object]) -> list[int] | None:
     """The partitions in the arguments, None = all. Raises InvalidArgument."""
     wanted = args.get("partitions")
     if wanted is None:

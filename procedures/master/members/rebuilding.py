@@ -17,7 +17,7 @@ is, damaged, and what is well in it can still be read; the procedure ends and sa
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kv.base.errors import Busy, Corruption, KvorumError, Refused
 from kv.base.ids import NodeId, PartitionId
@@ -116,7 +116,7 @@ class RebuildReplica(ReplicaMove):
         return done({name: ctx.args[name] for name in ("partition", "node")})
 
     @staticmethod
-    def _replica(ctx: StepContext) -> dict[str, Any]:
+    def _replica(ctx: StepContext) -> dict[str, object]:
         return {name: ctx.args[name] for name in ("partition", "start", "node")}
 
 

@@ -56,7 +56,7 @@ Room = Callable[[NodeId, PartitionId], str | None]
 """Why a replica of the partition does not fit there; None if it does, as far as is known."""
 
 
-def checked(args: Any, *nodes: str) -> Mapping[str, Any]:
+def checked(args: object, *nodes: str) -> Mapping[str, Any]:
     """The arguments. Raises InvalidArgument."""
     if not isinstance(args, Mapping):
         raise InvalidArgument(f"the arguments must be a map, got {args!r:.80}")
@@ -75,11 +75,11 @@ def checked(args: Any, *nodes: str) -> Mapping[str, Any]:
     return args
 
 
-def _move_locks(args: Any) -> list[Lock]:
+def _move_locks(args: object) -> list[Lock]:
     return [exclusive(f"partition/{checked(args, 'from', 'to')['partition']}")]
 
 
-def _transfer_locks(args: Any) -> list[Lock]:
+def _transfer_locks(args: object) -> list[Lock]:
     return [exclusive(f"partition/{checked(args, 'to')['partition']}")]
 
 

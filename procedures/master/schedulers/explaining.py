@@ -7,7 +7,7 @@ A procedure, so that it is asked for through whatever surface procedures are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import InvalidArgument
 from kv.base.limits import EXPLAIN_MAX
@@ -29,7 +29,7 @@ class ExplainBalance:
     async def explain(self, ctx: StepContext) -> Outcome:
         """Raises InvalidArgument."""
         args = {} if ctx.args is None else ctx.args
-        rows: Any = args.get("rows", ROWS_DEFAULT) if isinstance(args, Mapping) else None
+        rows: object = args.get("rows", ROWS_DEFAULT) if isinstance(args, Mapping) else None
         if type(rows) is not int or not 0 < rows <= EXPLAIN_MAX:
             raise InvalidArgument(
                 f"the argument 'rows' must be 1 to {EXPLAIN_MAX}, got {rows!r:.80}"

@@ -25,7 +25,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import KvorumError
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
@@ -117,7 +117,7 @@ class Schedulers:
         self._costs: dict[int, UnitCost] = {}
         self._moved: dict[PartitionId, float] = {}
         self._rebuilt: dict[tuple[NodeId, PartitionId], float] = {}
-        self._done: deque[dict[str, Any]] = deque(maxlen=BALANCE_KEPT)
+        self._done: deque[dict[str, object]] = deque(maxlen=BALANCE_KEPT)
         self._waits = {"placement": "", "balance": ""}
         self._quiet = {name: Quiet(sources.monotonic) for name in self._waits}
 
@@ -275,7 +275,7 @@ class Schedulers:
     async def _fix(self, fix: Fix, seen: Seen, filled: set[NodeId]) -> int:
         """Submit what a fix asks for; how many moves that was."""
         placed = next(row for row in seen.rows if row.descriptor.id == fix.partition)
-        args: dict[str, Any] = {"partition": fix.partition, "start": placed.descriptor.start}
+        args: dict[str, object] = {"partition": fix.partition, "start": placed.descriptor.start}
         if fix.source is not None and fix.target is not None:
             move = {"partition": fix.partition, "from": fix.source, "to": fix.target}
             await self._submit(MOVE_REPLICA, {**move, "why": fix.reason}, fix.reason)
@@ -392,7 +392,7 @@ class Schedulers:
                     return True
         return False
 
-    async def _submit(self, name: str, args: Mapping[str, Any], reason: str) -> None:
+    async def _submit(self, name: str, args: Mapping[str, object], reason: str) -> None:
         executor = self._s.executor()
         if executor is None:
             return
@@ -411,7 +411,7 @@ class Schedulers:
 
     # ------------------------------------------------------------------------------ explaining
 
-    async def explain(self, moves_max: int) -> dict[str, Any]:
+    async def explain(self, moves_max: int) -> dict[str, object]:
         """What the schedulers see now, what they would do next, what they refuse and why, and what
         they did last. Changes nothing. Raises KvorumError.
         """
@@ -443,11 +443,11 @@ def _of(executor: Executor | None, name: str) -> Sequence[Live]:
     return () if executor is None else executor.live_of(name)
 
 
-def _shown(args: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(args: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in args.items() if name not in ("start", "why")}
 
 
-def _node(state: ClusterState, node: NodeId, slowness: Slowness) -> dict[str, Any]:
+def _node(state: ClusterState, node: NodeId, slowness: Slowness) -> dict[str, object]:
     view = state.nodes[node]
     return {
         "id": node,
@@ -464,7 +464,7 @@ def _node(state: ClusterState, node: NodeId, slowness: Slowness) -> dict[str, An
     }
 
 
-def _move(move: Move) -> dict[str, Any]:
+def _move(move: Move) -> dict[str, object]:
     return {
         "kind": move.kind,
         "partition": move.partition,
@@ -476,7 +476,7 @@ def _move(move: Move) -> dict[str, Any]:
     }
 
 
-def _fix(fix: Fix) -> dict[str, Any]:
+def _fix(fix: Fix) -> dict[str, object]:
     return {
         "partition": fix.partition,
         "from": fix.source,
@@ -486,7 +486,7 @@ def _fix(fix: Fix) -> dict[str, Any]:
     }
 
 
-def _refusal(one: Refusal) -> dict[str, Any]:
+def _refusal(one: Refusal) -> dict[str, object]:
     return {
         "kind": one.kind,
         "dimension": one.dimension,

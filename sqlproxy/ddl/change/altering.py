@@ -100,8 +100,8 @@ class AlterTable(Change):
         return done(_result(await self.write(t, altered)))
 
     async def _drop_constraint(
-        self, t: CatalogTxn, table: Table, action: Mapping[str, Any]
-    ) -> dict[str, Any]:
+        self, t: CatalogTxn, table: Table, action: Mapping[str, object]
+    ) -> dict[str, object]:
         name = str(action.get("constraint"))
         if any(check.name == name for check in table.checks):
             checks = tuple(check for check in table.checks if check.name != name)
@@ -163,7 +163,7 @@ class AlterTable(Change):
             column = replace(column, sequence=0)
         return await self.write(t, with_column(table, replace(column, identity=identity)))
 
-    async def _use_index(self, t: CatalogTxn, table: Table, action: Mapping[str, Any]) -> Table:
+    async def _use_index(self, t: CatalogTxn, table: Table, action: Mapping[str, object]) -> Table:
         """A unique index becomes a constraint, under the constraint's name."""
         had, name = str(action.get("index")), str(action.get("constraint"))
         index, primary = table.index(had), bool(action.get("primary"))
@@ -224,7 +224,7 @@ def _result(table: Table) -> dict[str, Any]:
     return {"table_id": table.id, "name": table.name, "version": table.version}
 
 
-def column_of(table: Table, action: Mapping[str, Any]) -> Column:
+def column_of(table: Table, action: Mapping[str, object]) -> Column:
     """The column that an action names. Raises NotFound (42703)."""
     name = action.get("column")
     for column in table.visible:
@@ -241,7 +241,7 @@ def with_column(table: Table, column: Column) -> Table:
     return replace(table, columns=columns)
 
 
-def stored_in(kind: Type, fields: Mapping[str, Any], field: str) -> Any:
+def stored_in(kind: Type, fields: Mapping[str, object], field: str) -> object:
     """A value of this type in user form. Raises InvalidArgument."""
     stored = fields.get(field)
     try:
@@ -270,7 +270,7 @@ def added(table: Table, action: Mapping[str, Any], **more: Any) -> tuple[Table, 
     return with_column(wider, made), made
 
 
-def _add_column(table: Table, action: Mapping[str, Any]) -> Table:
+def _add_column(table: Table, action: Mapping[str, object]) -> Table:
     wider, column = added(table, action)
     if "initial_stored" in action:
         column = replace(column, initial=(stored_in(column.resolved, action, "initial_stored"),))
@@ -302,7 +302,7 @@ def _set_default(table: Table, action: Mapping[str, Any]) -> Table:
     )
 
 
-def _drop_not_null(table: Table, action: Mapping[str, Any]) -> Table:
+def _drop_not_null(table: Table, action: Mapping[str, object]) -> Table:
     column = column_of(table, action)
     if column.id in table.declared_key:
         raise invalid("42P16", f'column "{column.name}" is in a primary key')
@@ -313,7 +313,7 @@ def _drop_not_null(table: Table, action: Mapping[str, Any]) -> Table:
     return with_column(table, replace(column, nullable=True))
 
 
-def _drop_expression(table: Table, action: Mapping[str, Any]) -> Table:
+def _drop_expression(table: Table, action: Mapping[str, object]) -> Table:
     column = column_of(table, action)
     if column.generated is None:
         raise refusal(
@@ -345,7 +345,7 @@ def length_of(kind: Type) -> int | None:
     return int(rest.rstrip(")")) if rest else None
 
 
-def _set_type(table: Table, action: Mapping[str, Any]) -> Table:
+def _set_type(table: Table, action: Mapping[str, object]) -> Table:
     column, new = column_of(table, action), resolve(str(action.get("type")))
     if not same_form(column.resolved, new):
         raise invalid(
@@ -376,7 +376,7 @@ async def check_type_readers(t: CatalogTxn, table: Table, column: Column) -> Non
             )
 
 
-def _rename_constraint(table: Table, action: Mapping[str, Any]) -> Table:
+def _rename_constraint(table: Table, action: Mapping[str, object]) -> Table:
     name, to = str(action.get("constraint")), str(action.get("to"))
     check_sql_name("constraint", to)
     if to in {c.name for c in table.checks} | {k.name for k in table.foreign_keys}:

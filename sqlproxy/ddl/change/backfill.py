@@ -23,7 +23,7 @@ How many rows a slice has, and how many slices are under way: `sqlproxy.ddl.chan
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.errors import KvorumError
 from kv.base.keys import table_prefix
@@ -109,7 +109,7 @@ def entries_of(
     return wanted
 
 
-def _holds(codec: IndexCodec, slots: Sequence[Any]) -> bool:
+def _holds(codec: IndexCodec, slots: Sequence[object]) -> bool:
     """Of a partial index. Raises KvorumError: what the predicate fails with."""
     from sqlproxy.values.errors import SqlError
 
@@ -164,7 +164,7 @@ def duplicated(codec: IndexCodec, key: bytes) -> KvorumError:
     )
 
 
-def shown_values(columns: Sequence[Column], values: Sequence[Any]) -> str:
+def shown_values(columns: Sequence[Column], values: Sequence[object]) -> str:
     """`(a, b)=(1, x)`, as errors about keys tell them."""
     shown = [
         "null" if value is None else str(writer(by_name(column.type)[0].oid, Style())(value))

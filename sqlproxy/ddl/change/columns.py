@@ -15,7 +15,7 @@ columns of it and foreign keys that need its uniqueness only with CASCADE (2BP01
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from procedures.engine.context import StepContext
 from procedures.engine.procedure import Outcome, children, done
@@ -116,7 +116,7 @@ class DropColumn(Change):
         changed = await self.write(t, table, columns=left, foreign_keys=keys)
         for target in targets - {key.table for key in keys}:
             await resolve_declaration.unrefer(t, changed, target)
-        result: dict[str, Any] = {"table_id": table.id, "version": changed.version}
+        result: dict[str, object] = {"table_id": table.id, "version": changed.version}
         return done({**result, "cascaded": ctx.state["cascaded"]})
 
     @undo

@@ -268,7 +268,7 @@ async def look_for_parents(
     assert parent is not None, "its lock is held, or a foreign key refers to it"
     codec = rows.codec(table)
     at = {column.id: place for place, column in enumerate(table.columns)}
-    wanted: dict[bytes, list[Any]] = {}
+    wanted: dict[bytes, list[object]] = {}
     for where, value, _ in found:
         row = codec.decode_row(where[_PREFIX:], value)
         values = [row[at[number]] for number in key.columns]
@@ -279,7 +279,7 @@ async def look_for_parents(
             raise _no_parent(table, parent, key, wanted[place])
 
 
-def parent_key(parent: Table, key: ForeignKey, values: Sequence[Any]) -> bytes:
+def parent_key(parent: Table, key: ForeignKey, values: Sequence[object]) -> bytes:
     """The storage key that is there if and only if the row that is referred to is."""
     given = dict(zip(key.referenced, values, strict=True))
     primary = [column.id for column in parent.key_columns]
@@ -294,7 +294,9 @@ def parent_key(parent: Table, key: ForeignKey, values: Sequence[Any]) -> bytes:
     raise AssertionError("what a foreign key refers to is unique")
 
 
-def _no_parent(table: Table, parent: Table, key: ForeignKey, values: Sequence[Any]) -> KvorumError:
+def _no_parent(
+    table: Table, parent: Table, key: ForeignKey, values: Sequence[object]
+) -> KvorumError:
     columns = [table.by_id(number) for number in key.columns]
     return invalid(
         "23503",

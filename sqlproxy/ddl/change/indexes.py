@@ -383,7 +383,7 @@ def made_in(ctx: StepContext) -> list[PartitionDescriptor]:
     return [PartitionDescriptor.from_wire(row) for row in ctx.state["partitions"]]
 
 
-def declared(table: Table, raw: Any) -> Index:
+def declared(table: Table, raw: object) -> Index:
     """The index that the arguments ask for, without an id. Raises InvalidArgument, TooLarge."""
     if len(table.indexes) >= INDEXES_MAX:
         raise TooLarge(

@@ -49,7 +49,7 @@ def jobs_of(procedures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def progress_line(procedure: Mapping[str, Any]) -> str:
+def progress_line(procedure: Mapping[str, object]) -> str:
     """Where a running definition is, in a line for who waits for it; "": nothing is to be said."""
     part, text = _progress(procedure)
     if not text:
@@ -59,7 +59,7 @@ def progress_line(procedure: Mapping[str, Any]) -> str:
     return f"{kind}: {procedure.get('step')}, {text}{shown}"
 
 
-def _progress(procedure: Mapping[str, Any]) -> tuple[float | None, str]:
+def _progress(procedure: Mapping[str, object]) -> tuple[float | None, str]:
     """What its step said last: part and words."""
     found = procedure.get("progress")
     if not isinstance(found, Mapping):

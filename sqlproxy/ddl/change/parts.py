@@ -43,7 +43,7 @@ def register(registry: Registry, services: ChangeServices) -> None:
     registry.add(AddParts, make=lambda: AddParts(services))
 
 
-def _calls(args: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def _calls(args: Mapping[str, object]) -> list[tuple[str, dict[str, Any]]]:
     """The parts, with whole arguments. Raises InvalidArgument."""
     of = {"namespace": name_in(args, "namespace"), "name": name_in(args, "name")}
     calls = []
@@ -58,7 +58,7 @@ def _calls(args: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return calls
 
 
-def _locks(args: Any) -> list[Lock]:
+def _locks(args: object) -> list[Lock]:
     """What the parts lock: who holds some of it and waits for more could wait for another one."""
     if not isinstance(args, Mapping):
         raise InvalidArgument(f"the arguments must be a map, got {args!r:.80}")

@@ -69,7 +69,7 @@ def register(registry: Registry, services: ChangeServices) -> None:
     registry.add(AlterType, make=lambda: AlterType(services))
 
 
-def _locks(args: Any) -> list[Lock]:
+def _locks(args: object) -> list[Lock]:
     """The table, and the names of the indexes that go and come again."""
     namespace, locks = name_in(args, "namespace"), table_locks(args)
     wanted = args.get("indexes", []) if isinstance(args, Mapping) else []
@@ -205,7 +205,7 @@ class AlterType(Change):
         return done({"table_id": table.id, "version": table.version})
 
 
-def _plain(table: Table, args: Mapping[str, Any]) -> list[Index]:
+def _plain(table: Table, args: Mapping[str, object]) -> list[Index]:
     """The indexes that go and come again."""
     names, column = names_in(args, "indexes"), column_of(table, args)
     return [

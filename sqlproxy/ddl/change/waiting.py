@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from kv.base.errors import KvorumError, UnknownOutcome
 from kv.base.ids import ProcedureId
@@ -27,7 +27,7 @@ class Procedures(Protocol):
     """What is needed of `procedures.engine.client.ProcedureClient`."""
 
     async def submit(
-        self, name: str, args: Any = None, *, nonce: str | None = None
+        self, name: str, args: object = None, *, nonce: str | None = None
     ) -> ProcedureId: ...
 
     async def get(self, id: int, *, wait_ms: int = 0) -> ProcedureInfo: ...
@@ -39,11 +39,11 @@ async def carried_out(
     procedures: Procedures,
     timers: Timers,
     procedure: str,
-    args: Mapping[str, Any],
+    args: Mapping[str, object],
     *,
     nonce: str,
     tell: Tell,
-) -> Any:
+) -> object:
     """Its result; `tell` hears now and then where it is. Raises what ended it, and UnknownOutcome:
     it goes on, or has ended.
     """

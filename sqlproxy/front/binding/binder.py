@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from sqlproxy.front.binding.bulk import Unfit
 from sqlproxy.front.binding.casting import Coercer
@@ -456,12 +456,12 @@ class Binder:
         common = resolve.common_or_none([left, *given])
         if not common or common == oids.RECORD or not array_of(common):
             raise Unfit
-        made: Sequence[Any] = values
+        made: Sequence[object] = values
         if strings_too or common not in (oids.INT4, oids.INT8):
             made = [None if one is None else self._read_as(one, common) for one in values]
         return Const(oid=array_of(common), value=list(made))
 
-    def _read_as(self, value: int | str | Decimal, oid: int) -> Any:
+    def _read_as(self, value: int | str | Decimal, oid: int) -> object:
         if type(value) is str and oid in (oids.TEXT, oids.VARCHAR):
             return value
         if type(value) is not str and oid == oids.NUMERIC:

@@ -93,7 +93,7 @@ def _given(
     return Given(first, step, count, converts)
 
 
-def _values(column: Column, literals: Sequence[str], writes: Converting) -> Sequence[Any]:
+def _values(column: Column, literals: Sequence[str], writes: Converting) -> Sequence[object]:
     kinds = set(map(_first_character, literals))
     oid, values = oids.UNKNOWN, list[Any]()
     if kinds == {_QUOTE}:
@@ -106,7 +106,7 @@ def _values(column: Column, literals: Sequence[str], writes: Converting) -> Sequ
     return _alike(column, oid, values, writes)
 
 
-def _decoded(column: Column, values: Sequence[Any], writes: Converting) -> Sequence[Any]:
+def _decoded(column: Column, values: Sequence[Any], writes: Converting) -> Sequence[object]:
     """`_values` of what is decoded already."""
     kinds = set(map(type, values))
     if kinds == {str}:
@@ -116,7 +116,7 @@ def _decoded(column: Column, values: Sequence[Any], writes: Converting) -> Seque
     return _mixed(column, map(_typed, values), writes)
 
 
-def _alike(column: Column, oid: int, values: Sequence[Any], writes: Converting) -> Sequence[Any]:
+def _alike(column: Column, oid: int, values: Sequence[Any], writes: Converting) -> Sequence[object]:
     """Values of one type."""
     convert = _converter(column, oid, writes)
     if oid == oids.UNKNOWN:
@@ -153,14 +153,14 @@ def _literal(text: str) -> tuple[int, Any]:
     return _integer(int(text))
 
 
-def _typed(value: Any) -> tuple[int, Any]:
+def _typed(value: Any) -> tuple[int, object]:
     """The type of a value that is decoded, and the value."""
     if value is None or type(value) is str:
         return oids.UNKNOWN, value
     return (oids.BOOL, value) if type(value) is bool else _integer(value)
 
 
-def _integer(value: int) -> tuple[int, Any]:
+def _integer(value: int) -> tuple[int, object]:
     if -(1 << 31) <= value < 1 << 31:
         return oids.INT4, value
     if -(1 << 63) <= value < 1 << 63:

@@ -68,7 +68,7 @@ class Writes:
         self.queries = queries
         self.binder = queries.binder
         # By column and type of the literal.
-        self.conversions: dict[tuple[int, int], Callable[[Any], Any]] = {}
+        self.conversions: dict[tuple[int, int], Callable[[object], object]] = {}
         queries.writes = self.nested
 
     def nested(self, kind: str, body: Node, scope: Scope) -> Insert | Update | Delete:
@@ -228,7 +228,7 @@ class Writes:
                 error.position = value.pos + 1
             raise
 
-    def converter(self, column: TableColumn, oid: int) -> Callable[[Any], Any] | None:
+    def converter(self, column: TableColumn, oid: int) -> Callable[[object], object] | None:
         """From the user form of a type to the column's, for `bulk`; None: it is the
         same. Raises SqlError.
         """

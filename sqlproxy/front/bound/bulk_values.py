@@ -16,7 +16,7 @@ Convert = Callable[[Any], Any]
 class Literals:
     """A column whose values the text says."""
 
-    def __init__(self, values: Sequence[Any]) -> None:
+    def __init__(self, values: Sequence[object]) -> None:
         self._values = values
 
     def all(self, env: Env) -> Sequence[Any]:

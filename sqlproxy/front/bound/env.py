@@ -21,7 +21,7 @@ def _no_sequences(*args: object) -> int:
     raise unsupported("a sequence here")
 
 
-def _not_now(once: Once, given: Sequence[Any]) -> Any:
+def _not_now(once: Once, given: Sequence[object]) -> object:
     raise unsupported("a subquery here")
 
 
@@ -45,7 +45,7 @@ class Wanting(SqlError):
         value: int | None = None,
         called: bool = True,
         once: Once | None = None,
-        given: Sequence[Any] = (),
+        given: Sequence[object] = (),
     ) -> None:
         what = "nextval" if value is None else "setval"
         super().__init__(

@@ -25,7 +25,7 @@ def parts(node: Any) -> Iterator[tuple[str, Any]]:
             yield part.name, getattr(node, part.name)
 
 
-def replaced(node: Any, other: Callable[[Any], Any]) -> Any:
+def replaced(node: Any, other: Callable[[object], object]) -> object:
     """The tree with `other(part)` instead of each part of which that is not None; what has none of
     them is the same object.
     """

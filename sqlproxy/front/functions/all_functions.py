@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from sqlproxy.front.bound.env import NO_SETTINGS, Env
 from sqlproxy.front.functions import (
@@ -33,7 +33,7 @@ from sqlproxy.front.types.registry import format_type
 from sqlproxy.values.errors import UNDEFINED_OBJECT, SqlError
 
 
-def _typeof(site: Site) -> Callable[[Any], str]:
+def _typeof(site: Site) -> Callable[[object], str]:
     name = format_type(site.types[0])
     return lambda value: name
 

@@ -24,7 +24,7 @@ def shape(value: object) -> list[int]:
     return found
 
 
-def flat(value: Sequence[Any]) -> list[Any]:
+def flat(value: Sequence[object]) -> list[Any]:
     if not any(isinstance(part, list) for part in value):
         return list(value)
     return [x for part in paused(value) for x in (flat(part) if isinstance(part, list) else [part])]
@@ -47,20 +47,20 @@ def _mismatch(what: str = "") -> SqlError:
     return SqlError("2202E", "cannot concatenate incompatible arrays", detail=what)
 
 
-def _append(value: list[Any] | None, item: object) -> list[Any]:
+def _append(value: list[object] | None, item: object) -> list[object]:
     if value and len(shape(value)) > 1:
         raise SqlError("22000", "argument must be empty or one-dimensional array")
     elements(len(value or ()) + 1)
     return [*(value or ()), item]
 
 
-def _prepend(item: object, value: list[Any] | None) -> list[Any]:
+def _prepend(item: object, value: list[object] | None) -> list[object]:
     if value and len(shape(value)) > 1:
         raise SqlError("22000", "argument must be empty or one-dimensional array")
     return [item, *(value or ())]
 
 
-def _cat(a: list[Any] | None, b: list[Any] | None) -> list[Any] | None:
+def _cat(a: list[object] | None, b: list[object] | None) -> list[object] | None:
     if a is None or b is None:
         return b if a is None else a
     if not a or not b:
@@ -76,22 +76,22 @@ def _cat(a: list[Any] | None, b: list[Any] | None) -> list[Any] | None:
     raise _mismatch()
 
 
-def _length(value: list[Any], dimension: int) -> int | None:
+def _length(value: list[object], dimension: int) -> int | None:
     found = shape(value)
     return found[dimension - 1] if 1 <= dimension <= len(found) else None
 
 
-def _dims(value: list[Any]) -> str | None:
+def _dims(value: list[object]) -> str | None:
     found = shape(value)
     return "".join(f"[1:{n}]" for n in found) if found else None
 
 
 def _with_key(
-    function: Callable[..., Any],
+    function: Callable[..., object],
 ) -> OfSite:
     """A function that compares elements: it is given what finds equal ones."""
 
-    def of_site(site: Site) -> Callable[..., Any]:
+    def of_site(site: Site) -> Callable[..., object]:
         same = Same(comparing.key_of(element_of(site.types[0])))
         return lambda *args: function(same, *args)
 
@@ -103,7 +103,7 @@ class Same:
     a constant is one object for all rows, and to search it for each would take minutes.
     """
 
-    def __init__(self, key: Callable[[Any], Any]) -> None:
+    def __init__(self, key: Callable[[object], object]) -> None:
         self._key = key
         self._kept: tuple[list[Any] | None, dict[Any, int] | None] = (None, None)
 
@@ -112,7 +112,7 @@ class Same:
             return a is b
         return bool(self._key(a) == self._key(b))
 
-    def first(self, value: list[Any], item: object, start: int = 0) -> int | None:
+    def first(self, value: list[object], item: object, start: int = 0) -> int | None:
         """The first place of an element in a list without lists, from a place on."""
         there, places = self._kept
         if there is value and places is not None and not start:
@@ -121,8 +121,8 @@ class Same:
             self._kept = (value, self._places(value) if there is value else None)
         return next((i for i in paused(range(start, len(value))) if self(value[i], item)), None)
 
-    def _places(self, value: list[Any]) -> dict[Any, int] | None:
-        found: dict[Any, int] = {}
+    def _places(self, value: list[object]) -> dict[object, int] | None:
+        found: dict[object, int] = {}
         try:
             for i, item in enumerate(paused(value)):
                 found.setdefault(self._hashed(item), i)
@@ -130,20 +130,20 @@ class Same:
             return None
         return found
 
-    def _hashed(self, item: object) -> Any:
+    def _hashed(self, item: object) -> object:
         return None if item is None else (self._key(item),)
 
 
 _HASHED_MIN: Final = 32  # elements: fewer are found as quickly
 
 
-def _flat_only(value: list[Any], what: str) -> None:
+def _flat_only(value: list[object], what: str) -> None:
     if len(shape(value)) > 1:
         raise unsupported(f"{what} in multidimensional arrays")
 
 
 def _position(
-    same: Same, value: list[Any] | None, item: object, start: int | None = 1
+    same: Same, value: list[object] | None, item: object, start: int | None = 1
 ) -> int | None:
     if value is None:
         return None
@@ -154,21 +154,23 @@ def _position(
     return None if found is None else found + 1
 
 
-def _positions(same: Same, value: list[Any] | None, item: object) -> list[int] | None:
+def _positions(same: Same, value: list[object] | None, item: object) -> list[int] | None:
     if value is None:
         return None
     _flat_only(value, "searching for elements")
     return [i for i, v in enumerate(paused(value), 1) if same(v, item)]
 
 
-def _remove(same: Same, value: list[Any] | None, item: object) -> list[Any] | None:
+def _remove(same: Same, value: list[object] | None, item: object) -> list[object] | None:
     if value is None:
         return None
     _flat_only(value, "removing elements")
     return [v for v in paused(value) if not same(v, item)]
 
 
-def _replace(same: Same, value: list[Any] | None, old: object, new: object) -> list[Any] | None:
+def _replace(
+    same: Same, value: list[object] | None, old: object, new: object
+) -> list[object] | None:
     if value is None:
         return None
     return [
@@ -177,27 +179,29 @@ def _replace(same: Same, value: list[Any] | None, old: object, new: object) -> l
     ]
 
 
-def _contains(same: Same, value: list[Any], other: list[Any]) -> bool:
+def _contains(same: Same, value: list[object], other: list[object]) -> bool:
     have = _flattened(value)
     return all(w is not None and same.first(have, w) is not None for w in paused(flat(other)))
 
 
-def _overlap(same: Same, value: list[Any], other: list[Any]) -> bool:
+def _overlap(same: Same, value: list[object], other: list[object]) -> bool:
     have, wanted = _flattened(value), _flattened(other)
     if len(wanted) > len(have):
         have, wanted = wanted, have
     return any(w is not None and same.first(have, w) is not None for w in paused(wanted))
 
 
-def _flattened(value: list[Any]) -> list[Any]:
+def _flattened(value: list[object]) -> list[object]:
     """The same object, if it is flat already."""
     return flat(value) if any(isinstance(one, list) for one in value) else value
 
 
-def _to_text(site: Site) -> Callable[..., Any]:
+def _to_text(site: Site) -> Callable[..., object]:
     write = output(element_of(site.types[0]), site.style)
 
-    def call(value: list[Any] | None, separator: str | None, null: str | None = None) -> str | None:
+    def call(
+        value: list[object] | None, separator: str | None, null: str | None = None
+    ) -> str | None:
         if value is None or separator is None:
             return None
         shown = [null if v is None else write(v) for v in paused(flat(value))]
@@ -211,7 +215,7 @@ def _to_text(site: Site) -> Callable[..., Any]:
 
 def _from_text(
     value: str | None, separator: str | None, null: str | None = None
-) -> list[Any] | None:
+) -> list[object] | None:
     if value is None:
         return None
     if value == "":
@@ -224,13 +228,13 @@ def _from_text(
     return [None if null is not None and p == null else p for p in parts]
 
 
-def _trim(value: list[Any], n: int) -> list[Any]:
+def _trim(value: list[object], n: int) -> list[object]:
     if not 0 <= n <= len(value):
         raise SqlError("2202E", f"number of elements to trim must be between 0 and {len(value)}")
     return value[: len(value) - n]
 
 
-def _fill(item: object, sizes: list[int]) -> list[Any]:
+def _fill(item: object, sizes: list[int]) -> list[object]:
     if not sizes:
         return []
     if any(isinstance(s, list) for s in sizes):
@@ -244,7 +248,7 @@ def _fill(item: object, sizes: list[int]) -> list[Any]:
     return [inner for _ in range(sizes[0])]
 
 
-def _bucket(site: Site) -> Callable[..., Any]:
+def _bucket(site: Site) -> Callable[..., object]:
     from bisect import bisect_right
 
     key = comparing.key_of(site.types[0])

@@ -19,7 +19,7 @@ def _labels(oid: int) -> tuple[str, ...]:
 
 
 def _end(place: int) -> OfSite:
-    def of_site(site: Site) -> Callable[[Any], str]:
+    def of_site(site: Site) -> Callable[[object], str]:
         def end(value: object) -> str:
             labels = _labels(site.types[0])
             if not labels:

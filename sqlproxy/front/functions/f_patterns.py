@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from kv.base.limits import SQL_PATTERN_CHARS_MAX
 from sqlproxy.front.functions.f_text import Pieces
@@ -228,7 +228,7 @@ def _regexp_replace_nth(
     return head + _replaced(rest, regex(pattern, flags), text, nth)
 
 
-def _regexp_match(value: str, pattern: str, flags: str = "") -> list[Any] | None:
+def _regexp_match(value: str, pattern: str, flags: str = "") -> list[object] | None:
     if "g" in flags:
         raise SqlError(
             INVALID_PARAMETER,

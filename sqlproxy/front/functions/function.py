@@ -53,7 +53,7 @@ def typed(call: OfSite) -> Function:
     return Function(call, typed=True)
 
 
-def with_env(call: Callable[..., Any]) -> Function:
+def with_env(call: Callable[..., object]) -> Function:
     """It has the Env as its first argument: it asks the session, the clock, or a sequence."""
     return Function(call, with_env=True)
 

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from sqlproxy.front.bound.exprs import Call, Column, Const, Expr
@@ -124,10 +124,10 @@ def relation_of(tableoid: Expr, name: str) -> Expr:
 # -- the functions
 
 
-def _texts(types: Sequence[int]) -> Callable[[Sequence[Any]], str]:
+def _texts(types: Sequence[int]) -> Callable[[Sequence[object]], str]:
     writers = [writer(oid, DEFAULT) for oid in types]
 
-    def text(values: Sequence[Any]) -> str:
+    def text(values: Sequence[object]) -> str:
         return repr(
             [None if v is None else write(v) for v, write in zip(values, writers, strict=True)]
         )

@@ -456,7 +456,7 @@ def _items(node: object) -> Iterator[CteItem]:
         yield from _items(part)
 
 
-def _parts(node: object) -> Iterator[Any]:
+def _parts(node: object) -> Iterator[object]:
     if isinstance(node, tuple):
         yield from node
     elif looked_into(node):
@@ -469,7 +469,7 @@ def _parts(node: object) -> Iterator[Any]:
                 yield part
 
 
-def filled(node: Any, known: Mapping[int, Rows]) -> Any:
+def filled(node: object, known: Mapping[int, Rows]) -> Any:
     """The tree with rows instead of the queries that `inside` found, by their ids."""
 
     def rows(part: Any) -> Any:
@@ -479,7 +479,7 @@ def filled(node: Any, known: Mapping[int, Rows]) -> Any:
     return replaced(node, rows)
 
 
-def _filled(node: Inside, rows: Rows) -> Any:
+def _filled(node: Inside, rows: Rows) -> object:
     match node:
         case SelectItem():
             return _known(node.alias, node.columns, node.offset, rows)
@@ -543,7 +543,7 @@ def settled(select: Select) -> Select:
     return replace(_plainer(select), numbers=own)
 
 
-def settled_change(bound: object) -> Any:
+def settled_change(bound: object) -> object:
     """The same of a change."""
     if not isinstance(bound, Update | Delete):
         return bound
@@ -562,7 +562,7 @@ def known(select: Select, rows: Rows) -> Select:
     return _select(tuple(_item_column(target.expr) for target in select.targets), rows)
 
 
-def unnumbered(node: Any) -> Any:
+def unnumbered(node: Any) -> object:
     """The tree as it would be without numbers: how its rows are reached is the same (EXPLAIN)."""
     if isinstance(node, Call) and node.proc.source in _ASKING:
         return _nothing(node)

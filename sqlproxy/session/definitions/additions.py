@@ -117,7 +117,7 @@ class Additions:
         if not column.nullable or column.identity or column.serial:
             self._not_null(column.name)
 
-    async def _constant(self, column: d.ColumnDef) -> tuple[Any] | None:
+    async def _constant(self, column: d.ColumnDef) -> tuple[object] | None:
         """What rows that are there get: the default's value now, as PostgreSQL takes it, if it is
         the same for all rows; None: it differs. Raises SqlError.
         """

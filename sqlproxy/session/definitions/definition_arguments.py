@@ -53,7 +53,7 @@ def numbering_of(sql: str | None) -> str:
 _OPTIONS: Final = {"minvalue": "minimum", "maxvalue": "maximum", "as": "type"}
 
 
-def sequence_options(options: Mapping[str, Any]) -> Arguments:
+def sequence_options(options: Mapping[str, object]) -> Arguments:
     return {
         _OPTIONS.get(name, name): value
         for name, value in options.items()
@@ -100,7 +100,7 @@ def table_args(
     keys: Sequence[d.KeyDef] = (),
     checks: Sequence[d.CheckDef] = (),
     foreign_keys: Sequence[d.ForeignKeyDef] = (),
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Arguments:
     """The arguments of CreateTable."""
     args: Arguments = {

@@ -26,7 +26,7 @@ _FRESH: Final = frozenset({"CreateTable", "CreateSequence", "CreateView", "Creat
 _OWNED: Final = _FRESH | {"CreateNamespace"}  # what they make is who asked's
 
 
-async def run(session: State, procedure: str, args: Mapping[str, Any]) -> Any:
+async def run(session: State, procedure: str, args: Mapping[str, object]) -> Any:
     """A definition's procedure, to its end. Raises SqlError, KvorumError."""
     fresh = procedure in _FRESH
     if session.block.wrote and not fresh:

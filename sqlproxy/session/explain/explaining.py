@@ -74,13 +74,13 @@ async def explained(session: State, prepared: Prepared, values: Values) -> Batch
     return at_once([(line,) for line in lines])
 
 
-def _numbered(query: Any) -> bool:
+def _numbered(query: object) -> bool:
     """Whether rows are taken numbers for, after what is explained or inside of it."""
     select = query.select if isinstance(query, s.Insert) else query
     return bool(inside(query)) or (isinstance(select, s.Select) and select.numbers)
 
 
-def _query_of(statement: Any, *, analyze: bool) -> Any:
+def _query_of(statement: object, *, analyze: bool) -> object:
     """What reads rows in a statement that is explained. Raises SqlError."""
     match statement:
         case s.DeclareCursor():
@@ -138,7 +138,7 @@ def describe(bound: Any, plan: Plan, env: Env) -> list[str]:
             return []
 
 
-def _joined(session: State, bound: Any, env: Env) -> list[str]:
+def _joined(session: State, bound: object, env: Env) -> list[str]:
     """What DuckDB does, and how each table that it reads is scanned."""
     analytic = session.services.analytic
     if analytic is None:
@@ -203,7 +203,7 @@ def _scan(reader: TableReader, env: Env, *, filtered: bool) -> list[str]:
 
 
 async def _analyzed(
-    session: State, run: Prepared, bound: Any, plan: Plan, values: Values, touched: Counted
+    session: State, run: Prepared, bound: object, plan: Plan, values: Values, touched: Counted
 ) -> list[str]:
     """`run`: what is run; `bound` and `plan`: how its rows are reached."""
     clock = session.services.clock
@@ -225,7 +225,7 @@ async def _analyzed(
 
 
 def _scans(
-    session: State, bound: Any, plan: Plan, env: Env
+    session: State, bound: object, plan: Plan, env: Env
 ) -> list[tuple[Table, TableReader | None]]:
     """What a statement reads: tables with their ways; None: a plain table, whole."""
     match plan:

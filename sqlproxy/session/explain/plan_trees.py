@@ -20,7 +20,7 @@ def as_json(lines: Sequence[str], analyzed: Sequence[str] = ()) -> str:
     """`lines`: a node, what is said of it indented by two, what is below it by two and without a
     colon. `analyzed`: of EXPLAIN (ANALYZE).
     """
-    roots: list[dict[str, Any]] = []
+    roots: list[dict[str, object]] = []
     open_: list[tuple[int, dict[str, Any]]] = []  # the nodes around, outermost first
     for line in lines:
         text = line.lstrip()
@@ -37,8 +37,8 @@ def as_json(lines: Sequence[str], analyzed: Sequence[str] = ()) -> str:
         else:
             roots.append(node)
         open_.append((depth, node))
-    plan: dict[str, Any] = roots[0] if roots else {"Node Type": "Result"}
-    whole: dict[str, Any] = {"Plan": plan}
+    plan: dict[str, object] = roots[0] if roots else {"Node Type": "Result"}
+    whole: dict[str, object] = {"Plan": plan}
     for line in analyzed:
         name, _, value = line.partition(": ")
         match name:
@@ -51,7 +51,7 @@ def as_json(lines: Sequence[str], analyzed: Sequence[str] = ()) -> str:
     return json.dumps([whole], indent=2)
 
 
-def _tell(node: dict[str, Any], name: str, value: str) -> None:
+def _tell(node: dict[str, object], name: str, value: str) -> None:
     if name in node:
         known = node[name]
         node[name] = [*known, value] if isinstance(known, list) else [known, value]
@@ -59,12 +59,12 @@ def _tell(node: dict[str, Any], name: str, value: str) -> None:
         node[name] = value
 
 
-def _node(text: str) -> dict[str, Any]:
+def _node(text: str) -> dict[str, object]:
     found = _NODE.fullmatch(text)
     if found is None:
         return {"Node Type": text}
     kind = found["type"]
-    node: dict[str, Any] = {"Node Type": "ModifyTable" if kind in _CHANGES else kind}
+    node: dict[str, object] = {"Node Type": "ModifyTable" if kind in _CHANGES else kind}
     if kind in _CHANGES:
         node["Operation"] = kind
     if kind == "Index Scan":

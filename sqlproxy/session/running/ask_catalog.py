@@ -51,7 +51,7 @@ async def ask_catalog(session: State, system: SystemQuery, values: Values) -> li
 
 async def _facts(session: State, needs: Needs, cluster: Cluster) -> dict[str, Any]:
     """What a query of the catalog asks of sessions and transactions: most ask nothing."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     block = session.block
     if "txid" in needs.facts:  # a transaction that is asked for its number has one
         if block.explicit:

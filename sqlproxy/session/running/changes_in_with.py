@@ -36,7 +36,7 @@ from sqlproxy.values.errors import LIMIT_EXCEEDED, SqlError, unsupported
 Run = Callable[[Prepared], Awaitable[Outcome]]
 
 
-def changes_in(bound: Any) -> bool:
+def changes_in(bound: object) -> bool:
     """Whether the statement's WITH changes anything."""
     return any(not isinstance(cte.statement, Select) for cte in getattr(bound, "ctes", ()))
 
@@ -108,17 +108,17 @@ def _seen(name: str) -> SqlError:
     )
 
 
-def _tables(node: Any) -> Iterator[Table]:
+def _tables(node: object) -> Iterator[Table]:
     """The tables that a bound tree reads or changes."""
     return (item.table for item in _items(node) if isinstance(item, TableItem))
 
 
-def _named(node: Any) -> Iterator[str]:
+def _named(node: object) -> Iterator[str]:
     """The WITH queries that a bound tree reads."""
     return (item.name for item in _items(node) if isinstance(item, CteItem))
 
 
-def _items(node: Any) -> Iterator[Item]:
+def _items(node: object) -> Iterator[Item]:
     if isinstance(node, tuple):
         for one in node:
             yield from _items(one)

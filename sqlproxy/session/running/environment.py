@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from sqlproxy.front.bound.env import NO_SETTINGS, Env
@@ -101,7 +100,7 @@ class SessionEnv(Env):
     def lastval(self) -> int:
         return self.numbers.lastval()
 
-    def once(self, once: Once, given: Sequence[Any]) -> Any:
+    def once(self, once: Once, given: Sequence[object]) -> object:
         return self.numbers.once(once, given)
 
     def setval(self, name: str, value: int, called: bool) -> int:

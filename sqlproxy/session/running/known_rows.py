@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from sqlproxy.front.bound.exprs import Column, Const
 from sqlproxy.front.bound.statements import (
@@ -71,7 +71,7 @@ async def _asked(session: State, text: str) -> list[Row]:
     return await ask_catalog(session, system, ())
 
 
-def _read(node: Any) -> Iterator[SequenceItem | SystemItem]:
+def _read(node: object) -> Iterator[SequenceItem | SystemItem]:
     if isinstance(node, SequenceItem | SystemItem):
         yield node
     elif isinstance(node, tuple):
@@ -83,11 +83,11 @@ def _read(node: Any) -> Iterator[SequenceItem | SystemItem]:
 
 
 def _filled(
-    node: Any, stands: dict[int, tuple[int, int, bool]], asked: Mapping[str, list[Row]]
-) -> Any:
+    node: object, stands: dict[int, tuple[int, int, bool]], asked: Mapping[str, list[Row]]
+) -> object:
     """The tree with rows for sequences and relations of the system."""
 
-    def row(part: Any) -> SelectItem | KnownItem | None:
+    def row(part: object) -> SelectItem | KnownItem | None:
         if isinstance(part, SequenceItem):
             return _row(part, stands[int(part.sequence.id)])
         if isinstance(part, SystemItem):

@@ -230,7 +230,7 @@ def _rows(parts: Sequence[Part]) -> Sequence[Row]:
     return [row for some in rows for row in some]
 
 
-def _slices(parts: Sequence[Part]) -> Iterator[tuple[Sequence[Sequence[Any]], int]]:
+def _slices(parts: Sequence[Part]) -> Iterator[tuple[Sequence[Sequence[object]], int]]:
     """Rows column by column, and how many."""
     for part in parts:
         columns = part.columns if isinstance(part, Columns) else list(zip(*part, strict=True))

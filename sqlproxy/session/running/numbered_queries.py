@@ -105,7 +105,7 @@ class Numbered:
         if ctes:
             select = replace(select, ctes=(*ctes, *select.ctes))
 
-        async def work(given: Sequence[Any]) -> Any:
+        async def work(given: Sequence[object]) -> Any:
             return _only(await self.all(select))
 
         self.lates += 1
@@ -114,7 +114,7 @@ class Numbered:
     def row(self, ctes: Sequence[Cte], query: SubQuery, args: tuple[Expr, ...]) -> Later:
         """What stands for a subquery of a row that is written."""
 
-        async def work(given: Sequence[Any]) -> Any:
+        async def work(given: Sequence[object]) -> Any:
             select = answering(query, given)
             if ctes:
                 select = replace(select, ctes=(*ctes, *select.ctes))
@@ -233,7 +233,7 @@ class Numbered:
             await given_up(rows)
 
 
-def _only(rows: Sequence[Row]) -> Any:
+def _only(rows: Sequence[Row]) -> object:
     """The value of a query of one row. Raises SqlError."""
     if len(rows) > 1:
         raise _several()

@@ -99,7 +99,7 @@ def rows(procedures: Sequence[Mapping[str, Any]], waiting: Collection[str]) -> l
 class Nodes(Protocol):
     """What is needed of kv.client.KvClient."""
 
-    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any: ...
+    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> Any: ...
 
 
 class Held:
@@ -163,7 +163,9 @@ class AdvisoryLocks:
             self._drop(client, args, nonce, id)
             raise
 
-    def _drop(self, client: ProcedureClient, args: Mapping[str, Any], nonce: str, id: int) -> None:
+    def _drop(
+        self, client: ProcedureClient, args: Mapping[str, object], nonce: str, id: int
+    ) -> None:
         """Behind the scenes. `id` 0: whether it was submitted is not known, and asked by the nonce;
         it ends by itself if nobody can be asked.
         """

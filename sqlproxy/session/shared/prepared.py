@@ -48,7 +48,7 @@ class Prepared:
 
     def part(
         self,
-        bound: Any,
+        bound: object,
         fields: Sequence[Field] | None = None,
         system: SystemQuery | None = None,
         needs: tuple[Need, ...] = (),
@@ -63,7 +63,7 @@ class Prepared:
         )
 
 
-def plan_of(bound: Any) -> Plan:
+def plan_of(bound: object) -> Plan:
     """How a query or a change runs without DuckDB; None if it cannot."""
     match bound:
         case s.Select():

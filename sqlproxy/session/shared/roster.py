@@ -150,7 +150,7 @@ def _refuse(one: SessionRow, verb: str) -> None:
     )
 
 
-def _row(one: SessionRow, role: int | None, shown: bool) -> dict[str, Any]:
+def _row(one: SessionRow, role: int | None, shown: bool) -> dict[str, object]:
     named = {
         "datid": oids.database(one.database),
         "datname": one.database,

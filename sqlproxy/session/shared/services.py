@@ -37,7 +37,7 @@ class Run(Protocol):
     """Runs a procedure to its end: DDL goes through the master."""
 
     def __call__(
-        self, procedure: str, args: Mapping[str, Any], tell: Callable[[str], None]
+        self, procedure: str, args: Mapping[str, object], tell: Callable[[str], None]
     ) -> Awaitable[Any]:
         """Its result; `tell` gets its progress now and then. Raises KvorumError."""
         ...
@@ -89,11 +89,11 @@ class Analytic(Protocol):
         """The rows of a SELECT, whose statement is `text`. Raises SqlError."""
         ...
 
-    def describe(self, bound: Any, env: Env) -> Sequence[tuple[Table, Access | None]]:
+    def describe(self, bound: object, env: Env) -> Sequence[tuple[Table, Access | None]]:
         """The tables that it would scan, and how; None: a plain table, whole. Raises SqlError."""
         ...
 
-    async def change(self, job: Work, bound: Any, text: str) -> Outcome:
+    async def change(self, job: Work, bound: object, text: str) -> Outcome:
         """A change whose rows have to be found by a join. Raises SqlError."""
         ...
 

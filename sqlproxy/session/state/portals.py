@@ -8,7 +8,7 @@ which stops in the middle leaves no scan behind.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from kv.base.limits import SQL_FETCH_ROWS, SQL_HELD_ROWS_MAX
 from sqlproxy.catalog.declaration_users import Use
@@ -47,7 +47,7 @@ class Portal:
         """`use`: of the declarations that it is bound to, until it has started. `sight`: what it
         reads of its transaction, until it has read all.
         """
-        self.wire: Any = None
+        self.wire: object = None
         self.ends = False
         self._start, self._tag_of, self._guard = start, tag_of, guard
         self._use = use
@@ -216,7 +216,7 @@ class CopyIn:
         *,
         guard: Guard,
     ) -> None:
-        self.wire: Any = None
+        self.wire: object = None
         self.ends = False
         self._rows, self._guard = rows, guard
         self._fields, self._form = fields, form

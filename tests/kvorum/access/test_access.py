@@ -28,7 +28,7 @@ def url(base: int, surface: str) -> str:
 
 
 @pytest.mark.parametrize("surface", ["native", "http"])
-def test_u16_users_groups_and_grants_change_by_every_way(base: int, surface: str) -> None:
+def test_users_groups_and_grants_change_by_every_way(base: int, surface: str) -> None:
     """What one of the ways cannot do, whoever has only that way cannot administer."""
     with kvorum.connect(url(base, surface)) as db:
         db.access("user.create", {"name": "readers", "login": False})

@@ -83,7 +83,7 @@ def test_a_cookie_is_for_this_site_and_not_for_scripts(scene: Scene) -> None:
         assert client.get("/v1/whoami").json()["user"] == "admin"
 
 
-def test_u20_a_change_needs_what_other_sites_cannot_read(scene: Scene) -> None:
+def test_a_change_needs_what_other_sites_cannot_read(scene: Scene) -> None:
     """Whoever makes a browser send a form would change the cluster."""
     with scene.browser() as client:
         csrf = logged_in(client, {"token": scene.admin})
@@ -123,7 +123,7 @@ def test_a_page_offers_what_its_user_may(scene: Scene) -> None:
         assert told["operates"]
 
 
-def test_u20_a_login_and_a_sign_out_in_a_browser(scene: Scene, tmp_path: Path) -> None:
+def test_a_login_and_a_sign_out_in_a_browser(scene: Scene, tmp_path: Path) -> None:
     """What one user saw stays on the page for the next, or a page is asked for again and again by
     who may not see it; or a session that has ended looks like an error.
     """

@@ -139,7 +139,7 @@ def refused(client: httpx.Client, back: str, *words: str, status: int = 401) -> 
     return answer
 
 
-def test_u20_a_user_of_the_issuer_gets_a_visit(scene: Scene) -> None:
+def test_a_user_of_the_issuer_gets_a_visit(scene: Scene) -> None:
     """The console's users would need passwords of their own."""
     with scene.client() as client:
         told = client.get("/console/session").json()

@@ -49,7 +49,7 @@ def lines(log: Path, url: str, wanted: str) -> list[dict[str, Any]]:
     raise AssertionError(f"{log} has no request {wanted}")
 
 
-def test_u21_every_decision_says_who_asked_and_by_what(place: tuple[str, Path]) -> None:
+def test_every_decision_says_who_asked_and_by_what(place: tuple[str, Path]) -> None:
     """After a leak nobody could say who read what; what a client claims would be believed."""
     url, log = place
     admin = httpx.post(f"{url}/v1/init").json()["token"]

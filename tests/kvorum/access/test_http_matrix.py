@@ -148,7 +148,7 @@ def test_nobody_gets_in(scene: Scene, route: Route | Declared, wrong: str) -> No
 
 
 @pytest.mark.parametrize("route", CLOSED, ids=lambda r: f"{r.method} {r.path}")
-def test_u17_without_the_right_it_is_refused_and_with_it_it_is_not(
+def test_without_the_right_it_is_refused_and_with_it_it_is_not(
     scene: Scene, route: Route | Declared
 ) -> None:
     """A route whose check was forgotten lets every user in; one that asks for more lets none."""
@@ -158,7 +158,7 @@ def test_u17_without_the_right_it_is_refused_and_with_it_it_is_not(
     assert scene.status(route, holder, {"authorization": f"Bearer {holder}"}) not in (401, 403, 500)
 
 
-def test_u17_what_one_may_not_see_looks_like_what_is_not_there(scene: Scene) -> None:
+def test_what_one_may_not_see_looks_like_what_is_not_there(scene: Scene) -> None:
     """Else names of others' tables and procedures could be tried out."""
     token = scene.tokens["nobody"]
     for there, not_there in (

@@ -57,7 +57,7 @@ def signed(user: str, **more: Any) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def test_u16_a_user_of_the_issuer_has_the_rights_of_that_user_here(url: str) -> None:
+def test_a_user_of_the_issuer_has_the_rights_of_that_user_here(url: str) -> None:
     """Whoever the issuer knows would be let in, or be somebody else than he is."""
     admin = {"authorization": "Bearer " + httpx.post(f"{url}/v1/init").json()["token"]}
     assert httpx.post(f"{url}/v1/users", json={"name": "ann"}, headers=admin).is_success

@@ -122,7 +122,7 @@ def test_nobody_says_anything(cluster: Cluster, who: str) -> None:
     assert poll(refused)
 
 
-def test_u17_every_verb_needs_its_right(cluster: Cluster) -> None:
+def test_every_verb_needs_its_right(cluster: Cluster) -> None:
     """Somebody without any right: each verb is refused but those that everybody needs; nodes'
     orders, too.
     """

@@ -16,7 +16,7 @@ from procedures.verbs import DROP_PARTITION
 from tests.kvorum.surfaces.test_stamps import audited, rows
 
 
-def test_u21_the_log_says_who_asked_by_what_and_what_was_refused(tmp_path: Path) -> None:
+def test_the_log_says_who_asked_by_what_and_what_was_refused(tmp_path: Path) -> None:
     """What was refused left no trace, and what was not said an address alone."""
     with audited(tmp_path) as (db, base, file):
         db.access("init")

@@ -94,7 +94,7 @@ def test_nobody_gets_in_without_a_credential(cluster: Cluster) -> None:
         assert db.table("shop", "orders").get(b"k").value == b"v"
 
 
-def test_u19_a_session_from_before_the_first_user_loses_its_rights(tmp_path: Path) -> None:
+def test_a_session_from_before_the_first_user_loses_its_rights(tmp_path: Path) -> None:
     """Whoever was connected when there was no password would go on for ever."""
     base = free_port_base()
     with (

@@ -17,7 +17,7 @@ PASSWORD = "a password of nobody"
 
 
 @pytest.mark.parametrize("processes", [0, 1])
-def test_u21_each_decision_of_sql_is_a_line(tmp_path: Path, processes: int) -> None:
+def test_each_decision_of_sql_is_a_line(tmp_path: Path, processes: int) -> None:
     """Whoever went around HTTP by SQL left no trace; or the log had passwords."""
     log = tmp_path / "requests.log"
     options = ("--audit", str(log), "--sql-processes", str(processes))

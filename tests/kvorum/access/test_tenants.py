@@ -92,7 +92,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
     portal.close()
 
 
-def test_u22_a_user_that_floods_is_refused_and_nobody_else(node: Node) -> None:
+def test_a_user_that_floods_is_refused_and_nobody_else(node: Node) -> None:
     """One user's flood would be everybody's; or a limit would keep the operator out, too."""
     admin, ann, bob = (node.client(user) for user in ("admin", "ann", "bob"))
     node.set("user.requests_per_s", 1)
@@ -130,7 +130,7 @@ def refused(call: Callable[[], object], tries: int = 60) -> Busy:
     raise AssertionError("it was never refused")
 
 
-def test_u22_native_requests_count_for_their_user_and_their_namespace(node: Node) -> None:
+def test_native_requests_count_for_their_user_and_their_namespace(node: Node) -> None:
     """The same flood by another port would have no limit."""
     for user in ("ann", "bob"):
         node.give(user)

@@ -202,7 +202,7 @@ _SIZED: Final = [
 
 
 @pytest.mark.parametrize("proc", _SIZED, ids=[f"{p.source}{p.args}" for p in _SIZED])
-def test_u23_a_function_of_values_of_any_size_takes_a_break(proc: r.Proc) -> None:
+def test_a_function_of_values_of_any_size_takes_a_break(proc: r.Proc) -> None:
     """Thousands of its calls would hold the loop, and the short way of one row would compute it."""
     concrete = tuple(_CONCRETE.get(oid, oid) for oid in proc.args)
     args = tuple(Column(oid=oid, index=i, name="") for i, oid in enumerate(concrete))

@@ -102,7 +102,7 @@ def test_forms_of_postgresql_are_translated(pattern: str, value: str, found: boo
         ("(a|b)*a(a|b){900}c", "ab" * 100_000, "54000"),
     ],
 )
-def test_u23_what_is_not_linear_is_refused(pattern: str, value: str, state: str) -> None:
+def test_what_is_not_linear_is_refused(pattern: str, value: str, state: str) -> None:
     """It is computed by steps that grow with the power of the text, or means something else."""
     with pytest.raises(SqlError) as error:
         regex(pattern).test(value)
