@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
+from urllib.parse import urlsplit
 
 from kv.base import config_values as of
 from kv.base.config_values import ENVIRONMENT_PREFIX as ENVIRONMENT_PREFIX
@@ -503,7 +504,8 @@ class NodeConfig:
     @property
     def known_as(self) -> tuple[str, ...]:
         """The names by which it may be asked over HTTP, beside localhost and addresses."""
-        return self.listen, self.advertise, *self.http_hosts
+        console = urlsplit(self.oidc_redirect_url).hostname or ""
+        return self.listen, self.advertise, console, *self.http_hosts
 
     @property
     def address(self) -> str:

@@ -232,7 +232,12 @@ def test_https_says_so(node: NodeProcess) -> None:
     conn.request("GET", "/console")
     answer = conn.getresponse()
     assert answer.status == 200
+    answer.read()
     assert "max-age=" in (answer.headers["strict-transport-security"] or "")
+    conn.request("POST", "/console/logout", b"{}", {"content-type": "application/json"})
+    answer = conn.getresponse()
+    for word in ("Secure", "HttpOnly", "SameSite=Strict"):
+        assert word in (answer.headers["set-cookie"] or "")
     conn.close()
     with urllib.request.urlopen(
         f"https://localhost:{node.base + 2}/metrics", context=context, timeout=10

@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from kv.base.errors import InvalidArgument, KvorumError, NotFound
-from kvorum.audit.audited_backend import is_refused
+from kvorum.audit.audited_backend import is_asked_by, is_refused
 from kvorum.http.routes.declaring import Asked, Here, Routes
 from kvorum.http.routes.rights import OPEN
 from kvorum.http.wire.codec import Reply
@@ -26,6 +26,7 @@ ROUTES: Final = Routes("cluster")
 LOGIN_COOKIE: Final = "kvorum_login"
 _HTML: Final = b"text/html; charset=utf-8"
 _FIELDS_MAX: Final = 20
+_SAID_CHARS_MAX: Final = 200
 _KNOWN: Final = ("code", "state", "iss", "error", "error_description")
 _POLICY: Final = b"default-src 'none'; style-src 'self'; img-src data:; frame-ancestors 'none'"
 _HEADERS: Final = (
@@ -60,6 +61,7 @@ async def answered(asked: Asked, here: Here) -> Reply:
         async def prove() -> str:
             nonlocal goodbye
             name, goodbye = await logins.prove(kept, code, said.get("iss"))
+            is_asked_by(name[:_SAID_CHARS_MAX], f"oidc {logins.issuer}")  # nobody here, perhaps
             return name
 
         identity = await here.guard.by_issuer(prove, asked.address)

@@ -23,7 +23,7 @@ from joserfc.jwk import ECKey
 
 from kv.base.adapters import SystemRng
 from kv.base.config import NodeConfig
-from kv.base.errors import Unauthenticated, Unavailable
+from kv.base.errors import InvalidArgument, Unauthenticated, Unavailable
 from kvorum.http.console.oidc_routes import LOGIN_COOKIE
 from kvorum.http.wire.console_sessions import COOKIE
 from kvorum.local.ports import system_ports
@@ -182,6 +182,45 @@ def test_signing_out_ends_it_here_and_goes_on_to_the_issuer(scene: Scene) -> Non
     assert (told["user"], told["method"]) == ("ann", "POST /console/logout")
 
 
+def test_logins_by_password_and_token_are_in_the_log(scene: Scene) -> None:
+    """Nobody could say who came in by the console, or as whom somebody tried."""
+    headers = {"authorization": f"Bearer {scene.admin}"}
+    made = {"name": "dora", "password": "correct horse battery"}
+    assert httpx.post(f"{scene.url}/v1/users", json=made, headers=headers).is_success
+    wrong = {"user": "dora", "password": "wrong"}
+    right = {"user": "dora", "password": made["password"]}
+    for body, user, credential, allowed in (
+        (wrong, "dora", "none", False),
+        ({"token": "kvt_x"}, "", "", False),
+        (right, "dora", "password", True),
+        ({"token": scene.admin}, "admin", "token init", True),
+    ):
+        with scene.client() as client:
+            done = client.post("/console/login", json=body)
+        (told,) = scene.told(done.headers["x-request-id"])
+        assert told["method"] == "POST /console/login"
+        found = (told.get("user", ""), told.get("credential", ""), told["allowed"])
+        assert found == (user, credential, allowed)
+    assert made["password"] not in scene.audit.read_text()
+
+
+def test_a_node_is_known_by_where_logins_come_back_to(tmp_path: Path) -> None:
+    """It would refuse the browsers that the issuer sends back (Host)."""
+    there = {"oidc_issuer": ISSUER, "oidc_client_id": CLIENT}
+    url = "https://kv.example:7602/console/oidc"
+    config = NodeConfig(data=tmp_path, oidc_redirect_url=url, **there)
+    assert "kv.example" in config.known_as
+    with pytest.raises(InvalidArgument, match="/console/oidc"):
+        NodeConfig(data=tmp_path, oidc_redirect_url="https://kv.example/", **there)
+    for wrong in ({"oidc_issuer": ISSUER}, {"oidc_jwks": ISSUER}, {"oidc_client_id": CLIENT}):
+        with pytest.raises(InvalidArgument, match="oidc_issuer needs"):
+            NodeConfig(data=tmp_path, **wrong)
+    with pytest.raises(InvalidArgument, match="belong together"):
+        NodeConfig(data=tmp_path, **there)
+    with pytest.raises(InvalidArgument, match="lacks openid"):
+        NodeConfig(data=tmp_path, oidc_redirect_url=url, oidc_scopes=("email",), **there)
+
+
 def test_a_user_who_is_dropped_is_out(scene: Scene) -> None:
     """The issuer's word would count for as long as the browser is open."""
     scene.issuer.user = "carl"
@@ -206,6 +245,7 @@ def test_who_is_nobody_here_is_told_so(scene: Scene, name: str) -> None:
         assert "script-src" not in answer.headers["content-security-policy"]
     (told,) = scene.told(answer.headers["x-request-id"])
     assert (told["allowed"], told["code"]) == (False, "UNAUTHENTICATED")
+    assert (told["user"], told["credential"]) == (name[:200], f"oidc {scene.issuer.url}")
     assert name[:100] in told["denied"] or name[0] == "<"
 
 

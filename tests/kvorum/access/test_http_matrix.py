@@ -147,6 +147,22 @@ def test_nobody_gets_in(scene: Scene, route: Route | Declared, wrong: str) -> No
     assert status in ((401,) if wrong in ("nothing", "no scheme") else (401, 429))
 
 
+def test_what_changes_needs_more_than_the_consoles_cookie(scene: Scene) -> None:
+    """Another site would have the browser of whoever looks at the console send it."""
+    logged_in = scene.http.post("/console/login", json={"token": scene.admin})
+    cookie = logged_in.headers["set-cookie"].partition(";")[0]
+    scene.http.cookies.clear()
+    changing = [route for route in CLOSED if route.method not in ("GET", "HEAD")]
+    assert len(changing) > 40
+    for route in changing:
+        path = re.sub(r"\{\w+\}", "1", route.path)
+        for csrf in ({}, {"x-kvorum-csrf": "0" * 64}):
+            headers = {"cookie": cookie, **csrf}
+            refused = scene.http.request(route.method, path, headers=headers, json={})
+            assert refused.status_code == 403, (route.method, path)
+            assert refused.json()["error"]["code"] == "CSRF", (route.method, path)
+
+
 @pytest.mark.parametrize("route", CLOSED, ids=lambda r: f"{r.method} {r.path}")
 def test_without_the_right_it_is_refused_and_with_it_it_is_not(
     scene: Scene, route: Route | Declared
