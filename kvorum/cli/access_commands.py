@@ -292,6 +292,10 @@ def _password(*, ask: bool, stdin: bool, file: Path | None) -> str | None:
             return _line(source.readline(), str(file))
     if not ask:
         return None
+    if not sys.stdin.isatty():
+        raise InvalidArgument(
+            "nobody is there to ask for a password: give it by --password-stdin or --password-file"
+        )
     return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
 
 
