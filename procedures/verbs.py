@@ -160,6 +160,15 @@ class WorkPoll(Request):
     said: Packed
 
 
+@_work(172)
+class WorkIds(Request):
+    """→ first. Ids for children: so many in a row, for this worker alone"""
+
+    worker: Name
+    epoch: I64
+    count: Annotated[int, integer(1, limits.PROCEDURE_CHILDREN_MAX)]
+
+
 @_work(173)
 class WorkLeave(Request):
     """→ true. It holds nothing any more and leaves"""
@@ -394,6 +403,7 @@ LOCK_BEAT: Final = LockBeat.number
 LOCK_END: Final = LockEnd.number
 WORK_ENTER: Final = WorkEnter.number
 WORK_POLL: Final = WorkPoll.number
+WORK_IDS: Final = WorkIds.number
 WORK_LEAVE: Final = WorkLeave.number
 WORK_LIST: Final = WorkList.number
 SINK_BEGIN: Final = SinkBegin.number

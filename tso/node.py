@@ -33,6 +33,11 @@ class Local(Protocol):
     @property
     def leading(self) -> bool: ...
 
+    @property
+    def last(self) -> int:
+        """While it leads: everything to come lies above it."""
+        ...
+
     def take(self, n: int) -> int:
         """Raises NotLeader if its lease is over, too."""
         ...
@@ -63,6 +68,12 @@ class NodeTso:
         self._waiting: list[tuple[int, Taken]] = []
         self._asking: asyncio.Task[None] | None = None
         self._closed = False
+        self._heard = 0  # the highest that the oracle of another node gave to this one
+
+    @property
+    def known(self) -> int:
+        """kv.partition.ports.Timestamps."""
+        return max(self._heard, self._local.last) if self._local.leading else self._heard
 
     # -- clients of this node
 
@@ -85,7 +96,12 @@ class NodeTso:
                 return self._local.take(count)
             except NotLeader:
                 pass
-        return await self._remote.take(count)
+        return await self._ask_remote(count)
+
+    async def _ask_remote(self, count: int) -> int:
+        first = await self._remote.take(count)
+        self._heard = max(self._heard, first + count - 1)
+        return first
 
     # -- its partitions
 
@@ -126,7 +142,7 @@ class NodeTso:
         batch = self._next_batch()
         try:
             async with asyncio.timeout(TSO_PATIENCE_MS / 1000):
-                first = await self._remote.take(sum(n for n, _ in batch))
+                first = await self._ask_remote(sum(n for n, _ in batch))
         except (KvorumError, TimeoutError) as error:
             why = error.message if isinstance(error, KvorumError) else "it does not answer"
             refusal = _none(why)

@@ -18,6 +18,9 @@ from kv.base.timestamps import MAX
 
 Check = Callable[[str, Any], None]
 
+HANDED_OUT: Final = "handed out"
+"""Marks a timestamp of the oracle: who serves the request believes none that is not given out yet
+(kv/partition/claims.py)."""
 PREFIX_BYTES: Final = 4  # of a storage key: the id of its table
 STORAGE_KEY_BYTES_MAX: Final = PREFIX_BYTES + limits.KEY_BYTES_MAX
 BOUND_BYTES_MAX: Final = STORAGE_KEY_BYTES_MAX + 1  # "the next key"
@@ -210,8 +213,8 @@ def check_through(what: str, value: object) -> None:
 
 # ---------------------------------------------------------------- what several verbs have in common
 
-Timestamp = Annotated[int, integer(0, MAX)]  # 0 usually is the newest, or now
-Fresh = Annotated[int, integer(1, MAX)]  # a timestamp that was handed out
+Timestamp = Annotated[int, integer(0, MAX), HANDED_OUT]  # 0 usually is the newest, or now
+Fresh = Annotated[int, integer(1, MAX), HANDED_OUT]
 U64 = Annotated[int, integer(0, MAX)]
 I64 = Annotated[int, integer(-(1 << 63), (1 << 63) - 1)]
 Index = Annotated[int, integer(0, (1 << 63) - 1)]

@@ -55,7 +55,6 @@ from kv.base.limits import (
 )
 from kv.base.options import check_options
 from kv.base.rights import Action, Kind
-from kv.base.timestamps import MAX
 from kv.base.verbs import CLUSTER, VERBS, Caller, Repeat, Request, Subject, Touches, verb
 
 PROTOCOL: Final = "kvorum-rpc"
@@ -261,7 +260,7 @@ class Check(_OfRecord):
     …], …].
     """
 
-    push_above: Annotated[int, integer(0, MAX - 1)]
+    push_above: Timestamp
     ttl_ms: Annotated[int, integer(0, 1 << 32)]
 
 

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar, get_type_hints
 import msgspec
 
 from kv.base.errors import InvalidArgument
-from kv.base.fields import Check, anything
+from kv.base.fields import HANDED_OUT, Check, anything
 from kv.base.rights import Action, Kind
 
 NODE_METHODS: Final = 64
@@ -124,6 +124,7 @@ class Verb:
     master: bool  # served by the leader of the meta partition alone; others answer NOT_LEADER
     touches: Touches | None
     keys: str  # the field that names its keys
+    claims: tuple[int, ...]  # where a row has timestamps that its caller says were handed out
     fresh: bool  # it gets a timestamp of its own, and waits for whoever stands in its way
     rises: bool  # it writes versions, so none may be younger than the timestamp of another one
     fills: bool  # it needs room on the disk: refused while that is nearly full
@@ -220,7 +221,12 @@ def verb(
         fields = request.__struct_fields__
         hints = get_type_hints(request, include_extras=True)
         said = {field: hints[field].__metadata__ for field in fields}
-        touches = {field: more[0] for field, (_, *more) in said.items() if more}
+        touches = {
+            field: one
+            for field, (_, *more) in said.items()
+            for one in more
+            if isinstance(one, Touches)
+        }
         assert len(touches) == (number < NODE_METHODS), f"{name}: partitions' verbs have keys"
         ((keys, how),) = touches.items() or (("", None),)
         args_at = PARTITION_ARGS_AT if keys else NODE_ARGS_AT
@@ -243,6 +249,9 @@ def verb(
             master=master,
             touches=how,
             keys=keys,
+            claims=tuple(
+                args_at + at for at, field in enumerate(fields) if HANDED_OUT in said[field]
+            ),
             fresh=fresh,
             rises=fresh or rises,
             fills=fresh or fills,

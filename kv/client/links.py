@@ -282,6 +282,7 @@ class LocalLink(Link):
     """
 
     user = ""
+    rights = None
 
     def __init__(self, submitter: Submitter, timers: Timers) -> None:
         super().__init__(timers)

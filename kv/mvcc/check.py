@@ -11,16 +11,13 @@ whoever asks recovers it (kv.mvcc.recover).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from kv.base.limits import TXN_TTL_MS_MAX, TXN_TTL_MS_SAID_MIN
 from kv.base.methods import PENDING, STAGING
-from kv.base.timestamps import compose, physical_ms
+from kv.base.timestamps import physical_ms
 from kv.mvcc.records import TxnRecord
 from kv.mvcc.rollback import rollback
 from kv.mvcc.view import Mutations, View
-
-PUSH_AHEAD_MS: Final = 1_000  # of this node's clock: so far apart are a reader's and the oracle's
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +60,6 @@ def check(
         # From the future: the clock was set back, and the oracle, which goes on ahead of it, dates
         # every new transaction so. Nobody knows how old this one is: it gets its time anew, once.
         seen = seen._replace(heartbeat_ms=now_ms)
-    # A version from far ahead would keep all later ones out until the clock is there: no reader
-    # reads so late, and whoever asks may lie. The start counts where this clock was set back.
-    push_above = min(push_above, compose(max(now_ms, physical_ms(start_ts)) + PUSH_AHEAD_MS))
     if push_above and seen.min_commit_ts <= push_above:
         seen = seen._replace(min_commit_ts=push_above + 1)
     if seen is not known:

@@ -76,6 +76,14 @@ def future_read(read_ts: int, now: int) -> InvalidArgument:
     )
 
 
+def future_claim(claim: int, now: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"timestamp {claim} lies in the future (now {now}), so that no transaction has it; nothing "
+        "was done. Use timestamps that the oracle has handed out",
+        details={"at": claim, "now": now},
+    )
+
+
 def oracle_behind(first: int, floor: int) -> Unavailable:
     return Unavailable(
         f"the timestamp oracle answered {first}, but {floor} was in use already; "

@@ -32,7 +32,7 @@ from kv.mvcc.view import Mutations
 from kv.mvcc.write import put_plain
 from kv.partition import internal_commands
 from kv.partition.admission import Item
-from kv.partition.answers import entry_too_large
+from kv.partition.answers import entry_too_large, future_claim
 from kv.partition.counters import PartitionCounters
 from kv.partition.entry import ROW_OVERHEAD, size_of
 from kv.partition.evaluated_state import Evaluated
@@ -154,7 +154,11 @@ class Evaluator:
         m = Mutations()
         try:
             if type(r[1]) is int:
-                arguments, handler = HANDLERS[r[1]]
+                arguments, handler, claims = HANDLERS[r[1]]
+                if ts:
+                    for at in claims:
+                        if r[at] >= ts:
+                            raise future_claim(r[at], ts)
                 result = handler(self.view, arguments(*r[5:]), ts, now_ms, m)
             else:
                 result = internal_commands.execute(self.view, self.view.descriptor, r, m)
@@ -176,13 +180,17 @@ class Evaluator:
         else:
             self._accept(conn, r, row, m, size)
         if self.waits.by_key:
-            if r[1] == RESOLVE:
-                self.waits.resolved(r[5], r[6], m)
-            elif r[1] == FINISH:
-                self.waits.finished([row[0] for row in r[5]], m)
-            elif r[1] == ROLLBACK and result[0] == ABORTED:
-                self.waits.end(r[6])
+            self._wake(r, result, m)
         return True
+
+    def _wake(self, r: list[Any], result: list[Any], m: Mutations) -> None:
+        """Whose turn a command has brought."""
+        if r[1] == RESOLVE:
+            self.waits.resolved(r[5], r[6], m)
+        elif r[1] == FINISH:
+            self.waits.finished([row[0] for row in r[5]], m)
+        elif r[1] == ROLLBACK and result[0] == ABORTED:
+            self.waits.end(r[6])
 
     def _accept(
         self, conn: Connection, r: list[object], row: list[object], m: Mutations, size: int

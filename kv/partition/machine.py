@@ -14,6 +14,7 @@ Rules (each has a directed test in tests/kv/partition; more of them where they a
     served so far. The answer may come later, while a sync runs (kv/partition/timestamps.py); until
     then nothing else that writes versions is evaluated, and no read above the highest timestamp
     that is known to be handed out, so that no read is above a timestamp that is on its way;
+  * no timestamp that a command claims is believed before the oracle has given it out (claims.py);
   * writes that find no room are held, in the order of arrival, until an entry lands or is lost;
   * a request whose time is up before it was evaluated is not executed;
   * whoever waits when the leadership ends, or when his keys move, gets an error that says so.
@@ -49,12 +50,14 @@ from kv.mvcc.gc import Due, OldVersions
 from kv.partition import internal_commands
 from kv.partition.admission import Item, admit, in_time, read_ahead
 from kv.partition.answers import (
+    future_claim,
     future_read,
     moved,
     oracle_behind,
     queue_full,
     shape_under_way,
 )
+from kv.partition.claims import CLAIMING, claimed, claims_above
 from kv.partition.counters import PartitionCounters
 from kv.partition.entry import Entry
 from kv.partition.evaluated_state import Evaluated
@@ -426,15 +429,21 @@ class PartitionMachine:
 
     def _write_all(self, items: list[Item], now_ms: int) -> None:
         items = self._admitted(items)
+        n, known = 0, MAX
+        for _, r in items:
+            if r[1] in NEEDS_TIMESTAMP:
+                n += 1
+            elif r[1] in CLAIMING:
+                known = self._timestamps.known
+        doubted = known < MAX and any(claims_above(r, known) for _, r in items)
         if self._asked is not None:
-            self._later += [item for item in items if item[1][1] in RISING]
-            items = [item for item in items if item[1][1] not in RISING]
-            n = 0
-        else:
-            n = sum(r[1] in NEEDS_TIMESTAMP for _, r in items)
+            wait = [r[1] in RISING or claims_above(r, known) for _, r in items]
+            self._later += compress(items, wait)
+            items = list(compress(items, map(not_, wait)))
+            n, doubted = 0, False
         self.counters.writes += len(items)
-        if n:
-            self._ask(items, n, now_ms)
+        if n or doubted:
+            self._ask(items, n or 1, now_ms, known)
         elif items:
             self._evaluate(items, 0, None, now_ms)
 
@@ -453,22 +462,23 @@ class PartitionMachine:
 
     # ------------------------------------------------------------------ timestamps
 
-    def _ask(self, writes: list[Item], n: int, now_ms: int) -> None:
+    def _ask(self, writes: list[Item], n: int, now_ms: int, known: int = MAX) -> None:
         """One request for what these writes need and for the reads that are not sure of their
-        time. An oracle in this process answers within it.
+        time. An oracle in this process answers within it. `known`: above it no claim is believed
+        before the answer is there.
         """
         reads, self._reader.unsure = self._reader.unsure, []
-        asked = self._asked = Asked(reads, writes, n)
+        asked = self._asked = Asked(reads, writes, n, doubted=known < MAX)
         self._timestamps.request(asked.n, lambda first, error: self._answered(asked, first, error))
         if self._asked is not asked:
             return
         asked.late = True
         if not self._held:
             self._held_bytes = 0
-        asked.writes = [item for item in writes if item[1][1] in NEEDS_TIMESTAMP]
+        wait = [r[1] in NEEDS_TIMESTAMP or claims_above(r, known) for _, r in writes]
+        asked.writes = list(compress(writes, wait))
         if len(asked.writes) < len(writes):
-            rest = [item for item in writes if item[1][1] not in NEEDS_TIMESTAMP]
-            self._evaluate(rest, 0, None, now_ms)
+            self._evaluate(list(compress(writes, map(not_, wait))), 0, None, now_ms)
 
     def _answered(self, asked: Asked, first: int, error: KvorumError | None) -> None:
         """The oracle's answer: `asked.n` timestamps from `first` on, or an error. It comes within
@@ -508,6 +518,7 @@ class PartitionMachine:
         """
         if error is not None:
             self._replies.refuse_all(asked.reads, error)
+            self._believe(asked, self._timestamps.known, error)
             self._evaluate(asked.writes, 0, error, now_ms)
             return
         self._reader.known_ts = max(self._reader.known_ts, first + asked.n - 1)
@@ -518,7 +529,19 @@ class PartitionMachine:
             first += asked.fresh
         floor = max(self._reader.high, self._evaluator.top_ts)
         behind = oracle_behind(first, floor) if first <= floor else None
+        self._believe(asked, first - 1, None)
         self._evaluate(asked.writes, first, behind, now_ms)
+
+    def _believe(self, asked: Asked, known: int, error: KvorumError | None) -> None:
+        """Leave those that claim a timestamp above `known` out; they are refused, with `error` if
+        it could not be found out.
+        """
+        if not asked.doubted:
+            return
+        beyond = [claims_above(r, known) for _, r in asked.writes]
+        for item in compress(asked.writes, beyond):
+            self._replies.refuse(item, error or future_claim(claimed(item[1]), known))
+        asked.writes = list(compress(asked.writes, map(not_, beyond)))
 
     def _dated(self, reads: list[Item], first: int) -> list[Item]:
         """Those that may be served now that `first` and the following ones were handed out: each

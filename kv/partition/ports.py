@@ -22,6 +22,11 @@ Taken = Callable[[int, KvorumError | None], None]
 class Timestamps(Protocol):
     """Where the commit timestamps come from: an oracle in this process, or one behind a network."""
 
+    @property
+    def known(self) -> int:
+        """The highest timestamp that is known here to be handed out, or never to be any more."""
+        ...
+
     def request(self, n: int, done: Taken) -> None:
         """Take n consecutive timestamps that are handed out after this call, never ones that were
         fetched before it. `done` is called once: from within this call where the oracle is here,

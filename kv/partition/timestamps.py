@@ -15,6 +15,7 @@ class AtOnce:
 
     def __init__(self, take: Callable[[int], int]) -> None:
         """take(n) → the first of n fresh timestamps. Raises Unavailable."""
+        self.known = 0
         self._take = take
 
     def request(self, n: int, done: Taken) -> None:
@@ -23,19 +24,23 @@ class AtOnce:
         except KvorumError as error:
             done(0, error)
         else:
+            self.known = first + n - 1
             done(first, None)
 
 
 class Asked:
     """A request for timestamps, and the commands that it was made for."""
 
-    __slots__ = ("fresh", "late", "n", "outdated", "reads", "writes")
+    __slots__ = ("doubted", "fresh", "late", "n", "outdated", "reads", "writes")
 
-    def __init__(self, reads: list[Item], writes: list[Item], n: int) -> None:
+    def __init__(
+        self, reads: list[Item], writes: list[Item], n: int, *, doubted: bool = False
+    ) -> None:
         self.reads = reads  # at timestamps that may not be over yet, or at one of these
         self.writes = writes  # in order of arrival
         self.fresh = sum(r[1] == READ_NOW and not r[6] for _, r in reads)
         self.n = self.fresh + n  # the first ones are for those reads
+        self.doubted = doubted  # some of the commands claim what was not known (claims.py)
         self.late = False  # the answer comes in a later step
         # What was known of records was forgotten since; the answer may be older than some of them.
         self.outdated = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kv.base import methods
@@ -271,20 +271,24 @@ def _settle(view: View, r: methods.Settle, ts: int, now_ms: int, m: Mutations) -
     return [record.status, record.commit_ts]
 
 
-HANDLERS: Final[dict[Any, tuple[type[Request], Handler]]] = {
-    methods.PUT: (methods.Put, _put),
-    methods.DELETE: (methods.Delete, _delete),
-    methods.WRITE: (methods.Write, _write),
-    methods.WRITE_ROWS: (methods.WriteRows, _write_rows),
-    methods.INGEST: (methods.Ingest, _ingest),
-    methods.PREWRITE: (methods.Prewrite, _prewrite),
-    methods.PREWRITE_ROWS: (methods.PrewriteRows, _prewrite_rows),
-    methods.COMMIT: (methods.Commit, _commit),
-    methods.ROLLBACK: (methods.Rollback, _rollback),
-    methods.CHECK: (methods.Check, _check),
-    methods.RESOLVE: (methods.Resolve, _resolve),
-    methods.HEARTBEAT: (methods.Heartbeat, _heartbeat),
-    methods.RECOVER: (methods.Recover, _recover),
-    methods.SETTLE: (methods.Settle, _settle),
-    methods.FINISH: (methods.Finish, _finish),
+_HANDLERS: Final[Sequence[tuple[type[Request], Handler]]] = (
+    (methods.Put, _put),
+    (methods.Delete, _delete),
+    (methods.Write, _write),
+    (methods.WriteRows, _write_rows),
+    (methods.Ingest, _ingest),
+    (methods.Prewrite, _prewrite),
+    (methods.PrewriteRows, _prewrite_rows),
+    (methods.Commit, _commit),
+    (methods.Rollback, _rollback),
+    (methods.Check, _check),
+    (methods.Resolve, _resolve),
+    (methods.Heartbeat, _heartbeat),
+    (methods.Recover, _recover),
+    (methods.Settle, _settle),
+    (methods.Finish, _finish),
+)
+HANDLERS: Final[dict[Any, tuple[type[Request], Handler, tuple[int, ...]]]] = {
+    request.number: (request, handler, request.verb.claims) for request, handler in _HANDLERS
 }
+"""And where a request has timestamps that it claims."""

@@ -8,8 +8,10 @@ answer for as long as the book is the same object. Of the meta partition's table
 may read and write all but those that logging in is decided by, and whoever works for a pool those
 of the procedures that it was given; others have verbs that answer what they may see.
 
-A reader that meets an intent ends the transaction of somebody else, and says what became of it.
-Whoever may not write a table is not believed there: its node looks for itself (`Deputy`).
+A reader that meets an intent ends the transaction of somebody else, and says what became of it. It
+is not believed: its node looks for itself (`Deputy`), and says no more than how that one ended.
+Only who may write all of a table says what becomes of its intents, and who may write some of it
+ends the transactions that have their records there.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, Final, Protocol
 
 from kv.base import methods, system
 from kv.base.credentials import Credential
-from kv.base.errors import Busy, Forbidden, InvalidArgument
+from kv.base.errors import Busy, Forbidden, InvalidArgument, KvorumError
 from kv.base.fields import PREFIX_BYTES
 from kv.base.ids import FIRST_USER_TABLE, META_PARTITION
 from kv.base.rights import (
@@ -50,11 +52,13 @@ WORK_TABLES: Final = frozenset(
     }
 )
 """What a worker's steps are committed to, row by row (procedures/pools/worker_permissions.py)."""
-# They move a transaction on whose outcome its record has, or find it.
+# They move a transaction on that has its record, or its intents, there.
 _ENDS: Final = frozenset({methods.COMMIT, methods.ROLLBACK, methods.HEARTBEAT, methods.FINISH})
-BELIEVED: Final = frozenset({methods.RESOLVE, methods.SETTLE})
-"""What a node does itself for who may not write: their caller says what became of a transaction."""
-_EVERYBODYS: Final = frozenset({methods.CHECK, methods.RECOVER})
+LOOKED_UP: Final = frozenset({methods.CHECK, methods.SETTLE})
+"""What a node does itself for everybody but administrators: their answer tells keys of all tables
+that a transaction writes, or their caller says how it ended in all of them."""
+STOOD_IN: Final = LOOKED_UP | _ENDS | {methods.RESOLVE}
+"""What a node can do itself, for who may not; see kvorum/node/settle_transactions.py."""
 
 
 class Gate(Protocol):
@@ -84,10 +88,11 @@ class Gate(Protocol):
 Needs = Iterable[tuple[frozenset[Action], Resource]]
 Named = Callable[[Verb, list[Any], str], Needs | None]
 """What a request of a user needs that is to a node, or about rows of procedures, if its verb names
-that in a way that only its layer reads; None: its action on all of that kind. Raises KvorumError.
+that in a way that only its layer reads; None: its action on all of that kind. Empty: who serves it
+asks for the right, as only he knows what it is about. Raises KvorumError.
 """
 Deputy = Callable[[list[Any]], Awaitable[list[Any]]]
-"""Does what a request of BELIEVED asks for, as far as it is right; the reply's result."""
+"""Does what a request of STOOD_IN asks for, as far as it is right; the reply's result."""
 
 
 class NotBelieved(Exception):
@@ -108,6 +113,7 @@ class Rights:
         self._identity, self._book = identity, book
         self._starts_at, self._named = starts_at, named
         self._allowed: set[tuple[int, int]] = set()
+        self.user, self.tables = identity.name, book.tables
         self._admin = book.superuser(identity.name) and identity.limits is None
 
     def check(self, row: list[Any]) -> None:
@@ -133,6 +139,10 @@ class Rights:
         partition = row[3] if len(row) > 3 else None
         if type(partition) is not int:
             return  # it is refused for that
+        if not self._admin and verb.number in LOOKED_UP:
+            raise NotBelieved
+        if not self._admin and verb.number == methods.RECOVER:
+            raise Forbidden("how a transaction goes on is looked up by nodes: send CHECK")
         if partition == META_PARTITION:
             self._check_meta(verb, row)
             return
@@ -148,34 +158,30 @@ class Rights:
     def _check_table(self, verb: Verb, row: list[object], table: int) -> bool:
         """Whether all requests of that verb are allowed."""
         number = verb.number
-        if number in _EVERYBODYS:
-            return True
         resource = self._resource(table)
         if number in _ENDS:
             self._some_write(resource)
-        elif number in BELIEVED:
-            try:
-                self._some_write(resource)
-            except Forbidden as error:
-                raise NotBelieved from error
+        elif number == methods.RESOLVE:
+            if may(self._identity, _ANYTHING - _READ, resource, self._book) is not None:
+                raise NotBelieved
         elif verb.action is Action.WRITE:
             if may(self._identity, _ANYTHING, resource, self._book) is None:
                 return True
-            self._allow(needed_of(verb, row), resource)
+            self.allow(needed_of(verb, row), resource)
             return False
         else:
-            self._allow(frozenset({verb.action}), resource)
+            self.allow(frozenset({verb.action}), resource)
         return True
 
     def _check_meta(self, verb: Verb, row: list[object]) -> None:
         """Each time: its tables are few, and so are requests to them but an administrator's."""
-        if verb.number in _EVERYBODYS:
-            return
         tables = {table_of(key) for key in keys_of(verb, row)}
         if not tables:
             return
         open_yet = self._identity.credential == LOOPBACK.credential
         if tables & SECRET_TABLES and not open_yet:
+            if verb.number in STOOD_IN:
+                raise NotBelieved
             raise Forbidden(
                 "what logging in is decided by is for nodes of this cluster alone: a backup that "
                 "the command writes takes a node's --tls-dir, or KVORUM_CLUSTER_SECRET; one that "
@@ -194,16 +200,14 @@ class Rights:
         )
 
     def _check_work(self, verb: Verb, row: list[object]) -> None:
-        if verb.number in _ENDS:
-            return
         try:
             needs = self._named(verb, row, self._identity.name)
         except Forbidden as error:
-            if verb.number in BELIEVED:
+            if verb.number in STOOD_IN:  # what it had may be over already
                 raise NotBelieved from error
             raise
         for actions, resource in needs or ():
-            self._allow(actions, resource)
+            self.allow(actions, resource)
 
     def _resource(self, table: int) -> Resource:
         found = self._book.tables.get(table)
@@ -216,7 +220,16 @@ class Rights:
             )
         return found
 
-    def _allow(self, actions: frozenset[Action], resource: Resource) -> None:
+    def sees(self, key: bytes) -> bool:
+        """Whether it may know of a transaction that has its record there."""
+        try:
+            self._one_of((Action.READ, *_ANY_WRITE), self._resource(table_of(key)))
+        except KvorumError:
+            return self._admin
+        return True
+
+    def allow(self, actions: frozenset[Action], resource: Resource) -> None:
+        """Raises Forbidden, Unauthenticated."""
         allow(self._identity, actions, resource, self._book)
 
     def _some(self, table: int) -> None:
@@ -232,7 +245,7 @@ class Rights:
         refused: Forbidden | None = None
         for action in actions:
             try:
-                self._allow(frozenset({action}), resource)
+                self.allow(frozenset({action}), resource)
             except Forbidden as error:
                 refused = refused or error
             else:
@@ -266,14 +279,14 @@ class Rights:
                 return
             needs = ((frozenset({action}), resource),)
         for actions, resource in needs:
-            self._allow(actions, resource)
+            self.allow(actions, resource)
 
 
 # --------------------------------------------------------------------- what requests count as
 
 # They end what was taken before, or let others go on: to refuse them would help nobody.
 _LENGTHS_BYTES: Final = 8  # of a key and its record, each four
-_FREE: Final = _ENDS | BELIEVED | _EVERYBODYS | {methods.PING, methods.TSO}
+_FREE: Final = STOOD_IN | {methods.PING, methods.TSO}
 
 
 class Metering:

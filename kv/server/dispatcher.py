@@ -47,7 +47,7 @@ from kv.base.methods import FIND_TXN, LOOKUP, NEW_WRITES, PING, STATS
 from kv.base.ports import Rng, Timers
 from kv.base.rpc import OK, error_row
 from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS, Verb, repeatable
-from kv.server.connection_rights import first_key
+from kv.server.connection_rights import Rights, first_key
 from kv.server.counters import Counters
 from kv.server.timestamp_connections import Express
 
@@ -69,6 +69,11 @@ class Connection(Protocol):
         """Whose connection it is; empty: a node's or a part of one, or nobody had to say who he
         is. What it claims for others is believed.
         """
+        ...
+
+    @property
+    def rights(self) -> Rights | None:
+        """What its user may. None: everything."""
         ...
 
     def reply(self, row: list[object]) -> None:
@@ -133,6 +138,11 @@ class Context(NamedTuple):
     def user(self) -> str:
         """Who asks; see Connection."""
         return self.conn.user
+
+    @property
+    def rights(self) -> Rights | None:
+        """What whoever asks may; see Connection."""
+        return self.conn.rights
 
 
 Result = list[Any]
@@ -352,8 +362,11 @@ class Dispatcher:
             return [found.to_wire(), list(HERE), 0]
         return [found.to_wire(), list(address), leader]
 
-    def _find_txn(self, _context: Context, args: list[Any]) -> Awaitable[Result] | Result:
+    def _find_txn(self, context: Context, args: list[Any]) -> Awaitable[Result] | Result:
         anchor = self._partitions.find_txn(args[0])
+        rights = context.conn.rights
+        if anchor is not None and rights is not None and not rights.sees(anchor):
+            anchor = None
         led, others = self._partitions.led()
         nodes = [list(address) for address in self._members.others()]
         row = [anchor, led, others, nodes]

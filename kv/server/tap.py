@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from kv.base.errors import KvorumError
 from kv.base.internal_errors import Faults
 from kv.base.rights import Identity
+from kv.server.connection_rights import Rights
 from kv.server.counters import Counters
 from kv.server.dispatcher import Connection, Dispatcher
 from kv.server.timestamp_connections import Express
@@ -98,6 +99,10 @@ class _Tapped:
     @property
     def user(self) -> str:
         return self._conn.user
+
+    @property
+    def rights(self) -> Rights | None:
+        return self._conn.rights
 
     def came(self, requests: list[list[Any]]) -> None:
         now = self._monotonic()

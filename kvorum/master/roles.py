@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from kv.base.errors import Busy, KvorumError, NotLeader, Unavailable
+from kv.server.connection_rights import Rights
 from kv.server.dispatcher import STOPPING
 from procedures.engine.executor import Executor
 from procedures.engine.lock_procedure import LockService
@@ -51,6 +52,8 @@ _METHODS: Final = (
     *pools.METHODS,
 )
 _STARTING_MS: Final = 20
+Check = Callable[[Rights, Executor, int, list[Any]], Awaitable[None] | None]
+"""None: there is nothing to be asked."""
 
 
 class Master:
@@ -64,14 +67,17 @@ class Master:
         service: Callable[[Executor], ProcedureService],
         not_leader: Callable[[str], NotLeader],
         locks: Callable[[Executor], LockService] | None = None,
+        check: Check = lambda _rights, _executor, _method, _args: None,
     ) -> None:
-        """`executor` makes one for a reign; `not_leader(what)` says who leads instead."""
+        """`executor` makes one for a reign; `not_leader(what)` says who leads instead; `check`
+        whether somebody with such rights may.
+        """
         self.executor: Executor | None = None
         self.reigns = 0
         self.failed: asyncio.Future[KvorumError] = asyncio.get_running_loop().create_future()
         self._prepare, self._make, self._service = prepare, executor, service
         self._not_leader = not_leader
-        self._lock_service = locks
+        self._lock_service, self._check = locks, check
         self._leading = False
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
@@ -95,9 +101,18 @@ class Master:
             handler = self._door.get(method)
             if handler is None:
                 raise self.refusal()
-            return handler(caller, args)
+            asking = caller.rights and self._check(caller.rights, self.current(), method, args)
+            return self._after(asking, handler, caller, args) if asking else handler(caller, args)
 
         return handle
+
+    @staticmethod
+    async def _after(
+        asking: Awaitable[None], handler: Handler, caller: Any, args: list[Any]
+    ) -> list[Any]:
+        await asking
+        answer = handler(caller, args)
+        return answer if isinstance(answer, list) else await answer
 
     def refusal(self) -> KvorumError:
         """Why no procedure can be asked for here now."""

@@ -103,7 +103,7 @@ class Doors:
                 lambda: self._node.master.current(),
                 store.safepoint.user_of,
             ),
-            deputy=Deputy(store.txn),
+            deputy=Deputy(store.kv, store.txn),
         )
         self.native.believes = self._believes
         if stamps is not None:

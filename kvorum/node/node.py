@@ -54,6 +54,7 @@ from kvorum.master.roles import Master
 from kvorum.master.shaping import Shaping
 from kvorum.native.access import Access
 from kvorum.native.native import CATALOG_TTL_S, NativeBackend
+from kvorum.node import procedure_rights
 from kvorum.node.components import Parts
 from kvorum.node.endpoints import Doors
 from kvorum.node.maintenance import Upkeep
@@ -335,6 +336,7 @@ class Node(Parts):
             ),
             not_leader=store.not_master,
             locks=lambda executor: LockService(executor, self.keeper, ports.timers),
+            check=procedure_rights.check,
         )
         self.master.serve(store.dispatcher.register)
         store.follow(self._meta_role)

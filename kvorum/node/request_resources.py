@@ -10,18 +10,19 @@ from typing import Any
 from kv.base.rights import CLUSTER, Action, Book, Kind, Resource
 from kv.base.verbs import NODE_METHODS, Verb
 from kv.server.connection_rights import Needs
-from kvorum.api.submissions import needed, signalled
+from kvorum.api.submissions import needed
+from kvorum.node.procedure_rights import is_about_one
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.pools import messages
 from procedures.pools.crew import Crew
 from procedures.pools.worker_permissions import pools_of
 from procedures.verbs import (
-    PROC_CONTROL,
     PROC_SUBMIT,
     PROC_SUBMIT_MORE,
     SINK_COMMIT,
     WORK_ENTER,
+    WORK_IDS,
     WORK_LEAVE,
     WORK_POLL,
 )
@@ -50,11 +51,8 @@ class Named:
             return map(_runs, self._crew().pools_named(entry))
         if verb.number in (PROC_SUBMIT, PROC_SUBMIT_MORE):
             return needed(row[verb.at("name")], plain_data.read(row[verb.at("args")], "args"))
-        if verb.number == PROC_CONTROL and row[verb.at("what")] == "signal":
-            book, signal = self._book(), plain_data.read(row[verb.at("args")], "arguments")
-            tables = {} if book is None else book.tables
-            more = signalled(signal, tables) if isinstance(signal, dict) else ()
-            return (frozenset({Action.OPERATE}), Resource(Kind.PROCEDURE_TYPE)), *more
+        if is_about_one(verb.number, row[verb.args_at :]):
+            return ()  # the master's door asks
         if verb.number in (SNAPSHOT_RENEW, SNAPSHOT_RELEASE):
             mine = self._holder_of(row[verb.at("id")]) in (user, None)
             return ((frozenset({Action.CONNECT if mine else Action.OPERATE}), CLUSTER),)
@@ -78,7 +76,7 @@ class Named:
                 value = value.get("table") if type(value) is dict else None
             book = self._book()
             return None if book is None or type(value) is not int else book.tables.get(value)
-        if verb.number in (WORK_POLL, WORK_LEAVE):
+        if verb.number in (WORK_POLL, WORK_IDS, WORK_LEAVE):
             hand = self._crew().hands.get(value)
             return None if hand is None else Resource(Kind.POOL, hand.entry.pool)
         if subject.how == "the name" and type(value) is str and value:

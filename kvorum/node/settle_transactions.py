@@ -1,14 +1,31 @@
 """Who ends transactions for clients that are not believed (kv/server/connection_rights.py): the
-node looks at their records itself, as the sweeper does.
+node looks at their records itself, as the sweeper does, and ends a parallel commit that is whole
+(or that its coordinator has left). What is answered says how a transaction ended, and no keys of
+it; what is not decided stays so: nothing here commits or aborts one because a client says so.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from kv.base.errors import Forbidden
 from kv.base.limits import TXN_TTL_MS_MAX
-from kv.base.methods import RESOLVE, Resolve, Settle
+from kv.base.methods import (
+    CHECK,
+    COMMIT,
+    COMMITTED,
+    FINISH,
+    HEARTBEAT,
+    PENDING,
+    RESOLVE,
+    ROLLBACK,
+    Check,
+)
+from kv.base.verbs import VERBS
+from procedures.engine.store import NOT_HELD
 from txn.client import TxnClient
+from txn.intents.resolver import Outcome, resolve
+from txn.shared.ports import Kv
 
 _BUDGET_MS = 2_000
 
@@ -16,19 +33,53 @@ _BUDGET_MS = 2_000
 class Deputy:
     """kv.server.connection_rights.Deputy of one node."""
 
-    def __init__(self, txn: TxnClient) -> None:
-        self._txn = txn
+    def __init__(self, kv: Kv, txn: TxnClient) -> None:
+        self._kv, self._txn = kv, txn
 
     async def __call__(self, row: list[Any]) -> list[Any]:
         """Raises KvorumError."""
-        if row[1] == RESOLVE:
-            Resolve.verb.check(row)
-            keys = row[Resolve.verb.at("keys")]
-            await self._txn.multi_get(keys)  # it resolves what it meets of the committed
-            return [0, 0]
-        Settle.verb.check(row)
-        anchor, start_ts = row[Settle.verb.at("anchor")], row[Settle.verb.at("start_ts")]
+        verb = VERBS[row[1]]
+        verb.check(row)
+        args = row[verb.args_at :]
+        match verb.number:
+            case method if method == RESOLVE:
+                await self._txn.multi_get(args[2])  # it resolves what it meets of the committed
+                return [0, 0]
+            case method if method == FINISH:
+                return [[await self._finish(*end) for end in args[0]]]
+            case method if method == CHECK:
+                asked = Check(*args)
+                found, age_ms = await self._txn.resolver.check(
+                    asked.start_ts,
+                    asked.anchor,
+                    ttl_ms=asked.ttl_ms,
+                    budget_ms=_BUDGET_MS,
+                    push_above=asked.push_above,
+                )
+                return [found.status, found.commit_ts, found.min_commit_ts, age_ms, ""]
+        found = await self._outcome(args[0], args[1])
+        if verb.number in (COMMIT, ROLLBACK) and found.status == PENDING:
+            raise Forbidden(
+                f"transaction {args[1]} is not decided, and its rows are not yours (any more)",
+                code=NOT_HELD,
+            )
+        answer = [found.status, found.commit_ts, found.min_commit_ts]
+        return answer[: {COMMIT: 3, HEARTBEAT: 1}.get(verb.number, 2)]
+
+    async def _outcome(self, anchor: bytes, start_ts: int) -> Outcome:
         found, _ = await self._txn.resolver.check(
             start_ts, anchor, ttl_ms=TXN_TTL_MS_MAX, budget_ms=_BUDGET_MS
         )
-        return [found.status, found.commit_ts]
+        return found
+
+    async def _finish(
+        self, start_ts: int, anchor: bytes | None, commit_ts: int, keys: list[bytes]
+    ) -> list[int]:
+        """[status, keys that are left] of one that its caller says is committed."""
+        if anchor is None:
+            return [0, len(keys)]  # it is asked for by RESOLVE
+        found = await self._outcome(anchor, start_ts)
+        if (found.status, found.commit_ts) != (COMMITTED, commit_ts):
+            return [found.status, len(keys)]
+        await resolve(self._kv, keys, start_ts, commit_ts, budget_ms=_BUDGET_MS)
+        return [COMMITTED, 0]

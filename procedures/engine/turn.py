@@ -58,6 +58,7 @@ class Turns:
         self._runner = runner
         self._roster = roster
         self._ended = ended
+        self.take_ids = store.take_ids  # for children
         self._prepared: set[int] = set()  # the runner keeps something for their next step
         self.commits = 0
         self.handed = 0  # of them gave their locks to the next one, too
@@ -349,7 +350,7 @@ class Turns:
             and 0 < len(outcome.calls) <= limits.PROCEDURE_CHILDREN_MAX
         ):
             self._check_room(record, len(outcome.calls))
-            first = await self._store.take_ids(len(outcome.calls))
+            first = await self.take_ids(len(outcome.calls))
         change = core.advance(record, outcome, ran, self._types, first)
         ops = [] if isinstance(outcome, Fail) else await txn.writes()
         if ops and (record.deadline_ms or record.step_due_ms):  # its record is held up by nobody

@@ -54,6 +54,7 @@ log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 0.1
 _TAKEN: Final = 64  # far more than a worker has polls under way
+_IDS: Final = 64  # blocks of ids for children; far more than a worker has commits under way
 
 
 class Hand:
@@ -70,6 +71,7 @@ class Hand:
         self.sent = 0  # of the last order that some answer had
         self.taken: deque[int] = deque(maxlen=_TAKEN)  # numbers of the last reports
         self.waiting: asyncio.Future[None] | None = None
+        self.ids: deque[range] = deque(maxlen=_IDS)  # given out for children; older are used up
         self.slow: set[int] = set()  # held, and stuck: others get a slot more for each
         self.types = Registry()  # what it can run
         for description in entry.types:

@@ -157,6 +157,7 @@ class Crew(Dealing):
         mine = {} if known is None else known.held
         if known is not None:
             known.wake()
+            hand.ids = known.ids
         dropped: list[int] = []
         for id, version in entry.held:
             if id in mine:
@@ -265,6 +266,17 @@ class Crew(Dealing):
         hand.held[id] = -1  # signals that the master before heard of are before all that we heard
         return True
 
+    async def ids(self, name: str, epoch: int, count: int, user: str = "") -> int:
+        """The first of so many ids, by which it begins children. Raises Refused (WORKER_UNKNOWN),
+        and what the store raises.
+        """
+        hand = self.hands.get(name)
+        if hand is None or hand.epoch != epoch or user not in ("", hand.entry.user):
+            raise self._unknown(name)
+        first = await self._store.take_ids(count)
+        hand.ids.append(range(first, first + count))
+        return first
+
     async def leave(self, name: str, epoch: int, user: str = "") -> None:
         """It goes, and holds nothing any more."""
         hand = self.hands.get(name)
@@ -288,6 +300,13 @@ class Crew(Dealing):
                 rounds = () if record is None else record.rounds
                 if any(at <= first and last < at + count for at, count in rounds):
                     return hand.entry.pool
+        return None
+
+    def pool_of_new(self, user: str, id: int) -> str | None:
+        """That of a worker of this user that may begin a procedure by this id, as a child."""
+        for hand in self.hands.values():
+            if hand.entry.user == user and any(id in given for given in hand.ids):
+                return hand.entry.pool
         return None
 
     def pools_named(self, entry: Entry) -> set[str]:

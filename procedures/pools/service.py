@@ -2,6 +2,7 @@
 
     WORK_ENTER  worker, entry                                   → epoch, [id to drop, …], types
     WORK_POLL   worker, epoch, seq, seen, again, wait_ms, said  → orders
+    WORK_IDS    worker, epoch, count                            → first
     WORK_LEAVE  worker, epoch                                   → true
     WORK_LIST                                                   → [worker as bytes, …]
 
@@ -20,10 +21,12 @@ from procedures.engine.executor import Executor
 from procedures.engine.submission import Options, Submission
 from procedures.pools import messages
 from procedures.pools.control import SURGERY, Control
+from procedures.pools.crew import Crew
 from procedures.verbs import (
     PROC_CONTROL,
     PROC_SUBMIT_MORE,
     WORK_ENTER,
+    WORK_IDS,
     WORK_LEAVE,
     WORK_LIST,
     WORK_POLL,
@@ -34,6 +37,7 @@ Handler = Callable[[Any, list[Any]], Awaitable[list[Any]] | list[Any]]
 METHODS: Final = (
     WORK_ENTER,
     WORK_POLL,
+    WORK_IDS,
     WORK_LEAVE,
     WORK_LIST,
     PROC_CONTROL,
@@ -56,9 +60,12 @@ class Methods(Protocol):
 
 def register(executor: Executor, dispatcher: Methods) -> None:
     """Serve the workers of this executor, and what users do with it, from now on."""
-    crew, control = executor.crew, Control(executor)
-    assert crew is not None
+    assert executor.crew is not None
+    _serve_workers(executor.crew, dispatcher)
+    _serve_users(executor, Control(executor), dispatcher)
 
+
+def _serve_workers(crew: Crew, dispatcher: Methods) -> None:
     async def enter(caller: Caller, args: list[Any]) -> list[Any]:
         name, data = args
         return list(await crew.enter(name, messages.entry(data), caller.user))
@@ -66,6 +73,10 @@ def register(executor: Executor, dispatcher: Methods) -> None:
     async def poll(caller: Caller, args: list[Any]) -> list[Any]:
         name, epoch, seq, seen, again, wait_ms, said = args
         return [await crew.poll(name, epoch, seq, seen, again, wait_ms, said, caller.user)]
+
+    async def ids(caller: Caller, args: list[Any]) -> list[Any]:
+        name, epoch, count = args
+        return [await crew.ids(name, epoch, count, caller.user)]
 
     async def leave(caller: Caller, args: list[Any]) -> list[Any]:
         name, epoch = args
@@ -75,6 +86,14 @@ def register(executor: Executor, dispatcher: Methods) -> None:
     def listing(_caller: object, _args: list[object]) -> list[object]:
         return [[plain_data.pack(row) for row in crew.workers()]]
 
+    dispatcher.register(WORK_ENTER, enter)
+    dispatcher.register(WORK_POLL, poll)
+    dispatcher.register(WORK_IDS, ids)
+    dispatcher.register(WORK_LEAVE, leave)
+    dispatcher.register(WORK_LIST, listing)
+
+
+def _serve_users(executor: Executor, control: Control, dispatcher: Methods) -> None:
     async def do(caller: Caller, args: list[Any]) -> list[Any]:
         what, packed = args
         given = plain_data.read(packed, f"the arguments of {what:.40}")
@@ -101,7 +120,3 @@ def register(executor: Executor, dispatcher: Methods) -> None:
 
     dispatcher.register(PROC_CONTROL, do)
     dispatcher.register(PROC_SUBMIT_MORE, submit)
-    dispatcher.register(WORK_ENTER, enter)
-    dispatcher.register(WORK_POLL, poll)
-    dispatcher.register(WORK_LEAVE, leave)
-    dispatcher.register(WORK_LIST, listing)

@@ -19,10 +19,11 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from kv.base import limits
-from kv.base.errors import InvalidArgument, KvorumError, to_wire
+from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable, to_wire
 from kv.base.ports import Clock, Timers
 from procedures.engine import core, records
 from procedures.engine.context import Tables
+from procedures.engine.counters import Blocks
 from procedures.engine.registry import ProcedureType, Registry
 from procedures.engine.roster import Live
 from procedures.engine.runner import Runner
@@ -43,7 +44,7 @@ from procedures.pools.messages import (
     Types,
 )
 from procedures.pools.worker_turns import Desk, HandTurns
-from procedures.verbs import WORK_ENTER, WORK_LEAVE, WORK_POLL
+from procedures.verbs import WORK_ENTER, WORK_IDS, WORK_LEAVE, WORK_POLL
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +123,7 @@ class Worker:
         self._unheard: list[Report] = []  # said, but perhaps not taken by a master
         self._changed = asyncio.Event()
         self._epoch = 0
+        self._ids = self._blocks()
         self._seq = 0
         self._seen = 0
         self._early: dict[int, messages.Order] = {}  # answers may overtake each other
@@ -221,6 +223,7 @@ class Worker:
         else:
             return False
         self._epoch, self._seq, self._seen, self._again = epoch, 0, 0, False
+        self._ids = self._blocks()  # what another master gave out is not known to this one
         self._early.clear()
         self._learn(types)
         for id in dropped:
@@ -234,6 +237,16 @@ class Worker:
         self._unheard = []
         self.entered.set()
         return True
+
+    def _blocks(self) -> Blocks:
+        return Blocks(self._reserve_ids, limits.PROCEDURE_ID_BLOCK)
+
+    async def _reserve_ids(self, count: int) -> int:
+        try:
+            row = await self._nodes.call_node(WORK_IDS, self.name, self._epoch, count)
+        except Refused as error:  # it enters anew, and keeps what it has
+            raise Unavailable(f"no ids for children now: {error.message}") from error
+        return int(row[0])
 
     def _learn(self, types: bytes) -> None:
         for description in messages.descriptions(types):
@@ -368,6 +381,7 @@ class Worker:
         )
         turns.desk = desk
         turns.progress = self._progress
+        turns.take_ids = self._ids.take
         await turns.turn(live, lambda _: not job.recalled)
         return desk.report(turns.commits)
 

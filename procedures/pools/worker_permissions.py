@@ -6,13 +6,14 @@ so whoever is asked about a row knows.
     WORKERS                                    signals and completions, the same
     LOCKS                                      a grant goes with who held it; only masters give one
 
-A child begins with its parent's step: its record is new and names a parent that the worker has.
+A child begins with its parent's step: its record is new, by an id that the worker was given
+(WORK_IDS), and names a parent that the worker has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kv.base import system
 from kv.base.errors import Corruption, Forbidden, InvalidArgument
@@ -24,7 +25,14 @@ from procedures.engine import records
 from procedures.engine.store import NOT_HELD
 from procedures.pools.crew import Crew
 
-Span = tuple[int, int]  # ids, both inclusive
+
+class Span(NamedTuple):
+    """Ids, both inclusive."""
+
+    first: int
+    last: int
+    new: bool = False  # whether a procedure begins by it
+
 
 _LOCKS: Final = table_prefix(system.LOCKS)
 _RECORDS: Final = table_prefix(system.PROCEDURES)
@@ -51,7 +59,10 @@ def pools_of(crew: Crew, user: str, verb: Verb, row: list[object]) -> set[str]:
 
 
 def _pool(crew: Crew, user: str, span: Span | None) -> str:
-    pool = None if span is None else crew.pool_of(user, *span)
+    pool = None
+    if span is not None:
+        of = crew.pool_of(user, span.first, span.last)
+        pool = crew.pool_of_new(user, span.first) if span.new else of
     if pool is None:
         raise Forbidden(
             "that is of no procedure that a worker of yours has now",
@@ -76,6 +87,7 @@ def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | None]:
                 continue  # it says no more than that somebody is to be looked for
             elif kind == OP_PUT and cond == 0 and key[:4] == _RECORDS:
                 yield _parent(value)
+                yield None if (child := _id(key, 4)) is None else child._replace(new=True)
             else:
                 yield _point(key)
     elif verb.touches is Touches.RANGE:
@@ -90,7 +102,7 @@ def _parent(value: bytes) -> Span | None:
         parent = records.decode(value, "a child").parent
     except Corruption:
         return None
-    return parent, parent
+    return Span(parent, parent)
 
 
 def _point(key: bytes) -> Span | None:
@@ -105,11 +117,11 @@ def _range(start: bytes, end: bytes) -> Span | None:
     first, last = _id(start, at), _id(end, at)
     if first is None or last is None:
         return None
-    return first[0], last[0] - (len(end) == at + 8)
+    return Span(first.first, last.first - (len(end) == at + 8))
 
 
 def _id(key: bytes, at: int) -> Span | None:
     if at < 4 or len(key) < at + 8:
         return None
     id = int.from_bytes(key[at : at + 8], "big")
-    return id, id
+    return Span(id, id)

@@ -8,6 +8,19 @@ from typing import Any
 import kvorum
 
 
+@kvorum.procedure("sample.family", retention_ms=600_000)
+class Family:
+    """Begins children, and ends with what they said."""
+
+    @kvorum.step(first=True)
+    def begin(self, ctx: Any) -> Any:
+        return kvorum.children([("sample.pool", {"sleep_s": 0})] * 2, then="end")
+
+    @kvorum.step
+    def end(self, ctx: Any) -> Any:
+        return kvorum.done([child.result for child in ctx.children])
+
+
 @kvorum.procedure("sample.pool", retention_ms=600_000)
 class Sample:
     """Two steps; the second sleeps, and both leave a row with the token of their execution."""

@@ -37,6 +37,7 @@ class Late:
 
     def __init__(self, loop: SimLoop, take: Callable[[int], int], late_s: float) -> None:
         self._loop, self._take, self._late_s = loop, take, late_s
+        self.known = 0
 
     def _later(self, fn: Callable[..., object], *args: object) -> None:
         self._loop.call_later(self._loop.rng.random() * self._late_s, fn, *args)
@@ -45,7 +46,11 @@ class Late:
         self._later(self._reach, n, done)
 
     def _reach(self, n: int, done: Taken) -> None:
-        self._later(done, self._take(n), None)
+        self._later(self._tell, self._take(n), n, done)
+
+    def _tell(self, first: int, n: int, done: Taken) -> None:
+        self.known = max(self.known, first + n - 1)
+        done(first, None)
 
 
 class RealCluster:

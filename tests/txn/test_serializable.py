@@ -466,7 +466,8 @@ def test_serializable_guards_outlive_a_power_loss() -> None:
             met = await failure(call)
             assert isinstance(met, KeyLocked)
             assert (met.details["txn"], met.details["kind"]) == (start, "guard")
-        flip = await kv.call(COMMIT, k("b"), k("b"), start, await client.now(), budget_ms=1000)
+        commit_ts = await world.client().now()
+        flip = await kv.call(COMMIT, k("b"), k("b"), start, commit_ts, budget_ms=1000)
         for keys in ([k("b"), k("c"), k("d")], [k("g")]):
             await kv.call(RESOLVE, keys[0], start, flip[1], keys, budget_ms=1000)
         await world.client().write([put(k(key), b"y") for key in ("c", "d1", "g")])

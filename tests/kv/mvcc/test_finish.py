@@ -55,7 +55,7 @@ def test_d13_finish_resolves_nothing_that_is_not_committed_at_that_moment() -> N
     good, bound = staged(node, B, anchor=B)
     other, later = staged(node, C, anchor=C)
     node.call(FINISH, A, [[other, C, later, [C]]])
-    never = node.oracle(1)
+    never = node.oracle(2)
     told = node.call(
         FINISH,
         A,

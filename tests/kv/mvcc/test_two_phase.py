@@ -8,8 +8,6 @@ from kv.base.errors import ConditionFailed, KeyLocked, TxnAborted, WriteConflict
 from kv.base.limits import PREWRITE_BYTES_MAX, TXN_LIFETIME_MS_MAX, TXN_TTL_MS_MAX
 from kv.base.methods import ABORTED, BLIND, COMMITTED, PENDING
 from kv.base.ops import check, delete, put
-from kv.base.timestamps import compose, physical_ms
-from kv.mvcc.check import PUSH_AHEAD_MS
 from kv.mvcc.find import find
 from tests.kv.mvcc.store import NOW_MS, Store, at
 
@@ -166,15 +164,6 @@ def test_d10_push_before_the_anchor_is_prewritten() -> None:
     assert store.prewrite(put(b"k", b"v"), start=at(5), anchor=b"k") == at(10) + 1
     assert store.commit(b"k", at(5), at(8)).status == PENDING
     assert store.commit(b"k", at(5), at(11)).status == COMMITTED
-
-
-def test_a_push_from_far_ahead_does_not_reach_there() -> None:
-    """Whoever asks says above what: one version of the far future would keep out all others."""
-    store = Store()
-    store.prewrite(put(b"k", b"v"), start=at(5), anchor=b"k")
-    store.check(b"k", at(5), push=1 << 62)
-    ahead = compose(max(store.now_ms, physical_ms(at(5))) + PUSH_AHEAD_MS)
-    assert store.check(b"k", at(5)).record.min_commit_ts == ahead + 1
 
 
 def test_a_push_never_lowers_the_bound() -> None:

@@ -206,11 +206,12 @@ def test_o9_chunk_resolved_while_it_is_in_flight() -> None:
     """A resolution that overtakes the disk finds no values."""
     node = Node(sync_s=0.05)
     start, keys = node.oracle(1), [k(f"k{i}") for i in range(5)]
+    commit_ts = node.oracle(1)
     rids = [
         node.send(PREWRITE, ANCHOR, start, ANCHOR, 1_000, [list(put(ANCHOR, b""))], BLIND),
         node.send(PREWRITE_ROWS, keys[0], start, ANCHOR, 1_000, keys, [b"v"] * 5),
-        node.send(COMMIT, ANCHOR, ANCHOR, start, node.oracle(1) + 1_000),
-        node.send(RESOLVE, keys[2], start, node.oracle.last + 999, [keys[2]]),
+        node.send(COMMIT, ANCHOR, ANCHOR, start, commit_ts),
+        node.send(RESOLVE, keys[2], start, commit_ts, [keys[2]]),
     ]
     assert node.reply(rids[3]) == [5, 0]
     assert node.get(keys[4])[0] == b"v"

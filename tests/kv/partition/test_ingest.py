@@ -61,7 +61,7 @@ def test_q4_entries_see_what_is_in_flight() -> None:
 def test_q4_a_reader_waits_for_entries_in_flight() -> None:
     """It was asked for behind the snapshot, so it would have to find the entry later, too."""
     node = Node(sync_s=0.01)
-    at = node.oracle(1)
+    at = node.put(k("z"), b"")
     done = node.send(INGEST, k("a"), [k("a")], [b"1"], at, False)
     read = node.send(methods.GET, k("a"), k("a"), node.oracle(1), None)
     before = node.send(methods.GET, k("a"), k("a"), at - 1, None)

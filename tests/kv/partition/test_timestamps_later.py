@@ -34,6 +34,12 @@ class Remote:
         self.oracle: Oracle | None = None
         self.asked: list[tuple[int, Taken]] = []
         self.taken: list[tuple[int, Taken]] = []
+        self.heard: int | None = None  # of others of this process; None: all that was taken
+
+    @property
+    def known(self) -> int:
+        assert self.oracle is not None
+        return self.oracle.last if self.heard is None else self.heard
 
     def request(self, n: int, done: Taken) -> None:
         self.asked.append((n, done))

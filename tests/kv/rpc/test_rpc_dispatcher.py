@@ -34,6 +34,7 @@ class FakeConnection:
     """Collects replies; `flushed` are those that would have been sent."""
 
     user = ""
+    rights = None
 
     def __init__(self) -> None:
         self.rows: list[list[Any]] = []

@@ -16,7 +16,7 @@ from kv.base.adapters import LoopTimers
 from kv.base.credentials import Credential
 from kv.base.errors import Busy, Forbidden, KvorumError, Unauthenticated
 from kv.base.ids import META_PARTITION
-from kv.base.methods import CHECK, RECOVER, RESOLVE, SETTLE
+from kv.base.methods import CHECK, RESOLVE, SETTLE
 from kv.base.rights import Action
 from kv.base.verbs import NODE_METHODS, VERBS, Verb
 from kv.client.connection import MuxConnection, open_connection
@@ -26,7 +26,7 @@ from tests.kit.waiting import poll
 
 T = TypeVar("T")
 assert kvorum.api.verbs  # every verb is in the table then
-ENDS = {CHECK, RECOVER, RESOLVE, SETTLE}  # others' transactions: not believed, but answered
+ENDS = {CHECK, RESOLVE, SETTLE}  # others' transactions: not believed, but answered
 OPEN = [verb for verb in VERBS if verb.action is Action.CONNECT]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,34 @@ import kvorum
 from kv.base.adapters import LoopTimers
 from kv.base.config import HTTP_OFFSET
 from kv.base.credentials import Credential
-from kv.base.errors import Busy, Forbidden, Moved, NotFound, Unauthenticated
-from kv.base.methods import GET
+from kv.base.errors import (
+    Busy,
+    Forbidden,
+    InvalidArgument,
+    Moved,
+    NotFound,
+    Unauthenticated,
+)
+from kv.base.methods import (
+    ABORTED,
+    CHECK,
+    COMMIT,
+    COMMITTED,
+    FIND_TXN,
+    FINISH,
+    GET,
+    INGEST,
+    PENDING,
+    PREWRITE,
+    RECOVER,
+    RESOLVE,
+    ROLLBACK,
+    SETTLE,
+    TSO,
+    WRITE,
+)
 from kv.base.verbs import VERBS
-from kv.client.connection import open_connection
+from kv.client.connection import MuxConnection, open_connection
 from kvorum.sdk.sync import Database
 from tests.kit.machine import free_port_base
 from tests.kit.waiting import poll
@@ -221,3 +245,126 @@ def test_a_snapshot_is_whose_it_is(cluster: Cluster) -> None:
     own = cluster.embedded.snapshot()
     with kvorum.connect(http, token=tokens[1]) as db, pytest.raises(Forbidden):
         db.release_snapshot(own.id)
+
+
+def test_no_writer_of_a_table_ends_it_for_others(cluster: Cluster) -> None:
+    """One commit at a time of the far future, and nobody else wrote there any more."""
+    token = cluster.user("hasty", ("read,write", "table", "shop", "orders"))
+    far = 1 << 62
+
+    async def ask(link: MuxConnection, partition: int, prefix: bytes) -> None:
+        late, key = link._timers.monotonic() + 10, prefix + b"hasty"
+        (start,) = await link.send(TSO, 5_000, late, (1,))
+        op = [1, key, b"v", None, 0]
+        where = (partition, 1)
+        await link.send(PREWRITE, 5_000, late, (*where, start, key, 3_000, [op], 0))
+        for method, *args in (
+            (COMMIT, key, start, far),
+            (FINISH, [[start, key, far, [key]]]),
+            (FINISH, [[start, None, far, [key]]]),
+            (RESOLVE, start, far, [key]),
+            (PREWRITE, far, key, 3_000, [op], 0),
+            (WRITE, [op], far, 0),
+            (INGEST, [key], [b"v"], far, False),
+        ):
+            with pytest.raises(InvalidArgument, match="future"):
+                await link.send(method, 5_000, late, (*where, *args))
+        await link.send(ROLLBACK, 5_000, late, (*where, key, start))
+
+    by_native(cluster, token, "orders", ask)
+    with cluster.as_root() as db:
+        version = db.table("shop", "orders").put(b"others", b"v")
+        assert version < far
+        assert db.table("shop", "orders").get(b"others").value == b"v"
+
+
+def test_nobody_looks_into_transactions_of_others(cluster: Cluster) -> None:
+    """By its number anybody found keys of a transaction, in tables that he may not see, and could
+    have it aborted.
+    """
+    token = cluster.user("stranger", ("read", "table", "shop", "orders"))
+    ids = {one.name: one.id for one in cluster.embedded.tables("shop")}
+    key = ids["secrets"].to_bytes(4, "big") + b"hidden"
+
+    async def begin(link: MuxConnection, partition: int, _prefix: bytes) -> None:
+        late = link._timers.monotonic() + 10
+        (start,) = await link.send(TSO, 5_000, late, (1,))
+        options = {"fence": True, "stage": [[key], [key + b"2"]]}
+        args = (start, key, 60_000, [[1, key, b"v", None, 0]], 0, options)
+        await link.send(PREWRITE, 5_000, late, (partition, 1, *args))
+        assert (await link.send(FIND_TXN, 5_000, late, (start,)))[0] == key
+        began.append((partition, start))
+
+    async def look(link: MuxConnection, _partition: int, _prefix: bytes) -> None:
+        late = link._timers.monotonic() + 10
+        ((partition, start),) = began
+        where = (partition, 1)
+        assert (await link.send(FIND_TXN, 5_000, late, (start,)))[0] is None
+        found = await link.send(CHECK, 5_000, late, (*where, key, start, 0, 60_000))
+        assert found[0] in (PENDING, ABORTED)
+        assert found[4:] == [""]
+        with pytest.raises(Forbidden):
+            await link.send(RECOVER, 5_000, late, (*where, start, key, [key], True))
+        settled = await link.send(SETTLE, 5_000, late, (*where, key, start, start + 1))
+        assert settled[0] != COMMITTED
+
+    began: list[tuple[int, int]] = []
+    by_native(cluster, cluster.root, "secrets", begin)
+    by_native(cluster, token, "orders", look)
+
+
+def test_a_procedure_is_asked_for_by_its_type(cluster: Cluster) -> None:
+    """By the id of a procedure only those got on who had a right to all types; others learned
+    whether there is one.
+    """
+    token = cluster.user("pilot")
+    for actions, said in (
+        (["operate", "read", "submit"], {"kind": "procedure type", "name": "kvorum.lock"}),
+        (["write"], {"kind": "lock", "name": "mine*"}),
+    ):
+        cluster.embedded.access("grant.give", {"role": "pilot", "actions": actions, **said})
+    with kvorum.connect(cluster.url, token=token) as db:
+        lock = {"exclusive": True, "ttl_ms": 60_000, "owner": "", "session": ""}
+        mine = db.submit("kvorum.lock", {"resource": "mine 1", **lock})
+        other = cluster.embedded.submit("kvorum.lock", {"resource": "yours", **lock})
+        hidden = cluster.embedded.submit("CreateNamespace", {"namespace": "hidden"})
+        assert db.procedure(mine).name == "kvorum.lock"
+        call, backend = db._call, db._async._backend
+        assert call(backend.beat_lock(int(mine), 5_000))[0] == "held"
+        said = []
+        for id in (hidden, "4000000000"):
+            for doing in (
+                lambda id=id: db.procedure(int(id)),
+                lambda id=id: db.abort_procedure(int(id), "why", actor="me"),
+                lambda id=id: db.explain_procedure(int(id)),
+                lambda id=id: db.signal(int(id), "go"),
+            ):
+                with pytest.raises(Forbidden) as caught:
+                    doing()
+                said.append(str(caught.value))
+        assert said[:4] == said[4:], "whether there is one is not told"
+        with pytest.raises(Forbidden):
+            call(backend.beat_lock(int(other), 0))
+        db.abort_procedure(mine, "done", actor="me")
+
+
+def by_native(
+    cluster: Cluster,
+    token: str,
+    name: str,
+    doing: Callable[[MuxConnection, int, bytes], Awaitable[None]],
+) -> None:
+    """Speak the native protocol, with the partition and the prefix of a table of `shop`."""
+    prefix = {one.name: one.id for one in cluster.embedded.tables("shop")}[name].to_bytes(4, "big")
+    where = {one["start"][:4]: one["id"] for one in cluster.embedded.partitions()}
+
+    async def ask() -> None:
+        timers = LoopTimers(asyncio.get_running_loop())
+        port, said = int(cluster.url.rpartition(":")[2]), Credential(token=token)
+        link = await open_connection("127.0.0.1", port, timers=timers, credential=said)
+        try:
+            await doing(link, int(where[prefix]), prefix)
+        finally:
+            link.close()
+
+    asyncio.run(ask())

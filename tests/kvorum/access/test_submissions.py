@@ -139,7 +139,6 @@ def test_a_spark_job_writes_tables_that_one_may_write(both: Both) -> None:
         "payload": {"do": "add", "ordinal": 1, "table": "t", "part": {**part, "table": table}},
     }
     runner = both.token("jobs", "submit", "procedure type", "kvorum.spark_job")
-    operator = both.token("operator", "operate", "procedure type", "*")
     headers = {"authorization": f"Bearer {runner}", "content-type": "application/msgpack"}
     url = f"http://127.0.0.1:{both.base + 2}/v1/procedures"
     id = httpx.post(
@@ -147,7 +146,7 @@ def test_a_spark_job_writes_tables_that_one_may_write(both: Both) -> None:
     ).json()["id"]
     answer = httpx.post(f"{url}/{id}/signals", content=msgpack.packb(signal), headers=headers)
     assert answer.status_code == 403, answer.content
-    with kvorum.connect(f"127.0.0.1:{both.base}", token=operator) as db:
+    with kvorum.connect(f"127.0.0.1:{both.base}", token=runner) as db:
         with pytest.raises(Forbidden):
             db.signal(int(id), "job", signal["payload"])
         db.signal(int(id), "job", {"do": "alive"})

@@ -11,17 +11,31 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec import structs
 
 import kvorum
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.credentials import Credential
 from kv.base.errors import KvorumError
+from kv.base.methods import (
+    BLIND,
+    CHECK,
+    COMMIT,
+    FINISH,
+    HEARTBEAT,
+    PENDING,
+    PREWRITE,
+    RECOVER,
+    RESOLVE,
+    ROLLBACK,
+)
 from kv.base.ops import delete, put
 from kv.client.client import KvClient, connect
 from kvorum.api.names import TableIds
 from kvorum.native.native import CATALOG_TTL_S
 from kvorum.sdk.sync import Database
 from kvorum.steps.modules import load_types
+from procedures.engine import records
 from procedures.engine.kv_store import KvStore, live_key, record_key
 from procedures.engine.store import NOT_HELD
 from procedures.pools import messages, rows
@@ -129,6 +143,73 @@ def test_a_worker_needs_the_right_to_its_pool_alone(cluster: Cluster) -> None:
             id = await asyncio.to_thread(cluster.db.submit, "sample.pool", {"sleep_s": 0})
             ended = await asyncio.to_thread(cluster.db.procedure, id, wait_ms=10_000)
             assert ended.state == "SUCCESS", ended
+
+    asyncio.run(run())
+
+
+def test_a_worker_begins_children(cluster: Cluster) -> None:
+    """Their ids come from a counter that no worker may write: only an administrator's could."""
+
+    async def run() -> None:
+        async with working(cluster):
+            id = await asyncio.to_thread(cluster.db.submit, "sample.family", {})
+            ended = await asyncio.to_thread(cluster.db.procedure, id, wait_ms=20_000)
+            assert ended.state == "SUCCESS", ended
+            assert len(set(ended.result)) == 2
+
+    asyncio.run(run())
+
+
+def test_a_worker_begins_children_by_ids_that_it_was_given(cluster: Cluster) -> None:
+    """One by the next id would stand in the way of what others submit, or pass for it."""
+
+    async def run() -> None:
+        async with working(cluster) as worker, client(cluster, cluster.worker) as mine:
+            id = int(await asyncio.to_thread(cluster.db.submit, "sample.pool", {"sleep_s": 1}))
+            await given(worker)
+            stored = await mine.txn.get(record_key(id))
+            assert stored[0] is not None
+            record = records.decode(stored[0], "it")
+            first = await worker._reserve_ids(3)
+            for child, code in ((first, "done"), (first + 3, NOT_HELD), (1 << 40, NOT_HELD)):
+                forged = records.encode(structs.replace(record, id=child, parent=id))
+                child_ops = [put(record_key(child), forged, cond=0), put(live_key(child), b"")]
+                begun = mine.txn.write(child_ops)
+                assert await refused(begun) == code
+            await asyncio.to_thread(cluster.db.procedure, id, wait_ms=10_000)
+
+    asyncio.run(run())
+
+
+def test_what_a_worker_does_not_have_it_does_not_end(cluster: Cluster) -> None:
+    """COMMIT, ROLLBACK, FINISH and HEARTBEAT of rows of procedures needed a right to some pool."""
+
+    async def run() -> None:
+        async with working(cluster) as worker, client(cluster, cluster.rogue) as rogue:
+            id = int(await asyncio.to_thread(cluster.db.submit, "sample.pool", {"sleep_s": 1}))
+            await given(worker)
+            record, call = record_key(id), rogue.kv.call
+            own = await worker._store._txn.begin()
+            start, bound = own.start_ts, await rogue.txn.reader.now()
+            op = [1, live_key(id), b"", None, 0]
+            await worker._store._txn._kv.call(
+                *(PREWRITE, live_key(id), start, live_key(id), 60_000, [op], BLIND),
+                budget_ms=1_000,
+            )
+            at = live_key(id)
+            for method, *args in ((COMMIT, at, start, bound), (ROLLBACK, at, start)):
+                assert await refused(call(method, at, *args, budget_ms=1_000)) == NOT_HELD
+            assert await call(HEARTBEAT, at, at, start, budget_ms=1_000) == [PENDING]
+            ends = [[start, at, bound, [at]], [start + 1, None, bound, [record]]]
+            assert await call(FINISH, at, ends, budget_ms=1_000) == [[[PENDING, 1], [0, 1]]]
+            assert (await call(CHECK, at, at, start, 0, 1_000, budget_ms=1_000))[0] == PENDING
+            assert await refused(call(RECOVER, at, start, at, [at], True, budget_ms=1_000)) == (
+                "FORBIDDEN"
+            )
+            await own.abort()
+            await worker._store._txn._kv.call(ROLLBACK, at, at, start, budget_ms=1_000)
+            await worker._store._txn._kv.call(RESOLVE, at, start, 0, [at], budget_ms=1_000)
+            await asyncio.to_thread(cluster.db.procedure, id, wait_ms=10_000)
 
     asyncio.run(run())
 

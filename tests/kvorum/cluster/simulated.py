@@ -223,6 +223,7 @@ class _Replies:
     """kv.server.dispatcher.Connection of one frame."""
 
     user = ""
+    rights = None
 
     def __init__(self, server: SimServer, link: SimLink) -> None:
         self._server, self._link = server, link

@@ -112,6 +112,7 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     "BUS_REPORTS": ["node/7", []],
     "WORK_ENTER": ["w", EMPTY_MAP],
     "WORK_POLL": ["w", 1, 1, 0, False, 0, EMPTY_MAP],
+    "WORK_IDS": ["w", 1, 1],
     "WORK_LEAVE": ["w", 1],
     "WORK_LIST": [],
     "PROC_CONTROL": ["signal", EMPTY_MAP],
@@ -163,6 +164,7 @@ class Conn:
     """What the dispatcher answers."""
 
     user = ""
+    rights = None
 
     def __init__(self) -> None:
         self.rows: dict[int, list[Any]] = {}

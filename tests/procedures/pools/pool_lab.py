@@ -25,6 +25,7 @@ class _Caller:
     """kv.server.dispatcher.Context, of a node."""
 
     user = ""
+    rights = None
 
 
 class TableRows:

@@ -1,0 +1,93 @@
+"""What a user needs for a request about one procedure: the right to its very type, or to what it
+locks. The master alone knows these by ids, so the native port (request_resources.py) leaves it to
+the master's door (kvorum/master/roles.py). Who may not is told the same whether there is such a
+procedure or not. HTTP has the same rules (kvorum/http/server/authentication.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+
+from kv.base.errors import Forbidden, InvalidArgument, NotFound
+from kv.base.rights import Action, Kind, Resource
+from kv.base.verbs import VERBS
+from kv.server.connection_rights import Rights
+from kvorum.api.submissions import is_own, needed, signalled
+from procedures.engine import plain_data
+from procedures.engine.executor import Executor
+from procedures.engine.lock_procedure import LOCK
+from procedures.pools.inbox import owner_of
+from procedures.verbs import LOCK_BEAT, LOCK_END, PROC_ABORT, PROC_ACK, PROC_CONTROL, PROC_GET
+
+BY_ID: Final = frozenset({PROC_GET, PROC_ACK, PROC_ABORT, LOCK_BEAT, LOCK_END})
+CONTROLLED: Final[Mapping[str, Action]] = {
+    "signal": Action.SUBMIT,
+    "complete": Action.SUBMIT,
+    "abort": Action.OPERATE,
+    "bypass": Action.OPERATE,
+    "retry": Action.OPERATE,
+    "explain": Action.READ,
+}
+"""What PROC_CONTROL does with one procedure."""
+
+
+def is_about_one(method: int, args: list[Any]) -> bool:
+    """Whether the right that it needs is that to one procedure."""
+    return method in BY_ID or (method == PROC_CONTROL and args[0] in CONTROLLED)
+
+
+def check(
+    rights: Rights, executor: Executor, method: int, args: list[Any]
+) -> Awaitable[None] | None:
+    """kvorum.master.roles.Check."""
+    return _check(rights, executor, method, args) if is_about_one(method, args) else None
+
+
+async def _check(rights: Rights, executor: Executor, method: int, args: list[Any]) -> None:
+    """Raises Forbidden, InvalidArgument, Unauthenticated, and what the store raises."""
+    verb = VERBS[method]
+    action, id, said = verb.action, args[0], None
+    if method == PROC_CONTROL:
+        action, said = CONTROLLED[args[0]], plain_data.read(args[1], "arguments")
+        id = _id(said)
+    kind = verb.resource.kind
+    try:
+        resource = await _resource(executor, kind, id)
+    except NotFound:
+        resource = Resource(kind)
+    needs = [(frozenset({action}), resource)]
+    if action is Action.SUBMIT and is_own(resource.name):
+        needs = [*needed(resource.name, None)]
+        if args[0] == "signal" and isinstance(said, Mapping):
+            needs += signalled(said, rights.tables)
+    try:
+        for actions, about in needs:
+            rights.allow(actions, about)
+    except Forbidden as error:
+        raise Forbidden(
+            f"{rights.user!r} may not {action} the {kind} of that: an admin can grant it",
+            details={**error.details, "resource": f"the {kind} of that"},
+        ) from None
+
+
+async def _resource(executor: Executor, kind: Kind, id: Any) -> Resource:
+    if type(id) is not int or id < 0:
+        return Resource(kind)
+    record = await executor.find(id)
+    if kind is not Kind.LOCK:
+        return Resource(kind, record.name)
+    given = plain_data.decode(record.args) if record.name == LOCK else None
+    return Resource(kind, str(given["resource"]) if isinstance(given, Mapping) else "")
+
+
+def _id(said: Any) -> Any:
+    if not isinstance(said, Mapping):
+        return None
+    token = said.get("token")
+    if not isinstance(token, str):
+        return said.get("id")
+    try:
+        return owner_of(token)
+    except InvalidArgument:
+        return None
