@@ -141,6 +141,7 @@ class Identity:
     limits: tuple[Grant, ...] | None = None  # of a token; None: whatever its user may
     node: int = 0  # its number, if it is a node of this cluster
     token: str = ""  # the id of its token, if it came with one
+    expires_ms: int = 0  # when that ends; 0: never
 
 
 NOBODY: Final = Identity("", "none")

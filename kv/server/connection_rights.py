@@ -110,10 +110,10 @@ class Rights:
         named: Named,
     ) -> None:
         """`starts_at`: where the range of a partition of this node begins."""
-        self._identity, self._book = identity, book
+        self._book = book
         self._starts_at, self._named = starts_at, named
         self._allowed: set[tuple[int, int]] = set()
-        self.user, self.tables = identity.name, book.tables
+        self.identity, self.user, self.tables = identity, identity.name, book.tables
         self._admin = book.superuser(identity.name) and identity.limits is None
 
     def check(self, row: list[Any]) -> None:
@@ -162,10 +162,10 @@ class Rights:
         if number in _ENDS:
             self._some_write(resource)
         elif number == methods.RESOLVE:
-            if may(self._identity, _ANYTHING - _READ, resource, self._book) is not None:
+            if may(self.identity, _ANYTHING - _READ, resource, self._book) is not None:
                 raise NotBelieved
         elif verb.action is Action.WRITE:
-            if may(self._identity, _ANYTHING, resource, self._book) is None:
+            if may(self.identity, _ANYTHING, resource, self._book) is None:
                 return True
             self.allow(needed_of(verb, row), resource)
             return False
@@ -178,7 +178,7 @@ class Rights:
         tables = {table_of(key) for key in keys_of(verb, row)}
         if not tables:
             return
-        open_yet = self._identity.credential == LOOPBACK.credential
+        open_yet = self.identity.credential == LOOPBACK.credential
         if tables & SECRET_TABLES and not open_yet:
             if verb.number in STOOD_IN:
                 raise NotBelieved
@@ -196,12 +196,12 @@ class Rights:
             return
         raise Forbidden(
             "the system's own tables are for administrators: CATALOG tells what you may see",
-            details={"user": self._identity.name},
+            details={"user": self.identity.name},
         )
 
     def _check_work(self, verb: Verb, row: list[object]) -> None:
         try:
-            needs = self._named(verb, row, self._identity.name)
+            needs = self._named(verb, row, self.identity.name)
         except Forbidden as error:
             if verb.number in STOOD_IN:  # what it had may be over already
                 raise NotBelieved from error
@@ -230,7 +230,7 @@ class Rights:
 
     def allow(self, actions: frozenset[Action], resource: Resource) -> None:
         """Raises Forbidden, Unauthenticated."""
-        allow(self._identity, actions, resource, self._book)
+        allow(self.identity, actions, resource, self._book)
 
     def _some(self, table: int) -> None:
         """It may do anything at all with the table."""
@@ -254,8 +254,8 @@ class Rights:
         raise refused
 
     def _somewhere(self, action: Action, kind: Kind) -> bool:
-        limits = self._identity.limits
-        return self._book.somewhere(self._identity.name, action, kind) and (
+        limits = self.identity.limits
+        return self._book.somewhere(self.identity.name, action, kind) and (
             limits is None
             or any(
                 action in one.actions and one.resource.kind in (kind, Kind.CLUSTER)
@@ -272,7 +272,7 @@ class Rights:
         if verb.number == methods.LOOKUP:
             self._some(table_of(row[verb.at("key")]))
             return
-        needs = self._named(verb, row, self._identity.name)
+        needs = self._named(verb, row, self.identity.name)
         if needs is None:
             resource = CLUSTER if subject.kind is Kind.CLUSTER else Resource(subject.kind, "")
             if action is Action.RUN and self._somewhere(action, subject.kind):

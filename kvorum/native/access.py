@@ -26,10 +26,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, TypeVar
 
-from kv.base.errors import InvalidArgument
+from kv.base.errors import Forbidden, InvalidArgument
 from kv.base.limits import TOKEN_TTL_MS_MAX
 from kv.base.ports import Clock, Rng
 from kv.base.rights import PUBLIC, Action, Grant, Kind, Resource
+from kv.server.dispatcher import Context
+from kvorum.api.credentials import UNTIL, under
 from procedures.engine import plain_data
 from sqlproxy.catalog import grants, tokens, users
 from sqlproxy.catalog.catalog import Reader, Writer
@@ -69,10 +71,13 @@ class Access:
             "grant.take": self._take,
         }
 
-    async def handle(self, _context: object, args: list[Any]) -> list[Any]:
+    async def handle(self, context: Context, args: list[Any]) -> list[Any]:
         """The node method ACCESS."""
         what, packed = args
-        return [plain_data.pack(await self.do(what, plain_data.read(packed, "arguments")))]
+        given = plain_data.read(packed, "arguments")
+        if context.rights is not None and isinstance(given, dict):
+            given = under(context.rights.identity, what, given)
+        return [plain_data.pack(await self.do(what, given))]
 
     async def do(self, what: str, args: Args) -> Any:
         """Raises InvalidArgument, NotFound, AlreadyExists, Refused, TooLarge."""
@@ -149,6 +154,13 @@ class Access:
                 f"ttl_ms is 1 to {TOKEN_TTL_MS_MAX} ms, or 0 for one that never expires",
                 details={"setting": "ttl_ms", "limit": TOKEN_TTL_MS_MAX},
             )
+        now_ms = self._clock.now_ms()
+        if (until_ms := args.get(UNTIL) or 0) and ttl_ms > until_ms - now_ms:
+            raise Forbidden(
+                f"a token made by one that expires ends no later: ttl_ms is {ttl_ms}, and at most "
+                f"{max(0, until_ms - now_ms)} is left",
+                details={"user": args.get("user"), "missing": [], "resource": "ttl_ms"},
+            )
         limits = args.get("limits")
         if limits is not None and type(limits) is not list:
             raise InvalidArgument("limits is a list of grants", details={"setting": "limits"})
@@ -157,8 +169,8 @@ class Access:
             self._rng,
             _text(args, "name"),
             _text(args, "user"),
-            self._clock.now_ms(),
-            ttl_ms=ttl_ms,
+            now_ms,
+            ttl_ms=ttl_ms or (until_ms and max(1, until_ms - now_ms)),
             limits=None if limits is None else tuple(granted(one) for one in limits),
         )
         return {**_shown(token), "token": text}

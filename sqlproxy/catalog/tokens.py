@@ -53,7 +53,13 @@ class Token:
             return None
         if self.expires_ms and now_ms >= self.expires_ms:
             return None
-        return Identity(self.user, f"token {self.name}", self.limits, token=self.id)
+        return Identity(
+            self.user,
+            f"token {self.name}",
+            self.limits,
+            token=self.id,
+            expires_ms=self.expires_ms,
+        )
 
 
 def make(

@@ -9,9 +9,9 @@ from typing import Annotated, Final
 from fastapi import Query
 from pydantic import Field
 
-from kv.base.errors import Forbidden
 from kv.base.limits import GRANTS_PER_ROLE_MAX, TOKEN_TTL_MS_MAX
-from kv.base.rights import CLUSTER, EVERYTHING, Identity, may
+from kv.base.rights import CLUSTER, EVERYTHING, may
+from kvorum.api.credentials import under
 from kvorum.http.routes.declaring import (
     As,
     Asked,
@@ -149,11 +149,11 @@ async def change_own_password(
     node: Node, me: Me, asked: Asked, here: Here, body: OwnPassword
 ) -> object:
     """Change your own password"""
-    _whole(me)
+    change = under(me, "user.password", {"name": me.name, "password": body.new})
     users = await node.access("user.list", {})
     if any(one["name"] == me.name and one["has_password"] for one in users):
         await here.guard.by_password(me.name, body.old or "", asked.address)
-    return await node.access("user.password", {"name": me.name, "password": body.new})
+    return await node.access("user.password", change)
 
 
 @ROUTES.on(
@@ -164,17 +164,8 @@ async def create_own_token(node: Node, me: Me, body: OwnToken) -> object:
 
     The answer has its text, which is shown once.
     """
-    _whole(me)
-    return await node.access("token.create", {**body.given(), "user": me.name})
-
-
-def _whole(me: Identity) -> None:
-    """Raises Forbidden: a limited token would widen itself."""
-    if me.limits is not None:
-        raise Forbidden(
-            f"this {me.credential} is limited: it makes no other credential",
-            details={"user": me.name, "missing": [], "resource": "the user itself"},
-        )
+    made = under(me, "token.create", {**body.given(), "user": me.name})
+    return await node.access("token.create", made)
 
 
 @ROUTES.on("POST", "/v1/init", ADMIN_CLUSTER, object_of(user=_TEXT, token=_TEXT), 409, ok=201)
@@ -197,12 +188,12 @@ async def list_users(node: Node) -> Plain:
 
 
 @ROUTES.on("POST", "/v1/users", ADMIN_CLUSTER, _NAMED, 404, 409, ok=201)
-async def create_user(node: Node, body: NewUser) -> object:
+async def create_user(node: Node, me: Me, body: NewUser) -> object:
     """Create a user, a service account or a group
 
     It is a role of SQL, too. Without a password it logs in by tokens or a certificate.
     """
-    return await node.access("user.create", body.given())
+    return await node.access("user.create", under(me, "user.create", body.given()))
 
 
 @ROUTES.on("DELETE", "/v1/users/{user}", ADMIN_CLUSTER, _NAMED, 404, 409)
@@ -215,15 +206,16 @@ async def delete_user(node: Node, user: str) -> object:
 
 
 @ROUTES.on("POST", "/v1/users/{user}/password", ADMIN_CLUSTER, _NAMED, 404)
-async def set_password(node: Node, user: str, body: Password) -> object:
+async def set_password(node: Node, me: Me, user: str, body: Password) -> object:
     """Give a user another password"""
-    return await node.access("user.password", {"name": user, "password": body.password})
+    change = under(me, "user.password", {"name": user, "password": body.password})
+    return await node.access("user.password", change)
 
 
 @ROUTES.on("POST", "/v1/users/{user}/roles/{role}", ADMIN_CLUSTER, _MEMBER, 404, 409)
-async def grant_role(node: Node, user: str, role: str) -> object:
+async def grant_role(node: Node, me: Me, user: str, role: str) -> object:
     """Make a user a member of a group"""
-    return await node.access("role.grant", {"user": user, "role": role})
+    return await node.access("role.grant", under(me, "role.grant", {"user": user, "role": role}))
 
 
 @ROUTES.on("DELETE", "/v1/users/{user}/roles/{role}", ADMIN_CLUSTER, _MEMBER, 404)
@@ -246,12 +238,12 @@ async def list_tokens(
 @ROUTES.on(
     "POST", "/v1/tokens", ADMIN_CLUSTER, object_of(**_TOKEN, token=_TEXT), 404, 409, 413, ok=201
 )
-async def create_token(node: Node, body: NewToken) -> object:
+async def create_token(node: Node, me: Me, body: NewToken) -> object:
     """Make a token
 
     The answer has its text, which is shown once: send it as `Authorization: Bearer TOKEN`.
     """
-    return await node.access("token.create", body.given())
+    return await node.access("token.create", under(me, "token.create", body.given()))
 
 
 @ROUTES.on("DELETE", "/v1/tokens/{user}/{name}", ADMIN_CLUSTER, object_of(**_TOKEN), 404)
@@ -272,13 +264,13 @@ async def list_grants(
 
 
 @ROUTES.on("POST", "/v1/grants", ADMIN_CLUSTER, _GIVEN, 404, 413)
-async def give_grant(node: Node, body: Given) -> object:
+async def give_grant(node: Node, me: Me, body: Given) -> object:
     """Grant actions
 
     On one thing, or on all whose names begin with what stands before `*`; on a namespace for its
     tables, on the cluster for everything.
     """
-    return await node.access("grant.give", body.given())
+    return await node.access("grant.give", under(me, "grant.give", body.given()))
 
 
 @ROUTES.on("POST", "/v1/grants/take", ADMIN_CLUSTER, _GIVEN, 404)

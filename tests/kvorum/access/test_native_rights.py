@@ -348,6 +348,41 @@ def test_a_procedure_is_asked_for_by_its_type(cluster: Cluster) -> None:
         db.abort_procedure(mine, "done", actor="me")
 
 
+def test_a_token_makes_none_that_goes_beyond_it(cluster: Cluster) -> None:
+    """One for an hour, or for a part of all rights, made one for ever and for all of them."""
+    http = f"http://127.0.0.1:{int(cluster.url.partition(':')[2]) + HTTP_OFFSET}"
+    hour, everything = 3_600_000, {"actions": ["admin", "read"], "kind": "cluster"}
+    short = cluster.token("admin", "hour", ttl_ms=hour)
+    limited = cluster.token("admin", "part", limits=[everything])
+    shown = {one["name"]: one for one in cluster.embedded.access("token.list")}
+    until_ms = shown["hour"]["expires_ms"]
+    for at, surface in ((cluster.url, "native"), (http, "http")):
+        with kvorum.connect(at, token=short) as db:
+            said = {"user": "admin", "name": f"child {surface}"}
+            made = db.access("token.create", said)
+            assert 0 < made["expires_ms"] <= until_ms
+            for name, ttl_ms, ends in (("brief", 1_000, True), ("long", 2 * hour, False)):
+                said = {"user": "admin", "name": f"{name} {surface}", "ttl_ms": ttl_ms}
+                if ends:
+                    assert db.access("token.create", said)["expires_ms"] < until_ms
+                else:
+                    with pytest.raises(Forbidden):
+                        db.access("token.create", said)
+            with pytest.raises(Forbidden):
+                db.access("user.password", {"name": "admin", "password": "for ever and ever"})
+        with kvorum.connect(at, token=limited) as db:
+            assert db.access("token.list")
+            for what, said in (
+                ("token.create", {"user": "admin", "name": "wide"}),
+                ("user.create", {"name": "second", "superuser": True}),
+                ("user.password", {"name": "admin", "password": "for ever and ever"}),
+                ("grant.give", {"role": "admin", **everything}),
+                ("role.grant", {"user": "admin", "role": "kvorum"}),
+            ):
+                with pytest.raises(Forbidden, match="limited"):
+                    db.access(what, said)
+
+
 def by_native(
     cluster: Cluster,
     token: str,
