@@ -13,10 +13,12 @@ the `AsyncDatabase` of the running loop.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from kv.base.adapters import SystemRng
 from kv.base.credentials import NONE, Credential, from_environment
@@ -34,40 +36,7 @@ from kvorum.sdk.sync import Database
 if TYPE_CHECKING:
     from kvorum.native.native import NativeBackend
 
-
-def connect(
-    url: str,
-    *,
-    timeout_ms: int | None = None,
-    session: str | int = "",
-    token: str = "",
-    user: str = "",
-    password: str = "",
-    tls_dir: str | Path | None = None,
-    ca: str | Path | None = None,
-) -> Database:
-    """A database behind a URL. Who asks: a `token`, or a `user` and a `password`; left out, what
-    KVORUM_TOKEN, KVORUM_TOKEN_FILE, or KVORUM_USER and KVORUM_PASSWORD_FILE say. `timeout_ms`
-    bounds every operation as a whole, also a schema change and a `wait` that says no time of its
-    own; what then may have been done, or goes on, is raised as UnknownOutcome. Left out: 10
-    seconds, schema changes 2 minutes, `wait` for ever. `session`: what another process's
-    `db.session_token()` gave, to see all that it had seen.
-
-    TLS: `tls_dir` is the directory of ca.crt and, if there is one, the client's certificate, which
-    is a login, too (`kvorum cert client`); `ca`: a file of who signs the nodes. Left out:
-    KVORUM_TLS_DIR, KVORUM_CA, or for kvorums:// and https:// whom this machine believes. Raises
-    Unavailable, InvalidArgument.
-    """
-    portal = Portal("kvorum-sdk")
-    try:
-        who = {"token": token, "user": user, "password": password}
-        db = portal.call(
-            aconnect(url, timeout_ms=timeout_ms, session=session, tls_dir=tls_dir, ca=ca, **who)
-        )
-        return Database(portal, db)
-    except BaseException:
-        portal.close()
-        raise
+P = ParamSpec("P")
 
 
 async def aconnect(
@@ -81,7 +50,18 @@ async def aconnect(
     tls_dir: str | Path | None = None,
     ca: str | Path | None = None,
 ) -> AsyncDatabase:
-    """A database behind a URL, for the running loop."""
+    """A database behind a URL. Who asks: a `token`, or a `user` and a `password`; left out, what
+    KVORUM_TOKEN, KVORUM_TOKEN_FILE, or KVORUM_USER and KVORUM_PASSWORD_FILE say. `timeout_ms`
+    bounds every operation as a whole, also a schema change and a `wait` that says no time of its
+    own; what then may have been done, or goes on, is raised as UnknownOutcome. Left out: 10
+    seconds, schema changes 2 minutes, `wait` for ever. `session`: what another process's
+    `db.session_token()` gave, to see all that it had seen.
+
+    TLS: `tls_dir` is the directory of ca.crt and, if there is one, the client's certificate, which
+    is a login, too (`kvorum cert client`); `ca`: a file of who signs the nodes. Left out:
+    KVORUM_TLS_DIR, KVORUM_CA, or for kvorums:// and https:// whom this machine believes. Raises
+    Unavailable, InvalidArgument.
+    """
     _check_timeout(timeout_ms)
     given = Credential(token, user, password)
     credential = from_environment(os.environ) if given == NONE else given
@@ -106,29 +86,6 @@ async def aconnect(
     return db
 
 
-def open(
-    directory: str | Path,
-    *,
-    port: int | None = None,
-    procedure_modules: Sequence[str] = (),
-    timeout_ms: int | None = None,
-) -> Database:
-    """A node of one's own in this process, on a loop in a thread of its own; `close` stops it.
-
-    With `port` it also listens, on BASE and BASE+2 of the loopback, so that others can connect.
-    `timeout_ms` as of `connect`.
-    """
-    portal = Portal("kvorum-node")
-    try:
-        database = portal.call(
-            aopen(directory, port=port, procedure_modules=procedure_modules, timeout_ms=timeout_ms)
-        )
-        return Database(portal, database)
-    except BaseException:
-        portal.close()
-        raise
-
-
 async def aopen(
     directory: str | Path,
     *,
@@ -136,7 +93,12 @@ async def aopen(
     procedure_modules: Sequence[str] = (),
     timeout_ms: int | None = None,
 ) -> AsyncDatabase:
-    """`open` for the running loop, which the node then lives on."""
+    """A node of one's own in this process, on the running loop (`open`: on a loop in a thread of
+    its own); `close` stops it.
+
+    With `port` it also listens, on BASE and BASE+2 of the loopback, so that others can connect.
+    `timeout_ms` as of `connect`.
+    """
     from kv.base.config import NodeConfig
     from kvorum.local.ports import system_ports
     from kvorum.node.node import build
@@ -151,6 +113,30 @@ async def aopen(
     db = AsyncDatabase(backend, SystemRng())
     db.patience_ms = timeout_ms
     return db
+
+
+def _blocking(
+    make: Callable[P, Coroutine[Any, Any, AsyncDatabase]], name: str, loop: str
+) -> Callable[P, Database]:
+    """The same for callers without a loop: on one of its own, in a thread of its own."""
+
+    @wraps(make)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Database:
+        portal = Portal(loop)
+        try:
+            return Database(portal, portal.call(make(*args, **kwargs)))
+        except BaseException:
+            portal.close()
+            raise
+
+    made.__name__ = made.__qualname__ = name
+    shown = inspect.signature(make).replace(return_annotation="Database")
+    made.__dict__["__signature__"] = shown  # what help() and editors show
+    return made
+
+
+connect = _blocking(aconnect, "connect", "kvorum-sdk")
+open = _blocking(aopen, "open", "kvorum-node")
 
 
 def _in_time(backend: NativeBackend, timeout_ms: int | None) -> Backend:

@@ -63,14 +63,22 @@ def optional(field: Check) -> Check:
 
 def text(chars_max: int, chars_min: int = 0) -> Check:
     """A string of so many characters."""
+    return _sized(str, "a string", "characters", chars_max, chars_min)
 
+
+def octets(bytes_max: int, bytes_min: int = 0) -> Check:
+    """Bytes, so many of them."""
+    return _sized(bytes, "bytes", "bytes", bytes_max, bytes_min)
+
+
+def _sized(type_: type[str] | type[bytes], name: str, unit: str, most: int, least: int) -> Check:
     def check(what: str, value: object) -> None:
-        if type(value) is not str:
-            raise InvalidArgument(f"{what} must be a string, got {_kind(value)}")
-        if len(value) > chars_max:
-            raise _too_large(what, len(value), chars_max, "characters")
-        if len(value) < chars_min:
-            raise InvalidArgument(f"{what} needs at least {chars_min} characters")
+        if type(value) is not type_:
+            raise InvalidArgument(f"{what} must be {name}, got {_kind(value)}")
+        if len(value) > most:
+            raise _too_large(what, len(value), most, unit)
+        if len(value) < least:
+            raise InvalidArgument(f"{what} needs at least {least} {unit}, got {len(value)}")
 
     return check
 
@@ -81,20 +89,6 @@ def one_of(*words: str) -> Check:
     def check(what: str, value: object) -> None:
         if type(value) is not str or value not in words:
             raise InvalidArgument(f"{what} must be one of {', '.join(words)}, got {value!r:.40}")
-
-    return check
-
-
-def octets(bytes_max: int, bytes_min: int = 0) -> Check:
-    """Bytes, so many of them."""
-
-    def check(what: str, value: object) -> None:
-        if type(value) is not bytes:
-            raise InvalidArgument(f"{what} must be bytes, got {_kind(value)}")
-        if len(value) > bytes_max:
-            raise _too_large(what, len(value), bytes_max, "bytes")
-        if len(value) < bytes_min:
-            raise InvalidArgument(f"{what} needs {bytes_min} bytes, got {len(value)}")
 
     return check
 
