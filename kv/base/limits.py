@@ -145,6 +145,7 @@ LIST_ITEMS_MAX: Final = 65_536  # of any list or map in a message
 MESSAGE_WEIGHT_MAX: Final = 750_000  # values in a message of a client: what decoding it costs …
 CONTAINER_WEIGHT: Final = 10  # … where a list or a map counts as so many
 WEIGHED_BYTES_MIN: Final = 4 * KiB  # shorter messages are not looked at
+TENANT_WAITING_MAX: Final = 1_000  # HTTP requests of a user that wait for turns; above it: BUSY
 SETTINGS_ROWS_MAX: Final = 5_000  # of the cluster, those of single users and namespaces too
 TURN_MS: Final = 2  # after so long a connection that has sent more leaves the loop to others
 TURN_REQUESTS_MAX: Final = 64  # … which is looked at after so many requests

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol
 
 from kv.base import methods, system
+from kv.base.accounts import Account, Use
 from kv.base.credentials import Credential
 from kv.base.errors import Busy, Forbidden, InvalidArgument, KvorumError
 from kv.base.fields import PREFIX_BYTES
@@ -36,7 +37,7 @@ from kv.base.rights import (
     allow,
     may,
 )
-from kv.base.tenants import Account, Tenants, Use
+from kv.base.tenants import Tenants
 from kv.base.verbs import NODE_METHODS, RESULT_AT, VERBS, Touches, Verb
 
 _AGAIN_MS: Final = 200

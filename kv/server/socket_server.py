@@ -13,9 +13,10 @@ So what one connection makes the node hold is bounded whatever it asks for, and 
 for being fast; what all of them make it hold is kv/base/held_bytes.py. A peer that reads nothing
 for STALL_MS_MAX is dropped, and one that stops in the middle of a frame.
 
-Connections take turns: one that has sent more than TURN_MS of work is not read while it waits for
-the next turn, and one turn is given in each pass of the loop. Whoever sends little does not wait in
-that queue. docs/decisions/1320.
+Connections take turns (kv/base/fair_turns.py): one that has sent more than TURN_MS of work, or
+whose tenant has used its share while others have work, is not read while it waits for the next
+turn, and one turn is given in each pass of the loop. Whoever sends little does not wait.
+docs/decisions/1320.
 
 An idle connection costs its object and its socket: no timer, no buffer. One timer of the server
 looks after those that owe something: a hello, the rest of a frame, a look at their replies; and
@@ -27,13 +28,14 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 import os
 import socket
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
+from kv.base.accounts import USER, Account
 from kv.base.config_values import is_loopback
 from kv.base.connection_slots import Seats
 from kv.base.credentials import Credential
@@ -45,6 +47,7 @@ from kv.base.errors import (
     Unauthenticated,
     Unavailable,
 )
+from kv.base.fair_turns import BYTES_PER_US, REQUEST_US, FairTurns
 from kv.base.internal_errors import Faults
 from kv.base.limits import (
     CLIENT_SMALL_BYTES,
@@ -74,7 +77,7 @@ from kv.base.rpc import (
     read_hello,
     requests_of,
 )
-from kv.base.tenants import Account, Tenants
+from kv.base.tenants import Tenants
 from kv.base.tls import NODE_NAME, TLS_REQUIRED, Tls, certificate_name
 from kv.base.verbs import NODE_ARGS_AT, NODE_METHODS, VERBS
 from kv.server.connection_rights import (
@@ -174,7 +177,7 @@ class ServerConnection(asyncio.Protocol):
         self.identity: Identity | None = None  # None: it has yet to prove that it is a node's
         self.book: Book | None = None  # that its rights are read from
         self.rights: Rights | None = None  # None: everything that is no order
-        self.account: Account | None = None  # whom it counts for; None: a node, or nobody yet …
+        self.account = server.nobody  # whom it counts for …
         self.asked = False  # … and whether limits count
         self.metering: Metering | None = None  # since somebody has limits
         self.challenge = b""
@@ -232,7 +235,7 @@ class ServerConnection(asyncio.Protocol):
         self._server.held.flows(self)
         if self.metering is not None:
             self.metering.close()
-        if self.account is not None:
+        if self.account is not self._server.nobody:
             self.account.disconnect()
         if self._asking is not None:
             self._asking.cancel()
@@ -242,12 +245,14 @@ class ServerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         server, size = self._server, len(data)
         server.counters.bytes_in += size
-        if self.account is not None:
-            self.account.bytes += size
+        account = self.account
+        account.bytes += size
         self._decoder.push(data)
         if self._delivering:
             return  # it waits for its turn
-        if size > _LITTLE_BYTES and self._decoder.complete and not server.turn_is_free():
+        if (account.worked_us > account.free_us and server.turns.over(account)) or (
+            size > _LITTLE_BYTES and self._decoder.complete and not server.turns.claim()
+        ):
             self._wait_for_turn()
         else:
             self._deliver()
@@ -289,13 +294,14 @@ class ServerConnection(asyncio.Protocol):
                     self._asks_for_timestamps(only=rows[0][1] == TSO)
                 count = len(rows)
                 if count > _FEW_REQUESTS:
-                    room = min(room, _at_once(rows[0][1]))
+                    room = min(room, _at_once(rows[0][1]), self._server.turns.at_once)
                 if count > room:
                     self._rest, rows, count = rows[room:], rows[:room], room
                 else:
                     self._rest = []
                 self._in_flight += count
                 began = True
+                self.account.worked_us += count * REQUEST_US
                 if self.proved:
                     self._server.submit(self, rows)
                 else:
@@ -331,6 +337,10 @@ class ServerConnection(asyncio.Protocol):
 
     def _turn_is_over(self) -> bool:
         """It has more to do. What it did first is not measured: mostly that is all."""
+        account, turns = self.account, self._server.turns
+        if account.worked_us > account.free_us and turns.over(account):
+            self._wait_for_turn()
+            return True
         now = self._server.timers.monotonic()
         if not self._turn_ends:
             self._turn_ends = now + _TURN_S
@@ -343,11 +353,12 @@ class ServerConnection(asyncio.Protocol):
         """What came is delivered when others had theirs; nothing more is read until then."""
         self._pause()
         self._delivering = True
-        self._server.queue_turn(self)
+        self._server.turns.wait(self.account, self._take_turn)
 
-    def take_turn(self) -> None:
-        """It is this connection's."""
+    def _take_turn(self) -> bool:
+        """It is this connection's; whether it has used all of it."""
         self._deliver()
+        return self._delivering
 
     def _keep_partial(self) -> None:
         """A frame that is not complete counts from here on. Raises Busy."""
@@ -555,10 +566,10 @@ class ServerConnection(asyncio.Protocol):
         written = len(frames)
         counters.bytes_out += written
         account = self.account
-        if account is not None:
-            account.bytes += written
-            if self.metering is None:  # else they were counted when they came
-                account.requests += len(out)
+        account.bytes += written
+        account.worked_us += written // BYTES_PER_US
+        if self.metering is None:  # else they were counted when they came
+            account.requests += len(out)
         if self._fd >= 0 and not transport.get_write_buffer_size():
             frames = self._write_now(frames)
         if frames:
@@ -716,8 +727,12 @@ class SocketServer:
         self._connections_max = connections_max
         self._seats = seats or Seats()
         self.held = self._seats.held
-        self._turns: deque[ServerConnection] = deque()
-        self._turn_given = False  # in this pass of the loop
+        self.turns = (
+            FairTurns(timers.monotonic, timers.call_soon) if gate is None else gate.tenants.turns
+        )
+        self.nobody = Account(USER, "", lambda: 0, shown=False)
+        """Nodes, and who has no name: no limits, and turns only for who sends much at once."""
+        self.nobody.free_us = math.inf
         self._watched: dict[ServerConnection, None] = {}  # not greeted yet, or stalled
         self._sweeper: Handle | None = None
         self._server: Listening | None = None
@@ -861,7 +876,7 @@ class SocketServer:
     def _within(self, conn: ServerConnection, gate: Gate, rows: list[list[Any]]) -> list[list[Any]]:
         """Those that its user, and their namespaces, may ask for now; the others are answered."""
         account = conn.account
-        if account is None:
+        if account is self.nobody:
             return rows
         metering, within = conn.meter(gate.tenants), []
         for row in rows:
@@ -1004,31 +1019,3 @@ class SocketServer:
                 conn.drop()
             else:
                 conn.tell_unread()
-
-    # -- turns
-
-    def turn_is_free(self) -> bool:
-        """Whether somebody with much to do may do it now; then nobody else in this pass."""
-        if self._turns or self._turn_given:
-            return False
-        self._turn_given = True
-        self.timers.call_soon(self._next_pass)
-        return True
-
-    def _next_pass(self) -> None:
-        self._turn_given = False
-
-    def queue_turn(self, conn: ServerConnection) -> None:
-        """It has more to do than a turn."""
-        self._turns.append(conn)
-        if len(self._turns) == 1:
-            self.timers.call_soon(self._give_turn)
-
-    def _give_turn(self) -> None:
-        conn = self._turns[0]
-        try:
-            conn.take_turn()
-        finally:
-            self._turns.popleft()
-            if self._turns:
-                self.timers.call_soon(self._give_turn)

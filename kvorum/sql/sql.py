@@ -163,6 +163,7 @@ class Front:
             rng=rng,
             connections_max=connections_max,
             seats=seats,
+            turns=tenants.turns,
             tls=None if tls is None else SqlTls(tls),
         )
         if audit is not None:

@@ -26,6 +26,7 @@ import uvloop
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.credentials import Credential
 from kv.base.errors import KvorumError, Rejected
+from kv.base.fair_turns import FairTurns
 from kv.base.limits import DEADLINE_MS_DEFAULT
 from kv.base.tenants import Tenants
 from kv.base.tls import Tls, node_tls
@@ -145,7 +146,8 @@ class SqlProcess:
         tls: Tls | None,
     ) -> None:
         number, count = settings["number"], settings["count"]
-        tenants = Tenants(lambda: int(SystemClock().monotonic() * 1_000))
+        now = SystemClock().monotonic
+        tenants = Tenants(lambda: int(now() * 1_000), FairTurns(now))
         limits = Settings(backend.txn)
         limits.follow_limits(tenants.follow)
         self._in_background(limits.run())

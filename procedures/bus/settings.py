@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Final, Protocol
 import msgspec
 
 from kv.base import system
+from kv.base.accounts import NAMESPACE, USER
 from kv.base.checksum import CRC_BYTES, intact, seal
 from kv.base.errors import Corruption, InvalidArgument, TooLarge
 from kv.base.keys import escape, successor, table_prefix, unescape
@@ -36,7 +37,6 @@ from kv.base.limits import (
     PARTITION_LOAD_MIN_DEFAULT,
     SETTINGS_ROWS_MAX,
 )
-from kv.base.tenants import NAMESPACE, USER
 from procedures.bus import core, targets
 from procedures.bus.core import Waiting
 from procedures.bus.phases import OnePhase

@@ -19,12 +19,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from kv.base import system
+from kv.base.accounts import Use
 from kv.base.credentials import Credential
 from kv.base.errors import Busy, KvorumError, Unauthenticated, Unavailable
+from kv.base.fair_turns import FairTurns
 from kv.base.keys import table_prefix
 from kv.base.ports import Clock
 from kv.base.rights import LOOPBACK, OWNER, Action, Book, Identity, Resource, allow
-from kv.base.tenants import Tenants, Use
+from kv.base.tenants import Tenants
 from kv.base.throttle import Throttle
 from kv.base.tls import NODE_NAME
 from sqlproxy.catalog import read_rights, roles, tokens
@@ -75,7 +77,7 @@ class Guard:
         self._expires_ms = 0  # when the next token does; 0: none does
         self._passwords: dict[tuple[str, str], bytes] = {}  # (name, verifier) → digest of the last
         self._throttle = Throttle()
-        self.tenants = Tenants(self._now_ms)
+        self.tenants = Tenants(self._now_ms, FairTurns(clock.monotonic))
         """What each may use of this process. Who follows the cluster's settings sets it."""
 
     # -- what is known

@@ -5,7 +5,7 @@ in a greenlet, which is a coroutine that any function below may leave:
 
     task ─▶ breaking(work) ─ switch ─▶ [greenlet: work, closures, functions ─ pause() ─┐
                  ▲ a turn on the loop, or what cancels the task                         │
-                 └──────────────────────── switch, if SLICE_S are over ◀────────────────┘
+                 └──────────────────────── switch, if a slice is over ◀────────────────┘
 
 So `statement_timeout`, a cancel request and the end of a session reach what computes, at its next
 break, and it ends there by the error that the task gets. What is shared must be as it should be at
@@ -17,29 +17,33 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
 from time import perf_counter
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from kv.base.tenants import Use
+from kv.base.accounts import Use
+from kv.base.fair_turns import FairTurns
 from sqlproxy.values.breaks import set_breaks
 
 T = TypeVar("T")
 R = TypeVar("R")
-SLICE_S: Final = 0.004
 
 
 class Breaking(Awaitable[T], Generic[T]):
-    """Await `work`; what it computes takes a `turn` whenever it has had the loop for SLICE_S, and
-    counts for `use`.
+    """Await `work`; what it computes takes a `turn` whenever it has had the loop for a slice, and
+    counts for `use`. `turns`: how long that is.
     """
 
-    __slots__ = ("_hub", "_inner", "_result", "_turn", "_until", "_use", "_work")
+    __slots__ = ("_hub", "_inner", "_result", "_turn", "_turns", "_until", "_use", "_work")
 
     def __init__(
-        self, work: Awaitable[T], turn: Callable[[], Coroutine[Any, Any, None]], use: Use
+        self,
+        work: Awaitable[T],
+        turn: Callable[[], Coroutine[Any, Any, None]],
+        use: Use,
+        turns: FairTurns,
     ) -> None:
-        self._work, self._turn, self._use = work, turn, use
+        self._work, self._turn, self._use, self._turns = work, turn, use, turns
         self._until = 0.0
         self._result: list[T] = []
 
@@ -58,7 +62,7 @@ class Breaking(Awaitable[T], Generic[T]):
         given: Any = ()
         while True:
             began = perf_counter()
-            self._until = began + SLICE_S
+            self._until = began + self._turns.slice_s
             asked = switch(*given)
             self._use.spend(sql_us=round((perf_counter() - began) * 1_000_000))
             if inner.dead:

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from kv.base.accounts import Use
 from kv.base.errors import Corruption
 from kv.base.keys import table_prefix, table_range
 from kv.base.limits import SQL_LOOKUP_ROWS, SQL_SCAN_ROWS
-from kv.base.tenants import Use
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.closures.compiling import Fn, compile
 from sqlproxy.rows.rows import RowCodec, codec

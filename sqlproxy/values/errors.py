@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from kv.base.accounts import OVER_LIMIT
 from kv.base.disk_space import DISK_FREE
 from kv.base.errors import (
     AlreadyExists,
@@ -42,7 +43,6 @@ from kv.base.errors import (
     TryLater,
     UnknownOutcome,
 )
-from kv.base.tenants import OVER_LIMIT
 
 SYNTAX_ERROR: Final = "42601"
 UNSUPPORTED: Final = "0A000"

@@ -21,6 +21,7 @@ from contextvars import ContextVar
 from sys import getsizeof
 from typing import Any, Final
 
+from kv.base.accounts import Use
 from kv.base.limits import (
     SQL_FOLDED_BYTES_MAX,
     SQL_MEMORY_BYTES_DEFAULT,
@@ -29,7 +30,6 @@ from kv.base.limits import (
     SQL_VALUE_BYTES_MAX,
     TXN_SPILL_BYTES,
 )
-from kv.base.tenants import Use
 from sqlproxy.values.errors import LIMIT_EXCEEDED, OUT_OF_MEMORY, SqlError
 
 SETTING: Final = "statement_memory_bytes"

@@ -23,8 +23,10 @@ import logging
 import ssl
 import traceback
 from collections.abc import Coroutine
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
+from kv.base.accounts import Account
+from kv.base.fair_turns import BYTES_PER_US, FairTurns
 from kv.base.limits import (
     SQL_CANCEL_MS_MAX,
     SQL_LARGE_BYTES,
@@ -35,7 +37,6 @@ from kv.base.limits import (
     SQL_STARTUP_MS_MAX,
     STALL_MS_MAX,
 )
-from kv.base.tenants import Account
 from kv.base.tls import certificate_name
 from kv.base.tls_stream import TlsStream
 from sqlproxy.values import memory
@@ -53,6 +54,10 @@ from sqlproxy.wire.conversation import Conversation, Gone
 from sqlproxy.wire.seam import Session
 
 log = logging.getLogger(__name__)
+
+
+_COME_US: Final = 100  # what a statement of one row costs, about
+_WAITS: Final = 1  # in place of the bytes of a cycle: it waits for its turn
 
 
 class Host(startup.Host, Protocol):
@@ -78,8 +83,9 @@ class Host(startup.Host, Protocol):
         """Room for so many bytes of large messages; negative: given back."""
         ...
 
-    async def turn(self) -> None:
-        """Between two pieces of a long answer, of which others have theirs."""
+    @property
+    def turns(self) -> FairTurns:
+        """Between two pieces of a long answer others have theirs."""
         ...
 
 
@@ -147,7 +153,7 @@ class Connection(asyncio.Protocol):
             self.deadline = 0.0
         if self._task is None:
             if not self._short:
-                self._start()
+                self._come()
             elif self._decoder.buffered > SQL_READ_AHEAD_BYTES:
                 self._pause()
         elif self._waiter is not None:
@@ -252,6 +258,7 @@ class Connection(asyncio.Protocol):
                 self._transport.write(bytes(self.out))
             for account in self.accounts:
                 account.bytes += len(self.out)
+                account.worked_us += len(self.out) // BYTES_PER_US
             self.out.clear()
 
     def ready(self) -> None:
@@ -282,7 +289,7 @@ class Connection(asyncio.Protocol):
     async def _between(self) -> None:
         if len(self.out) > SQL_OUTPUT_BYTES:
             await self.drain()
-        await self._host.turn()
+        await self._host.turns.turn(self.accounts[0])
 
     async def encrypt(self, context: ssl.SSLContext) -> None:
         """Raises Gone: no handshake, no client."""
@@ -321,6 +328,27 @@ class Connection(asyncio.Protocol):
     def busy(self) -> bool:
         """A statement runs: there is something to cancel."""
         return self._task is not None and self._waiter is None and self._session is not None
+
+    def _come(self) -> None:
+        """There is something to do; now, unless its tenant has used its share."""
+        if self.accounts:
+            account, turns = self.accounts[0], self._host.turns
+            account.worked_us += _COME_US
+            if account.worked_us > account.free_us and turns.over(account):
+                self._short = _WAITS
+                turns.wait(account, self._its_turn)
+                return
+        self._start()
+
+    def _its_turn(self) -> bool:
+        self._short = 0
+        if self._transport is None:
+            self._begin(self._close())
+        elif self._ending is not None:
+            self._say_goodbye(self._ending)
+        else:
+            self._start()
+        return False
 
     def _start(self) -> None:
         """Work on what is here: the commonest needs no task."""

@@ -108,7 +108,7 @@ class Door(Protocol):
 
     async def turn(self) -> None:
         """Between two pieces of a long answer: wait until its client has taken enough, and let
-        others do something (`sqlproxy.loop.turns`). Raises Gone, SqlError: it is cancelled.
+        others do something (`kv.base.fair_turns`). Raises Gone, SqlError: it is cancelled.
         """
         ...
 

@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from kv.base.accounts import Use
 from kv.base.rights import Identity
-from kv.base.tenants import Use
 from sqlproxy.pg.answers import Answered, CopyFormat, Field, Part, Row, Values
 from sqlproxy.values.errors import SqlError
 from sqlproxy.values.memory import Budget

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from kv.base.connection_slots import Seats
+from kv.base.fair_turns import FairTurns
 from kv.base.limits import SQL_CANCEL_MS_MAX, SQL_CONNECTIONS_MAX, SQL_INPUT_BYTES_MAX
 from kv.base.ports import Clock, Rng
 from kv.base.throttle import Throttle
 from raft.listener import stop_listening
-from sqlproxy.loop.turns import Turns
 from sqlproxy.values.errors import ADMIN_SHUTDOWN, CANNOT_CONNECT_NOW, TOO_MANY_CONNECTIONS
 from sqlproxy.wire.codec import Fatal
 from sqlproxy.wire.connection import Connection
@@ -57,6 +57,7 @@ class SqlServer:
         tls: Tls | None = None,
         connections_max: int = SQL_CONNECTIONS_MAX,
         seats: Seats | None = None,
+        turns: FairTurns | None = None,
     ) -> None:
         self.sessions = sessions
         self.rng = rng
@@ -64,7 +65,7 @@ class SqlServer:
         self.secret = rng.token(_SECRET_BYTES)
         self.counters = Counters()
         self._throttle = Throttle()
-        self.turn = Turns().turn
+        self.turns = turns or FairTurns(clock.monotonic)
         self.on_login_failed: Callable[[str, str], None] | None = None  # user, address
         self.gone: Callable[[], None] | None = None  # called when a connection has ended
         self.elsewhere: Callable[[int, bytes], None] | None = None  # a cancel for another's session

@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
+from kv.base.fair_turns import BYTES_PER_US, HTTP_US
+from kv.base.limits import TENANT_WAITING_MAX
 from kv.base.rights import CLUSTER, LOOPBACK, Action, Book, Identity, Kind, Resource, table
 from kvorum.api.backend import Backend
 from kvorum.api.submissions import is_own, needed, signalled
@@ -95,6 +97,11 @@ class Door:
         use = self._guard.use(request.identity)
         use.begin()
         request.use, request.tenants = use, self.tenants
+        (account,) = use.accounts
+        account.worked_us += HTTP_US
+        turns = self.tenants.turns
+        if account.worked_us > account.free_us and turns.over(account):
+            await turns.turn(account, TENANT_WAITING_MAX)
 
     async def look_again(self, request: Request) -> None:
         """The same for one that lasts: a credential may have ended, or the first user come. Raises
@@ -112,6 +119,7 @@ class Door:
         """It has ended, whatever came of it."""
         use, request.use = request.use, None
         if use is not None:
+            use.accounts[0].worked_us += request.bytes // BYTES_PER_US
             use.spend(rows=request.rows, size=request.bytes)
             use.end()
 

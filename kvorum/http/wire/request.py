@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final, Protocol
 
 from kv.base import decode_cost
+from kv.base.accounts import Use
 from kv.base.errors import KvorumError, NotFound, Rejected
 from kv.base.limits import HTTP_BODY_BYTES_MAX
 from kv.base.rights import LOOPBACK, Action, Resource
-from kv.base.tenants import Tenants, Use
+from kv.base.tenants import Tenants
 from kvorum.api.model import too_large
 from kvorum.http.wire import fields
 from kvorum.http.wire.codec import JSON, MSGPACK_NAMES, Formats, Query, Reply, decode, formats

@@ -16,7 +16,6 @@ from sqlproxy.declared.catalogs import Catalogs
 from sqlproxy.front.bound.env import Env
 from sqlproxy.front.bound.statements import Select
 from sqlproxy.loop.trimming import Trimming
-from sqlproxy.loop.turns import Turns
 from sqlproxy.pg.answers import Row
 from sqlproxy.pgcatalog.catalog import SystemCatalog
 from sqlproxy.pgcatalog.contents import Cluster
@@ -136,7 +135,6 @@ class Services:
     advisory: AdvisoryLocks | None = None
     plans: Plans = field(default_factory=Plans)
     roster: Roster = field(default_factory=Roster)
-    turns: Turns = field(default_factory=Turns)
     memory: Share = field(default_factory=Share)
     statement_memory: int = SQL_STATEMENT_MEMORY_BYTES_DEFAULT
     trimming: Trimming | None = None

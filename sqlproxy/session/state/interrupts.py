@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from kv.base.accounts import Use
 from kv.base.errors import KvorumError
-from kv.base.tenants import Use
+from kv.base.fair_turns import FairTurns
 from sqlproxy.loop.computing import Breaking
 from sqlproxy.session.state.settings import Settings
 from sqlproxy.values.errors import QUERY_CANCELED, SqlError
@@ -18,7 +19,7 @@ T = TypeVar("T")
 class Interrupts:
     """Of one session. `cancel_after`: calls when so many seconds are over. `refused`: what an error
     of the store means. `turn`: what computes long waits for it between two pieces. `use`: whom its
-    computing counts for.
+    computing counts for; `turns`: how long a piece is.
     """
 
     def __init__(
@@ -28,8 +29,9 @@ class Interrupts:
         refused: Callable[[KvorumError], SqlError],
         turn: Callable[[], Coroutine[Any, Any, None]],
         use: Use,
+        turns: FairTurns,
     ) -> None:
-        self._turn, self._use = turn, use
+        self._turn, self._use, self._turns = turn, use, turns
         self._settings, self._cancel_after, self._refused = settings, cancel_after, refused
         self._running: asyncio.Task[object] | None = None
         self._why: SqlError | None = None  # why the running task is being cancelled
@@ -52,7 +54,9 @@ class Interrupts:
         if ms:
             timer = self._cancel_after(ms / 1000, self._timed_out)
         try:
-            return await (Breaking(work, self._turn, self._use) if outer is None else work)
+            return await (
+                Breaking(work, self._turn, self._use, self._turns) if outer is None else work
+            )
         except KvorumError as error:
             raise self._refused(error) from error
         except asyncio.CancelledError:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+from kv.base.accounts import Use
 from kv.base.errors import Busy
 from kv.base.limits import DEADLINE_MS_MAX, NAME_CHARS_MAX, SQL_ACTIVITY_CHARS
 from kv.base.rights import Identity
-from kv.base.tenants import Use
 from sqlproxy.catalog.fence import Fence
 from sqlproxy.declared.database import Declared
 from sqlproxy.front.bound import statements as s
@@ -87,6 +87,7 @@ class State:
             lambda error: refused(error, self.block.outcomes),
             self.turn,
             self.use,
+            services.tenants.turns,
         )
         self.variables: Final = Variables(
             self.settings, self.block, self.permits, self.channel, self.modes
@@ -151,7 +152,7 @@ class State:
         if wait_ms := self.use.wait_ms():
             self.tenant.waited += 1
             await asyncio.sleep(wait_ms / 1_000)
-        await self.services.turns.turn()
+        await self.services.tenants.turns.turn(self.tenant)
 
     # -- what is declared
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from kv.base import tenants as module
+from kv.base.accounts import DEBT_S, Use
 from kv.base.errors import Busy
-from kv.base.tenants import DEBT_S, Tenants, Use
+from kv.base.fair_turns import FairTurns
+from kv.base.tenants import Tenants
 
 
 @dataclass
@@ -20,7 +22,7 @@ class Node:
     tenants: Tenants = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tenants = Tenants(lambda: self.now_ms)
+        self.tenants = Tenants(lambda: self.now_ms, FairTurns(lambda: self.now_ms / 1_000))
 
     def taken(self, name: str, tries: int, *, rows: int = 0, size: int = 0, sql_us: int = 0) -> int:
         """How many of so many requests, all at one moment, are let in; each uses that."""

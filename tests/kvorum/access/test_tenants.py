@@ -182,7 +182,7 @@ def again(connection: psycopg.Connection, statement: str) -> None:
         connection.execute(statement)
 
 
-def test_statements_count_and_computing_is_slowed_down(node: Node) -> None:
+def test_g10_statements_count_and_computing_is_slowed_down(node: Node) -> None:
     """SQL would be the way around every limit; or a transaction could not end."""
     said = {"name": "ann", "password": "a password of nobody"}
     node.native("admin").access("user.password", said)

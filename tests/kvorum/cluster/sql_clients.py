@@ -16,6 +16,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from kv.base.errors import AlreadyExists, KvorumError
+from kv.base.fair_turns import FairTurns
 from kv.base.limits import SQL_SCHEMA_TTL_MS
 from kv.base.rights import Identity
 from kv.base.tenants import Tenants
@@ -69,7 +70,7 @@ class Sql:
         loop = asyncio.get_running_loop()
         self.services = Services(
             client=txn,
-            tenants=Tenants(txn.clock.now_ms),
+            tenants=Tenants(txn.clock.now_ms, FairTurns(txn.timers.monotonic)),
             catalogs=Catalogs(txn, timers, SQL_SCHEMA_TTL_MS / 1000, self.presence),
             system=cast(SystemCatalog, _Nothing()),
             run=define,

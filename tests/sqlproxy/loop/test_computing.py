@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
-from kv.base.tenants import Use
-from sqlproxy.loop import computing
+from kv.base import fair_turns
+from kv.base.accounts import USER, Account, Use
+from kv.base.fair_turns import FairTurns
 from sqlproxy.loop.computing import Breaking
 from sqlproxy.loop.statement_threads import aside
-from sqlproxy.loop.turns import Turns
 from sqlproxy.values.breaks import no_break, pause, set_breaks
 
 
@@ -21,7 +22,7 @@ def _compute(stopped: list[bool]) -> None:
 
 @pytest.fixture(autouse=True)
 def _every_pause_is_a_break(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(computing, "SLICE_S", 0.0)
+    monkeypatch.setattr(fair_turns, "SLICE_S", 0.0)
 
 
 async def test_others_have_the_loop_between_two_pieces() -> None:
@@ -41,7 +42,8 @@ async def test_others_have_the_loop_between_two_pieces() -> None:
 
 
 async def _guarded(work: object) -> object:
-    return await Breaking(work, Turns().turn, Use())  # type: ignore[arg-type]
+    turns, account = FairTurns(time.monotonic), Account(USER, "a", lambda: 0, shown=True)
+    return await Breaking(work, lambda: turns.turn(account), Use(), turns)  # type: ignore[arg-type]
 
 
 async def test_a_cancelled_task_ends_where_it_computes() -> None:

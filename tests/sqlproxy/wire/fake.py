@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kv.base.accounts import USER, Account, Use
 from kv.base.rights import Identity
 from sqlproxy.catalog.scram import make_verifier
 from sqlproxy.pg import oids, text
@@ -154,6 +155,7 @@ class FakeSession:
         self.status: Status = "I"
         self.channel = Channel(parameters={"TimeZone": settings.get("TimeZone", "UTC")})
         self.budget = Budget(Share())
+        self.use = Use(Account(USER, "ann", lambda: 0, shown=True))
         self.statements: dict[str, Any] = {}
         self.portals: dict[str, Any] = {}
         self.idle_ms_max = 0

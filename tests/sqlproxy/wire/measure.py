@@ -20,6 +20,7 @@ from typing import Any
 
 import uvloop
 
+from kv.base.accounts import USER, Account, Use
 from kv.base.adapters import SystemClock, SystemRng
 from sqlproxy.pg import oids
 from sqlproxy.pg.answers import CopyFormat, Field
@@ -73,6 +74,7 @@ class Session:
     def __init__(self) -> None:
         self.channel = Channel()
         self.budget = Budget(Share())
+        self.use = Use(Account(USER, "ann", lambda: 0, shown=True))
         self.statements: dict[str, Any] = {}
         self.portals: dict[str, Any] = {}
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
-from sqlproxy.loop.turns import Turns
+from kv.base.accounts import USER, Account
+from kv.base.fair_turns import FairTurns
 
 
 @pytest.mark.parametrize("answers", [1, 2, 40])
@@ -23,11 +25,11 @@ def test_p1_one_piece_in_each_pass_of_the_loop(answers: int) -> None:
             if not over:
                 loop.call_soon(passed)
 
-        turns = Turns()
+        turns, who = FairTurns(time.monotonic), Account(USER, "a", lambda: 0, shown=True)
 
         async def answer(number: int) -> None:
             for _ in range(5):
-                await turns.turn()
+                await turns.turn(who)
                 pieces.append((passes, number))
 
         loop.call_soon(passed)
@@ -46,12 +48,12 @@ def test_p1_who_goes_away_while_waiting_is_passed_over() -> None:
     """A statement that is cancelled would keep the others waiting for ever."""
 
     async def run() -> None:
-        turns = Turns()
-        waiting = [asyncio.create_task(turns.turn()) for _ in range(4)]
+        turns, who = FairTurns(time.monotonic), Account(USER, "a", lambda: 0, shown=True)
+        waiting = [asyncio.create_task(turns.turn(who)) for _ in range(4)]
         await asyncio.sleep(0)
         for gone in waiting[:3]:
             gone.cancel()
         await asyncio.wait_for(waiting[3], 5)
-        await asyncio.wait_for(turns.turn(), 5)
+        await asyncio.wait_for(turns.turn(who), 5)
 
     asyncio.run(run())
