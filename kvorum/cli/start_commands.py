@@ -246,19 +246,20 @@ def proxy(
             raise InvalidArgument(not_closed(listen, listen), details={"setting": "tls_dir"})
         tls = node_tls(tls_dir) if tls_dir else None
         hosts = _hosts(http_hosts)
-        variables = {option.variable for option in _OIDC}
+        variables = {option.variable for option in _SHARED}
         said = {name: text for name, text in os.environ.items() if name in variables}
         settings = load(oidc, said)
-        made = Proxy(addresses, listen, port, http_hosts=hosts, tls=tls, oidc=settings)
+        made = Proxy(addresses, listen, port, http_hosts=hosts, tls=tls, config=settings)
         uvloop.run(serve(made, ready))
     except KvorumError as e:
         output.die(e, as_json=json)
 
 
-_OIDC = tuple(option for option in OPTIONS if option.name.startswith("oidc_"))
+_MEMORY = ("sql_memory_bytes", "statement_memory_bytes")
+_SHARED = tuple(one for one in OPTIONS if one.name.startswith("oidc_") or one.name in _MEMORY)
 """Settings of a node that a proxy has, too."""
 _OWN = tuple(inspect.signature(proxy, eval_str=True).parameters.values())[:-1]
-_takes(proxy, [*_OWN, *_flags(_OIDC)])
+_takes(proxy, [*_OWN, *_flags(_SHARED)])
 
 
 def _hosts(text: str) -> tuple[str, ...]:

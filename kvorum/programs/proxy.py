@@ -52,14 +52,15 @@ class Proxy:
         *,
         http_hosts: Sequence[str] = (),
         tls: Tls | None = None,
-        oidc: NodeConfig | None = None,
+        config: NodeConfig | None = None,
     ) -> None:
         """It listens at `host` and `base`; `http_hosts` are more names for it (HostGuard). `tls`:
-        of what it serves and of its connections to the nodes. `oidc`: whose oidc_… settings are
-        its own.
+        of what it serves and of its connections to the nodes. `config`:
+        whose oidc_… and memory settings are its own.
         """
         self._addresses, self._host, self._base = addresses, host, base
-        self._hosts, self._tls, self._oidc = http_hosts, tls, oidc
+        self._hosts, self._tls = http_hosts, tls
+        self._config = config or NodeConfig()
         self._seats = descriptors.seats(descriptors.raise_limit())
         self._not_ready: str | None = "it is looking for the cluster"
         self._stack = contextlib.AsyncExitStack()
@@ -101,10 +102,10 @@ class Proxy:
         own = own_addresses(self._host, insecure=self._tls is None)
         self.guard = Guard(backend.txn, SystemClock(), asyncio.to_thread, own)
         logins = None
-        if self._oidc is not None and self._oidc.oidc_issuer:
+        if self._config.oidc_issuer:
             from kvorum.security.oidc_setup import issuer_and_logins
 
-            made = issuer_and_logins(self._oidc, SystemClock(), SystemRng(), Outside())
+            made = issuer_and_logins(self._config, SystemClock(), SystemRng(), Outside())
             self.guard.issuer, logins = made
         self._in_background(self.guard.run(asyncio.sleep))
         settings = Settings(backend.txn)
@@ -142,6 +143,8 @@ class Proxy:
             in_thread=asyncio.to_thread,
             seats=self._seats,
             tls=self._tls,
+            memory_bytes=self._config.sql_memory_bytes,
+            statement_memory_bytes=self._config.statement_memory_bytes,
         )
         door.open(sock, self._in_background)
         self._stack.push_async_callback(door.close)

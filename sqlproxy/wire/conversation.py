@@ -27,6 +27,7 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from kv.base.limits import (
+    SQL_ASIDE_CHARS,
     SQL_ENCODE_ROWS,
     SQL_FETCH_ROWS,
     SQL_MESSAGE_BYTES_MAX,
@@ -176,9 +177,10 @@ class Conversation:
         the door gets it later (`Door.answered`).
         """
         session = self._session
-        if self._held or self._skipping or session.portals:
-            return False
         parse, bind, described, _ = cycle
+        long = len(bind) > SQL_ASIDE_CHARS  # its values are read with breaks
+        if self._held or self._skipping or session.portals or long:
+            return False
         try:
             parsed = None
             known = None if parse else self._known.get(bind[1 : bind.index(0, 1)])
@@ -455,10 +457,10 @@ class Conversation:
                 f'"{message.statement}" requires {len(readers)}',
             )
         try:
-            values = _read(readers, message.values)
+            values = await self._values(readers, message.values, len(body))
         except Unfit:  # a label, perhaps, that was added since the session looked
             await session.look_again()
-            values = _read(readers, message.values)
+            values = await self._values(readers, message.values, len(body))
         portal = await session.bind(statement, values)
         bound = Bound(compiled, message.results)
         if portal.fields is not None and portal.copy_out is None and portal.copy_in is None:
@@ -466,6 +468,19 @@ class Conversation:
         portal.wire = bound
         portals[message.portal] = portal
         self._door.out += codec.BIND_COMPLETE
+
+    async def _values(
+        self, readers: list[Read], raws: Sequence[bytes | None], size: int
+    ) -> list[Any]:
+        """The values of parameters; those of a long message with breaks. Raises SqlError."""
+        if size <= SQL_ASIDE_CHARS:
+            return _read(readers, raws)
+
+        async def read() -> list[Any]:
+            return _read(readers, raws)
+
+        values: list[Any] = await self._session.guard(read())
+        return values
 
     def _compiled(self, statement: Statement) -> Compiled:
         by_zone = statement.wire
@@ -625,7 +640,8 @@ class Conversation:
     async def _copy(self, portal: Portal) -> bytes:
         """The whole of a COPY; its CommandComplete."""
         if portal.copy_in is not None:
-            await CopyIn(portal, portal.copy_in, self._style, self._door).run()
+            guard = self._session.guard
+            await CopyIn(portal, portal.copy_in, self._style, self._door, guard).run()
         else:
             assert portal.copy_out is not None
             out = CopyOut(portal, portal.copy_out, self._style, self._door)

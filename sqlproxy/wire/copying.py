@@ -11,6 +11,7 @@ read what came before.
 from __future__ import annotations
 
 import struct
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from kv.base.limits import (
@@ -44,9 +45,17 @@ class Door(Protocol):
 
 
 class CopyIn:
-    def __init__(self, portal: Portal, of: CopyFormat, style: Style, door: Door) -> None:
+    def __init__(
+        self,
+        portal: Portal,
+        of: CopyFormat,
+        style: Style,
+        door: Door,
+        guard: Callable[[Awaitable[list[Part]]], Awaitable[list[Part]]],
+    ) -> None:
+        """`guard`: runs what reads values, which takes breaks."""
         fields = portal.fields or ()
-        self._portal = portal
+        self._portal, self._guard = portal, guard
         self._door = door
         self._reader = reader(of, fields, style, SQL_MESSAGE_BYTES_MAX)
         self._pieces: list[bytes] = []
@@ -88,6 +97,10 @@ class CopyIn:
     async def _hand_on(self) -> None:
         data = b"".join(self._pieces)
         self._pieces, self._bytes = [], 0
+        if parts := await self._guard(self._parts(data)):
+            await self._portal.take_parts(parts)
+
+    async def _parts(self, data: bytes) -> list[Part]:
         parts: list[Part] = []
         at = 0
         while at < len(data):
@@ -98,8 +111,7 @@ class CopyIn:
             else:  # what is kept of a row would be looked at over and over
                 self._slice = min(2 * self._slice, SQL_COPY_BATCH_BYTES)
             await self._door.turn()
-        if parts:
-            await self._portal.take_parts(parts)
+        return parts
 
 
 class CopyOut:

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from sqlproxy.front.functions import series
 from sqlproxy.front.functions.function import Declared, declared, total
+from sqlproxy.values.breaks import pause
 from sqlproxy.values.errors import DIVISION_BY_ZERO, INVALID_PARAMETER, OUT_OF_RANGE, SqlError
 from sqlproxy.values.words import words
 
@@ -37,6 +38,7 @@ _SIGNIFICANT: Final = 16
 _DIGITS_MAX: Final = 131_072
 _PACK4: Final = struct.Struct("<f")
 _RANGES: Final = {"smallint": 15, "integer": 31, "bigint": 63}
+_INT_DIGITS: Final = 20  # of the largest integer
 NAN: Final = Decimal("NaN")
 INFINITY: Final = Decimal("Infinity")
 
@@ -608,11 +610,19 @@ def _trim_scale(value: Decimal) -> Decimal:
     return quantized(found, max(scale_of(found), 0))
 
 
+def _whole(value: Decimal, scale: int) -> int:
+    """10^scale times of it. With a break: it takes the square of its digits."""
+    found = int(value.scaleb(scale, context=EXACT))
+    pause()
+    return found
+
+
 def _numeric_gcd(a: Decimal, b: Decimal) -> Decimal:
     if not (a.is_finite() and b.is_finite()):
         return NAN
     scale = max(scale_of(a), scale_of(b))
-    whole = math.gcd(int(a.scaleb(scale, context=EXACT)), int(b.scaleb(scale, context=EXACT)))
+    whole = math.gcd(_whole(a, scale), _whole(b, scale))
+    pause()
     return Decimal(whole).scaleb(-scale, context=EXACT)
 
 
@@ -620,7 +630,8 @@ def _numeric_lcm(a: Decimal, b: Decimal) -> Decimal:
     if not (a.is_finite() and b.is_finite()):
         return NAN
     scale = max(scale_of(a), scale_of(b))
-    whole = math.lcm(int(a.scaleb(scale, context=EXACT)), int(b.scaleb(scale, context=EXACT)))
+    whole = math.lcm(_whole(a, scale), _whole(b, scale))
+    pause()
     return Decimal(whole).scaleb(-scale, context=EXACT)
 
 
@@ -631,7 +642,7 @@ def _numeric_to_int(name: str) -> Callable[[Decimal], int]:
         if not value.is_finite():
             what = "NaN" if value.is_nan() else "infinity"
             raise SqlError("0A000", f"cannot convert {what} to {name}")
-        found = int(quantized(value, 0))
+        found = int(quantized(value, 0)) if value.adjusted() <= _INT_DIGITS else high
         if -high <= found < high:
             return found
         raise out_of_range(name)

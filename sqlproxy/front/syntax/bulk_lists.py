@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
+from kv.base.limits import SQL_TOKENS_MAX
+
 LIST_MIN: Final = 64  # fewer literals are parsed as quickly
 FIRST: Final = 1_000_000  # the number of the first list: no parameter has so high a one
 _CHARS_MIN: Final = 2 * LIST_MIN
@@ -53,13 +55,14 @@ def read(text: str) -> tuple[str, list[Rows]] | None:
         return None
     parts: list[str] = []
     lists: list[Rows] = []
-    at = 0
-    for found in _TOKEN.finditer(text):
-        kind = found.lastgroup
-        if kind is None or found.end() <= at:
-            continue
-        if kind == "odd":
+    at = place = tokens = 0
+    while found := _TOKEN.match(text, place):
+        place, kind = found.end(), found.lastgroup
+        tokens += 1
+        if kind == "odd" or tokens > SQL_TOKENS_MAX:  # outside of lists: the parser refuses it
             return None
+        if kind is None:
+            continue
         first, end, is_rows = _span(text, found.start(kind), kind)
         written = text[first:end]
         if len(written) < _CHARS_MIN:
@@ -69,7 +72,7 @@ def read(text: str) -> tuple[str, list[Rows]] | None:
             continue
         parts += (text[at:first], f"(${FIRST + len(lists)})")
         lists.append(rows)
-        at = end
+        at = place = end
     return ("".join(parts) + text[at:], lists) if lists else None
 
 

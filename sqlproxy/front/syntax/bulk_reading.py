@@ -97,10 +97,11 @@ def read(text: str) -> tuple[str, Rows] | None:
 
 def _add(columns: list[list[Any]], rows: Sequence[Any]) -> None:
     """Rows behind those that are there; of one column they are its values."""
-    for column, values in zip(
-        columns, [rows] if len(columns) == 1 else zip(*rows, strict=True), strict=True
-    ):
-        column += values
+    if len(columns) == 1:
+        columns[0] += rows
+        return
+    for n, column in enumerate(columns):
+        column += [row[n] for row in rows]
 
 
 def _decoded(text: str, at: int, width: int) -> Rows | None:

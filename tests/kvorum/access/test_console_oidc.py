@@ -581,7 +581,7 @@ def test_a_proxy_takes_the_issuers_users_as_a_node_does(scene: Scene, tmp_path: 
     base = free_port_base()
     node = urlsplit(scene.url).port or 0
     config = NodeConfig(**settings(scene.issuer, base, tmp_path))
-    proxy = Proxy([("127.0.0.1", node - 2)], "127.0.0.1", base, oidc=config)
+    proxy = Proxy([("127.0.0.1", node - 2)], "127.0.0.1", base, config=config)
     portal = Portal("proxy")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KVORUM_CLUSTER_SECRET", CLUSTER)

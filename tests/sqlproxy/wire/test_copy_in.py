@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -55,7 +55,11 @@ class Fake:
 async def copied(data: bytes, of: CopyFormat, chance: random.Random) -> Fake:
     """What came out of a COPY of these bytes."""
     fake = Fake(data, chance)
-    copy = CopyIn(cast("Any", fake), of, DEFAULT, cast("Any", fake))
+
+    async def guard(work: Awaitable[list[Part]]) -> list[Part]:
+        return await work
+
+    copy = CopyIn(cast("Any", fake), of, DEFAULT, cast("Any", fake), guard)
     feed = copy._reader.feed_many
 
     def counted(piece: bytes) -> Any:
