@@ -120,7 +120,7 @@ class Proxy:
             rng=SystemRng(),
             now=SystemClock().monotonic,
             not_ready=self.not_ready,
-            hosts=(self._host, *self._hosts, *(self._oidc.known_as if self._oidc else ())),
+            hosts=(self._host, *self._hosts, *self._config.known_as),
             seats=self._seats,
             tls=self._tls,
             logins=logins,
