@@ -299,10 +299,14 @@ class Check:
         parts = [(placed, start, end)]
         found: list[tuple[Placed, dict[int, Any]]] = []
         tops: dict[int, int] = {}  # how far each partition was when it was asked first
+        damaged: dict[tuple[str, int], str] = {}  # a replica may be rebuilt when it is asked again
         for asked in range(_WAITED_MAX):
             found = [(one, await self._answers(ctx, one, low, high)) for one, low, high in parts]
             for one, answers in found:
                 tops.setdefault(one.descriptor.id, _top(answers))
+                for node, answer in answers.items():
+                    if isinstance(answer, Corruption):
+                        damaged[f"partition {one.descriptor.id}", node] = answer.message
             agreed = all(_agree(answers) for _, answers in found)
             late = any(_lagging(answers, tops[one.descriptor.id]) for one, answers in found)
             if asked >= _ASKED_MAX and not late:
@@ -315,6 +319,8 @@ class Check:
             if not agreed:
                 await asyncio.sleep(_PAUSE_MS / 1000)
             parts = now or parts
+        for (where, node), message in damaged.items():
+            self._found(ctx, "replica", where, f"node {node}: {message}")
         for one, answers in found:
             self._leave_out(ctx, one, answers, tops[one.descriptor.id])
             self._compared(ctx, one, answers)
@@ -376,8 +382,8 @@ class Check:
         seen: dict[tuple[int, int], list[int]] = {}
         for node, answer in answers.items():
             if isinstance(answer, Corruption):
-                self._found(ctx, "replica", where, f"node {node}: {answer.message}")
-            elif isinstance(answer, KvorumError):
+                continue  # told already
+            if isinstance(answer, KvorumError):
                 if answer.disposition not in LATER and answer.code != "NO_REPLICA":
                     raise answer
                 self._found(ctx, "replica", where, f"node {node} cannot be asked: {answer.message}")

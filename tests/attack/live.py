@@ -200,8 +200,9 @@ def statements(base: int, count: int, seed: int, report: Report) -> None:
     nothing.
     """
     dsn = _DSN.format(base + 3)
+    with psycopg.connect(dsn) as catalog:
+        made = Statements(seed, catalog.execute(FUNCTIONS).fetchall())
     conn = _connected(dsn)
-    made = Statements(seed, conn.execute(FUNCTIONS).fetchall())
     for statement in itertools.chain(made.calls(), (made.make() for _ in range(count))):
         began = time.monotonic()
         try:

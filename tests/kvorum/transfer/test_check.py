@@ -10,7 +10,7 @@ import pytest
 
 from kv.base import system
 from kv.base.checksum import CRC_BYTES, seal
-from kv.base.errors import KvorumError
+from kv.base.errors import Corruption, KvorumError
 from kv.base.ids import PartitionId, TableId
 from kv.base.keys import escape, table_prefix, table_range, u64
 from kv.base.methods import OP_PUT
@@ -283,6 +283,38 @@ async def test_a_replica_that_is_behind_is_not_different(
         assert (kind, where) == ("lag", f"partition {placed.descriptor.id}")
         assert "it is not compared: check again later" in message
         assert asked == checking._WAITED_MAX, "it was waited for once, not at every page"
+
+
+async def test_damage_that_is_mended_meanwhile_is_told() -> None:
+    """It is rebuilt as soon as it is read, so that the check said that all is well."""
+
+    class Mended:
+        """One node's first answer is damage."""
+
+        def __init__(self, calls: Any, node: int) -> None:
+            self.calls, self.damaged = calls, {node}
+
+        async def call_at(self, node: int, method: int, *args: Any) -> list[Any]:
+            if node in self.damaged:
+                self.damaged.clear()
+                raise Corruption("it fails its checksum")
+            return list(await self.calls.call_at(node, method, *args))
+
+    async with trio() as nodes, client(nodes) as db:
+        d = Damaged(nodes, db)
+        await d.fill()
+        (placed,) = await placed_of(d.txn, d.plain.id)
+        store = next(iter(nodes.nodes.values())).store
+        follower, _ = await d.follower()
+        node = follower.store.identity.node
+        services: Any = SimpleNamespace(txn=lambda: store.txn)
+        calls = Mended(store.cluster.calls, node)
+        check = Check(services, lambda: calls)
+        state: dict[str, Any] = {"at": await store.txn.now(), "found": 0, "findings": []}
+        ctx: Any = SimpleNamespace(state=state | {"replicas": 0})
+        assert await check._page(ctx, placed, placed.descriptor.start) is None
+        ((kind, _, message),) = ctx.state["findings"]
+        assert (kind, message) == ("replica", f"node {node}: it fails its checksum")
 
 
 @pytest.mark.few(2)
