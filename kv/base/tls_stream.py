@@ -59,6 +59,7 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=host is None, server_hostname=host
         )
+        self._take = self._outgoing.read
         self._feed, self._read, self._encrypt = (
             self._incoming.write,
             self._tls.read,
@@ -66,6 +67,8 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         )
         self._below: asyncio.Transport | None = None
         self._shaken: asyncio.Future[None] = self._loop.create_future()
+        self._room = _room.view
+        self._partial = True  # there may be more to read than what comes next
         self._open = False  # the handshake is done; nothing has ended yet
         self._told = not tells  # the protocol has a connection
         self._error: Exception | None = None  # why it ends
@@ -84,17 +87,19 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._below = cast(asyncio.Transport, transport)
+        self._send = self._below.write
         self._shake()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _room.view
+        return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._open:
-            self._feed(_room.view[:nbytes])
-            self._deliver()
+            self._feed(self._room[:nbytes])
+            # A small buffer is quick to get. What was encrypted is longer than what it says.
+            self._deliver(_RECORD_BYTES if self._partial else min(nbytes, _RECORD_BYTES))
         elif self._error is None and not self._shaken.done():
-            self._feed(_room.view[:nbytes])
+            self._feed(self._room[:nbytes])
             self._shake()
 
     def eof_received(self) -> None:
@@ -140,21 +145,21 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         if self._incoming.pending:
             self._loop.call_soon(self._catch_up)
 
-    def _deliver(self) -> None:
-        """All that came. While reading is paused nothing comes."""
+    def _deliver(self, size: int) -> None:
+        """All that came; no record says more than `size`. While reading is paused nothing comes."""
         incoming, read = self._incoming, self._read
         parts: list[bytes] = []
         error: ssl.SSLError | None = None
-        ended = False
+        self._partial = ended = False
         try:
             while incoming.pending and not ended:
-                part = read(_RECORD_BYTES)
+                part = read(size)
                 if part:
                     parts.append(part)
                 else:
                     ended = True
         except ssl.SSLWantReadError:
-            pass  # the rest of a record is on its way
+            self._partial = True  # the rest of it is on its way
         except ssl.SSLError as why:
             error = why
         if self._outgoing.pending:
@@ -170,7 +175,7 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
     def _catch_up(self) -> None:
         """With what came before it was wanted."""
         if self._open and self.is_reading():
-            self._deliver()
+            self._deliver(_RECORD_BYTES)
 
     def _fill(self, data: bytes) -> None:
         """For a protocol that has buffers of its own."""
@@ -199,16 +204,15 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         except ssl.SSLError as error:
             self._fail(error)
         else:
-            self._pass_on()
+            self._send(self._take())
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         self.write(b"".join(list_of_data))
 
     def _pass_on(self) -> None:
-        assert self._below is not None
-        data = self._outgoing.read()
+        data = self._take()
         if data:
-            self._below.write(data)
+            self._send(data)
 
     # -- the transport of what is above
 

@@ -200,6 +200,21 @@ async def test_a_reader_that_pauses_is_not_read(tls: Tls) -> None:
     assert served.data == b"first"
 
 
+@pytest.mark.parametrize("cut", [1, 5, 6, 5_000, -1])
+async def test_what_came_early_is_read_with_what_came_late(tls: Tls, cut: int) -> None:
+    """A large record before a small one was read into a buffer for the small one, and stayed."""
+    two = Two(tls)
+    arrive(two.server, take(two.up, len(two.up.sent)))
+    arrive(two.client, take(two.down, len(two.down.sent)))
+    two.client.write(noise(10_000))
+    arrive(two.server, take(two.up, len(two.up.sent) + min(cut, 0)))
+    two.client.write(b"late")
+    rest = take(two.up, len(two.up.sent))
+    arrive(two.server, rest[: max(cut, 0)])
+    arrive(two.server, rest[max(cut, 0) :])
+    assert cast(Heard, two.served).data == noise(10_000) + b"late"
+
+
 async def test_last_words_arrive_and_then_the_end(tls: Tls) -> None:
     """A close lost what was written before it, or the other end took it for a break."""
     two = Two(tls)
