@@ -156,6 +156,7 @@ class Role:
     member_of: tuple[str, ...] = ()
     create_database: bool = False  # SQL's words for two things that are no grants
     create_role: bool = False
+    login: bool = True
 
 
 @dataclass(frozen=True, slots=True)

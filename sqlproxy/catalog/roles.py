@@ -222,7 +222,7 @@ def counting(roles: Iterable[Role]) -> dict[str, rights.Role]:
     """What of them counts for rights, by name."""
     return {
         role.name: rights.Role(
-            role.superuser, role.member_of, role.create_database, role.create_role
+            role.superuser, role.member_of, role.create_database, role.create_role, role.login
         )
         for role in roles
     }

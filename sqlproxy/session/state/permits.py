@@ -4,7 +4,7 @@ bound to its values; of a definition, which goes by names, also where it runs
 are the same; the plan itself belongs to one version of the declarations.
 
 A name that is no role does what it likes: it was let in from the loopback while nobody could log
-in. Whoever was let in so does nothing any more once somebody can.
+in. Whoever was let in so does nothing any more once somebody can, nor does who may log in no more.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Permits:
     __slots__ = (
         "_book",
         "_changes",
+        "_ended",
         "_free",
         "_roles_seen",
         "_settings",
@@ -55,7 +56,7 @@ class Permits:
         self._stranger = stranger
         self._roles_seen: Roles | None = None
         self._changes = -1  # of the settings, when `_free` was found
-        self._free = False
+        self._ended = self._free = False
 
     @property
     def acting(self) -> str:
@@ -75,26 +76,27 @@ class Permits:
             self._roles_seen, self._changes = members, settings.changes
             acting = self.acting
             stranger = self._stranger and acting == self._user
-            self._free = not self.ended and (stranger or members.superuser(acting))
+            user = members.get(self._user)
+            before = self._trusted and members.closed
+            self._ended = before or (user is not None and not user.login)
+            self._free = not self._ended and (stranger or members.superuser(acting))
         return self._free
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing is allowed any more: it was let in before anybody could log in."""
-        return self._trusted and self.members.closed
 
     def holds(self, prepared: Prepared) -> bool:
         """Whether it is known to be allowed."""
-        return self.free or prepared.permitted.get(self.acting) is self.members
+        if self.free:
+            return True
+        return not self._ended and prepared.permitted.get(self.acting) is self.members
 
     def check(self, prepared: Prepared) -> None:
         """Raises SqlError (42501, 28000)."""
-        if self.ended:
-            raise SqlError(
-                INVALID_AUTHORIZATION,
-                "this session is from before the cluster had users",
-                hint="Connect again and log in.",
-            )
+        if self.free:
+            return
+        if self._ended:
+            why = f'role "{self._user}" is not permitted to log in any more'
+            if self._trusted and self.members.closed:
+                why = "this session is from before the cluster had users"
+            raise SqlError(INVALID_AUTHORIZATION, why, hint="Connect again and log in.")
         if self.holds(prepared) or prepared.declared is None:
             return
         user, members = self.acting, self.members

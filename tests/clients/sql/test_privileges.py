@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.clients.sql.conftest import Sql
+from tests.kit.waiting import poll
 
 
 @contextmanager
@@ -440,3 +441,25 @@ def test_p10_what_is_not_kept_is_refused(db: psycopg.Connection, roles: tuple[st
         db.execute("GRANT SELECT ON t TO nobody_there")
     with pytest.raises(psycopg.errors.UndefinedTable):
         db.execute(f"GRANT SELECT ON nothing_there TO {reader}")
+
+
+def test_who_may_log_in_no_more_does_nothing_more(
+    sql: Sql, db: psycopg.Connection, roles: tuple[str, str]
+) -> None:
+    """Sessions that are open would go on for ever; those of the other surfaces end, too.
+    (PostgreSQL lets them go on.)
+    """
+    owner, _ = roles
+    with _as(sql, owner) as conn:
+        assert conn.execute("SELECT count(*) FROM t").fetchone() == (2,)
+        db.execute(f"ALTER ROLE {owner} NOLOGIN")
+
+        def ended() -> bool:
+            try:
+                conn.execute("SELECT b FROM t WHERE a = 1")
+            except psycopg.errors.InvalidAuthorizationSpecification:
+                return True
+            return False
+
+        assert poll(ended)
+        db.execute(f"ALTER ROLE {owner} LOGIN")
