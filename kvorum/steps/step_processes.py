@@ -35,11 +35,12 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kv.base import limits
+from kv.base.config import OPTIONS
 from kv.base.errors import InvalidArgument, KvorumError, Unavailable, from_wire, to_wire
 from kv.base.ids import TableId
 from kv.base.ops import Op
@@ -213,6 +214,7 @@ class _Process:
                     *(sys.executable, "-m", _MODULE, str(os.getpid()), str(marks)),
                     pass_fds=[marks],
                     stdin=theirs.fileno(),
+                    env=_environment(os.environ),
                     start_new_session=True,  # Ctrl-C is for us: steps under way may end
                 )
             except BaseException:
@@ -677,3 +679,9 @@ def _taken(call: _Call, ctx: StepContext, ran: Ran) -> Ended:
     for namespace, name, id in ran.tables:
         call.txn.known[namespace, name] = TableId(id)
     return Returned(None if ran.outcome is None else outcome_of(ran.outcome), ran.data)
+
+
+def _environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Without what proves that this process is a node: a user's code is none."""
+    secrets = {option.variable for option in OPTIONS if option.secret}
+    return {name: value for name, value in own.items() if name not in secrets}

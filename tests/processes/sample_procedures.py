@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import kvorum
@@ -21,3 +22,12 @@ class Marks:
         found = await marks.get(ctx.args["key"])
         marks.put(ctx.args["key"], str(int(found.value) + 1 if found else 1))
         return kvorum.next("mark") if done < STEPS else kvorum.done(done)
+
+
+@kvorum.procedure("sample.environment")
+class Environment:
+    """What a user's code finds of our settings in its environment."""
+
+    @kvorum.step(first=True)
+    def look(self, _ctx: Any) -> Any:
+        return kvorum.done(sorted(name for name in os.environ if name.startswith("KVORUM_")))

@@ -58,7 +58,7 @@ class Three:
         with contextlib.suppress(KvorumError):
             rows = await db.partitions()
             if all(sorted(row["replicas"]) == [1, 2, 3] for row in rows):
-                id_ = await db.submit("kvorum.check", {"locks": []})
+                id_ = await db.submit("kvorum.check", {"locks": ["table/default/t"]})
                 return bool((await db.wait(id_))["ok"])
         return False
 

@@ -178,9 +178,13 @@ def test_u15_secrets_are_nowhere(place: Place) -> None:
     place.start(
         *("start", "--data", str(home / "data"), "--port", str(base)),
         *("--audit", str(home / "audit/log"), "--audit-keys", "true", "--log-level", "debug"),
+        *("--procedure-modules", "tests.processes.sample_procedures"),
         *("--transfer-places", home.as_uri(), "--backup-key-file", str(place.key)),
         says=b"native",
     )
+    with kvorum.connect(f"kvorum://{node}") as db:
+        found = db.wait(db.submit("sample.environment"), timeout_ms=60_000)
+        assert "KVORUM_CLUSTER_SECRET" not in found, "a user's code could act as a node"
     http = f"http://127.0.0.1:{base + HTTP_OFFSET}"
     with kvorum.connect(f"kvorum://{node}") as db:
         db.create_table("default", "t")
