@@ -12,7 +12,6 @@ offering it is refused.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import re
@@ -75,7 +74,7 @@ def read_verifier(text: str) -> Verifier:
             base64.b64decode(stored, validate=True),
             base64.b64decode(server, validate=True),
         )
-    except (ValueError, binascii.Error):
+    except ValueError:
         raise ValueError("not a SCRAM-SHA-256 verifier") from None
     if mechanism != MECHANISM or {len(found.stored_key), len(found.server_key)} != {32}:
         raise ValueError("not a SCRAM-SHA-256 verifier")
@@ -167,7 +166,7 @@ class Scram:
         try:
             binding = base64.b64decode(found["bind"], validate=True)
             proof = base64.b64decode(found["proof"], validate=True)
-        except binascii.Error:
+        except ValueError:  # binascii's is one; of other letters than ASCII's it is no more
             raise _malformed() from None
         wanted = self._gs2 + (self._end_point if self._gs2[:1] == b"p" else b"")
         if not hmac.compare_digest(binding, wanted):

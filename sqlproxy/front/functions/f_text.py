@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 import unicodedata
@@ -214,7 +213,7 @@ def _decode(text: str, how: str) -> bytes:
         case "base64":
             try:
                 return base64.b64decode("".join(text.split()), validate=True)
-            except binascii.Error:
+            except ValueError:
                 raise SqlError(INVALID_PARAMETER, "invalid base64 end sequence") from None
         case "escape":
             return read_bytea(text)

@@ -111,7 +111,7 @@ def test_last_messages_must_belong_to_the_first() -> None:
         login(server(), "pencil", tamper="othernonce")
     begun = server()
     begun.first("SCRAM-SHA-256", b"n,,n=,r=abc")
-    for data in (b"", b"c=biws,r=x,p=!!!", b"c=biws,r=x", b"\xff"):
+    for data in (b"", b"c=biws,r=x,p=!!!", b"c=bi\xc3\xa9,r=x,p=AAAA", b"c=biws,r=x", b"\xff"):
         with pytest.raises(SqlError):
             begun.final(data)
     with pytest.raises(SqlError, match="invalid SASL mechanism"):

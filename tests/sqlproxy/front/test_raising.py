@@ -21,7 +21,7 @@ from sqlproxy.values.interval import Interval
 from tests.sqlproxy.front.names import FakeNames
 from tests.sqlproxy.front.test_expressions import ENV
 
-_TEXTS: Final = ("", " ", "a", "É\\", "%_", "x'\"", "0", "12", "\U0001f600" * 3)
+_TEXTS: Final = ("", " ", "a", "É\\", "%_", "x'\"", "0", "12", "base64", "\U0001f600" * 3)
 _MOMENTS: Final = (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
 _DECIMALS: Final = tuple(map(Decimal, ("0", "-1.50", "1e30", "1e-30", "NaN", "Infinity")))
 VALUES: Final[dict[int, tuple[Any, ...]]] = {
