@@ -25,7 +25,6 @@ from kv.base.limits import (
     SQL_ANALYTIC_FETCH_ROWS,
     SQL_ANALYTIC_QUERIES_MAX,
     SQL_ANALYTIC_THREADS,
-    SQL_FOLDED_BYTES_MAX,
 )
 from sqlproxy.analytic.functions import Functions
 from sqlproxy.duck.duckerrors import as_sql_error
@@ -196,8 +195,6 @@ class Running:
             self._made.append(one.name)
         relation: Any = self._cursor.sql(text)
         wide = sum(table.nbytes // table.num_rows for table in tables.values() if table.num_rows)
-        if len(text) > SQL_FOLDED_BYTES_MAX:  # a large constant may be in each row
-            wide += len(text)
         self._engine.used(sum(table.nbytes for table in tables.values()))
         rows = _MADE_ROWS if self._made else SQL_ANALYTIC_FETCH_ROWS
         rows = max(_ROWS_MIN, min(rows, self._budget.piece // (wide or 1)))
