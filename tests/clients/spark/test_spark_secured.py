@@ -31,7 +31,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
                 db.create_table("default", name, columns=columns, primary_key=["id"])
                 table = {"kind": "table", "namespace": "default", "name": name}
                 db.access("grant.give", {"role": "ann", "actions": ["read", "write"], **table})
-            job = {"kind": "procedure", "name": "kvorum.spark_job"}
+            job = {"kind": "procedure type", "name": "kvorum.spark_job"}
             db.access("grant.give", {"role": "ann", "actions": ["submit"], **job})
         yield made
 
