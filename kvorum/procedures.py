@@ -50,7 +50,7 @@ class AsyncProcedures:
         """What was found when the directory was opened, in a sentence."""
         return self.store.report.text()
 
-    async def submit(self, name: str | type, args: Any = None, *, nonce: str = "") -> int:
+    async def submit(self, name: str | type, args: object = None, *, nonce: str = "") -> int:
         """Start a procedure, by name or by its class; its id. The same nonce gives the same id, as
         long as the procedure is kept; with other arguments it is refused (NONCE_REUSED).
         """
@@ -158,7 +158,7 @@ class Procedures:
         """What was found when the directory was opened, in a sentence."""
         return self._inner.recovered
 
-    def submit(self, name: str | type, args: Any = None, *, nonce: str = "") -> int:
+    def submit(self, name: str | type, args: object = None, *, nonce: str = "") -> int:
         """Start a procedure, by name or by its class; its id. The same nonce gives the same id, as
         long as the procedure is kept; with other arguments it is refused (NONCE_REUSED).
         """

@@ -72,7 +72,7 @@ class LinkOwner(Protocol):
     counters: TransportCounters
     book: PeerBook
     look_s: float
-    on_message: Callable[[int, int, dict[str, Any]], object]
+    on_message: Callable[[int, int, dict[str, object]], object]
 
     def opened(self, link: Link) -> bool:
         """The socket is there; False if the link was refused."""

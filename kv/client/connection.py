@@ -113,7 +113,7 @@ class MuxConnection(Link, asyncio.Protocol):
 
     # -- messages
 
-    def _greet(self, message: list[Any]) -> None:
+    def _greet(self, message: list[object]) -> None:
         """The first message: the server's hello, or why it does not want to talk."""
         if len(message) == 1 and type(message[0]) is list:
             raise error_of(message[0])
@@ -126,7 +126,7 @@ class MuxConnection(Link, asyncio.Protocol):
         else:
             self.ready.set_result(hello)
 
-    def _begin(self, message: list[Any]) -> None:
+    def _begin(self, message: list[object]) -> None:
         """What the server says to the proof. If it does not believe it, it says so of each request,
         too, and may serve those that need none.
         """

@@ -318,7 +318,7 @@ def status(data: Data = _DATA, json: Json = False) -> None:
         output.partitions(answer["partitions"])
 
 
-def _cuts(nodes: Sequence[LocalNode]) -> dict[int, list[dict[str, Any]] | None]:
+def _cuts(nodes: Sequence[LocalNode]) -> dict[int, list[dict[str, object]] | None]:
     """By node, what it was cut off from: `node`, and `hears`, `heard`: whether anything
     still passes from there, or there. None: it does not answer.
     """

@@ -93,7 +93,7 @@ def _said_to(work: Callable[..., Any]) -> Callable[..., Any]:
     kind = inspect.Parameter.KEYWORD_ONLY
     wanted = [one.replace(annotation=hints[name], kind=kind) for name, one in own.items()]
     wanted += [inspect.Parameter(n, kind, default=None, annotation=a) for n, a in more.items()]
-    run.__signature__ = inspect.Signature(wanted)  # type: ignore[attr-defined]
+    run.__dict__["__signature__"] = inspect.Signature(wanted)
     run.__annotations__ = {**hints, **more}
     return run
 

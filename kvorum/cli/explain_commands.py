@@ -74,7 +74,7 @@ def _section(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) 
         output.table(columns, rows)
 
 
-def _node(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _node(row: Mapping[str, Any]) -> tuple[object, ...]:
     used = {
         name: f"{figures['share']:.1%} {figures['zone']}" for name, figures in row["used"].items()
     }
@@ -89,11 +89,11 @@ def _node(row: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _way(row: Mapping[str, Any]) -> str:
+def _way(row: Mapping[str, object]) -> str:
     return f"{row['from'] or '-'} → {row['to'] or '-'}"
 
 
-def _args(args: Mapping[str, Any]) -> str:
+def _args(args: Mapping[str, object]) -> str:
     return " ".join(f"{name}={value}" for name, value in args.items())
 
 
@@ -139,7 +139,7 @@ def place(
 ) -> None:
     """Change how many replicas a table has and which nodes may have them; the replicas follow."""
     namespace, name = table_of(table)
-    args: dict[str, Any] = {"namespace": namespace, "name": name}
+    args: dict[str, object] = {"namespace": namespace, "name": name}
     if replicas is not None:
         args["replicas"] = replicas or None
     if tags is not None:

@@ -87,14 +87,14 @@ def _flags(options: Iterable[Option]) -> list[inspect.Parameter]:
     ]
 
 
-def _keyword(name: str, annotation: Any, default: object) -> inspect.Parameter:
+def _keyword(name: str, annotation: object, default: object) -> inspect.Parameter:
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 def _takes(command: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
     """What typer sees of a command that takes any keyword."""
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__dict__["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {one.name: one.annotation for one in parameters}
 
 
@@ -214,7 +214,7 @@ def proxy(
         bool, typer.Option("--insecure", help="Listen beyond the loopback without TLS.")
     ] = False,
     json: Json = False,
-    **oidc: Any,
+    **oidc: object,
 ) -> None:
     """Serve HTTP and SQL of a cluster from a process that keeps nothing."""
     import uvloop

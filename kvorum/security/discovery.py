@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from kvorum.security.bounded_http import read
@@ -87,7 +87,7 @@ def provider_of(text: bytes, issuer: str, hosts: frozenset[str]) -> Provider:
     )
 
 
-def _address(name: str, url: Any, issuer: str, hosts: frozenset[str]) -> str:
+def _address(name: str, url: object, issuer: str, hosts: frozenset[str]) -> str:
     if not isinstance(url, str) or len(url) > _URL_CHARS_MAX or not url.isascii():
         raise ValueError(f"its description has no {name}")
     parts = urlsplit(url)

@@ -57,7 +57,7 @@ class Job:
 
     def __init__(
         self,
-        spark: Any,
+        spark: object,
         name: str,
         app: str,
         version: int,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from kv.base.config import NodeConfig
 from kv.base.descriptors import PartitionDescriptor
@@ -495,11 +495,11 @@ class Store:
             figures[f"lag.{id_}"] = max(lags, default=status.commit_index - state.index)
         return figures
 
-    def _standing(self, _context: object, _args: list[Any]) -> list[Any]:
+    def _standing(self, _context: object, _args: list[object]) -> list[object]:
         """The method STANDING."""
         return [replica_status.standing_here(self.identity.node, self.manager.replicas())]
 
-    def _reports(self, _context: object, _args: list[Any]) -> list[Any]:
+    def _reports(self, _context: object, _args: list[object]) -> list[object]:
         """The method REPORTS. Raises NotLeader."""
         if not self.pulse.reigning or not self._serves_meta():
             raise self.not_master("reports come to the meta partition's leader")

@@ -41,7 +41,7 @@ class Job:
 
     op: str
     body: Any
-    progress: Callable[[Any], None]
+    progress: Callable[[object], None]
 
 
 class Handler:

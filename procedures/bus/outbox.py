@@ -32,7 +32,7 @@ class _Line:
     failures: int = 0  # in a row
     arrived: bool = False
     error: str = ""  # of the last attempt that failed, or of the target
-    progress: Any = None
+    progress: object = None
     answer: Report | None = None
 
 

@@ -21,7 +21,7 @@ from procedures.pools import inbox, rows
 class Signal(NamedTuple):
     """A signal that this step took."""
 
-    payload: Any
+    payload: object
     sent: int  # its timestamp: signals of one name are taken in this order
 
 

@@ -175,7 +175,7 @@ class Surgeon:
             who = f"procedure {holder} does not hold" if holder else "nobody holds"
             raise NotFound(f"{who} {resource}", code="LOCK_NOT_HELD")
         entry = self._entry(surgery.STEAL, held[0], reason, actor, {"resource": resource}, key)
-        found: list[dict[str, Any]] = []
+        found: list[dict[str, object]] = []
         for id in held:
             stored = await self._store.load(id)
             if stored is None or stored.record.ended:
@@ -187,7 +187,7 @@ class Surgeon:
             one = {**entry, "procedure": str(id), "name": stored.record.name}
             one |= {"procedures": [shown], "count": 1}
 
-            async def ops(one: dict[str, Any] = one) -> list[Op]:
+            async def ops(one: dict[str, object] = one) -> list[Op]:
                 return [*await self.book.entry_ops(one), check(REIGN, self._turns.reign)]
 
             if await thief.take(id, resource, reason, ops):
@@ -235,8 +235,8 @@ class Surgeon:
         )
 
     async def _try(
-        self, what: str, id: int, reason: str, actor: str, plan: Plan, options: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, what: str, id: int, reason: str, actor: str, plan: Plan, options: dict[str, object]
+    ) -> dict[str, object]:
         """What it would change if it were done now. Waits for nobody."""
         tree = await self._tree(id)
         busy = self._under_way(tree, frozenset())
@@ -245,7 +245,7 @@ class Surgeon:
         return _answer(entry | _effects(tree[0].record, changes, busy, why), dry_run=True)
 
     async def _commit(
-        self, changes: Sequence[tuple[Stored, Change]], entry: dict[str, Any]
+        self, changes: Sequence[tuple[Stored, Change]], entry: dict[str, object]
     ) -> bool:
         """False: somebody was faster, or nobody knows: look again. Raises Unavailable (another
         executor rules).
@@ -375,9 +375,9 @@ class Surgeon:
         id: int,
         reason: str,
         actor: str,
-        options: dict[str, Any],
+        options: dict[str, object],
         key: str,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         return {
             "at_ms": self._clock.now_ms(),
             "actor": actor,
@@ -405,17 +405,17 @@ def _effects(
     changes: Sequence[tuple[Stored, Change]],
     busy: dict[int, str],
     why: str,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     shown = [
         surgery.effect(one.record, change, busy.get(one.record.id, ""))
         for one, change in changes[: limits.AUDIT_PROCEDURES_NAMED_MAX]
     ]
-    found: dict[str, Any] = {"name": record.name, "procedures": shown, "count": len(changes)}
+    found: dict[str, object] = {"name": record.name, "procedures": shown, "count": len(changes)}
     return {**found, "why": why} if why else found
 
 
-def _stolen(record: Record, where: str) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def _stolen(record: Record, where: str) -> dict[str, object]:
+    shown: dict[str, object] = {
         "procedure": str(record.id),
         "name": record.name,
         "before": {"token": str(record.grant)},
@@ -427,7 +427,7 @@ def _stolen(record: Record, where: str) -> dict[str, Any]:
     return shown
 
 
-def _answer(entry: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+def _answer(entry: dict[str, Any], *, dry_run: bool) -> dict[str, object]:
     """What the caller gets."""
     names = ("what", "procedure", "name", "procedures", "count", "why")
     shown = {name: entry[name] for name in names if name in entry}

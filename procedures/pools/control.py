@@ -174,10 +174,10 @@ class Control:
             )
         return found
 
-    async def _abort(self, args: dict[str, Any]) -> Any:
+    async def _abort(self, args: dict[str, Any]) -> object:
         return await self._executor.surgeon.abort(_id(args), *_who(args), **_how(args))
 
-    async def _bypass(self, args: dict[str, Any]) -> Any:
+    async def _bypass(self, args: dict[str, Any]) -> object:
         return await self._executor.surgeon.bypass(
             _id(args),
             *_who(args),
@@ -186,11 +186,11 @@ class Control:
             **_how(args),
         )
 
-    async def _retry(self, args: dict[str, Any]) -> Any:
+    async def _retry(self, args: dict[str, Any]) -> object:
         step = args.get("step") or ""
         return await self._executor.surgeon.retry(_id(args), *_who(args), step=step, **_how(args))
 
-    async def _steal(self, args: dict[str, Any]) -> Any:
+    async def _steal(self, args: dict[str, Any]) -> object:
         holder = _id({"id": args["holder"]}) if args.get("holder") else 0
         resource = args.get("resource") or ""
         return await self._executor.surgeon.steal(

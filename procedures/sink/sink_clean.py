@@ -7,7 +7,7 @@ Each step may run twice: it removes what is left.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kv.base import limits
 from kv.base.keys import successor
@@ -38,7 +38,7 @@ async def hand_to_clean(ctx: StepContext, part: Part, commit_ts: int, submit: Su
     """What the commit of a part leaves is cleaned from now on. `commit_ts` 0: there are no
     intents.
     """
-    args: dict[str, Any] = {
+    args: dict[str, object] = {
         "attempt": part.attempt,
         "table": part.table,
         "manifest": part.manifest,

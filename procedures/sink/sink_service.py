@@ -93,13 +93,13 @@ class SinkService:
     def handlers(self) -> Mapping[int, Handler]:
         """By method number, for the node's dispatcher."""
 
-        def serve(fn: Callable[..., Awaitable[list[Any]]]) -> Handler:
-            async def handler(_caller: Caller, args: list[Any]) -> list[Any]:
+        def serve(fn: Callable[..., Awaitable[list[object]]]) -> Handler:
+            async def handler(_caller: Caller, args: list[object]) -> list[object]:
                 return await fn(*args)
 
             return handler
 
-        async def commit(caller: Caller, args: list[Any]) -> list[Any]:
+        async def commit(caller: Caller, args: list[object]) -> list[Any]:
             left_ms = int((caller.deadline - self._clock.monotonic()) * 1000) - _ANSWER_MS
             return await self.commit(args[0], wait_ms=max(0, left_ms))
 
@@ -112,7 +112,7 @@ class SinkService:
             verbs.SINK_ABORT: serve(self.abort),
         }
 
-    async def begin(self, attempt: Any, table: Any, lease_ms: Any) -> list[Any]:
+    async def begin(self, attempt: object, table: object, lease_ms: object) -> list[Any]:
         """Open the attempt or renew its lease: [state]. Raises Refused when it is aborted."""
         name, table_id = _attempt_args(attempt, table)
         lease = checked_int(lease_ms, "lease_ms", 1_000, limits.SINK_LEASE_MS)
@@ -120,7 +120,7 @@ class SinkService:
         return [AttemptState.OPEN.name]
 
     async def place(
-        self, attempt: Any, table: Any, part: Any, task: Any, start_ts: Any
+        self, attempt: object, table: object, part: object, task: object, start_ts: object
     ) -> list[Any]:
         """Whether the task may lay rows in place under this transaction; then it is known before
         it lays anything, so that whoever ends the attempt ends it. False: it has to stage them,
@@ -170,8 +170,8 @@ class SinkService:
         return [put(place_key(table), name.encode(), cond=version)]
 
     async def stage(
-        self, attempt: Any, table: Any, part: Any, task: Any, seq: Any, chunk: Any
-    ) -> list[Any]:
+        self, attempt: object, table: object, part: object, task: object, seq: object, chunk: object
+    ) -> list[object]:
         """Keep one chunk. The same chunk may come again; another one under its number is refused by
         the seal.
         """
@@ -183,17 +183,17 @@ class SinkService:
 
     async def seal(
         self,
-        attempt: Any,
-        table: Any,
-        part: Any,
+        attempt: object,
+        table: object,
+        part: object,
         task: Any,
-        chunks: Any,
+        chunks: object,
         rows: Any,
         crc: Any,
         last_chunk: Any,
         txns: Any = (),
         placed: Any = 0,
-    ) -> list[Any]:
+    ) -> list[object]:
         """End a task, together with its last chunk if given: a small task costs one message. From
         now on its transactions live as long as its attempt.
         """
@@ -220,7 +220,7 @@ class SinkService:
         await self._guarded(name, table_id, ops, limits.SINK_LEASE_MS)
         return [True]
 
-    async def commit(self, request: Any, *, wait_ms: int = 0) -> list[Any]:
+    async def commit(self, request: object, *, wait_ms: int = 0) -> list[Any]:
         """Start the commit's procedure, or attach to it, and wait for its end.
 
         [0] once the batch is committed, [procedure id] while it is not: ask again. The same request
@@ -286,7 +286,7 @@ class SinkService:
         if len(self._fetched) > limits.SINK_FETCHED_MAX:
             await self._procedures.acknowledge(self._fetched.popleft())
 
-    async def _marked(self, args: dict[str, Any]) -> bool:
+    async def _marked(self, args: dict[str, object]) -> bool:
         if not args["app"]:
             return False
         marker, _ = await marker_by(self._txn.get, marker_of(args))
@@ -299,7 +299,7 @@ class SinkService:
         found, _ = await attempt_by(self._txn.get, args["attempt"])
         return found is not None and found.state is AttemptState.OPEN
 
-    async def abort(self, attempt: Any) -> list[Any]:
+    async def abort(self, attempt: object) -> list[Any]:
         """Refuse everything of this attempt, also of one that a job has prepared. Raises Refused
         while it is being committed; not if that procedure was ended by force.
         """
@@ -485,7 +485,7 @@ class SinkService:
         finished = await placed_rows.records_of(self._txn, name, lambda _, task: task.rows > 0)
         await self._txn.bulk.keep(finished, limits.SINK_LEASE_MS)
 
-    def _chunk(self, name: str, task: Any, seq: Any, chunk: Any) -> Op:
+    def _chunk(self, name: str, task: Any, seq: object, chunk: Any) -> Op:
         number = checked_int(seq, "seq", 0, 2**31 - 1)
         what = f"chunk {number} of task {checked_text(task, 'task')}"
         if not isinstance(chunk, bytes):
@@ -515,7 +515,7 @@ async def _raced(name: str, once: Callable[[], Awaitable[T]], key: bytes | None 
     raise RestartTxn(f"attempt {name} changes too fast; ask again", code="SINK_RACE")
 
 
-def _checked_txns(txns: Any) -> tuple[tuple[int, int], ...]:
+def _checked_txns(txns: object) -> tuple[tuple[int, int], ...]:
     """[[start_ts, bound], …]. Raises InvalidArgument."""
     if not isinstance(txns, list | tuple) or len(txns) > limits.SINK_PLACED_TXNS_MAX:
         raise InvalidArgument(f"txns: at most {limits.SINK_PLACED_TXNS_MAX} [start_ts, bound]")
@@ -532,9 +532,9 @@ def _given_up(name: str) -> Refused:
     )
 
 
-def _attempt_name(attempt: Any) -> str:
+def _attempt_name(attempt: object) -> str:
     return checked_text(attempt, "attempt", limits.SINK_ATTEMPT_CHARS_MAX)
 
 
-def _attempt_args(attempt: Any, table: Any) -> tuple[str, int]:
+def _attempt_args(attempt: object, table: object) -> tuple[str, int]:
     return _attempt_name(attempt), checked_int(table, "table id", 100, 2**31 - 1)

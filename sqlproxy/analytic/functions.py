@@ -126,5 +126,5 @@ class Functions:
 
         # DuckDB counts the parameters that the function says it has
         names = [Parameter(f"c{n}", Parameter.POSITIONAL_ONLY) for n in range(len(parameters))]
-        call.__signature__ = Signature(names)  # type: ignore[attr-defined]
+        call.__dict__["__signature__"] = Signature(names)
         return call

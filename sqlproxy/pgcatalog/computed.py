@@ -78,7 +78,7 @@ def _column_wise(call: Callable[..., Any], count: int, kind: pa.DataType) -> Cal
 
     # DuckDB counts the parameters that the function says it has
     names = [Parameter(f"c{n}", Parameter.POSITIONAL_ONLY) for n in range(count)]
-    computed.__signature__ = Signature(names)  # type: ignore[attr-defined]
+    computed.__dict__["__signature__"] = Signature(names)
     return computed
 
 

@@ -108,7 +108,7 @@ async def _portal(session: State, prepared: Prepared, values: Values) -> AnyPort
             return found
 
 
-def _run_of(prepared: Prepared) -> Callable[[State, Any], Awaitable[str]]:
+def _run_of(prepared: Prepared) -> Callable[[State, object], Awaitable[str]]:
     """Raises SqlError (0A000)."""
     kind = type(prepared.bound)
     run = run_commands.COMMANDS.get(kind) or DEFINITIONS.get(kind)
@@ -120,7 +120,10 @@ def _run_of(prepared: Prepared) -> Callable[[State, Any], Awaitable[str]]:
 
 
 async def _confirmed(
-    prepared: Prepared, run: Callable[[State, Any], Awaitable[str]], session: State, bound: Any
+    prepared: Prepared,
+    run: Callable[[State, object], Awaitable[str]],
+    session: State,
+    bound: object,
 ) -> str:
     """Bound to what is declared now, and asked again whether it may: it goes by names, which can be
     somebody else's by the time that a portal runs, or have come at another node just now.
@@ -137,7 +140,7 @@ async def _confirmed(
     return await run(session, bound)
 
 
-async def _nothing(session: State, bound: Any) -> str:
+async def _nothing(session: State, bound: object) -> str:
     return ""
 
 

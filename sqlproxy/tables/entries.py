@@ -50,7 +50,7 @@ class Entry:
 
     row_key: bytes
     values: tuple[Any, ...]
-    included: tuple[Any, ...]
+    included: tuple[object, ...]
 
 
 class IndexCodec:

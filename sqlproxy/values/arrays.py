@@ -15,7 +15,7 @@ DIMENSIONS_MAX: Final = 6
 
 def mapped(convert: Callable[[Any], Any], value: Sequence[Any]) -> list[Any]:
     """The nested list with each element converted; NULLs stay."""
-    found: list[Any] = []
+    found: list[object] = []
     for one in value:
         if isinstance(one, list | tuple):
             found.append(mapped(convert, one))
@@ -24,9 +24,9 @@ def mapped(convert: Callable[[Any], Any], value: Sequence[Any]) -> list[Any]:
     return found
 
 
-def flat(value: Sequence[Any]) -> list[Any]:
+def flat(value: Sequence[object]) -> list[Any]:
     """The elements in order, of an array of any number of dimensions."""
-    found: list[Any] = []
+    found: list[object] = []
     for one in value:
         if isinstance(one, list):
             found += flat(one)
@@ -46,7 +46,7 @@ def shape(value: object) -> tuple[int, ...]:
     return tuple(found)
 
 
-def nested(elements: Sequence[Any], dims: Sequence[int]) -> list[Any]:
+def nested(elements: Sequence[object], dims: Sequence[int]) -> list[object]:
     """The array of this shape: the inverse of `flat` and `shape`."""
     found = list(elements)
     for width in reversed(dims[1:]):
@@ -54,7 +54,7 @@ def nested(elements: Sequence[Any], dims: Sequence[int]) -> list[Any]:
     return found
 
 
-def problem(value: list[Any]) -> tuple[str, str] | None:
+def problem(value: list[object]) -> tuple[str, str] | None:
     """Why this is no array: SQLSTATE and message, as PostgreSQL has them."""
     if not flat(value):
         return None

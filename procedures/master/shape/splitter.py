@@ -330,7 +330,7 @@ class Splitter:
 class ExplainPartitions:
     """EXPLAIN {}: what the master has split and merged of late, what it does not, and why."""
 
-    def __init__(self, shown: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, shown: Callable[[], dict[str, object]]) -> None:
         self._shown = shown
 
     @step(first=True)

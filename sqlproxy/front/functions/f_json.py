@@ -128,7 +128,7 @@ def _json_path(text: str, path: Sequence[str | None]) -> str | None:
 # -- jsonb
 
 
-def _member(value: object, key: str | int) -> Any:
+def _member(value: object, key: str | int) -> object:
     if isinstance(key, int):
         if isinstance(value, dict):
             return _MISSING
@@ -224,7 +224,7 @@ def _delete(text: str, key: str) -> str:
     raise _scalar_error("cannot delete from scalar")
 
 
-def _one_dimension(value: Sequence[Any]) -> list[Any]:
+def _one_dimension(value: Sequence[object]) -> list[Any]:
     """The array; raises SqlError if it is of several dimensions."""
     if any(isinstance(one, list) for one in value):
         raise SqlError("2202E", "wrong number of array subscripts")
@@ -303,14 +303,14 @@ def _changed(
 
 
 def _changed_list(
-    out: list[Any],
+    out: list[object],
     at: int,
     rest: list[str | None],
     new: object,
     create: bool,
     insert: bool,
     after: bool,
-) -> list[Any]:
+) -> list[object]:
     place = at if at >= 0 else len(out) + at
     if not 0 <= place < len(out):
         if not rest and new is not _MISSING and create:
@@ -350,7 +350,7 @@ def _length(text: str) -> int:
     raise SqlError(INVALID_PARAMETER, f"cannot get array length of {what}")
 
 
-def _stripped(value: object) -> Any:
+def _stripped(value: object) -> object:
     if isinstance(value, dict):
         return {k: _stripped(v) for k, v in value.items() if v is not None}
     return [_stripped(v) for v in value] if isinstance(value, list) else value
@@ -423,7 +423,7 @@ def _iso(text: str, oid: int) -> str:
 
 
 def _to(canonical: bool) -> OfSite:
-    def of_site(site: Site) -> Callable[..., Any]:
+    def of_site(site: Site) -> Callable[..., object]:
         write = json_writer(site.types[0], site.style)
         return (lambda v: jsonb.canonical(write(v))) if canonical else write
 
@@ -431,7 +431,7 @@ def _to(canonical: bool) -> OfSite:
 
 
 def _build_array(canonical: bool) -> OfSite:
-    def of_site(site: Site) -> Callable[..., Any]:
+    def of_site(site: Site) -> Callable[..., object]:
         writers = [json_writer(t, site.style) for t in site.types]
 
         def call(*values: object) -> str:
@@ -444,7 +444,7 @@ def _build_array(canonical: bool) -> OfSite:
 
 
 def _build_object(canonical: bool) -> OfSite:
-    def of_site(site: Site) -> Callable[..., Any]:
+    def of_site(site: Site) -> Callable[..., object]:
         if len(site.types) % 2:
             raise SqlError(
                 INVALID_PARAMETER,
@@ -530,7 +530,7 @@ def _row(canonical: bool) -> OfSite:
     values. Such a row of NULLs is taken for none: NULL.
     """
 
-    def of_site(site: Site) -> Callable[..., Any]:
+    def of_site(site: Site) -> Callable[..., object]:
         writers = [json_writer(oid, site.style) for oid in site.types[2:]]
 
         def call(names: Sequence[str], outer: bool, *values: object) -> str | None:

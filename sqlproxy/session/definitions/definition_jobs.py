@@ -77,7 +77,7 @@ async def make(
     return not found.get("exists")
 
 
-def known_options(session: State, options: Mapping[str, Any]) -> dict[str, Any]:
+def known_options(session: State, options: Mapping[str, object]) -> dict[str, object]:
     """The storage parameters that mean something; one that does not is a notice."""
     if "fillfactor" in options:
         session.notice("fillfactor has no effect: rows do not lie in a heap", "WARNING")
