@@ -32,7 +32,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
                 table = {"kind": "table", "namespace": "default", "name": name}
                 db.access("grant.give", {"role": "ann", "actions": ["read", "write"], **table})
             job = {"kind": "procedure type", "name": "kvorum.spark_job"}
-            db.access("grant.give", {"role": "ann", "actions": ["submit"], **job})
+            db.access("grant.give", {"role": "ann", "actions": ["submit", "read"], **job})
         yield made
 
 
