@@ -47,6 +47,7 @@ from kvorum.cluster.catchup import caught_up
 from kvorum.cluster.force_members import ForceMethod
 from kvorum.cluster.members import enrol, enrol_founders, placed_at
 from kvorum.cluster.placement import PartitionMethods
+from kvorum.local.blocking_calls import Outside
 from kvorum.local.ports import Loop, Ports, secured
 from kvorum.master.balancing import Balancing
 from kvorum.master.bus import NodeBus
@@ -291,10 +292,10 @@ class Node(Parts):
         self.guard = Guard(store.txn, ports.clock, ports.in_thread, own)
         self.logins = None
         if self.config.oidc_issuer:
-            from kvorum.security.oidc_setup import issuer_and_logins
+            from kvorum.security.oidc_setup import ISSUER_CALLS_MAX, issuer_and_logins
 
-            outside = ports.outside or ports.in_thread
-            made = issuer_and_logins(self.config, ports.clock, ports.rng, outside)
+            beside = Outside(ISSUER_CALLS_MAX)  # its own: a slow issuer holds no backup up
+            made = issuer_and_logins(self.config, ports.clock, ports.rng, beside)
             self.guard.issuer, self.logins = made
         cache = CatalogCache(
             store.txn, ports.timers, CATALOG_TTL_S, catalog.claims_in(store.txn.run)

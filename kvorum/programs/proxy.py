@@ -103,9 +103,10 @@ class Proxy:
         self.guard = Guard(backend.txn, SystemClock(), asyncio.to_thread, own)
         logins = None
         if self._config.oidc_issuer:
-            from kvorum.security.oidc_setup import issuer_and_logins
+            from kvorum.security.oidc_setup import ISSUER_CALLS_MAX, issuer_and_logins
 
-            made = issuer_and_logins(self._config, SystemClock(), SystemRng(), Outside())
+            beside = Outside(ISSUER_CALLS_MAX)
+            made = issuer_and_logins(self._config, SystemClock(), SystemRng(), beside)
             self.guard.issuer, logins = made
         self._in_background(self.guard.run(asyncio.sleep))
         settings = Settings(backend.txn)

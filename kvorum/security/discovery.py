@@ -8,6 +8,7 @@ what it says would else have nodes ask any server, and send people and their cod
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -40,25 +41,33 @@ class Discovery:
         self._known: tuple[Provider | None, float] = (None, float("-inf"))
         self._tried_s = float("-inf")
         self._why = ""
+        self._asking = threading.Lock()
+
+    def known(self) -> Provider | None:
+        """What is known and new enough: nobody has to be asked."""
+        found, at_s = self._known
+        return found if self._now_s() - at_s <= REFRESH_S else None
 
     def provider(self) -> Provider:
         """Read again every REFRESH_S; while it cannot be, the last one counts. Raises OSError,
         ValueError.
         """
-        found, at_s = self._known
-        now = self._now_s()
-        if now - at_s > REFRESH_S and now - self._tried_s >= AGAIN_S:
+        with self._asking:
+            now = self._now_s()
+            if self.known() is not None or now - self._tried_s < AGAIN_S:
+                return self._last()
             self._tried_s = now
             try:
-                found = provider_of(
-                    read(self._issuer.rstrip("/") + _WHERE), self._issuer, self._hosts
-                )
+                text = read(self._issuer.rstrip("/") + _WHERE)
+                self._known = (provider_of(text, self._issuer, self._hosts), now)
             except (OSError, ValueError) as error:
                 self._why = str(error)
-            else:
-                self._known = (found, now)
+            return self._last()
+
+    def _last(self) -> Provider:
+        found, _ = self._known
         if found is None:
-            raise OSError(self._why or "it is being asked already")
+            raise OSError(self._why)
         return found
 
 

@@ -148,6 +148,10 @@ class Issuer:
     # -- keys
 
     async def _key(self, kid: str | None) -> RSAKey | ECKey | None:
+        found = self._find(kid)
+        fresh = self._now_s() - self._fetched_s <= REFRESH_S
+        if found is not None and (fresh or self._fetching.locked()):
+            return found  # whoever sends other ids of keys makes nobody else wait
         async with self._fetching:
             now = self._now_s()
             wanted = self._find(kid) is None or now - self._fetched_s > REFRESH_S

@@ -170,7 +170,8 @@ class Logins:
     # -- the issuer's part
 
     async def _provider(self) -> Provider:
-        return await self._asked(self._discovery.provider)
+        found = self._discovery.known()
+        return found if found is not None else await self._asked(self._discovery.provider)
 
     async def _exchanged(self, provider: Provider, code: str, verifier: str) -> str:
         """The ID token for a code."""

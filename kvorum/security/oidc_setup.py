@@ -6,12 +6,16 @@ joserfc costs 60 ms: only a process that has an issuer imports this.
 
 from __future__ import annotations
 
+from typing import Final
+
 from kv.base.config import NodeConfig
 from kv.base.credentials import from_file
 from kv.base.ports import Clock, Rng
 from kvorum.security.discovery import Discovery
 from kvorum.security.oidc import Issuer, fetching
 from kvorum.security.oidc_login import Client, InThread, Logins
+
+ISSUER_CALLS_MAX: Final = 8  # at once, of a process
 
 
 def issuer_and_logins(

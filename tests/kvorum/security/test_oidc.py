@@ -169,6 +169,29 @@ async def test_tokens_do_not_make_the_node_fetch() -> None:
     assert place.asked == 1
 
 
+async def test_who_makes_the_node_fetch_holds_nobody_up() -> None:
+    """Whoever sends a token with the id of another key has everybody wait for a slow issuer."""
+    place = Place()
+    issuer = place.issuer()
+    assert await issuer.subject(signed()) == "ann"
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    async def slowly(work: Callable[[], None]) -> None:
+        reached.set()
+        await go.wait()
+        work()
+
+    issuer._in_thread = slowly
+    place.now += AGAIN_S
+    stranger = asyncio.ensure_future(issuer.subject(signed(NEXT)))
+    await reached.wait()
+    async with asyncio.timeout(10):
+        assert await issuer.subject(signed(sub="bob")) == "bob"
+    go.set()
+    with pytest.raises(Unauthenticated):
+        await stranger
+
+
 async def test_without_keys_nobody_is_believed_and_the_last_ones_are_kept() -> None:
     """An issuer that is down for a minute would end everybody's work, or open the door."""
     place = Place(down=True)
