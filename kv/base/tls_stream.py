@@ -9,6 +9,10 @@ Below it is a plain transport, whose buffer of what is not sent, and whose pausi
 nothing is kept here but the rest of a record. The protocol hears of the connection when the
 handshake is done, and of its end only if it did. An end without TLS's own (close_notify) is a lost
 connection, not the end of what was said. Nobody negotiates anew; see kv.base.tls.
+
+Records without data cost most: 256 KiB of changes of keys (RFC 8446, 4.6.3) take OpenSSL 0.7 s. So
+what comes is decrypted in pieces, and who sends more than _MUTE_BYTES_MAX that are neither data nor
+what records of data have around it is cut off. A little is forgiven for data.
 """
 
 from __future__ import annotations
@@ -25,7 +29,12 @@ from typing import Any, Final, cast
 _RECORD_BYTES: Final = 1 << 14  # that one has at most (RFC 8446, 5.1): a read gives a whole one
 _CAME_BYTES: Final = 1 << 18  # that are read at once
 _PIECE_BYTES: Final = 1 << 18  # that are encrypted before they are passed on
+_LOOK_BYTES: Final = 1 << 15  # that are decrypted before it is looked what came of them
+_MUTE_BYTES_MAX: Final = 20 << 10  # more than any record has
+_OVERHEAD_BYTES: Final = {"TLSv1.3": 22}  # of a record without padding …
+_OVERHEAD_BYTES_MAX: Final = 100  # … and of one of TLS 1.2, at most
 _SHUTDOWN_S: Final = 1.0  # for the other end to say that it has understood the end
+_NOTHING: Final = memoryview(b"")
 
 
 class _Room(threading.local):
@@ -68,6 +77,8 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         self._below: asyncio.Transport | None = None
         self._shaken: asyncio.Future[None] = self._loop.create_future()
         self._room = _room.view
+        self._mute = 0  # bytes that came, and were not data; those of a part of a record among them
+        self._overhead = _OVERHEAD_BYTES_MAX
         self._partial = True  # there may be more to read than what comes next
         self._open = False  # the handshake is done; nothing has ended yet
         self._told = not tells  # the protocol has a connection
@@ -91,13 +102,11 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         self._shake()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._room
+        return self._room if self._open else self._room[:_LOOK_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._open:
-            self._feed(self._room[:nbytes])
-            # A small buffer is quick to get. What was encrypted is longer than what it says.
-            self._deliver(_RECORD_BYTES if self._partial else min(nbytes, _RECORD_BYTES))
+            self._deliver(self._room[:nbytes])
         elif self._error is None and not self._shaken.done():
             self._feed(self._room[:nbytes])
             self._shake()
@@ -138,6 +147,8 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
             return
         self._pass_on()
         self._open = True
+        self._overhead = _OVERHEAD_BYTES.get(self._tls.version() or "", _OVERHEAD_BYTES_MAX)
+        self._mute = self._incoming.pending
         self._shaken.set_result(None)
         if not self._told:
             self._told = True
@@ -145,37 +156,62 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         if self._incoming.pending:
             self._loop.call_soon(self._catch_up)
 
-    def _deliver(self, size: int) -> None:
-        """All that came; no record says more than `size`. While reading is paused nothing comes."""
-        incoming, read = self._incoming, self._read
+    def _deliver(self, came: memoryview) -> None:
+        """All of it. While reading is paused nothing comes."""
         parts: list[bytes] = []
-        error: ssl.SSLError | None = None
-        self._partial = ended = False
-        try:
-            while incoming.pending and not ended:
-                part = read(size)
-                if part:
-                    parts.append(part)
-                else:
-                    ended = True
-        except ssl.SSLWantReadError:
-            self._partial = True  # the rest of it is on its way
-        except ssl.SSLError as why:
-            error = why
+        size = len(came)
+        if size <= _LOOK_BYTES:
+            end = self._decrypt(came, parts)
+        else:
+            at, end = 0, None
+            while at < size and end is None:
+                end = self._decrypt(came[at : at + _LOOK_BYTES], parts)
+                at += _LOOK_BYTES
         if self._outgoing.pending:
             self._pass_on()  # the answer to a change of keys
         if parts:
             self._receive(parts[0] if len(parts) == 1 else b"".join(parts))
-        if error is not None:
-            self._fail(error)
-        elif ended and self._open:
+        if end is None:
+            return
+        if isinstance(end, ssl.SSLError):
+            self._fail(end)
+        elif self._open:
             cast(asyncio.Protocol, self._protocol).eof_received()
             self.close()
+
+    def _decrypt(self, came: memoryview, parts: list[bytes]) -> ssl.SSLError | bool | None:
+        """Add the data to `parts`. None: it goes on; True: the other end has ended; or why
+        it has to end.
+        """
+        incoming, read, overhead = self._incoming, self._read, self._overhead
+        fed = len(came)
+        # A small buffer is quick to get. What was encrypted is longer than what it says.
+        size = _RECORD_BYTES if self._partial else min(fed, _RECORD_BYTES)
+        mute = self._mute + fed
+        self._feed(came)
+        self._partial = False
+        try:
+            while incoming.pending:
+                part = read(size)
+                if not part:
+                    return True
+                parts.append(part)
+                said = len(part)
+                mute -= said + (said >> 4) + overhead
+        except ssl.SSLWantReadError:
+            self._partial = True  # the rest of it is on its way
+        except ssl.SSLError as error:
+            return error
+        self._mute = mute = max(mute, 0)
+        if mute > _MUTE_BYTES_MAX:
+            return ssl.SSLError("it sends records without data, or changes keys all the time")
+        return None
 
     def _catch_up(self) -> None:
         """With what came before it was wanted."""
         if self._open and self.is_reading():
-            self._deliver(_RECORD_BYTES)
+            self._partial = True  # they are longer than nothing
+            self._deliver(_NOTHING)
 
     def _fill(self, data: bytes) -> None:
         """For a protocol that has buffers of its own."""
@@ -268,13 +304,15 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         return not self._open
 
     def close(self) -> None:
-        """What was written still goes out, and that it ends. A server waits a while for its client
-        to close: what that still sends would make the kernel throw our last words away.
+        """What was written still goes out, and that it ends; fine twice. A server waits a while for
+        its client to close: what that still sends would make the kernel throw our last words away.
         """
         below = self._below
-        if not self._open or below is None:
+        if below is None or not self._shaken.done():
             self.abort()
             return
+        if not self._open:
+            return  # it ends already
         with contextlib.suppress(ssl.SSLError):  # it would like to hear the other end's
             self._tls.unwrap()
         self._pass_on()

@@ -529,7 +529,7 @@ class PartitionMachine:
             first += asked.fresh
         floor = max(self._reader.high, self._evaluator.top_ts)
         behind = oracle_behind(first, floor) if first <= floor else None
-        self._believe(asked, first - 1, None)
+        self._believe(asked, first - 1, behind)
         self._evaluate(asked.writes, first, behind, now_ms)
 
     def _believe(self, asked: Asked, known: int, error: KvorumError | None) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import ctypes.util
 import datetime
+import socket
 import ssl
 from pathlib import Path
 from random import Random
@@ -289,6 +292,91 @@ async def test_a_client_that_stays_after_the_end_is_let_go(
     two.carry()
     two.server.close()
     await two.down.closed.wait()
+
+
+@pytest.mark.parametrize("again", ["server", "protocol"])
+async def test_a_second_close_changes_nothing(tls: Tls, again: str) -> None:
+    """What was written and not sent was thrown away, when the end came from two sides."""
+
+    class Closing(Heard):
+        def eof_received(self) -> None:
+            two.server.close()
+
+    two = Two(tls, Closing())
+    two.carry()
+    two.server.write(b"bye")
+    if again == "protocol":
+        two.client.close()
+        arrive(two.server, take(two.up, len(two.up.sent)))
+    else:
+        two.server.close()
+        two.server.close()
+    assert two.down.ended
+    assert not two.down.gone
+
+
+class Rekeying:
+    """A client of OpenSSL itself, which changes its keys when it is told; Python's cannot."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._c = ctypes.CDLL(ctypes.util.find_library("ssl") or "libssl.so.3")
+        for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
+            getattr(self._c, name).restype = ctypes.c_void_p
+        context = ctypes.c_void_p(self._c.SSL_CTX_new(ctypes.c_void_p(self._c.TLS_client_method())))
+        self._ssl = ctypes.c_void_p(self._c.SSL_new(context))
+        self._c.SSL_set_fd(self._ssl, sock.fileno())
+        assert self._c.SSL_connect(self._ssl) == 1
+
+    def rekey(self, times: int, *, ask: bool) -> None:
+        """Until the server has had enough."""
+        for _ in range(times):
+            self._c.SSL_key_update(self._ssl, int(ask))
+            if self._c.SSL_do_handshake(self._ssl) != 1:
+                return
+
+    def write(self, data: bytes) -> None:
+        assert self._c.SSL_write(self._ssl, data, len(data)) == len(data)
+
+
+@pytest.mark.parametrize("ask", [False, True])
+async def test_keys_are_not_changed_all_the_time(tls: Tls, *, ask: bool) -> None:
+    """One connection, before it logged in, kept the loop for seconds, and filled its memory with
+    answers that were not read; changes of keys now and then have to work.
+    """
+    done = asyncio.Event()
+
+    class Served(Heard):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.data == b"well" * 10:
+                done.set()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            done.set()
+
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    served, loop = Served(), asyncio.get_running_loop()
+    end = tls.accepted(served)
+    with theirs:
+        dialing = asyncio.create_task(asyncio.to_thread(Rekeying, theirs))
+        await loop.connect_accepted_socket(lambda: end, ours)
+        await end.handshake()
+        client = await dialing
+
+        def honest() -> None:
+            for _ in range(10):
+                client.rekey(5, ask=ask)
+                client.write(b"well")
+
+        await asyncio.to_thread(honest)
+        await done.wait()
+        assert served.told == ["made"]
+        done.clear()
+        await asyncio.to_thread(client.rekey, 5_000, ask=ask)
+        await done.wait()
+    assert served.told == ["made", "lost SSLError"]
 
 
 async def test_who_stops_waiting_leaves_nothing(tls: Tls) -> None:

@@ -148,3 +148,26 @@ def test_without_the_oracle_no_claim_is_called_wrong() -> None:
         remote.fail(Unavailable("cut off"))
         refused: KvorumError = node.error(rid)
         assert isinstance(refused, Unavailable), method
+
+
+def test_an_oracle_that_is_behind_calls_no_claim_wrong() -> None:
+    """A commit at a timestamp that was handed out was refused for good, as one of the future, when
+    the oracle answered less than what it had given out before.
+    """
+    node, remote = far_node()
+    start = node.oracle(1)
+    rid = node.send(methods.PREWRITE, K, start, K, 3_000, _PUT, BLIND)
+    drain(node)
+    remote.answer()
+    node.reply(rid)
+    commit_ts = node.oracle(1)
+    put(node, remote, L)
+    remote.heard = 0
+    rid = node.send(methods.COMMIT, K, K, start, commit_ts)
+    drain(node)
+    _, done = remote.asked.pop()
+    done(start, None)
+    refused: KvorumError = node.error(rid)
+    assert isinstance(refused, Unavailable)
+    remote.heard = None
+    assert node.call(methods.COMMIT, K, K, start, commit_ts)[:2] == [COMMITTED, commit_ts]
