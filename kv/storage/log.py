@@ -85,7 +85,7 @@ class ThreadSyncer:
         """
         self._jobs.put(done)
         # Gives the interpreter up for a moment, so that the thread can begin now. Else it begins
-        # when the loop has nothing more to do, or after the 5 ms of sys.getswitchinterval, though
+        # when the loop has nothing more to do, or after sys.getswitchinterval, though
         # the rest of this pass was to be done while the disk works (docs/decisions/0530).
         time.sleep(0)  # noqa: TID251 - does not sleep
 

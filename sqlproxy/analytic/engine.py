@@ -1,4 +1,5 @@
-"""The DuckDB of a process: one database in memory, a cursor per query, threads that wait for it.
+"""The DuckDB of a process: one database in memory, a cursor per query, threads that wait for it,
+which tenants share.
 
 DuckDB reads nothing but what is registered: no files, no extensions, no variables of Python.
 """
@@ -10,7 +11,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
@@ -28,6 +29,7 @@ from kv.base.limits import (
 )
 from sqlproxy.analytic.functions import Functions
 from sqlproxy.duck.duckerrors import as_sql_error
+from sqlproxy.loop.fair_threads import FairThreads
 from sqlproxy.values import memory
 from sqlproxy.values.errors import SqlError
 
@@ -72,7 +74,7 @@ class Engine:
         self._share = share or memory.Share()
         self.bytes_max = min(SQL_ANALYTIC_BYTES_MAX, self._share.limit // 2)
         self._root: duckdb.DuckDBPyConnection | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: FairThreads | None = None
         self._directory: Path | None = None
         self._opening = threading.Lock()
 
@@ -111,7 +113,7 @@ class Engine:
     def submit(self, call: Callable[..., T], *args: object) -> Future[T]:
         """Away from the loop."""
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(SQL_ANALYTIC_QUERIES_MAX, "analytic")
+            self._threads = FairThreads(SQL_ANALYTIC_QUERIES_MAX, "analytic")
         return self._threads.submit(call, *args)
 
     async def in_thread(self, call: Callable[..., T], *args: object) -> T:
@@ -155,7 +157,7 @@ class Engine:
 
     def close(self) -> None:
         if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
+            self._threads.shutdown()
         if self._root is not None:
             self._root.close()
             self._root = None

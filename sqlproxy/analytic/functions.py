@@ -11,17 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from itertools import count
+from time import perf_counter
 from typing import Any, Final
 
 import pyarrow as pa
 
 from sqlproxy.analytic.forms import array_of, users
+from sqlproxy.loop.fair_threads import OneByOne, tenant
 from sqlproxy.values import memory
 from sqlproxy.values.breaks import no_break, paused, set_breaks
 from sqlproxy.values.errors import OUT_OF_MEMORY, QUERY_CANCELED, SqlError
 
 _numbers = count(1)  # of the names of functions, in this process
 _PREFIX: Final = "kv_f"
+_one_by_one: Final = OneByOne(perf_counter)
 
 
 def _values(
@@ -92,37 +95,39 @@ class Functions:
             self.made[key] = found
         return found.name
 
-    def _goes_on(self) -> None:
-        """DuckDB ends a query between two calls of a function, of thousands of rows each. Raises
-        SqlError.
-        """
-        if self.ended:
-            raise SqlError(QUERY_CANCELED, "the query was ended")
-
     def _call(
         self,
         row_fn: Callable[[Sequence[object]], object],
         parameters: tuple[Shape, ...],
         result: Shape,
     ) -> Callable[..., pa.Array]:
+        who = tenant(self._budget)
+
         def call(*columns: pa.Array) -> pa.Array:
             budget = self._budget.part()
-            try:
-                budget.take(sum(column.nbytes for column in columns))
-                given = [
-                    users(column, shape.oid, shape.held)
-                    for column, shape in zip(columns, parameters, strict=True)
-                ]
-                set_breaks(self._goes_on)
-                with memory.spending(budget):
-                    values = _values(row_fn, given, budget)
-                return array_of(values, result.oid, result.held)
-            except SqlError as error:
-                self.failed = error.bare()
-                raise
-            finally:
-                set_breaks(no_break)
-                budget.end()
+            with _one_by_one.turn(who) as between:
+                # DuckDB ends a query between two calls of a function, of thousands of rows each.
+                def goes_on() -> None:
+                    if self.ended:
+                        raise SqlError(QUERY_CANCELED, "the query was ended")
+                    between()
+
+                try:
+                    budget.take(sum(column.nbytes for column in columns))
+                    given = [
+                        users(column, shape.oid, shape.held)
+                        for column, shape in zip(columns, parameters, strict=True)
+                    ]
+                    set_breaks(goes_on)
+                    with memory.spending(budget):
+                        values = _values(row_fn, given, budget)
+                    return array_of(values, result.oid, result.held)
+                except SqlError as error:
+                    self.failed = error.bare()
+                    raise
+                finally:
+                    set_breaks(no_break)
+                    budget.end()
 
         # DuckDB counts the parameters that the function says it has
         names = [Parameter(f"c{n}", Parameter.POSITIONAL_ONLY) for n in range(len(parameters))]

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from kv.base.limits import SQL_ASIDE_CHARS, SQL_ASIDE_STACK_BYTES
+from sqlproxy.loop.fair_threads import FairThreads
 from sqlproxy.values.breaks import no_break, set_breaks
 
 T = TypeVar("T")
-_threads: Final = ThreadPoolExecutor(2, "statements")
+# The parser recurses as deep as on the main thread's stack, whose size is none of a thread's.
+_threads: Final = FairThreads(2, "statements", SQL_ASIDE_STACK_BYTES)
 
 
 def is_long(text: str) -> bool:
@@ -29,13 +30,8 @@ async def aside(text: str, call: Callable[..., T], *args: object) -> T:
     """`call(*args)`, which costs what the statement `text` is long. Raises what it raises."""
     if not is_long(text):
         return call(*args)
-    # The parser recurses as deep as on the main thread's stack, whose size is none of a thread's.
-    before = threading.stack_size(SQL_ASIDE_STACK_BYTES)
-    try:
-        ended = threading.Event()
-        future = _threads.submit(_until, ended, call, *args)
-    finally:
-        threading.stack_size(before)
+    ended = threading.Event()
+    future = _threads.submit(_until, ended, call, *args)
     try:
         return await asyncio.wrap_future(future)
     finally:
