@@ -10,13 +10,13 @@ from typing import Any
 from kv.base.rights import CLUSTER, Action, Book, Kind, Resource
 from kv.base.verbs import NODE_METHODS, Verb
 from kv.server.connection_rights import Needs
-from kvorum.api.submissions import needed
+from kvorum.api.submissions import is_own, needed
 from kvorum.node.procedure_rights import is_about_one
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.pools import messages
 from procedures.pools.crew import Crew
-from procedures.pools.worker_permissions import pools_of
+from procedures.pools.worker_permissions import pools_of, written
 from procedures.verbs import (
     PROC_SUBMIT,
     PROC_SUBMIT_MORE,
@@ -45,7 +45,7 @@ class Named:
 
     def __call__(self, verb: Verb, row: list[Any], user: str) -> Needs | None:
         if verb.number < NODE_METHODS:
-            return map(_runs, pools_of(self._crew(), user, verb, row))
+            return [*map(_runs, pools_of(self._crew(), user, verb, row)), *_begun(verb, row)]
         if verb.number == WORK_ENTER:
             entry = messages.entry(row[verb.at("registration")])
             return map(_runs, self._crew().pools_named(entry))
@@ -82,6 +82,13 @@ class Named:
         if subject.how == "the name" and type(value) is str and value:
             return Resource(subject.kind, value)
         return None
+
+
+def _begun(verb: Verb, row: list[Any]) -> Needs:
+    """A master runs the database's own procedures with all rights, whoever wrote their records."""
+    for record in written(verb, row):
+        if is_own(record.name):
+            yield from needed(record.name, plain_data.read(record.args, "args"))
 
 
 def _runs(pool: str) -> tuple[frozenset[Action], Resource]:

@@ -7,7 +7,8 @@ so whoever is asked about a row knows.
     LOCKS                                      a grant goes with who held it; only masters give one
 
 A child begins with its parent's step: its record is new, by an id that the worker was given
-(WORK_IDS), and names a parent that the worker has.
+(WORK_IDS), and names a parent that the worker has. What its record, or the worker's own, says that
+it is (`written`) decides what a master does with it: so whoever lets it pass looks at that, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from kv.base import system
 from kv.base.errors import Corruption, Forbidden, InvalidArgument
 from kv.base.keys import table_prefix
-from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT
+from kv.base.methods import OP_CHECK, OP_DELETE, OP_PUT, PUT
 from kv.base.verbs import Touches, Verb
 from kv.server.connection_rights import keys_of
 from procedures.engine import records
@@ -58,6 +59,23 @@ def pools_of(crew: Crew, user: str, verb: Verb, row: list[object]) -> set[str]:
     return {_pool(crew, user, span) for span in spans}
 
 
+def written(verb: Verb, row: list[Any]) -> Iterator[records.Record]:
+    """The procedures whose records a request that `pools_of` let pass would write. Raises
+    InvalidArgument: that is no record.
+    """
+    ops: list[list[Any]] = []
+    if verb.number == PUT:
+        ops = [[OP_PUT, row[verb.at("key")], row[verb.at("value")]]]
+    elif verb.touches is Touches.OPS:
+        ops = row[verb.at(verb.keys)]
+    for kind, key, value, *_ in ops:
+        if kind == OP_PUT and key[:4] == _RECORDS:
+            try:
+                yield records.decode(value, "what a worker writes")
+            except (Corruption, TypeError) as error:
+                raise InvalidArgument(f"{verb.name}: {error}") from error
+
+
 def _pool(crew: Crew, user: str, span: Span | None) -> str:
     pool = None
     if span is not None:
@@ -93,6 +111,8 @@ def _spans(verb: Verb, row: list[Any]) -> Iterator[Span | None]:
     elif verb.touches is Touches.RANGE:
         at = verb.at(verb.keys)
         yield _range(row[at], row[at + 1])
+    elif verb.touches is Touches.ROWS:
+        yield None  # packed ones do not say which they are, and no worker sends any
     else:
         yield from map(_point, keys_of(verb, row))
 

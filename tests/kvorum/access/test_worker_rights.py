@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgpack
 import pytest
 from msgspec import structs
 
@@ -25,17 +26,19 @@ from kv.base.methods import (
     HEARTBEAT,
     PENDING,
     PREWRITE,
+    PREWRITE_ROWS,
     RECOVER,
     RESOLVE,
     ROLLBACK,
 )
 from kv.base.ops import delete, put
 from kv.client.client import KvClient, connect
+from kv.mvcc.packed_rows import PackedKeys
 from kvorum.api.names import TableIds
 from kvorum.native.native import CATALOG_TTL_S
 from kvorum.sdk.sync import Database
 from kvorum.steps.modules import load_types
-from procedures.engine import records
+from procedures.engine import plain_data, records
 from procedures.engine.kv_store import KvStore, live_key, record_key
 from procedures.engine.store import NOT_HELD
 from procedures.pools import messages, rows
@@ -176,6 +179,54 @@ def test_a_worker_begins_children_by_ids_that_it_was_given(cluster: Cluster) -> 
                 child_ops = [put(record_key(child), forged, cond=0), put(live_key(child), b"")]
                 begun = mine.txn.write(child_ops)
                 assert await refused(begun) == code
+            await asyncio.to_thread(cluster.db.procedure, id, wait_ms=10_000)
+
+    asyncio.run(run())
+
+
+def test_a_worker_does_not_begin_what_its_user_may_not(cluster: Cluster) -> None:
+    """A record that a worker wrote, of a child or in place of its own, had a master drop tables."""
+
+    async def run() -> None:
+        async with working(cluster) as worker, client(cluster, cluster.worker) as mine:
+            id = int(await asyncio.to_thread(cluster.db.submit, "sample.pool", {"sleep_s": 1}))
+            await given(worker)
+            stored, version = await mine.txn.get(record_key(id))
+            assert stored is not None
+            record = records.decode(stored, "it")
+            args = plain_data.pack({"namespace": "pool", "name": "rows"})
+            for name in ("DropTable", "kvorum.repair"):
+                child = await worker._reserve_ids(1)
+                evil = structs.replace(record, name=name, args=args, pool="", pending=True)
+                begun = records.encode(structs.replace(evil, id=child, parent=id))
+                child_ops = [put(record_key(child), begun, cond=0), put(live_key(child), b"")]
+                assert await refused(mine.txn.write(child_ops)) == "FORBIDDEN"
+                own = put(record_key(id), records.encode(evil), cond=version)
+                assert await refused(mine.txn.write([own])) == "FORBIDDEN"
+            nothing = put(record_key(id), b"no record", cond=version)
+            assert await refused(mine.txn.write([nothing])) == "INVALID_ARGUMENT"
+            await asyncio.to_thread(cluster.db.procedure, id, wait_ms=10_000)
+
+    asyncio.run(run())
+
+
+def test_rows_between_those_that_a_worker_has_are_not_its_own(cluster: Cluster) -> None:
+    """Packed rows were looked at by their first key: a worker wrote results of others behind it."""
+
+    async def run() -> None:
+        async with working(cluster) as worker, client(cluster, cluster.worker) as mine:
+            id = int(await asyncio.to_thread(cluster.db.submit, "sample.pool", {"sleep_s": 1}))
+            await given(worker)
+            keys = [record_key(id), record_key(id + 1)]
+            start = await mine.txn.reader.now()
+            packed = PackedKeys.of(keys).sent()
+            for row in (packed, keys):
+                values = msgpack.packb([b"a", b"b"]) if row is packed else [b"a", b"b"]
+                forged = mine.kv.call(
+                    *(PREWRITE_ROWS, keys[0], start, live_key(id), 60_000, row, values, None),
+                    budget_ms=1_000,
+                )
+                assert await refused(forged) == NOT_HELD
             await asyncio.to_thread(cluster.db.procedure, id, wait_ms=10_000)
 
     asyncio.run(run())
