@@ -102,6 +102,9 @@ class NoTables:
     async def resolve(self, namespace: str, table: str) -> TableId:
         raise AssertionError("no table is used here")
 
+    async def writable(self, namespace: str, table: str) -> TableId:
+        return await self.resolve(namespace, table)
+
 
 async def case(executor: Executor, name: str, steps: int, seconds: float) -> dict[str, Any]:
     """One window with IN_FLIGHT procedures under way."""

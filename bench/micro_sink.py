@@ -43,6 +43,9 @@ class NoTables:
     async def resolve(self, namespace: str, table: str) -> TableId:
         return TABLE
 
+    async def writable(self, namespace: str, table: str) -> TableId:
+        return await self.resolve(namespace, table)
+
 
 def chunk(task: int, seq: int, rows: int, scattered: bool) -> bytes:
     """Rows as Spark's benchmark makes them: rising keys, two tasks."""

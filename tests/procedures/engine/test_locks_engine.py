@@ -325,9 +325,9 @@ def test_k11_the_holder_keeps_it_over_a_restart(kind: str) -> None:
 
 
 def lab_result(record: Record) -> list[int]:
-    from procedures.engine import plain
+    from procedures.engine import plain_data
 
-    found: list[int] = plain.decode(record.result)
+    found: list[int] = plain_data.decode(record.result)
     return found
 
 
