@@ -44,6 +44,7 @@ _OF: Final = Subject(Kind.PROCEDURE_TYPE, "id", "the procedure")
 _ALL: Final = Subject(Kind.PROCEDURE_TYPE)
 _LOCK: Final = Subject(Kind.LOCK, "id", "the procedure")
 _POOL: Final = Subject(Kind.POOL, "worker", "the worker")
+_LISTED: Final = Subject(Kind.PROCEDURE_TYPE, "filter", "the name in")
 _TABLE: Final = Subject(Kind.TABLE, "table", "the id")
 _procedures = partial(verb, by=Caller.CLIENT, master=True)
 _work = partial(
@@ -77,7 +78,7 @@ class ProcGet(Request):
     wait_ms: WaitMs
 
 
-@_procedures(72, action=Action.READ, on=_ALL, repeat=Repeat.QUESTION)
+@_procedures(72, action=Action.READ, on=_LISTED, repeat=Repeat.QUESTION)
 class ProcList(Request):
     """→ [map as msgpack bytes, …]. `filter`: {state?, owner?, name?, limit?, before?}"""
 
@@ -235,11 +236,12 @@ class SinkCommit(Request):
     request: Unchecked
 
 
-@_sink(84, on=Subject(Kind.TABLE, "attempt", "the attempt"))
+@_sink(84, on=_TABLE)
 class SinkAbort(Request):
-    """→ state"""
+    """→ state. `table`: what the attempt stages for; who leaves it out may write all tables"""
 
     attempt: Unchecked
+    table: Unchecked = 0
 
 
 @_sink(85, on=_TABLE)

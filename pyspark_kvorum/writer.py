@@ -561,7 +561,7 @@ class KvorumBatchWriter(_Writer, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         with Session(self.options, self.table, late=True) as session:
-            session.run(session.ask(SINK_ABORT, self.attempt))
+            session.run(session.ask(SINK_ABORT, self.attempt, self.table.id))
 
 
 class KvorumStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -585,4 +585,4 @@ class KvorumStreamWriter(_Writer, DataSourceStreamArrowWriter):
         if attempts:
             with Session(self.options, self.table, late=True) as session:
                 for attempt in sorted(attempts):
-                    session.run(session.ask(SINK_ABORT, attempt))
+                    session.run(session.ask(SINK_ABORT, attempt, self.table.id))

@@ -18,6 +18,7 @@ from procedures.pools import messages
 from procedures.pools.crew import Crew
 from procedures.pools.worker_permissions import pools_of, written
 from procedures.verbs import (
+    PROC_LIST,
     PROC_SUBMIT,
     PROC_SUBMIT_MORE,
     SINK_COMMIT,
@@ -70,7 +71,8 @@ class Named:
         subject = verb.resource
         if not subject.field:
             return None
-        value = row[verb.at(subject.field)]
+        at = verb.at(subject.field)
+        value = row[at] if at < len(row) else None
         if subject.kind is Kind.TABLE:
             if verb.number == SINK_COMMIT:
                 value = value.get("table") if type(value) is dict else None
@@ -79,7 +81,9 @@ class Named:
         if verb.number in (WORK_POLL, WORK_IDS, WORK_LEAVE):
             hand = self._crew().hands.get(value)
             return None if hand is None else Resource(Kind.POOL, hand.entry.pool)
-        if subject.how == "the name" and type(value) is str and value:
+        if verb.number == PROC_LIST:
+            value = value.get("name")
+        if subject.how in ("the name", "the name in") and type(value) is str and value:
             return Resource(subject.kind, value)
         return None
 

@@ -14,7 +14,7 @@ import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from kv.base.errors import InvalidArgument, Refused
+from kv.base.errors import Forbidden, InvalidArgument, Refused
 from kvorum.spark.tables import cluster_of, database_at, found
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def bulk_load(
     `tasks`: with how many Spark writes, by default its default parallelism; a persisted frame whose
     partitions are ranges of keys already keeps them, and is spared the exchange of rows, and the
     sorting if they rise there. `splits`: into how many partitions of the table the rows should
-    fall. `app_id` and `version` make a resubmitted load a no-op.
+    fall; that takes the right to operate, without which the table is left as it is. `app_id` and
+    `version` make a resubmitted load a no-op.
     Other options are those of a write (`dedupeBy`, …); `bulk="staged"`: the rows are not laid in
     the table before the commit, so that streams of its changes need not wait for a load of hours.
     The frame is computed twice if it is to be split for, so persist an expensive one. Raises
@@ -112,10 +113,10 @@ def _numbered(bulk: Any, frame: DataFrame, columns: list[str]) -> object:
 
 
 def _split(where: dict[str, str], cuts: list[tuple[int, bytes]]) -> None:
-    """A partition that is split or moved by others meanwhile is left as it is: only speed is at
-    stake.
+    """A partition that is split or moved by others meanwhile, or that the loader may not split, is
+    left as it is: only speed is at stake.
     """
     with database_at(where) as db:
         for partition, key in cuts:
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(Refused, Forbidden):
                 db.split(partition, at=key)

@@ -5,8 +5,8 @@
     ledgers    the last version of each application at each table ("" = a job's), by whom, when
     jobs       `kvorum.spark.job`s that go on
 
-Read from the system tables in one snapshot each; decided by the procedures that own the work, so
-none of these calls can tear a commit.
+As far as the caller may see: what was staged for tables that he has any right on. Decided by the
+procedures that own the work, so none of these calls can tear a commit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from typing import Any, Final, Self, TypeVar
 from kv.base import system
 from kv.base.adapters import LoopTimers, SystemClock
 from kv.base.credentials import Credential
-from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused, SnapshotTooOld
+from kv.base.errors import (
+    Forbidden,
+    InvalidArgument,
+    KvorumError,
+    NotFound,
+    Refused,
+    SnapshotTooOld,
+)
 from kv.base.ids import TableId
 from kv.base.keys import table_range, unescape
 from kv.base.limits import SCAN_ROWS_MAX, SINK_JOB_SILENT_MS, SINK_PREPARED_WARN_MS
@@ -243,12 +250,17 @@ class Sinks:
         """Nothing more is staged by it, and it is not committed. Raises NotFound, Refused while it
         is being committed.
         """
-        if all(attempt != one.attempt for one in self.attempts()):
+        rows = self._portal.call(self._scan(system.SINK_ATTEMPTS))
+        tables = {
+            attempt_of(key): 0 if task_of(key) else Attempt.unpack(value).table
+            for key, value, _ in reversed(rows)  # an attempt's own row comes before its tasks'
+        }
+        if attempt not in tables:
             raise NotFound(
                 f"there is no attempt {attempt!r}: see kvorum spark sinks",
                 code="SINK_ATTEMPT_NOT_FOUND",
             )
-        self._portal.call(self._backend.kv.call_node(SINK_ABORT, attempt))
+        self._portal.call(self._backend.kv.call_node(SINK_ABORT, attempt, tables[attempt]))
 
     def commit_job(self, job: int) -> object:
         """Commit what a job has prepared, and wait for it. Raises what refused it."""
@@ -342,12 +354,11 @@ class Sinks:
 
     async def _scan(self, table: int) -> list[tuple[bytes, bytes, int]]:
         start, end = table_range(table)
-        at = await self._backend.txn.reader.now()
         rows: list[tuple[bytes, bytes, int]] = []
         resume: bytes | None = start
         while resume is not None:
-            page = await self._backend.txn.scan(resume, end, limit=SCAN_ROWS_MAX, at=at)
-            rows += list(page.items)
+            page = await self._backend.catalog.scan(resume, end, limit=SCAN_ROWS_MAX)
+            rows += page.items
             resume = page.resume
         return rows
 
@@ -364,7 +375,7 @@ class Sinks:
         """What it was called then, if that is still kept."""
         try:
             found = await catalog.find_by_id(_Past(self._backend.txn, at), TableId(table))
-        except SnapshotTooOld:
+        except (SnapshotTooOld, Forbidden):
             found = None
         return f"{found.path} (gone, id {table})" if found else f"(gone, id {table})"
 

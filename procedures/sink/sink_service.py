@@ -299,25 +299,29 @@ class SinkService:
         found, _ = await attempt_by(self._txn.get, args["attempt"])
         return found is not None and found.state is AttemptState.OPEN
 
-    async def abort(self, attempt: object) -> list[Any]:
+    async def abort(self, attempt: object, table: object = 0) -> list[Any]:
         """Refuse everything of this attempt, also of one that a job has prepared. Raises Refused
-        while it is being committed; not if that procedure was ended by force.
+        while it is being committed; not if that procedure was ended by force. InvalidArgument if it
+        stages for another table than is said.
         """
         name = _attempt_name(attempt)
+        said = checked_int(table, "table id", 0, 2**31 - 1)
 
         async def once() -> int:
             found, version = await attempt_by(self._txn.get, name)
             if found is not None:
+                if said:
+                    _of_table(name, found, said)
                 await self._refuse_committing(name, found)
-            table = found.table if found else 0
-            row = Attempt.leased(AttemptState.ABORTED, table, self._clock.now_ms())
+            of = found.table if found else said
+            row = Attempt.leased(AttemptState.ABORTED, of, self._clock.now_ms())
             await self._txn.write([put(attempt_key(name), row.pack(), cond=version)])
-            return table
+            return of
 
-        table = await _raced(name, once)
+        dropped = await _raced(name, once)
         with suppress(TimeoutError):  # much was staged, or laid: `reap` goes on with it
             async with asyncio.timeout(_DROP_S):
-                await self._drop(name, table)
+                await self._drop(name, dropped)
         return [AttemptState.ABORTED.name]
 
     async def _refuse_committing(self, name: str, found: Attempt) -> None:
@@ -451,8 +455,7 @@ class SinkService:
             raise Refused(
                 f"attempt {name} is {found.state.name}: nothing can be staged", code="SINK_NOT_OPEN"
             )
-        if found.table != table:
-            raise InvalidArgument(f"attempt {name} stages for table {found.table}, not {table}")
+        _of_table(name, found, table)
 
     async def _guarded(self, name: str, table: int, ops: list[Op], lease_ms: int) -> None:
         """Write `ops` in one transaction with the check that the attempt is open; open it if it is
@@ -530,6 +533,11 @@ def _given_up(name: str) -> Refused:
         f"attempt {name}: the rows that this task laid were given up; run it again",
         code="SINK_NOT_OPEN",
     )
+
+
+def _of_table(name: str, found: Attempt, table: int) -> None:
+    if found.table not in (0, table):  # 0: it was aborted by who did not say
+        raise InvalidArgument(f"attempt {name} does not stage for table {table}")
 
 
 def _attempt_name(attempt: object) -> str:

@@ -5,12 +5,14 @@ what its caller may see, and one by which a writer without SQL leaves his claim.
 
 So whatever reads the catalog works with either Reader. What is seen: names of namespaces and tables
 on which the caller holds any right, or some table of which; where their partitions are; the nodes,
-settings and the restore of the cluster. What is not seen looks like what is not there.
+settings and the restore of the cluster; what sinks have staged for such tables, and up to where
+applications wrote them (of Spark's jobs: who may read these). What is not seen looks like what is
+not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, NamedTuple, Protocol
 
 from kv.base import system
@@ -33,6 +35,8 @@ from kv.base.rights import (
     table,
 )
 from kv.base.verbs import CLUSTER, Caller, Repeat, Request, verb
+from procedures.sink.format.sink_parts import SPARK_JOB
+from procedures.sink.format.sink_records import Attempt, own_row
 from sqlproxy.catalog import catalog
 from sqlproxy.catalog.catalog import Page, Reader, Run
 from sqlproxy.rows.records import decode_table
@@ -40,6 +44,7 @@ from sqlproxy.rows.schema import Table
 
 _PREFIX_BYTES: Final = 4
 _SCANNED: Final = 256  # at least, in one go: most of them may be hidden
+_JOBS: Final = Resource(Kind.PROCEDURE_TYPE, SPARK_JOB)
 _ANY: Final = (Action.READ, *sorted(PUT), Action.DELETE, Action.DEFINE, Action.TRUNCATE)
 
 
@@ -112,6 +117,10 @@ class Books(Protocol):
     def book(self) -> Book | None: ...
 
 
+Sees = Callable[[bytes, bytes], bool]
+"""Whether a row is seen, by its key and value. Rows are asked about in the order of their keys."""
+
+
 class Seen:
     """The handlers of a node."""
 
@@ -126,6 +135,8 @@ class Seen:
         for number in sorted(_VISIBLE_TABLES):
             low, high = table_prefix(number), table_prefix(number + 1)
             low, high = max(low, start), min(high, end or high)
+            if number == system.SINK_ATTEMPTS and low < high:
+                await self._attempt_before(low, sees)
             while low < high and len(found) < limit:
                 page: Page = await self._reader.scan(low, high, limit=max(limit, _SCANNED))
                 found += [list(row) for row in page.items if sees(row[0], row[1])]
@@ -133,6 +144,16 @@ class Seen:
         # A resume that is not after a row that it sees would name one that it does not see.
         more = len(found) >= limit
         return [found[:limit], found[limit - 1][0] + b"\0" if more else None]
+
+    async def _attempt_before(self, low: bytes, sees: Sees) -> None:
+        """Rows of tasks do not say whose they are: it is in their attempt's, which comes first."""
+        try:
+            own = own_row(low)
+        except ValueError:
+            return  # no attempt begins below
+        value, _ = await self._reader.get(own)
+        if value is not None:
+            sees(own, value)
 
     async def claim(self, context: Any, args: list[Any]) -> list[Any]:
         """The node method CLAIM."""
@@ -153,7 +174,7 @@ class Seen:
         key = catalog.table_key(namespace, name)
         return [key, (await self._reader.get(key))[0]]
 
-    def _sees(self, identity: Identity | None) -> Any:
+    def _sees(self, identity: Identity | None) -> Sees:
         book = self._books.book
         if identity is None or identity == LOOPBACK or identity.credential == "node":
             return lambda key, _value: _table_id(key) in _VISIBLE_TABLES
@@ -169,6 +190,7 @@ class _View:
         self._identity, self._book = identity, book
         self._known: dict[Resource, bool] = {}
         self._spaces: frozenset[str] | None = None
+        self._attempt = b"", False  # the one whose row came last, and whether it is seen
         self._all = self._holds(EVERYTHING)
 
     def sees(self, key: bytes, value: bytes) -> bool:
@@ -184,7 +206,13 @@ class _View:
             return self._table(_table_id(start))
         if of == system.SINK_MARKERS:
             _, rest = unescape(key, rest)
-            return self._table(int.from_bytes(key[rest:], "big"))
+            number = int.from_bytes(key[rest:], "big")
+            return self._table(number) if number else self._holds(_JOBS)
+        if of == system.SINK_ATTEMPTS:
+            own = own_row(key)
+            if own == key:
+                self._attempt = own, self._table(Attempt.unpack(value).table)
+            return self._attempt == (own, True)
         name, rest = unescape(key, rest)
         namespace = name.decode()
         if of == system.TABLES:
@@ -216,7 +244,8 @@ class _View:
 _VISIBLE_TABLES: Final = frozenset(
     {
         *(system.NAMESPACES, system.TABLES, system.TABLES_BY_ID, system.PARTITIONS),
-        *(system.RELATIONS, system.SCHEMAS, system.CLUSTER, system.SINK_MARKERS),
+        *(system.RELATIONS, system.SCHEMAS, system.CLUSTER),
+        *(system.SINK_ATTEMPTS, system.SINK_MARKERS),
     }
 )
 

@@ -195,6 +195,13 @@ def task_of(key: bytes) -> str:
     return unescape(key, end)[0].decode() if end < len(key) else ""
 
 
+def own_row(key: bytes) -> bytes:
+    """The key of the attempt that a key made by `task_key` belongs to; of its own row: itself.
+    Raises ValueError.
+    """
+    return key[: unescape(key, 4)[1]]
+
+
 def attempt_of(key: bytes) -> str:
     return unescape(key, 4)[0].decode()
 

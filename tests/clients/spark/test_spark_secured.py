@@ -23,7 +23,7 @@ SETTINGS = ("endpoint", "tls_dir", "ca", "token", "token_file")
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """ann may read and write a table."""
+    """ann may read and write two tables, and run Spark's jobs."""
     with secured(tmp_path_factory.mktemp("secured"), 1) as made:
         with kvorum.connect(made.url, tls_dir=made.home / "boss") as db:
             columns = [kvorum.Column("id", "int4", nullable=False), kvorum.Column("v", "text")]
@@ -31,6 +31,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
                 db.create_table("default", name, columns=columns, primary_key=["id"])
                 table = {"kind": "table", "namespace": "default", "name": name}
                 db.access("grant.give", {"role": "ann", "actions": ["read", "write"], **table})
+            job = {"kind": "procedure type", "name": "kvorum.spark_job"}
+            db.access("grant.give", {"role": "ann", "actions": ["submit", "read"], **job})
         yield made
 
 
@@ -65,17 +67,20 @@ def test_batches(spark: Any, shop: Secured, way: str) -> None:
 def test_settings_of_a_session(spark: Any, shop: Secured, tmp_path: Path) -> None:
     """The short forms (`kvorum.spark`) find no login, as options are not theirs to take."""
     try:
-        boss = {"ca": str(shop.home / "boss/ca.crt"), "token_file": str(shop.home / "boss/token")}
-        for name, value in {"endpoint": shop.join, **boss}.items():
+        for name, value in {"endpoint": shop.join, **login(shop, "token_file")}.items():
             spark.conf.set(f"spark.kvorum.{name}", value)
         rows = [(100, "job"), (101, "job")]
         frame = spark.createDataFrame(rows, "id INT, v STRING")
-        with kvorum.spark.job(spark, "secured", app_id="secured", version=1) as job:
-            job.write(frame, "default.t")
-        kvorum.spark.bulk_load(frame.selectExpr("id + 10 AS id", "v"), "default.t", splits=1)
+        for _ in range(2):
+            with kvorum.spark.job(spark, "secured", app_id="secured", version=1) as job:
+                job.write(frame, "default.t")
+            assert job.done
+        with kvorum.spark.job(spark, "once") as job:
+            job.write(frame.selectExpr("id + 20 AS id", "v"), "default.t")
+        kvorum.spark.bulk_load(frame.selectExpr("id + 10 AS id", "v"), "default.t", splits=2)
         with kvorum.spark.snapshot(spark) as held:
             found = held.table("default.t", where="v = 'job'").count()
-        assert found == 4
+        assert found == 6
         (tmp_path / "source").mkdir()
         (tmp_path / "source/one.csv").write_text("1,a\n2,b\n")
         stream = spark.readStream.schema("id INT, v STRING").csv(str(tmp_path / "source"))
