@@ -132,6 +132,16 @@ class _Writer:
         """In the process that commits or aborts what tasks report."""
         return cls(options, None, _fresh_id(), overwrite)
 
+    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Of a process that only aborts, what messages name; what is left ends with its lease."""
+        attempts = {(m.attempt, m.table) for m in messages if isinstance(m, Staged)}
+        if self.table is not None:
+            attempts.add((self.attempt, self.table.id))
+        if attempts:
+            with Session(self.options, self.table, late=True) as session:
+                for attempt, table in sorted(attempts):
+                    session.run(session.ask(SINK_ABORT, attempt, table))
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage one task's rows and seal it. Raises when the server refuses it."""
         context = TaskContext.get()
@@ -560,8 +570,7 @@ class KvorumBatchWriter(_Writer, DataSourceArrowWriter):
         self._commit(messages, self.options.txn_app, max(self.options.txn_version, 0))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        with Session(self.options, self.table, late=True) as session:
-            session.run(session.ask(SINK_ABORT, self.attempt, self.table.id))
+        self._abort(messages)
 
 
 class KvorumStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -580,9 +589,4 @@ class KvorumStreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._commit(messages, app, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Names no attempt unless a message survived; what is left ends with its lease."""
-        attempts = {m.attempt for m in messages if isinstance(m, Staged)}
-        if attempts:
-            with Session(self.options, self.table, late=True) as session:
-                for attempt in sorted(attempts):
-                    session.run(session.ask(SINK_ABORT, attempt, self.table.id))
+        self._abort(messages)

@@ -72,7 +72,7 @@ class Named:
         if not subject.field:
             return None
         at = verb.at(subject.field)
-        value = row[at] if at < len(row) else None
+        value: Any = row[at] if at < len(row) else None
         if subject.kind is Kind.TABLE:
             if verb.number == SINK_COMMIT:
                 value = value.get("table") if type(value) is dict else None
