@@ -13,6 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
+FAILED_LOGINS: Final = "failed logins"  # details["what"] of a refusal
 ADDRESS: Final = "address"
 NAME: Final = "name"
 FREE: Final = {ADDRESS: 3, NAME: 20}

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeGuard, TypeVar, cast
 
 from kv.base.errors import Forbidden, KvorumError, Unauthenticated
+from kv.base.throttle import FAILED_LOGINS
 from kvorum.api.backend import Backend, Session
 from kvorum.api.model import BatchOp, Record, TableKey
 from kvorum.audit.audit_log import Asker, Key, Stamp, StampLog
@@ -22,6 +23,7 @@ T = TypeVar("T")
 Known = dict[str, Any]
 """Fields of a stamp."""
 _INTERNAL = "INTERNAL"
+_USER_CHARS_MAX: Final = 200  # that a client says who fails to log in
 _CANCELLED = "CANCELLED"
 
 
@@ -39,7 +41,9 @@ class Caller:
 
     def asker(self) -> Asker:
         """For the log."""
-        denied = self.error.message if isinstance(self.error, Unauthenticated | Forbidden) else ""
+        error, denied = self.error, ""
+        if isinstance(error, Unauthenticated | Forbidden) or is_throttled(error):
+            denied = error.message
         return Asker(self.user, self.credential, self.request, self.said, denied)
 
 
@@ -50,7 +54,12 @@ def is_asked_by(user: str, credential: str) -> None:
     """Who proved what is known of this request from now on."""
     caller = caller_of_request.get()
     if caller is not None:
-        caller.user, caller.credential = user, credential
+        caller.user, caller.credential = user[:_USER_CHARS_MAX], credential
+
+
+def is_throttled(error: KvorumError | None) -> TypeGuard[KvorumError]:
+    """Whether it says that there were too many failed logins before."""
+    return error is not None and error.details.get("what") == FAILED_LOGINS
 
 
 def is_refused(error: KvorumError) -> None:

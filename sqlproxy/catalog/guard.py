@@ -27,7 +27,7 @@ from kv.base.keys import table_prefix
 from kv.base.ports import Clock
 from kv.base.rights import LOOPBACK, OWNER, Action, Book, Identity, Resource, allow
 from kv.base.tenants import Tenants
-from kv.base.throttle import Throttle
+from kv.base.throttle import FAILED_LOGINS, Throttle
 from kv.base.tls import NODE_NAME
 from sqlproxy.catalog import read_rights, roles, tokens
 from sqlproxy.catalog.catalog import Reader, scan_all
@@ -329,7 +329,7 @@ class Guard:
         if wait_ms:
             raise Busy(
                 f"too many failed logins: try again in {wait_ms} ms",
-                details={"what": "failed logins", "retry_after_ms": wait_ms},
+                details={"what": FAILED_LOGINS, "retry_after_ms": wait_ms},
             )
 
     def _failed(self, address: str, name: str) -> Unauthenticated:

@@ -26,7 +26,6 @@ ROUTES: Final = Routes("cluster")
 LOGIN_COOKIE: Final = "kvorum_login"
 _HTML: Final = b"text/html; charset=utf-8"
 _FIELDS_MAX: Final = 20
-_SAID_CHARS_MAX: Final = 200
 _KNOWN: Final = ("code", "state", "iss", "error", "error_description")
 _POLICY: Final = b"default-src 'none'; style-src 'self'; img-src data:; frame-ancestors 'none'"
 _HEADERS: Final = (
@@ -61,7 +60,7 @@ async def answered(asked: Asked, here: Here) -> Reply:
         async def prove() -> str:
             nonlocal goodbye
             name, goodbye = await logins.prove(kept, code, said.get("iss"))
-            is_asked_by(name[:_SAID_CHARS_MAX], f"oidc {logins.issuer}")  # nobody here, perhaps
+            is_asked_by(name, f"oidc {logins.issuer}")  # nobody here, perhaps
             return name
 
         identity = await here.guard.by_issuer(prove, asked.address)

@@ -33,6 +33,7 @@ from sqlproxy.catalog.guard import Guard
 
 _ALL: Final = "*"
 _REMEMBERED: Final = 10_000  # answers as of one book
+_TOKEN_BYTES_MAX: Final = 200  # of a header that is remembered: spaces make many of one
 _LOOKED_UP: Final = ("{id}", "<token>", "{schedule}")  # what only a look says
 _CHANGED: Final = Right(Action.SUBMIT, Kind.PROCEDURE_TYPE, "{schedule}")
 Certificate = Callable[[Scope], str]
@@ -113,7 +114,8 @@ class Door:
         is_asked_by(who.name, who.credential)
         if who is not LOOPBACK:
             # Failed guesses make nobody wait who has a token. A password is looked at each time.
-            request.may = self._permit(who, (_said(request) if who.token else b"") or who)
+            said = _said(request) if who.token else b""
+            request.may = self._permit(who, said if 0 < len(said) <= _TOKEN_BYTES_MAX else who)
 
     def leave(self, request: Request) -> None:
         """It has ended, whatever came of it."""

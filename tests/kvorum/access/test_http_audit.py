@@ -80,6 +80,18 @@ def test_every_decision_says_who_asked_and_by_what(place: tuple[str, Path]) -> N
     failed = httpx.post(f"{url}/console/login", json={"user": "ann", "password": "a guess"})
     (told,) = lines(log, url, failed.headers["x-request-id"])
     assert (told["user"], told["allowed"]) == ("ann", False)
+    for ask in 3 * (
+        {"url": f"{url}/v1/cluster", "method": "GET", "auth": ("a" * 5_000, "a guess")},
+        {
+            "url": f"{url}/console/login",
+            "method": "POST",
+            "json": {"user": "a" * 5_000, "password": "a guess"},
+        },
+    ):
+        failed = httpx.request(**ask)
+        told = lines(log, url, failed.headers["x-request-id"])[0]
+        assert told["user"] == "a" * 200  # a client could fill the log with one name
+        assert not told["allowed"]  # too many guesses are no work of an allowed one
     text = log.read_text()
     assert admin not in text
     assert made["token"] not in text

@@ -110,3 +110,14 @@ async def test_a_credential_that_was_taken_away_lets_nobody_in(scene: Scene, end
     await guard.look()
     with pytest.raises(Unauthenticated):
         await asked(door, said)
+
+
+async def test_one_token_is_not_remembered_in_many_ways(scene: Scene) -> None:
+    """Whoever has a token filled the node's memory with spaces before it."""
+    door = door_of(scene)
+    await scene.user("ann", "correct horse")
+    token = await scene.token("ann")
+    await scene.guard.look()
+    for spaces in range(1_000, 1_010):
+        assert (await asked(door, f"Bearer {' ' * spaces}{token}")).identity.name == "ann"
+    assert len(door._permits) == 1
