@@ -300,7 +300,15 @@ class Metering:
         self._under_way: dict[int, tuple[Use, int, int]] = {}  # rid → it, its method, its rows
 
     def begin(self, row: list[Any], user: Account, namespace: str, *, asked: bool) -> None:
-        """`ended` follows. Raises Busy: then it does not. `namespace`: whose rows they are."""
+        """`ended` follows. Raises Busy: then it does not. `namespace`: whose rows they are. Raises
+        InvalidArgument, which ends the connection: its id is that of another under way, whose end
+        would be counted for both.
+        """
+        if row[0] in self._under_way:
+            raise InvalidArgument(
+                f"request {row[0]} is under way: give each another id until it is answered",
+                code="MALFORMED_FRAME",
+            )
         if row[1] in _FREE:
             return
         use = Use(user, asked=asked)
