@@ -108,6 +108,7 @@ _PLAIN: Final = InvalidArgument(
     "this port speaks TLS only: connect with kvorums://HOST:BASE, and --tls-dir or tls_dir=",
     code=TLS_REQUIRED,
 )
+STRANGE_REQUESTS_MAX: Final = 16  # of who proves nothing: nobody's turns or limits are theirs
 _LITTLE_BYTES: Final = 4 * KiB  # that are worked on at once, whoever else waits for a turn
 _FEW_REQUESTS: Final = 4  # of what a node's own verbs do: each may take half a millisecond
 _TURN_S: Final = TURN_MS / 1_000
@@ -164,6 +165,7 @@ class ServerConnection(asyncio.Protocol):
         "partial_since",
         "proved",
         "rights",
+        "strange",
         "tap",
         "unread",
         "waiting_since",
@@ -180,6 +182,7 @@ class ServerConnection(asyncio.Protocol):
         self.account = server.nobody  # whom it counts for …
         self.asked = False  # … and whether limits count
         self.metering: Metering | None = None  # since somebody has limits
+        self.strange = 0  # requests of who has yet to prove that, which were refused
         self.challenge = b""
         self.certificate = ""  # the common name that TLS has verified; empty: none was shown
         self.tap: object = None  # kv.server.tap's
@@ -816,7 +819,16 @@ class SocketServer:
         else:
             self.submit(conn, rows)
             return
-        rest = []
+        rest = self._refuse_orders(conn, rows, stranger=stranger)
+        if rest:
+            self.submit(conn, rest)
+
+    def _refuse_orders(
+        self, conn: ServerConnection, rows: list[list[Any]], *, stranger: bool
+    ) -> list[list[Any]]:
+        """The others of them; of a `stranger`, none before its proof."""
+        orders = self._orders
+        rest: list[list[Any]] = []
         for row in rows:
             if conn.proved or not (stranger or row[1] in orders):
                 rest.append(row)
@@ -828,8 +840,11 @@ class SocketServer:
             except KvorumError as error:
                 self._refuse_request(conn, row, error)
         conn.flush()
-        if rest:
-            self.submit(conn, rest)
+        if stranger and not conn.proved:
+            conn.strange += len(rows)
+            if conn.strange > STRANGE_REQUESTS_MAX:
+                conn.end(Unauthenticated("this connection does not prove to be a node's"))
+        return rest
 
     def stale(self, conn: ServerConnection) -> bool:
         """Whether its rights must be looked at again."""

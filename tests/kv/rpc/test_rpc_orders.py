@@ -13,15 +13,20 @@ import pytest
 import kvorum.api.verbs
 import procedures.verbs
 import tso.verbs
+from kv.base.accounts import Use
 from kv.base.credentials import Credential
-from kv.base.errors import Forbidden, InvalidArgument, KvorumError
+from kv.base.errors import Forbidden, InvalidArgument, KvorumError, Unauthenticated
+from kv.base.fair_turns import FairTurns
 from kv.base.methods import GET, PING, PROVE
+from kv.base.rights import Identity
 from kv.base.rpc import Hello, error_of, node_proof, read_hello
+from kv.base.tenants import Tenants
 from kv.base.verbs import VERBS
 from kv.client.channels import SocketChannels
 from kv.client.client import KvClient
 from kv.client.connection import open_connection
-from kv.server.socket_server import SocketServer
+from kv.server.connection_rights import Gate
+from kv.server.socket_server import STRANGE_REQUESTS_MAX, SocketServer
 from tests.kv.rpc.fakes import CLUSTER, SeededRng, make_dispatcher
 from tests.kv.rpc.test_rpc_server import Raw
 
@@ -57,7 +62,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(secret: bytes) -> AsyncIterator[Served]:
+async def serving(secret: bytes, gate: Gate | None = None) -> AsyncIterator[Served]:
     dispatcher, _, timers = make_dispatcher()
     reached: list[int] = []
 
@@ -70,6 +75,7 @@ async def serving(secret: bytes) -> AsyncIterator[Served]:
     server = SocketServer(
         dispatcher, timers, cluster=CLUSTER, node=1, secret=secret, rng=SeededRng()
     )
+    server.gate = gate
     try:
         yield Served(await server.start("127.0.0.1", 0), reached)
     finally:
@@ -150,6 +156,41 @@ async def test_a_nodes_client_proves_itself() -> None:
             await client.call_at(("127.0.0.1", served.port), PING)
             client.close()
             await dispatcher.close()
+
+
+class Closed:
+    """A `Gate` that lets nobody in."""
+
+    book = None
+
+    def __init__(self) -> None:
+        self.tenants = Tenants(lambda: 0, FairTurns(lambda: 0.0))
+
+    async def identify(self, credential: Credential, certificate: str, address: str) -> Identity:
+        raise Unauthenticated("nobody")
+
+    def stands(self, identity: Identity) -> bool:
+        return False
+
+    def use(self, identity: Identity) -> Use:
+        return Use(self.tenants.user(identity.name))
+
+
+async def test_who_proves_nothing_is_not_heard_for_ever() -> None:
+    """Whoever said that it is a node had its requests refused, as many as it sent: no turns and no
+    limits were theirs, and each was a line of the log.
+    """
+    async with serving(SECRET, Closed()) as served:
+        async with served.peer(2) as (peer, _):
+            for _ in range(STRANGE_REQUESTS_MAX):
+                assert isinstance(await served.ask(peer, PING), Unauthenticated)
+            peer.send([[7, PING, 0]])
+            assert [row[0] for row in await peer.rows(2)] == [7, 0]
+            assert await peer.receive() is None
+        async with served.peer(2) as (peer, hello):
+            assert await served.ask(peer, PROVE, node_proof(SECRET, hello, 2)) is None
+            for _ in range(STRANGE_REQUESTS_MAX + 1):
+                assert await served.ask(peer, PING) is None
 
 
 async def test_without_a_secret_nodes_are_on_one_machine() -> None:
