@@ -7,7 +7,7 @@ Each flood in turn: pipelined gets over 64 connections, scans of a table, heavy 
 puts, HTTP gets over 32 connections. `ratio`: how many times as long ann's slowest hundredth takes,
 the median of the rounds; bob's process takes its share of the machine, too. `loop_ms`: what the
 node's loop computes between ann's request and its answer (schedstat), which tells of queues in the
-node alone, however busy the machine is.
+node alone, however busy the machine is. `flood_per_s`: what bob is served meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import asyncio
 import http.client
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -126,6 +127,16 @@ def loop_s(pid: int) -> float:
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
+def served(node: Node, token: str) -> int:
+    """Requests of bob's."""
+    connection = http.client.HTTPConnection("127.0.0.1", node.http_port)
+    connection.request("GET", "/metrics", headers={"authorization": f"Bearer {token}"})
+    text = connection.getresponse().read().decode()
+    connection.close()
+    found = re.search(r'kvorum_tenant_requests_total{tenant="user bob"} (\S+)', text)
+    return int(float(found[1])) if found else 0
+
+
 Times = dict[str, list[tuple[float, float]]]  # by case: seconds, and of those the loop's
 
 
@@ -187,13 +198,17 @@ def measured(seconds: float, rounds: int, kinds: list[str]) -> Iterator[Record]:
                 )
                 try:
                     time.sleep(_BEGIN_S)
+                    before = served(node, tokens["root"])
                     beside = measure(seconds)
+                    flooded = (served(node, tokens["root"]) - before) / seconds
                     assert bob.poll() is None, f"the flood of {kind} has ended"
                 finally:
                     bob.kill()
                     bob.wait()
                 for name in alone:
-                    told.setdefault(name, []).append(_compared(alone[name], beside[name]))
+                    told.setdefault(name, []).append(
+                        {**_compared(alone[name], beside[name]), "flood_per_s": flooded}
+                    )
             for name, found in told.items():
                 median = {
                     key: round(statistics.median(one[key] for one in found), 3) for key in found[0]

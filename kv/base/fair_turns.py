@@ -1,7 +1,7 @@
 """Whose turn it is on the loop of a process: tenant by tenant, and within a tenant in order.
 
     work comes ─▶ its tenant has not used its share? ─▶ it is done now
-                        └▶ it waits ─▶ one turn in each pass of the loop, for who had least
+                        └▶ it waits ─▶ one turn in a pass of the loop, for who had least
 
 Whoever sends little does not wait behind who sends much: a hundred connections of one tenant have
 the share of one tenant. As long as one tenant alone has work (CONTEST_S), nobody waits for that;
@@ -11,7 +11,8 @@ Work is counted where it is done, in microseconds, measured or estimated (`Accou
 tenant may do at once what comes in at SHARE of the time, and LITTLE_US in one pass; more waits.
 Those that wait have turns in the order of what they have worked (start-time fair queueing, Goyal et
 al. 1996): a tenant that comes to the queue begins where the others are, so none saves up. Estimates
-are only that: when a pass takes more than PASS_S, what is done at once and in a turn shrinks.
+are only that: when a pass takes more than PASS_S, what is done at once and in a turn shrinks. After
+a turn some passes have none: who asks little needs several for an answer, and meets one turn.
 
 Longest wait: who does not wait meets one pass, which is one turn and a little of each tenant; who
 waits meets one turn of each other tenant before its own. docs/decisions/1376.
@@ -39,6 +40,7 @@ _TURN_US: Final = TURN_MS * 1_000
 _LEAST_US: Final = REQUEST_US
 _MORE_US: Final = 25
 _LESS: Final = 0.25
+_RESTS: Final = 2  # passes after a turn: who asks little has mostly got its answer by then
 _BEHIND_US: Final = 10 * _TURN_US  # so far at most it stands behind others when it comes
 
 Go = Callable[[], bool]
@@ -67,6 +69,7 @@ class FairTurns:
         self._turn_us = _TURN_US
         self._gave_s = 0.0  # when the pass before this one gave a turn
         self._pass = 1  # counted while anybody asks
+        self._rests = 0  # passes without a turn until the next one
         self._ticks = False
         self._claimed = 0  # the pass whose turn was
 
@@ -162,14 +165,13 @@ class FairTurns:
         now = self._monotonic()
         if now - self._contested_s >= CONTEST_S:
             self._alone()
+        elif self._rests:
+            self._rests -= 1
+            self._fit(now)
+            self._call_soon(self._give)
+            return
         else:
-            took_s = now - self._gave_s if self._gave_s else 0.0
-            if took_s > PASS_S:
-                less = max(_LESS, PASS_S / took_s)
-                self._turn_us = max(_LEAST_US, int(self._turn_us * less))
-            else:
-                self._turn_us = min(_TURN_US, self._turn_us + _MORE_US)
-            self._shared()
+            self._rests = _RESTS
         self._gave_s = now
         account = min(self._queued, key=_began)
         self._virtual_us = account.began_us
@@ -182,6 +184,18 @@ class FairTurns:
                 del self._queued[account]
             if self._queued:
                 self._call_soon(self._give)
+
+    def _fit(self, now: float) -> None:
+        """Turns shrink, or grow again, by how long the pass took that had the last one."""
+        if not self._gave_s:
+            return
+        took_s, self._gave_s = now - self._gave_s, 0.0
+        if took_s > PASS_S:
+            less = max(_LESS, PASS_S / took_s)
+            self._turn_us = max(_LEAST_US, int(self._turn_us * less))
+        else:
+            self._turn_us = min(_TURN_US, self._turn_us + _MORE_US)
+        self._shared()
 
     @staticmethod
     def _counted(account: Account) -> float:

@@ -26,6 +26,7 @@ from kvorum.api.backend import Backend
 from kvorum.api.submissions import is_own, needed, signalled
 from kvorum.audit.audited_backend import is_asked_by
 from kvorum.http.routes.rights import SELF, Right
+from kvorum.http.server.connection_turns import turn_of
 from kvorum.http.wire.console_sessions import Visits
 from kvorum.http.wire.request import Request, Scope
 from procedures.pools.inbox import owner_of
@@ -99,8 +100,10 @@ class Door:
         use.begin()
         request.use, request.tenants = use, self.tenants
         (account,) = use.accounts
+        turns, turn = self.tenants.turns, turn_of(request.scope)
+        if turn is not None and turn.asked(account, _said(request), turns):
+            return
         account.worked_us += HTTP_US
-        turns = self.tenants.turns
         if account.worked_us > account.free_us and turns.over(account):
             await turns.turn(account, TENANT_WAITING_MAX)
 

@@ -34,6 +34,7 @@ from kv.base.limits import (
     KiB,
 )
 from kv.base.tls import TLS_REQUIRED, Tls, certificate_name
+from kvorum.http.server.connection_turns import NAME, ConnectionTurn
 from kvorum.http.wire.codec import refusal
 from kvorum.http.wire.request import Asgi
 from raft.listener import TlsListener
@@ -101,6 +102,7 @@ class _Protocol(HttpToolsProtocol):
     _phase: tuple[_Phase, object] = (_Phase.IDLE, None)
     _since = 0.0  # when a look saw this phase first …
     _unread = 0  # … and what its peer had left unread at the last one
+    _waits = False  # its tenant has used his share: what came is parsed at its turn
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
@@ -109,6 +111,7 @@ class _Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = self._flow = _Flow(transport)
+        self._turn = ConnectionTurn()
         self.sweep()
         if self.scheme == "https":
             self._certificate = certificate_name(transport)
@@ -123,12 +126,29 @@ class _Protocol(HttpToolsProtocol):
             self._too_many()
         elif self._deaf:
             pass
+        elif self._begins() and self._turn.wait(data, self._take_turn):
+            self._waits = self._parsing = self._flow.enough = True
+            self._unset_keepalive_if_required()
+            self.flow.pause_reading()
+            self._unparsed = data
         elif len(data) <= _PIECE_BYTES and not self._unparsed:
             super().data_received(data)
         else:
             self._unparsed += data
             if not self._parsing:
                 self._parse_on()
+
+    def _begins(self) -> bool:
+        """Whether nothing is under way: what comes is the beginning of a request."""
+        cycle = self._current()
+        return not self._unparsed and (cycle is None or cycle.response_complete)
+
+    def _take_turn(self) -> bool:
+        self._waits = False
+        if self._unparsed:
+            self._turn.begin()
+        self._parse_on()
+        return True  # most of what it costs comes later
 
     def _parse_on(self) -> None:
         """A piece of what came, unless a request waits for the one before it; the next piece in the
@@ -223,6 +243,7 @@ class _Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._head_bytes = 0
         super().on_message_begin()
+        self.scope[NAME] = self._turn  # type: ignore[typeddict-unknown-key]
         if self._certificate is not None:
             self.scope["extensions"] = {"kvorum": {"certificate": self._certificate}}
 
@@ -301,6 +322,8 @@ class _Protocol(HttpToolsProtocol):
         cycle, unread = self._current(), self.transport.get_write_buffer_size()
         if unread:
             return _Phase.READ, unread
+        if self._waits:
+            return _Phase.WORK, 0
         if cycle is None or cycle.response_complete:
             idle = self.timeout_keep_alive_task is not None
             return (_Phase.IDLE if idle else _Phase.HEAD), 0

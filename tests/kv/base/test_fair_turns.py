@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 import pytest
@@ -182,6 +183,25 @@ def test_who_comes_late_begins_where_others_are() -> None:
     loop.run(0.4, both)
     gained = loop.worked_s["first"] - before
     assert 0.5 < gained / loop.worked_s["second"] < 2
+
+
+@pytest.mark.parametrize(("others", "passes"), [(True, 3), (False, 1)])
+def test_g10_an_answer_that_needs_three_passes_meets_one_turn(others: bool, passes: int) -> None:
+    """A get by HTTP would wait for three turns of a flood; or one alone would wait for nobody."""
+    loop = Loop()
+    flood = account("flood")
+    if others:
+        loop.turns.over(account("quiet"))
+    loop.turns.over(flood)
+    told: list[int] = []
+    passed = [0]
+    for _ in range(4):
+        loop.turns.wait(flood, lambda: told.append(passed[0]) is None)
+    for passed[0] in range(1, 20):
+        for _ in range(len(loop.soon)):
+            loop.soon.popleft()()
+    assert len(told) == 4
+    assert {b - a for a, b in pairwise(told)} == {passes}
 
 
 def test_one_who_has_much_to_do_has_one_turn_in_a_pass() -> None:
