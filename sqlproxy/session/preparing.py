@@ -157,11 +157,11 @@ async def _prepared(
     session: State, text: str, parsed: Parsed | None, oids: tuple[int, ...], declared: Declared
 ) -> Prepared:
     bound, needs, plan = await aside(text, _planned, parsed, declared, oids, session.style)
-    prepare_system = session.services.system.prepare
     inner = bound.query if isinstance(bound, s.Copy | s.DeclareCursor) else bound
     if isinstance(inner, s.System):  # `dispatch` finds it among those remembered
         body = inner.tree["SelectStmt"]
-        system = await aside(text, prepare_system, inner.text, body, oids)
+        prepare = session.services.system.prepare
+        system = await aside(text, prepare, inner.text, body, oids)
     if isinstance(bound, s.System):
         return Prepared(
             text, oids, bound, declared, system.fields, system.parameters, system=system
