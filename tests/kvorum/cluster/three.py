@@ -105,13 +105,14 @@ class Trio:
         """kill -9 and a power loss: connections break, what was not synced is gone."""
         node = self.nodes.pop(number)
         self._dead.add(number)
-        self._disks |= {key: disk.crash(self._rng) for key, disk in self._of(number)}
         native, peers = node.doors.native, node.store.cluster.transport
         assert isinstance(native, SocketServer)
         assert isinstance(peers, MuxTransport)
         for door in (peers._server, native._server):
             assert door is not None
             await stop_listening(door)
+        # In one go from here: nobody is answered by a node whose disks are gone.
+        self._disks |= {key: disk.crash(self._rng) for key, disk in self._of(number)}
         peers.stop()
         native.cut(range(1 << 16))
         for connection in list(native._connections):
