@@ -13,6 +13,7 @@ from sqlproxy.analytic import changing
 from sqlproxy.analytic.engine import Engine
 from sqlproxy.analytic.forms import users
 from sqlproxy.analytic.late_expressions import patient
+from sqlproxy.analytic.pieces import weighed
 from sqlproxy.analytic.selects import Query, Selects
 from sqlproxy.analytic.sources import Loader, load, table_of
 from sqlproxy.front.bound.env import Env
@@ -28,6 +29,7 @@ from sqlproxy.values.errors import INTERNAL_ERROR, SqlError, unsupported
 from txn.transaction import TxnReads
 
 _OF_ROWS: Final = frozenset(("21", "22", "42", "53"))  # classes of errors that a row may cause
+_VECTOR: Final = 2048  # rows that DuckDB computes and copies together
 
 
 class DuckAnalytic:
@@ -82,7 +84,15 @@ class DuckAnalytic:
                 tables[source.name] = await load(
                     loader, reads, env, touched, self._engine.in_thread
                 )
-            running = await self._engine.run(query.text, tables, selects.functions)
+            text, read = query.text, sum(table.nbytes for table in tables.values())
+            # no value is longer than all that was read and said, if nothing makes more of it
+            if (
+                selects.grows
+                or selects.functions.made
+                or (len(text) + read) * _VECTOR > memory.now().limit
+            ):
+                text = weighed(text, query.columns, selects.functions)
+            running = await self._engine.run(text, tables, selects.functions)
             try:
                 convert = _converter(query)
                 while batch := await running.next(convert):

@@ -184,7 +184,8 @@ class Running:
     def _start(self, text: str, tables: dict[str, pa.Table]) -> None:
         for name, table in tables.items():
             self._cursor.register(name, table)
-        for one in self._functions.made.values():
+        weigher = self._functions.weigher
+        for one in (*self._functions.made.values(), *((weigher,) if weigher else ())):
             self._cursor.create_function(
                 one.name,
                 one.call,
@@ -198,7 +199,7 @@ class Running:
         relation: Any = self._cursor.sql(text)
         wide = sum(table.nbytes // table.num_rows for table in tables.values() if table.num_rows)
         self._engine.used(sum(table.nbytes for table in tables.values()))
-        rows = _MADE_ROWS if self._made else SQL_ANALYTIC_FETCH_ROWS
+        rows = _MADE_ROWS if self._functions.made else SQL_ANALYTIC_FETCH_ROWS
         rows = max(_ROWS_MIN, min(rows, self._budget.piece // (wide or 1)))
         self._reader = relation.to_arrow_reader(rows)
 

@@ -15,7 +15,9 @@ from time import perf_counter
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kv.base.limits import SQL_PIECE_BYTES
 from sqlproxy.analytic.forms import array_of, users
 from sqlproxy.loop.fair_threads import OneByOne, tenant
 from sqlproxy.values import memory
@@ -46,6 +48,11 @@ def _values(
     return values
 
 
+def _signature(parameters: int) -> Signature:
+    """DuckDB counts the parameters that a function says it has."""
+    return Signature([Parameter(f"c{n}", Parameter.POSITIONAL_ONLY) for n in range(parameters)])
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The type of a value: PostgreSQL's, and how DuckDB holds it."""
@@ -68,6 +75,7 @@ class Functions:
 
     def __init__(self) -> None:
         self.made: dict[Any, Function] = {}
+        self.weigher: Function | None = None
         self.failed: SqlError | None = None
         self.ended = False  # nobody waits for the query any more
         self._budget = memory.now()
@@ -94,6 +102,25 @@ class Functions:
             )
             self.made[key] = found
         return found.name
+
+    def weighing(self) -> str:
+        """The name of a function of the bytes of each row that leaves DuckDB, which refuses those
+        that DuckDB would copy together, thousands at a time: there, rows may share one value.
+        """
+        most = max(SQL_PIECE_BYTES, self._budget.limit - self._budget.used)
+
+        def call(sizes: pa.Array) -> pa.Array:
+            size = pc.sum(sizes).as_py() or 0
+            if size > most:
+                error = self._budget.refused(size)
+                self.failed = error.bare()
+                raise error
+            return pa.nulls(len(sizes), pa.bool_())
+
+        name = f"{_PREFIX}{next(_numbers)}"
+        call.__dict__["__signature__"] = _signature(1)
+        self.weigher = Function(name, call, ("BIGINT",), "BOOLEAN", volatile=True)
+        return name
 
     def _call(
         self,
@@ -129,7 +156,5 @@ class Functions:
                     set_breaks(no_break)
                     budget.end()
 
-        # DuckDB counts the parameters that the function says it has
-        names = [Parameter(f"c{n}", Parameter.POSITIONAL_ONLY) for n in range(len(parameters))]
-        call.__dict__["__signature__"] = Signature(names)
+        call.__dict__["__signature__"] = _signature(len(parameters))
         return call

@@ -148,6 +148,7 @@ class Selects:
         """
         self.env, self.functions = env, Functions()
         self._late = late
+        self.grows = False  # it may make rows, and so values, of nothing that was read
         self.sources: list[Source] = []
         self.known: dict[str, Rows] = {}  # that the statement has already, by name
         self._used: dict[str, tuple[Source, int]] = {}  # by the text of a column
@@ -784,7 +785,7 @@ class Selects:
                 raise unsupported("a data-modifying statement in WITH")
             name = f"w{self._name()}"
             if cte.recursive:
-                recursive = True
+                recursive = self.grows = True
                 made = self._recursive(cte, cte.statement, name)
             else:
                 made = self.query(cte.statement)
@@ -1007,6 +1008,7 @@ class Selects:
 
     def _sets(self, call: Call) -> list[Sql]:
         """The same by column of what it returns."""
+        self.grows = True
         proc = call.proc
         args = [self.expressions.sql(arg) for arg in call.args]
         if proc.name == "unnest" and len(args) == 1 and args[0].held.endswith("[]"):

@@ -65,7 +65,7 @@ class Budget:
     def take(self, size: int) -> None:
         """Hold so many bytes more. Raises SqlError (53200)."""
         if self.used + size > self.limit or self.share.used + size > self.share.limit:
-            raise self._refused(size)
+            raise self.refused(size)
         self.used += size
         self.share.used += size
         self.share.worn += size
@@ -94,7 +94,7 @@ class Budget:
         """Before a value of so many bytes is made. Raises SqlError (53200)."""
         made = self._made + size
         if self.used + made > self.limit or self.share.used + made > self.share.limit:
-            raise self._refused(made)
+            raise self.refused(made)
 
     def made(self, size: int) -> None:
         """It was. Raises SqlError (53200)."""
@@ -110,9 +110,9 @@ class Budget:
         more = size - self._written
         if more > 0:
             if size > max(self.limit, TXN_SPILL_BYTES):
-                raise self._refused(size)
+                raise self.refused(size)
             if self.share.used + more > self.share.limit:
-                raise self._refused(more)
+                raise self.refused(more)
         self._written = size
         self.share.used += more
         self.share.worn += abs(more)
@@ -122,7 +122,8 @@ class Budget:
         self.share.used -= self.used + self._written
         self.used = self._made = self._written = 0
 
-    def _refused(self, size: int) -> SqlError:
+    def refused(self, size: int) -> SqlError:
+        """53200."""
         if self.used + size > self.limit:
             whose = f"the limit of a statement ({SETTING}) is {self._whole.limit} bytes"
             hint = (
