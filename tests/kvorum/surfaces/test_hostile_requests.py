@@ -76,7 +76,7 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     "SINK_STAGE": ["attempt", 9, 0, "task", 0, b"chunk"],
     "SINK_SEAL": ["attempt", 9, 0, "task", 1, 1, 0, None, [], 0],
     "SINK_COMMIT": [{"attempt": "attempt", "table": 9, "app": "a", "version": 1, "manifest": []}],
-    "SINK_ABORT": ["attempt"],
+    "SINK_ABORT": ["attempt", 9],
     "SINK_PLACE": ["attempt", 9, 0, "task", 1 << 18],
     "LINKS": [None],
     "CREATE_PARTITION": [[NOWHERE]],
