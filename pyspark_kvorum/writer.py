@@ -42,7 +42,7 @@ from pyspark.sql.datasource import (
 
 from kv.base import limits
 from kv.base.adapters import SystemRng
-from kv.base.errors import InvalidArgument, KvorumError, Refused
+from kv.base.errors import InvalidArgument, Refused
 from kv.base.keys import table_prefix
 from kv.base.limits import (
     SINK_INLINE_BYTES,
@@ -290,7 +290,7 @@ async def _stage_now(session: Session, tasks: list[Staged]) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(_SEALS_IN_FLIGHT):
                 group.create_task(some())
-    except* KvorumError as failed:
+    except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
 
 

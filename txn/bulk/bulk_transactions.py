@@ -24,7 +24,6 @@ from typing import Any, Final, TypeAlias
 
 from kv.base.errors import (
     KeyLocked,
-    KvorumError,
     Moved,
     NotLeader,
     Reroute,
@@ -292,7 +291,7 @@ class BulkTransactions:
                 async with asyncio.TaskGroup() as tasks:
                     for _ in range(min(len(waiting), BULK_PIECES_IN_FLIGHT_MAX if alone else 1)):
                         tasks.create_task(one(*waiting.popleft()))
-            except* KvorumError as failed:
+            except ExceptionGroup as failed:
                 raise failed.exceptions[0] from None
             alone = not waiting or not await rests.rest(self.timers.monotonic() - began)
         return missed
@@ -355,7 +354,7 @@ class BulkTransaction:
                     for _ in range(min(len(waiting), PREWRITES_IN_FLIGHT_MAX)):
                         part_keys, part_values = waiting.popleft()
                         tasks.create_task(self.send_rows(part_keys, part_values, laid=laid))
-            except* KvorumError as failed:
+            except ExceptionGroup as failed:
                 raise failed.exceptions[0] from None
 
     async def prewrite_pieces(
@@ -383,7 +382,7 @@ class BulkTransaction:
                 async for messages in pieces:
                     await room.acquire()
                     tasks.create_task(lay(messages))
-        except* Exception as failed:  # noqa: BLE001 - raised as it is, without the group
+        except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
 
     async def send_rows(
@@ -546,7 +545,7 @@ async def _each(records: Sequence[Record], do: Callable[[bytes, int], Awaitable[
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(len(waiting), PREWRITES_IN_FLIGHT_MAX)):
                 tasks.create_task(some())
-    except* KvorumError as failed:
+    except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
 
 

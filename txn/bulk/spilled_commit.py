@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from kv.base.errors import ConditionFailed, KvorumError, Moved
+from kv.base.errors import ConditionFailed, Moved
 from kv.base.limits import LARGE_IN_FLIGHT_MAX
 from kv.base.methods import OP_CHECK, OP_PUT, OP_TOMBSTONE
 from kv.base.ops import Op
@@ -107,7 +107,7 @@ class LargeCommit:
                 async with asyncio.TaskGroup() as group:
                     for portion in some:
                         group.create_task(_send(self._txn, portion))
-            except* KvorumError as failed:
+            except ExceptionGroup as failed:
                 raise failed.exceptions[0] from None
             laid += sum(map(len, some))
             del some

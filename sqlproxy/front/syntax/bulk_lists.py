@@ -40,10 +40,10 @@ _TOKEN: Final = re.compile(
     re.IGNORECASE,
 )
 # In pieces, too. A row of more parts is for the parser.
-_INSIDE: Final = re.compile(r"(?:[^'()]{1,4096}+|'[^']*+'){1,2000}+")
-_ROW: Final = r"\((?:[^'()]++|'[^']*+'){0,5000}+\)"
+_INSIDE: Final = re.compile(r"(?:[^'()]{1,4096}+|'[^']*+'){1,2000}")
+_ROW: Final = r"\((?:[^'()]++|'[^']*+'){0,5000}\)"
 _ONE_ROW: Final = re.compile(_ROW)
-_ROWS: Final = re.compile(rf"(?:{_ROW}\s*+,\s*+){{1,1000}}+")
+_ROWS: Final = re.compile(rf"(?:{_ROW}\s*+,\s*+){{1,1000}}")
 _CLOSED: Final = re.compile(r"\s*+\)")
 _PIECE: Final = 1 << 16  # characters that are decoded at once
 Rows = Sequence[Sequence[Any]]

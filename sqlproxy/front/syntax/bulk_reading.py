@@ -34,24 +34,26 @@ _BLANKS: Final = " \t\r\n"
 _DECODED: Final = frozenset({int, str, bool, type(None)})
 _COLUMNS_MAX: Final = 100  # more have patterns of their own too long to keep
 
-# Every repetition is possessive: no text makes them look twice.
+# Repetitions are possessive, so that no text makes them look twice. Those of groups that can fail
+# half-way are not: before 3.11.5 Python goes on where the failed turn has stopped. They look once
+# more at each turn, at most.
 _LITERAL: Final = (
-    r"(?:-?[0-9]++(?:\.[0-9]++)?+(?![\w.])|'(?:[^']++|'')*+'|\$[0-9]++(?!\w)"
+    r"(?:-?[0-9]++(?:\.[0-9]++)?(?![\w.])|'(?:[^']++|'')*+'|\$[0-9]++(?!\w)"
     r"|(?ai:null|true|false)(?!\w))"  # ASCII: digits and letters of other scripts are names there
 )
 _SPACE: Final = r"[ \t\r\n]*+"
 _NAME: Final = r'(?:\w++|"[^"]++")'
 _HEAD: Final = re.compile(
-    rf"{_SPACE}insert\s++into\s++{_NAME}(?:\.{_NAME})?+{_SPACE}"
-    rf"(?:\({_SPACE}{_NAME}{_SPACE}(?:,{_SPACE}{_NAME}{_SPACE})*+\){_SPACE})?+"
-    rf"(?:overriding\s++(?:system|user)\s++value\s++)?+values{_SPACE}(?=\()",
+    rf"{_SPACE}insert\s++into\s++{_NAME}(?:\.{_NAME})?{_SPACE}"
+    rf"(?:\({_SPACE}{_NAME}{_SPACE}(?:,{_SPACE}{_NAME}{_SPACE})*\){_SPACE})?"
+    rf"(?:overriding\s++(?:system|user)\s++value\s++)?values{_SPACE}(?=\()",
     re.IGNORECASE,
 )
-_FIRST: Final = re.compile(rf"\({_SPACE}{_LITERAL}{_SPACE}(?:,{_SPACE}{_LITERAL}{_SPACE})*+\)")
+_FIRST: Final = re.compile(rf"\({_SPACE}{_LITERAL}{_SPACE}(?:,{_SPACE}{_LITERAL}{_SPACE})*\)")
 _COMMA: Final = re.compile(rf"{_SPACE},{_SPACE}(?=\()")
 _ROWS: Final = msgspec.json.Decoder(list[list[Any]])
 _EACH: Final = re.compile(_LITERAL)
-_TAIL: Final = re.compile(rf"{_SPACE}(?:(?:on|returning)\b[^$;]*+)?+(?:;{_SPACE})?+", re.I)
+_TAIL: Final = re.compile(rf"{_SPACE}(?:(?:on|returning)\b[^$;]*+)?(?:;{_SPACE})?", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,5 +149,5 @@ def _patterns(width: int) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
     one = row(_LITERAL)
     return re.compile(row(f"({_LITERAL})")), re.compile(
-        rf"{one}(?:{_SPACE},{_SPACE}{one}){{0,500}}+"
+        rf"{one}(?:{_SPACE},{_SPACE}{one}){{0,500}}"
     )
