@@ -18,7 +18,7 @@ from kvorum.sdk.database import AsyncDatabase
 from tests.kit.waiting import until
 from tests.kvorum.cluster.three import Trio, client, trio
 
-KEY = b"\x00\x00\x00\x01test"  # of the meta partition, where no table of ours is
+KEY = b"\x00\x00\x00\x32test"  # of the meta partition, where no table of ours is
 
 
 async def kv_client(made: Trio) -> KvClient:
