@@ -72,7 +72,7 @@ def test_a_fourth_node_joins(cluster: Secured) -> None:
         node.start()
         with kvorum.connect(cluster.url, tls_dir=cluster.home / "boss") as db:
             poll(lambda: all(4 in row["replicas"] for row in db.partitions()))
-            assert [row["state"] for row in db.nodes()] == ["live"] * 4
+            poll(lambda: [row["state"] for row in db.nodes()] == ["live"] * 4)
             db.wait(db.submit(DECOMMISSION, {"node": 4}), timeout_ms=120_000)
 
 
