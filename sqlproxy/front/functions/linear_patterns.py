@@ -130,14 +130,10 @@ _WIDE: Final[dict[str, str]] = {
     "blank": r" \t",
     "cntrl": _CONTROLS,
     "space": SPACES,
-    "word": r"\pL\pN_",
-    "alpha": r"\pL",
-    "alnum": r"\pL\pN",
     "print": rf"{_SEEN} \x{{a0}}\x{{1680}}\x{{2000}}-\x{{200a}}\x{{202f}}\x{{205f}}\x{{3000}}",
     "graph": rf"{_SEEN}\x{{a0}}\x{{2007}}\x{{202f}}",
-    "punct": r"\pM\pP\pS\p{Cf}\p{Co}",
 }
-"""Classes of characters as parts of a set; …"""
+"""Classes of characters as parts of a set, but for those that letters.py makes; …"""
 _ASCII: Final[dict[str, str]] = {
     **_WIDE,
     "cntrl": r"\x00-\x1f\x7f",
@@ -257,6 +253,14 @@ class _Translation:
         if name in self._classes:
             return self._classes[name]
         match name:
+            case "alpha":
+                return letters.alphabetic()
+            case "alnum":
+                return "0-9" + letters.alphabetic()
+            case "word":
+                return "0-9_" + letters.alphabetic()
+            case "punct":
+                return letters.punctuation()
             case "upper":
                 return letters.large()
             case "lower":

@@ -126,7 +126,7 @@ select nextval('nowhere') from src
 select nextval('src') from src
 select nextval(null) from src where k = 1
 select nextval('q' || '5') is not null from src where k = 1
-select lastval() from src
+select setval('q', 44), nextval('q') ;; select lastval() from src
 prepare p as select nextval('q') + $1 as n from src order by k limit $2 ;; select setval('q', 1, false) ;; execute p(100, 2) ;; execute p(200, 1) ;; select nextval('q')
 -- found by a random comparison
 select setval('q', 1, false), setval('q5', 10, false) ;; insert into drawn (id, a) values (1, nextval('q')), (2, nextval('q')), (1, 3) on conflict (id) do nothing returning id, c, lastval() ;; select nextval('q'), nextval('q5')

@@ -77,7 +77,9 @@ select 'Ab' = lower('AB')::text, casefold('A')
 select crc32('a')
 select string_to_array('a b c', ' ', 'b'), array_length(string_to_array('', ','), 1), regexp_split_to_array('one  two', '\s+')
 select ltrim('0042', '0')::int, rpad('', 3, 'ab'), repeat(chr(97), 3), initcap('ÉCOLE')
-select 'É' ilike 'é', 'É' ~* 'é', 'é' ~ '\w', upper('é'), lower('É'), initcap('éa bÉ'), 'ÀÉ' ~* '[à-ý]+', regexp_replace('aÉ', 'é', 'x', 'gi'), regexp_match('É', 'É', 'i'), 'É' ~ '[[:alpha:]]', 'aé b' ~ '\mé', 'K' ~* 'k', 'ſ' ilike 's', 'Σ' ilike 'ς', 'É' not ilike 'é', 'Ab' ilike 'aB', 'Ab' ~* 'aB', 'x y' ~ '\s'
+select 'É' ilike 'é', 'É' ~* 'é', 'é' ~ '\w', upper('é'), lower('É'), initcap('éa bÉ'), 'ÀÉ' ~* '[à-ý]+', regexp_replace('aÉ', 'é', 'x', 'gi'), regexp_match('É', 'É', 'i'), 'É' ~ '[[:alpha:]]', 'K' ~* 'k', 'ſ' ilike 's', 'Σ' ilike 'ς', 'É' not ilike 'é', 'Ab' ilike 'aB', 'Ab' ~* 'aB', 'x y' ~ '\s'
+select 'aé b' ~ '\mé'
+select 'हिन्दी' ~ '^\w+$', '٣' ~ '\w', '½' ~ '[[:punct:]]', initcap('बि ba'), regexp_split_to_array('किताब घर', '\W+')
 select v ilike 'é', v ~* 'é', upper(v), lower(v), initcap(v), v ~ '\w', regexp_replace(v, 'é', 'x', 'i') from unnest(array['É', 'é', 'ÉA', 'aé']) v order by v
 select x.v from unnest(array['É', 'é', 'E']) x(v) join unnest(array['é', 'e']) y(v) on x.v ilike y.v order by 1
 select 'É' ilike 'é', 'ÀÉ' ilike 'à_', 'ß' ilike 'SS', 'ΣΑΣ' ilike 'σας', 'ДОМ' not ilike 'дом', 'É' like 'é', 'İ' ilike 'i'

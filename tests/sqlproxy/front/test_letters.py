@@ -1,18 +1,20 @@
 """Letters as a PostgreSQL 15 in the locale C.UTF-8 has them (sqlproxy.front.types.letters).
 
 letters.json is what it said of each code point: `lower` and `upper` are those that change and what
-they become, the others the members of the classes upper, lower and space.
+they become, the others the members of the classes upper, lower, space, alpha and punct.
 """
 
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sqlproxy.front.functions.f_patterns import FUNCTIONS
+from sqlproxy.front.functions.f_text import FUNCTIONS as FUNCTIONS_OF_TEXT
 from sqlproxy.front.functions.linear_patterns import regex
 from sqlproxy.front.types import letters
 
@@ -40,6 +42,35 @@ def test_classes_have_the_letters_of_postgresql(name: str, told: str) -> None:
     parts = (EVERY[at : at + _SLICE] for at in range(0, len(EVERY), _SLICE))
     found = [one[0] or "" for part in parts for one in pattern.all(part)]
     assert "".join(found) == TOLD[told]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told", "others"),
+    [
+        ("[[:alpha:]]+", "alphabetic", ""),
+        ("[[:punct:]]+", "punctuation", ""),
+        pytest.param(r"\w+", "alphabetic", "0123456789_", marks=pytest.mark.slow),
+        pytest.param("[[:alnum:]]+", "alphabetic", "0123456789", marks=pytest.mark.slow),
+    ],
+)
+def test_marks_and_digits_are_letters_as_in_postgresql(
+    pattern: str, told: str, others: str
+) -> None:
+    """The vowels of Hindi end a word, or digits of Arabic are no part of one."""
+    compiled = regex(pattern)
+    # Characters of a later Unicode than Python's are unknown to one of them.
+    known = "".join(char for char in EVERY if unicodedata.category(char) != "Cn")
+    parts = (known[at : at + _SLICE] for at in range(0, len(known), _SLICE))
+    found = {char for part in parts for one in compiled.all(part) for char in one[0] or ""}
+    spans = [span.split("-") for span in TOLD[told].split()]
+    expected = {chr(at) for a, *b in spans for at in range(int(a, 16), int((b or [a])[0], 16) + 1)}
+    assert found == (expected | set(others)) & set(known)
+
+
+def test_marks_are_inside_of_words() -> None:
+    """initcap begins a word after a vowel of Hindi."""
+    initcap = FUNCTIONS_OF_TEXT["initcap"].call
+    assert initcap("क\u093fa b\u0903c") == "क\u093fa B\u0903c"
 
 
 def test_patterns_without_case_see_all_letters() -> None:
