@@ -77,13 +77,14 @@ class ProxyProcess:
             )
 
     def connect(self, database: str) -> psycopg.Connection:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120  # of a machine that does much else
         while True:
             try:
                 return psycopg.connect(
                     f"host=127.0.0.1 port={self.base + 3} user=kvorum dbname={database}"
                 )
             except psycopg.OperationalError:
+                assert self.child.poll() is None, "the proxy has ended"
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
 
