@@ -27,6 +27,7 @@ from kv.base.limits import (
     SQL_ANALYTIC_QUERIES_MAX,
     SQL_ANALYTIC_THREADS,
 )
+from sqlproxy.analytic.forms import weight
 from sqlproxy.analytic.functions import Functions
 from sqlproxy.duck.duckerrors import as_sql_error
 from sqlproxy.loop.fair_threads import FairThreads
@@ -43,6 +44,10 @@ _SETTINGS: Final = (
     "SET enable_progress_bar = false",
     "SET enable_external_access = false",
 )
+
+
+def _weight(batch: pa.RecordBatch) -> int:
+    return sum(map(weight, batch.columns))
 
 
 class _Timed(Generic[T]):
@@ -213,7 +218,7 @@ class Running:
                 batch = self._piece()
                 if batch is None:
                     break
-                size += batch.nbytes
+                size += _weight(batch)
                 rows += convert(batch)
             self._engine.used(size)
             return rows
@@ -230,11 +235,11 @@ class Running:
                 batch = self._reader.read_next_batch()
             except StopIteration:
                 return None
-            if batch.nbytes > most:
-                self._budget.fits(batch.nbytes)
-        if batch.nbytes <= most:
+        size = _weight(batch)
+        if size <= most:
             return batch
-        some = max(1, batch.num_rows * most // batch.nbytes)
+        self._budget.fits(size)
+        some = max(1, batch.num_rows * most // size)
         self._left = batch.slice(some)
         return batch.slice(0, some)
 
@@ -264,7 +269,7 @@ class Running:
     def _sql_error(self, error: Exception) -> SqlError:
         """What went wrong, as PostgreSQL says it."""
         if self._functions.failed is not None:
-            return self._functions.failed
+            return self._functions.failed.bare()  # raised, it would have us, who have it
         return as_sql_error(
             error,
             memory=f"the query needs more than {self._engine.bytes_max >> 20} MiB",

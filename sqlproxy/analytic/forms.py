@@ -20,6 +20,7 @@ from typing import Any, Final
 from uuid import UUID as Uuid
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sqlproxy.duck import ducktext as d
 from sqlproxy.duck.ducktext import Text
@@ -72,6 +73,7 @@ _ARROW: Final = {
 }
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 DIGITS_MAX: Final = 38  # of DuckDB's DECIMAL
+_IN_LIST: Final = 48  # bytes that Python needs for a value in a list, besides those that Arrow has
 
 
 def decimal(digits: int, scale: int) -> str:
@@ -130,6 +132,17 @@ def reader(oid: int, held_as: str) -> Callable[[Any], Any] | None:
             return None if held_as != TEXT else Decimal
         case _:
             return None
+
+
+def weight(array: pa.Array) -> int:
+    """Bytes of its values as `users` makes them, about: rows are few, what is in lists may be
+    millions.
+    """
+    size: int = array.nbytes
+    while pa.types.is_list(array.type):
+        array = pc.list_flatten(array)  # a column may come in chunks
+        size += _IN_LIST * len(array)
+    return size
 
 
 def users(array: pa.Array, oid: int, held_as: str) -> list[object]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kv.base.limits import SQL_PIECE_BYTES
-from sqlproxy.analytic.forms import array_of, users
+from sqlproxy.analytic.forms import array_of, users, weight
 from sqlproxy.loop.fair_threads import OneByOne, tenant
 from sqlproxy.values import memory
 from sqlproxy.values.breaks import no_break, paused, set_breaks
@@ -140,7 +140,7 @@ class Functions:
                     between()
 
                 try:
-                    budget.take(sum(column.nbytes for column in columns))
+                    budget.take(sum(map(weight, columns)))
                     given = [
                         users(column, shape.oid, shape.held)
                         for column, shape in zip(columns, parameters, strict=True)

@@ -50,10 +50,11 @@ class FairThreads:
         who = tenant(memory.now())
 
         def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                self._ended(who)
-                return
+            nonlocal call, args, future
             try:
+                if not future.set_running_or_notify_cancel():
+                    self._ended(who)
+                    return
                 result = call(*args)
             except BaseException as error:  # noqa: BLE001 - it is the caller's
                 self._ended(who)
@@ -61,11 +62,14 @@ class FairThreads:
             else:
                 self._ended(who)
                 future.set_result(result)
+            finally:
+                del call, args, future  # an error has this frame, and would be kept by itself
 
+        given = future
         with self._lock:
-            self._waiting.setdefault(who, deque()).append(_Job(run, future.cancel))
+            self._waiting.setdefault(who, deque()).append(_Job(run, given.cancel))
             self._begin()
-        return future
+        return given
 
     def shutdown(self) -> None:
         """Wait for what runs; what waits is cancelled."""

@@ -84,7 +84,19 @@ def output_of(
 
 
 def as_sql_error(error: BaseException) -> SqlError:
-    """Whatever was raised, as the client gets it."""
+    """Whatever was raised, as the client gets it; what its frames had is let go: an error that one
+    of them keeps would keep all of it, tables that were read, until cycles are searched for.
+    """
+    told = _told(error)
+    left: list[BaseException | None] = [error]
+    for one in left:
+        if one is not None:
+            one.__traceback__ = None
+            left += (each for each in (one.__cause__, one.__context__) if each not in left)
+    return told
+
+
+def _told(error: BaseException) -> SqlError:
     if isinstance(error, SqlError):
         return error
     if isinstance(error, KvorumError):
