@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 from kv.base.adapters import SystemRng
 from kv.base.credentials import NONE, Credential, from_environment
@@ -116,7 +116,7 @@ async def aopen(
 
 
 def _blocking(
-    make: Callable[P, Coroutine[Any, Any, AsyncDatabase]], name: str, loop: str
+    make: Callable[P, Coroutine[object, None, AsyncDatabase]], name: str, loop: str
 ) -> Callable[P, Database]:
     """The same for callers without a loop: on one of its own, in a thread of its own."""
 

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -51,7 +52,7 @@ _JOINED_BYTES_MAX: Final = 1 << 30  # Arrow counts the bytes of a column of text
 
 Change = tuple[bytes, bytes | None, int, bytes | None]
 """(storage key, value or None = deleted, version, old value or None)"""
-Versions = np.ndarray[Any, np.dtype[np.int64]]
+Versions = NDArray[np.int64]
 
 
 class _Found(NamedTuple):

@@ -26,6 +26,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kv.base.errors import InvalidArgument, KvorumError, SnapshotTooOld, Unavailable
 from kv.base.limits import (
@@ -49,7 +50,7 @@ from sqlproxy.rows.schema import Table
 from txn.results import ScanPage
 
 Range = tuple[bytes, bytes]
-Versions = np.ndarray[Any, np.dtype[np.uint64]]
+Versions = NDArray[np.uint64]
 _NONE: Final[Versions] = np.empty(0, np.uint64)
 _KEYS_MAX: Final = 200_000
 _LEGS_AT_ONCE: Final = 8

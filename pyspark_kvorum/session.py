@@ -111,11 +111,11 @@ class Session:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[object, None, T]) -> T:
         """Drive `work` to its end on the session's loop."""
         return self._loop.run_until_complete(work)
 
-    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def begin(self, work: Coroutine[object, None, T]) -> asyncio.Task[T]:
         """Start `work` and let it send what it asks for; it goes on whenever something is run."""
         task = self._loop.create_task(work)
         self.run(_turns())

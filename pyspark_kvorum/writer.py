@@ -411,12 +411,12 @@ class _Stage:
             if self.size >= CHUNK_BYTES_TARGET:
                 await self._send(self._stage(self._take()))
 
-    async def _send(self, sending: Coroutine[Any, Any, object]) -> None:
+    async def _send(self, sending: Coroutine[object, None, object]) -> None:
         self.flying.append(asyncio.get_running_loop().create_task(sending))
         await asyncio.sleep(0)
         await self._landed(but=_CHUNKS_IN_FLIGHT)
 
-    def _stage(self, chunk: bytes) -> Coroutine[Any, Any, object]:
+    def _stage(self, chunk: bytes) -> Coroutine[object, None, object]:
         """The chunk that was counted last."""
         return self.session.ask(
             SINK_STAGE, self.attempt, self.table.id, self.part, self.task, self.chunks - 1, chunk

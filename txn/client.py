@@ -7,7 +7,7 @@ Keys are storage keys (table prefix and user key). Everything is autocommitted b
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from kv.base.adapters import temporary_file
 from kv.base.errors import InvalidArgument, KvorumError, NotFound
@@ -119,7 +119,7 @@ class TxnClient:
 
     def get(
         self, key: bytes, at: int = 0, *, budget_ms: int = 0
-    ) -> Coroutine[Any, Any, tuple[bytes | None, int]]:
+    ) -> Coroutine[object, None, tuple[bytes | None, int]]:
         """The value and its version, (None, 0) if there is none. `at` 0 = the newest.
 
         Raises SnapshotTooOld below the safepoint, InvalidArgument above the oracle's present.
@@ -201,13 +201,13 @@ class TxnClient:
 
     # -- writes
 
-    def write(self, ops: Sequence[Op], *, budget_ms: int = 0) -> Coroutine[Any, Any, int]:
+    def write(self, ops: Sequence[Op], *, budget_ms: int = 0) -> Coroutine[object, None, int]:
         """All ops or none, in whatever partitions; the commit version. See txn/autocommit for the
         rules.
         """
         return self._writer.write(ops, budget_ms or self._budget_ms)
 
-    def write_one(self, op: Op, *, budget_ms: int = 0) -> Coroutine[Any, Any, int]:
+    def write_one(self, op: Op, *, budget_ms: int = 0) -> Coroutine[object, None, int]:
         """`write` of a single op, without the way there: the hot path."""
         return self._writer.one(op, budget_ms or self._budget_ms)
 

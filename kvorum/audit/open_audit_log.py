@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from kv.base.config import NodeConfig
 from kv.base.ids import TableId
@@ -45,7 +45,7 @@ async def opened(
     now_ms: Callable[[], int],
     in_thread: InThread,
     reader: Reader,
-    in_background: Callable[[Coroutine[Any, Any, None]], object],
+    in_background: Callable[[Coroutine[object, None, None]], object],
 ) -> StampLog:
     """Open until the stack is left. `reader`: of names of tables. Raises why it cannot."""
     shipper = None

@@ -34,7 +34,7 @@ from raft.limits import TransportLimits
 from raft.peers import Address, Peers
 from raft.transport import MuxTransport
 
-Loop = Callable[[], Coroutine[Any, Any, None]]
+Loop = Callable[[], Coroutine[object, None, None]]
 """Work of a node's own, until it is cancelled."""
 
 

@@ -17,7 +17,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET
 from kv.base.errors import InvalidArgument
@@ -46,7 +46,7 @@ class Doors:
         self,
         node: Parts,
         not_ready: Callable[[], str | None],
-        in_background: Callable[[Coroutine[Any, Any, None]], None],
+        in_background: Callable[[Coroutine[object, None, None]], None],
     ) -> None:
         """`not_ready`: why the node cannot serve, for whoever asks over HTTP."""
         self.stamps: StampLog | None = None

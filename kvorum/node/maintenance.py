@@ -194,7 +194,7 @@ class Upkeep:
                 await _tolerate(self._balancer.look, "leaderships were not looked at")
 
 
-async def _tolerate(work: Callable[[], Coroutine[Any, Any, object]], what: str) -> None:
+async def _tolerate(work: Callable[[], Coroutine[object, None, object]], what: str) -> None:
     """What fails now is done in the next round."""
     try:
         await work()

@@ -25,7 +25,7 @@ import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kv.base.config import NodeConfig, own_addresses
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable
@@ -440,7 +440,7 @@ class Node(Parts):
 
     # ------------------------------------------------------------------------------ background
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[object, None, None]) -> None:
         """A task of the node's own; an error in it that is no KvorumError is a bug, and fatal."""
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)

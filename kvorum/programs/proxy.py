@@ -16,7 +16,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.config import HTTP_OFFSET, SQL_OFFSET, NodeConfig, insecure, own_addresses
@@ -177,7 +177,7 @@ class Proxy:
                 self._not_ready = f"the cluster does not answer: {error}"
             await asyncio.sleep(_ASK_S)
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[object, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

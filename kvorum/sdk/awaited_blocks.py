@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 
 class Ends(Protocol):
@@ -32,7 +32,7 @@ class Beginning(Generic[Begun]):
         self._begin = begin
         self._begun: Begun | None = None
 
-    def __await__(self) -> Generator[Any, Any, Begun]:
+    def __await__(self) -> Generator[object, None, Begun]:
         return self._begin().__await__()
 
     async def __aenter__(self) -> Begun:

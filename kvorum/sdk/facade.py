@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kvorum.sdk.awaited_blocks import Beginning, Begun
 from kvorum.sdk.portal import Portal
@@ -39,7 +39,7 @@ class Facade(Generic[Inner]):
 
         return self._call(asked())
 
-    def _close(self, work: Coroutine[Any, Any, None], *, portal: bool) -> None:
+    def _close(self, work: Coroutine[object, None, None], *, portal: bool) -> None:
         """`portal`: the loop ends with it. Nothing is done if that was closed already, or was
         inherited over fork(): nothing of it is ours.
         """

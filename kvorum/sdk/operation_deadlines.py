@@ -63,7 +63,7 @@ class _Bounded:
 
     def _in_time(
         self, name: str, timeout_ms: int, late: type[KvorumError]
-    ) -> Callable[..., Coroutine[Any, Any, Any]]:
+    ) -> Callable[..., Coroutine[object, None, Any]]:
         work = getattr(self._inner, name)
 
         async def call(*args: object, **named: object) -> Any:

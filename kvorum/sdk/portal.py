@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from kv.base.errors import Unavailable
 
@@ -26,7 +26,7 @@ _SIGNALS_S: Final = 0.25
 class Call(Protocol):
     """`Portal.call`, for those who need no more of one."""
 
-    def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
+    def __call__(self, work: Coroutine[object, None, T], /) -> T: ...
 
 
 class Portal:
@@ -52,7 +52,7 @@ class Portal:
     def usable(self) -> bool:
         return not self._closed and os.getpid() == self._pid
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
+    def call(self, work: Coroutine[object, None, T]) -> T:
         """Run `work` on the loop and wait for it. Raises what it raises; Unavailable
         when closed or after a fork.
         """

@@ -171,7 +171,7 @@ class Sinks:
         finally:
             self._portal.close()
 
-    def ask(self, work: Coroutine[Any, Any, T]) -> T:
+    def ask(self, work: Coroutine[object, None, T]) -> T:
         """Run it on the connection's loop."""
         return self._portal.call(work)
 

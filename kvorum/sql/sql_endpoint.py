@@ -83,7 +83,7 @@ class SqlDoor:
         self._words = _WORDS  # for who is refused
 
     def open(
-        self, sock: socket.socket, in_background: Callable[[Coroutine[Any, Any, None]], None]
+        self, sock: socket.socket, in_background: Callable[[Coroutine[object, None, None]], None]
     ) -> None:
         """Wait for a client on a socket that listens."""
         self._sock = sock

@@ -133,7 +133,7 @@ class SqlProcess:
             in_background=self._in_background,
         )
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[object, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._loops.append(task)
 

@@ -342,7 +342,7 @@ class SyncStepTxn:
     def scan(self, start: bytes, end: bytes, *, limit: int = 0, reverse: bool = False) -> ScanPage:
         return self.wait(self._txn.scan(start, end, limit=limit, reverse=reverse))
 
-    def wait(self, coro: Coroutine[Any, Any, T]) -> T:
+    def wait(self, coro: Coroutine[object, None, T]) -> T:
         """Run on the loop, wait in this thread."""
         return asyncio.run_coroutine_threadsafe(coro, self._loop).result()
 

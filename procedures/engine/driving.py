@@ -26,10 +26,10 @@ class Driven:
 
     __slots__ = ("_code",)
 
-    def __init__(self, code: Coroutine[Any, Any, object]) -> None:
+    def __init__(self, code: Coroutine[object, object, object]) -> None:
         self._code = code
 
-    def __await__(self) -> Generator[object, Any, Any]:
+    def __await__(self) -> Generator[object, object, Any]:
         task = asyncio.current_task()
         assert task is not None, "steps run in tasks of the engine"
         code, own = self._code, 0
@@ -69,7 +69,7 @@ class Driven:
         )
 
     @staticmethod
-    def _calm(task: asyncio.Task[Any], own: int) -> Generator[Any, Any, None]:
+    def _calm(task: asyncio.Task[object], own: int) -> Generator[None, object, None]:
         """Let what was asked for last happen here, or it would meet the engine's next wait."""
         for _ in range(own):
             task.uncancel()

@@ -140,7 +140,7 @@ class Executor:
         self._watchers: dict[int, list[asyncio.Future[Record]]] = {}
         self._wanted = _checked_workers(workers)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._to_spawn: list[Coroutine[Any, Any, None]] = []  # tasks of before it serves
+        self._to_spawn: list[Coroutine[object, None, None]] = []  # tasks of before it serves
         self._workers = 0
         self._running: dict[int, Live] = {}  # has a turn here now
         self.stuck = 0  # of them run longer than they may
@@ -292,13 +292,13 @@ class Executor:
         if self._roster.get(id) is None:
             await self._turns.take_in(stored, doubt=True)
 
-    def _spawn(self, coro: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, coro: Coroutine[object, None, None]) -> None:
         if self._serving:
             self._task(coro)
         else:
             self._to_spawn.append(coro)
 
-    def _task(self, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _task(self, coro: Coroutine[object, None, None]) -> asyncio.Task[None]:
         task = self._group.create_task(coro)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
 from kv.base.errors import KvorumError
 from procedures.engine.roster import Live
@@ -33,7 +33,7 @@ class Lookout:
         self,
         rows: Rows,
         found: Callable[[Live, str], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        spawn: Callable[[Coroutine[object, None, None]], object],
     ) -> None:
         self._rows, self._found, self._spawn = rows, found, spawn
         self._waiting: deque[tuple[Live, str]] = deque()

@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from heapq import heapify, heappop, heapreplace
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -110,7 +110,7 @@ class Dealing:
         locks: IdLock,
         timers: Timers,
         rng: Rng,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        spawn: Callable[[Coroutine[object, None, None]], object],
         refusal: Callable[[], KvorumError],
     ) -> None:
         """`spawn` runs a task of the executor; `refusal`: why it does not serve any more."""

@@ -39,7 +39,7 @@ class Breaking(Awaitable[T], Generic[T]):
     def __init__(
         self,
         work: Awaitable[T],
-        turn: Callable[[], Coroutine[Any, Any, None]],
+        turn: Callable[[], Coroutine[object, None, None]],
         use: Use,
         turns: FairTurns,
     ) -> None:
@@ -47,7 +47,7 @@ class Breaking(Awaitable[T], Generic[T]):
         self._until = 0.0
         self._result: list[T] = []
 
-    def __await__(self) -> Generator[object, Any, T]:
+    def __await__(self) -> Generator[object, object, T]:
         self._hub = getcurrent()
         inner = self._inner = greenlet(self._run)
         inner.gr_context = copy_context()
@@ -57,7 +57,7 @@ class Breaking(Awaitable[T], Generic[T]):
         finally:
             self._use.end()
 
-    def _pieces(self, inner: greenlet) -> Generator[object, Any, T]:
+    def _pieces(self, inner: greenlet) -> Generator[object, object, T]:
         switch: Callable[..., Any] = inner.switch
         given: Any = ()
         while True:
@@ -81,7 +81,7 @@ class Breaking(Awaitable[T], Generic[T]):
             _awaited(self._hub, self._turn().__await__())
 
 
-def _awaited(hub: Any, work: Generator[Any, Any, R]) -> R:
+def _awaited(hub: greenlet, work: Generator[object, object, R]) -> R:
     """Inside of the greenlet: what it waits for the task waits for."""
     send: Callable[..., Any] = work.send
     given: Any = None

@@ -8,15 +8,16 @@ null is nil. `packed_list` puts elements after one another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sqlproxy.rows.rows import encode_msgpack
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Bytes = NDArray[np.uint8]
 
 Parts = list[pa.Array | pa.Scalar]
 
@@ -139,14 +140,14 @@ def of_matrix(matrix: Bytes) -> pa.Array:
     return _array_of(ends, np.ascontiguousarray(matrix))
 
 
-def big_endian(numbers: np.ndarray[Any, Any]) -> Bytes:
+def big_endian(numbers: NDArray[np.generic]) -> Bytes:
     """The bytes of each, as the rows of a matrix."""
     width = numbers.dtype.itemsize
     turned = numbers.astype(numbers.dtype.newbyteorder(">"))
     return cast(Bytes, turned.view(np.uint8).reshape(-1, width))
 
 
-def _array_of(ends: np.ndarray[Any, Any], data: Bytes) -> pa.Array:
+def _array_of(ends: NDArray[np.generic], data: Bytes) -> pa.Array:
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
 

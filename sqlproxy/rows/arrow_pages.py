@@ -28,6 +28,7 @@ from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from kv.base.checksum import CRC_BYTES, CRC_OK
 from kv.base.errors import InvalidArgument
@@ -36,8 +37,8 @@ from sqlproxy.rows.arrow_rows import STORED_INT, arrow_schema, from_stored, of_c
 from sqlproxy.rows.schema import Column, Table
 from sqlproxy.values.types import Type
 
-Places = np.ndarray[Any, np.dtype[np.int64]]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Places = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
 
 _PREFIX_BYTES: Final = 4  # of the table, in storage keys
 _STRETCH_BYTES: Final = 1 << 16  # checked by one call, if no row alone is longer
@@ -72,7 +73,7 @@ _STRINGS: Final = frozenset({"text", "varchar", "name", "json", "jsonb", "bytea"
 _FLOATS: Final = {"float4": np.float32, "float8": np.float64}
 
 
-def _table_of(tags: Sequence[int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _table_of(tags: Sequence[int]) -> NDArray[np.bool_]:
     found = np.zeros(256, np.bool_)
     found[list(tags)] = True
     return found
@@ -201,7 +202,7 @@ def _intact(blob: bytes, ends: Places) -> bool:
 
 
 @cache
-def _shifted() -> np.ndarray[Any, np.dtype[np.uint32]]:
+def _shifted() -> NDArray[np.uint32]:
     """CRC_OK moved on by 0, 1, 2, … zero bytes: what an intact row adds to the checksum of a
     stretch that ends so many bytes after it. Each doubling moves all by as many bytes.
     """
@@ -213,7 +214,7 @@ def _shifted() -> np.ndarray[Any, np.dtype[np.uint32]]:
     return found
 
 
-def _byte_moves() -> np.ndarray[Any, np.dtype[np.uint32]]:
+def _byte_moves() -> NDArray[np.uint32]:
     """One zero byte, as four tables: what each byte of a checksum becomes."""
     low = np.arange(256, dtype=np.uint32)
     for _ in range(8):

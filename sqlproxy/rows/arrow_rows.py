@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from kv.base.errors import InvalidArgument
 from kv.base.keys import TERMINATOR, u32
@@ -504,7 +505,7 @@ _WIDTH: Final = {"bool": 1, "date": 4} | dict.fromkeys(
 def _keys(columns: Sequence[_Given]) -> pa.Array:
     """Neighbouring columns of fixed width become one matrix; the parts are put side by side."""
     parts: list[pa.Array] = []
-    matrices: list[np.ndarray[Any, Any]] = []
+    matrices: list[NDArray[np.generic]] = []
 
     def flush() -> None:
         if matrices:
@@ -521,7 +522,7 @@ def _keys(columns: Sequence[_Given]) -> pa.Array:
     return parts[0] if len(parts) == 1 else joined(parts)
 
 
-def _matrix(base: str, array: pa.Array) -> np.ndarray[Any, Any]:
+def _matrix(base: str, array: pa.Array) -> NDArray[np.generic]:
     """Tag and body of each row as bytes; the same as `sqlproxy.rows.keys`."""
     tag = np.full((len(array), 1), key_codec.TAG[base], np.uint8)
     if base == "bool":
@@ -537,11 +538,11 @@ def _matrix(base: str, array: pa.Array) -> np.ndarray[Any, Any]:
     return np.hstack((tag, body))
 
 
-def _float_bits(floats: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _float_bits(floats: NDArray[np.generic]) -> NDArray[np.generic]:
     sign = np.uint64(key_codec.SIGN64)
     bits = (floats.astype(np.float64) + 0.0).view(np.uint64)  # −0 + 0 = 0
     bits = np.where(np.isnan(floats), np.uint64(key_codec.NAN_BITS), bits)
-    flipped: np.ndarray[Any, Any] = np.where(bits & sign, ~bits, bits ^ sign)
+    flipped: NDArray[np.generic] = np.where(bits & sign, ~bits, bits ^ sign)
     return flipped
 
 

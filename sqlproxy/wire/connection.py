@@ -23,7 +23,7 @@ import logging
 import ssl
 import traceback
 from collections.abc import Coroutine
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from kv.base.accounts import Account
 from kv.base.fair_turns import BYTES_PER_US, FairTurns
@@ -380,7 +380,7 @@ class Connection(asyncio.Protocol):
             self.ready()
         self._begin(self._work())
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[object, None, None]) -> None:
         self._task = asyncio.get_running_loop().create_task(work)
 
     async def _work(self) -> None:

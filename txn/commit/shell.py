@@ -52,6 +52,8 @@ from txn.shared.message_sizes import FEW_OPS, Indexes, as_rows, fits_one_entry
 from txn.shared.ports import Quick
 from txn.shared.refusals import caller_gone, deadline_exceeded
 
+Work = Coroutine[object, None, msg.Event | None]  # sends a message; what the core hears of it
+
 
 class Commit:
     """One run of the protocol."""
@@ -107,7 +109,7 @@ class Commit:
             )
         return self._sending
 
-    def run(self) -> Coroutine[Any, Any, int]:
+    def run(self) -> Coroutine[object, None, int]:
         """The commit version. Raises the participant's error, or UnknownOutcome (core)."""
         quick, shared = self._quick, self._shared
         if quick is not None:
@@ -175,7 +177,7 @@ class Commit:
                     break
                 tried = True
                 if isinstance(alone, msg.Write):
-                    work: Coroutine[Any, Any, msg.Event | None] = self._send.write(alone, first)
+                    work: Work = self._send.write(alone, first)
                     first = None
                 else:
                     work = self._send.group(alone)
@@ -303,7 +305,7 @@ class Commit:
                 case _:
                     self._spawn(effect, self._work_of(effect))
 
-    def _work_of(self, effect: msg.Effect) -> Coroutine[Any, Any, msg.Event | None]:
+    def _work_of(self, effect: msg.Effect) -> Work:
         match effect:
             case msg.Group():
                 return self._send.group(effect)
@@ -464,13 +466,13 @@ class Commit:
 
     # -- effects that are tasks
 
-    def _spawn(self, effect: msg.Effect, work: Coroutine[Any, Any, msg.Event | None]) -> None:
+    def _spawn(self, effect: msg.Effect, work: Work) -> None:
         self._running += 1
         name = f"txn-{self._request.start_ts}-{type(effect).__name__}"
         task = self._shared.background.spawn(self._run(effect, work), name)
         task.add_done_callback(partial(self._ran, work))
 
-    def _ran(self, work: Coroutine[Any, Any, msg.Event | None], task: asyncio.Task[None]) -> None:
+    def _ran(self, work: Work, task: asyncio.Task[None]) -> None:
         """Here and not in `_run`, because a task that is cancelled before its first step runs
         nothing of it.
         """
@@ -480,7 +482,7 @@ class Commit:
             self._break(stop)
             self._ended()
 
-    async def _run(self, effect: msg.Effect, work: Coroutine[Any, Any, msg.Event | None]) -> None:
+    async def _run(self, effect: msg.Effect, work: Work) -> None:
         event = await self._event(effect, work)
         self._running -= 1
         if event is not None:
@@ -488,9 +490,7 @@ class Commit:
         if not self._running:
             self._ended()
 
-    async def _event(
-        self, effect: msg.Effect, work: Coroutine[Any, Any, msg.Event | None]
-    ) -> msg.Event | None:
+    async def _event(self, effect: msg.Effect, work: Work) -> msg.Event | None:
         try:
             return await work
         except KvorumError as error:

@@ -157,7 +157,7 @@ class Background:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[object, None, None], name: str) -> asyncio.Task[None]:
         """Run `work` on the loop; a bug in it reaches the loop's exception handler."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)

@@ -36,7 +36,7 @@ from kvorum.local import logs
 from kvorum.security.oidc_login import Logins
 from sqlproxy.catalog.guard import Guard
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+Handler = Callable[[Request], Coroutine[object, None, Response]]
 _ROUTES: Final = (
     *(*DECLARED, *console.ROUTES.declared, *console_routes.ROUTES.declared),
     *oidc_routes.ROUTES.declared,

@@ -7,7 +7,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
 
 from kv.base.connection_slots import Seats
 from kv.base.ports import Rng, Timers
@@ -28,7 +27,7 @@ from kvorum.security.oidc_login import Logins
 from kvorum.version import VERSION
 from sqlproxy.catalog.guard import Guard
 
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
+Spawn = Callable[[Coroutine[object, None, None]], object]
 
 
 class HttpApi:

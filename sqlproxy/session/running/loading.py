@@ -17,9 +17,10 @@ declared at the end is what it was bound to.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kv.base.errors import WriteConflict
 from kv.base.limits import (
@@ -54,7 +55,7 @@ class Twins:
     """
 
     def __init__(self) -> None:
-        self._runs: list[np.ndarray[Any, Any]] = []
+        self._runs: list[NDArray[np.generic]] = []
 
     def met(self, keys: Sequence[bytes]) -> int | None:
         """The place of a key that came before, among `keys` or in an earlier call."""

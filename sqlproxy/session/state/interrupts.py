@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kv.base.accounts import Use
 from kv.base.errors import KvorumError
@@ -27,7 +27,7 @@ class Interrupts:
         settings: Settings,
         cancel_after: Callable[[float, Callable[[], None]], asyncio.TimerHandle],
         refused: Callable[[KvorumError], SqlError],
-        turn: Callable[[], Coroutine[Any, Any, None]],
+        turn: Callable[[], Coroutine[object, None, None]],
         use: Use,
         turns: FairTurns,
     ) -> None:
