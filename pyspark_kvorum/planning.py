@@ -21,9 +21,10 @@ from __future__ import annotations
 import asyncio
 import time
 from array import array
+from collections.abc import Awaitable, Iterable
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,7 @@ from txn.results import ScanPage
 
 Range = tuple[bytes, bytes]
 Versions = NDArray[np.uint64]
+T = TypeVar("T")
 _NONE: Final[Versions] = np.empty(0, np.uint64)
 _KEYS_MAX: Final = 200_000
 _LEGS_AT_ONCE: Final = 8
@@ -323,19 +325,20 @@ class _Counted:
         return np.sort(found[found <= np.uint64(self.upto)])
 
 
-async def _several(work: Any) -> list[Any]:
+async def _several(work: Iterable[Awaitable[T]]) -> list[T]:
     """Everything, a bounded number at once."""
     slots = asyncio.Semaphore(_LEGS_AT_ONCE)
 
-    async def one(call: Any) -> Any:
+    async def one(call: Awaitable[T]) -> T:
         async with slots:
             return await call
 
-    results = await asyncio.gather(*map(one, work), return_exceptions=True)
-    for result in results:
+    found: list[T] = []
+    for result in await asyncio.gather(*map(one, work), return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
-    return list(results)
+        found.append(result)
+    return found
 
 
 def too_late(error: SnapshotTooOld, above: int) -> KvorumError:

@@ -11,28 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kv.base.errors import DeadlineExceeded, TryLater
 from kv.base.limits import REROUTE_WAIT_MS_MAX, RETRY_WAIT_MS_FIRST
 from kv.base.methods import FIND_TXN
-
-
-class Caller(Protocol):
-    """What is needed of `kv.client.client.KvClient`."""
-
-    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> list[Any]: ...
-
-    async def call_at(
-        self, address: tuple[str, int], method: int, *args: object, budget_ms: int = 0
-    ) -> list[Any]: ...
-
+from kv.base.node_methods import NodesAt
 
 _ANSWER_MS_MAX: Final = 2_000  # a node that needs longer is asked again
 
 
 async def find_txn(
-    kv: Caller, start_ts: int, monotonic: Callable[[], float], budget_ms: int
+    kv: NodesAt, start_ts: int, monotonic: Callable[[], float], budget_ms: int
 ) -> bytes | None:
     """See KvClient.find_txn."""
     deadline = monotonic() + budget_ms / 1000
@@ -57,7 +47,7 @@ def _placed(answer: list[Any]) -> list[int]:
 
 
 async def _everywhere(
-    kv: Caller, start_ts: int, first: list[Any], budget_ms: int
+    kv: NodesAt, start_ts: int, first: list[Any], budget_ms: int
 ) -> tuple[bytes | None, str]:
     """The anchor, and why the answer is not complete ("" = it is). `first` is the first node's."""
     anchor, _, others, nodes, *_ = first

@@ -29,7 +29,7 @@ import os
 import select
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kv.base.limits import EXPRESS_SLICE_S, KiB
 
@@ -49,7 +49,7 @@ class Express:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.heard = 0  # how often it was of use
         self._monotonic = monotonic
-        self._poll: Any = None  # select.epoll; there is one while somebody is in here
+        self._poll: select.epoll | None = None  # while somebody is in here
         self._conns: dict[int, Hearing] = {}  # by file descriptor
         self._next = 0.0
         self._looking = False
@@ -72,24 +72,26 @@ class Express:
 
     def remove(self, fd: int, conn: Hearing) -> None:
         """Leave it to the loop. One whose descriptor is another's by now is forgotten already."""
-        if self._conns.get(fd) is not conn:
+        poll = self._poll
+        if poll is None or self._conns.get(fd) is not conn:
             return
         del self._conns[fd]
         with suppress(OSError):  # closed: the kernel has forgotten it
-            self._poll.unregister(fd)
+            poll.unregister(fd)
         if not self._conns:
-            self._poll.close()
+            poll.close()
             self._poll = None
 
     def look(self) -> None:
         """Answer whoever asked for timestamps meanwhile. Called in the middle of anything."""
-        if not self._conns or self._looking:
+        poll = self._poll
+        if poll is None or self._looking:
             return
         now = self._monotonic()
         if now < self._next:
             return
         self._next = now + EXPRESS_SLICE_S
-        ready = self._poll.poll(0, _READY_MAX)
+        ready = poll.poll(0, _READY_MAX)
         if not ready:
             return
         self._looking = True

@@ -11,6 +11,7 @@ from kv.base.errors import InvalidArgument, KvorumError
 from kvorum.api.model import ProcedureInfo
 from kvorum.cli import output
 from kvorum.cli.connection import Connect, Json, opened
+from kvorum.sdk.sync import Database
 
 app = typer.Typer(no_args_is_help=True, help="Procedures.", rich_markup_mode=None)
 _KEEPS_CHARS = 60
@@ -134,7 +135,7 @@ def _short(text: str) -> str:
     return line if len(line) <= _KEEPS_CHARS else line[: _KEEPS_CHARS - 1] + "…"
 
 
-def _finish(db: Any, procedure: int, timeout_ms: int | None, json: bool) -> None:
+def _finish(db: Database, procedure: int, timeout_ms: int | None, json: bool) -> None:
     result = db.wait(procedure, timeout_ms=timeout_ms)
     shown = {"id": str(procedure), "state": "SUCCESS", "result": result}
     output.emit(shown if json else result)

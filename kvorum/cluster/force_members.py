@@ -38,6 +38,7 @@ import msgspec
 from kv.base.config import NodeConfig
 from kv.base.errors import InvalidArgument, KvorumError, Refused
 from kv.base.methods import PING
+from kv.base.node_methods import NodesById
 from kv.base.ports import Rng
 from kvorum.local.identity import Identity
 from procedures.master.map.audit import Forced
@@ -93,16 +94,7 @@ class Group(Protocol):
 
 class Replica(Protocol):
     @property
-    def group(self) -> Any:
-        """Group."""
-
-
-class Calls(Protocol):
-    """kvorum.cluster.links.NodeCalls."""
-
-    async def call_at(
-        self, node: int, method: int, *args: object, budget_ms: int = ...
-    ) -> list[Any]: ...
+    def group(self) -> Group: ...
 
 
 def proof(secret: str, voters: Sequence[int], reason: str, ticket: bytes) -> bytes:
@@ -120,7 +112,7 @@ class ForceMethod:
         identity: Identity,
         host: RaftHost,
         replicas: Callable[[], Sequence[Replica]],
-        calls: Calls,
+        calls: NodesById,
         hears: Callable[[int], bool],
         rng: Rng,
         keep: Callable[[Forced], Awaitable[None]],

@@ -53,6 +53,7 @@ from kv.base.limits import (
     NODES_MAX,
     SUSPECT_MS,
 )
+from kv.base.node_methods import NodesById
 from kv.base.ports import Timers
 from kvorum.api.verbs import BEAT, BEAT_NOW
 from procedures.master.map.liveness import Health, Liveness
@@ -81,14 +82,6 @@ class MasterSection(Protocol):
     def handle(self, node: int, payload: object) -> object: ...
 
 
-class Calls(Protocol):
-    """kvorum.cluster.links.NodeCalls."""
-
-    async def call_at(
-        self, node: int, method: int, *args: object, budget_ms: int = ...
-    ) -> list[Any]: ...
-
-
 class Heart:
     """A node's half. `run` until it is cancelled."""
 
@@ -96,7 +89,7 @@ class Heart:
         self,
         node: int,
         boot: bytes,
-        calls: Calls,
+        calls: NodesById,
         leader: Callable[[], int | None],
         timers: Timers,
     ) -> None:
@@ -211,7 +204,7 @@ class Pulse:
     def __init__(
         self,
         node: int,
-        calls: Calls,
+        calls: NodesById,
         timers: Timers,
         *,
         dead_after_ms: int,

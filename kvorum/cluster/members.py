@@ -13,7 +13,6 @@ cluster on. Whether a node lives is not here: whoever answers lives
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.ids import META_PARTITION, NodeId
@@ -69,32 +68,29 @@ async def enrol_founders(
 
 async def members(txn: TxnClient) -> list[NodeRow]:
     """All nodes, by id. Raises Corruption."""
-    rows: list[NodeRow] = await txn.run(all_nodes)
-    return rows
+    return await txn.run(all_nodes)
 
 
 async def placed(txn: TxnClient) -> list[Placed]:
     """The partition map at one snapshot, in key order, without the meta partition."""
-    rows: list[Placed] = await txn.run(placed_partitions)
-    return rows
+    return await txn.run(placed_partitions)
 
 
 async def placed_at(txn: TxnClient, start: bytes) -> Placed | None:
     """The row of the map under a start key, as it is now. Raises Corruption."""
     key = map_key(start)
 
-    async def read(t: Any) -> Placed | None:
+    async def read(t: Transaction) -> Placed | None:
         value, _ = await t.get(key)
         return None if value is None else decode_placed(key, value)
 
-    found: Placed | None = await txn.run(read)
-    return found
+    return await txn.run(read)
 
 
 async def partition_map(txn: TxnClient) -> list[PartitionDescriptor]:
     """All partitions in key order at one snapshot, the meta partition first. Raises Corruption."""
 
-    async def read(t: Any) -> tuple[list[NodeRow], list[Placed]]:
+    async def read(t: Transaction) -> tuple[list[NodeRow], list[Placed]]:
         return await all_nodes(t), await placed_partitions(t)
 
     nodes, rows = await txn.run(read)

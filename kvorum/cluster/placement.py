@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import META_PARTITION, NodeId, PartitionId, TableId
+from kv.base.node_methods import NodesById
 from kv.replica.replica import Replica
 from kv.replica.verifying import verify_part
 from kvorum.api.cursor import table_id
@@ -29,14 +30,6 @@ from procedures.verbs import CAMPAIGN, CREATE_PARTITION, DROP_PARTITION
 log = logging.getLogger(__name__)
 
 _BUDGET_MS: Final = 30_000
-
-
-class Calls(Protocol):
-    """kvorum.cluster.links.NodeCalls."""
-
-    async def call_at(
-        self, node: int, method: int, *args: object, budget_ms: int = ...
-    ) -> list[Any]: ...
 
 
 class Replicas(Protocol):
@@ -59,7 +52,7 @@ class SpreadPartitions:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: NodesById,
         everywhere: Callable[[], Place],
         answers: Callable[[NodeId], bool],
         settle: Callable[[Sequence[PartitionDescriptor]], Awaitable[None]],

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from kv.base.config import split_address
 from kv.base.descriptors import PartitionDescriptor
 from kv.base.errors import KvorumError
+from kv.base.node_methods import NodesAt
 from kvorum.api.verbs import STANDING
 from kvorum.version import VERSION
 from procedures.master.balancing.model import LEVELS
@@ -128,21 +129,11 @@ def standing_here(node: int, replicas: Iterable[Replica]) -> dict[str, object]:
 # ------------------------------------------------------------------------------ asking all nodes
 
 
-class Nodes(Protocol):
-    """kv.client.KvClient."""
-
-    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> list[Any]: ...
-
-    async def call_at(
-        self, address: tuple[str, int], method: int, *args: object, budget_ms: int = 0
-    ) -> list[Any]: ...
-
-
 Answers = Mapping[int, Sequence[Standing]]
 """By node; those that did not answer are missing."""
 
 
-async def ask(kv: Nodes, members: Iterable[NodeRow]) -> Answers:
+async def ask(kv: NodesAt, members: Iterable[NodeRow]) -> Answers:
     """Ask every member at once."""
 
     async def one(member: NodeRow) -> tuple[int, Sequence[Standing]] | None:
@@ -198,7 +189,7 @@ class Reports:
         )
 
 
-async def reports(kv: Nodes) -> Reports:
+async def reports(kv: NodesAt) -> Reports:
     """Ask the master. A cluster that has none is described all the same."""
     try:
         (map_,) = await kv.call_node(REPORTS, budget_ms=_ASK_MS)

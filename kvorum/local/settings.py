@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from kv.base.errors import Busy, KvorumError
 from procedures.bus.settings import SETTINGS_S, known, parted, read_all, read_setting
 from txn.client import TxnClient
+from txn.transaction import Transaction
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Settings:
     async def read(self, name: str, *, at_least: int = 0) -> tuple[int, int]:
         """Read the row and apply it. Raises Busy: what was read is older than this version."""
 
-        async def look(t: Any) -> tuple[int, int]:
+        async def look(t: Transaction) -> tuple[int, int]:
             return await read_setting(t, name)
 
         version, value = await self._txn.run(look)

@@ -29,6 +29,7 @@ from procedures.master.members.crash import CrashServices
 from procedures.master.members.membership import MembershipServices
 from procedures.master.schedulers import explaining
 from procedures.master.schedulers.schedule import Schedulers, Sources
+from txn.transaction import Transaction
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +63,10 @@ class Balancing:
         store.pulse.add(SECTION, _MasterPace(self._pace))
 
     async def _read(self) -> tuple[Sequence[NodeRow], Sequence[Placed]]:
-        async def look(t: Any) -> tuple[Sequence[NodeRow], Sequence[Placed]]:
+        async def look(t: Transaction) -> tuple[Sequence[NodeRow], Sequence[Placed]]:
             return await all_nodes(t), await placed_partitions(t)
 
-        found: tuple[Sequence[NodeRow], Sequence[Placed]] = await self._store.txn.run(look)
-        return found
+        return await self._store.txn.run(look)
 
     def register(self, registry: Registry, services: MembershipServices) -> None:
         """Serve the procedures that the schedulers submit."""

@@ -19,12 +19,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from kv.base.errors import Busy, KvorumError, NotLeader, Unavailable
+from kv.base.node_methods import Handler
 from kv.server.connection_rights import Rights
-from kv.server.dispatcher import STOPPING
+from kv.server.dispatcher import STOPPING, Context
+from kv.server.dispatcher import Handler as Answers
 from procedures.engine.executor import Executor
 from procedures.engine.lock_procedure import LockService
 from procedures.engine.records import Record
-from procedures.engine.service import Handler, ProcedureService
+from procedures.engine.service import ProcedureService
 from procedures.engine.submission import Submission
 from procedures.pools import service as pools
 from procedures.verbs import (
@@ -91,13 +93,13 @@ class Master:
         """procedures.engine.service.Methods: what the service of this reign answers."""
         self._door[method] = handler
 
-    def serve(self, register: Callable[[int, Handler], None]) -> None:
+    def serve(self, register: Callable[[int, Answers], None]) -> None:
         """Answer PROC_* at a dispatcher for good: through whatever door is open."""
         for method in _METHODS:
             register(method, self._handler(method))
 
-    def _handler(self, method: int) -> Handler:
-        def handle(caller: Any, args: list[Any]) -> Awaitable[list[Any]] | list[Any]:
+    def _handler(self, method: int) -> Answers:
+        def handle(caller: Context, args: list[Any]) -> Awaitable[list[Any]] | list[Any]:
             handler = self._door.get(method)
             if handler is None:
                 raise self.refusal()
@@ -108,7 +110,7 @@ class Master:
 
     @staticmethod
     async def _after(
-        asking: Awaitable[None], handler: Handler, caller: Any, args: list[Any]
+        asking: Awaitable[None], handler: Handler, caller: Context, args: list[Any]
     ) -> list[Any]:
         await asking
         answer = handler(caller, args)

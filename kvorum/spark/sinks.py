@@ -50,6 +50,7 @@ from procedures.sink.format.sink_records import (
 from procedures.verbs import SINK_ABORT
 from sqlproxy.catalog import catalog
 from txn.client import TxnClient
+from txn.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -333,13 +334,13 @@ class Sinks:
             number = int((await catalog.lookup(self._backend.catalog, namespace, name)).id)
         key = marker_key(app, number)
 
-        async def drop(t: Any) -> bool:
+        async def drop(t: Transaction) -> bool:
             value, version = await t.get(key)
             if value is not None:
                 t.delete(key, cond=version)
             return value is not None
 
-        return bool(await self._backend.txn.run(drop))
+        return await self._backend.txn.run(drop)
 
     def prepared(self, job: int) -> set[int]:
         """Which writes of a job (by number) are staged and kept."""

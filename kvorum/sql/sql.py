@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
 from kv.base.connection_slots import Seats
@@ -22,6 +22,7 @@ from kv.base.limits import (
     SQL_SCHEMA_TTL_MS,
     SQL_STATEMENT_MEMORY_BYTES_DEFAULT,
 )
+from kv.base.node_methods import Nodes
 from kv.base.ports import Clock, Rng, Timers
 from kv.base.rights import Roles
 from kv.base.tenants import Tenants
@@ -62,12 +63,6 @@ from txn.client import TxnClient
 _ROLES_TTL_S: Final = 1.0
 _UUID_BYTES: Final = 16
 _NAME_BYTES: Final = 16
-
-
-class Nodes(Protocol):
-    """What procedures are submitted through: `kv.client.client.KvClient`."""
-
-    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> Any: ...
 
 
 class SqlTls:

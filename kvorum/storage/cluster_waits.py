@@ -8,15 +8,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kv.base.config import split_address
 from kv.base.errors import KvorumError, from_wire, to_wire
 from kv.base.limits import LOCKS_REPORTED_MAX
+from kv.base.node_methods import NodesAt, NodesById
 from kv.base.timestamps import physical_ms
 from kv.base.waits import PROCEDURE, Held, Wait, Waits
 from kvorum.api.verbs import REFUSE_WAIT, WAITS
-from kvorum.cluster.replica_status import Nodes
 from procedures.master.map.nodes import NodeRow, NodeState
 from sqlproxy.rows.schema import Table
 from txn.intents.lock_waits import circling
@@ -53,20 +53,12 @@ class WaitMethods:
         return [self._waits.refuse(edge, from_wire(error))]
 
 
-class Calls(Protocol):
-    """kvorum.cluster.links.NodeCalls."""
-
-    async def call_at(
-        self, node: int, method: int, *args: Any, budget_ms: int = 0
-    ) -> list[Any]: ...
-
-
 class Everywhere:
     """txn.intents.lock_waits.Others over the nodes that this one knows. Who does not answer is left
     out: its partitions get other leaders, and those know.
     """
 
-    def __init__(self, waits: Waits, calls: Calls, others: Callable[[], Sequence[int]]) -> None:
+    def __init__(self, waits: Waits, calls: NodesById, others: Callable[[], Sequence[int]]) -> None:
         self._waits, self._calls, self._others = waits, calls, others
 
     async def all(self) -> Sequence[Wait]:
@@ -118,7 +110,7 @@ class Found:
         return Counter((wait.holder, wait.held) for wait in self.waits)
 
 
-async def ask(kv: Nodes, members: Iterable[NodeRow], *, every: bool = False) -> Found:
+async def ask(kv: NodesAt, members: Iterable[NodeRow], *, every: bool = False) -> Found:
     """Ask every member at once. `every`: for a row of each key."""
     asked = [member for member in members if member.state is not NodeState.GONE]
     found = Found()
@@ -136,7 +128,7 @@ async def ask(kv: Nodes, members: Iterable[NodeRow], *, every: bool = False) -> 
     return found
 
 
-async def _ask_one(kv: Nodes, member: NodeRow, people: bool | str) -> list[Any] | None:
+async def _ask_one(kv: NodesAt, member: NodeRow, people: bool | str) -> list[Any] | None:
     try:
         if member.address:
             address = split_address(member.address)

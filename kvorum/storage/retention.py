@@ -5,21 +5,12 @@ tso/safepoint.py. What changes something is answered when it is durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 from kv.base.errors import Forbidden, KvorumError
+from kv.base.node_methods import Caller, Handler
 from tso.safepoint import SafepointService
 from tso.verbs import COLLECT_BELOW, SNAPSHOT_LIST, SNAPSHOT_OPEN, SNAPSHOT_RELEASE, SNAPSHOT_RENEW
-
-Handler = Callable[[Any, list[Any]], Awaitable[list[Any]] | list[Any]]
-
-
-class Caller(Protocol):
-    """kv.server.dispatcher.Context. What a user may was looked at before."""
-
-    @property
-    def user(self) -> str: ...
 
 
 class RetentionMethods:

@@ -13,14 +13,15 @@ Deliberately missing: a clock that outlives a master. A new one begins to count 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
 
 from kv.base.errors import Refused
 from kv.base.limits import TRANSFER_LEFT_MS, TRANSFER_TIMEOUT_MS
 from kvorum.transfer.backup import BACKUP_HERE
 from kvorum.transfer.export import EXPORT_HERE
 from kvorum.transfer.import_ import IMPORT_HERE
+from procedures.engine.executor import Executor
 
 PATIENCE_MS: Final[Mapping[str, int]] = {
     BACKUP_HERE: TRANSFER_LEFT_MS,
@@ -28,16 +29,6 @@ PATIENCE_MS: Final[Mapping[str, int]] = {
     IMPORT_HERE: TRANSFER_TIMEOUT_MS,
 }
 _ACTOR: Final = "kvorum"
-
-
-class Executor(Protocol):
-    """What is needed of procedures.engine.executor.Executor."""
-
-    @property
-    def crew(self) -> Any: ...
-    @property
-    def surgeon(self) -> Any: ...
-    def live_of(self, name: str) -> Iterable[Any]: ...
 
 
 class Left:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kv.base import system
 from kv.base.descriptors import PartitionDescriptor
@@ -33,6 +33,7 @@ from kv.base.limits import (
     SQL_BACKFILL_ROWS,
     TRANSFER_TIMEOUT_MS,
 )
+from kv.base.node_methods import NodesById
 from kvorum.api.verbs import CHECK_REPLICA
 from kvorum.transfer.backup import all_tables, covered, locks_of
 from kvorum.transfer.backup_scope import system_spans
@@ -45,7 +46,7 @@ from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as go_on
 from procedures.engine.registry import procedure, step, undo
 from procedures.master.map.nodes import NodeState, all_nodes
-from procedures.master.map.partitions import Placed, placed_of, placed_partitions
+from procedures.master.map.partitions import Placed, Reader, placed_of, placed_partitions
 from sqlproxy.catalog import catalog, relations, sequences
 from sqlproxy.rows.rows import codec
 from sqlproxy.rows.schema import CREATING, DELETE_ONLY, DROPPING, Index, Table
@@ -74,14 +75,6 @@ class _Answer(NamedTuple):
 _Answers: TypeAlias = Mapping[int, "_Answer | KvorumError"]
 
 
-class Calls(Protocol):
-    """kvorum.cluster.links.NodeCalls."""
-
-    async def call_at(
-        self, node: int, method: int, *args: object, budget_ms: int = ...
-    ) -> list[Any]: ...
-
-
 @procedure(CHECK, locks=locks_of, timeout_ms=TRANSFER_TIMEOUT_MS)
 class Check:
     """ctx.state: at, lease; table, index (0 = the rows), start: where it stands; partition, from_:
@@ -89,7 +82,7 @@ class Check:
     with sequences.
     """
 
-    def __init__(self, services: Services, calls: Callable[[], Calls]) -> None:
+    def __init__(self, services: Services, calls: Callable[[], NodesById]) -> None:
         self._services, self._calls = services, calls
 
     @step(first=True)
@@ -484,7 +477,7 @@ def _asked_nodes(placed: Placed) -> list[int]:
     return [node for node in placed.descriptor.voters if node not in placed.descriptor.witnesses]
 
 
-async def _mapped(txn: Any, start: bytes, end: bytes) -> list[tuple[Placed, bytes, bytes]]:
+async def _mapped(txn: Reader, start: bytes, end: bytes) -> list[tuple[Placed, bytes, bytes]]:
     """Who has these keys of one table now, and which part of them."""
     rows = await placed_of(txn, TableId(int.from_bytes(start[:_PREFIX], "big")))
     return [

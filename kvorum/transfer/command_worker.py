@@ -14,7 +14,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from kv.base.adapters import LoopTimers, SystemClock, SystemRng
 from kv.base.credentials import of_proxy
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused
 from kv.base.limits import DEADLINE_MS_DEFAULT
+from kv.client.client import KvClient
 from kv.client.client import connect as connect_kv
 from kvorum.api.addresses import parse_url, tls_for
 from kvorum.api.model import ProcedureInfo
@@ -47,7 +48,7 @@ from sqlproxy.catalog.catalog import CatalogCache
 Report = Callable[[ProcedureInfo], None]
 _LOOK_MS: Final = 500
 _AGAIN_S: Final = 0.5
-_NOTHING: Final[Mapping[str, Any]] = {}
+_NOTHING: Final[Mapping[str, object]] = {}
 _TYPES: Final[Mapping[str, type]] = {
     BACKUP_HERE: BackupHere,
     RESTORE_HERE: RestoreHere,
@@ -67,7 +68,7 @@ class Interrupted(Exception):
 async def run_here(
     url: str,
     name: str,
-    args: Callable[[NativeBackend], Any],
+    args: Callable[[NativeBackend], Awaitable[object]],
     report: Report,
     *,
     resume: int = 0,
@@ -128,7 +129,7 @@ def _unique() -> str:
 
 def _worker(
     backend: NativeBackend,
-    calls: Any,
+    calls: KvClient,
     name: str,
     pool: str,
     mine: asyncio.Future[int],
@@ -164,7 +165,7 @@ def _worker(
 
 
 async def _pool_of(
-    backend: NativeBackend, id: int, name: str, same: Mapping[str, Any], key_file: str
+    backend: NativeBackend, id: int, name: str, same: Mapping[str, object], key_file: str
 ) -> str:
     """The pool that a procedure waits for. Raises NotFound, Refused (WRONG_KEY: its step would fail
     with what it is given).
@@ -182,7 +183,7 @@ async def _pool_of(
 
 
 async def _record_of(
-    backend: NativeBackend, info: ProcedureInfo, name: str, same: Mapping[str, Any]
+    backend: NativeBackend, info: ProcedureInfo, name: str, same: Mapping[str, object]
 ) -> Record | None:
     """Of the procedure that is to be resumed; None: it has ended. Raises Refused: it is another
     one than is meant, and would write elsewhere than the command says.
@@ -241,7 +242,7 @@ async def _to_the_end(
 async def run_there(
     url: str,
     name: str,
-    args: Callable[[NativeBackend], Any],
+    args: Callable[[NativeBackend], Awaitable[object]],
     report: Report,
     *,
     resume: int = 0,

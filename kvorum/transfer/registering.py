@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from kv.base.node_methods import NodesById
 from kvorum.transfer import restore_ranges
 from kvorum.transfer.backup import Backup
-from kvorum.transfer.check import Calls, Check
+from kvorum.transfer.check import Check
 from kvorum.transfer.export import Export
 from kvorum.transfer.import_ import Import
 from kvorum.transfer.restore import Restore
@@ -29,7 +30,7 @@ def register(
     ddl: DdlServices,
     services: Services,
     ports: MasterPorts,
-    calls: Callable[[], Calls],
+    calls: Callable[[], NodesById],
 ) -> None:
     """Serve them."""
     registry.add(Backup, make=lambda: Backup(services))

@@ -39,7 +39,7 @@ from procedures.engine.context import StepContext
 from procedures.engine.grants import REIGN
 from procedures.engine.procedure import Outcome, again, done
 from procedures.engine.procedure import next as go_on
-from procedures.engine.registry import procedure, step, undo
+from procedures.engine.registry import Registry, procedure, step, undo
 from procedures.master.map.partitions import (
     COUNTER_PARTITION,
     FIRST_PARTITION,
@@ -244,7 +244,7 @@ async def _raise_ids(ctx: StepContext, at: int) -> None:
         ctx.txn.put(_PROCEDURES, seal(_PROCEDURES, u64(at + 1)))
 
 
-def register(registry: Any, services: DdlServices, ports: MasterPorts) -> None:
+def register(registry: Registry, services: DdlServices, ports: MasterPorts) -> None:
     """Serve them."""
     registry.add(RestoreRanges, make=lambda: RestoreRanges(services))
     registry.add(RestoreClean, make=lambda: RestoreClean(services))

@@ -7,9 +7,10 @@ other.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from procedures.engine.procedure import done
+from procedures.engine.context import StepContext
+from procedures.engine.procedure import Outcome, done
 from procedures.engine.procedure import next as next_step
 from procedures.engine.registry import procedure, step
 
@@ -22,7 +23,7 @@ class Count:
     """Arguments: ns, table, key. Result: how many steps it counted itself."""
 
     @step(first=True)
-    async def add(self, ctx: Any) -> Any:
+    async def add(self, ctx: StepContext) -> Outcome:
         counted = ctx.state.get("counted", 0) + 1
         ctx.state["counted"] = counted
         table = ctx.txn.table(ctx.args["ns"], ctx.args["table"])

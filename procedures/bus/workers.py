@@ -23,10 +23,11 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError
+from kv.base.node_methods import Nodes
 from kv.base.ports import Timers
 from procedures.bus.handlers import Handler, Hands
 from procedures.bus.messages import Order, Report, read_orders
@@ -39,12 +40,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _METHODS = ("do", "stage", "commit", "undo")
 _declared: dict[str, type] = {}
-
-
-class Nodes(Protocol):
-    """What is needed of kv.client.KvClient."""
-
-    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> Any: ...
 
 
 def operation(kind: str) -> Callable[[type[T]], type[T]]:

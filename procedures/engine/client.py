@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import builtins
 from collections import OrderedDict
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kv.base import errors, limits
 from kv.base.errors import DeadlineExceeded, InvalidArgument, KvorumError, Refused
 from kv.base.ids import ProcedureId
+from kv.base.node_methods import Nodes
 from kv.base.ports import Timers
 from procedures.engine import plain_data
 from procedures.engine.procedure import procedure_name
@@ -42,12 +43,6 @@ stuck.
 """
 
 assert limits.WAIT_MS_MAX + _MARGIN_MS <= limits.DEADLINE_MS_MAX
-
-
-class Nodes(Protocol):
-    """What is needed of kv.client.KvClient."""
-
-    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> Any: ...
 
 
 class ProcedureClient:

@@ -27,6 +27,7 @@ from typing import Any, Final, Protocol
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, NotFound, Refused, TxnAborted
+from kv.base.node_methods import Methods
 from kv.base.ports import Timers
 from procedures.engine import plain_data
 from procedures.engine.context import StepContext
@@ -201,10 +202,6 @@ class Locks(Protocol):
     def signal(self, event: str) -> None: ...
 
     def in_the_way(self, id: int) -> list[int]: ...
-
-
-class Methods(Protocol):
-    def register(self, method: int, handler: Any) -> None: ...
 
 
 class LockService:

@@ -19,12 +19,13 @@ the one that fills SCAN_PAGE_BYTES_MAX.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument
+from kv.base.node_methods import Caller, Methods
 from kv.base.ports import Clock, Timers
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
@@ -39,25 +40,6 @@ _ANSWER_MS: Final = 500  # what a waiting reply leaves of its caller's patience
 _FILTERS: Final = frozenset({"state", "owner", "name", "limit", "before"})
 _STATES: Final = frozenset(s.name for s in State if s is not State.ROLLING_BACK)
 _RUNNING: Final = frozenset({State.RUNNABLE.name, State.WAITING.name})
-
-
-class Caller(Protocol):
-    """What a handler knows about its request (kv.server.dispatcher.Context)."""
-
-    @property
-    def deadline(self) -> float: ...
-
-    @property
-    def user(self) -> str: ...
-
-
-Handler = Callable[[Any, list[Any]], Awaitable[list[Any]] | list[Any]]
-
-
-class Methods(Protocol):
-    """The dispatcher of a node."""
-
-    def register(self, method: int, handler: Handler) -> None: ...
 
 
 class ProcedureService:

@@ -12,10 +12,10 @@ They are the master's: elsewhere they are answered NOT_LEADER with its address
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kv.base.errors import InvalidArgument
+from kv.base.node_methods import Caller, Methods
 from procedures.engine import plain_data
 from procedures.engine.executor import Executor
 from procedures.engine.submission import Options, Submission
@@ -32,8 +32,6 @@ from procedures.verbs import (
     WORK_POLL,
 )
 
-Handler = Callable[[Any, list[Any]], Awaitable[list[Any]] | list[Any]]
-
 METHODS: Final = (
     WORK_ENTER,
     WORK_POLL,
@@ -45,17 +43,6 @@ METHODS: Final = (
 )
 
 _OPTIONS: Final = frozenset({"queue", "priority", "delay_ms", "at_ms", "pool"})
-
-
-class Caller(Protocol):
-    """kv.server.dispatcher.Context."""
-
-    @property
-    def user(self) -> str: ...
-
-
-class Methods(Protocol):
-    def register(self, method: int, handler: Handler) -> None: ...
 
 
 def register(executor: Executor, dispatcher: Methods) -> None:

@@ -16,10 +16,11 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kv.base import limits
 from kv.base.errors import InvalidArgument, KvorumError, Refused, Unavailable, to_wire
+from kv.base.node_methods import Nodes
 from kv.base.ports import Clock, Timers
 from procedures.engine import core, records
 from procedures.engine.context import Tables
@@ -54,12 +55,6 @@ _MARGIN_MS: Final = 2_000
 _POLLS_MAX: Final = 2
 # So long another process may seem to have the name though it is dead; then its lease is over.
 _TAKEN_S: Final = limits.WORKER_LEASE_MS / 1000 + 1.0
-
-
-class Nodes(Protocol):
-    """What is needed of kv.client.KvClient."""
-
-    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> Any: ...
 
 
 class _Job:

@@ -26,6 +26,7 @@ from kv.base.errors import (
     TooLarge,
 )
 from kv.base.keys import successor, table_range
+from kv.base.node_methods import Caller, Handler
 from kv.base.ops import Op, check, delete, put
 from kv.base.ports import Clock
 from kv.base.timestamps import physical_ms
@@ -72,15 +73,7 @@ class Procedures(Protocol):
     async def acknowledge(self, id: int) -> None: ...
 
 
-class Caller(Protocol):
-    """What a handler knows about its request (kv.server.dispatcher.Context)."""
-
-    @property
-    def deadline(self) -> float: ...
-
-
 T = TypeVar("T")
-Handler = Callable[[Any, list[Any]], Awaitable[list[Any]]]
 
 
 class SinkService:

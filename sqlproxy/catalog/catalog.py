@@ -117,7 +117,7 @@ Claims = Callable[[str, str], Awaitable[Table]]
 class Run(Protocol):
     """Runs a body in a transaction and commits, again on a conflict (`TxnClient.run`)."""
 
-    def __call__(self, body: Callable[[Any], Awaitable[T]], /) -> Awaitable[T]: ...
+    def __call__(self, body: Callable[[Writer], Awaitable[T]], /) -> Awaitable[T]: ...
 
 
 # -- keys

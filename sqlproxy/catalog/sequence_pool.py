@@ -24,15 +24,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from kv.base.errors import InvalidArgument, KvorumError
 from kv.base.limits import SEQUENCE_POOLS_MAX, SEQUENCE_RUN_MAX
 from kv.base.ports import Timers
 from sqlproxy.catalog import sequences
-from sqlproxy.catalog.catalog import Writer
+from sqlproxy.catalog.catalog import Run, Writer
 from sqlproxy.rows.schema import Sequence
 from sqlproxy.values.errors import SqlError
 from txn.shared.deadlines import Background
@@ -42,12 +41,6 @@ STALE_S = 5.0
 _AHEAD_MIN: Final = 16  # a shorter run is not worth a transaction beside it
 
 T = TypeVar("T")
-
-
-class Run(Protocol):
-    """Runs a body in a transaction and commits, again on a conflict (`TxnClient.run`)."""
-
-    def __call__(self, body: Callable[[Any], Awaitable[T]], /) -> Awaitable[T]: ...
 
 
 @dataclass(frozen=True, slots=True)

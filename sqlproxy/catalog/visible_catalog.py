@@ -19,6 +19,7 @@ from kv.base import system
 from kv.base.fields import Bound, Name, integer
 from kv.base.keys import table_prefix, unescape
 from kv.base.limits import SCAN_ROWS_MAX
+from kv.base.node_methods import Nodes
 from kv.base.rights import (
     CLUSTER as EVERYTHING,
 )
@@ -74,12 +75,6 @@ CLAIM: Final = Claim.number
 # ---------------------------------------------------------------------------------------- clients
 
 
-class Calls(Protocol):
-    """kv.client.client.KvClient."""
-
-    async def call_node(self, method: int, *args: Any, budget_ms: int = 0) -> list[Any]: ...
-
-
 class Rows(NamedTuple):
     """sqlproxy.catalog.catalog.Page."""
 
@@ -90,7 +85,7 @@ class Rows(NamedTuple):
 class RemoteCatalog:
     """sqlproxy.catalog.catalog.Reader of who may not read the tables themselves."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Nodes) -> None:
         self._calls = calls
 
     async def get(self, key: bytes) -> tuple[bytes | None, int]:

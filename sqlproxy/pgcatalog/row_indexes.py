@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from sqlproxy.pg import oids as types
 from sqlproxy.pgcatalog import definitions, oids
@@ -19,7 +18,7 @@ from sqlproxy.pgcatalog.row_bases import (
     class_row,
     depends,
 )
-from sqlproxy.rows.schema import PUBLIC, Column, Table
+from sqlproxy.rows.schema import PUBLIC, Column, ForeignKey, Index, Table
 
 
 def primary_key_name(table: Table) -> str:
@@ -68,7 +67,7 @@ def key_rows(
 
 
 def index_entry(
-    facts: Facts, table: Table, index: Any, numbers: Mapping[int, int], rows: Rows
+    facts: Facts, table: Table, index: Index, numbers: Mapping[int, int], rows: Rows
 ) -> None:
     oid = oids.relation(index.id)
     parts = [table.by_id(p.column) for p in index.columns]
@@ -170,7 +169,7 @@ def _index_rows(
 
 
 def reference_rows(
-    contents: Contents, table: Table, key: Any, numbers: Mapping[int, int], rows: Rows
+    contents: Contents, table: Table, key: ForeignKey, numbers: Mapping[int, int], rows: Rows
 ) -> None:
     other = contents.relations[key.table]
     if not isinstance(other, Table):

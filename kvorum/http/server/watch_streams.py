@@ -11,8 +11,8 @@ connect again, wins over `from`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Final, Protocol
 
 from kv.base.errors import Busy, KvorumError, Unavailable
 from kv.base.limits import FEED_HEARTBEAT_MS, WATCHERS_MAX
@@ -183,7 +183,7 @@ class _Ends:
 
     def __init__(self, receive: Receive, stopping: asyncio.Event) -> None:
         self._receive, self._stopping = receive, stopping
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: list[asyncio.Task[object]] = []
 
     async def __aenter__(self) -> _Ends:
         loop = asyncio.get_running_loop()
@@ -199,9 +199,11 @@ class _Ends:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def before(self, work: Any, send: Send | None = None) -> Event | None:
+    async def before(
+        self, work: Coroutine[object, None, Event], send: Send | None = None
+    ) -> Event | None:
         """What `work` gives, None if the stream ends before. Meanwhile comments keep it alive."""
-        task: asyncio.Task[Event] = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work)
         try:
             while True:
                 done, _ = await asyncio.wait(

@@ -17,6 +17,7 @@ import json
 from typing import Any, ClassVar
 
 from kvorum.api.model import Put
+from kvorum.sdk.database import AsyncDatabase
 from kvorum.sdk.tables import AsyncTransaction
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload, make_table
@@ -38,7 +39,7 @@ class Bank(Workload):
     def parameters(self) -> dict[str, object]:
         return {"accounts": self._accounts, "balance": self._balance}
 
-    async def prepare(self, db: Any, table: str) -> None:
+    async def prepare(self, db: AsyncDatabase, table: str) -> None:
         await make_table(db, table, self.splits)
         await db.batch(
             [Put(NAMESPACE, table, account, str(self._balance)) for account in self._accounts]

@@ -9,9 +9,10 @@ A transaction that saw two moments, or half of another one, cuts the ring or tie
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kvorum.api.model import Put
+from kvorum.sdk.database import AsyncDatabase
 from kvorum.sdk.tables import AsyncTransaction
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload, make_table
@@ -29,7 +30,7 @@ class Cycle(Workload):
     def parameters(self) -> dict[str, object]:
         return {"nodes": self._nodes}
 
-    async def prepare(self, db: Any, table: str) -> None:
+    async def prepare(self, db: AsyncDatabase, table: str) -> None:
         await make_table(db, table, self.splits)
         following = [*self._nodes[1:], self._nodes[0]]
         await db.batch(

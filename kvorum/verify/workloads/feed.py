@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from kv.base.errors import KvorumError
 from kvorum.api.model import BatchOp, Delete, Put
 from kvorum.api.watching import AsyncWatch
+from kvorum.sdk.database import AsyncDatabase
 from kvorum.sdk.tables import AsyncTransaction
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload
@@ -87,7 +88,7 @@ class Feed(Workload):
         self._from = 0
         self._consumers: dict[int, _Consumer] = {}
 
-    async def prepare(self, db: Any, table: str) -> None:
+    async def prepare(self, db: AsyncDatabase, table: str) -> None:
         await super().prepare(db, table)
         self._from = await db.timestamp()
 

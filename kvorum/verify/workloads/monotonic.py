@@ -7,10 +7,11 @@ final      {"key"} → the same, at the end
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kv.base.errors import ConditionFailed, KvorumError
 from kvorum.api.model import Put
+from kvorum.sdk.database import AsyncDatabase
 from kvorum.sdk.tables import AsyncTransaction
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.workloads.base import Workload, make_table
@@ -28,7 +29,7 @@ class Monotonic(Workload):
     def parameters(self) -> dict[str, object]:
         return {"counters": self._counters}
 
-    async def prepare(self, db: Any, table: str) -> None:
+    async def prepare(self, db: AsyncDatabase, table: str) -> None:
         await make_table(db, table, self.splits)
         await db.batch([Put(NAMESPACE, table, counter, "0") for counter in self._counters])
 

@@ -9,9 +9,10 @@ final read     null       → {nonce: counter}
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kv.base.errors import DeadlineExceeded, KvorumError, NotFound, Refused
+from kvorum.sdk.database import AsyncDatabase
 from kvorum.verify.client import NAMESPACE, Client
 from kvorum.verify.counting import NAME, STEPS
 from kvorum.verify.workloads.base import Workload
@@ -35,7 +36,7 @@ class Procedures(Workload):
     def parameters(self) -> dict[str, object]:
         return {"steps": STEPS}
 
-    async def prepare(self, db: Any, table: str) -> None:
+    async def prepare(self, db: AsyncDatabase, table: str) -> None:
         """Raises Refused (NO_MODULE) where nodes do not know the procedure."""
         await super().prepare(db, table)
         args = {"ns": NAMESPACE, "table": table, "key": "probe"}

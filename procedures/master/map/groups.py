@@ -9,27 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from kv.base.errors import KvorumError, NotLeader, Unavailable
 from kv.base.ids import NodeId, PartitionId
 from kv.base.limits import MEMBERSHIP_CALL_MS
+from kv.base.node_methods import NodesById
 from procedures.master.map.replica_methods import NO_REPLICA, GroupView
 from procedures.verbs import CAUGHT_UP, CHANGE_REPLICAS, REPLICA_STATUS
-
-
-class Calls(Protocol):
-    """Node methods of one node that is named (kvorum.cluster.links.NodeCalls)."""
-
-    async def call_at(
-        self, node: int, method: int, *args: object, budget_ms: int = ...
-    ) -> list[Any]: ...
 
 
 class Groups:
     """See the module."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: NodesById) -> None:
         self._calls = calls
         self._leaders: dict[PartitionId, int] = {}
 

@@ -12,10 +12,11 @@ from typing import Any, Final
 from kv.base.errors import Busy, InvalidArgument, KvorumError, Refused
 from kv.base.ids import META_PARTITION, NodeId, PartitionId
 from kv.base.limits import MEMBERSHIP_CALL_MS, MEMBERSHIP_MOVES_MAX, MEMBERSHIP_PAUSE_MS
+from kv.base.node_methods import NodesById
 from procedures.engine.context import StepContext, StepTxn
 from procedures.engine.procedure import Lock, exclusive
 from procedures.master.balancing.model import Level
-from procedures.master.map.groups import Calls, Groups
+from procedures.master.map.groups import Groups
 from procedures.master.map.nodes import NodeRow, NodeState, all_nodes, find_node, refuse_gone
 from procedures.master.map.partitions import (
     Placed,
@@ -40,7 +41,7 @@ DECOMMISSION: Final = "Decommission"
 class MembershipServices:
     """What these procedures work with."""
 
-    calls: Calls
+    calls: NodesById
     groups: Groups
     level: Callable[[], Level] = lambda: "server"
     """What two replicas must not share."""
@@ -297,7 +298,7 @@ async def take_out(master: ReplicaMove, ctx: StepContext) -> None:
     await master.place(ctx, lambda placed: removed(placed, node))
 
 
-async def drop_at(calls: Calls, ctx: StepContext) -> None:
+async def drop_at(calls: NodesById, ctx: StepContext) -> None:
     """Remove the replica's data. A node that does not answer does it when it reconciles, or never
     comes back; the meta partition stays unless it is damaged: from it the node knows what it is.
     """

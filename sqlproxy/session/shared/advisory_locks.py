@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from kv.base.errors import KvorumError, NotFound
 from kv.base.limits import (
@@ -25,6 +25,7 @@ from kv.base.limits import (
     ADVISORY_TTL_MS,
     LOCK_RESOURCE_CHARS_MAX,
 )
+from kv.base.node_methods import Nodes
 from kv.base.ports import Timers
 from procedures.engine.client import ENDED, ProcedureClient
 from procedures.engine.lock_procedure import HELD, LOCK, WAITING
@@ -94,12 +95,6 @@ def rows(procedures: Sequence[Mapping[str, Any]], waiting: Collection[str]) -> l
                     }
                 )
     return found
-
-
-class Nodes(Protocol):
-    """What is needed of kv.client.KvClient."""
-
-    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> Any: ...
 
 
 class Held:

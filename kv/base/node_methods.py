@@ -1,0 +1,56 @@
+"""Node methods as both sides see them, as protocols: how somebody calls one, and how it is served.
+Arguments and results are lists, in the order that kv/base/verbs.py declares. Both raise
+KvorumError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+
+class Nodes(Protocol):
+    """The node in use; a method of the master goes to the meta partition's leader
+    (kv.client.client.KvClient).
+    """
+
+    async def call_node(self, method: int, *args: object, budget_ms: int = 0) -> list[Any]: ...
+
+
+class NodesAt(Nodes, Protocol):
+    """The node at an address, too (kv.client.client.KvClient)."""
+
+    async def call_at(
+        self, address: tuple[str, int], method: int, *args: object, budget_ms: int = 0
+    ) -> list[Any]: ...
+
+
+class NodesById(Protocol):
+    """The node of an id (kvorum.cluster.links.NodeCalls)."""
+
+    async def call_at(
+        self, node: int, method: int, *args: object, budget_ms: int = 0
+    ) -> list[Any]: ...
+
+
+class Caller(Protocol):
+    """What a handler knows about its request (kv.server.dispatcher.Context)."""
+
+    @property
+    def deadline(self) -> float:
+        """Seconds of timers.monotonic()."""
+        ...
+
+    @property
+    def user(self) -> str:
+        """Who asks; see kv.server.dispatcher.Connection."""
+        ...
+
+
+Handler = Callable[[Caller, list[Any]], Awaitable[list[Any]] | list[Any]]
+
+
+class Methods(Protocol):
+    """Where handlers are registered (kv.server.dispatcher.Dispatcher)."""
+
+    def register(self, method: int, handler: Handler) -> None: ...
